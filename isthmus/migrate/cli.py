@@ -45,7 +45,8 @@ def analyse(
     advice: Annotated[
         bool,
         typer.Option(
-            "--advice", help="Also find what is optional: speed, precision and checkpoints (IM6 to IM8)."
+            "--advice",
+            help="Also find what is optional: speed, precision, loading of checkpoints (IM6 to IM8).",
         ),
     ] = False,
     all: Annotated[bool, typer.Option("--all", help="Also list what needs no change.")] = False,

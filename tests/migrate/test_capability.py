@@ -56,3 +56,27 @@ def test_a_question_without_one_is_asked_on_cuda(source: str, converted: str) ->
     found: dict[str, Any] = {}
     exec(text, found)
     assert found["a"] in (False, True, (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("source", "converted"),
+    [
+        (f"if n and {ASKED} < (8, 0):\n    a()\n", f'if n and DEVICE.type == "cuda" and {ASKED} < (8, 0):'),
+        (f"if {ASKED} < (8, 0):\n    a = 1\n", f'if DEVICE.type == "cuda" and {ASKED} < (8, 0):'),
+        (f"a = 1 if {ASKED}[0] < 8 else 2\n", f'a = 1 if DEVICE.type == "cuda" and {ASKED}[0] < 8 else 2'),
+        (
+            f"def f(x):\n    if {ASKED} < (8, 0):\n        return x @ x\n    return x * x\n",
+            f'    if DEVICE.type == "cuda" and {ASKED} < (8, 0):\n        return x @ x\n',
+        ),
+        (
+            f"def f():\n    if {ASKED} < (8, 0):\n        return False\n    return True\n",
+            f'    if DEVICE.type != "cuda" or {ASKED} < (8, 0):\n        return False\n',
+        ),
+        (
+            f"def f(n):\n    if n and {ASKED} < (8, 0):\n        raise ValueError\n",
+            f'    if n and (DEVICE.type != "cuda" or {ASKED} < (8, 0)):\n',
+        ),
+    ],
+)
+def test_an_upper_limit_chooses_a_path_of_cuda_or_refuses_other_devices(source: str, converted: str) -> None:
+    assert converted in _convert(source)

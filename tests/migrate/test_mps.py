@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -32,6 +33,13 @@ def test_the_names_of_accelerators_exist() -> None:
     assert names
     for name in names:
         assert callable(getattr(torch.accelerator, name.removeprefix("torch.accelerator.")))
+
+
+def test_functions_that_take_no_device_on_mps() -> None:
+    for name in mps.WITHOUT_DEVICE:
+        assert not inspect.signature(getattr(torch.mps, name)).parameters
+    result = convert_source("import torch\ntorch.cuda.synchronize(1)\n", "a.py")
+    assert "if torch.accelerator.is_available():\n    torch.accelerator.synchronize(1)\n" in result.text
 
 
 @pytest.mark.parametrize(

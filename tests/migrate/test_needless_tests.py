@@ -35,6 +35,10 @@ def _has_tests(source: str) -> bool:
             " " * 8,
         ),
         _body("def f(model, rank, on):\n    model = model.eval().to(rank)\n"),
+        _body(
+            'def f(model, rank, on):\n    device = torch.device("cuda", rank)\n'
+            "    torch.distributed.init_process_group(device_id=device)\n"
+        ),
         _body("def f(model, rank, on):\n")
         + "def main():\n    assert torch.cuda.is_available()\n    f(None, 0, True)\n"
         + 'if __name__ == "__main__":\n    main()\n',
@@ -54,6 +58,10 @@ def test_no_test_after_one(source: str) -> None:
         _body("def f(model, rank, on):\n"),
         _body("def f(model, rank, on):\n    if on:\n        model = model.to(rank)\n"),
         _body("def f(model, rank, on):\n    model.to(0.5)\n"),
+        _body(
+            'def f(model, rank, on):\n    device = torch.device("cuda", rank) if on else None\n'
+            "    torch.distributed.init_process_group(device_id=device)\n"
+        ),
         _body("def f(model, rank, on):\n") + "if torch.cuda.is_available():\n    f(None, 0, True)\n",
         _body("def f(model, rank, on):\n")
         + 'if __name__ == "__main__":\n    assert f\n    if torch.cuda.is_available():\n        f(None, 0, True)\n',

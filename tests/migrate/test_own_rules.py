@@ -54,3 +54,9 @@ def test_a_rule_that_does_not_load_is_one_line(site: Path, tmp_path: Path, comma
     status, _, said = run(site, command, tmp_path / "train.py")
     assert status != 0
     assert said == "isthmus: entry point my-rule = my_package:UseGpu: No module named 'absent'\n"
+
+
+@pytest.mark.parametrize("chosen", [{"names": ["IM118"]}, {"names": ["amp-imports"]}, {"ignore": ["IM131"]}])
+def test_calls_of_amp_and_their_imports_change_together(chosen):
+    codes = {rule.code for rule in registry.select(**chosen)}
+    assert {"IM118", "IM131"} & codes in ({"IM118", "IM131"}, set())

@@ -26,7 +26,14 @@ def _ends(source: str, code: str) -> list[Severity]:
         ("y = torch.cuda.ByteTensor(n)\n", "torch.ByteTensor(n).to(DEVICE)"),
         (
             "import torch.distributed as dist\nif dist.get_backend() == 'nccl':\n    f()\n",
-            "== dist.get_default_backend_for_device(DEVICE) != 'gloo':",
+            "if dist.get_backend() != 'gloo':",
+        ),
+        ('a = f and "cuda" in str(args[0].device)\n', 'a = f and args[0].device.type != "cpu"\n'),
+        ('x.shape\na = "cuda" not in str(x.device)\n', 'a = x.device.type == "cpu"\n'),
+        ('a = "cuda" in str(args.device)\n', 'DEVICE.type in str(args.device) and DEVICE.type != "cpu"\n'),
+        (
+            "import torch.distributed as dist\nn = ['mpi']\nif dist.get_backend() != 'nccl':\n    f()\n",
+            "if dist.get_backend() in ('gloo', 'mpi'):",
         ),
         (
             'class T:\n    def test(self):\n        self.assertEqual(x.device.type, "cuda")\n',
@@ -68,7 +75,16 @@ def _ends(source: str, code: str) -> list[Severity]:
         (
             "from contextlib import nullcontext\nscope = torch.autocast if mixed else nullcontext\n"
             "with scope('cuda'):\n    step()\n",
-            "with scope(DEVICE.type):",
+            "scope = torch.autocast if mixed and DEVICE.type != 'cpu' else nullcontext\nwith scope(DEVICE.type):",
+        ),
+        (
+            "from contextlib import nullcontext\nscope = nullcontext if full else torch.autocast\n"
+            "with scope(device_type='cuda'):\n    step()\n",
+            "nullcontext if full or DEVICE.type == 'cpu' else torch.autocast\nwith scope(device_type=DEVICE.type):",
+        ),
+        (
+            "scope = torch.autocast\nwith scope('cuda', enabled=mixed):\n    step()\n",
+            "with scope(DEVICE.type, enabled=mixed and DEVICE.type != 'cpu'):",
         ),
         (
             "def new(where):\n    return torch.zeros(2).to(where)\ndef old(where):\n    pass\n"
@@ -86,9 +102,30 @@ def _ends(source: str, code: str) -> list[Severity]:
             "{'weight': f'{DEVICE.type}:0'}",
         ),
         ("model.cuda(config.LOCAL_RANK)\n", "model.to(torch.device(DEVICE.type, config.LOCAL_RANK))"),
+        (
+            "with torch.autocast('cuda', enabled=torch.cuda.is_available()):\n    step()\n",
+            "with torch.autocast(DEVICE.type, enabled=torch.accelerator.is_available()):",
+        ),
         (  # a name that the parameter hides
             "import torch.distributed as dist\ndef f(dist):\n    torch.distributed.init_process_group('nccl')\n",
             "    torch.distributed.init_process_group(torch.distributed.get_default_backend_for_device(DEVICE))",
+        ),
+        (
+            "import torch.distributed as dist\nassert torch.cuda.is_available()\n"
+            "dist.init_process_group(backend='cuda:nccl,cpu:gloo')\n",
+            "backend=f'{DEVICE.type}:{dist.get_default_backend_for_device(DEVICE)},cpu:gloo')\n",
+        ),
+        (
+            "def keep(x):\n    if x.device != torch.device('cuda'):\n        x = x.to(torch.device('cuda'))\n",
+            "    if x.device != DEVICE:\n        x = x.to(DEVICE)\n",
+        ),
+        (
+            "def keep(x):\n    if x.device != torch.device('cuda'):\n        print(x)\n",
+            "    if x.device != DEVICE or x.device.type == 'cpu':\n",
+        ),
+        (
+            "n = torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count\n",
+            "torch.cuda.get_device_properties(torch.cuda.current_device()).multi_processor_count",
         ),
         (  # the step of the block, not that of a text or of another block
             '"""Layout:\n  text\n"""\ndef f():\n    torch.cuda.empty_cache()\ndef g():\n  pass\n',
@@ -124,6 +161,13 @@ def test_what_is_converted(source: str, converted: str) -> None:
             "IM102",
             Severity.REVIEW,
         ),
+        (
+            "from contextlib import nullcontext\nif mixed:\n    scope = torch.autocast\nelse:\n"
+            "    scope = nullcontext\nwith scope('cuda'):\n    step()\n",
+            "IM118",
+            Severity.REVIEW,
+        ),
+        ("def f(scope=torch.autocast):\n    with scope('cuda'):\n        step()\n", "IM118", Severity.REVIEW),
         ("y = torch._scaled_mm(a, b)\n", "IM191", Severity.MANUAL),
         ("torch.backends.cuda.enable_cudnn_sdp(False)\n", "IM191", Severity.NONE),
         (
@@ -175,7 +219,8 @@ def test_what_is_converted(source: str, converted: str) -> None:
             Severity.NONE,
         ),
         (
-            'os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"\ntorch.use_deterministic_algorithms(True)\n',
+            'os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"\n'
+            "def main():\n    torch.use_deterministic_algorithms(True)\n",
             "IM129",
             Severity.NONE,
         ),
@@ -464,6 +509,8 @@ def test_a_mock_of_a_name_by_the_path_of_a_module_is_listed() -> None:
     )
     (found,) = _convert(source).findings
     assert (found.code, found.severity) == ("IM199", Severity.REVIEW)
+    (both,) = _convert('monkeypatch.setattr("torch.cuda.set_device", int)\n').findings
+    assert ".set_device or torch.accelerator.set_device_index and its DEVICE" in both.advice
     assert "torch.accelerator.device_count" in found.advice
 
 
@@ -507,3 +554,64 @@ def test_the_default_of_an_option_that_is_evaluated_where_a_job_is_submitted(tmp
     (tmp_path / "job.py").write_text("import main\n\nargs = main.options().parse_args()\n")
     (converted,) = project.convert(tmp_path, project.Request())
     assert "default=DEVICE.type" in converted.after.decode()
+
+
+@pytest.mark.parametrize(
+    ("source", "converted"),
+    [
+        (
+            'assert all(p.device.type == "cuda" for p in ps)',
+            "assert all(p.device.type == DEVICE.type for p in ps)",
+        ),
+        (
+            "assert x.is_cuda and y.is_cuda",
+            "assert x.device.type == DEVICE.type and y.device.type == DEVICE.type",
+        ),
+        ("assert not x.is_cuda", 'assert x.device.type == "cpu"'),
+        ('assert x.device.type != "cuda"', 'assert x.device.type == "cpu"'),
+        ("self.assertTrue(x.is_cuda)", "self.assertTrue(x.device.type == DEVICE.type)"),
+        ('assert "cuda" in str(x.device)', "assert DEVICE.type in str(x.device)"),
+        ('assert x.device == torch.device("cuda")', "assert x.device == DEVICE"),
+        ('assert x.device.type == "cuda", x == (y.device.type == "cuda")', 'x == (y.device.type != "cpu")'),
+    ],
+)
+def test_an_assertion_requires_the_device_in_use(source: str, converted: str) -> None:
+    text = _convert(f"{source}\n").text
+    assert converted in text
+    assert convert_source(text, "a.py").text == text
+
+
+_NAMES_MPS = 'def g(device):\n    return device.type == "mps" or device.type == "meta"\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "converted"),
+    [
+        ('if x.device.type == "cuda":\n        a()', 'if x.device.type != "cpu":'),
+        (
+            'if x.device.type == "cuda":\n        a()\n    elif x.device.type == "mps":\n        b()',
+            '("cpu", "mps"):',
+        ),
+        ('if x.device.type != "cuda":\n        raise ValueError', 'if x.device.type in ("cpu", "meta"):'),
+        (
+            'if x.device.type == "cuda":\n        torch.cuda.manual_seed_all(1)',
+            'if x.device.type not in ("cpu", "mps"):\n        torch.get_device_module(DEVICE).manual_seed_all(1)\n',
+        ),
+        (
+            'use = x.device.type == "cuda" and x.n\n    if use:\n        torch.cuda.manual_seed_all(1)',
+            'use = x.device.type not in ("cpu", "mps") and x.n\n    if use:\n        torch.get_device_module',
+        ),
+    ],
+)
+def test_a_type_stays_apart_where_its_function_or_the_branch_says_so(body: str, converted: str) -> None:
+    text = _convert(f"{_NAMES_MPS}def f(x):\n    {body}\n").text
+    assert converted in text
+    assert convert_source(text, "a.py").text == text
+
+
+def test_a_project_that_knows_mps_does_not_ask_it_in_any_file(tmp_path: Path) -> None:
+    (tmp_path / "known.py").write_text(f"import torch\n{_NAMES_MPS}", encoding="utf-8")
+    asks = "import torch\nif torch.cuda.is_available():\n    a = torch.cuda.is_bf16_supported()\n"
+    (tmp_path / "asks.py").write_text(asks, encoding="utf-8")
+    (converted,) = project.convert(tmp_path, project.Request())
+    assert b'if DEVICE.type not in ("cpu", "mps"):' in converted.after

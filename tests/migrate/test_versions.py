@@ -118,3 +118,12 @@ def test_the_oldest_version_is_that_of_the_changed_lines() -> None:
     assert (
         versions.minimum("", "x = torch.cuda.Event(), threading.Event(), torch.cuda.OutOfMemoryError\n") == ()
     )
+
+
+def test_memory_functions_need_a_later_version_on_mps() -> None:
+    assert [versions.needed(each) for each in ((2, 7), (2, 9), (2, 10), (2, 13))] == [
+        "2.7",
+        "2.9 (2.13 on MPS)",
+        "2.10 (2.13 on MPS)",
+        "2.13",
+    ]

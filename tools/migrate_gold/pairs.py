@@ -112,7 +112,7 @@ PAIRS = (
         "dcgan/main.py",
         "7028a2ecc97a3068621ee47b4c3c90855a283320",
         "cc8e404cbcbf3a3c326789260deed89ee04b3408",
-        "fbc2e8f9003b",
+        "c9cf89e22e90",
         Verdict.EQUAL,
         "same devices; `data_parallel` for --ngpu over 1, which only CUDA has, is reported by convert, "
         "and is for CUDA and XPU in the person's file",
@@ -121,7 +121,7 @@ PAIRS = (
         "imagenet/main.py",
         "3ddcc89e483e97d154bfeb4229c9556fe8f50bd7",
         "42068585f7da9a2f8656f793d21c30ee6806c6b9",
-        "d18f92285bec",
+        "58f2b660e375",
         Verdict.BETTER,
         'the person\'s file has `device.type == "cuda"` around DistributedDataParallel and the number of devices, so '
         "that other accelerators train in one process only; on CUDA, --gpu now runs DataParallel on all GPUs",
@@ -187,7 +187,7 @@ PAIRS = (
         "distributed/ddp/example.py",
         "d47f0f34f18c8a16ed3d9bf264305b8f988a7c93",
         "f84bcb398d9e06b67e3d36b56b5522bba0cf6210",
-        "25c48d9855fc",
+        "caed46aca3ac",
         Verdict.BETTER,
         "the person's file takes the global RANK as the index of the device, which fails on a second machine; "
         "convert keeps the local rank",
@@ -213,7 +213,7 @@ PAIRS = (
         "distributed/rpc/ddp_rpc/main.py",
         "99f5c4e2243ed3b2ace2507f79fd3a2b367564d9",
         "e9a4e7510c89613a2fe75312fba1fb8c14b3b376",
-        "576f16caf838",
+        "c6c70323794f",
         Verdict.EQUAL,
         "other accelerators get their backend; on CUDA convert keeps Gloo, the person's file takes NCCL; "
         "the person's file also refuses to run on fewer than two devices",

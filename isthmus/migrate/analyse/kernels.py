@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 from isthmus.migrate.analyse.stand_ins import advice
 from isthmus.migrate.source import registrations
+from isthmus.migrate.source.conditions import guarded, keeps_cuda
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
 
@@ -18,7 +19,6 @@ _RAW = {
     ),
     "pycuda.compiler.SourceModule": "PyCUDA",
 }
-_TESTS = ("is_cuda", "cuda.is_available")
 
 
 def detect(module: Module) -> Iterator[Finding]:
@@ -29,7 +29,7 @@ def detect(module: Module) -> Iterator[Finding]:
         if function in helpers:
             continue
         severity, instead = todo(code, function.name)
-        if code == "IM408" and module.mentions(*_TESTS):
+        if code == "IM408" and _is_tested(module, function):
             instead = f"tests for CUDA in front of its launch stay, and have to admit the target; {instead}"
         said = "is a Triton kernel" if code == "IM408" else "is a CUDA kernel in Python"
         yield module.finding(code, severity, _head(function), function.name, said, instead)
@@ -67,6 +67,24 @@ def _is_call_within(module: Module, use: ast.Name, functions: Collection[ast.Fun
     call = module.parents[use]
     is_call = isinstance(call, ast.Call) and call.func is use
     return is_call and any(each in functions for each in module.enclosing(use))
+
+
+def _is_tested(module: Module, function: ast.FunctionDef) -> bool:
+    """Whether a test for CUDA stays one in front of a kernel's launch, or of a function that launches it."""
+    if not module.mentions("is_cuda", "cuda.is_available"):
+        return False
+    uses = [each for each in module.of(ast.Name) if each.id == function.name]
+    around = [above for use in uses for above in module.enclosing(use) if isinstance(above, ast.FunctionDef)]
+    names = {function.name, *(each.name for each in around)}
+    tests = [each.func for each in module.of(ast.Call) if isinstance(each.func, ast.Attribute)]
+    tests = [each for each in tests if module.names.qualified(each) == "torch.cuda.is_available"]
+    tests += [each for each in module.of(ast.Attribute) if each.attr == "is_cuda"]
+    staying = (each for each in tests if keeps_cuda(module, each))
+    return any(_names(part) & names for each in staying for part in guarded(module, each))
+
+
+def _names(part: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(part) if isinstance(each, ast.Name)}
 
 
 def todo(code: str, name: str) -> tuple[Severity, str]:

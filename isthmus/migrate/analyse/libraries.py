@@ -8,6 +8,7 @@ from pathlib import Path
 from isthmus.migrate.rules.apex import public
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.third_party import LIBRARIES, library
 
 _TOPS = frozenset(name.partition(".")[0] for name in LIBRARIES)
@@ -18,6 +19,7 @@ _EXTENSION = re.compile(
     r"(?:\w+\.)*(?:\w+_cuda(?:_\w+)?|cuda_\w+)"
 )  # a name of a compiled extension for CUDA
 _BUILD = "build it for the target too, or write its operators in PyTorch"
+_UNUSED, _REMOVE = "is imported, not used", "remove the import"
 _MISSING = {"ImportError", "ModuleNotFoundError", "Exception", ""}
 _SAID = {"IM301": "is written for NVIDIA GPUs", "IM302": "has a stand-in"}
 _BY_NAME = {"importlib.import_module", "importlib.util.find_spec"}
@@ -33,7 +35,7 @@ def detect(module: Module) -> Iterator[Finding]:
     seen: set[str] = set()
     for each in sorted(found.values(), key=lambda each: (each.path, each.line, each.column)):
         entry = library(each.subject)
-        if each.code != "IM303" or entry is None:
+        if each.code != "IM303" or entry is None or each.message == _UNUSED:
             yield each
         elif entry[0] not in seen:
             seen.add(entry[0])
@@ -103,7 +105,19 @@ def _found(module: Module, node: ast.stmt | ast.expr, statement: ast.AST, name: 
     if severity is Severity.MANUAL and _optional(module, statement):
         severity = Severity.REVIEW
         said += ", but the script continues without it"
+    elif node is statement and _is_unused(module, statement):
+        said, advice = _UNUSED, _REMOVE
     yield module.finding(code, severity, node, name, said, advice)
+
+
+def _is_unused(module: Module, statement: ast.AST) -> bool:
+    """Whether nothing uses the names that an import binds; not said of a package's own, which others may import."""
+    if not isinstance(statement, ast.Import | ast.ImportFrom) or module.source.path.name == "__init__.py":
+        return False
+    bound = {(each.asname or each.name).partition(".")[0] for each in statement.names}
+    read = {each.id for each in module.of(ast.Name)} | {text(each) for each in module.of(ast.Constant)}
+    is_known = "*" not in bound and bound.isdisjoint(read)
+    return is_known and not _optional(module, statement) and not any(map(module.is_shared, bound))
 
 
 def _is_of_rule(module: Module, name: str, entry: str) -> bool:

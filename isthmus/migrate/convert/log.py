@@ -42,13 +42,13 @@ def summary(converted: Sequence[Converted], verb: str) -> str:
     said += f"{count(left, 'place')} left"
     if left:
         said += f" ({counts[Severity.MANUAL]} manual, {counts[Severity.REVIEW]} to review)"
-    torch = oldest(converted)
-    return f"{said}; needs PyTorch {torch}" if torch else said
+    torch = _oldest(converted)
+    return f"{said}; needs PyTorch {versions.needed(torch)}" if torch else said
 
 
-def oldest(converted: Sequence[Converted]) -> str:
-    """Return the oldest version of PyTorch that has what the changes use; "" if any has."""
-    return versions.shown(max((each.torch for each in converted), default=()))
+def _oldest(converted: Sequence[Converted]) -> tuple[int, ...]:
+    """Return the oldest version of PyTorch that has what the changes use; () if any has."""
+    return max((each.torch for each in converted), default=())
 
 
 def as_json(converted: Sequence[Converted], target: str) -> bytes:
@@ -57,7 +57,7 @@ def as_json(converted: Sequence[Converted], target: str) -> bytes:
     document = {
         "version": _VERSION,
         "target": target,
-        "torch": oldest(converted),
+        "torch": versions.shown(_oldest(converted)),
         "changes": [each.as_dict() for each in findings if each.edits],
         "left": [each.as_dict() for each in findings if each.severity in LEFT],
         "not_applicable": [each.as_dict() for each in findings if each.severity is Severity.NONE],

@@ -49,7 +49,7 @@ class Expressions:
             ast.Attribute: self._attribute,
             ast.Subscript: self._subscript,
             ast.Call: self._call,
-            ast.IfExp: lambda node: self._any(node, node.body, node.orelse),
+            ast.IfExp: self._choice,
             ast.BoolOp: lambda node: self._any(node, *node.values),
             ast.BinOp: self._operation,
             ast.Dict: self._dict,
@@ -102,6 +102,15 @@ class Expressions:
         for part in parts:
             self.flow(self.slot(part), slot)
         return slot
+
+    def _choice(self, node: ast.IfExp) -> str:
+        """A name of the device, for which its type stands without an accelerator, is no device."""
+        test = node.test.func if isinstance(node.test, ast.Call) else node.test
+        is_name = (
+            self.names.qualified(test) == "torch.accelerator.is_available"
+            and last_name(node.orelse) == "type"
+        )
+        return self._any(node, node.body, *([] if is_name else [node.orelse]))
 
     def _constant(self, node: ast.Constant) -> str:
         if not isinstance(node.value, str) or node.value in _NEUTRAL:

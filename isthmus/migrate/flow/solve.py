@@ -50,6 +50,7 @@ class Solution:
         self._words = graph.forward([WORD])
         self._met_by_words = graph.leading(self._words)
         self._unread = {self._slot(each) for facts in self.facts for each in facts.unread}
+        self._others = frozenset[str]().union(*(facts.others for facts in self.facts))
         self._verdicts = {slot: self._string(slot) for slot in self._strings()}
         shown = {slot for slot, (use, certain, _) in self._verdicts.items() if use is Use.DEVICE and certain}
         self._named = {node for node in graph.forward(shown) if node[0] != TEXT}
@@ -61,7 +62,7 @@ class Solution:
         values = {place: self._value(self._slot(slot)) for place, slot in facts.values.items() if slot}
         classes = {place: frozenset(self._classes(slot)) for place, slot in facts.values.items() if slot}
         classes = {place: found for place, found in classes.items() if found}
-        return Flow(facts.uses_torch, frozenset(facts.others), strings, values, classes)
+        return Flow(facts.uses_torch, self._others, strings, values, classes)
 
     def settings(self) -> dict[str, Verdict]:
         """Return what PyTorch takes the values of keys and attributes as, by their names."""

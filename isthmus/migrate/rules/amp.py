@@ -1,18 +1,22 @@
 """Automatic mixed precision: ``torch.cuda.amp`` becomes ``torch.amp``, which takes the type of the device."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from isthmus.migrate.rules import amp_uses
 from isthmus.migrate.rules.amp_uses import AUTOCAST, FUNCTIONS, PARAMETERS, SCALER, amp_name
-from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, TERNARY, Draft, operand
+from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, OR, TERNARY, Draft, operand
 from isthmus.migrate.rules.functions import guarded, is_type, needs_guard
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.calls import argument, unpacks
+from isthmus.migrate.source.conditions import value_implies
 from isthmus.migrate.source.cuda_names import NAMES, Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.regions import region
 from isthmus.migrate.source.strings import text
+from isthmus.migrate.source.verdicts import WORD, Use, place_of
 
 _SCALERS = ("torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler")
 _DEVICE = {
@@ -25,12 +29,15 @@ _GENERIC_PARAMETERS = {
     "device_type": ("device_type", "dtype", "enabled", "cache_enabled"),
     "device": ("device", *amp_uses.SCALER_PARAMETERS),
 }
+_TO_AUTOCAST = re.compile(r"passed to torch\.(amp\.)?(autocast_mode\.)?autocast\b")
 _GET_DTYPE, _SET_DTYPE = "torch.get_autocast_gpu_dtype", "torch.set_autocast_gpu_dtype"
 _RENAMED = {_GET_DTYPE: "torch.get_autocast_dtype", _SET_DTYPE: "torch.set_autocast_dtype"}
 _IS_ENABLED = "torch.is_autocast_enabled"
 _ON = "{type} != {q}cpu{q}"
+_OFF = "{type} == {q}cpu{q}"
 _ADVICE = {
     amp_uses.MAY_BE_ON: 'pass `enabled` by name, False if DEVICE.type == "cpu"',
+    amp_uses.BY_VARIABLE: 'pass DEVICE.type, and `enabled` False if it is "cpu"',
     amp_uses.NOT_CALLED: "pass a function that calls torch.amp's with DEVICE.type",
 }
 
@@ -55,6 +62,8 @@ class Amp(Rule):
             is_whole = is_read(node) and not isinstance(module.parents[node], ast.Attribute)
             if is_whole and not module.names.is_variable(node) and (name := amp_name(module, node)):
                 yield from self._use(module, node, name, moved)
+        for call in module.of(ast.Call):
+            yield from self._by_variable(module, call)
 
     def _use(self, module: Module, node: ast.expr, name: str, moved: set[str]) -> Iterator[Finding]:
         """Yield the finding of a use of a name."""
@@ -72,6 +81,8 @@ class Amp(Rule):
                 yield from self._generic(module, call, name)
             elif name in _RENAMED or (name == _IS_ENABLED and not call.args):
                 yield self._state(module, call, name)
+        elif _DEVICE.get(name) == "device_type":
+            yield from self._alias(module, node, name)
 
     def _not_converted(self, module: Module, node: ast.expr, name: str, why: str) -> Finding:
         end = self.unclear if why in _ADVICE else self.left
@@ -127,6 +138,36 @@ class Amp(Rule):
         _switch(draft, call, argument(call, parameters, "enabled"))
         yield self.changed(call, name, "is for CUDA", "is for DEVICE.type", draft)
 
+    def _alias(self, module: Module, node: ast.expr, name: str) -> Iterator[Finding]:
+        """Yield the finding of ``autocast if mixed else nullcontext``, the value of a variable that is called."""
+        parameters = _GENERIC_PARAMETERS["device_type"]
+        calls = amp_uses.alias_of_calls(module, node)
+        types = [each for call in calls if (each := argument(call, parameters, "device_type"))]
+        if any(map(unpacks, calls)) or any(region(module, each) for each in calls):
+            return
+        if not types or len(types) < len(calls) or any(text(each) != "cuda" for each in types):
+            return
+        draft, choice = Draft(module), module.parents[node]
+        for call, type_ in zip(calls, types, strict=True):
+            draft.replace(type_, "{type}")
+            if not isinstance(choice, ast.IfExp):
+                _switch(draft, call, argument(call, parameters, "enabled"))
+        if isinstance(choice, ast.IfExp) and needs_guard(module, node, Guard.ACCELERATOR):
+            _choose(draft, choice, node is choice.body)
+        yield self.changed(node, name, "is for CUDA", "is for DEVICE.type", draft)
+
+    def _by_variable(self, module: Module, call: ast.Call) -> Iterator[Finding]:
+        """Yield the finding of ``scope("cuda")`` where the data flow shows only that ``scope`` may be autocast."""
+        if amp_name(module, call.func) and not module.names.is_variable(call.func):
+            return
+        type_ = argument(call, _GENERIC_PARAMETERS["device_type"], "device_type")
+        if type_ is None or text(type_) != "cuda" or type_ in module.claimed or region(module, call):
+            return
+        verdict = module.around.flow.strings.get(place_of(type_), WORD)
+        if verdict.use is Use.DEVICE and _TO_AUTOCAST.match(verdict.why):
+            module.claimed.add(type_)
+            yield self._not_converted(module, type_, f'"{text(type_)}"', amp_uses.BY_VARIABLE)
+
     def _state(self, module: Module, call: ast.Call, name: str) -> Finding:
         """Return the finding of a query of the autocast state; on the CPU it gives CUDA's default."""
         draft = Draft(module)
@@ -170,9 +211,19 @@ def _switch(draft: Draft, call: ast.Call, enabled: ast.expr | None) -> None:
     elif isinstance(enabled, ast.Constant):
         if enabled.value:
             draft.replace(enabled, _ON, COMPARISON)
-    else:
+    elif not value_implies(draft.module, enabled):
         opening, closing = operand(enabled)
         draft.surround(enabled, opening, f"{closing} and {_ON}", AND)
+
+
+def _choose(draft: Draft, choice: ast.IfExp, holds: bool) -> None:
+    """Choose no autocast on the CPU; ``holds`` is the test's value for autocast."""
+    test = choice.test
+    if holds:
+        opening, closing = operand(test)
+        draft.surround(test, opening, f"{closing} and {_ON}", AND)
+    else:
+        draft.surround(test, "", f" or {_OFF}", OR)
 
 
 def _outer_start(module: Module, node: ast.expr) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from isthmus.migrate.rules.functions import is_type
 from isthmus.migrate.rules.rule import is_read
 from isthmus.migrate.source import versions
+from isthmus.migrate.source.assigned import bindings, reads
 from isthmus.migrate.source.calls import argument, unpacks
 from isthmus.migrate.source.cuda_names import AMP_MODULES, AMP_NAMES, canonical
 from isthmus.migrate.source.module import Module
@@ -19,6 +20,7 @@ SCALER_PARAMETERS = ("init_scale", "growth_factor", "backoff_factor", "growth_in
 PARAMETERS = {AUTOCAST: AUTOCAST_PARAMETERS, SCALER: SCALER_PARAMETERS}
 _REORDERED = "has unknown arguments, and torch.amp takes them in another order"
 MAY_BE_ON = "has unknown arguments, so it may be enabled on the CPU"
+BY_VARIABLE = "is given to autocast through a variable, so it may be enabled on the CPU"
 NOT_CALLED = "is passed on, and torch.amp's takes the device type first"
 _BASE = "is a base class, whose `__init__` takes the device type in torch.amp"
 
@@ -74,14 +76,24 @@ def calls_of_value(module: Module, node: ast.expr) -> list[ast.Call] | None:
     if not isinstance(target, ast.Name):
         return None
     calls: list[ast.Call] = []
-    for use in module.of(ast.Name):
+    for use in reads(module, target):
         parent = module.parents[use]
-        if use.id != target.id or not is_read(use):
-            continue
         if not (isinstance(parent, ast.Call) and parent.func is use):
             return None
         calls.append(parent)
     return calls
+
+
+def alias_of_calls(module: Module, node: ast.expr) -> list[ast.Call]:
+    """Return the calls of the one variable that holds autocast, or autocast or ``nullcontext``; [] if others may."""
+    parent = module.parents[node]
+    if isinstance(parent, ast.IfExp):
+        other = parent.orelse if node is parent.body else parent.body
+        if node is parent.test or module.names.qualified(other) != "contextlib.nullcontext":
+            return []
+        parent = module.parents[parent]
+    is_only = isinstance(parent, ast.Assign) and len(bindings(module, parent.targets[0])) == 1
+    return calls_of_value(module, node) or [] if is_only else []
 
 
 def moves(module: Module, node: ast.Import | ast.ImportFrom) -> bool:

@@ -4,22 +4,25 @@ import ast
 import re
 
 from isthmus.migrate.rules.cuda_builds import chosen
+from isthmus.migrate.rules.data_parallel import starts_data_parallel
 from isthmus.migrate.rules.decided import decided
 from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
 from isthmus.migrate.rules.skip_reasons import named_need
 from isthmus.migrate.source import mps, words
+from isthmus.migrate.source.assigned import assigned
 from isthmus.migrate.source.calls import last_name
-from isthmus.migrate.source.conditions import asks_cuda, guarded, is_cuda_only, keeps_cuda
+from isthmus.migrate.source.conditions import asks_cuda, guarded, is_cuda_only, keeps_cuda, moves
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.regions import region
 
 _AVAILABLE = "torch.cuda.is_available"
+_COUNT = "torch.cuda.device_count"
 _IF_PORTABLE = "test for any accelerator if what the text names runs there"
 _OTHER_CHOICE = "stays for CUDA; add the choice of other accelerators"
-_MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
+_NAMED = re.compile(r"triton|cuda_?graph", re.IGNORECASE)
 
 
 class Availability(FunctionRule):
@@ -34,7 +37,10 @@ class Availability(FunctionRule):
 
     def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:
         """Return the finding of a call; a test that guards code for CUDA stays."""
-        if module.names.qualified(call.func) != _AVAILABLE:
+        name = module.names.qualified(call.func) or ""
+        if name in (_AVAILABLE, _COUNT) and starts_data_parallel(module, call):
+            return self.right(module, call, name, "guards DataParallel, which runs on CUDA only", "stays")
+        if name != _AVAILABLE:
             return super().call(module, call, entry)
         if asks_cuda(module, call):
             message = "stands in front of a question that only CUDA answers, and stays a test for CUDA"
@@ -43,6 +49,9 @@ class Availability(FunctionRule):
             return self._kept(module, call)
         if need := named_need(module, call):
             return self.unclear(module, call, _AVAILABLE, f'is required by a test, "{need}"', _IF_PORTABLE)
+        if named := _named(module, call):
+            message = f"guards code that names {named}, which may be for CUDA only"
+            return self.unclear(module, call, _AVAILABLE, message, _IF_PORTABLE)
         if choice := chosen(module, call):
             return self.unclear(module, call, _AVAILABLE, choice, _OTHER_CHOICE)
         if stays := decided(self, module, call, _AVAILABLE):
@@ -53,9 +62,11 @@ class Availability(FunctionRule):
 
     def _kept(self, module: Module, call: ast.Call) -> Finding:
         parts = list(guarded(module, call))
-        moves = (_MOVES.search(module.code(each)) for each in parts if region(module, each) is None)
-        if any(moves) or any(_is_apart(module, each) for each in parts):
+        if any(moves(module, each) for each in parts if region(module, each) is None):
             message = "guards code that only CUDA has, and code for any accelerator"
+            return self.unclear(module, call, _AVAILABLE, message, "test for each on its own")
+        if any(_is_apart(module, each) for each in parts):
+            message = "guards code that only CUDA has, and calls that may run on any accelerator"
             return self.unclear(module, call, _AVAILABLE, message, "test for each on its own")
         message = "guards code for CUDA, and stays a test for CUDA"
         return self.right(module, call, _AVAILABLE, message, "stays")
@@ -71,7 +82,7 @@ class Availability(FunctionRule):
             draft.replace(negated, f"{{type}} in ({types})", COMPARISON)
         else:
             draft.replace(call, f"{{type}} not in ({types})", COMPARISON)
-        advice = f"becomes DEVICE.type not in ('cpu', {', '.join(map(repr, apart))}), which the file asks for apart"
+        advice = f"becomes DEVICE.type not in ('cpu', {', '.join(map(repr, apart))}), which the project keeps apart"
         return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
 
     def _at_run_time(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
@@ -79,7 +90,7 @@ class Availability(FunctionRule):
         tests = " and ".join(f"{{type}} != {{q}}{each}{{q}}" for each in apart)
         precedence = ATOM if _is_switch(module, call) else AND  # `and` in `and` needs no parentheses
         draft = Draft(module).replace(call, f"torch.accelerator.is_available() and {tests}", precedence)
-        advice = f"becomes torch.accelerator.is_available() without {', '.join(apart)}, which the file asks for apart"
+        advice = f"becomes torch.accelerator.is_available() without {', '.join(apart)}, which the project keeps apart"
         return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
 
 
@@ -87,6 +98,23 @@ def _is_switch(module: Module, call: ast.Call) -> bool:
     """Whether a call is an operand of ``and``: available, and asked for."""
     parent = module.parents[call]
     return isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And)
+
+
+def _named(module: Module, call: ast.Call) -> str:
+    """Return a name or word in the statements behind a test that speaks of kernels or graphs of CUDA, else ""."""
+    if not _NAMED.search(module.text):
+        return ""
+    for part in guarded(module, call):
+        for node in ast.walk(part) if isinstance(part, ast.stmt) else ():
+            if found := _NAMED.search(_word(node)):
+                return found.group()
+    return ""
+
+
+def _word(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    return next((getattr(node, each) for each in ("id", "attr", "name") if getattr(node, each, None)), "")
 
 
 def _is_apart(module: Module, part: ast.AST) -> bool:
@@ -97,6 +125,7 @@ def _is_apart(module: Module, part: ast.AST) -> bool:
         return False
     name = module.names.qualified(part.value.func) or ""
     is_said = name == "print" or last_name(part.value.func) in words.METHODS
-    return not (
-        is_said or name.startswith("torch.") or any(is_cuda_only(module, each) for each in ast.walk(part))
-    )
+    owner = getattr(part.value.func, "value", None)
+    made = assigned(module, owner) if isinstance(owner, ast.Name) else []
+    names = (node for each in (part, *made) for node in ast.walk(each))
+    return not (is_said or name.startswith("torch.") or any(is_cuda_only(module, each) for each in names))

@@ -7,14 +7,17 @@ from isthmus.migrate.rules.rule import is_read
 from isthmus.migrate.rules.scripts.ddp.plan import distributed, plan
 from isthmus.migrate.rules.scripts.program import NotRecognised, Program
 from isthmus.migrate.rules.whole import WholeRule
+from isthmus.migrate.source.conditions import guarded
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.questions import is_portable
 
 _SAID = "drives several GPUs from one process, on CUDA only"
 _OPTION = "`isthmus migrate convert --ddp` makes it DistributedDataParallel, started by torchrun"
 _BY_HAND = "use DistributedDataParallel, started by torchrun"
 _ADVICE = "change the script to DistributedDataParallel by hand; its training was not changed"
 _START = "start the script in its distributed mode, which runs on any accelerator"
+_COUNT = "torch.cuda.device_count"
 _CLASSES = frozenset(
     f"torch.nn.{name}"
     for name in (
@@ -87,3 +90,37 @@ class DataParallel(WholeRule):
         if trains:
             said = "already trains in several processes, or by a library that does"
             yield self.right(module, place, "DistributedDataParallel", said, "stays")
+
+
+def starts_data_parallel(module: Module, call: ast.Call) -> bool:
+    """Whether a call guards DataParallel and no code for any accelerator, or is behind a test that does.
+
+    Args:
+        module: the module.
+        call: of ``torch.cuda.is_available`` or ``torch.cuda.device_count``.
+    """
+    if DataParallel.option in module.around.options or not module.mentions("arallel"):
+        return False
+    tests = [call]
+    for above in module.enclosing(call):
+        if isinstance(above, ast.If):
+            tests += (each for each in ast.walk(above.test) if isinstance(each, ast.Call))
+    return any(_only_data_parallel(module, each) for each in tests)
+
+
+def _only_data_parallel(module: Module, call: ast.Call) -> bool:
+    name = module.names.qualified(call.func) or ""
+    if name not in ("torch.cuda.is_available", _COUNT):
+        return False
+    parts = (each for each in guarded(module, call) if not isinstance(module.parents[each], ast.BoolOp))
+    nodes = [node for each in parts for node in ast.walk(each)]
+    starts = any(
+        isinstance(node, ast.Call) and module.names.qualified(node.func) in _CLASSES for node in nodes
+    )
+    return starts and not any(_is_moved(module, node) for node in nodes)
+
+
+def _is_moved(module: Module, node: ast.AST) -> bool:
+    """Whether a node is code of CUDA with a form for any accelerator, other than a count of devices."""
+    counts = isinstance(node, ast.Attribute | ast.Name) and module.names.qualified(node) == _COUNT
+    return not counts and is_portable(module, node)

@@ -4,15 +4,20 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.indices import is_integer
+from isthmus.migrate.source.assigned import assigned
 from isthmus.migrate.source.module import Module
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_GROUP = "torch.distributed.init_process_group"
 _BLOCKS = ("body", "orelse", "finalbody")
 
 
 def follows_demand(module: Module, node: ast.AST) -> bool:
-    """Whether a node runs only after ``x.to(rank)`` in its function, or in the ``__init__`` of its class."""
-    if not module.mentions(".to("):
+    """Whether a node runs only after a demand in its function, or in the ``__init__`` of its class.
+
+    That is ``x.to(rank)``, or ``init_process_group(device_id=torch.device(...))``, which refuses the CPU.
+    """
+    if not module.mentions(".to(", "device_id="):
         return False
     below = node
     for above in module.enclosing(node):
@@ -37,7 +42,7 @@ def _is_initialized(module: Module, method: ast.FunctionDef | ast.AsyncFunctionD
 
 
 def _demands(module: Module, statement: ast.stmt) -> bool:
-    """Whether a statement always moves something to the device of an index, which is that of an accelerator."""
+    """Whether a statement always moves something to the device of an index, or makes a group for a device."""
     if isinstance(statement, ast.With):
         return any(_demands(module, each) for each in statement.body)
     if (
@@ -45,13 +50,22 @@ def _demands(module: Module, statement: ast.stmt) -> bool:
         or statement.value is None
     ):
         return False
-    return any(
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr == "to"
-        and bool(call.args)
-        and is_integer(module, call.args[0])
-        for call in _always(statement.value)
-    )
+    return any(_moves(module, call) or _makes_group(module, call) for call in _always(statement.value))
+
+
+def _moves(module: Module, call: ast.Call) -> bool:
+    is_to = isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+    return is_to and bool(call.args) and is_integer(module, call.args[0])
+
+
+def _makes_group(module: Module, call: ast.Call) -> bool:
+    if module.names.qualified(call.func) != _GROUP:
+        return False
+    given = [each.value for each in call.keywords if each.arg == "device_id"]
+    if given and isinstance(given[0], ast.Name | ast.Attribute):
+        given = assigned(module, given[0])
+    made = (module.names.qualified(each.func) if isinstance(each, ast.Call) else "" for each in given)
+    return bool(given) and all(each == "torch.device" for each in made)
 
 
 def _always(node: ast.expr) -> Iterator[ast.Call]:

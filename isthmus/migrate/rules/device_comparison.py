@@ -11,6 +11,7 @@ from isthmus.migrate.rules.decided import decided
 from isthmus.migrate.rules.device_choice import compares_device
 from isthmus.migrate.rules.draft import AND, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
+from isthmus.migrate.source import mps
 from isthmus.migrate.source.conditions import stays
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -115,7 +116,7 @@ class DeviceComparison(Rule):
             return
         draft = Draft(module)
         draft.replace(call.args[0], "{type}" if text(call.args[0]) == "cuda" else "{type} + {q}:{q}")
-        if not module.around.target:
+        if not module.around.target and not mps.is_asserted(module, call):
             draft.surround(call, "", " and {type} != {q}cpu{q}", AND)
         yield self.changed(call, subject, "tests for CUDA", _BECOMES, draft, verdict.why)
 

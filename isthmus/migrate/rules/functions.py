@@ -43,6 +43,7 @@ class FunctionRule(Rule):
         for node in (*module.of(ast.Attribute), *module.of(ast.Name)):
             if (
                 not is_read(node)
+                or node in module.claimed
                 or isinstance(module.parents[node], ast.Attribute)
                 or module.names.is_variable(node)
             ):
@@ -110,11 +111,14 @@ def _guard(module: Module, entry: CudaName) -> Guard:
 
 
 def _for_accelerator(module: Module, call: ast.Call, entry: CudaName) -> CudaName:
-    """Return the entry of a call, by ``torch.accelerator`` where the source has tested for one, or knows MPS."""
+    """Return the entry of a call, by ``torch.accelerator`` where the source tests for one, or MPS needs it."""
     if not entry.accelerator or module.around.target or any(each.arg is None for each in call.keywords):
         return entry  # torch.accelerator takes its arguments by position only
     own = entry._replace(becomes=entry.accelerator, guard=Guard.ACCELERATOR)
-    if any(is_tested(module, each) for each in conditions(module, call)):
+    is_safe = follows_demand(module, call) or any(
+        is_tested(module, each) for each in conditions(module, call)
+    )
+    if is_safe or mps.refuses(entry.becomes, call):
         return own
     is_statement = isinstance(module.parents[call], ast.Expr)
     return own if is_statement and mps.is_known(module) and mps.lacks(entry.becomes) else entry

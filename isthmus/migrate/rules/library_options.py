@@ -59,6 +59,8 @@ OPTIONS = (
         "choose the CPU where CUDA is not available",
     ),
 )
+_PACKAGES = frozenset({"lightning", "pytorch_lightning"})
+_GPUS = "is Lightning 1's selection of CUDA's devices"
 _PROVIDERS = frozenset({"CUDAExecutionProvider", "TensorrtExecutionProvider"})
 _PROVIDER = "name the target's execution provider, or the CPU's"
 
@@ -91,6 +93,25 @@ class LibraryOptions(Rule):
             if text(constant) in _PROVIDERS:
                 said = "is ONNX Runtime's provider for NVIDIA GPUs"
                 yield self.unclear(module, constant, text(constant), said, _PROVIDER)
+        if _imports_lightning(module) and (node := _gpus(module)):
+            advice = f'set accelerator="auto" and devices=, and {_REGISTER}'
+            yield self.unclear(module, node, "gpus", _GPUS, advice)
+
+
+def _imports_lightning(module: Module) -> bool:
+    """Whether a module imports Lightning's Trainer, or the package."""
+    names = [alias.name for each in module.of(ast.Import) for alias in each.names]
+    names += [each.module or "" for each in module.of(ast.ImportFrom) if not each.level]
+    return any(name.partition(".")[0] in _PACKAGES for name in names)
+
+
+def _gpus(module: Module) -> ast.expr | None:
+    """Return the first `gpus` that is a key or attribute of a configuration; None beside the option `devices`."""
+    if any(each.arg in ("devices", "gpus") for each in module.of(ast.keyword)):
+        return None
+    keys = [each.slice for each in module.of(ast.Subscript) if text(each.slice) == "gpus"]
+    attributes = [each for each in module.of(ast.Attribute) if each.attr == "gpus"]
+    return min((*keys, *attributes), key=module.start, default=None)
 
 
 def option_of(taken: str) -> Option | None:

@@ -39,7 +39,7 @@ class LocalRank(Rule):
                     call,
                     name,
                     _SAID,
-                    "stays: the file takes the rank from LOCAL_RANK, not from the argument",
+                    "stays: the rank comes from the environment's LOCAL_RANK, not from the argument",
                 )
             else:
                 yield self._end(module, call, name)

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from isthmus.migrate.rules import backends
 from isthmus.migrate.rules.backends import DEFAULT
 from isthmus.migrate.rules.draft import ATOM, TERNARY, Draft
+from isthmus.migrate.rules.functions import needs_guard
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source.cuda_names import Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import Use
@@ -79,8 +81,9 @@ class NcclBackend(Rule):
         pair = "{{type}}:{" + DEFAULT + "}"
         template = "f{q}" + ",".join(pair if each == "cuda:nccl" else each for each in found) + "{q}"
         others = ",".join(each for each in found if each != "cuda:nccl")
-        precedence = ATOM if module.around.target else TERNARY
-        if not module.around.target:
+        is_chosen = not module.around.target and needs_guard(module, node, Guard.ACCELERATOR)
+        precedence = TERNARY if is_chosen else ATOM
+        if is_chosen:
             template += " if {type} != {q}cpu{q} else {q}" + others + "{q}"
         draft = Draft(module).replace(node, template, precedence)
         said, advice = "names CUDA's collectives", "the pair for CUDA becomes the device's, the others stay"

@@ -9,8 +9,10 @@ from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.verdicts import Use, Verdict
 
+_ON_THE_HOST = frozenset({"mpi", "ucc"})  # backends besides Gloo that the CPU has
 _COLLECTIONS = (ast.List, ast.Tuple, ast.Set)
 _CHECK = (
     "compare with torch.distributed.get_default_backend_for_device(device) if the other side is a backend"
@@ -25,7 +27,7 @@ class NcclComparison(Rule):
     name = "nccl-comparison"
     summary = "tests for NCCL become tests for the backend of the device in use"
     before = 'if dist.get_backend() == "nccl":'
-    after = 'if dist.get_backend() == dist.get_default_backend_for_device(DEVICE) != "gloo":'
+    after = 'if dist.get_backend() != "gloo":'
     words = ("nccl", "NCCL")
 
     def find(self, module: Module) -> Iterator[Finding]:
@@ -61,12 +63,11 @@ class NcclComparison(Rule):
     def _compared(self, module: Module, node: ast.expr, holder: ast.expr, test: ast.Compare) -> Finding:
         """Return the finding of a name that is an operand of a comparison, or in a list that is one."""
         others = [each for each in (test.left, *test.comparators) if each is not holder]
-        said, advice = "is compared with a backend", BECOMES
+        said = "is compared with a backend"
         if backends.keeps_nccl(module, test):
             return self.right(module, node, '"nccl"', _STAYS, "stays")
         if all(backends.is_current(module, each) for each in others):
-            draft = Draft(module).replace(node, DEFAULT)
-            _without_gloo(draft, test)
+            draft, advice = _with_accelerator(module, node, test)
             evidence = f"compared with {module.code(others[0])}"
             return self.changed(node, '"nccl"', said, advice, draft, evidence)
         return self.unclear(module, node, '"nccl"', "may be compared with a backend", _CHECK)
@@ -92,15 +93,22 @@ class NcclComparison(Rule):
         return self.unclear(module, node, '"nccl"', "may be one of several backends", _CHECK)
 
 
-def _without_gloo(draft: Draft, test: ast.Compare) -> None:
-    """Let a comparison be false for Gloo, the CPU's default, as it was for NCCL."""
-    module = draft.module
-    if module.around.target or len(test.ops) != 1:
-        return
-    if isinstance(test.ops[0], ast.Eq):
-        draft.insert(test, module.end(test), " != {q}gloo{q}")
-    elif isinstance(test.ops[0], ast.NotEq):
-        draft.negated(test, " != {q}gloo{q}")
+def _with_accelerator(module: Module, node: ast.expr, test: ast.Compare) -> tuple[Draft, str]:
+    """Return the edits of a comparison, and what it becomes: with two sides, one with Gloo, the CPU's default."""
+    draft = Draft(module)
+    if module.around.target or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq | ast.NotEq):
+        return draft.replace(node, DEFAULT), BECOMES
+    equal = isinstance(test.ops[0], ast.Eq)
+    named = {text(each) for each in module.of(ast.Constant)}
+    hosts = ", ".join(f"{{q}}{each}{{q}}" for each in ("gloo", *sorted(named & _ON_THE_HOST)))
+    operator, new = "==" if equal else "!=", "!=" if equal else "=="
+    if "," in hosts and node is not test.left:
+        hosts, new = f"({hosts})", "not in" if equal else "in"
+    else:
+        hosts = "{q}gloo{q}"
+    start = module.text.index(operator, module.end(test.left))
+    draft.swap(test, start, start + len(operator), new)
+    return draft.replace(node, hosts), "becomes a test for any other backend than Gloo"
 
 
 def _backend(module: Module, node: ast.expr) -> Verdict | None:

@@ -58,7 +58,8 @@ class OtherCuda(Rule):
     def _replaced(self, module: Module, node: ast.expr, name: str) -> Finding:
         """Return the finding of a function that a test replaces by a mock."""
         entry = look_up(name)
-        becomes = shown(entry.becomes) if entry is not None else ""
+        forms = [each for each in (entry.becomes, entry.accelerator) if each] if entry is not None else []
+        becomes = " or ".join(map(shown, forms))
         instead = f"{becomes} and " if becomes not in ("", name) else ""
         said = "is replaced by a mock, which does not steer converted code"
         advice = f"where the tested module is converted, replace {instead}its DEVICE too"

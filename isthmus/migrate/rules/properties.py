@@ -2,9 +2,10 @@
 
 import ast
 
-from isthmus.migrate.rules.draft import Draft
-from isthmus.migrate.rules.functions import FunctionRule, guarded, shown
+from isthmus.migrate.rules.draft import OR, Draft
+from isthmus.migrate.rules.functions import FunctionRule, guarded, needs_guard, shown
 from isthmus.migrate.source.assigned import fields
+from isthmus.migrate.source.conditions import leaves
 from isthmus.migrate.source.cuda_names import CAPABILITY, CudaName, Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
@@ -13,6 +14,7 @@ _PROPERTIES = "{module}.get_device_properties"
 # Values of fields without an accelerator, and of fields that belong to CUDA elsewhere.
 _ON_CPU = {"name": "{type}", "total_memory": "0"}
 _ELSEWHERE = dict.fromkeys(sorted(CAPABILITY), "0")
+_LOWER = (ast.Gt, ast.GtE, ast.Eq)  # false for a capability of 0
 _CAPABILITY = "torch.cuda.get_device_capability"
 
 
@@ -28,6 +30,7 @@ class Properties(FunctionRule):
         "if torch.accelerator.is_available() else DEVICE.type"
     )
     words = ("get_device", "is_bf16_supported", "is_tf32_supported", "get_arch_list", "get_gencode_flags")
+    order = 45  # what is in the arguments of a call that is left stays too
 
     def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:
         """Return the finding of a call, with the field that is read of its result."""
@@ -45,9 +48,19 @@ class Properties(FunctionRule):
         return self._field(module, call, field, entry)
 
     def _capability(self, module: Module, call: ast.Call, limit: ast.Compare, entry: CudaName) -> Finding:
-        """Return the finding of ``torch.cuda.get_device_capability()[0] >= 8``, which is false on other devices."""
+        """Return the finding of ``torch.cuda.get_device_capability()[0] >= 8``, which is false on other devices.
+
+        An upper limit is false there too, ``< (8, 0)``, which chooses a path of CUDA, unless it refuses a device.
+        """
         draft = Draft(module)
-        guarded(draft, limit, entry._replace(otherwise="False"))
+        if (
+            not isinstance(limit.ops[0], _LOWER)
+            and needs_guard(module, limit, entry.guard)
+            and _refuses(module, limit)
+        ):
+            draft.surround(limit, "{type} != {q}cuda{q} or ", "", OR)
+        else:
+            guarded(draft, limit, entry._replace(otherwise="False"))
         if not draft.edits:
             return self.right(module, call, _CAPABILITY, "is called on CUDA only", "stays")
         return self.changed(call, _CAPABILITY, "belongs to CUDA", "is called on CUDA only", draft)
@@ -82,11 +95,27 @@ class Properties(FunctionRule):
 
 
 def _limit(module: Module, call: ast.Call) -> ast.Compare | None:
-    """Return the comparison of a call, or an element of its result, that is false for a capability of 0."""
+    """Return the comparison of a call, or of an element of its result: a lower limit, or a condition."""
     below: ast.AST = call
     above = module.parents[call]
     if isinstance(above, ast.Subscript):
         below, above = above, module.parents[above]
     if not isinstance(above, ast.Compare) or above.left is not below or len(above.ops) != 1:
         return None
-    return above if isinstance(above.ops[0], ast.Gt | ast.GtE | ast.Eq) else None
+    return above if isinstance(above.ops[0], _LOWER) or _is_condition(module, above) else None
+
+
+def _is_condition(module: Module, test: ast.Compare) -> bool:
+    """Whether a comparison is a condition, or a part of one, and its value is not kept."""
+    above = module.parents[test]
+    return isinstance(above, ast.BoolOp) or test is getattr(above, "test", None)
+
+
+def _refuses(module: Module, test: ast.Compare) -> bool:
+    """Whether the ``if`` of a test leaves its block without a result where it is true: ``if x < (8, 0): return``."""
+    statement = next(each for each in module.enclosing(test) if isinstance(each, ast.stmt))
+    if not isinstance(statement, ast.If) or statement.test not in (test, module.parents[test]):
+        return False
+    last = statement.body[-1]
+    has_result = isinstance(last, ast.Return) and not isinstance(last.value, ast.Constant | None)
+    return leaves(last) and not has_result

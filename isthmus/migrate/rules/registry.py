@@ -11,6 +11,7 @@ from isthmus.migrate import rules as package
 from isthmus.migrate.rules.rule import Rule
 
 GROUP = "isthmus.migrate.rules"
+_TOGETHER = ({"IM118", "IM131"},)  # calls of torch.cuda.amp change with its imports
 
 
 class RegistryError(Exception):
@@ -34,7 +35,7 @@ def all_rules() -> Sequence[type[Rule]]:
 
 
 def select(names: Sequence[str] = (), ignore: Sequence[str] = ()) -> Sequence[type[Rule]]:
-    """Select rules by code, name or code prefix such as ``"IM2"``.
+    """Select rules by code, name or code prefix such as ``"IM2"``; some are only taken, or left out, together.
 
     Args:
         names: only these; all if empty.
@@ -46,12 +47,12 @@ def select(names: Sequence[str] = (), ignore: Sequence[str] = ()) -> Sequence[ty
     for name in (*names, *ignore):
         if not any(_matches(rule, name) for rule in all_rules()):
             raise RegistryError(f"{name}: unknown rule; `isthmus migrate rules` lists all")
-    return [
-        rule
-        for rule in all_rules()
-        if (not names or any(_matches(rule, name) for name in names))
-        and not any(_matches(rule, name) for name in ignore)
-    ]
+    taken = {rule.code for rule in all_rules() if not names or any(_matches(rule, name) for name in names)}
+    left = {rule.code for rule in all_rules() if any(_matches(rule, name) for name in ignore)}
+    for together in _TOGETHER:
+        taken |= together if taken & together else set()
+        left |= together if left & together else set()
+    return [rule for rule in all_rules() if rule.code in taken - left]
 
 
 def _matches(rule: type[Rule], name: str) -> bool:

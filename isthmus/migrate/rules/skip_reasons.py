@@ -8,11 +8,11 @@ from isthmus.migrate.source.strings import text
 
 _SKIPS = frozenset({"skipIf", "skipUnless", "skipif"})
 _PLAIN = frozenset(
-    "a accelerator an and are at available be but by can cannot capable could cuda device devices does enabled "
-    "environment for found four gpu gpus has have here in is it least machine more multiple must need needed "
-    "needs no not nvidia on one only or present require required requires run runs running skip skipped "
-    "skipping support supported system t test tests than that the there these this three to torch two "
-    "unavailable unless when with without won".split()
+    "a accelerator an and are at available backward be but by can cannot capable could cuda device devices does "
+    "enabled environment for forward found four gpu gpus has have here in is it least machine model moe more "
+    "multiple must need needed needs no not nvidia on one only or pass present require required requires run "
+    "runs running skip skipped skipping support supported system t test tests than that the there these this "
+    "three to torch training two unavailable unless when with without won".split()
 )
 
 

@@ -101,7 +101,7 @@ class VariableRule(Rule):
     def _end(self, module: Module, node: ast.expr | ast.keyword, name: str, variable: Variable) -> Finding:
         if is_for_nccl(module, node):
             return self.right(module, node, name, f"{variable.message}, and used with it only", "stays")
-        if name == _WORKSPACE and _asks_for_determinism(module, node):
+        if name == _WORKSPACE and _asks_for_determinism(module):
             message = f"{variable.message}, beside torch.use_deterministic_algorithms for every device"
             return self.right(module, node, name, message, "stays")
         return self.unclear(module, node, name, variable.message, variable.advice)
@@ -139,11 +139,7 @@ class NcclVariables(VariableRule):
     words = ("NCCL_",)
 
 
-def _asks_for_determinism(module: Module, node: ast.AST) -> bool:
-    """Whether the function around a node asks PyTorch for deterministic algorithms on every device."""
-    functions = (
-        each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
-    around = next(functions, module.tree)
-    calls = (each for each in ast.walk(around) if isinstance(each, ast.Call))
-    return any(module.names.qualified(each.func) == "torch.use_deterministic_algorithms" for each in calls)
+def _asks_for_determinism(module: Module) -> bool:
+    """Whether a module asks PyTorch for deterministic algorithms on every device."""
+    called = (module.names.qualified(each.func) for each in module.of(ast.Call))
+    return "torch.use_deterministic_algorithms" in called

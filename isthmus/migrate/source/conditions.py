@@ -13,6 +13,7 @@ from isthmus.migrate.source.questions import is_portable, is_question, names_typ
 
 AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
 _ALIASES = 4  # limit of variables followed
 
 
@@ -70,13 +71,14 @@ def _left_before(above: ast.AST, below: ast.AST) -> Iterator[Condition]:
         if not isinstance(block, list) or below not in block:
             continue
         for earlier in block[: block.index(below)]:
-            if isinstance(earlier, ast.If) and not earlier.orelse and _leaves(earlier.body[-1]):
+            if isinstance(earlier, ast.If) and not earlier.orelse and leaves(earlier.body[-1]):
                 yield from _split(Condition(earlier.test, False))
             elif isinstance(earlier, ast.Assert):
                 yield from _split(Condition(earlier.test, True))
 
 
-def _leaves(statement: ast.stmt) -> bool:
+def leaves(statement: ast.stmt) -> bool:
+    """Whether a statement leaves its block: the function, the loop or the program."""
     if isinstance(statement, ast.Return | ast.Raise | ast.Continue | ast.Break):
         return True
     return (
@@ -113,11 +115,11 @@ def implies_accelerator(module: Module, condition: Condition, aliases: int = _AL
     if isinstance(test, ast.Call):
         return holds and module.names.qualified(test.func) in AVAILABLE
     values = assigned(module, test) if aliases and isinstance(test, ast.Name | ast.Attribute) else []
-    return bool(values) and all(_value_implies(module, each, holds, aliases - 1) for each in values)
+    return bool(values) and all(value_implies(module, each, holds, aliases - 1) for each in values)
 
 
-def _value_implies(module: Module, value: ast.expr, holds: bool, aliases: int) -> bool:
-    """Whether a value, where it is assigned, is true (or false) only with an accelerator."""
+def value_implies(module: Module, value: ast.expr, holds: bool = True, aliases: int = _ALIASES) -> bool:
+    """Whether a value, at its place, is true (or false) only with an accelerator."""
     if isinstance(value, ast.Constant) and bool(value.value) is not holds:
         return True
     known = [*_split(Condition(value, holds)), *conditions(module, value)]
@@ -139,7 +141,7 @@ def implies_cuda(module: Module, condition: Condition) -> bool:
         return False
     if holds and isinstance(test.ops[0], ast.Gt | ast.GtE) and is_question(module, test.left):
         return True
-    equal = isinstance(test.ops[0], ast.Eq) and holds
+    equal = isinstance(test.ops[0], ast.Eq if holds else ast.NotEq)
     ours = ast.unparse(test.left) == f"{module.device}.type" and not module.has_own_choice
     return equal and names_type(test.comparators[0], "cuda") and (ours or stays(module, test))
 
@@ -182,6 +184,11 @@ def asks_cuda(module: Module, test: ast.expr) -> bool:
 def keeps_cuda(module: Module, test: ast.expr) -> bool:
     """Whether a test for CUDA stands in front of code that stays for CUDA, so that it must stay a test for CUDA."""
     return any(_uses_cuda_only(module, each) for each in guarded(module, test))
+
+
+def moves(module: Module, part: ast.AST) -> bool:
+    """Whether a part of a source moves something to a device, or creates it there."""
+    return _MOVES.search(module.code(part)) is not None
 
 
 def arms(module: Module, test: ast.expr) -> list[ast.expr]:
@@ -244,10 +251,19 @@ def _branch(module: Module, test: ast.If | ast.IfExp | ast.While, holds: bool) -
     """Yield what runs only where a statement's or expression's test is true, or where it is false."""
     part = test.body if holds else test.orelse
     yield from part if isinstance(part, list) else [part]
-    if isinstance(test, ast.If) and not holds and not test.orelse and _leaves(test.body[-1]):
+    if isinstance(test, ast.If) and not holds and not test.orelse and leaves(test.body[-1]):
         yield from _following(module, test)
         if any(map(_is_refusal, ast.walk(test))):
+            yield from _refused_on(module, test)
             yield from _asked(module, test)
+
+
+def _refused_on(module: Module, statement: ast.If) -> Iterator[ast.expr]:
+    """Yield the other conditions on which the block of an ``if ...: return False`` answers so."""
+    block = getattr(module.parents[statement], "body", [])
+    for each in block if statement in block else ():
+        if isinstance(each, ast.If) and each is not statement and _is_refusal(each.body[-1]):
+            yield each.test
 
 
 def _is_refusal(node: ast.AST) -> bool:
@@ -279,6 +295,20 @@ def _asked(module: Module, inside: ast.AST) -> Iterator[ast.AST]:
             each is function for each in module.enclosing(call)
         ):
             yield from guarded(module, call)
+    for read in module.of(ast.Name):
+        if isinstance(read.ctx, ast.Load) and module.names.qualified(read) == name:
+            yield from _passed_beside(module, read)
+
+
+def _passed_beside(module: Module, name: ast.Name) -> Iterator[ast.expr]:
+    """Yield what a call is given beside a function: ``register(checker=is_supported, implementation=kernel)``."""
+    above = module.parents[name]
+    call = module.parents[above] if isinstance(above, ast.keyword) else above
+    if isinstance(call, ast.Call) and call.func is not name:
+        for each in (*call.args, *(keyword.value for keyword in call.keywords)):
+            if each is not name:
+                yield each
+                yield from assigned(module, each) if isinstance(each, ast.Name) else ()
 
 
 def _skips(call: ast.Call) -> bool:

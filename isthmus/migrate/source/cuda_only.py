@@ -6,7 +6,7 @@ from isthmus.migrate.source.cuda_names import look_up
 
 # Packages for NVIDIA's GPUs only.
 _CUDA_PACKAGES = frozenset(
-    "apex cuda cupy cudf cuml flash_attn nvidia_smi pynvml py3nvml pycuda tensorrt triton transformer_engine "
+    "apex cuda cupy cudf cuml fla flash_attn nvidia_smi pynvml py3nvml pycuda tensorrt triton transformer_engine "
     "xformers bitsandbytes numba helion tilelang cutlass".split()
 )
 # Languages of kernels, and the binding of processes to the processors beside a GPU.
@@ -36,7 +36,7 @@ def asks_cuda(name: str) -> bool:
 
 def is_for_cuda_only(name: str) -> bool:
     """Whether a dotted name is of CUDA's runtime, or of a package for NVIDIA's GPUs."""
-    if name == CUDA_SOURCE or asks_cuda(name) or is_below(name, (*_CUDA_PACKAGES, *_LANGUAGES)):
+    if name == CUDA_SOURCE or asks_cuda(name) or is_below(name, (*_CUDA_PACKAGES, *_LANGUAGES, *_HEARTS)):
         return True
     while name.startswith("torch."):
         known = look_up(name)
@@ -47,7 +47,10 @@ def is_for_cuda_only(name: str) -> bool:
 
 
 # Packages whose buffers, engines and kernels a program is written around; others have a counterpart elsewhere.
-_HEARTS = ("cupy", "cupyx", "numba.cuda", "polygraphy", "pycuda", "pynvrtc", "tensorrt", "torch2trt")
+_HEARTS = (
+    "cupy", "cupyx", "numba.cuda", "polygraphy", "pycuda", "pynvrtc", "tensorrt", "torch2trt",
+    "torch.cuda._annotate_cuda_graph_trace", "torch.cuda._graph_annotations",
+)  # fmt: skip
 _HEART_NAMES = frozenset(
     [
         "kernels.get_kernel", "torch._scaled_mm", "torch.cuda._compile_kernel", "torch.cuda.ExternalStream",

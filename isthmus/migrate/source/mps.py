@@ -1,21 +1,29 @@
-"""``torch.mps`` has half of the functions of ``torch.cuda``; where a file knows MPS, it is not asked for others."""
+"""Device types for which a test for CUDA stays false after its conversion, such as MPS.
+
+``torch.mps`` has half of the functions of ``torch.cuda``; a project that knows MPS does not ask it for the others.
+"""
 
 import ast
 import re
 from collections.abc import Iterator
 
 from isthmus.migrate.source import cuda_names
+from isthmus.migrate.source.assigned import assigned
 from isthmus.migrate.source.conditions import Condition, arms, guarded, implies_accelerator, implies_cuda
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.questions import names_type
 
 # Functions of torch.mps with a name of torch.cuda.
 HAS = frozenset(
     "Event device_count empty_cache get_rng_state is_available manual_seed seed set_per_process_memory_fraction "
     "set_rng_state synchronize".split()
 )
+# Those that take no device, unlike the functions of torch.cuda.
+WITHOUT_DEVICE = frozenset({"synchronize"})
 _ASKED = frozenset({"torch.backends.mps.is_available", "torch.mps.is_available"})
 _ARM = re.compile(r"\b(mps|xpu|npu|hpu|mlu|musa|mtia)\b")
 _MODULE = "{module}."
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def lacks(becomes: str) -> bool:
@@ -23,8 +31,14 @@ def lacks(becomes: str) -> bool:
     return becomes.startswith(_MODULE) and becomes.removeprefix(_MODULE) not in HAS
 
 
+def refuses(becomes: str, call: ast.Call) -> bool:
+    """Whether the replacement of a function takes an argument of a call that ``torch.mps`` does not take."""
+    is_given = bool(call.args or call.keywords)
+    return is_given and becomes.startswith(_MODULE) and becomes.removeprefix(_MODULE) in WITHOUT_DEVICE
+
+
 def is_known(module: Module) -> bool:
-    """Whether a module names MPS, and is not converted for another device."""
+    """Whether a project names MPS, and is not converted for another device."""
     return "mps" in module.around.flow.others and not module.around.target
 
 
@@ -34,15 +48,75 @@ def excludes(module: Module, condition: Condition) -> bool:
     if implies_cuda(module, condition):
         return True
     if isinstance(test, ast.Call):
-        is_asked = holds and module.names.qualified(test.func) == "torch.cuda.is_available"
-        return is_asked and "mps" in apart(module, test)
-    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In | ast.NotIn):
-        return implies_accelerator(module, condition) and "mps" in ast.unparse(test)
-    if isinstance(test, ast.Compare) and any(
-        getattr(each, "value", "") == "cpu" for each in test.comparators
-    ):
+        return holds and _is_apart(module, test)
+    if not implies_accelerator(module, condition):
         return False
-    return implies_accelerator(module, condition)
+    if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In | ast.NotIn):
+        return "mps" in ast.unparse(test)
+    values = assigned(module, test) if isinstance(test, ast.Name | ast.Attribute) else [test]
+    return all(_is_apart(module, each) for value in values for each in ast.walk(value))
+
+
+def _is_apart(module: Module, node: ast.AST) -> bool:
+    """Whether a node, if it is a test for an accelerator, stays false on MPS."""
+    if isinstance(node, ast.Call):
+        is_asked = module.names.qualified(node.func) == "torch.cuda.is_available"
+        return is_asked and "mps" in apart(module, node)
+    if not isinstance(node, ast.Compare):
+        return True
+    sides = (node.left, *node.comparators)
+    if any(names_type(each, "cpu") for each in sides):
+        return False
+    if not any(names_type(each, "cuda") for each in sides):
+        return True
+    return not is_asserted(module, node) and "mps" in others(module, node)
+
+
+def others(module: Module, test: ast.expr) -> set[str]:
+    """Return the device types for which a comparison with ``"cuda"`` stays false after its conversion.
+
+    Those are the types that its function names too, MPS in front of what it lacks, and the meta device where the
+    project has one and others are refused.
+    """
+    known = module.around.flow.others
+    if not known or module.around.target:
+        return set()
+    functions = [each for each in module.enclosing(test) if isinstance(each, _FUNCTIONS)]
+    around = functions[-1] if functions else module.tree
+    found = {
+        getattr(each, "value", "") for each in ast.walk(around) if isinstance(each, ast.Constant)
+    } & known
+    if "mps" in known and any(map(lacks, _replacements(module, test))):
+        found.add("mps")
+    if "meta" in known and _refuses(module, test):
+        found.add("meta")
+    return found
+
+
+def _refuses(module: Module, test: ast.expr) -> bool:
+    """Whether a test belongs to an ``if`` that raises an error."""
+    inner: ast.AST = test
+    for above in module.enclosing(test):
+        if isinstance(above, ast.If) and inner is above.test:
+            return any(isinstance(each, ast.Raise) for each in (*above.body, *above.orelse))
+        if isinstance(above, ast.stmt):
+            return False
+        inner = above
+    return False
+
+
+def is_asserted(module: Module, test: ast.expr) -> bool:
+    """Whether an assertion, ``assert`` or ``assertTrue``, requires that a test is true."""
+    inner: ast.AST = test
+    for above in module.enclosing(test):
+        if isinstance(above, ast.Assert):
+            return inner is above.test
+        if isinstance(above, ast.Call) and ast.unparse(above.func) not in ("all", "any"):
+            return getattr(above.func, "attr", "") == "assertTrue"
+        if not isinstance(above, ast.BoolOp | ast.GeneratorExp | ast.ListComp | ast.Call):
+            return False
+        inner = above
+    return False
 
 
 def apart(module: Module, call: ast.Call) -> set[str]:
@@ -59,9 +133,9 @@ def apart(module: Module, call: ast.Call) -> set[str]:
     return found
 
 
-def _replacements(module: Module, call: ast.Call) -> Iterator[str]:
+def _replacements(module: Module, test: ast.expr) -> Iterator[str]:
     """Yield what the names of CUDA become that a test stands in front of."""
-    for part in guarded(module, call):
+    for part in guarded(module, test):
         for node in ast.walk(part):
             if isinstance(node, ast.Attribute | ast.Name):
                 known = cuda_names.look_up(module.names.qualified(node) or "")

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from isthmus.migrate.source.blocks import runs_with
-from isthmus.migrate.source.conditions import asks_cuda, guarded, keeps_cuda
+from isthmus.migrate.source.conditions import asks_cuda, guarded, keeps_cuda, moves
 from isthmus.migrate.source.cuda_only import is_below, is_graph, is_heart
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.registrations import is_for_cuda
@@ -58,6 +58,7 @@ def regions(module: Module) -> Mapping[ast.AST, Region]:
         if not block and is_graph(name):
             block = [each for each in module.tree.body if not isinstance(each, _DEFINITIONS)]
         _add(found, block, f"in code for CUDA only ({name}, line {node.lineno})")  # type: ignore[attr-defined]
+    _in_all_arms(module, found)
     _operators(module, found)
     _classes(module, found)
     _behind_tests(module, found)
@@ -70,6 +71,16 @@ def regions(module: Module) -> Mapping[ast.AST, Region]:
 def _add(found: dict[ast.AST, Region], block: list[ast.AST], why: str, is_listed: bool = True) -> None:
     for each in block:
         found.setdefault(each, Region(block[0], why, is_listed))
+
+
+def _in_all_arms(module: Module, found: dict[ast.AST, Region]) -> None:
+    """Add what surrounds an ``if`` whose arms are all regions, innermost first."""
+    for branch in reversed(module.of(ast.If)):
+        arms = [
+            next((found[each] for each in arm if each in found), None) for arm in (branch.body, branch.orelse)
+        ]
+        if arms[0] is not None and arms[1] is not None:
+            _add(found, runs_with(module, branch), arms[0].why)
 
 
 # ---- evidence -----------------------------------------------------------------------------------------------
@@ -146,9 +157,10 @@ def _behind_tests(module: Module, found: dict[ast.AST, Region]) -> None:
         decorates = not any(isinstance(each, ast.stmt) for each in _below_definition(module, test))
         operands = [each for each in inside if isinstance(module.parents[each], ast.BoolOp)]
         asked = any(use in ast.walk(each) for use in uses for each in operands)
+        is_whole = decorates or asked or not any(moves(module, each) for each in inside)
         for part in inside:
             above = [id(each) for each in (part, *module.enclosing(part))]
-            if uses and (decorates or asked or not blocks.isdisjoint(above)):
+            if uses and (is_whole or not blocks.isdisjoint(above)):
                 why = f"behind a test for CUDA that stays (line {test.lineno})"
                 found[part] = Region(part, why, is_listed=False)
 

@@ -135,7 +135,11 @@ LIBRARIES: dict[str, Library] = {
         "spconv", "torchsparse", "MinkowskiEngine", "nvdiffrast", "kaolin", "tinycudann", "gsplat",
         "diff_gaussian_rasterization", "simple_knn", "pointnet2_ops", "pointops", "MultiScaleDeformableAttention",
     ),
-    **_attention("its compiled operators have CPU and CUDA kernels only", "mmcv.ops", "detectron2", "pytorch3d"),
+    **_attention("its compiled operators have CPU and CUDA kernels only", "mmcv.ops", "pytorch3d"),
+    **_attention(
+        "its compiled operators have CPU and CUDA kernels only",
+        *(f"detectron2.{name}" for name in ("_C", "engine", "layers", "modeling", "structures")),
+    ),
     **_attention(
         "its compiled operators have CPU and CUDA kernels only",
         *(f"torchvision.ops.{name}" for name in (
@@ -165,6 +169,7 @@ LIBRARIES: dict[str, Library] = {
 # Distribution names that differ from the module's; "-" and "_" are equal.
 DISTRIBUTIONS = {
     "autoawq": "awq",
+    "detectron2": "detectron2.layers",
     "mosaicml": "composer",
     "nvidia_ml_py": "pynvml",
     "nvidia_ml_py3": "pynvml",

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 Version = tuple[int, ...]
 
 OLDEST: Version = (2, 1)
+_MEMORY_ON_MPS: Version = (2, 13)  # before, torch.accelerator's memory functions raise on MPS
 COUNTS_WITHOUT_CUDA: Version = (2, 8)  # torch.accelerator.device_count does not initialize CUDA
 _MEMORY = (
     "empty_cache memory_allocated memory_reserved max_memory_allocated max_memory_reserved memory_stats "
@@ -91,6 +92,12 @@ def parse(text: str) -> Version:
 def shown(version: Version) -> str:
     """Return a version as text."""
     return ".".join(map(str, version))
+
+
+def needed(version: Version) -> str:
+    """Return the result of :func:`minimum` as text, with the later version that MPS needs for memory functions."""
+    later = f" ({shown(_MEMORY_ON_MPS)} on MPS)"
+    return shown(version) + (later if SINCE["accelerator.memory_stats"] <= version < _MEMORY_ON_MPS else "")
 
 
 def written(template: str, torch: Version, target: str) -> tuple[str, str]:
