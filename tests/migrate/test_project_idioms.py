@@ -511,3 +511,26 @@ def test_the_default_of_an_option_that_is_evaluated_where_a_job_is_submitted(tmp
     (tmp_path / "job.py").write_text("import main\n\nargs = main.options().parse_args()\n")
     (converted,) = project.convert(tmp_path, project.Request())
     assert "default=DEVICE.type" in converted.after.decode()
+
+
+def test_a_mock_follows_what_it_steers(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(
+        "import subprocess\n\nimport torch\n\n\ndef count():\n    return torch.cuda.device_count() or 1\n\n\n"
+        "def links():\n    if torch.cuda.is_available():\n        _ask()\n\n\n"
+        'def _ask():\n    subprocess.run(["nvidia-smi"])\n\n\n'
+        "def both():\n    if torch.cuda.is_available():\n        torch.zeros(2).pin_memory()\n    return links()\n"
+    )
+    (tmp_path / "test_tools.py").write_text(
+        "from unittest import mock\n\nimport torch\n\nfrom tools import both, count, links\n\n\n"
+        'def test_count():\n    with mock.patch("tools.torch.cuda.device_count", return_value=3):\n'
+        "        assert count() == 3\n\n\n"
+        "def test_links(there):\n    links()\n\n\n"
+        'def there(monkeypatch):\n    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)\n\n\n'
+        'def test_both(monkeypatch):\n    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)\n'
+        "    both()\n"
+    )
+    converted = {each.name: each for each in project.convert(tmp_path, project.Request())}
+    tests = converted["test_tools.py"]
+    assert b'mock.patch("tools.torch.accelerator.device_count", return_value=3)' in tests.after
+    ends = [each.severity for each in tests.findings]
+    assert ends == [Severity.AUTOMATIC, Severity.NONE, Severity.REVIEW]

@@ -12,9 +12,11 @@ from isthmus.migrate.source.calls import text
 from isthmus.migrate.source.cuda_names import look_up
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.verdicts import Steers
 
 _REMEDY = "write it with torch.get_device_module(DEVICE)"
 _IMPORTS = frozenset({"importlib.import_module", "__import__"})
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TENSOR_TYPES = "IM120"
 _STAY = frozenset({"IM405", "IM190", "IM191"})
 
@@ -57,6 +59,15 @@ class OtherCuda(Rule):
 
     def _replaced(self, module: Module, node: ast.expr, name: str) -> Finding:
         """Return the finding of a function that a test replaces by a mock."""
+        tests = [each for each in module.enclosing(node) if isinstance(each, _FUNCTIONS)]
+        steers = module.around.flow.steers.get(module.names.defined(tests[-1]) if tests else "", {}).get(name)
+        if steers is Steers.CUDA:
+            said = "is replaced by a mock, which steers code that stays for CUDA"
+            return self.right(module, node, name, said, "stays")
+        if steers is Steers.ACCELERATOR and not module.around.torch:
+            becomes = name.replace(".cuda.", ".accelerator.")
+            said = "is replaced by a mock, for code that is converted"
+            return self.changed(node, name, said, f"becomes {becomes}", mocks.renamed(module, node))
         entry = look_up(name)
         becomes = shown(entry.becomes) if entry is not None else ""
         instead = f"{becomes} and " if becomes not in ("", name) else ""
