@@ -534,3 +534,33 @@ def test_a_mock_follows_what_it_steers(tmp_path: Path) -> None:
     assert b'mock.patch("tools.torch.accelerator.device_count", return_value=3)' in tests.after
     ends = [each.severity for each in tests.findings]
     assert ends == [Severity.AUTOMATIC, Severity.NONE, Severity.REVIEW]
+
+
+def test_the_prefix_that_a_function_cuts_off_is_that_of_the_name_it_makes() -> None:
+    source = (
+        "def select(device):\n    device = str(device).replace('cuda:', '')\n"
+        "    arg = 'cuda:0' if device else 'cpu'\n    return torch.device(arg)\n"
+    )
+    assert "str(device).replace(f'{DEVICE.type}:', '')" in _convert(source).text
+
+
+def test_a_comparison_in_a_file_without_pytorch(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text("import torch\n\n\ndef pick():\n    return torch.zeros(2).device\n")
+    (tmp_path / "bench.py").write_text(
+        "from tools import pick\n\ndevice = pick()\nif 'cuda' in device.type:\n    print(1)\n"
+    )
+    (converted,) = project.convert(tmp_path, project.Request())
+    assert "if device.type != 'cpu':" in converted.after.decode()
+
+
+def test_what_lightning_is_asked_for_is_listed() -> None:
+    source = (
+        "from helpers import RunIf\nfrom lightning.fabric.accelerators import CUDAAccelerator\n"
+        "n = CUDAAccelerator.auto_device_count()\n"
+        "@RunIf(min_cuda_gpus=1)\ndef test_a(): ...\n@RunIf(min_cuda_gpus=2)\ndef test_b(): ...\n"
+    )
+    found = [each for each in _convert(source).findings if each.code == "IM304"]
+    assert [(each.line, "and 1 more in this file" in each.message) for each in found] == [
+        (4, False),
+        (5, True),
+    ]

@@ -136,7 +136,11 @@ def unequal(module: Module, node: ast.Compare) -> Draft | None:
 
 
 def contained(module: Module, node: ast.Compare) -> Draft:
-    """``"cuda" in str(device)``."""
+    """``"cuda" in str(device)``, ``"cuda" in device.type``."""
+    if not module.around.target and _is_device_type(node.comparators[0]):
+        operator = _excluded(module, equal=isinstance(node.ops[0], ast.NotIn))
+        tested = module.code(node.comparators[0])
+        return Draft(module).replace(node, "{tested}" + operator, COMPARISON, tested=tested)
     draft = Draft(module).replace(node.left, "{type}")
     if module.around.target:
         return draft

@@ -16,6 +16,7 @@ from isthmus.migrate.source.verdicts import Steers
 
 _REMEDY = "write it with torch.get_device_module(DEVICE)"
 _IMPORTS = frozenset({"importlib.import_module", "__import__"})
+_PRIVATE = "keep it on CUDA, and skip it elsewhere"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TENSOR_TYPES = "IM120"
 _STAY = frozenset({"IM405", "IM190", "IM191"})
@@ -38,7 +39,8 @@ class OtherCuda(Rule):
                 if mock := mocks.replaced(module, module.parents[node]):
                     yield self._replaced(module, node, mock)
                 else:
-                    yield self.unclear(module, node, name, "belongs to CUDA and has no rule", _REMEDY)
+                    remedy = _PRIVATE if ".cuda._" in name else _REMEDY
+                    yield self.unclear(module, node, name, "belongs to CUDA and has no rule", remedy)
         for constant in module.of(ast.Constant):
             said = text(constant)
             by_path = ".torch.cuda." in said and mocks.replaced(module, module.parents[constant])

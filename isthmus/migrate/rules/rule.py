@@ -76,7 +76,10 @@ class Rule(ABC):
             return self.right(module, node, subject, f"{message}, {found.why}", "stays")
         if held := self._held(module, node):
             return held
-        if not (self.anywhere or module.around.flow.uses_torch):
+        is_shown = bool(evidence) and not any(
+            each.needs for each in draft.edits
+        )  # a device, and no name of PyTorch
+        if not (self.anywhere or is_shown or module.around.flow.uses_torch):
             shown = f" ({evidence})" if evidence else ""
             why = f"{message}{shown}, in a file that does not use PyTorch"
             return self.left(module, node, subject, why, "do it in a file that imports torch")
