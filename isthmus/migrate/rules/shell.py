@@ -83,10 +83,10 @@ def reported(line: str) -> Iterator[Finding]:
     """Yield what depends on CUDA in a line of a script, as findings without path and line."""
     for pattern in _REPORTED:
         if matches := list(pattern.words.finditer(line)):
-            found = _finding(
+            said = _finding(
                 pattern, matches[0], Severity.NONE if pattern.message == BUILD else Severity.REVIEW
             )
-            yield found._replace(subject=", ".join(dict.fromkeys(each[0] for each in matches)))
+            yield said._replace(subject=", ".join(dict.fromkeys(each[0] for each in matches)))
     for command in _INSTALLED.finditer(line):
         for package in _PACKAGE.finditer(command[1]):
             if found := distribution(package[0]):
