@@ -98,7 +98,9 @@ class Expressions:
     def _choice(self, node: ast.IfExp) -> str:
         """A name of the device, for which its type stands without an accelerator, is no device."""
         test = node.test.func if isinstance(node.test, ast.Call) else node.test
-        is_name = self.names.qualified(test) == "torch.accelerator.is_available" and name_of(node.orelse) == "type"
+        is_name = (
+            self.names.qualified(test) == "torch.accelerator.is_available" and name_of(node.orelse) == "type"
+        )
         return self._any(node, node.body, *([] if is_name else [node.orelse]))
 
     def _constant(self, node: ast.Constant) -> str:
