@@ -50,7 +50,7 @@ def test_requirements(line: str, expected: list[tuple[str, str, int]]):
         ("nvidia-smi -L", [("IM321", "nvidia-smi", 2)]),
         ("CUDA_VISIBLE_DEVICES=0,1 python t.py", [("IM129", "CUDA_VISIBLE_DEVICES", 2)]),
         ("export NCCL_DEBUG=INFO TORCH_NCCL_BLOCKING_WAIT=1",
-         [("IM222", "NCCL_DEBUG", 2), ("IM222", "TORCH_NCCL_BLOCKING_WAIT", 2)]),
+         [("IM222", "NCCL_DEBUG, TORCH_NCCL_BLOCKING_WAIT", 2)]),
         ("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", [("IM129", "PYTORCH_CUDA_ALLOC_CONF", 2)]),
         ("pip install -f https://example.org/whl/cu121 torch", [("IM312", "https://example.org/whl/cu121", 2)]),
         ("# nvidia-smi", []),

@@ -70,6 +70,10 @@ def test_changes_have_the_lines_of_the_script() -> None:
             [("IM302", "flash-attn", 33), ("IM303", "onnxruntime-gpu", 48)],
         ),
         ("pip install cupy-cuda12x==13.0", [("IM301", "cupy-cuda12x", 13)]),
+        (
+            'CUDA_HOME=${CUDA_HOME:-/usr} TORCH_CUDA_ARCH_LIST="9.0" make',
+            [("IM129", "CUDA_HOME, TORCH_CUDA_ARCH_LIST", 1)],
+        ),
         ("ENV NVIDIA_DRIVER_CAPABILITIES=all", [("IM129", "NVIDIA_DRIVER_CAPABILITIES", 5)]),
     ],
 )

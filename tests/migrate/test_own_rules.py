@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.migrate.rules import registry
 from tests.helpers.command import isthmus
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "migrate-convert.md"

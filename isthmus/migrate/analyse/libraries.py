@@ -102,9 +102,9 @@ def _found(module: Module, node: ast.stmt | ast.expr, statement: ast.AST, name: 
         return
     code, severity, advice = found[1]
     said = _SAID.get(code, "has a counterpart in PyTorch" if code.startswith("IM2") else "needs attention")
-    if severity is Severity.MANUAL and _optional(module, statement):
+    if severity is Severity.MANUAL and (why := _optional(module, statement)):
         severity = Severity.REVIEW
-        said += ", but the script continues without it"
+        said += f", {why}"
     elif node is statement and _is_unused(module, statement):
         said, advice = _UNUSED, _REMOVE
     yield module.finding(code, severity, node, name, said, advice)
@@ -127,16 +127,23 @@ def _is_of_rule(module: Module, name: str, entry: str) -> bool:
     return any(subject in known or subject.startswith(f"{name}.") for subject in subjects)
 
 
-def _optional(module: Module, node: ast.AST) -> bool:
-    """Whether an import is under an ``if``, or in a ``try`` that handles its failure without raising."""
+def _optional(module: Module, node: ast.AST) -> str:
+    """Return why a script may do without an import; "" if it may not."""
     inner = node
     for outer in module.enclosing(node):
         if isinstance(outer, ast.If):
-            return True
+            return "but imported under a condition only"
         if isinstance(outer, ast.Try) and inner in outer.body:
-            return any(_goes_on(handler) for handler in outer.handlers)
+            is_handled = any(map(_goes_on, outer.handlers)) and not _repeats(outer.handlers, node)
+            return "but the script continues without it" if is_handled else ""
         inner = outer
-    return False
+    return ""
+
+
+def _repeats(handlers: list[ast.ExceptHandler], statement: ast.AST) -> bool:
+    """Whether a handler imports the same again."""
+    code = ast.dump(statement)
+    return any(ast.dump(each) == code for handler in handlers for each in ast.walk(handler))
 
 
 def _goes_on(handler: ast.ExceptHandler) -> bool:

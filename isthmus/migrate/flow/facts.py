@@ -7,7 +7,7 @@ instances of a class ``"module.Class@"``, an attribute ``"slot.name"``, or an ex
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from isthmus.migrate.source.verdicts import Place, Use
+from isthmus.migrate.source.verdicts import Place, Steers, Use
 
 ANY = ""  # the field of a container for an unknown key
 KEYS = "\0keys"  # the field of a container for its own keys
@@ -97,6 +97,8 @@ class Facts:
         sheltered: those of them that it uses only where there is an accelerator.
         is_script: whether it is run as a program.
         required: those of them that it cannot do without: outside a condition, and no questions about CUDA.
+        steers: what becomes of each function's uses of ``torch.cuda``, by dotted name.
+        is_mocking: whether it may replace functions by mocks.
         before_choice: modules that may be loaded before this one sets ``CUDA_VISIBLE_DEVICES``.
     """
 
@@ -124,4 +126,6 @@ class Facts:
     sheltered: dict[str, set[str]] = field(default_factory=dict)
     is_script: bool = False
     required: dict[str, set[str]] = field(default_factory=dict)
+    steers: dict[str, dict[str, Steers]] = field(default_factory=dict)
+    is_mocking: bool = False
     before_choice: set[str] = field(default_factory=set)

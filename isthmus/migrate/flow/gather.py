@@ -11,6 +11,7 @@ from isthmus.migrate.flow.facts import ANY, COMPARED, KEYS, Class, Facts, Signat
 from isthmus.migrate.flow.optional import is_optional
 from isthmus.migrate.flow.pytests import pass_values
 from isthmus.migrate.flow.sheltered import is_sheltered
+from isthmus.migrate.flow.steered import steers
 from isthmus.migrate.flow.tested import tested
 from isthmus.migrate.source import visible_devices
 from isthmus.migrate.source.blocks import runs_with
@@ -19,7 +20,7 @@ from isthmus.migrate.source.cuda_names import HANDLES
 from isthmus.migrate.source.cuda_only import CUDA_SOURCE, asks_cuda, is_of_kernels
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
-from isthmus.migrate.source.verdicts import place_of
+from isthmus.migrate.source.verdicts import Steers, place_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _PROPERTIES = frozenset({"property", "cached_property"})
@@ -102,6 +103,7 @@ class _Gatherer(Expressions):
         texts = (each.value for each in self.module.of(ast.Constant))
         facts.others = {each for each in texts if isinstance(each, str) and each in OTHERS}
         facts.tested = tested(self.module)
+        facts.is_mocking = self.module.mentions("mock", "monkeypatch")
         facts.imports = {
             name: meaning for name, meaning in self.names.top.bound.items() if isinstance(meaning, str)
         }
@@ -238,6 +240,10 @@ class _Gatherer(Expressions):
             name = CUDA_SOURCE if is_handle else self.names.qualified(node)
             if name:
                 self._reference(node, name)
+                if name.startswith("torch.cuda."):
+                    uses = self.facts.steers.setdefault(self._around(node), {})
+                    end = steers(self.module, node, name)
+                    uses[name] = end if uses.get(name, end) is end else Steers.BOTH
             elif getattr(node, "id", "") == "__name__" and isinstance(self.module.parents[node], ast.Compare):
                 self.facts.is_script = True
         for constant in self.module.of(ast.Constant):

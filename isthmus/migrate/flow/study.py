@@ -16,6 +16,7 @@ from isthmus.migrate.flow.gather import gather
 from isthmus.migrate.flow.recorded import narrowed
 from isthmus.migrate.flow.sheltered import sheltered
 from isthmus.migrate.flow.solve import Solution
+from isthmus.migrate.flow.steered import Steering
 from isthmus.migrate.flow.submitted import submitted
 from isthmus.migrate.source import constants
 from isthmus.migrate.source.cuda_only import is_below, is_for_cuda_only, runs_cuda
@@ -128,9 +129,12 @@ def surroundings(
         submitted=submitted(facts, solution.symbols),
         tested=frozenset().union(*(each.tested for each in facts)),
     )
+    steering = Steering(facts, solution.symbols, only, code)
     chains = always(facts, solution.symbols, built)
     around = {
-        each.path: shared._replace(flow=solution.of(each), always=chains.get(each.module, ()))
+        each.path: shared._replace(
+            flow=solution.of(each)._replace(steers=steering.of(each)), always=chains.get(each.module, ())
+        )
         for each in facts
     }
     if settings:

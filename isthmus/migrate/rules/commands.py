@@ -8,6 +8,7 @@ from typing import NamedTuple
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.regions import region
 from isthmus.migrate.source.strings import text
 
 LAUNCH, RUN = "torch.distributed.launch", "torch.distributed.run"
@@ -89,6 +90,9 @@ class Commands(Rule):
             for pattern in PROGRAMS:
                 if match := pattern.words.search(text(node)):
                     said = (match[0], pattern.message, pattern.advice)
+                    if found := region(module, node):
+                        yield self.right(module, node, match[0], f"{pattern.message}, {found.why}", "stays")
+                        continue
                     yield module.finding(pattern.code, Severity.REVIEW, node, *said)
 
 

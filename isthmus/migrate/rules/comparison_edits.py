@@ -154,6 +154,9 @@ def contained(module: Module, node: ast.Compare) -> Draft:
         own = module.around.target or _is_asserted(module, node)
         end = f" {'!=' if equal else '=='} {{type}}" if own else _excluded(module, node, equal)
         return draft.replace(node, "{kind}" + end, COMPARISON, kind=kind)
+    if not module.around.target and not _is_asserted(module, node) and _is_device_type(shown):
+        operator = _excluded(module, node, isinstance(node.ops[0], ast.NotIn))
+        return draft.replace(node, "{tested}" + operator, COMPARISON, tested=module.code(shown))
     draft.replace(node.left, "{type}")
     if module.around.target or _is_asserted(module, node):
         return draft

@@ -2,10 +2,11 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
@@ -31,6 +32,8 @@ class Option(NamedTuple):
 
 _CUDA = frozenset({"cuda"})
 _LIGHTNING = r"(?:pytorch_)?lightning(?:_fabric)?\.(?:\w+\.)*"
+_ACCELERATOR = re.compile(_LIGHTNING + "CUDAAccelerator")
+_COUNT = "use torch.accelerator.device_count() and torch.accelerator.is_available()"
 _REGISTER = "register the target in Lightning's AcceleratorRegistry"
 OPTIONS = (
     Option(
@@ -77,25 +80,36 @@ class LibraryOptions(Rule):
 
     def find(self, module: Module) -> Iterator[Finding]:
         """Find the arguments, and names of providers."""
-        seen: set[Option] = set()
+        for node, used in _accelerators(module):
+            yield self.unclear(module, node, used, "asks Lightning for CUDA's devices", _COUNT)
+        seen: dict[Option, Finding] = {}
+        more: Counter[Option] = Counter()
         for keyword in module.of(ast.keyword):
             call = module.parents[keyword]
             name = module.names.qualified(call.func) if isinstance(call, ast.Call) else None
             option = option_of(f"{name}({keyword.arg}=)") if name else None
-            if option is None or (option.once and option in seen):
+            if option is None or (option.values and text(keyword.value) not in option.values):
                 continue
-            if not option.values or text(keyword.value) in option.values:
-                seen.add(option)
-                module.claimed.add(keyword.value)
-                subject = f"{keyword.arg}={module.code(keyword.value)}"
-                yield self.unclear(module, keyword.value, subject, option.message, option.advice)
+            module.claimed.add(keyword.value)
+            if option in seen:
+                more[option] += 1
+                continue
+            subject = f"{keyword.arg}={module.code(keyword.value)}"
+            found = self.unclear(module, keyword.value, subject, option.message, option.advice)
+            if option.once:
+                seen[option] = found
+            else:
+                yield found
+        for option, found in seen.items():
+            others = f", and {more[option]} more in this file" if more[option] else ""
+            yield found._replace(message=found.message + others)
         for constant in module.of(ast.Constant):
             if text(constant) in _PROVIDERS:
                 said = "is ONNX Runtime's provider for NVIDIA GPUs"
                 yield self.unclear(module, constant, text(constant), said, _PROVIDER)
-        if _imports_lightning(module) and (node := _gpus(module)):
+        if _imports_lightning(module) and (named := _gpus(module)):
             advice = f'set accelerator="auto" and devices=, and {_REGISTER}'
-            yield self.unclear(module, node, "gpus", _GPUS, advice)
+            yield self.unclear(module, named, "gpus", _GPUS, advice)
 
 
 def _imports_lightning(module: Module) -> bool:
@@ -117,3 +131,11 @@ def _gpus(module: Module) -> ast.expr | None:
 def option_of(taken: str) -> Option | None:
     """Return the option that a function's parameter is, ``"lightning.Trainer(accelerator=)"``, also in a sentence."""
     return next((each for each in OPTIONS if each.taken.search(taken)), None)
+
+
+def _accelerators(module: Module) -> Iterator[tuple[ast.expr, str]]:
+    """Yield the uses of Lightning's accelerator for CUDA."""
+    for node in (*module.of(ast.Attribute), *module.of(ast.Name)):
+        name = module.names.qualified(node) or ""
+        if _ACCELERATOR.fullmatch(name) and is_read(node):
+            yield node, name

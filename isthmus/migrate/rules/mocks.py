@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import names_cuda, text
@@ -40,6 +41,15 @@ def replaced(module: Module, call: ast.AST) -> str:
         name = f"{module.names.qualified(call.args[0])}.{text(call.args[1])}"
     _, cuda, rest = f".{name}".rpartition(".torch.cuda.")  # "package.module.torch.cuda.is_available"
     return f"torch.cuda.{rest}" if cuda else ""
+
+
+def renamed(module: Module, node: ast.expr) -> Draft:
+    """Return the edit that names ``torch.accelerator`` for ``torch.cuda`` in an argument of such a call."""
+    draft = Draft(module)
+    if not text(node):
+        return draft.replace(node, "torch.accelerator")
+    start = module.text.index("torch.cuda.", module.start(node)) + len("torch.")
+    return draft.swap(node, start, start + len("cuda"), "accelerator")
 
 
 def _calls(module: Module, test: ast.FunctionDef) -> list[ast.Call]:

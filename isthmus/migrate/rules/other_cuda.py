@@ -12,9 +12,12 @@ from isthmus.migrate.source.cuda_names import look_up
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
+from isthmus.migrate.source.verdicts import Steers
 
 _REMEDY = "write it with torch.get_device_module(DEVICE)"
 _IMPORTS = frozenset({"importlib.import_module", "__import__"})
+_PRIVATE = "keep it on CUDA, and skip it elsewhere"
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TENSOR_TYPES = "IM120"
 _STAY = frozenset({"IM405", "IM190", "IM191"})
 
@@ -36,7 +39,8 @@ class OtherCuda(Rule):
                 if mock := mocks.replaced(module, module.parents[node]):
                     yield self._replaced(module, node, mock)
                 else:
-                    yield self.unclear(module, node, name, "belongs to CUDA and has no rule", _REMEDY)
+                    remedy = _PRIVATE if ".cuda._" in name else _REMEDY
+                    yield self.unclear(module, node, name, "belongs to CUDA and has no rule", remedy)
         for constant in module.of(ast.Constant):
             said = text(constant)
             by_path = ".torch.cuda." in said and mocks.replaced(module, module.parents[constant])
@@ -57,6 +61,15 @@ class OtherCuda(Rule):
 
     def _replaced(self, module: Module, node: ast.expr, name: str) -> Finding:
         """Return the finding of a function that a test replaces by a mock."""
+        tests = [each for each in module.enclosing(node) if isinstance(each, _FUNCTIONS)]
+        steers = module.around.flow.steers.get(module.names.defined(tests[-1]) if tests else "", {}).get(name)
+        if steers is Steers.CUDA:
+            said = "is replaced by a mock, which steers code that stays for CUDA"
+            return self.right(module, node, name, said, "stays")
+        if steers is Steers.ACCELERATOR and not module.around.torch:
+            becomes = name.replace(".cuda.", ".accelerator.")
+            said = "is replaced by a mock, for code that is converted"
+            return self.changed(node, name, said, f"becomes {becomes}", mocks.renamed(module, node))
         entry = look_up(name)
         forms = [each for each in (entry.becomes, entry.accelerator) if each] if entry is not None else []
         becomes = " or ".join(map(shown, forms))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.commands import LAUNCH, PROGRAMS, Pattern, launched
-from isthmus.migrate.rules.variables import VARIABLES
+from isthmus.migrate.rules.variables import BUILD, VARIABLES
 from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.files import Source
 from isthmus.migrate.source.findings import Finding, Severity
@@ -82,8 +82,11 @@ def _changed(source: Source, number: int, line: str, edit: Edit) -> Finding:
 def reported(line: str) -> Iterator[Finding]:
     """Yield what depends on CUDA in a line of a script, as findings without path and line."""
     for pattern in _REPORTED:
-        for match in pattern.words.finditer(line):
-            yield _finding(pattern, match, Severity.REVIEW)
+        if matches := list(pattern.words.finditer(line)):
+            said = _finding(
+                pattern, matches[0], Severity.NONE if pattern.message == BUILD else Severity.REVIEW
+            )
+            yield said._replace(subject=", ".join(dict.fromkeys(each[0] for each in matches)))
     for command in _INSTALLED.finditer(line):
         for package in _PACKAGE.finditer(command[1]):
             if found := distribution(package[0]):

@@ -6,7 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 
+from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.rules.strings import is_plain, rename
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import Use, place_of
@@ -42,7 +44,12 @@ class Texts(Rule):
                 _NAME.fullmatch(node.value) and node.value != "cuda"
             ):
                 continue
-            if node.value in ("cuda", "cuda:") and self._is_cut(module, node):
+            if node.value == "cuda:" and (evidence := _other_half(module, node)):
+                draft = Draft(module)
+                rename(draft, node)
+                said, advice = "is cut off the name of a device", "becomes the prefix of the device in use"
+                yield self.changed(node, _short(node.value), said, advice, draft, evidence)
+            elif node.value in ("cuda", "cuda:") and self._is_cut(module, node):
                 message, remedy = "is cut off the name of a device", "use the device's index instead"
                 yield self.unclear(module, node, _short(node.value), message, remedy)
             elif self._is_pattern(module, node):
@@ -69,6 +76,26 @@ class Texts(Rule):
         if module.names.qualified(call.func) in _PATTERNS:
             return True
         return isinstance(call.func, ast.Attribute) and call.func.attr in _METHODS
+
+
+def _other_half(module: Module, node: ast.Constant) -> str:
+    """Return where the function that cuts off a prefix makes such a name for the device in use, in words."""
+    call = module.parents[node]
+    cuts = isinstance(call, ast.Call) and getattr(call.func, "attr", "") in ("replace", "removeprefix")
+    if not cuts or node is not call.args[0] or not is_plain(module, node):  # type: ignore[attr-defined]
+        return ""
+    functions = (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef))
+    if (around := next(functions, None)) is None:
+        return ""
+    start, end, prefix = module.start(around), module.end(around), f"{{{module.device}.type}}:"
+    made = (
+        found.line
+        for found in module.findings
+        for edit in found.edits
+        if start <= edit.start < end and prefix in edit.text
+    )
+    line = next(made, 0)
+    return f"such a name is made in line {line}" if line else ""
 
 
 def _short(text: str) -> str:

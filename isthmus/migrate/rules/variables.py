@@ -30,6 +30,7 @@ class Variable(NamedTuple):
     advice: str
 
 
+BUILD = "is read where sources in CUDA C++ are built"
 VARIABLES = (
     Variable(
         "IM129",
@@ -39,17 +40,22 @@ VARIABLES = (
     ),
     Variable(
         "IM129",
-        re.compile(
-            r"\b(?:CUDA_(?:LAUNCH_BLOCKING|DEVICE_ORDER|DEVICE_MAX_CONNECTIONS|MODULE_LOADING"
-            r"|CACHE_PATH|CACHE_DISABLE)|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES))\b"
-        ),
+        re.compile(r"\b(?:CUDA_DEVICE_ORDER|NVIDIA_(?:VISIBLE_DEVICES|DRIVER_CAPABILITIES))\b"),
         "is read by CUDA",
         "accelerators have different variables; let the launcher choose devices",
     ),
     Variable(
         "IM129",
+        re.compile(
+            r"\bCUDA_(?:LAUNCH_BLOCKING|DEVICE_MAX_CONNECTIONS|MODULE_LOADING|CACHE_PATH|CACHE_DISABLE)\b"
+        ),
+        "is read by CUDA",
+        "other accelerators do not read it; set the target's counterpart, if there is one",
+    ),
+    Variable(
+        "IM129",
         re.compile(r"\b(?:CUDA_(?:HOME|PATH)|TORCH_CUDA_ARCH_LIST)\b"),
-        "is read where sources in CUDA C++ are built",
+        BUILD,
         "keep it with the build for CUDA; other builds do not read it",
     ),
     Variable(
@@ -101,6 +107,8 @@ class VariableRule(Rule):
     def _end(self, module: Module, node: ast.expr | ast.keyword, name: str, variable: Variable) -> Finding:
         if is_for_nccl(module, node):
             return self.right(module, node, name, f"{variable.message}, and used with it only", "stays")
+        if variable.message == BUILD:
+            return self.right(module, node, name, variable.message, "stays: other builds do not read it")
         if name == _WORKSPACE and _asks_for_determinism(module):
             message = f"{variable.message}, beside torch.use_deterministic_algorithms for every device"
             return self.right(module, node, name, message, "stays")

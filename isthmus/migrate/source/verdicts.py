@@ -18,6 +18,14 @@ class Use(enum.Enum):
     UNKNOWN = "unknown"  # it leaves the project
 
 
+class Steers(enum.Enum):
+    """What a mock of a name of ``torch.cuda`` steers in the code that a test reaches."""
+
+    CUDA = "cuda"  # uses that stay
+    ACCELERATOR = "accelerator"  # uses that become the name of torch.accelerator
+    BOTH = "both"  # some of each, or uses that become something else
+
+
 class Verdict(NamedTuple):
     """What a place holds.
 
@@ -45,6 +53,7 @@ class Flow(NamedTuple):
         values: on operands of comparisons and receivers of calls.
         classes: the project's classes of which a receiver of a call may be an instance.
         recorded: what the record of a run says about a place, in words.
+        steers: what mocks in a function steer, by its dotted name and the name of ``torch.cuda``.
     """
 
     uses_torch: bool = True
@@ -53,6 +62,7 @@ class Flow(NamedTuple):
     values: Mapping[Place, Verdict] = {}
     classes: Mapping[Place, frozenset[str]] = {}
     recorded: Mapping[Place, str] = {}
+    steers: Mapping[str, Mapping[str, Steers]] = {}
 
 
 NO_FLOW = Flow()
