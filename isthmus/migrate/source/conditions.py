@@ -342,5 +342,7 @@ def is_cuda_only(module: Module, node: ast.AST) -> bool:
         return isinstance(module.parents[node], ast.Call)  # activities.append(...); in a list it is converted
     around = module.around
     return (
-        cuda_only.is_for_cuda_only(name) or name in around.cuda_only or cuda_only.is_below(name, around.built)
+        cuda_only.is_for_cuda_only(name)
+        or name in around.project.cuda_only
+        or cuda_only.is_below(name, around.project.built)
     )
