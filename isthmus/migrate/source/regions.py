@@ -16,11 +16,11 @@ from isthmus.migrate.source.blocks import runs_with
 from isthmus.migrate.source.conditions import asks_cuda, guarded, keeps_cuda, moves
 from isthmus.migrate.source.cuda_only import is_below, is_graph, is_heart
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS
 from isthmus.migrate.source.registrations import is_for_cuda
 from isthmus.migrate.source.strings import names_cuda
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 _FOR_CUDA = re.compile(r"cuda|tensorrt|trt|triton", re.IGNORECASE)  # in the name of a class
 _FAKE = re.compile(r"(\w+_)?fake_(tensor_)?mode")
 _PATCH = re.compile(r"(monkeypatch|mocker|mock)\.(setattr|patch(\.object)?)|patch(\.object)?")
@@ -97,7 +97,7 @@ def _uses(module: Module) -> Iterator[tuple[ast.AST, str]]:
     imports: list[ast.Import | ast.ImportFrom] = [*module.of(ast.Import), *module.of(ast.ImportFrom)]
     for imported in imports:
         first = getattr(imported, "module", None) or imported.names[0].name
-        if is_heart(first) and any(isinstance(each, _FUNCTIONS) for each in module.enclosing(imported)):
+        if is_heart(first) and any(isinstance(each, FUNCTIONS) for each in module.enclosing(imported)):
             yield imported, first
     for call in module.of(ast.Call):
         if kernel := launched(module, call):
@@ -208,7 +208,7 @@ def _is_for_cuda(module: Module, node: ast.AST, found: Mapping[ast.AST, Region])
 def _called_by(module: Module, found: dict[ast.AST, Region]) -> None:
     """Add functions of the module that only regions use."""
     waiting = [
-        each for each in module.tree.body if isinstance(each, _FUNCTIONS) and not module.is_shared(each.name)
+        each for each in module.tree.body if isinstance(each, FUNCTIONS) and not module.is_shared(each.name)
     ]
     reads: dict[str, list[ast.Name]] = {}
     for name in module.of(ast.Name):
