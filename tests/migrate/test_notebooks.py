@@ -30,7 +30,7 @@ def converted(folder: Path, text: str) -> Converted:
     path = folder / "a.ipynb"
     path.write_text(text)
     file = File(path, path.name, Kind.NOTEBOOK)
-    return convert_file(file, all_rules(), around=study([file])[file.name])
+    return convert_file(file, all_rules(), around=study([file])[0][file.name])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 from isthmus.migrate.analyse import (
     call_graph,
-    checkpoints,
     dynamic_shapes,
     extensions,
     kernels,
@@ -15,19 +14,19 @@ from isthmus.migrate.analyse import (
     performance,
     precision,
 )
+from isthmus.migrate.analyse.detector import ProjectDetector
 from isthmus.migrate.rules.requirements import examine_requirements
 from isthmus.migrate.rules.shell import examine_shell
 from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Finding
-from isthmus.migrate.source.module import Detector, ProjectDetector
+from isthmus.migrate.source.module import Module
 
 # Detectors of a Python module.
-MODULE: tuple[Detector, ...] = (
+MODULE: tuple[Callable[[Module], Iterator[Finding]], ...] = (
     libraries.detect,
     kernels.detect,
     extensions.detect,
     magics.detect,
-    checkpoints.detect,
     dynamic_shapes.detect,
     performance.detect,
     precision.detect,

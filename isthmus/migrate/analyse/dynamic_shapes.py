@@ -6,8 +6,9 @@ Source of the operators: those of PyTorch whose output's shape depends on data (
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.analyse.syntax import is_constant, keyword, method
-from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.analyse.syntax import advise, is_constant, method
+from isthmus.migrate.source.calls import keyword
+from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
 # Name -> replacement.
@@ -35,7 +36,7 @@ def detect(module: Module) -> Iterator[Finding]:
     for subscript in module.of(ast.Subscript):
         if isinstance(subscript.ctx, ast.Load) and _is_mask(subscript.slice):
             said, advice = "selects by a mask", "multiply by the mask, or use torch.where"
-            yield _advice(module, subscript, "IM602", "[mask]", said, advice)
+            yield advise(module, subscript, "IM602", "[mask]", said, advice)
     tests = [*(branch.test for branch in module.of(ast.If)), *(loop.test for loop in module.of(ast.While))]
     for test in tests:
         yield from _test(module, test)
@@ -48,10 +49,10 @@ def _operator(module: Module, call: ast.Call) -> Iterator[Finding]:
     )
     if plain in _OPERATORS:
         said = "has a result whose shape depends on values"
-        yield _advice(module, call, "IM601", name or f".{plain}()", said, _OPERATORS[plain])
+        yield advise(module, call, "IM601", name or f".{plain}()", said, _OPERATORS[plain])
     elif name == "torch.where" and len(call.args) == 1 and not call.keywords:
         said = "with one argument has a result whose shape depends on values"
-        yield _advice(module, call, "IM601", name, said, "use three arguments")
+        yield advise(module, call, "IM601", name, said, "use three arguments")
 
 
 def _padding(module: Module, call: ast.Call) -> Iterator[Finding]:
@@ -63,7 +64,7 @@ def _padding(module: Module, call: ast.Call) -> Iterator[Finding]:
         subject = name.rpartition(".")[2] or "padding"
         said = "makes batches as long as their longest sequence"
         advice = "pad to a fixed length or a multiple (pad_to_multiple_of=64), or sort by length into buckets"
-        yield _advice(module, call, "IM604", subject, said, advice)
+        yield advise(module, call, "IM604", subject, said, advice)
 
 
 def _test(module: Module, test: ast.expr) -> Iterator[Finding]:
@@ -75,7 +76,7 @@ def _test(module: Module, test: ast.expr) -> Iterator[Finding]:
             and _is_tensor(module, node)
         ):
             said = "branches on a value copied from the device"
-            yield _advice(
+            yield advise(
                 module, node, "IM603", f".{method(node)}()", said, "use torch.where, or decide on the CPU"
             )
             return
@@ -92,7 +93,3 @@ def _is_mask(index: ast.expr) -> bool:
     if isinstance(index, ast.Compare):
         return not isinstance(index.ops[0], (ast.In, ast.NotIn, ast.Is, ast.IsNot))
     return isinstance(index, ast.Name) and index.id.endswith("mask")
-
-
-def _advice(module: Module, node: ast.AST, code: str, subject: str, message: str, advice: str) -> Finding:
-    return module.finding(code, Severity.ADVICE, node, subject, message, advice)

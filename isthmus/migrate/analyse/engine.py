@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus.migrate.analyse import detectors
+from isthmus.migrate.analyse.detector import Project
 from isthmus.migrate.flow.study import Progress, Request, in_processes, passes, study
 from isthmus.migrate.rules import registry
 from isthmus.migrate.rules.examine import examine as apply_rules
 from isthmus.migrate.rules.settings import examine_settings
 from isthmus.migrate.source.files import File, Kind, Source, read, tree
 from isthmus.migrate.source.findings import Finding, Severity
-from isthmus.migrate.source.module import ALONE, Module, Project, Surroundings
+from isthmus.migrate.source.module import ALONE, Module, Surroundings
 from isthmus.migrate.source.parse import package_of, parse
 from isthmus.migrate.trace.evidence import Evidence
 
@@ -78,13 +79,14 @@ def analyse(
     folder, present, problems = tree(roots)
     request = Request(target, package=package_of(folder), evidence=evidence)
     studied, searched = passes(progress, present)
-    around = study(present, request, processes, studied)
+    around, flow = study(present, request, processes, studied)
     work = functools.partial(_examine, package=request.package)
     items = [(file, around.get(file.name, ALONE)) for file in present]
     parts = list(in_processes(work, items, processes, searched))
     findings = [*problems, *(finding for part in parts for finding in part.findings)]
-    findings += _of_project(folder, target, parts, findings, probe)
-    wanted = {each for each in findings if advice or each.severity is not Severity.ADVICE}
+    natives = [source for part in parts for source in part.natives]
+    findings += _of_project(Project(target, [], natives, findings, flow), parts, probe)
+    wanted = dict.fromkeys(each for each in findings if advice or each.severity is not Severity.ADVICE)
     ordered = sorted(wanted, key=lambda each: (each.path, each.line, each.column, each.code, each.subject))
     return Report(ordered, sum(part.files for part in parts), sum(part.lines for part in parts))
 
@@ -127,15 +129,12 @@ def _look(source: Source, package: str, around: Surroundings, part: _Part) -> No
                 facts.append(detector.gather(module))
 
 
-def _of_project(
-    root: Path, target: str, parts: list[_Part], findings: list[Finding], probe: bool
-) -> Iterator[Finding]:
-    known = list(findings)
-    natives = [source for part in parts for source in part.natives]
+def _of_project(project: Project, parts: list[_Part], probe: bool) -> Iterator[Finding]:
+    known = list(project.findings)
     for index, detector in enumerate(detectors.PROJECT):
         if detector.probes and not probe:
             continue
         facts = [fact for part in parts for fact in part.facts[index] if fact is not None]
-        new = list(detector.judge(Project(root, target, facts, natives, known)))
+        new = list(detector.judge(project._replace(facts=facts, findings=known)))
         known += new
         yield from new

@@ -3,9 +3,10 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.migrate.source.calls import argument, text
+from isthmus.migrate.source.calls import argument
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 
 _EXTENSION = "torch.utils.cpp_extension."
 BUILDS = frozenset(_EXTENSION + name for name in ("load", "load_inline", "CUDAExtension", "CppExtension"))

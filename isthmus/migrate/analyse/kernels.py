@@ -114,11 +114,6 @@ def _registered(module: Module, call: ast.Call, name: str) -> Finding:
     return module.finding("IM410", severity, call, operator, said, instead)
 
 
-def keywords(call: ast.Call) -> dict[str, ast.expr]:
-    """Return the keyword arguments of a call."""
-    return {each.arg: each.value for each in call.keywords if each.arg}
-
-
 def _decorator(module: Module, node: ast.expr) -> str | None:
     return module.names.qualified(node.func if isinstance(node, ast.Call) else node)
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from isthmus.migrate.rules.apex import public
-from isthmus.migrate.source.calls import text
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.third_party import LIBRARIES, library
 
 _TOPS = frozenset(name.partition(".")[0] for name in LIBRARIES)

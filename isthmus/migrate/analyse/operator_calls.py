@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.analyse.cpp import Arity
+from isthmus.migrate.analyse.detector import Project, ProjectDetector
 from isthmus.migrate.analyse.extensions import BUILDS, builds_cuda
-from isthmus.migrate.analyse.kernels import kernels, keywords, todo
+from isthmus.migrate.analyse.kernels import kernels, todo
 from isthmus.migrate.analyse.native import Operator, findings, operators_of, units_of
 from isthmus.migrate.analyse.stand_ins import advice
+from isthmus.migrate.source.calls import argument
 from isthmus.migrate.source.findings import Finding, Severity
-from isthmus.migrate.source.module import Module, Project, ProjectDetector
+from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 
 _OPS = "torch.ops."
 _NEVER = sys.stdlib_module_names | {"torch", "numpy"}  # packages that contain no operators of the project
@@ -135,8 +138,7 @@ def _note_build(module: Module, call: ast.Call, facts: Facts, holders: dict[str,
     function = module.names.qualified(call.func) or (call.func.id if isinstance(call.func, ast.Name) else "")
     if function not in BUILDS and function not in _IMPORTS:
         return
-    given = keywords(call).get("name", call.args[0] if call.args else None)
-    name = given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else ""
+    name = text(argument(call, ("name",), "name"))
     if function in BUILDS and name:
         facts.extensions.add(name.rpartition(".")[2])
     parent = module.parents[call]

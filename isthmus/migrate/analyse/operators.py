@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from isthmus._support.files import make_folder, user_cache
 from isthmus.migrate.analyse import probe, targets
+from isthmus.migrate.analyse.detector import Project, ProjectDetector
 from isthmus.migrate.source.findings import Finding, Severity
-from isthmus.migrate.source.module import Module, Project, ProjectDetector
+from isthmus.migrate.source.module import Module
 
 _METHODS = "torch.Tensor."
 _HOW = {probe.ALWAYS: "reaches", probe.SOMETIMES: "may reach", probe.BACKWARD: "its gradient reaches"}

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from isthmus.migrate.analyse.branches import is_for_cpu
 from isthmus.migrate.analyse.syntax import (
     Loop,
+    advise,
     is_conditional,
     is_constant,
-    keyword,
     loops,
     method,
     passes,
     training_loops,
 )
-from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.calls import keyword, last_name
+from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
 _LOADERS = {"torch.utils.data.DataLoader", "torch.utils.data.dataloader.DataLoader"}
@@ -48,16 +49,14 @@ def _constructed(module: Module, call: ast.Call, name: str) -> Iterator[Finding]
         said, advice = "takes several kernels a step", "pass fused=True"
         if "Adam" in name:
             advice += ", or use isthmus.ops.AdamW for Adam and AdamW"
-        yield _advice(module, call, "IM704", name, said, advice)
+        yield advise(module, call, "IM704", name, said, advice)
     elif name in _DDP and not passes(call, "bucket_cap_mb"):
         said = "reduces gradients in buckets of 25 MB"
         advice = "try bucket_cap_mb from 50 to 500 where the link is fast, and gradient_as_bucket_view=True"
-        yield _advice(module, call, "IM705", name, said, advice)
+        yield advise(module, call, "IM705", name, said, advice)
     elif method(call) == "zero_grad" and is_constant(keyword(call, "set_to_none"), False):
         advice = "remove set_to_none"
-        yield _advice(
-            module, call, "IM710", "zero_grad", "writes zeros where it could drop gradients", advice
-        )
+        yield advise(module, call, "IM710", "zero_grad", "writes zeros where it could drop gradients", advice)
 
 
 def _loader(module: Module, call: ast.Call) -> Iterator[Finding]:
@@ -68,11 +67,11 @@ def _loader(module: Module, call: ast.Call) -> Iterator[Finding]:
             "loads in the training process",
             "pass num_workers, two or more, and persistent_workers=True",
         )
-        yield _advice(module, call, "IM701", "DataLoader", said, advice)
+        yield advise(module, call, "IM701", "DataLoader", said, advice)
     pins = passes(call, "pin_memory") or len(call.args) > 7
     if (is_constant(keyword(call, "pin_memory"), False) or not pins) and not is_for_cpu(module, call):
         said, advice = "returns pageable memory, which is copied synchronously", "pass pin_memory=True"
-        yield _advice(module, call, "IM702", "DataLoader", said, advice)
+        yield advise(module, call, "IM702", "DataLoader", said, advice)
 
 
 def _moved(module: Module, call: ast.Call) -> Iterator[Finding]:
@@ -87,12 +86,12 @@ def _moved(module: Module, call: ast.Call) -> Iterator[Finding]:
     if isinstance(moved, ast.Call) and module.names.qualified(moved.func) in _FACTORIES:
         if _is_device(call) and not passes(moved, "device"):
             said, advice = "copies a tensor created on the CPU", "pass device= when creating it"
-            yield _advice(module, call, "IM709", subject, said, advice)
+            yield advise(module, call, "IM709", subject, said, advice)
     elif isinstance(moved, ast.Name) and _is_device(call) and not passes(call, "non_blocking"):
         over = [loop for loop in loops(module, call) if isinstance(loop, ast.For)]
         if any(moved.id in _targets(loop) for loop in over):
             advice = "pass non_blocking=True, with a DataLoader that pins memory"
-            yield _advice(module, call, "IM703", subject, "waits for the copy of a batch", advice)
+            yield advise(module, call, "IM703", subject, "waits for the copy of a batch", advice)
 
 
 def _is_device(call: ast.Call) -> bool:
@@ -102,7 +101,7 @@ def _is_device(call: ast.Call) -> bool:
     argument = call.args[0] if call.args else keyword(call, "device")
     if isinstance(argument, ast.Constant):
         return isinstance(argument.value, (str, int)) and argument.value != "cpu"
-    name = argument.attr if isinstance(argument, ast.Attribute) else getattr(argument, "id", "")
+    name = last_name(argument)
     return "device" in name.lower() or name in {"rank", "local_rank", "gpu"}
 
 
@@ -115,10 +114,10 @@ def _in_training_loop(module: Module, call: ast.Call) -> Iterator[Finding]:
     if name in _READS and not call.args:
         said = "waits for the device in every step"
         advice = "keep the value on the device and read it every few steps"
-        yield _advice(module, call, "IM707", f".{name}()", said, advice)
+        yield advise(module, call, "IM707", f".{name}()", said, advice)
     elif name == "empty_cache":
         advice = "remove it: the allocator reuses freed memory"
-        yield _advice(module, call, "IM708", name, "releases cached memory in every step", advice)
+        yield advise(module, call, "IM708", name, "releases cached memory in every step", advice)
 
 
 def _accumulation(module: Module, loop: Loop) -> Iterator[Finding]:
@@ -130,7 +129,7 @@ def _accumulation(module: Module, loop: Loop) -> Iterator[Finding]:
     for node in ast.walk(loop):
         if isinstance(node, ast.Call) and method(node) == "step" and _every_so_often(module, node, loop):
             said = "is taken after several backward passes, each of which reduces all gradients"
-            yield _advice(
+            yield advise(
                 module, node, "IM706", "step", said, "run all but the last backward under model.no_sync()"
             )
             return
@@ -143,7 +142,3 @@ def _every_so_often(module: Module, node: ast.AST, loop: Loop) -> bool:
         if isinstance(outer, ast.If) and any(isinstance(each, ast.Mod) for each in ast.walk(outer.test)):
             return True
     return False
-
-
-def _advice(module: Module, node: ast.AST, code: str, subject: str, message: str, advice: str) -> Finding:
-    return module.finding(code, Severity.ADVICE, node, subject, message, advice)

@@ -3,15 +3,11 @@
 import ast
 from collections.abc import Iterator
 
+from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
 
 Loop = ast.For | ast.While | ast.AsyncFor
 _BOUNDARIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-
-
-def keyword(call: ast.Call, name: str) -> ast.expr | None:
-    """Return the value of a call's keyword argument."""
-    return next((each.value for each in call.keywords if each.arg == name), None)
 
 
 def passes(call: ast.Call, name: str) -> bool:
@@ -61,3 +57,8 @@ def is_conditional(module: Module, node: ast.AST, loop: Loop) -> bool:
         if isinstance(outer, (ast.If, ast.IfExp, *_BOUNDARIES)):
             return True
     return False
+
+
+def advise(module: Module, node: ast.AST, code: str, subject: str, message: str, advice: str) -> Finding:
+    """Return a finding of what is optional."""
+    return module.finding(code, Severity.ADVICE, node, subject, message, advice)

@@ -103,7 +103,7 @@ def convert(
         request.target, options, package_of(folder), request.evidence, request.torch, request.style.quote
     )
     studied, searched = study.passes(progress, present)
-    around = study.study(present, asked, processes, studied)
+    around, _ = study.study(present, asked, processes, studied)
     work = functools.partial(_convert_chunk, request=request._replace(evidence=None), package=asked.package)
     items = [(file, around.get(file.name, ALONE)) for file in present]
     for part in study.in_processes(work, items, processes, searched):

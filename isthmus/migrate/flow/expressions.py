@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from isthmus.migrate.flow.facts import ANY, KEYS, TEXT, TORCH, WORD, Call, Facts
 from isthmus.migrate.flow.known import KNOWN, KNOWN_METHODS
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import place_of
 
@@ -16,6 +17,13 @@ OTHERS = frozenset("hpu maia meta mlu mps mtia musa npu xla xpu".split())
 # Strings beside which "cuda" may still be a device or a backend.
 _NEUTRAL = OTHERS | {"", "auto", "cpu", "gloo", "gpu", "hip", "mpi", "none", "ucc"}
 _LOADERS = frozenset({"torch.load", "torch.hub.load", "torch.utils.data.DataLoader"})  # return anything
+_WRAPPERS = frozenset(  # return a module that runs those it is given
+    [
+        "torch.compile",
+        *map("torch.nn.{}".format, ("DataParallel", "ModuleList", "Sequential")),
+        "torch.nn.parallel.DistributedDataParallel",
+    ]
+)
 _DEVICE = re.compile(r"(\w+_)?(device|dev)", re.IGNORECASE)  # what has a type that is compared with "cuda"
 _NAMES = re.compile(r"cuda(:(\d+)?|:%[dis]|:\{\w*(:d)?\})?|nccl|(\w+:\w+,)*cuda:nccl(,\w+:\w+)*")
 
@@ -99,7 +107,8 @@ class Expressions:
         """A name of the device, for which its type stands without an accelerator, is no device."""
         test = node.test.func if isinstance(node.test, ast.Call) else node.test
         is_name = (
-            self.names.qualified(test) == "torch.accelerator.is_available" and name_of(node.orelse) == "type"
+            self.names.qualified(test) == "torch.accelerator.is_available"
+            and last_name(node.orelse) == "type"
         )
         return self._any(node, node.body, *([] if is_name else [node.orelse]))
 
@@ -149,11 +158,11 @@ class Expressions:
             return f"{owner}.{node.attr}"
         receiver = self.slot(node.value)
         if node.attr == "type":
-            if _DEVICE.fullmatch(name_of(node.value)):
+            if _DEVICE.fullmatch(last_name(node.value)):
                 self.facts.sources.add(receiver)
             return receiver
         receiver = receiver or "?"
-        self.facts.attributes.add((receiver, node.attr))
+        self.facts.attributes[(receiver, node.attr)] = None
         slot = f"{receiver}.{node.attr}"
         if node.attr == "device":
             self.facts.sources.add(slot)
@@ -232,6 +241,8 @@ class Expressions:
             self.facts.sources.add(result)
         elif name.startswith("torch.") and name not in _LOADERS:
             self.flow(TORCH, result)
+            for each in node.args if name in _WRAPPERS else ():
+                self.flow(self.slot(each), result)
         arguments = tuple(self.arguments(node))
         receiver = "" if name else self.slot(node.func)
         called = Call(name or "__call__", receiver, arguments, result, self.place(node), variable or receiver)
@@ -271,11 +282,6 @@ class Expressions:
         """Return a place for messages."""
         path, line = self.module.place(node.lineno)  # type: ignore[attr-defined]
         return f"{path}:{line}"
-
-
-def name_of(node: ast.expr) -> str:
-    """Return the last part of a dotted name; "" for anything else."""
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
 def key_of(node: ast.expr) -> str:

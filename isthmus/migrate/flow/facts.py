@@ -109,7 +109,7 @@ class Facts:
     flows: list[tuple[str, str]] = field(default_factory=list)
     stores: list[tuple[str, str, str]] = field(default_factory=list)
     loads: list[tuple[str, str, str]] = field(default_factory=list)
-    attributes: set[tuple[str, str]] = field(default_factory=set)
+    attributes: dict[tuple[str, str], None] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     sinks: list[tuple[str, Use, str]] = field(default_factory=list)
     sources: set[str] = field(default_factory=set)

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Set
 
 from isthmus.migrate.flow import sinks
-from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of, name_of
+from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
 from isthmus.migrate.flow.facts import ANY, COMPARED, KEYS, Class, Facts, Signature
 from isthmus.migrate.flow.optional import is_optional
 from isthmus.migrate.flow.pytests import pass_values
@@ -15,10 +15,11 @@ from isthmus.migrate.flow.steered import steers
 from isthmus.migrate.flow.tested import tested
 from isthmus.migrate.source import visible_devices
 from isthmus.migrate.source.blocks import runs_with
-from isthmus.migrate.source.calls import argument, text
+from isthmus.migrate.source.calls import argument, keyword, last_name
 from isthmus.migrate.source.cuda_names import HANDLES
 from isthmus.migrate.source.cuda_only import CUDA_SOURCE, asks_cuda, is_of_kernels
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.verdicts import Steers, place_of
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -142,7 +143,7 @@ class _Gatherer(Expressions):
         name = self.names.defined(function)
         given = function.args
         owner = self.module.parents[function]
-        decorators = {name_of(each) for each in function.decorator_list}
+        decorators = {last_name(each) for each in function.decorator_list}
         positional = [each.arg for each in (*given.posonlyargs, *given.args)]
         self.facts.functions[name] = Signature(
             tuple(positional),
@@ -193,7 +194,7 @@ class _Gatherer(Expressions):
         if getattr(decorator.func, "attr", "") not in ("option", "argument"):
             return
         names = [each.value for each in decorator.args if isinstance(each, ast.Constant)]
-        default = next((each.value for each in decorator.keywords if each.arg == "default"), None)
+        default = keyword(decorator, "default")
         for name in names:
             if isinstance(name, str):
                 self.flow(self.slot(default), f"{function}.{name.lstrip('-').replace('-', '_')}")
@@ -249,9 +250,9 @@ class _Gatherer(Expressions):
             said = text(constant)
             if said.endswith((".cu", ".cuh")) or said.startswith(("aten::cudnn_", "nvidia-smi")):
                 self._reference(constant, CUDA_SOURCE)
-        for keyword in self.module.of(ast.keyword):
-            if keyword.arg in ("extra_cuda_cflags", "cuda_sources"):
-                self._reference(keyword, CUDA_SOURCE)
+        for given in self.module.of(ast.keyword):
+            if given.arg in ("extra_cuda_cflags", "cuda_sources"):
+                self._reference(given, CUDA_SOURCE)
 
     def _build(self) -> None:
         """Record the extensions that ``CUDAExtension("package.name", ...)`` builds."""

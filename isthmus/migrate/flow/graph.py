@@ -25,8 +25,8 @@ class Graph:
     """Slots and the flows between them."""
 
     def __init__(self) -> None:
-        self._out: dict[str, set[_Edge]] = defaultdict(set)
-        self._into: dict[str, set[_Edge]] = defaultdict(set)
+        self._out: dict[str, dict[_Edge, None]] = defaultdict(dict)  # in the order in which they are added
+        self._into: dict[str, dict[_Edge, None]] = defaultdict(dict)
 
     def add(self, kind: str, source: str, destination: str, key: str = "", certain: bool = True) -> bool:
         """Add an edge; return whether it is new.
@@ -42,8 +42,8 @@ class Graph:
         edge = _Edge(kind, destination, key, certain)
         if edge in self._out[source]:
             return False
-        self._out[source].add(edge)
-        self._into[destination].add(_Edge(kind, source, key, certain))
+        self._out[source][edge] = None
+        self._into[destination][_Edge(kind, source, key, certain)] = None
         return True
 
     def link(self, one: str, other: str, certain: bool = True) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from isthmus.migrate.flow import pytests
 from isthmus.migrate.flow.facts import ANY, KEYS, TEXT, Call
+from isthmus.migrate.source.calls import keyword
 from isthmus.migrate.source.verdicts import place_of
 
 if TYPE_CHECKING:
@@ -18,10 +19,6 @@ MethodHandler = Callable[["Expressions", ast.Call, str, str], str]
 ARGUMENTS = "argparse"  # the class of what an argument parser returns
 
 
-def _keyword(call: ast.Call, name: str) -> ast.expr | None:
-    return next((each.value for each in call.keywords if each.arg == name), None)
-
-
 # ---- functions ----------------------------------------------------------------------------------------------
 def _nothing(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """Take words, or return none."""
@@ -30,7 +27,7 @@ def _nothing(gatherer: Expressions, call: ast.Call, result: str) -> str:
 
 
 def _say(gatherer: Expressions, call: ast.Call) -> None:
-    for each in (*call.args, *(keyword.value for keyword in call.keywords)):
+    for each in (*call.args, *(given.value for given in call.keywords)):
         gatherer.flow(gatherer.slot(each), TEXT)
 
 
@@ -41,7 +38,7 @@ def _first(gatherer: Expressions, call: ast.Call, result: str) -> str:
 
 def _last(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """Return the default of a look-up outside the program: ``os.environ.get("DEVICE", "cuda")``."""
-    default = _keyword(call, "default") or (call.args[1] if len(call.args) > 1 else None)
+    default = keyword(call, "default") or (call.args[1] if len(call.args) > 1 else None)
     gatherer.flow(gatherer.slot(default), result)
     return result
 
@@ -60,11 +57,11 @@ def _dict(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """``dict(other, device="cuda")``."""
     for each in call.args:
         gatherer.flow(gatherer.slot(each), result)
-    for keyword in call.keywords:
-        if keyword.arg:
-            gatherer.store(gatherer.slot(keyword.value), result, keyword.arg)
+    for given in call.keywords:
+        if given.arg:
+            gatherer.store(gatherer.slot(given.value), result, given.arg)
         else:
-            gatherer.flow(gatherer.slot(keyword.value), result)
+            gatherer.flow(gatherer.slot(given.value), result)
     return result
 
 
@@ -82,7 +79,7 @@ def _getattr(gatherer: Expressions, call: ast.Call, result: str) -> str:
         gatherer.flow(gatherer.slot(call.args[2]), result)
     if isinstance(name, str):
         receiver = gatherer.slot(call.args[0]) or "?"
-        gatherer.facts.attributes.add((receiver, name))
+        gatherer.facts.attributes[(receiver, name)] = None
         gatherer.flow(f"{receiver}.{name}", result)
     return result
 
@@ -98,10 +95,10 @@ def _partial(gatherer: Expressions, call: ast.Call, result: str) -> str:
 
 def _default(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """``field(default="cuda")``, ``typer.Option("cuda")``."""
-    factory = _keyword(call, "default_factory")
+    factory = keyword(call, "default_factory")
     if isinstance(factory, ast.Lambda):
         gatherer.flow(gatherer.slot(factory.body), result)
-    gatherer.flow(gatherer.slot(_keyword(call, "default")), result)
+    gatherer.flow(gatherer.slot(keyword(call, "default")), result)
     if call.args:
         gatherer.flow(gatherer.slot(call.args[0]), result)
     return result
@@ -159,7 +156,7 @@ def _get(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> s
     key = call.args[0].value if isinstance(call.args[0], ast.Constant) else ANY
     if key == ANY:
         gatherer.store(gatherer.slot(call.args[0]), receiver, KEYS)
-    default = _keyword(call, "default") or (call.args[1] if len(call.args) > 1 else None)
+    default = keyword(call, "default") or (call.args[1] if len(call.args) > 1 else None)
     gatherer.flow(gatherer.slot(default), result)
     gatherer.flow(gatherer.load(receiver, str(key), call), result)
     if getattr(call.func, "attr", "") == "setdefault":
@@ -215,15 +212,15 @@ def _argument(gatherer: Expressions, call: ast.Call, receiver: str, result: str)
     names = [
         each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)
     ]
-    given = _keyword(call, "dest")
+    given = keyword(call, "dest")
     if isinstance(given, ast.Constant):
         names = [str(given.value)]
     name = next((each for each in names if each.startswith("--")), names[0] if names else "")
     slot = _option(gatherer, name.lstrip("-").replace("-", "_"))
-    gatherer.flow(gatherer.slot(_keyword(call, "default")), slot)
-    gatherer.flow(gatherer.slot(_keyword(call, "const")), slot)
+    gatherer.flow(gatherer.slot(keyword(call, "default")), slot)
+    gatherer.flow(gatherer.slot(keyword(call, "const")), slot)
     for option in ("choices", "nargs"):
-        value = _keyword(call, option)
+        value = keyword(call, option)
         if value is not None:
             gatherer.facts.values[place_of(value)] = slot
     return result
@@ -238,7 +235,7 @@ def _defaults(gatherer: Expressions, call: ast.Call, receiver: str, result: str)
 
 def _option(gatherer: Expressions, name: str) -> str:
     """Return the slot of an attribute of what a parser returns."""
-    gatherer.facts.attributes.add((f"{ARGUMENTS}@", name))
+    gatherer.facts.attributes[(f"{ARGUMENTS}@", name)] = None
     return f"{ARGUMENTS}.{name}"
 
 

@@ -38,7 +38,7 @@ class Solution:
         self.symbols = Symbols(self.facts)
         self._graph = Graph()
         self._sinks: dict[Use, dict[str, str]] = defaultdict(dict)
-        self._instances: dict[str, set[str]] = {}
+        self._instances: dict[str, list[str]] = {}
         self._connect()
         graph = self._graph
         self._taken = {
@@ -168,8 +168,26 @@ class Solution:
         """Return the place where the values of a slot are used so; level 1 follows uncertain flows too."""
         return self._taken[use][level].get((slot, ()), "")
 
-    def _classes(self, slot: str) -> set[str]:
-        return self._instances.get(self._slot(slot), set())
+    def _classes(self, slot: str) -> list[str]:
+        slot = self._slot(slot)
+        own = slot.removesuffix("@")
+        return self._instances.get(slot, [own] if slot != own and self.symbols.is_class(own) else [])
+
+    def runs(self, call: Call) -> Iterator[str]:
+        """Yield the project's functions that a call is shown to run, or to pass on."""
+        symbols = self.symbols
+        owners = self._classes(call.receiver)
+        if owners or not call.receiver or call.receiver.startswith("super "):
+            yield from (name for name, _ in self._functions(call))
+        held = [f"{each}.{call.callee}" for owner in owners for each in symbols.lineage(owner)]
+        for made in {owner for slot in (*held, call.variable) for owner in self._classes(slot)}:
+            yield symbols.method(made, "__call__") or symbols.method(made, "forward")
+        function, _, last = symbols.resolve(call.callee).rpartition(".")
+        if last == "apply" and symbols.is_class(function):  # of an autograd function
+            yield from (symbols.method(function, each) for each in ("forward", "backward"))
+        for _, slot in call.arguments:
+            passed = (slot, *self._graph.assigned(self._slot(slot)))
+            yield from (name for name in map(symbols.resolve, passed) if symbols.is_function(name))
 
     # ---- the graph ------------------------------------------------------------------------------------------
     def _slot(self, slot: str) -> str:
@@ -185,7 +203,7 @@ class Solution:
                 graph.add("store", self._slot(source), self._slot(destination), key)
             for source, key, destination in facts.loads:
                 graph.add("load", self._slot(source), self._slot(destination), key)
-        self._options = frozenset(self._own_options())
+        self._options = sorted(self._own_options())
         for name in self._options:
             graph.link(f"{ARGUMENTS}.{name}", f"?.{name}")
         for _ in range(_ROUNDS):
@@ -215,13 +233,13 @@ class Solution:
         starts = sorted(slot for slot in self._graph.slots() if slot.endswith("@"))
         reached = self._graph.labels(starts)
         self._instances = {
-            slot: {each.removesuffix("@") for each in found} for slot, found in reached.items()
+            slot: sorted(each.removesuffix("@") for each in found) for slot, found in reached.items()
         }
 
     def _attribute(self, receiver: str, name: str) -> bool:
         """Join an attribute of an object with that of its classes, or of any object."""
         slot = f"{receiver}.{name}"
-        owners = self._instances.get(receiver, set())
+        owners = self._instances.get(receiver, [])
         changed = False
         for owner in owners:
             for each in self.symbols.lineage(owner):
@@ -283,10 +301,10 @@ class Solution:
                 named = self.symbols.methods(call.callee)
                 yield from ((name, len(named) == 1 and not _is_common(call.callee)) for name in named)
 
-    def _held(self, variable: str) -> set[str]:
+    def _held(self, variable: str) -> list[str]:
         """Return the functions and classes that a variable may hold, by their names."""
         slots = self._graph.assigned(self._slot(variable))
-        return {slot for slot in slots if sinks.is_torch(slot) or self.symbols.callee(slot)}
+        return [slot for slot in slots if sinks.is_torch(slot) or self.symbols.callee(slot)]
 
     def _pass(self, function: str, argument: str | int, slot: str, certain: bool) -> bool:
         """Join an argument with a parameter."""
@@ -294,7 +312,7 @@ class Solution:
         graph = self._graph
         if argument == REST:
             changed = False
-            for name in signature.named:
+            for name in sorted(signature.named):
                 changed |= graph.add("load", slot, f"{function}.{name}", name, certain)
             if signature.rest:
                 changed |= graph.add("flow", slot, f"{function}.{signature.rest}", certain=certain)

@@ -63,8 +63,8 @@ ANY = Request()
 
 def study(
     files: Sequence[File], request: Request = ANY, processes: int = 0, progress: Progress = lambda *_: None
-) -> Mapping[str, Surroundings]:
-    """Return the surroundings of each Python file, notebook and configuration file, by its name.
+) -> tuple[Mapping[str, Surroundings], Solution]:
+    """Return the surroundings of each Python file, notebook and configuration file by its name, and the data flow.
 
     Args:
         files: of the project.
@@ -80,22 +80,19 @@ def study(
     facts = [each for part in found for each in part.facts]
     taken = constants.together([each for part in found for each in part.texts])
     settings = [each.name for each in files if each.kind is Kind.SETTINGS]
-    around = surroundings(facts, request, taken, settings)
-    if request.evidence is None:
-        return around
-    named = {each.name: each for each in files}
-    return {name: narrowed(named[name], each, request.evidence) for name, each in around.items()}
+    solution = Solution(facts)
+    around = surroundings(solution, request, taken, settings)
+    if request.evidence is not None:
+        named = {each.name: each for each in files}
+        around = {name: narrowed(named[name], each, request.evidence) for name, each in around.items()}
+    return around, solution
 
 
 def surroundings(
-    found: Iterable[Facts],
-    request: Request,
-    taken: frozenset[str] = frozenset(),
-    settings: Sequence[str] = (),
+    solution: Solution, request: Request, taken: frozenset[str] = frozenset(), settings: Sequence[str] = ()
 ) -> dict[str, Surroundings]:
-    """Return the surroundings of modules by their facts, and those of configuration files."""
-    facts = list(found)
-    solution = Solution(facts)
+    """Return the surroundings of modules by their data flow, and those of configuration files."""
+    facts = solution.facts
     own = frozenset(
         owner
         for each in facts
@@ -147,7 +144,7 @@ def surroundings(
 
 def alone(module: Module, request: Request = ANY) -> Surroundings:
     """Return the surroundings of a module that is a project of its own."""
-    return surroundings([gather(module)], request)[module.source.name]
+    return surroundings(Solution([gather(module)]), request)[module.source.name]
 
 
 def passes(progress: Progress, files: Sequence[File]) -> tuple[Progress, Progress]:

@@ -78,6 +78,10 @@ class Symbols:
         """Whether a dotted name is a module of the project, or a member of one."""
         return self._split(name)[0] is not None
 
+    def is_function(self, name: str) -> bool:
+        """Whether a name is of a function of the project."""
+        return name in self._functions
+
     def is_class(self, name: str) -> bool:
         """Whether a name is a class of the project."""
         return self.resolve(name) in self._classes

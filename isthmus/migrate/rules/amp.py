@@ -9,12 +9,13 @@ from isthmus.migrate.rules.amp_uses import AUTOCAST, FUNCTIONS, PARAMETERS, SCAL
 from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, OR, TERNARY, Draft, operand
 from isthmus.migrate.rules.functions import guarded, is_type, needs_guard
 from isthmus.migrate.rules.rule import Rule, is_read
-from isthmus.migrate.source.calls import argument, text, unpacks
+from isthmus.migrate.source.calls import argument, unpacks
 from isthmus.migrate.source.conditions import value_implies
 from isthmus.migrate.source.cuda_names import NAMES, Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.regions import region
+from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.verdicts import WORD, Use, place_of
 
 _SCALERS = ("torch.amp.GradScaler", "torch.amp.grad_scaler.GradScaler")

@@ -8,10 +8,10 @@ from isthmus.migrate.rules.data_parallel import starts_data_parallel
 from isthmus.migrate.rules.decided import decided
 from isthmus.migrate.rules.draft import AND, ATOM, COMPARISON, Draft
 from isthmus.migrate.rules.functions import FunctionRule
-from isthmus.migrate.rules.indices import last
 from isthmus.migrate.rules.skip_reasons import named_need
 from isthmus.migrate.source import mps, words
 from isthmus.migrate.source.assigned import assigned
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.conditions import asks_cuda, guarded, is_cuda_only, keeps_cuda, moves
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
@@ -124,7 +124,7 @@ def _is_apart(module: Module, part: ast.AST) -> bool:
     if not isinstance(module.parents[part], ast.If):
         return False
     name = module.names.qualified(part.value.func) or ""
-    is_said = name == "print" or last(part.value.func) in words.METHODS
+    is_said = name == "print" or last_name(part.value.func) in words.METHODS
     owner = getattr(part.value.func, "value", None)
     made = assigned(module, owner) if isinstance(owner, ast.Name) else []
     names = (node for each in (part, *made) for node in ast.walk(each))

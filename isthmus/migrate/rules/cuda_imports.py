@@ -9,10 +9,10 @@ from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.functions import is_type
 from isthmus.migrate.rules.profiler import ACTIVITIES
 from isthmus.migrate.rules.rule import Rule, is_read
-from isthmus.migrate.source.calls import text
 from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 
 Imports = ast.Import | ast.ImportFrom
 

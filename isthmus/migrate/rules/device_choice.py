@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source import constants, versions
+from isthmus.migrate.source.calls import keyword
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_cuda, text
@@ -106,11 +107,7 @@ def _type(module: Module, call: ast.Call) -> ast.expr | None:
     names = [each.arg for each in call.keywords]
     if len(given) not in (1, 2) or module.names.qualified(call.func) != "torch.device":
         return None
-    first = (
-        call.args[0]
-        if call.args
-        else next((each.value for each in call.keywords if each.arg == "type"), None)
-    )
+    first = call.args[0] if call.args else keyword(call, "type")
     return first if first is not None and None not in names and is_cuda(first) else None
 
 

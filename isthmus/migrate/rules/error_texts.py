@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import NOT, Draft
 from isthmus.migrate.rules.rule import Rule
-from isthmus.migrate.source.calls import text
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 
 _ASK = frozenset("startswith find index count search match".split())  # methods, and functions of re
 _MESSAGE = "CUDA out of memory"

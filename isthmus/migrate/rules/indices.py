@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from isthmus.migrate.source.assigned import bindings
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_formatted, names_cuda
 from isthmus.migrate.source.verdicts import WORD, Use, place_of
@@ -45,7 +46,7 @@ def _device_ids(module: Module) -> Iterator[ast.expr]:
 
 def is_index(module: Module, node: ast.expr) -> bool:
     """Whether a node is an integer, or None for no choice."""
-    return _INDEX.search(last(node)) is not None or is_integer(module, node)
+    return _INDEX.search(last_name(node)) is not None or is_integer(module, node)
 
 
 def is_current(module: Module, node: ast.expr) -> bool:
@@ -97,7 +98,7 @@ def names_device(module: Module, node: ast.expr) -> bool:
     if not isinstance(node, ast.Name | ast.Attribute):
         return False
     verdict = module.around.flow.values.get(place_of(node), WORD)
-    return _DEVICE.fullmatch(last(node)) is not None or (verdict.use is Use.DEVICE and verdict.certain)
+    return _DEVICE.fullmatch(last_name(node)) is not None or (verdict.use is Use.DEVICE and verdict.certain)
 
 
 def is_device_id(module: Module, node: ast.expr) -> bool:
@@ -140,13 +141,13 @@ def _is_integer(module: Module, node: ast.expr, above: frozenset[str]) -> bool:
         sides = (node.left, node.right)
         return isinstance(node.op, _OPERATORS) and all(_is_integer(module, each, above) for each in sides)
     if isinstance(node, ast.Subscript) and not isinstance(node.slice, (ast.Slice, ast.Tuple)):
-        return INDICES.search(last(node.value)) is not None
+        return INDICES.search(last_name(node.value)) is not None
     if isinstance(node, ast.Call):
-        return _INTEGERS.search(last(node.func)) is not None
+        return _INTEGERS.search(last_name(node.func)) is not None
     found = bindings(module, node)
     if may_default_to_none(module, node):
         return False
-    if _RANK.search(last(node)):
+    if _RANK.search(last_name(node)):
         return True
     if not isinstance(node, ast.Name) or node.id in above:
         return False
@@ -173,8 +174,3 @@ def _default(module: Module, parameter: ast.arg) -> object:
     defaults |= dict(zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True))
     default = defaults.get(parameter)
     return default.value if isinstance(default, ast.Constant) else ...
-
-
-def last(node: ast.AST) -> str:
-    """Return the last part of a dotted name; "" for anything else."""
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import ATOM, TERNARY, Draft
-from isthmus.migrate.rules.indices import is_current, is_index, is_integer, last
+from isthmus.migrate.rules.indices import is_current, is_index, is_integer
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_formatted, names_cuda, text
@@ -48,7 +49,7 @@ class MapLocation(Rule):
             module.claimed.update(ast.walk(node))
             yield self.right(module, node, "map_location", "maps the tags of both", "stays")
             return
-        if any(not _PURE.fullmatch(last(getattr(each, "func", each))) for each in _effects(node)):
+        if any(not _PURE.fullmatch(last_name(getattr(each, "func", each))) for each in _effects(node)):
             message, remedy = "has values that call functions", "map the tags by hand"
             yield self.left(module, node, "map_location", message, remedy)
             return

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.constants import is_own_type
 from isthmus.migrate.source.edits import Edit
 from isthmus.migrate.source.findings import Finding
@@ -142,8 +143,7 @@ def _compared(test: ast.expr) -> Iterator[ast.Compare]:
 def _messages(module: Module) -> Iterator[ast.expr]:
     """Yield what is printed, logged, warned or raised, and the messages of assertions."""
     for call in module.of(ast.Call):
-        called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if isinstance(module.parents[call], ast.Raise) or _CALLS.fullmatch(called):
+        if isinstance(module.parents[call], ast.Raise) or _CALLS.fullmatch(last_name(call.func)):
             yield from (*call.args, *(each.value for each in call.keywords))
     yield from (each.msg for each in module.of(ast.Assert) if each.msg is not None)
 

@@ -6,6 +6,7 @@ import ast
 import re
 
 from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import names_cuda, text
 
@@ -33,7 +34,7 @@ def equals(module: Module, node: ast.AST) -> list[ast.Constant]:
 
 def replaced(module: Module, call: ast.AST) -> str:
     """Return the name of ``torch.cuda`` that a call replaces by a mock; "" for any other node."""
-    if not isinstance(call, ast.Call) or _last(call) not in _REPLACES or not call.args:
+    if not isinstance(call, ast.Call) or last_name(call.func) not in _REPLACES or not call.args:
         return ""
     name = text(call.args[0])
     if not name and len(call.args) > 1:
@@ -59,10 +60,6 @@ def _calls(module: Module, test: ast.FunctionDef) -> list[ast.Call]:
 
 
 def _mocks(module: Module, call: ast.Call, named: set[str]) -> bool:
-    if _EXPECTS.fullmatch(_last(call)):
+    if _EXPECTS.fullmatch(last_name(call.func)):
         return any(text(each) in named for each in ast.walk(call) if isinstance(each, ast.Constant))
     return bool(named and replaced(module, call))
-
-
-def _last(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")

@@ -8,10 +8,10 @@ from isthmus.migrate.rules.functions import is_annotation, shown
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.rules.stays import longest, whole_names
 from isthmus.migrate.source import words
-from isthmus.migrate.source.calls import text
 from isthmus.migrate.source.cuda_names import look_up
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.verdicts import Steers
 
 _REMEDY = "write it with torch.get_device_module(DEVICE)"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import TERNARY, Draft, operand
 from isthmus.migrate.rules.rule import Rule
-from isthmus.migrate.source.calls import text
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 
 ACTIVITIES = frozenset({"torch.profiler.ProfilerActivity", "torch.autograd.ProfilerActivity"})
 _COLUMN = re.compile(r"(self_)?cuda_(time_total|time|memory_usage)")

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import TERNARY, Draft
 from isthmus.migrate.rules.functions import FunctionRule, guarded, needs_guard, shown
-from isthmus.migrate.source.calls import argument, text
+from isthmus.migrate.source.calls import argument
 from isthmus.migrate.source.cuda_names import CudaName, Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import text
 
 _SEEDS = ("torch.cuda.manual_seed", "torch.cuda.manual_seed_all")
 _FORK = "torch.random.fork_rng"

@@ -1,4 +1,4 @@
-"""Arguments of calls, and texts of strings."""
+"""Names and arguments of calls."""
 
 import ast
 from collections.abc import Sequence
@@ -30,6 +30,11 @@ def unpacks(call: ast.Call) -> str:
     return "**" if any(each.arg is None for each in call.keywords) else ""
 
 
-def text(node: ast.AST | None) -> str:
-    """Return the text of a string; "" for anything else."""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+def keyword(call: ast.Call, name: str) -> ast.expr | None:
+    """Return the value of a call's keyword argument."""
+    return next((each.value for each in call.keywords if each.arg == name), None)
+
+
+def last_name(node: ast.AST | None) -> str:
+    """Return the last part of a dotted name; "" for anything else."""
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")

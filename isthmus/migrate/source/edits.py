@@ -35,7 +35,7 @@ def without_covered(edits: Iterable[Edit]) -> list[Edit]:
     """Return edits in text order, without those inside text that another edit replaces."""
     made: list[Edit] = []
     done = -1
-    for edit in sorted(set(edits), key=_order):
+    for edit in sorted(dict.fromkeys(edits), key=_order):
         if edit.guard:
             made.append(edit)
         elif edit.start >= done:

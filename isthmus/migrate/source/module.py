@@ -1,16 +1,10 @@
-"""The inputs of detectors: a module, and the project as a whole.
-
-A detector of a module is a function ``(module: Module) -> Iterator[Finding]``; it runs in a worker process, and no
-tree outlives it. A detector that needs the whole project has two steps: ``gather(module)`` runs in the worker and
-returns a small picklable value, ``judge(project)`` runs at the end on all of them.
-"""
+"""A module, which rules and detectors search, and what they know about the rest of its project."""
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from isthmus.migrate.source import constants
 from isthmus.migrate.source.edits import Edit, Lines
@@ -280,38 +274,3 @@ class Module:
         if line == 0 or self.text.isascii():
             return offset + 1
         return len(self.lines[line - 1].encode()[:offset].decode(errors="ignore")) + 1
-
-
-class Project(NamedTuple):
-    """A project as a whole.
-
-    Attributes:
-        root: the analysed folder or file.
-        target: device type to run on.
-        facts: what the detector's own ``gather`` returned, one per module, without None.
-        natives: C++ and CUDA sources.
-        findings: findings of the module detectors so far.
-    """
-
-    root: Path
-    target: str
-    facts: list[Any]
-    natives: list[Source]
-    findings: list[Finding]
-
-
-Detector = Callable[[Module], Iterator[Finding]]
-
-
-class ProjectDetector(NamedTuple):
-    """A detector of the project as a whole.
-
-    Attributes:
-        gather: returns a small picklable value for a module, or None.
-        judge: yields findings from the project's facts.
-        probes: whether it queries PyTorch and the target, which takes seconds; `--no-probe` skips it.
-    """
-
-    gather: Callable[[Module], Any]
-    judge: Callable[[Project], Iterator[Finding]]
-    probes: bool = False

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.cuda_names import NAMES
 from isthmus.migrate.trace.places import BACKEND, DEVICE, DEVICE_TYPE, REGISTRY, TENSOR_TYPE, Place, Side
 from isthmus.migrate.trace.positions import Located, Source
@@ -78,7 +79,7 @@ class _Instrumenter(ast.NodeTransformer):
         return self._function(node)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        if any(_last_name(each) in _COMPILERS for each in node.decorator_list):
+        if any(last_name(getattr(each, "func", each)) in _COMPILERS for each in node.decorator_list):
             return node
         annotation, node.returns = node.returns, None
         self.generic_visit(node)
@@ -110,7 +111,7 @@ class _Instrumenter(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         node.value = self.visit(node.value)
-        before, self._traced = self._traced, self._traced and _last_name(node.value) != "Literal"
+        before, self._traced = self._traced, self._traced and last_name(node.value) != "Literal"
         node.slice = self.visit(node.slice)
         self._traced = before
         return node
@@ -312,14 +313,9 @@ def _mentions_device(node: ast.expr) -> bool:
     return _is_device_text(node)
 
 
-def _last_name(node: ast.expr) -> str:
-    node = node.func if isinstance(node, ast.Call) else node
-    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
-
-
 def _is_cuda(node: ast.expr) -> bool:
     """Whether an expression is called cuda, such as ``torch.cuda``."""
-    return not isinstance(node, ast.Call) and _last_name(node) == "cuda"
+    return last_name(node) == "cuda"
 
 
 def _call(function: str, place: ast.expr, *arguments: Any) -> ast.Call:

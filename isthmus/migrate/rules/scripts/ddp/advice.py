@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.rules.scripts.program import Program
+from isthmus.migrate.source.calls import keyword
 
 _STATISTICS = (
     "BatchNorm computes statistics of each rank's share of a batch",
@@ -55,7 +56,7 @@ def _last(program: Program, call: ast.Call) -> str:
 
 
 def _is_to_write(call: ast.Call) -> bool:
-    mode = next((each.value for each in call.keywords if each.arg == "mode"), None)
+    mode = keyword(call, "mode")
     mode = call.args[1] if len(call.args) > 1 else mode
     return (
         isinstance(mode, ast.Constant) and isinstance(mode.value, str) and bool(set("wax") & set(mode.value))

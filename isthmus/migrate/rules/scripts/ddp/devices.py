@@ -5,6 +5,7 @@ import ast
 from isthmus.migrate.rules.indices import INDICES
 from isthmus.migrate.rules.scripts.edits import Edits
 from isthmus.migrate.rules.scripts.program import NotRecognised, Program
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.strings import is_formatted, names_cuda, text
 
 _MESSAGE = "each rank has its own device"
@@ -59,7 +60,5 @@ def _call(program: Program, edits: Edits, call: ast.Call) -> None:
 def _is_index(node: ast.expr) -> bool:
     """Whether an expression is a number, or an element of ``gpu_ids``."""
     if isinstance(node, ast.Subscript):
-        holder = node.value
-        name = holder.attr if isinstance(holder, ast.Attribute) else getattr(holder, "id", "")
-        return INDICES.search(name) is not None
+        return INDICES.search(last_name(node.value)) is not None
     return isinstance(node, ast.Constant) and type(node.value) is int

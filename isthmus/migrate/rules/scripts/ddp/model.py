@@ -15,6 +15,7 @@ from isthmus.migrate.rules.scripts.program import (
     parameters,
     within,
 )
+from isthmus.migrate.source.calls import argument
 
 _PLACES = ("to", "cuda", "half", "float", "double", "bfloat16")
 _OF_WRAPPED = {"train", "eval", "parameters", "zero_grad", "module", "no_sync", "requires_grad_", "training"}
@@ -140,8 +141,7 @@ def _makes_or_moves(program: Program, statement: ast.stmt, model: Variable) -> b
 
 def _take_off(program: Program, edits: Edits, call: ast.Call) -> None:
     """Replace ``DataParallel(x, ...)`` by ``x``; remove ``x = x``, and an ``if`` with nothing else."""
-    module = call.args[0] if call.args else None
-    module = next((each.value for each in call.keywords if each.arg == "module"), module)
+    module = argument(call, ("module",), "module")
     if module is None:
         raise NotRecognised(call.lineno, "DataParallel without a module")
     statement = program.statement(call)

@@ -12,6 +12,7 @@ from isthmus.migrate.rules.scripts.ddp.side_effects import SideEffects
 from isthmus.migrate.rules.scripts.ddp.training import Loop, Training, is_without_sampler, recognise
 from isthmus.migrate.rules.scripts.edits import Change, Edits
 from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, within
+from isthmus.migrate.source.calls import last_name
 
 _DISTRIBUTED = ("init_process_group", "DistributedDataParallel", "DistributedSampler", "fully_shard", "FSDP")
 _SPAWN = ("torch.multiprocessing.spawn", "torch.multiprocessing.spawn.spawn")
@@ -75,7 +76,7 @@ def distributed(program: Program) -> ast.AST | None:
     for node in program.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom) and _FRAMEWORKS.intersection(_imported(node)):
             return node
-        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        name = last_name(node)
         if name in _DISTRIBUTED or (name == "spawn" and program.qualified(node) in _SPAWN):  # type: ignore[arg-type]
             return node
     return None
@@ -185,10 +186,7 @@ def _is_head(statement: ast.stmt) -> bool:
 
 def _exits(statement: ast.stmt) -> bool:
     calls = (each.func for each in ast.walk(statement) if isinstance(each, ast.Call))
-    return any(
-        (each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "")) in ("exit", "quit")
-        for each in calls
-    )
+    return any(last_name(each) in ("exit", "quit") for each in calls)
 
 
 def _insert_helpers(program: Program, edits: Edits, text: str) -> None:

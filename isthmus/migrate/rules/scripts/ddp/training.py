@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, Variable, within
+from isthmus.migrate.source.calls import last_name
 
 _PASSED_THROUGH = ("enumerate", "tqdm", "trange", "track", "islice", "iter")
 _LOADER_ATTRIBUTES = ("dataset", "num_workers")
@@ -76,12 +77,8 @@ def _passing(program: Program, node: ast.expr) -> ast.Call | None:
     variable = program.variable(node)
     values = [node] if variable is None else program.values(variable)
     call = values[0] if len(values) == 1 else None
-    passes = isinstance(call, ast.Call) and call.args and _last_name(call.func) in _PASSED_THROUGH
+    passes = isinstance(call, ast.Call) and call.args and last_name(call.func) in _PASSED_THROUGH
     return call if passes else None  # type: ignore[return-value]
-
-
-def _last_name(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _loops(program: Program) -> list[Loop]:
@@ -100,7 +97,7 @@ def _loops(program: Program) -> list[Loop]:
 
 
 def _is_autograd(owner: ast.ClassDef) -> bool:
-    return any(_last_name(base) in ("Function", "Module") for base in owner.bases)
+    return any(last_name(base) in ("Function", "Module") for base in owner.bases)
 
 
 def _loop_around(program: Program, node: ast.AST, seen: tuple[Function, ...]) -> ast.For | None:
@@ -120,7 +117,7 @@ def _loop_around(program: Program, node: ast.AST, seen: tuple[Function, ...]) ->
 def _described(program: Program, loop: ast.For) -> Loop:
     counter = ""
     chain = iterated(program, loop.iter)
-    if any(isinstance(each, ast.Call) and _last_name(each.func) == "enumerate" for each in chain):
+    if any(isinstance(each, ast.Call) and last_name(each.func) == "enumerate" for each in chain):
         first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else None
         counter = first.id if isinstance(first, ast.Name) else ""
     return Loop(loop, chain[-1], counter, tuple(_region(program, loop)))
@@ -218,7 +215,7 @@ def _is_iterable(program: Program, node: ast.expr) -> bool:
     made = (
         isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and program.classes.get(node.func.id)
     )
-    return bool(made) and any(_last_name(base) == "IterableDataset" for base in made.bases)  # type: ignore[union-attr]
+    return bool(made) and any(last_name(base) == "IterableDataset" for base in made.bases)  # type: ignore[union-attr]
 
 
 def _check_other_uses(program: Program, loops: list[Loop], loaders: list[ast.Call]) -> None:
