@@ -49,6 +49,7 @@ def test_a_finding_names_the_whole_chain(tmp_path: Path):
         "def f(): return (lambda: bad())()\n",
         "from torch.utils.checkpoint import checkpoint\ndef f(): checkpoint(bad, x)\n",
         "same = bad\ndef f(): same()\n",
+        "def f(passes): passes.append(bad)\n",
         "async def f(): await bad()\n",
     ],
 )
@@ -65,6 +66,8 @@ MODULE = "class M(torch.nn.Module):\n    def forward(self, x):\n        bad()\n"
     [
         ("    def f(self): self.run()\n", "C.f"),
         ("    def f(self, pool): pool.submit(self.run)\n", "C.f"),
+        ("def make(): return C()\ndef f(): make().run()\n", "f"),
+        ("def f(c): c.run()\nf(C())\n", "f"),
         ("class D(C):\n    def f(self): self.run()\n", "D.f"),
         ("class D(C):\n    def run(self): super().run()\n", "D.run"),
         ("class B(C): pass\nclass D(B):\n    def f(self): self.run()\n", "D.f"),

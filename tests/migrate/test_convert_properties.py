@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.migrate.convert.engine import Result, convert_source
+from isthmus.migrate.source.edits import Edit, apply
 from isthmus.migrate.source.findings import LEFT, Severity
 
 SETTINGS = settings(max_examples=60, deadline=None)
@@ -139,3 +140,8 @@ def test_any_text(text: str) -> None:
     source = "import torch\nx.cuda()\n" + text
     result = convert_source(source, "any.py")
     assert result.changes or result.text == source
+
+
+def test_insertions_at_one_place_keep_the_order_in_which_they_are_made():
+    letters = [chr(code) for code in range(ord("a"), ord("z"))]
+    assert apply("()", [Edit(1, 1, each) for each in (*letters, letters[0])]) == f"({''.join(letters)})"

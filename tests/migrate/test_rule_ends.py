@@ -13,8 +13,8 @@ from isthmus.migrate.rules.registry import all_rules
 from isthmus.migrate.source.cuda_names import FLAGS
 from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Severity
-from isthmus.migrate.source.module import Surroundings
 from isthmus.migrate.source.parse import parse
+from isthmus.migrate.source.surroundings import Surroundings
 
 HEAD = "import torch\nfrom torch.utils.data import DataLoader\n\n"
 CHANGED, LEFT, UNCLEAR, RIGHT = Severity.AUTOMATIC, Severity.MANUAL, Severity.REVIEW, Severity.NONE

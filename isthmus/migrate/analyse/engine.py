@@ -16,8 +16,9 @@ from isthmus.migrate.rules.examine import examine as apply_rules
 from isthmus.migrate.rules.settings import examine_settings
 from isthmus.migrate.source.files import File, Kind, Source, read, tree
 from isthmus.migrate.source.findings import Finding, Severity
-from isthmus.migrate.source.module import ALONE, Module, Surroundings
+from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.parse import package_of, parse
+from isthmus.migrate.source.surroundings import ALONE, Surroundings
 from isthmus.migrate.trace.evidence import Evidence
 
 

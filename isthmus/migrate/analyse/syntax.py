@@ -5,9 +5,10 @@ from collections.abc import Iterator
 
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS
 
 Loop = ast.For | ast.While | ast.AsyncFor
-_BOUNDARIES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_BOUNDARIES = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 
 
 def passes(call: ast.Call, name: str) -> bool:

@@ -35,7 +35,7 @@ def definitions(module: Module, edits: Sequence[Edit]) -> Iterator[Edit]:
 def _value(module: Module) -> str:
     """Return the source of the device constant's value, in the quotation marks that the project configures."""
     value = constants.device_value(
-        module.torch, module.around.target, module.around.torch, module.around.late_choice
+        module.torch, module.around.target, module.around.torch, module.around.project.late_choice
     )
     return value.replace('"', module.around.quote or '"')
 

@@ -20,8 +20,8 @@ from isthmus.migrate.source import files as sources
 from isthmus.migrate.source import versions
 from isthmus.migrate.source.files import File, Kind, Source
 from isthmus.migrate.source.findings import Finding, Severity
-from isthmus.migrate.source.module import ALONE, Surroundings
 from isthmus.migrate.source.parse import package_of, parse
+from isthmus.migrate.source.surroundings import ALONE, Surroundings
 from isthmus.migrate.trace.evidence import Evidence
 
 _KINDS = (Kind.PYTHON, Kind.NOTEBOOK, Kind.SHELL, Kind.REQUIREMENTS, Kind.SETTINGS)

@@ -10,9 +10,9 @@ from isthmus.migrate.flow.facts import ANY, KEYS, TEXT, TORCH, WORD, Call, Facts
 from isthmus.migrate.flow.known import KNOWN, KNOWN_METHODS
 from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS
 from isthmus.migrate.source.verdicts import place_of
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 OTHERS = frozenset("hpu maia meta mlu mps mtia musa npu xla xpu".split())
 # Strings beside which "cuda" may still be a device or a backend.
 _NEUTRAL = OTHERS | {"", "auto", "cpu", "gloo", "gpu", "hip", "mpi", "none", "ucc"}

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator, Set
 
 from isthmus.migrate.flow import sinks
-from isthmus.migrate.flow.expressions import FUNCTIONS, OTHERS, Expressions, key_of
+from isthmus.migrate.flow.expressions import OTHERS, Expressions, key_of
 from isthmus.migrate.flow.facts import ANY, COMPARED, KEYS, Class, Facts, Signature
 from isthmus.migrate.flow.optional import is_optional
 from isthmus.migrate.flow.pytests import pass_values
@@ -19,10 +19,10 @@ from isthmus.migrate.source.calls import argument, keyword, last_name
 from isthmus.migrate.source.cuda_names import HANDLES
 from isthmus.migrate.source.cuda_only import CUDA_SOURCE, asks_cuda, is_of_kernels
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS, Function
 from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.verdicts import Steers, place_of
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _PROPERTIES = frozenset({"property", "cached_property"})
 _ELEMENTS = 8  # elements of a collection that a membership test is followed to
 
@@ -83,7 +83,7 @@ class _Gatherer(Expressions):
 
     def _definitions(self) -> None:
         module = self.module
-        functions: list[_Function] = [*module.of(ast.FunctionDef), *module.of(ast.AsyncFunctionDef)]
+        functions: list[Function] = [*module.of(ast.FunctionDef), *module.of(ast.AsyncFunctionDef)]
         read = {self.slot(each) for each in module.of(ast.Name) if isinstance(each.ctx, ast.Load)}
         for function in functions:
             self._function(function)
@@ -139,7 +139,7 @@ class _Gatherer(Expressions):
         elif source:
             self.flow(source, self.slot(target))
 
-    def _function(self, function: _Function) -> None:
+    def _function(self, function: Function) -> None:
         name = self.names.defined(function)
         given = function.args
         owner = self.module.parents[function]
@@ -162,7 +162,7 @@ class _Gatherer(Expressions):
                 self._option(name, decorator)
         pass_values(self, function)
 
-    def _ignored(self, function: _Function, read: Set[str]) -> None:
+    def _ignored(self, function: Function, read: Set[str]) -> None:
         """Record the required parameters that a function ignores; without a body, it is there to be overridden."""
         if all(isinstance(each, ast.Pass | ast.Raise) or _is_constant(each) for each in function.body):
             return

@@ -185,6 +185,9 @@ def _update(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -
 
 
 def _append(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
+    """``passes.append(fuse)`` passes a function on."""
+    arguments = tuple(gatherer.arguments(call))
+    gatherer.facts.calls.append(Call("list", "", arguments, "", gatherer.place(call)))
     for each in call.args:
         gatherer.store(gatherer.slot(each), receiver, ANY)
     return result

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from isthmus.migrate.flow.facts import ANY
+from isthmus.migrate.source.names import Function
 
 if TYPE_CHECKING:
     from isthmus.migrate.flow.expressions import Expressions
 
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 _FIXTURES = frozenset({"pytest.fixture", "pytest_asyncio.fixture"})
 PARAMETRIZE = "pytest.mark.parametrize"
 
 
-def pass_values(gatherer: Expressions, function: _Function) -> None:
+def pass_values(gatherer: Expressions, function: Function) -> None:
     """Record what the decorators of a function, and of its class, and the fixtures pass to its parameters."""
     module = gatherer.module
     if not module.mentions("pytest", "def test"):
@@ -70,7 +70,7 @@ def _parametrized(gatherer: Expressions, call: ast.Call) -> Iterator[tuple[str, 
         yield each, gatherer.load(row, str(index), call)
 
 
-def _fixture(gatherer: Expressions, function: _Function, decorator: ast.expr) -> None:
+def _fixture(gatherer: Expressions, function: Function, decorator: ast.expr) -> None:
     """Record the values of a fixture: what it returns or yields, from what ``request.param`` is."""
     name = gatherer.names.defined(function)
     given = {each.arg: each.value for each in decorator.keywords} if isinstance(decorator, ast.Call) else {}

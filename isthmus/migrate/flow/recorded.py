@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from isthmus.migrate.source import parse
 from isthmus.migrate.source.files import File, Source, read
-from isthmus.migrate.source.module import Surroundings
+from isthmus.migrate.source.surroundings import Surroundings
 from isthmus.migrate.source.verdicts import WORD, Flow, Place, Use, Verdict, place_of
 from isthmus.migrate.trace import evidence as records
 from isthmus.migrate.trace.evidence import Evidence, EvidenceError
@@ -106,7 +106,11 @@ class _Record:
                 operands = [node.left, *node.comparators]
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 operands = [node.func.value]
-                owners = self._owners(place_of(node), around.own_cuda) if node.func.attr == "cuda" else None
+                owners = (
+                    self._owners(place_of(node), around.project.own_cuda)
+                    if node.func.attr == "cuda"
+                    else None
+                )
                 if owners and owners[0]:
                     classes[place_of(node.func.value)], words[place_of(node)] = owners
             else:

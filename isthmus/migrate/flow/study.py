@@ -21,8 +21,9 @@ from isthmus.migrate.flow.submitted import submitted
 from isthmus.migrate.source import constants
 from isthmus.migrate.source.cuda_only import is_below, is_for_cuda_only, runs_cuda
 from isthmus.migrate.source.files import File, Kind, Source, read
-from isthmus.migrate.source.module import Module, Surroundings
+from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.parse import parse
+from isthmus.migrate.source.surroundings import Shared, Surroundings
 from isthmus.migrate.trace.evidence import Evidence
 
 _MANY = 300  # files; for fewer, starting processes costs more than it saves
@@ -113,32 +114,29 @@ def surroundings(
         for each in facts
         for name in each.before_choice
     )
-    shared = Surroundings(
-        target=request.target,
-        options=request.options,
+    shared = Shared(
         taken=taken,
         own_cuda=own,
         cuda_only=only,
         cuda_code=code,
         built=built,
         imported=imported,
-        torch=request.torch,
-        quote=request.quote,
         sheltered=sheltered(facts, solution.symbols),
         late_choice=late,
         submitted=submitted(facts, solution.symbols),
         tested=frozenset().union(*(each.tested for each in facts)),
     )
+    every = Surroundings(request.target, request.options, request.torch, request.quote, shared)
     steering = Steering(facts, solution.symbols, only, code)
     chains = always(facts, solution.symbols, built)
     around = {
-        each.path: shared._replace(
+        each.path: every._replace(
             flow=solution.of(each)._replace(steers=steering.of(each)), always=chains.get(each.module, ())
         )
         for each in facts
     }
     if settings:
-        around |= dict.fromkeys(settings, shared._replace(settings=solution.settings()))
+        around |= dict.fromkeys(settings, every._replace(settings=solution.settings()))
     return around
 
 

@@ -73,7 +73,7 @@ class Availability(FunctionRule):
 
     def _without(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
         """Return the change of a test beside others, for MPS or XPU, which may be the accelerator too."""
-        if module.around.late_choice:
+        if module.around.project.late_choice:
             return self._at_run_time(module, call, apart)
         types = ", ".join(f"{{q}}{each}{{q}}" for each in ("cpu", *apart))
         negated = module.parents[call]

@@ -4,11 +4,12 @@ import ast
 import re
 
 from isthmus.migrate.rules.rule import is_read
+from isthmus.migrate.source.cuda_only import PROVIDERS
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
 
 _BUILD = re.compile(
-    r"[\w-]+-(gpu|cuda\d*|cu\d{2,3})\b.*|(CUDA|Tensorrt)ExecutionProvider|.*\+cu\d{2,3}\b.*|tensorrt.*|-cpu"
+    r"[\w-]+-(gpu|cuda\d*|cu\d{2,3})\b.*|.*\+cu\d{2,3}\b.*|tensorrt.*|-cpu|" + "|".join(sorted(PROVIDERS))
 )
 _HALF = re.compile(r"(use_|is_|with_)?(half|fp16)(_precision)?")
 

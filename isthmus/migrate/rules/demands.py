@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from isthmus.migrate.rules.indices import is_integer
 from isthmus.migrate.source.assigned import assigned
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _GROUP = "torch.distributed.init_process_group"
 _BLOCKS = ("body", "orelse", "finalbody")
 
@@ -26,7 +26,7 @@ def follows_demand(module: Module, node: ast.AST) -> bool:
         earlier = block[: block.index(below)] if block else []
         if any(_demands(module, each) for each in earlier):
             return True
-        if isinstance(above, _FUNCTIONS):
+        if isinstance(above, FUNCTIONS):
             return _is_initialized(module, above)
         below = above
     return False

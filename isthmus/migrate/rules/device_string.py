@@ -160,7 +160,7 @@ def _is_option_of_job(module: Module, node: ast.expr) -> bool:
     if not (isinstance(given, ast.keyword) and given.arg == "default"):
         return False
     functions = (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef))
-    return any(module.names.defined(each) in module.around.submitted for each in functions)
+    return any(module.names.defined(each) in module.around.project.submitted for each in functions)
 
 
 def _is_without_accelerator(module: Module, node: ast.expr) -> bool:

@@ -152,7 +152,7 @@ def needs_guard(module: Module, node: ast.AST, guard: Guard) -> bool:
     if any(implies_accelerator(module, each) for each in found) or follows_demand(module, node):
         return False
     functions = (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef | ast.ClassDef))
-    return not any(module.names.defined(each) in module.around.sheltered for each in functions)
+    return not any(module.names.defined(each) in module.around.project.sheltered for each in functions)
 
 
 def is_without_accelerator(module: Module, node: ast.AST) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus.migrate.rules.rule import Rule, is_read
+from isthmus.migrate.source.cuda_only import PROVIDERS
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
@@ -64,7 +65,6 @@ OPTIONS = (
 )
 _PACKAGES = frozenset({"lightning", "pytorch_lightning"})
 _GPUS = "is Lightning 1's selection of CUDA's devices"
-_PROVIDERS = frozenset({"CUDAExecutionProvider", "TensorrtExecutionProvider"})
 _PROVIDER = "name the target's execution provider, or the CPU's"
 
 
@@ -104,7 +104,7 @@ class LibraryOptions(Rule):
             others = f", and {more[option]} more in this file" if more[option] else ""
             yield found._replace(message=found.message + others)
         for constant in module.of(ast.Constant):
-            if text(constant) in _PROVIDERS:
+            if text(constant) in PROVIDERS:
                 said = "is ONNX Runtime's provider for NVIDIA GPUs"
                 yield self.unclear(module, constant, text(constant), said, _PROVIDER)
         if _imports_lightning(module) and (named := _gpus(module)):

@@ -170,7 +170,9 @@ def _tested(module: Module, code: str, phrases: Sequence[Phrase]) -> str:
     new = code
     for each in reversed(phrases):
         new = new[: each.start] + each.text + new[each.end :]
-    return next((each for each in module.around.tested if _has(code, each) and not _has(new, each)), "")
+    return next(
+        (each for each in module.around.project.tested if _has(code, each) and not _has(new, each)), ""
+    )
 
 
 def _has(said: str, pattern: str) -> bool:

@@ -11,13 +11,13 @@ from isthmus.migrate.source import words
 from isthmus.migrate.source.cuda_names import look_up
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS
 from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.verdicts import Steers
 
 _REMEDY = "write it with torch.get_device_module(DEVICE)"
 _IMPORTS = frozenset({"importlib.import_module", "__import__"})
 _PRIVATE = "keep it on CUDA, and skip it elsewhere"
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _TENSOR_TYPES = "IM120"
 _STAY = frozenset({"IM405", "IM190", "IM191"})
 
@@ -61,7 +61,7 @@ class OtherCuda(Rule):
 
     def _replaced(self, module: Module, node: ast.expr, name: str) -> Finding:
         """Return the finding of a function that a test replaces by a mock."""
-        tests = [each for each in module.enclosing(node) if isinstance(each, _FUNCTIONS)]
+        tests = [each for each in module.enclosing(node) if isinstance(each, FUNCTIONS)]
         steers = module.around.flow.steers.get(module.names.defined(tests[-1]) if tests else "", {}).get(name)
         if steers is Steers.CUDA:
             said = "is replaced by a mock, which steers code that stays for CUDA"

@@ -3,10 +3,11 @@
 import ast
 import re
 
+from isthmus.migrate.source.calls import last_name
+from isthmus.migrate.source.conditions import SKIPS
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
 
-_SKIPS = frozenset({"skipIf", "skipUnless", "skipif"})
 _PLAIN = frozenset(
     "a accelerator an and are at available backward be but by can cannot capable could cuda device devices does "
     "enabled environment for forward found four gpu gpus has have here in is it least machine model moe more "
@@ -24,7 +25,7 @@ def named_need(module: Module, test: ast.expr) -> str:
         test: the test, ``torch.cuda.is_available()``.
     """
     for above in module.enclosing(test):
-        if isinstance(above, ast.Call) and ast.unparse(above.func).rpartition(".")[2] in _SKIPS:
+        if isinstance(above, ast.Call) and last_name(above.func) in SKIPS:
             given = [*above.args[1:2], *(each.value for each in above.keywords if each.arg == "reason")]
             reasons = (text(each) for each in given)
             return next((each for each in reasons if _names_need(each)), "")

@@ -65,7 +65,10 @@ class TensorCuda(Rule):
                 yield from self._by_name(module, call)
 
     def _call(self, module: Module, call: ast.Call, method: ast.Attribute) -> Finding:
-        own = module.around.flow.classes.get(place_of(method.value), frozenset()) & module.around.own_cuda
+        own = (
+            module.around.flow.classes.get(place_of(method.value), frozenset())
+            & module.around.project.own_cuda
+        )
         if own:
             name = sorted(own)[0].rpartition(".")[2]
             message = f"calls the method `cuda` of class {name}"
@@ -83,8 +86,8 @@ class TensorCuda(Rule):
 
     def _obstacle(self, module: Module, call: ast.Call, method: ast.Attribute) -> str:
         """Return why a call is not converted; "" if it is."""
-        if module.around.own_cuda and not _is_of_torch(module, method.value):
-            name = sorted(module.around.own_cuda)[0].rpartition(".")[2]
+        if module.around.project.own_cuda and not _is_of_torch(module, method.value):
+            name = sorted(module.around.project.own_cuda)[0].rpartition(".")[2]
             return f"may call the method `cuda` of class {name}"
         if any(isinstance(each, ast.Starred) for each in call.args) or None in [e.arg for e in call.keywords]:
             return "has unknown arguments"

@@ -127,7 +127,7 @@ class CudaVariables(VariableRule):
 
     def find(self, module: Module) -> Iterator[Finding]:
         """Find the variables, and visible devices that are set after the device constant has initialized CUDA."""
-        is_late = module.around.late_choice and constants.initializes(
+        is_late = module.around.project.late_choice and constants.initializes(
             module.around.target, module.around.torch
         )
         late = set(settings(module.tree)) if is_late else set[ast.expr]()

@@ -3,8 +3,7 @@
 import ast
 
 from isthmus.migrate.source.module import Module
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+from isthmus.migrate.source.names import FUNCTIONS
 
 
 def runs_with(module: Module, node: ast.AST) -> list[ast.AST]:
@@ -19,7 +18,7 @@ def runs_with(module: Module, node: ast.AST) -> list[ast.AST]:
 
 def _block(above: ast.AST, below: ast.AST) -> list[ast.AST]:
     """Return the part of a node's parent that runs if the node does; [] if the parent runs then too."""
-    if isinstance(above, _FUNCTIONS) and below in above.body:
+    if isinstance(above, FUNCTIONS) and below in above.body:
         block = _after_return(above.body, below)
         return [above] if len(block) == len(above.body) else block
     if isinstance(above, ast.If) and below is not above.test:

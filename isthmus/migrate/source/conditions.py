@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from isthmus.migrate.source import cuda_names, cuda_only
 from isthmus.migrate.source.assigned import assigned
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.constants import is_own_type
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.questions import is_portable, is_question, names_type
@@ -14,6 +15,7 @@ from isthmus.migrate.source.questions import is_portable, is_question, names_typ
 AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
+SKIPS = frozenset({"skipIf", "skipUnless", "skipif"})  # decorators that skip a test on a condition
 _ALIASES = 4  # limit of variables followed
 
 
@@ -232,8 +234,8 @@ def guarded(module: Module, test: ast.expr) -> Iterator[ast.AST]:
         elif isinstance(above, ast.Return) and holds:
             yield from _asked(module, above)
             return
-        elif isinstance(above, ast.Call) and _skips(above):
-            holds = holds == (ast.unparse(above.func).rpartition(".")[2] == "skipUnless")
+        elif isinstance(above, ast.Call) and last_name(above.func) in SKIPS:
+            holds = holds == (last_name(above.func) == "skipUnless")
         elif isinstance(above, ast.Assign) and holds:
             yield from (each for read in _reads(module, above) for each in guarded(module, read))
             return
@@ -311,11 +313,6 @@ def _passed_beside(module: Module, name: ast.Name) -> Iterator[ast.expr]:
                 yield from assigned(module, each) if isinstance(each, ast.Name) else ()
 
 
-def _skips(call: ast.Call) -> bool:
-    """Whether a call is a decorator that skips a test on a condition."""
-    return ast.unparse(call.func).rpartition(".")[2] in ("skipIf", "skipUnless", "skipif")
-
-
 def _following(module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
     """Yield the statements after one in its block."""
     parent = module.parents[statement]
@@ -342,5 +339,7 @@ def is_cuda_only(module: Module, node: ast.AST) -> bool:
         return isinstance(module.parents[node], ast.Call)  # activities.append(...); in a list it is converted
     around = module.around
     return (
-        cuda_only.is_for_cuda_only(name) or name in around.cuda_only or cuda_only.is_below(name, around.built)
+        cuda_only.is_for_cuda_only(name)
+        or name in around.project.cuda_only
+        or cuda_only.is_below(name, around.project.built)
     )

@@ -24,9 +24,8 @@ _ASKS_CUDA = frozenset(
 
 
 # Words for the CUDA build of a package, which a test for CUDA chooses.
-CUDA_BUILDS = frozenset(
-    ["CUDAExecutionProvider", "TensorrtExecutionProvider", "faiss-gpu", "onnxruntime-gpu", "tensorflow-gpu"]
-)
+PROVIDERS = frozenset({"CUDAExecutionProvider", "TensorrtExecutionProvider"})  # of ONNX Runtime
+CUDA_BUILDS = PROVIDERS | {"faiss-gpu", "onnxruntime-gpu", "tensorflow-gpu"}
 
 
 def asks_cuda(name: str) -> bool:

@@ -2,9 +2,9 @@
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from isthmus.migrate.source import constants
 from isthmus.migrate.source.edits import Edit, Lines
@@ -12,56 +12,11 @@ from isthmus.migrate.source.files import Source
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.names import Index, Names, index
 from isthmus.migrate.source.scripted import Definition, scripted_functions
-from isthmus.migrate.source.verdicts import NO_FLOW, NO_SETTINGS, Flow, Verdict
+from isthmus.migrate.source.surroundings import ALONE, Surroundings
 
 Node = TypeVar("Node", bound=ast.AST)
 _SINGLE = re.compile(r"(?<!['\w])'[^'\"\n]+'(?!')")
 _DOUBLE = re.compile(r'(?<!["\w])"[^\'"\n]+"(?!")')
-
-
-class Surroundings(NamedTuple):
-    """What a module's rules need to know about the rest of the project, and about the request.
-
-    Attributes:
-        target: device type to convert for, or "" for any accelerator.
-        options: options of `isthmus migrate convert` that enable rules, ``"ddp"``.
-        taken: names that the device constant cannot have.
-        own_cuda: classes of the project with a method ``cuda``, by dotted name.
-        cuda_only: functions and classes of the project that use what only CUDA has, by dotted name.
-        cuda_code: those of them that run kernels, graphs or engines for CUDA.
-        built: extensions that the project builds of CUDA sources, by dotted name.
-        always: names from a function that the module calls in any case to one that runs code for CUDA only.
-        imported: members of the project's modules that other modules of it name, ``"package.module.name"``.
-        sheltered: functions and classes of the project that are used only where there is an accelerator.
-        late_choice: whether the project sets ``CUDA_VISIBLE_DEVICES`` after modules of it are imported.
-        submitted: what scripts that submit jobs use, by dotted name; it may run where there is no accelerator.
-        flow: what the data flow of the project shows.
-        settings: for a configuration file, what the project uses a setting as, by its name.
-        torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
-        quote: quotation mark for new strings; "" for that of each file.
-        tested: texts that modules of the project look for in messages.
-    """
-
-    target: str = ""
-    options: frozenset[str] = frozenset()
-    taken: frozenset[str] = frozenset()
-    own_cuda: frozenset[str] = frozenset()
-    cuda_only: frozenset[str] = frozenset()
-    cuda_code: frozenset[str] = frozenset()
-    built: frozenset[str] = frozenset()
-    imported: frozenset[str] = frozenset()
-    sheltered: frozenset[str] = frozenset()
-    late_choice: bool = False
-    submitted: frozenset[str] = frozenset()
-    flow: Flow = NO_FLOW
-    settings: Mapping[str, Verdict] = NO_SETTINGS
-    torch: tuple[int, ...] = ()
-    quote: str = ""
-    always: tuple[str, ...] = ()
-    tested: frozenset[str] = frozenset()
-
-
-ALONE = Surroundings()
 
 
 class Module:
@@ -179,7 +134,7 @@ class Module:
     def is_shared(self, name: str) -> bool:
         """Whether other modules may use a name that this module imports: they name it, or this is a package."""
         names = {f"{self.name}.{name}", f"{self.name}.*"}
-        return self.source.path.name == "__init__.py" or not names.isdisjoint(self.around.imported)
+        return self.source.path.name == "__init__.py" or not names.isdisjoint(self.around.project.imported)
 
     @cached_property
     def torch(self) -> str:
@@ -199,7 +154,7 @@ class Module:
         """The name of the module's device constant, which it may already define."""
         around = self.around
         return constants.device_name(
-            self.tree, self.text, self.torch, around.target, around.taken, around.torch
+            self.tree, self.text, self.torch, around.target, around.project.taken, around.torch
         )
 
     @cached_property

@@ -11,6 +11,7 @@ from isthmus.migrate.source import cuda_names
 from isthmus.migrate.source.assigned import assigned
 from isthmus.migrate.source.conditions import Condition, arms, guarded, implies_accelerator, implies_cuda
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS
 from isthmus.migrate.source.questions import names_type
 
 # Functions of torch.mps with a name of torch.cuda.
@@ -23,7 +24,6 @@ WITHOUT_DEVICE = frozenset({"synchronize"})
 _ASKED = frozenset({"torch.backends.mps.is_available", "torch.mps.is_available"})
 _ARM = re.compile(r"\b(mps|xpu|npu|hpu|mlu|musa|mtia)\b")
 _MODULE = "{module}."
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def lacks(becomes: str) -> bool:
@@ -81,7 +81,7 @@ def others(module: Module, test: ast.expr) -> set[str]:
     known = module.around.flow.others
     if not known or module.around.target:
         return set()
-    functions = [each for each in module.enclosing(test) if isinstance(each, _FUNCTIONS)]
+    functions = [each for each in module.enclosing(test) if isinstance(each, FUNCTIONS)]
     around = functions[-1] if functions else module.tree
     found = {
         getattr(each, "value", "") for each in ast.walk(around) if isinstance(each, ast.Constant)

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from isthmus.migrate.source.files import Kind, Source, problem
 from isthmus.migrate.source.findings import Finding
-from isthmus.migrate.source.module import ALONE, Module, Surroundings
+from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.notebooks import code_cells
 from isthmus.migrate.source.notebooks import parse as tree_of
+from isthmus.migrate.source.surroundings import ALONE, Surroundings
 
 CELL = "# isthmus: cell "  # the line before each cell in the text of a notebook
 _LINE_END = re.compile(r"\r\n?")

@@ -16,11 +16,11 @@ from isthmus.migrate.source.blocks import runs_with
 from isthmus.migrate.source.conditions import asks_cuda, guarded, keeps_cuda, moves
 from isthmus.migrate.source.cuda_only import is_below, is_graph, is_heart
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS
 from isthmus.migrate.source.registrations import is_for_cuda
 from isthmus.migrate.source.strings import names_cuda
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 _FOR_CUDA = re.compile(r"cuda|tensorrt|trt|triton", re.IGNORECASE)  # in the name of a class
 _FAKE = re.compile(r"(\w+_)?fake_(tensor_)?mode")
 _PATCH = re.compile(r"(monkeypatch|mocker|mock)\.(setattr|patch(\.object)?)|patch(\.object)?")
@@ -90,12 +90,14 @@ def _uses(module: Module) -> Iterator[tuple[ast.AST, str]]:
         if isinstance(module.parents[node], ast.Attribute) or not isinstance(node.ctx, ast.Load):  # type: ignore[attr-defined]
             continue
         name = module.names.qualified(node) or ""
-        if (is_heart(name) or is_below(name, module.around.built)) and not _is_annotation(module, node):
+        if (is_heart(name) or is_below(name, module.around.project.built)) and not _is_annotation(
+            module, node
+        ):
             yield node, name
     imports: list[ast.Import | ast.ImportFrom] = [*module.of(ast.Import), *module.of(ast.ImportFrom)]
     for imported in imports:
         first = getattr(imported, "module", None) or imported.names[0].name
-        if is_heart(first) and any(isinstance(each, _FUNCTIONS) for each in module.enclosing(imported)):
+        if is_heart(first) and any(isinstance(each, FUNCTIONS) for each in module.enclosing(imported)):
             yield imported, first
     for call in module.of(ast.Call):
         if kernel := launched(module, call):
@@ -106,7 +108,7 @@ def launched(module: Module, call: ast.Call) -> str:
     """Return the name of the kernel that a call launches: ``kernel[grid](x)``, ``kernel(x, grid=..., block=...)``."""
     if isinstance(call.func, ast.Subscript):
         name = module.names.qualified(call.func.value) or ""
-        return name.removeprefix(f"{module.name}.") if name in module.around.cuda_only else ""
+        return name.removeprefix(f"{module.name}.") if name in module.around.project.cuda_only else ""
     return ast.unparse(call.func) if {each.arg for each in call.keywords} >= _LAUNCH else ""
 
 
@@ -175,7 +177,7 @@ def _below_definition(module: Module, node: ast.AST) -> Iterator[ast.AST]:
 
 def _tests(module: Module) -> Iterator[ast.expr]:
     """Yield the tests for CUDA that stay."""
-    if not module.around.cuda_only and not module.mentions("torch.cuda."):
+    if not module.around.project.cuda_only and not module.mentions("torch.cuda."):
         return
     for call in module.of(ast.Call):
         if module.names.qualified(call.func) == "torch.cuda.is_available" and (
@@ -196,13 +198,17 @@ def _is_for_cuda(module: Module, node: ast.AST, found: Mapping[ast.AST, Region])
     if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
         return False
     name = module.names.qualified(node) or ""
-    return is_heart(name) or name in module.around.cuda_code or is_below(name, module.around.built)
+    return (
+        is_heart(name)
+        or name in module.around.project.cuda_code
+        or is_below(name, module.around.project.built)
+    )
 
 
 def _called_by(module: Module, found: dict[ast.AST, Region]) -> None:
     """Add functions of the module that only regions use."""
     waiting = [
-        each for each in module.tree.body if isinstance(each, _FUNCTIONS) and not module.is_shared(each.name)
+        each for each in module.tree.body if isinstance(each, FUNCTIONS) and not module.is_shared(each.name)
     ]
     reads: dict[str, list[ast.Name]] = {}
     for name in module.of(ast.Name):

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from isthmus.migrate.source.constants import imports
+from isthmus.migrate.source.names import FUNCTIONS
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 _SETTERS = {"setdefault", "update", "putenv"}
 _USES = re.compile("cuda|nccl")
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_DEFINITIONS = (*FUNCTIONS, ast.ClassDef)
 
 
 def settings(tree: ast.AST) -> Iterator[ast.expr]:
