@@ -1,7 +1,7 @@
 """Functions and classes of a project that use what only CUDA has."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.symbols import Symbols
@@ -10,8 +10,10 @@ from isthmus.migrate.source.cuda_only import is_below, runs_cuda
 _RUN = ("__init__", "forward", "__call__", "step")  # methods of a class that run if an object of it is made
 
 
-def users(found: Iterable[Facts], symbols: Symbols, wanted: Callable[[str], bool]) -> frozenset[str]:
+def users(found: Sequence[Facts], symbols: Symbols, wanted: Callable[[str], bool]) -> frozenset[str]:
     """Return the dotted names of functions that cannot do without a name that is wanted, or one another.
+
+    A function that a module names in another way, by a re-export or a changed path, has that name too.
 
     Args:
         found: facts of the project's modules.
@@ -36,7 +38,9 @@ def users(found: Iterable[Facts], symbols: Symbols, wanted: Callable[[str], bool
                 reached.add(user)
                 queue.append(user)
     owners = {name.rpartition(".")[0] for name in reached if name.endswith((".forward", ".__init__"))}
-    return frozenset(reached | {each for owner in owners for each in (owner, f"{owner}.apply")})
+    reached |= {each for owner in owners for each in (owner, f"{owner}.apply")}
+    named = {name for facts in found for names in facts.references.values() for name in names}
+    return frozenset(reached | {name for name in named if symbols.resolve(name) in reached})
 
 
 def always(found: Iterable[Facts], symbols: Symbols, built: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:

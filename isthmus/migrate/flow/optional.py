@@ -1,10 +1,12 @@
 """Uses that a function does not depend on: it also runs where their condition is false."""
 
 import ast
+import re
 
 from isthmus.migrate.source.module import Module
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_RANK = re.compile(r"rank", re.IGNORECASE)  # one of the ranks does it
 _PLAIN = (ast.Constant, ast.Name, ast.Attribute)
 
 
@@ -13,7 +15,7 @@ def is_optional(module: Module, node: ast.AST) -> bool:
     below = node
     for above in module.enclosing(node):
         if isinstance(above, ast.If) and below in above.body and not above.orelse:
-            return not _assigns_tested(above)
+            return not (_assigns_tested(above) or _RANK.search(ast.unparse(above.test)))
         if isinstance(above, ast.IfExp) and _is_choice(above, below):
             return True
         if isinstance(below, ast.stmt) and _may_be_left(above, below):

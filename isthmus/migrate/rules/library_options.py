@@ -35,19 +35,19 @@ _CUDA = frozenset({"cuda"})
 _LIGHTNING = r"(?:pytorch_)?lightning(?:_fabric)?\.(?:\w+\.)*"
 _ACCELERATOR = re.compile(_LIGHTNING + "CUDAAccelerator")
 _COUNT = "use torch.accelerator.device_count() and torch.accelerator.is_available()"
-_REGISTER = "register the target in Lightning's AcceleratorRegistry"
+_REGISTER = "register one for the target in Lightning's AcceleratorRegistry, and pass its name: auto does not find it"
 OPTIONS = (
     Option(
         re.compile(_LIGHTNING + r"(?:Trainer|Fabric)\(accelerator=\)"),
         _CUDA | {"gpu"},
         "is Lightning's accelerator for CUDA, or CUDA and MPS",
-        f'write accelerator="auto", and {_REGISTER}',
+        _REGISTER,
     ),
     Option(
         re.compile(_LIGHTNING + r"Trainer\(gpus=\)"),
         frozenset(),
         "asks Lightning for CUDA's devices",
-        f'write accelerator="auto" and devices=, and {_REGISTER}',
+        f"write accelerator= and devices=: {_REGISTER}",
     ),
     Option(
         re.compile(r"\b_?RunIf\(min_(?:cuda_)?gpus=\)"),
@@ -108,7 +108,7 @@ class LibraryOptions(Rule):
                 said = "is ONNX Runtime's provider for NVIDIA GPUs"
                 yield self.unclear(module, constant, text(constant), said, _PROVIDER)
         if _imports_lightning(module) and (named := _gpus(module)):
-            advice = f'set accelerator="auto" and devices=, and {_REGISTER}'
+            advice = f"set accelerator= and devices=: {_REGISTER}"
             yield self.unclear(module, named, "gpus", _GPUS, advice)
 
 

@@ -302,7 +302,14 @@ def _asked(module: Module, inside: ast.AST) -> Iterator[ast.AST]:
             yield from _passed_beside(module, read)
 
 
-def _passed_beside(module: Module, name: ast.Name) -> Iterator[ast.expr]:
+def _kernels(module: Module) -> Iterator[ast.AST]:
+    """Yield the functions of a module that are code for CUDA only."""
+    for function in module.of(ast.FunctionDef):
+        if module.names.defined(function) in module.around.project.cuda_code:
+            yield function
+
+
+def _passed_beside(module: Module, name: ast.Name) -> Iterator[ast.AST]:
     """Yield what a call is given beside a function: ``register(checker=is_supported, implementation=kernel)``."""
     above = module.parents[name]
     call = module.parents[above] if isinstance(above, ast.keyword) else above
@@ -311,6 +318,7 @@ def _passed_beside(module: Module, name: ast.Name) -> Iterator[ast.expr]:
             if each is not name:
                 yield each
                 yield from assigned(module, each) if isinstance(each, ast.Name) else ()
+        yield from _kernels(module)  # which a table of implementations leads to
 
 
 def _following(module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
