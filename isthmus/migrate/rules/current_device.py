@@ -18,7 +18,7 @@ class CurrentDevice(FunctionRule):
     name = "current-device"
     summary = "reads and sets the current device of the accelerator in use"
     before = "torch.cuda.set_device(rank)"
-    after = "torch.get_device_module(DEVICE).set_device(rank)"
+    after = "if torch.accelerator.is_available(): torch.accelerator.set_device_index(rank)"
     words = ("current_device", "set_device", "device_of", "can_device_access_peer", "cuda")
 
     def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:

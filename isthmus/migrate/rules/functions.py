@@ -111,7 +111,7 @@ def _guard(module: Module, entry: CudaName) -> Guard:
 
 
 def _for_accelerator(module: Module, call: ast.Call, entry: CudaName) -> CudaName:
-    """Return the entry of a call, by ``torch.accelerator`` where the source tests for one, or MPS needs it."""
+    """Return the entry of a call, by ``torch.accelerator`` where there is one, or where MPS lacks the other."""
     if not entry.accelerator or module.around.target or any(each.arg is None for each in call.keywords):
         return entry  # torch.accelerator takes its arguments by position only
     own = entry._replace(becomes=entry.accelerator, guard=Guard.ACCELERATOR)
@@ -121,7 +121,7 @@ def _for_accelerator(module: Module, call: ast.Call, entry: CudaName) -> CudaNam
     if is_safe or mps.refuses(entry.becomes, call):
         return own
     is_statement = isinstance(module.parents[call], ast.Expr)
-    return own if is_statement and mps.is_known(module) and mps.lacks(entry.becomes) else entry
+    return own if is_statement and mps.lacks(entry.becomes) else entry
 
 
 def is_tested(module: Module, condition: Condition) -> bool:

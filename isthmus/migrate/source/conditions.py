@@ -302,13 +302,6 @@ def _asked(module: Module, inside: ast.AST) -> Iterator[ast.AST]:
             yield from _passed_beside(module, read)
 
 
-def _kernels(module: Module) -> Iterator[ast.AST]:
-    """Yield the functions of a module that are code for CUDA only."""
-    for function in module.of(ast.FunctionDef):
-        if module.names.defined(function) in module.around.project.cuda_code:
-            yield function
-
-
 def _passed_beside(module: Module, name: ast.Name) -> Iterator[ast.AST]:
     """Yield what a call is given beside a function: ``register(checker=is_supported, implementation=kernel)``."""
     above = module.parents[name]
@@ -318,7 +311,16 @@ def _passed_beside(module: Module, name: ast.Name) -> Iterator[ast.AST]:
             if each is not name:
                 yield each
                 yield from assigned(module, each) if isinstance(each, ast.Name) else ()
-        yield from _kernels(module)  # which a table of implementations leads to
+                yield from _held_by(module, each)
+
+
+def _held_by(module: Module, implementation: ast.expr) -> Iterator[ast.expr]:
+    """Yield the values of the variables that a function, or lambda, of the module uses."""
+    name = module.names.qualified(implementation)
+    functions = (each for each in module.of(ast.FunctionDef) if name == module.names.defined(each))
+    body = implementation if isinstance(implementation, ast.Lambda) else next(functions, None)
+    for node in ast.walk(body) if body is not None else ():
+        yield from assigned(module, node) if isinstance(node, ast.Name) else ()
 
 
 def _following(module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
