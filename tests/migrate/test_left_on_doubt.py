@@ -98,3 +98,25 @@ def test_a_compiled_module_gets_no_device_of_its_file(compiled: str) -> None:
 )
 def test_a_module_that_is_not_compiled_is_converted(compiled: str) -> None:
     assert "device=DEVICE.type" in _convert(f"{_NET}{compiled}\n").text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["json.loads('{\"device\": \"cuda\", \"n\": 1}')", 'yaml.safe_load("""\nname: a\ndevice: cuda:0\n""")',
+     "json.loads('{\"dist_backend\": \"nccl\"}')"],
+)  # fmt: skip
+def test_a_setting_in_a_string_is_listed(text: str) -> None:
+    assert "may be JSON or YAML" in _left(f"import json, yaml\nc = {text}\n")[0]
+
+
+@pytest.mark.parametrize("text", ['json.loads(\'{"name": "cuda"}\')', 'print("device: cuda")'])
+def test_other_strings_are_not_settings(text: str) -> None:
+    assert not [each for each in _left(f"import json\nc = {text}\n") if "may be JSON" in each]
+
+
+def test_an_error_of_the_project_itself_is_still_recognised() -> None:
+    test = 'try:\n    f()\nexcept RuntimeError as e:\n    if "CUDA out of memory" in str(e):\n        g()\n'
+    own = f'def f():\n    raise RuntimeError("CUDA out of memory. Tried")\n{test}'
+    assert "isinstance(e, torch.OutOfMemoryError)" in _convert(test).text
+    assert _convert(own).text == f"import torch\n{own}"
+    assert "is the message of an error that the project raises itself" in _left(own)

@@ -128,6 +128,7 @@ def surroundings(
         late_choice=late,
         submitted=submitted(facts, solution.symbols),
         tested=frozenset().union(*(each.tested for each in facts)),
+        raised=frozenset().union(*(each.raised for each in facts)),
     )
     steering = Steering(facts, solution.symbols, only, code)
     chains = always(facts, solution.symbols, built)

@@ -40,6 +40,7 @@ class Surroundings(NamedTuple):
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
         quote: quotation mark for new strings; "" for that of each file.
         tested: texts that modules of the project look for in messages.
+        raised: texts of the project's own errors that speak of CUDA's memory.
     """
 
     target: str = ""
@@ -59,6 +60,7 @@ class Surroundings(NamedTuple):
     quote: str = ""
     always: tuple[str, ...] = ()
     tested: frozenset[str] = frozenset()
+    raised: frozenset[str] = frozenset()
 
 
 ALONE = Surroundings()
