@@ -34,8 +34,7 @@ def is_storage(module: Module, node: ast.expr, depth: int = 0) -> bool:
 @functools.lru_cache(maxsize=1)
 def _moved(module: Module) -> frozenset[ast.arg]:
     """Return the parameters that are the storage in the functions that a module gives as map_location."""
-    given = (found for value in _values(module) for found in _parameters(module, value, 0))
-    return frozenset(given) if module.mentions("torch") else frozenset()
+    return frozenset(found for value in _values(module) for found in _parameters(module, value, 0))
 
 
 def _values(module: Module) -> Iterator[ast.expr]:
