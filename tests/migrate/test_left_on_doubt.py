@@ -46,6 +46,7 @@ def test_a_probe_is_left(call: str, caught: str) -> None:
         "try:\n    x.cuda()\nexcept ValueError:\n    pass\n",
         "try:\n    x.cuda()\nexcept RuntimeError as e:\n    if 'out of memory' not in str(e):\n        y = 1\n",
         "try:\n    x.cuda()\nexcept Exception as e:\n    print(e)\n    raise\n",
+        "try:\n    x.cuda()\nexcept Exception:\n    errors.put(traceback.format_exc())\n",
         "if torch.cuda.is_available():\n    try:\n        x.cuda()\n    except Exception:\n        pass\n",
         "try:\n    def f(x):\n        return x.cuda()\nexcept Exception:\n    f = None\n",
         "try:\n    torch.cuda.empty_cache()\nexcept Exception:\n    pass\n",

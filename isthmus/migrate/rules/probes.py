@@ -10,7 +10,7 @@ from isthmus.migrate.source.conditions import conditions, implies_accelerator, i
 from isthmus.migrate.source.module import Module
 
 _CATCHES = frozenset({"Exception", "BaseException", "RuntimeError", "AssertionError"})
-_RETRY = re.compile(r"out of memory|OutOfMemory|empty_cache|oom", re.IGNORECASE)
+_RETRY = re.compile(r"out of memory|OutOfMemory|empty_cache|\boom\b|traceback", re.IGNORECASE)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _RAISES = frozenset(
     f"torch.cuda.{name}"
@@ -56,7 +56,7 @@ def _catches(handler: ast.ExceptHandler) -> bool:
 
 
 def _is_retry(module: Module, handler: ast.ExceptHandler) -> bool:
-    """Whether a handler is for too little memory, or ends in an error all the same."""
+    """Whether a handler is for too little memory, reports the error, or raises one."""
     leaves = any(isinstance(each, ast.Raise) for each in ast.walk(handler))
     return leaves or _RETRY.search(module.code(handler)) is not None
 
