@@ -39,10 +39,12 @@ def test_tracing_changes_no_answer(trap: Path, tmp_path: Path) -> None:
 LEFT = frozenset(
     "aliases_of_torch_cuda argparse_and_environment_default child_interpreter_from_string "
     "cuda_module_by_getattr_and_importlib dataclass_enum_and_config_text default_tensor_type "
-    "device_argument_parsing device_string_surgery dtype_by_capability_and_memory_counters "
+    "cuda_disabled_by_assignment device_argument_parsing device_string_surgery "
+    "dtype_by_capability_and_memory_counters "
     "exec_and_eval_templates getattr_by_name "
     "kernel_table_by_device_type map_location_in_all_forms match_on_device_class metaclass_places_modules "
-    "monkeypatched_tensor_cuda names_that_shadow_torch plugin_registry_of_dotted_names singledispatch_mover "
+    "monkeypatched_tensor_cuda names_that_shadow_torch plugin_registry_of_dotted_names "
+    "probes_by_try singledispatch_mover "
     "star_import_from_torch_cuda tolerance_by_device_type torchscript_device_inside".split()
 )
 _RUN = "import runpy, sys; sys.argv = [{path!r}]; runpy.run_path({path!r}, run_name='__main__')"

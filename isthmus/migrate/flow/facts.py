@@ -90,6 +90,7 @@ class Facts:
         functions: by dotted name.
         classes: by dotted name.
         tested: texts that it looks for in messages.
+        raised: texts of its own errors that speak of CUDA's memory.
         imports: names bound at the top level by imports, and their dotted names.
         references: dotted names that each function uses; those of the module under "".
         built: dotted names of the extensions that it builds of CUDA sources.
@@ -119,6 +120,7 @@ class Facts:
     functions: dict[str, Signature] = field(default_factory=dict)
     classes: dict[str, Class] = field(default_factory=dict)
     tested: set[str] = field(default_factory=set)
+    raised: set[str] = field(default_factory=set)
     imports: dict[str, str] = field(default_factory=dict)
     references: dict[str, set[str]] = field(default_factory=dict)
     built: set[str] = field(default_factory=set)

@@ -12,7 +12,7 @@ from isthmus.migrate.flow.optional import is_optional
 from isthmus.migrate.flow.pytests import pass_values
 from isthmus.migrate.flow.sheltered import is_sheltered
 from isthmus.migrate.flow.steered import steers
-from isthmus.migrate.flow.tested import tested
+from isthmus.migrate.flow.tested import raised, tested
 from isthmus.migrate.source import visible_devices
 from isthmus.migrate.source.blocks import runs_with
 from isthmus.migrate.source.calls import argument, keyword, last_name
@@ -103,6 +103,7 @@ class _Gatherer(Expressions):
         texts = (each.value for each in self.module.of(ast.Constant))
         facts.others = {each for each in texts if isinstance(each, str) and each in OTHERS}
         facts.tested = tested(self.module)
+        facts.raised = raised(self.module)
         facts.is_mocking = self.module.mentions("mock", "monkeypatch")
         facts.imports = {
             name: meaning for name, meaning in self.names.top.bound.items() if isinstance(meaning, str)

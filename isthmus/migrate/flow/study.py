@@ -125,6 +125,7 @@ def surroundings(
         late_choice=late,
         submitted=submitted(facts, solution.symbols),
         tested=frozenset().union(*(each.tested for each in facts)),
+        raised=frozenset().union(*(each.raised for each in facts)),
     )
     every = Surroundings(request.target, request.options, request.torch, request.quote, shared)
     steering = Steering(facts, solution.symbols, only, code)

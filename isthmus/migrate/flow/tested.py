@@ -1,10 +1,13 @@
-"""Texts that a project looks for in messages, so that the messages have to stay."""
+"""Texts that a project looks for in messages, so that the messages have to stay, and those that it raises itself."""
 
 import ast
 from collections.abc import Iterator
 
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
+
+_MEMORY = "CUDA out of memory"
 
 
 def tested(module: Module) -> set[str]:
@@ -16,6 +19,15 @@ def tested(module: Module) -> set[str]:
     if not module.mentions("match", "assert", " in "):
         return set()
     return {each for each in map(text, _compared(module)) if " " in each and "cuda" in each.lower()}
+
+
+def raised(module: Module) -> set[str]:
+    """Return the texts of a module's own errors, of classes other than PyTorch's, that speak of CUDA's memory."""
+    if not module.mentions(_MEMORY):
+        return set()
+    made = [each.exc for each in module.of(ast.Raise) if isinstance(each.exc, ast.Call)]
+    own = (each for each in made if last_name(each.func) != "OutOfMemoryError")
+    return {text(node) for each in own for node in ast.walk(each) if _MEMORY in text(node)}
 
 
 def _compared(module: Module) -> Iterator[ast.expr]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Collection
 
 from isthmus.migrate.rules.device_choice import makes_device
@@ -11,17 +10,16 @@ from isthmus.migrate.rules.draft import AND, COMPARISON, OR, Draft
 from isthmus.migrate.rules.strings import rename
 from isthmus.migrate.source import mps
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.packed import is_packed
 from isthmus.migrate.source.strings import is_cuda, names_cuda, text
 
 _OF_TENSORS = frozenset({"dtype", "ndim", "requires_grad", "shape"})
-_PACKED = re.compile(r"PackedSequence|\bpack_(padded_)?sequence\b")
 
 
 def attribute(module: Module, node: ast.Attribute) -> Draft:
     """Return the edits that make ``x.is_cuda`` a test for the device in use."""
     draft = Draft(module)
-    is_packed = _PACKED.search(module.text) and "pack" in module.code(node.value)
-    data = ".data" if is_packed else ""  # a PackedSequence has no attribute device
+    data = ".data" if is_packed(module, node.value) else ""  # a PackedSequence has no attribute device
     dot = module.text.rindex(
         ".", module.end(node.value), module.end(node)
     )  # after the parentheses of the object

@@ -15,6 +15,7 @@ from isthmus.migrate.source import mps
 from isthmus.migrate.source.conditions import stays
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.packed import is_packed
 from isthmus.migrate.source.strings import is_cuda, names_cuda, text
 from isthmus.migrate.source.verdicts import Use, Verdict, place_of
 
@@ -130,6 +131,9 @@ class DeviceComparison(Rule):
             return self.right(module, node, subject, _STAYS, "stays")
         if kept := decided(self, module, node, subject):
             return kept
+        if is_packed(module, node.value) is None:
+            said = "may be of a packed sequence, which has no attribute `device`"
+            return self.unclear(module, node, subject, said, "test `.data.device.type` if it is one")
         return self.changed(
             node, subject, "tests for CUDA", _BECOMES, comparison_edits.attribute(module, node)
         )

@@ -41,6 +41,12 @@ class ErrorTexts(Rule):
         if not error or not text(node).startswith(_MESSAGE) or not isinstance(test, ast.Compare):
             advice = f"catch {_CLASS} (`isthmus run` raises CUDA's message)"
             return self.unclear(module, node, subject, said, advice)
+        if any(text(node) in each for each in module.around.project.raised):
+            said, advice = (
+                "is the message of an error that the project raises itself",
+                f"raise {_CLASS} there",
+            )
+            return self.unclear(module, node, subject, said, f"{advice}, and test for that here")
         template = f"isinstance({error}, {_CLASS})"
         if isinstance(test.ops[0], ast.NotIn):
             draft = Draft(module).replace(test, f"not {template}", NOT)

@@ -35,7 +35,9 @@ _CUDA = frozenset({"cuda"})
 _LIGHTNING = r"(?:pytorch_)?lightning(?:_fabric)?\.(?:\w+\.)*"
 _ACCELERATOR = re.compile(_LIGHTNING + "CUDAAccelerator")
 _COUNT = "use torch.accelerator.device_count() and torch.accelerator.is_available()"
-_REGISTER = "register one for the target in Lightning's AcceleratorRegistry, and pass its name: auto does not find it"
+_REGISTER = (
+    "register one for the target in Lightning's AcceleratorRegistry, and pass its name: auto does not find it"
+)
 OPTIONS = (
     Option(
         re.compile(_LIGHTNING + r"(?:Trainer|Fabric)\(accelerator=\)"),

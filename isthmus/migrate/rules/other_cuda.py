@@ -12,12 +12,14 @@ from isthmus.migrate.source.cuda_names import look_up
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.names import FUNCTIONS
+from isthmus.migrate.source.reassigned import reassigned
 from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.verdicts import Steers
 
 _REMEDY = "write it with torch.get_device_module(DEVICE)"
 _IMPORTS = frozenset({"importlib.import_module", "__import__"})
 _PRIVATE = "keep it on CUDA, and skip it elsewhere"
+_CHOICE = "torch.accelerator.current_accelerator"  # what the device constant asks
 _TENSOR_TYPES = "IM120"
 _STAY = frozenset({"IM405", "IM190", "IM191"})
 
@@ -48,6 +50,9 @@ class OtherCuda(Rule):
                 yield self._string(module, constant)
         for call in module.of(ast.Call):
             yield from self._by_name(module, call)
+        for each in reassigned(module):
+            said = "is assigned; converted code does not call it"
+            yield self.unclear(module, each.target, each.name, said, _instead(each.name))
 
     def _string(self, module: Module, node: ast.Constant) -> Finding:
         """Return the finding of a string that names an object."""
@@ -124,3 +129,15 @@ def _is_name(module: Module, node: ast.Constant) -> bool:
         is_name = entry is not None and not is_text
         return function in _IMPORTS or is_name or bool(mocks.replaced(module, parent))
     return entry is not None and not isinstance(parent, ast.Expr | ast.JoinedStr | ast.Dict | ast.Compare)
+
+
+def _instead(name: str) -> str:
+    """Return what converted code calls instead of a function of CUDA that a module assigns, as a remedy."""
+    if name.endswith(".cuda"):
+        return "assign `to`, which it calls instead"
+    if name.endswith(".is_cuda"):
+        return "decide by `device.type`, which it reads instead"
+    known = look_up(name)
+    becomes = shown(known.becomes) if known is not None and known.becomes else _REMEDY
+    calls = f"{becomes} and {_CHOICE}" if name == "torch.cuda.is_available" else becomes
+    return f"assign what it calls instead: {calls}" if becomes is not _REMEDY else _REMEDY

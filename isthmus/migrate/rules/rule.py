@@ -9,9 +9,11 @@ from typing import ClassVar
 
 from isthmus.migrate.rules import mocks
 from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.rules.probes import probes
 from isthmus.migrate.source import versions
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.reassigned import depends
 from isthmus.migrate.source.regions import region
 from isthmus.migrate.source.verdicts import place_of
 
@@ -80,6 +82,8 @@ class Rule(ABC):
             shown = f" ({evidence})" if evidence else ""
             why = f"{message}{shown}, in a file that does not use PyTorch"
             return self.left(module, node, subject, why, "do it in a file that imports torch")
+        if doubt := _doubt(module, node, draft):
+            return self.unclear(module, node, subject, *doubt)
         advice = _for_version(module, advice)
         if draft.lacking:
             why, remedy = (
@@ -126,6 +130,21 @@ class Rule(ABC):
         """Return a finding that stays as it is, and is right on every accelerator."""
         evidence = _recorded(module, node)
         return module.finding(self.code, Severity.NONE, node, subject, message, advice, evidence=evidence)
+
+
+def _doubt(module: Module, node: ast.AST, draft: Draft) -> tuple[str, str] | None:
+    """Return why a change may not mean the same, and the remedy; None if nothing speaks against it."""
+    if found := depends(module, node, draft.asks_for_device):
+        line = module.place(found.target.lineno)[1]
+        return (
+            f"depends on {found.name}, which line {line} assigns",
+            "convert it together with the assignment",
+        )
+    if probe := probes(module, node, draft):
+        line = module.place(probe.lineno)[1]
+        said = f"fails without CUDA, which the handler of the `try` in line {line} catches"
+        return said, "test for the accelerator, and keep both ways"
+    return None
 
 
 def _for_version(module: Module, advice: str) -> str:

@@ -21,6 +21,7 @@ from isthmus.migrate.source.assigned import assigned
 from isthmus.migrate.source.conditions import conditions
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.storages import is_storage
 from isthmus.migrate.source.verdicts import place_of
 
 _PARAMETERS = ("device", "non_blocking")
@@ -141,8 +142,7 @@ def _draft(module: Module, call: ast.Call, method: ast.Attribute) -> Draft:
     draft = Draft(module)
     dot = module.end(method) - len("cuda")
     draft.swap(method, dot, module.end(method), "to")
-    is_storage = getattr(getattr(method.value, "func", None), "attr", "") in ("storage", "untyped_storage")
-    keyword = "device=" if is_storage else ""
+    keyword = "device=" if is_storage(module, method.value) else ""
     device = _device(call)
     if device is None:
         draft.first_argument(call, keyword + "{device}")
@@ -151,7 +151,7 @@ def _draft(module: Module, call: ast.Call, method: ast.Attribute) -> Draft:
             start = next(module.start(each) for each in call.keywords if each.arg == "device")
             draft.swap(device, start, module.start(device), keyword)
         elif keyword:
-            draft.insert(device, module.start(device), keyword)
+            draft.insert_before(call, module.start(device), keyword)
         _place(draft, device)
     if len(call.args) == 2:
         draft.insert(call.args[1], module.start(call.args[1]), "non_blocking=")

@@ -13,9 +13,14 @@ from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import Use, place_of
 
-_WORD = re.compile(r"(?<![a-zA-Z0-9/])cuda(?![a-zA-Z0-9/])")  # in a path it is no device
+_WORD = re.compile(r"(?<![a-zA-Z0-9/])(cuda|nccl)(?![a-zA-Z0-9/])")  # in a path it is no device
 _CODE = re.compile(r"\.cuda\b|\btorch\.cuda|device\s*=|\.to\(|is_cuda|torch\.device|import torch")
 _NAME = re.compile(r"[\w.]+")  # a dotted name, which other rules know
+_SETTING = re.compile(
+    r"(?<![\w-])[\"']?(?P<name>\w*(device|backend)\w*)[\"']?\s*:\s*[\"']?(cuda(:\d+)?|nccl)[\"']?\s*(?=[,}\]#]|$)",
+    re.MULTILINE | re.IGNORECASE,
+)
+_PARSERS = ("json", "yaml", "OmegaConf")
 _PATTERNS = frozenset(
     f"re.{name}" for name in "compile match search fullmatch sub subn split findall finditer".split()
 )
@@ -24,14 +29,14 @@ _METHODS = frozenset("match search fullmatch sub findall finditer".split())
 
 
 class Texts(Rule):
-    """Regular expressions that name CUDA, and strings that are run as code."""
+    """Regular expressions and settings that name CUDA, and strings that are run as code."""
 
     code = "IM133"
     name = "texts"
     summary = "patterns and code in strings that name CUDA are reported"
     before = 'eval("x.cuda()")'
     after = 'eval("x.cuda()")'
-    words = ("cuda",)
+    words = ("cuda", "nccl")
     order = 85
 
     def find(self, module: Module) -> Iterator[Finding]:
@@ -57,6 +62,10 @@ class Texts(Rule):
                 yield self.unclear(module, node, _short(node.value), message, remedy)
             elif _CODE.search(node.value) and not isinstance(module.parents[node], ast.Expr):
                 message, remedy = "is code in a string", "convert it by hand if it is run"
+                yield self.unclear(module, node, _short(node.value), message, remedy)
+            elif (setting := _SETTING.search(node.value)) and _is_parsed(module, node):
+                message = f"may be JSON or YAML, with CUDA as the value of `{setting['name']}`"
+                remedy = "leave the setting out and choose the device in use, if it is read as one"
                 yield self.unclear(module, node, _short(node.value), message, remedy)
 
     def _is_cut(self, module: Module, node: ast.Constant) -> bool:
@@ -96,6 +105,15 @@ def _other_half(module: Module, node: ast.Constant) -> str:
     )
     line = next(made, 0)
     return f"such a name is made in line {line}" if line else ""
+
+
+def _is_parsed(module: Module, node: ast.Constant) -> bool:
+    """Whether a string may be given to a parser of JSON or YAML: it is an argument of one, or in a variable."""
+    holder = module.parents[node]
+    if isinstance(holder, ast.Call):
+        name = f"{module.names.qualified(holder.func) or ast.unparse(holder.func)}"
+        return any(each in name for each in _PARSERS)
+    return isinstance(holder, ast.Assign) and module.mentions(*_PARSERS)
 
 
 def _short(text: str) -> str:

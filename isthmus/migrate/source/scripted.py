@@ -9,6 +9,10 @@ _DECORATORS = frozenset({"torch.jit.script", "torch.jit.script_method", "torch.j
 _EXPORT = "torch.jit.export"  # of a method, whose class is compiled elsewhere
 _EXCLUDED = frozenset({"torch.jit.ignore", "torch.jit.unused"})
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEPTH = 8
+_SAME = frozenset(
+    {"cuda", "cpu", "to", "eval", "train", "half", "float", "double", "bfloat16", "requires_grad_"}
+)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
 
@@ -59,26 +63,43 @@ def _is_decorated(names: Names, node: Definition) -> bool:
     return bool(_decorators(names, node) & (_DECORATORS | {_EXPORT}))
 
 
-def _objects(names: Names, assigns: Sequence[ast.Assign]) -> dict[str, ast.Call]:
-    """Return the calls whose results variables hold: ``net = Net()``."""
-    return {
-        f"{names.scope(target)}.{target.id}": each.value
-        for each in assigns
-        if isinstance(each.value, ast.Call)
-        for target in each.targets
-        if isinstance(target, ast.Name)
-    }
+def _objects(names: Names, assigns: Sequence[ast.Assign]) -> dict[str, list[ast.expr]]:
+    """Return the values that variables hold: ``net = Net()``."""
+    found: dict[str, list[ast.expr]] = {}
+    for each in assigns:
+        for target in each.targets:
+            if isinstance(target, ast.Name):
+                found.setdefault(names.slot(target), []).append(each.value)
+    return found
 
 
 def _meant(
-    names: Names, node: ast.expr, made: dict[str, ast.Call], by_name: dict[str, Definition]
+    names: Names,
+    node: ast.expr,
+    made: dict[str, list[ast.expr]],
+    by_name: dict[str, Definition],
+    depth: int = 0,
 ) -> Iterator[Definition]:
-    """Yield the definition of an object that is compiled: ``f``, ``Net``, ``Net()`` or ``net``."""
-    if isinstance(node, ast.Name):
-        node = made.get(f"{names.scope(node)}.{node.id}", node)
+    """Yield the definitions of an object that is compiled: ``f``, ``Net``, ``Net().cuda()`` or ``net``.
+
+    If the module does not show what is compiled, it is any of its classes with a method ``forward``.
+    """
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _SAME:
+        node = node.func.value
+    values = made.get(names.slot(node), []) if isinstance(node, ast.Name) and depth < _DEPTH else []
+    for value in values:
+        yield from _meant(names, value, made, by_name, depth + 1)
     name = names.qualified(node.func if isinstance(node, ast.Call) else node)
     if name in by_name:
         yield by_name[name]
+    elif not name and not values:
+        yield from (each for each in by_name.values() if _has_forward(each))
+
+
+def _has_forward(node: Definition) -> bool:
+    return isinstance(node, ast.ClassDef) and any(
+        getattr(each, "name", "") == "forward" for each in node.body
+    )
 
 
 def _used(names: Names, function: Function, by_name: dict[str, Definition]) -> Iterator[Definition]:

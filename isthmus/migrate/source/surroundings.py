@@ -20,6 +20,7 @@ class Shared(NamedTuple):
         late_choice: whether the project sets ``CUDA_VISIBLE_DEVICES`` after modules of it are imported.
         submitted: what scripts that submit jobs use; it may run where there is no accelerator.
         tested: texts that modules look for in messages.
+        raised: texts of the project's own errors that speak of CUDA's memory.
     """
 
     taken: frozenset[str] = frozenset()
@@ -32,6 +33,7 @@ class Shared(NamedTuple):
     late_choice: bool = False
     submitted: frozenset[str] = frozenset()
     tested: frozenset[str] = frozenset()
+    raised: frozenset[str] = frozenset()
 
 
 class Surroundings(NamedTuple):
