@@ -40,6 +40,7 @@ class Surroundings(NamedTuple):
         torch: oldest version of PyTorch that the result has to run on, ``(2, 1)``; () for any that has what it needs.
         quote: quotation mark for new strings; "" for that of each file.
         tested: texts that modules of the project look for in messages.
+        is_too_deep: whether the module's expressions are nested too deeply to be followed.
     """
 
     target: str = ""
@@ -59,9 +60,11 @@ class Surroundings(NamedTuple):
     quote: str = ""
     always: tuple[str, ...] = ()
     tested: frozenset[str] = frozenset()
+    is_too_deep: bool = False
 
 
 ALONE = Surroundings()
+TOO_DEEP = Surroundings(is_too_deep=True)
 
 
 class Module:
@@ -98,6 +101,7 @@ class Module:
         self.findings: list[Finding] = []
         self.claimed: set[ast.AST] = set()
         self._places = places
+        self._mentioned: dict[str, bool] = {}
 
     @cached_property
     def lines(self) -> list[str]:
@@ -128,7 +132,10 @@ class Module:
 
     def mentions(self, *words: str) -> bool:
         """Whether any of the words occurs in the text, for a quick check first."""
-        return any(word in self.text for word in words)
+        for word in words:
+            if word not in self._mentioned:
+                self._mentioned[word] = word in self.text
+        return any(self._mentioned[word] for word in words)
 
     def enclosing(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the ancestors of a node, innermost first."""
