@@ -163,12 +163,13 @@ class Module:
 
     @cached_property
     def _misplaced(self) -> frozenset[ast.AST]:
-        """Nodes in f-strings whose positions are wrong: Python before 3.12 miscounts in some."""
+        """Nodes in f-strings that cannot be edited: `{x=}` prints it, and Python before 3.12 miscounts some."""
         return frozenset(
             inner
             for text in self.of(ast.JoinedStr)
             for part in text.values
-            if isinstance(part, ast.FormattedValue) and not self._parses_to(part.value)
+            if isinstance(part, ast.FormattedValue)
+            and (not self._parses_to(part.value) or self._shows_source(part.value))
             for inner in ast.walk(part)
         )
 
@@ -178,6 +179,11 @@ class Module:
             return ast.dump(ast.parse(f"({self.code(node)})", mode="eval").body) == ast.dump(node)
         except (SyntaxError, ValueError, IndexError):
             return False
+
+    def _shows_source(self, node: ast.expr) -> bool:
+        """Whether a node is that of ``{node=}``, which prints its source."""
+        end = self.end(node)
+        return self.text[end : end + 20].lstrip(" )").startswith("=")
 
     def is_placed(self, node: ast.AST) -> bool:
         """Whether a node's position in the text is right."""
