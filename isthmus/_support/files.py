@@ -1,9 +1,15 @@
 """Creation of folders and files: modes 0750 and 0640 whatever the umask, files written atomically."""
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Iterable
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+from isthmus._support.text import count
 
 
 def user_cache() -> Path:
@@ -29,15 +35,91 @@ def make_file(path: Path) -> None:
 
 def write_file(path: Path, data: bytes | Iterable[bytes | memoryview], mode: int = 0o640) -> str:
     """Write a file atomically and return the SHA-256 of its bytes."""
-    digest = hashlib.sha256()
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = _beside(path)
     try:
-        with beside.open("wb") as stream:
-            os.fchmod(stream.fileno(), mode)
-            for chunk in [data] if isinstance(data, bytes) else data:
-                digest.update(chunk)
-                stream.write(chunk)
+        digest = _write(beside, data, mode)
         beside.replace(path)
+    except OSError as error:
+        raise _of(path, error) from None
     finally:
         beside.unlink(missing_ok=True)
+    return digest
+
+
+class Replacement(NamedTuple):
+    """A file to write.
+
+    Attributes:
+        path: its path.
+        data: its new bytes.
+        mode: its new mode.
+    """
+
+    path: Path
+    data: bytes | Iterable[bytes | memoryview]
+    mode: int
+
+
+def replace_files(files: Sequence[Replacement]) -> bool:
+    """Replace several files: an error or an interrupt while they are written changes none of them.
+
+    All are written beside the old ones first, then renamed. An interrupt (SIGINT) during the renames waits for the
+    last one.
+
+    Returns:
+        Whether there was such an interrupt.
+
+    Raises:
+        OSError: a file cannot be written; its ``filename`` is that of the file, and its text says what was changed.
+        KeyboardInterrupt: before the first rename.
+    """
+    try:
+        for path, data, mode in files:
+            try:
+                _write(_beside(path), data, mode)
+            except OSError as error:
+                raise _of(path, error, "; no file was changed") from None
+        with _interrupts_held() as interrupts:
+            for index, (path, _, _) in enumerate(files):
+                try:
+                    _beside(path).replace(path)
+                except OSError as error:
+                    raise _of(path, error, f"; {count(index, 'file')} changed before it") from None
+        return bool(interrupts)
+    finally:
+        for path, _, _ in files:
+            _beside(path).unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    """Return the path of a file's new text until it is complete, which no tool takes for a source."""
+    return path.with_name(f".{path.name}.{os.getpid()}.isthmus-tmp")
+
+
+def _write(path: Path, data: bytes | Iterable[bytes | memoryview], mode: int) -> str:
+    digest = hashlib.sha256()
+    with path.open("wb") as stream:
+        os.fchmod(stream.fileno(), mode)
+        for chunk in [data] if isinstance(data, bytes) else data:
+            digest.update(chunk)
+            stream.write(chunk)
     return digest.hexdigest()
+
+
+def _of(path: Path, error: OSError, state: str = "") -> OSError:
+    """Return an error with the path of the file that could not be written."""
+    return OSError(error.errno, f"{error.strerror}{state}", str(path))
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[list[int]]:
+    """Collect the interrupts of a block instead of raising them; outside the main thread there are none."""
+    held: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield held
+        return
+    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        yield held
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -169,3 +169,11 @@ def test_mixed_precision_with_a_condition_of_its_own_is_also_off_on_the_cpu() ->
     result = convert_source("import torch\ntorch.autocast('cuda', enabled=on, **given)\n", "a.py")
     assert "torch.autocast(DEVICE.type, enabled=on and DEVICE.type != 'cpu', **given)\n" in result.text
     assert [each.severity for each in result.findings] == [Severity.AUTOMATIC]
+
+
+def test_an_f_string_that_prints_its_source_stays() -> None:
+    source = "import torch\nprint(f'{torch.cuda.device_count() * 0=}')\n"
+    result = convert_source(source, "a.py")
+    assert result.text == source
+    (left,) = (each for each in result.findings if each.severity is Severity.MANUAL)
+    assert left.message.endswith("inside an f-string")

@@ -117,3 +117,12 @@ def test_commands_are_searched_like_those_of_a_script(tmp_path: Path):
 def test_the_constant_comes_after_a_magic_of_the_whole_cell(tmp_path: Path):
     after = converted(tmp_path, notebook("%%time\nimport torch\nx.cuda()")).after
     assert sources(after) == [f"%%time\n{HEAD}\nx.to(DEVICE)"]
+
+
+def test_code_of_a_line_magic_is_left_with_its_place(tmp_path: Path) -> None:
+    text = notebook("import torch\n%time y = torch.ones(1).cuda()\n%time y = 1\n%timeit -n 1 x.cuda()\n")
+    left = [each for each in converted(tmp_path, text).findings if each.code == "IM133"]
+    assert [(each.path, each.line, each.subject) for each in left] == [
+        ("a.ipynb#cell1", 2, "%time"),
+        ("a.ipynb#cell1", 4, "%timeit"),
+    ]

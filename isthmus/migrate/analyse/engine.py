@@ -17,7 +17,7 @@ from isthmus.migrate.rules.settings import examine_settings
 from isthmus.migrate.source.files import File, Kind, Source, read, tree
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
-from isthmus.migrate.source.parse import package_of, parse
+from isthmus.migrate.source.parse import package_of, parse, too_deep
 from isthmus.migrate.source.surroundings import ALONE, Surroundings
 from isthmus.migrate.trace.evidence import Evidence
 
@@ -107,7 +107,10 @@ def _examine(chunk: Iterable[tuple[File, Surroundings]], package: str) -> _Part:
         if isinstance(source, Finding):
             part.findings.append(source)
         else:
-            _look(source, package, around, part)
+            try:
+                _look(source, package, around, part)
+            except RecursionError:
+                part.findings.append(too_deep(file.name))
     return part
 
 
@@ -126,8 +129,9 @@ def _look(source: Source, package: str, around: Surroundings, part: _Part) -> No
         part.findings += problems
         if module:
             part.findings += examine(module)
-            for facts, detector in zip(part.facts, detectors.PROJECT, strict=True):
-                facts.append(detector.gather(module))
+            gathered = [detector.gather(module) for detector in detectors.PROJECT]
+            for facts, fact in zip(part.facts, gathered, strict=True):
+                facts.append(fact)
 
 
 def _of_project(project: Project, parts: list[_Part], probe: bool) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus._support.exits import fail
-from isthmus._support.files import write_file
+from isthmus._support.files import Replacement, replace_files, write_file
 from isthmus._support.progress import Bar, say
 from isthmus._support.tables import print_table
 from isthmus._support.text import count
@@ -26,6 +26,8 @@ from isthmus.migrate.source.findings import reach
 if TYPE_CHECKING:
     from isthmus.migrate.convert.project import Converted, Request
     from isthmus.migrate.convert.style import Style
+
+_INTERRUPTED = 130  # exit status after SIGINT, as of a shell
 
 
 def convert(
@@ -181,14 +183,21 @@ def _cannot_be_written(converted: Sequence[Converted]) -> str:
 
 
 def _write_files(converted: Sequence[Converted]) -> None:
-    """Replace the files, as git does: other hard links, such as those of a backup, keep the old text."""
-    for each in converted:
-        if each.changes:
-            status = each.path.stat()
-            write_file(each.path, each.after, stat.S_IMODE(status.st_mode))
-            if status.st_nlink > 1:
-                others = count(status.st_nlink - 1, "other hard link")
-                say(f"{each.path}: the old text remains in {others}")
+    """Replace all files or none, as git does: other hard links, such as those of a backup, keep the old text."""
+    changed = [(each, each.path.stat()) for each in converted if each.changes]
+    new = [Replacement(each.path, each.after, stat.S_IMODE(status.st_mode)) for each, status in changed]
+    try:
+        is_interrupted = replace_files(new)
+    except OSError as error:
+        raise fail(f"{error.filename}: {error.strerror}") from None
+    except KeyboardInterrupt:
+        raise fail("interrupted; no file was changed", _INTERRUPTED) from None
+    if is_interrupted:
+        raise fail(f"interrupted; changed {count(len(new), 'file')}", _INTERRUPTED)
+    for each, status in changed:
+        if status.st_nlink > 1:
+            others = count(status.st_nlink - 1, "other hard link")
+            say(f"{each.path}: the old text remains in {others}")
 
 
 def rules(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:

@@ -20,7 +20,7 @@ from isthmus.migrate.source import files as sources
 from isthmus.migrate.source import versions
 from isthmus.migrate.source.files import File, Kind, Source
 from isthmus.migrate.source.findings import Finding, Severity
-from isthmus.migrate.source.parse import package_of, parse
+from isthmus.migrate.source.parse import package_of, parse, too_deep
 from isthmus.migrate.source.surroundings import ALONE, Surroundings
 from isthmus.migrate.trace.evidence import Evidence
 
@@ -128,7 +128,10 @@ def convert_file(
     source = sources.read(file)
     if isinstance(source, Finding):
         return Converted(file.path, file.name, b"", b"", [source])
-    result = _convert(source, rules, package, around)
+    try:
+        result = _convert(source, rules, package, around)
+    except RecursionError:
+        result = Result(source.text, [too_deep(file.name)])
     if not result.changes:
         return Converted(file.path, file.name, source.data, source.data, result.findings)
     torch = versions.minimum(source.text, result.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from isthmus.migrate.flow.facts import ANY, KEYS
 _DEEPEST = 2  # fields within fields
 _SHALLOW = 1  # where deeper ones would join too much
 _MOST = 50  # slots that are assigned to one
+_FEW = 32  # edges of a slot that are searched one by one
 Node = tuple[str, tuple[str, ...]]  # a slot, and the path of an element in it
 
 
@@ -27,6 +29,7 @@ class Graph:
     def __init__(self) -> None:
         self._out: dict[str, dict[_Edge, None]] = defaultdict(dict)  # in the order in which they are added
         self._into: dict[str, dict[_Edge, None]] = defaultdict(dict)
+        self._indices: dict[int, _Index] = {}  # of the edges of large containers, by their identity
 
     def add(self, kind: str, source: str, destination: str, key: str = "", certain: bool = True) -> bool:
         """Add an edge; return whether it is new.
@@ -132,9 +135,18 @@ class Graph:
                     queue.append(other)
         return found
 
+    def _among(self, edges: dict[_Edge, None] | None, kind: str, path: tuple[str, ...]) -> Iterable[_Edge]:
+        """Return the edges that may continue a path: a container with many elements has an index of them."""
+        if edges is None or len(edges) < _FEW:
+            return edges or ()
+        found = self._indices.get(id(edges))
+        if found is None or found.size != len(edges):
+            found = self._indices[id(edges)] = _Index(edges, kind)
+        return found.at(path)
+
     def _onward(self, node: Node, certain: bool) -> Iterator[Node]:
         slot, path = node
-        for kind, other, key, sure in self._out.get(slot, ()):
+        for kind, other, key, sure in self._among(self._out.get(slot), "load", path):
             if certain and not sure:
                 continue
             if kind == "flow":
@@ -146,7 +158,7 @@ class Graph:
 
     def _back(self, node: Node, certain: bool) -> Iterator[Node]:
         slot, path = node
-        for kind, other, key, sure in self._into.get(slot, ()):
+        for kind, other, key, sure in self._among(self._into.get(slot), "store", path):
             if certain and not sure:
                 continue
             if kind == "flow":
@@ -155,6 +167,33 @@ class Graph:
                 yield other, (key, *path)
             elif path and _same(path[0], key):
                 yield other, path[1:]
+
+
+class _Index:
+    """The edges of a slot, by the keys of those that lead out of it as a container.
+
+    Args:
+        edges: of the slot.
+        kind: of the edges that need a key.
+    """
+
+    def __init__(self, edges: dict[_Edge, None], kind: str) -> None:
+        self.size = len(edges)
+        self._others: list[tuple[int, _Edge]] = []
+        self._keyed: dict[str, list[tuple[int, _Edge]]] = defaultdict(list)
+        for place, edge in enumerate(edges):
+            group = self._keyed[edge.key.removeprefix("=")] if edge.kind == kind else self._others
+            group.append((place, edge))
+
+    def at(self, path: tuple[str, ...]) -> Iterator[_Edge]:
+        """Yield the edges that may continue a path, in the order in which they were added."""
+        groups = [self._others]
+        if path and path[0] == ANY:
+            groups += self._keyed.values()
+        elif path:
+            keys = {path[0].removeprefix("="), ANY}
+            groups += [self._keyed[key] for key in keys if key in self._keyed]
+        yield from (edge for _, edge in heapq.merge(*groups))
 
 
 def _same(one: str, other: str) -> bool:

@@ -23,7 +23,7 @@ from isthmus.migrate.source.cuda_only import is_below, is_for_cuda_only, runs_cu
 from isthmus.migrate.source.files import File, Kind, Source, read
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.parse import parse
-from isthmus.migrate.source.surroundings import Shared, Surroundings
+from isthmus.migrate.source.surroundings import TOO_DEEP, Shared, Surroundings
 from isthmus.migrate.trace.evidence import Evidence
 
 _MANY = 300  # files; for fewer, starting processes costs more than it saves
@@ -57,6 +57,7 @@ class Request(NamedTuple):
 class _Found(NamedTuple):
     facts: list[Facts]
     texts: list[tuple[bool, frozenset[str]]]
+    too_deep: list[str]
 
 
 ANY = Request()
@@ -86,6 +87,7 @@ def study(
     if request.evidence is not None:
         named = {each.name: each for each in files}
         around = {name: narrowed(named[name], each, request.evidence) for name, each in around.items()}
+    around |= dict.fromkeys((name for part in found for name in part.too_deep), TOO_DEEP)
     return around, solution
 
 
@@ -180,13 +182,17 @@ def in_processes(
 
 
 def _gather(files: Iterable[File], package: str) -> _Found:
-    found = _Found([], [])
+    found = _Found([], [], [])
     for file in files:
         source = read(file)
         if not isinstance(source, Source):
             continue
         found.texts.append(constants.mentioned(source.text))
         module, _ = parse(source, package)
-        if module is not None:
+        if module is None:
+            continue
+        try:
             found.facts.append(gather(module))
+        except RecursionError:
+            found.too_deep.append(file.name)
     return found

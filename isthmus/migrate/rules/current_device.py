@@ -23,7 +23,15 @@ class CurrentDevice(FunctionRule):
 
     def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:
         """Return the finding of a call; the current device stays a number where it is used as one."""
-        if entry.becomes == "{module}.current_device" and isinstance(module.parents[call], _NUMBER):
+        if entry.becomes == "{module}.current_device" and _is_number(module, call):
             number = "torch.accelerator.current_device_index"
             entry = entry._replace(becomes=number, guard=Guard.ACCELERATOR, otherwise="0")
         return super().call(module, call, entry)
+
+
+def _is_number(module: Module, call: ast.Call) -> bool:
+    """Whether a call's result is used as a number, or as the index of ``torch.device("cuda", index)``."""
+    parent = module.parents[call]
+    if isinstance(parent, ast.Call):
+        return call in parent.args[1:] and module.names.qualified(parent.func) == "torch.device"
+    return isinstance(parent, _NUMBER)

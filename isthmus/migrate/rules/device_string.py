@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
-from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.rules.draft import TERNARY, Draft
+from isthmus.migrate.rules.functions import needs_guard
 from isthmus.migrate.rules.library_options import option_of
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.rules.strings import rename
 from isthmus.migrate.source import registrations
+from isthmus.migrate.source.cuda_names import Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_cuda, is_formatted, names_cuda, text
 from isthmus.migrate.source.verdicts import WORD, Use, Verdict, place_of
 
+_LOADS = re.compile(r"passed to [\w.]+\(map_location=\)|passed to torch\.(jit\.)?load\(")
 _REMEDY = "name the device in use, DEVICE.type, if it is a device"
 _TABLE = "add an entry for the device in use, DEVICE.type"
 _ACCELERATOR = frozenset({"torch._utils._get_available_device_type", "torch.accelerator.current_accelerator"})
@@ -82,6 +86,8 @@ class DeviceString(Rule):
         draft = Draft(module)
         if not rename(draft, node):
             return self.left(module, node, subject, "is written in parts", "write it as one string")
+        if not is_cuda(node):
+            _load_on_cpu(draft, node, verdict)
         advice = "becomes DEVICE.type" if is_cuda(node) else 'becomes f"{DEVICE.type}:..."'
         return self.changed(node, subject, "names a CUDA device", advice, draft, verdict.why)
 
@@ -144,8 +150,15 @@ class DeviceFormat(Rule):
         if not is_formatted(node) or not rename(draft, node):
             message = "names a CUDA device in a format that is not converted"
             return self.left(module, node, subject, message, 'write f"{DEVICE.type}:{index}"')
+        _load_on_cpu(draft, node, verdict)
         advice = 'becomes f"{DEVICE.type}:..."'
         return self.changed(node, subject, "names a CUDA device", advice, draft, verdict.why)
+
+
+def _load_on_cpu(draft: Draft, node: ast.expr, verdict: Verdict) -> None:
+    """Make a numbered device that `torch.load` takes "cpu" without an accelerator: it refuses "cpu:0"."""
+    if _LOADS.match(verdict.why) and needs_guard(draft.module, node, Guard.ACCELERATOR):
+        draft.surround(node, "", " if torch.accelerator.is_available() else {q}cpu{q}", TERNARY)
 
 
 def _registers(module: Module, node: ast.Constant) -> bool:

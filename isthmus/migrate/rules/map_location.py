@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import ATOM, TERNARY, Draft
+from isthmus.migrate.rules.functions import needs_guard
 from isthmus.migrate.rules.indices import is_current, is_index, is_integer
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source.calls import last_name
+from isthmus.migrate.source.cuda_names import Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_formatted, names_cuda, text
@@ -87,7 +89,13 @@ class MapLocation(Rule):
             draft.replace(node, "{device}")
         elif isinstance(device, ast.Constant):
             template = "f{q}{open}{type}{close}:{index}{q}"
-            draft.replace(node, template, ATOM, open="{", close="}", index=str(device.value))
+            precedence = ATOM
+            if needs_guard(module, node, Guard.ACCELERATOR):  # torch.load refuses "cpu:0"
+                template, precedence = (
+                    f"{template} if torch.accelerator.is_available() else {{q}}cpu{{q}}",
+                    TERNARY,
+                )
+            draft.replace(node, template, precedence, open="{", close="}", index=str(device.value))
         elif is_integer(module, device):
             draft.replace(node, "torch.device({type}, {x})", ATOM, x=module.code(device))
         else:

@@ -147,6 +147,13 @@ def _value(target: str, version: Version, before_choice: bool) -> str:
 
 def is_device_value(node: ast.AST, torch: str, target: str, version: Version = ()) -> bool:
     """Whether an expression is the device constant's value."""
+    if isinstance(node, ast.Call):  # a chain of calls may be long
+        first = node.func.value if isinstance(node.func, ast.Attribute) else None
+        is_possible = isinstance(first, ast.Name) and first.id == torch
+    else:  # a table may be large
+        is_possible = isinstance(node, ast.BoolOp | ast.IfExp)
+    if not is_possible:
+        return False
     values = (device_value(torch, target, version, before_choice) for before_choice in (False, True))
     return ast.dump(node) in {ast.dump(ast.parse(value, mode="eval").body) for value in values}
 

@@ -53,6 +53,7 @@ class Module:
         self.findings: list[Finding] = []
         self.claimed: set[ast.AST] = set()
         self._places = places
+        self._mentioned: dict[str, bool] = {}
 
     @cached_property
     def lines(self) -> list[str]:
@@ -83,7 +84,10 @@ class Module:
 
     def mentions(self, *words: str) -> bool:
         """Whether any of the words occurs in the text, for a quick check first."""
-        return any(word in self.text for word in words)
+        for word in words:
+            if word not in self._mentioned:
+                self._mentioned[word] = word in self.text
+        return any(self._mentioned[word] for word in words)
 
     def enclosing(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the ancestors of a node, innermost first."""
@@ -111,12 +115,13 @@ class Module:
 
     @cached_property
     def _misplaced(self) -> frozenset[ast.AST]:
-        """Nodes in f-strings whose positions are wrong: Python before 3.12 miscounts in some."""
+        """Nodes in f-strings that cannot be edited: `{x=}` prints it, and Python before 3.12 miscounts some."""
         return frozenset(
             inner
             for text in self.of(ast.JoinedStr)
             for part in text.values
-            if isinstance(part, ast.FormattedValue) and not self._parses_to(part.value)
+            if isinstance(part, ast.FormattedValue)
+            and (not self._parses_to(part.value) or self._shows_source(part.value))
             for inner in ast.walk(part)
         )
 
@@ -126,6 +131,11 @@ class Module:
             return ast.dump(ast.parse(f"({self.code(node)})", mode="eval").body) == ast.dump(node)
         except (SyntaxError, ValueError, IndexError):
             return False
+
+    def _shows_source(self, node: ast.expr) -> bool:
+        """Whether a node is that of ``{node=}``, which prints its source."""
+        end = self.end(node)
+        return self.text[end : end + 20].lstrip(" )").startswith("=")
 
     def is_placed(self, node: ast.AST) -> bool:
         """Whether a node's position in the text is right."""

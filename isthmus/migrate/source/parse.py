@@ -25,6 +25,8 @@ def parse(
         package: dotted name of the analysed folder if it is a package, else "".
         around: see :class:`Module`.
     """
+    if around.is_too_deep:
+        return None, [too_deep(source.name)]
     if source.kind is Kind.NOTEBOOK:
         return _notebook(source, around)
     text = source.text.removeprefix("\ufeff")
@@ -33,6 +35,15 @@ def parse(
     except SyntaxError as error:
         return None, [_broken(source.name, error)]
     return Module(source, tree, text=text, name=dotted(source.name, package), around=around), []
+
+
+def too_deep(path: str) -> Finding:
+    """Return the finding of a file whose expressions are nested too deeply to be followed."""
+    message, advice = (
+        "is nested too deeply",
+        "split its longest chain of calls or operators, then analyse again",
+    )
+    return problem("IM001", path, message, advice)
 
 
 def package_of(root: Path) -> str:

@@ -48,6 +48,7 @@ class Surroundings(NamedTuple):
         flow: what the data flow of the project shows about the module.
         always: names from a function that the module calls in any case to one that runs code for CUDA only.
         settings: for a configuration file, what the project uses a setting as, by its name.
+        is_too_deep: whether the module's expressions are nested too deeply to be followed.
     """
 
     target: str = ""
@@ -58,6 +59,8 @@ class Surroundings(NamedTuple):
     flow: Flow = NO_FLOW
     always: tuple[str, ...] = ()
     settings: Mapping[str, Verdict] = NO_SETTINGS
+    is_too_deep: bool = False
 
 
 ALONE = Surroundings()
+TOO_DEEP = Surroundings(is_too_deep=True)

@@ -87,7 +87,8 @@ def print_table(verdict: Verdict, console: Console) -> None:
     if verdict.other:
         console.print(_runs([verdict.original, verdict.other]))
     if verdict.residuals:
-        console.print("executed references to CUDA:")
+        where = ", by line of the converted copy" if verdict.conversion else ""
+        console.print(f"executed references to CUDA{where}:")
         for path, line, subject in verdict.residuals[:_SHOWN]:
             console.print(f"  {path}:{line}: {subject}")
         if len(verdict.residuals) > _SHOWN:
