@@ -112,7 +112,7 @@ PAIRS = (
         "dcgan/main.py",
         "7028a2ecc97a3068621ee47b4c3c90855a283320",
         "cc8e404cbcbf3a3c326789260deed89ee04b3408",
-        "c9cf89e22e90",
+        "b3e0b1e21bf0",
         Verdict.EQUAL,
         "same devices; `data_parallel` for --ngpu over 1, which only CUDA has, is reported by convert, "
         "and is for CUDA and XPU in the person's file",
@@ -196,7 +196,7 @@ PAIRS = (
         "distributed/minGPT-ddp/mingpt/main.py",
         "f84bcb398d9e06b67e3d36b56b5522bba0cf6210",
         "698a89e5fc9747cb06a6df3abac48dcdd5fff4c8",
-        "30369783921d",
+        "f5237c42d1fe",
         Verdict.EQUAL,
         "same backend and device; the person's file also refuses to run on fewer than two devices",
     ),
@@ -239,7 +239,7 @@ PAIRS = (
         "distributed/FSDP2/train.py",
         "e9a4e7510c89613a2fe75312fba1fb8c14b3b376",
         "5a4ca9269f689acfc8fcf2118bcb27470e28dd2f",
-        "8693740e26b3",
+        "ffd91eba80e6",
         Verdict.BETTER,
         "the person's file calls `torch.accelerator.device_index(rank)`, a context manager, without `with`: "
         "the current device is never set",
