@@ -178,6 +178,8 @@ ASKS = "get_device_capability(); x.get_device(); device_count(); is_available()"
         (ASKS, CHIP, "device index None", "device index 0", True),
         (ASKS, NONE, "1 GPUs: True", "0 GPUs: False", True),
         (ASKS, CHIP, "1 GPUs", "4 GPUs", True),
+        (ASKS, NONE, "using fused AdamW: True", "using fused AdamW: False", True),
+        (ASKS, NONE, "converged: True", "converged: False", False),
         (ASKS, CHIP, "1 GPUs", "3 GPUs", False),
         (ASKS, CHIP, "correct 8", "correct 0", False),
         (ASKS, CHIP, "label -1", "label 0", False),

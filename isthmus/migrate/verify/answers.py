@@ -4,7 +4,7 @@ The rule is narrow. A printed token may differ if all of these hold:
 
 - each run printed its own answer to one query: capability, index, number or availability of devices;
 - the program's source makes this query;
-- the line names a device or consists of nothing but answers.
+- the line names a device, or what only devices have ("fused"), or consists of nothing but answers.
 """
 
 import itertools
@@ -24,7 +24,7 @@ _QUERIES = {
     "name": re.compile(r"\bget_device_(?:name|properties)\b"),
 }
 _NAMES_DEVICE = re.compile(
-    rf"(?i)\b(?:devices?|gpus?|cuda|cpu|chip|npu|xpu|accelerators?|capability|compute|index|sm_\d+)\b|{SHOWN}"
+    rf"(?i)\b(?:devices?|gpus?|cuda|cpu|chip|npu|xpu|accelerators?|capability|compute|fused|index|sm_\d+)\b|{SHOWN}"
 )
 _TOKEN = re.compile(r"\(\d+, ?\d+\)|<\w+>|\bsm_\d+\b|[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|[^\W\d]+|\S")
 _ON_CPU = frozenset({"-1", "0", "None", SHOWN})  # get_device(), cpu:0, cpu
