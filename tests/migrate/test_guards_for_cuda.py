@@ -121,6 +121,8 @@ class TestIt(unittest.TestCase):
         ("x.sum()", Severity.AUTOMATIC),
         ("self.assertIn('triton', code(x))", Severity.REVIEW),
         ("cudagraph_pass(x)", Severity.REVIEW),
+        ("run(attn=FlexAttention)", Severity.REVIEW),
+        ("self.assert_fla_matches(x)", Severity.REVIEW),
         ("from fla.ops import conv; conv(x)", Severity.REVIEW),
         ("from torch.cuda._graph_annotations import get; get(x)", Severity.NONE),
     ],

@@ -22,7 +22,7 @@ _AVAILABLE = "torch.cuda.is_available"
 _COUNT = "torch.cuda.device_count"
 _IF_PORTABLE = "test for any accelerator if what the text names runs there"
 _OTHER_CHOICE = "stays for CUDA; add the choice of other accelerators"
-_NAMED = re.compile(r"triton|cuda_?graph", re.IGNORECASE)
+_NAMED = re.compile(r"triton|cuda_?graph|flex_?att(entio)?n|(?<![a-z])fla(?=_)", re.IGNORECASE)
 
 
 class Availability(FunctionRule):
@@ -104,10 +104,11 @@ def _named(module: Module, call: ast.Call) -> str:
     """Return a name or word in the statements behind a test that speaks of kernels or graphs of CUDA, else ""."""
     if not _NAMED.search(module.text):
         return ""
-    for part in guarded(module, call):
-        for node in ast.walk(part) if isinstance(part, ast.stmt) else ():
-            if found := _NAMED.search(_word(node)):
-                return found.group()
+    function = next((each for each in module.enclosing(call) if isinstance(each, ast.FunctionDef)), None)
+    inside = [node for part in guarded(module, call) if isinstance(part, ast.stmt) for node in ast.walk(part)]
+    for node in (*([function] if inside and function is not None else ()), *inside):
+        if found := _NAMED.search(_word(node)):
+            return found.group()
     return ""
 
 
