@@ -148,14 +148,15 @@ def test_losses_of_ranks_are_compared_by_their_mean():
         )
 
     alone = run(["loss 2.00001"], losses=[2.0, 4.0], random={"torch": "a"})
-    losses, printed = compare_spread(alone, ranks([1.0, 5.0], [3.0, 3.0 + 2e-6]))
+    losses, parameters, printed = compare_spread(alone, ranks([1.0, 5.0], [3.0, 3.0 + 2e-6]))
+    assert parameters.compared == 0, "there are none"
     assert (
         losses.same and losses.compared == 2 and 0 < losses.difference < SPREAD and losses.tolerance == SPREAD
     )
     assert printed.same and printed.compared == 1, "rank 0 prints"
-    losses, _ = compare_spread(alone, ranks([1.0, 5.0], [1.0, 5.0]))
+    losses, *_ = compare_spread(alone, ranks([1.0, 5.0], [1.0, 5.0]))
     assert not losses.same and losses.detail == "from number 1: 2 against 1"
-    losses, _ = compare_spread(alone, ranks([1.0], [3.0]))
+    losses, *_ = compare_spread(alone, ranks([1.0], [3.0]))
     assert losses.detail == "2 losses against 1"
 
 
