@@ -74,8 +74,23 @@ def _binding(module: Module, name: ast.Name, binding: ast.AST, depth: int) -> bo
     if isinstance(binding, ast.arg):
         said = ast.unparse(binding.annotation) if binding.annotation else ""
         return True if "PackedSequence" in said else False if said.endswith("Tensor") else None
-    is_loop = isinstance(binding, ast.For | ast.comprehension)
-    return None if is_loop or binding is name else False
+    if isinstance(binding, ast.For | ast.comprehension):
+        return _holds(module, binding.iter, depth + 1)
+    return None if binding is name else False
+
+
+def _holds(module: Module, collection: ast.expr, depth: int) -> bool | None:
+    """Whether a collection has a packed sequence in it; results of methods, as ``model.parameters()``, have none."""
+    if depth > _DEPTH:
+        return None
+    if isinstance(collection, ast.List | ast.Tuple | ast.Set):
+        return _any([is_packed(module, each, depth) for each in collection.elts])
+    if isinstance(collection, ast.BinOp):
+        return _any([_holds(module, each, depth + 1) for each in (collection.left, collection.right)])
+    if isinstance(collection, ast.Name):
+        values = [each.value for each in bindings(module, collection) if isinstance(each, ast.Assign)]
+        return _any([_holds(module, each, depth + 1) for each in values]) if values else None
+    return False if isinstance(collection, ast.Call) and isinstance(collection.func, ast.Attribute) else None
 
 
 def _is_used_as_tensor(module: Module, name: ast.Name) -> bool:
