@@ -188,7 +188,7 @@ _RANDOM = {
         ("seed", "None"),
         ("seed_all", "None"),
         ("initial_seed", "torch.initial_seed()"),
-        ("get_rng_state", "torch.get_rng_state()"),
+        ("get_rng_state", "None"),
         ("get_rng_state_all", "[]"),
         ("set_rng_state", "None"),
         ("set_rng_state_all", "None"),
