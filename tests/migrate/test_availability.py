@@ -88,3 +88,9 @@ def test_a_test_that_replaces_cuda_s_answer_is_listed(replaced: str) -> None:
     found = convert_source(f"import torch\n{replaced}", "test_a.py").findings
     assert [(each.severity, each.subject) for each in found] == [(Severity.REVIEW, "torch.cuda.is_available")]
     assert "torch.accelerator.is_available and its DEVICE" in found[0].advice
+
+
+def test_a_choice_of_two_devices_in_the_files_own_constant_is_the_constant() -> None:
+    choice = 'DEVICE = torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")'
+    text = convert_source(f"import torch\n{choice}\ny = torch.ones(2).cuda()\n", "a.py").text
+    assert text.count("DEVICE =") == 1 and "ACCELERATOR" not in text and text.endswith(".to(DEVICE)\n")

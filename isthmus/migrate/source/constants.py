@@ -10,6 +10,7 @@ from isthmus.migrate.source.versions import Version
 
 _NAMES = ("DEVICE", "ACCELERATOR", "ACCELERATOR_DEVICE")
 _NEUTRAL = '{torch}.accelerator.current_accelerator(check_available=True) or {torch}.device("cpu")'
+_CHOICE_OF_DEVICES = '{torch}.device("cuda") if {torch}.cuda.is_available() else {torch}.device("cpu")'
 _CHOICE = '{torch}.device("cuda" if {torch}.cuda.is_available() else "cpu")'  # before torch.accelerator
 _PARTS = ("torch.distributed", "torch.nn", "torch.optim")
 _DEVICES = re.compile(r"cuda|gpu|nccl|amp|autocast|GradScaler|Parallel|device", re.IGNORECASE)
@@ -86,7 +87,8 @@ def own_choice(tree: ast.Module, torch: str) -> str:
 
 
 def _is_choice(node: ast.AST, torch: str) -> bool:
-    return ast.dump(node) == ast.dump(ast.parse(_CHOICE.format(torch=torch), mode="eval").body)
+    choices = (_CHOICE, _CHOICE_OF_DEVICES)
+    return ast.dump(node) in {ast.dump(ast.parse(each.format(torch=torch), mode="eval").body) for each in choices}
 
 
 def _may_use_devices(statement: ast.stmt) -> bool:
