@@ -145,3 +145,8 @@ COMPILED = """def load(text):
 def test_a_method_of_an_object_that_only_cuda_has_is_no_call_for_other_accelerators() -> None:
     found = convert_source(f"import torch\n{COMPILED}", "a.py").findings
     assert [each.severity for each in found if each.code == "IM110"] == [Severity.NONE]
+
+
+def test_a_device_beside_a_named_library_of_collectives_is_left() -> None:
+    source = 'comm = new_comm("mccl", device=torch.device("cuda"))\n'
+    assert _converted(source) == f"import torch\n{source}"

@@ -17,6 +17,8 @@ from isthmus.migrate.source.reassigned import depends
 from isthmus.migrate.source.regions import region
 from isthmus.migrate.source.verdicts import place_of
 
+_LIBRARIES = ("hccl", "mccl", "ncclx", "rccl")  # of collectives, each for one kind of device
+
 
 class Rule(ABC):
     """A rule. A subclass sets the class attributes and yields findings in :meth:`find`.
@@ -144,7 +146,19 @@ def _doubt(module: Module, node: ast.AST, draft: Draft) -> tuple[str, str] | Non
         line = module.place(probe.lineno)[1]
         said = f"fails without CUDA, which the handler of the `try` in line {line} catches"
         return said, "test for the accelerator, and keep both ways"
+    if library := _communicator(module, node):
+        return f"is a device for {library!r}", "choose the library of the device in use with it"
     return None
+
+
+def _communicator(module: Module, node: ast.AST) -> str:
+    """Return the library of collectives that a call names beside a device: ``new_comm("mccl", device=d)``."""
+    above = module.parents[node]
+    call = module.parents[above] if isinstance(above, ast.keyword) else above
+    given = call.args if isinstance(call, ast.Call) and node is not call.func else []
+    return next(
+        (each.value for each in given if isinstance(each, ast.Constant) and each.value in _LIBRARIES), ""
+    )
 
 
 def _for_version(module: Module, advice: str) -> str:
