@@ -168,21 +168,31 @@ def show(row: Row) -> None:
     print(f"{row['name']}: {page.outcome(row)}", flush=True)
 
 
+def add_packages(packages: Path) -> None:
+    """Let the scripts import the adapters, and the packages of a folder."""
+    paths = [str(ADAPTERS), str(packages.resolve()), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+
+
+def append(results: Path, row: object) -> None:
+    """Append a row to a results file, which is created if it is absent."""
+    results.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    with os.fdopen(os.open(results, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o640), "a") as log:
+        log.write(json.dumps(row) + "\n")
+
+
 def main(asked: argparse.Namespace) -> None:
     rows = kept(asked.results)
     if not asked.report:
         if asked.mirrors is None:
             sys.exit("migrate_corpus: missing argument: a folder of git repositories, or --report")
-        paths = [str(ADAPTERS), str(asked.packages.resolve()), os.environ.get("PYTHONPATH", "")]
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        asked.results.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+        add_packages(asked.packages)
         for script in SCRIPTS:
             named = not asked.only or any(word in name(script) for word in asked.only)
             if not named or (name(script) in rows and not asked.anew):
                 continue
             row = rows[name(script)] = examine(asked.mirrors.resolve(), script, asked.timeout)
-            with os.fdopen(os.open(asked.results, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o640), "a") as log:
-                log.write(json.dumps(row) + "\n")
+            append(asked.results, row)
             show(row)
     PAGE.write_text(page.page([rows[name(script)] for script in SCRIPTS if name(script) in rows]))
     print(f"written: {PAGE}")

@@ -20,7 +20,7 @@ from pathlib import Path
 from isthmus.migrate.convert.engine import Result, convert_source
 from isthmus.migrate.rules.data_parallel import DataParallel
 from isthmus.migrate.verify.session import Session, Task, Verdict
-from tools.migrate_corpus.__main__ import ADAPTERS, PACKAGES, extract
+from tools.migrate_corpus.__main__ import PACKAGES, add_packages, append, extract
 from tools.migrate_corpus.scripts import Script
 from tools.migrate_ddp import page
 from tools.migrate_ddp.page import Row
@@ -106,16 +106,14 @@ def kept(results: Path) -> dict[str, Row]:
 
 
 def main(asked: argparse.Namespace) -> None:
-    paths = [str(ADAPTERS), str(asked.packages.resolve()), os.environ.get("PYTHONPATH", "")]
-    os.environ.update(PYTHONPATH=os.pathsep.join(filter(None, paths)), ISTHMUS_HOST_DEVICES=str(RANKS))
+    add_packages(asked.packages)
+    os.environ["ISTHMUS_HOST_DEVICES"] = str(RANKS)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     rows = kept(asked.results)
     for script in SCRIPTS:
         if asked.only in page.name(script) and page.name(script) not in rows:
             row = rows[page.name(script)] = examine(asked.mirrors.resolve(), script, asked.timeout)
-            asked.results.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            with os.fdopen(os.open(asked.results, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o640), "a") as log:
-                log.write(json.dumps({**row._asdict(), "script": page.name(script)}) + "\n")
+            append(asked.results, {**row._asdict(), "script": page.name(script)})
             print(f"{page.name(script)}: {page.outcome(row)}", flush=True)
     PAGE.write_text(page.page([rows[page.name(script)] for script in SCRIPTS if page.name(script) in rows]))
     print(f"written: {PAGE}")

@@ -104,7 +104,7 @@ class Expressions:
         return slot
 
     def _choice(self, node: ast.IfExp) -> str:
-        """A name of the device, for which its type stands without an accelerator, is no device."""
+        """The name of a device, replaced by its type where there is no accelerator, is not a device."""
         test = node.test.func if isinstance(node.test, ast.Call) else node.test
         is_name = (
             self.names.qualified(test) == "torch.accelerator.is_available"

@@ -3,9 +3,11 @@
 import ast
 import re
 
+from isthmus.migrate.source.blocks import earlier
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_FUNCTIONS = (*FUNCTIONS, ast.Lambda)
 _RANK = re.compile(r"rank", re.IGNORECASE)  # one of the ranks does it
 _PLAIN = (ast.Constant, ast.Name, ast.Attribute)
 
@@ -46,11 +48,7 @@ def _is_choice(choice: ast.IfExp, part: ast.AST) -> bool:
 
 def _may_be_left(above: ast.AST, statement: ast.stmt) -> bool:
     """Whether an earlier ``if`` of a statement's block returns a plain value."""
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(above, name, None)
-        if isinstance(block, list) and statement in block:
-            return any(map(_returns, block[: block.index(statement)]))
-    return False
+    return any(map(_returns, earlier(above, statement)))
 
 
 def _returns(statement: ast.stmt) -> bool:

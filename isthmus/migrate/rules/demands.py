@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.indices import is_integer
 from isthmus.migrate.source.assigned import assigned
+from isthmus.migrate.source.blocks import earlier
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.names import FUNCTIONS
 
 _GROUP = "torch.distributed.init_process_group"
-_BLOCKS = ("body", "orelse", "finalbody")
 
 
 def follows_demand(module: Module, node: ast.AST) -> bool:
@@ -21,10 +21,7 @@ def follows_demand(module: Module, node: ast.AST) -> bool:
         return False
     below = node
     for above in module.enclosing(node):
-        blocks = (getattr(above, name, None) for name in _BLOCKS)
-        block = next((each for each in blocks if isinstance(each, list) and below in each), [])
-        earlier = block[: block.index(below)] if block else []
-        if any(_demands(module, each) for each in earlier):
+        if any(_demands(module, each) for each in earlier(above, below)):
             return True
         if isinstance(above, FUNCTIONS):
             return _is_initialized(module, above)

@@ -76,7 +76,7 @@ class DeviceComparison(Rule):
             module: the module.
             node: the test.
             verdict: what is tested.
-            word: what the test does if it is no device that is tested.
+            word: what the test does if what is tested is not a device.
         """
         subject = f"`{_short(module, node)}`"
         if verdict.use is Use.WORD:

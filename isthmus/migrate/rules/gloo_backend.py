@@ -7,6 +7,7 @@ from isthmus.migrate.rules import backends
 from isthmus.migrate.rules.draft import TERNARY, Draft
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source import versions
+from isthmus.migrate.source.calls import keyword
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
@@ -73,5 +74,4 @@ def _has_devices(module: Module, call: ast.Call) -> bool:
 
 
 def _backend(call: ast.Call) -> ast.expr | None:
-    named = (each.value for each in call.keywords if each.arg == "backend")
-    return call.args[0] if call.args else next(named, None)
+    return call.args[0] if call.args else keyword(call, "backend")

@@ -4,6 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source.blocks import following
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 
@@ -22,20 +23,11 @@ class Overwritten(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find assignments that are followed by one to the same name, which does not read it."""
         for first in module.of(ast.Assign):
-            second = _next(module, first)
+            second = next(iter(following(module, first)), None)
             if second is not None and _overwrites(first, second) and _is_device(module, first.value):
                 name, line = ast.unparse(first.targets[0]), module.place(second.lineno)[1]
                 said = f"is set again in line {line} before it is used"
                 yield self.unclear(module, first, f"`{name}`", said, "keep the assignment that is meant")
-
-
-def _next(module: Module, statement: ast.stmt) -> ast.stmt | None:
-    """Return the statement after one in its block."""
-    for block in vars(module.parents[statement]).values():
-        if isinstance(block, list) and statement in block[:-1]:
-            following: ast.stmt = block[block.index(statement) + 1]
-            return following
-    return None
 
 
 def _overwrites(first: ast.Assign, second: ast.stmt) -> bool:

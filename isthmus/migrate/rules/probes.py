@@ -8,10 +8,11 @@ from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.conditions import conditions, implies_accelerator, implies_cuda
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS
 
 _CATCHES = frozenset({"Exception", "BaseException", "RuntimeError", "AssertionError"})
 _RETRY = re.compile(r"out of memory|OutOfMemory|empty_cache|\boom\b|traceback", re.IGNORECASE)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_FUNCTIONS = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 _RAISES = frozenset(
     f"torch.cuda.{name}"
     for name in "Event Stream current_device current_stream default_stream get_device_capability get_device_name "

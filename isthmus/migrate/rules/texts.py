@@ -13,7 +13,7 @@ from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import Use, place_of
 
-_WORD = re.compile(r"(?<![a-zA-Z0-9/])(cuda|nccl)(?![a-zA-Z0-9/])")  # in a path it is no device
+_WORD = re.compile(r"(?<![a-zA-Z0-9/])(cuda|nccl)(?![a-zA-Z0-9/])")  # in a path it is not a device
 _CODE = re.compile(r"\.cuda\b|\btorch\.cuda|device\s*=|\.to\(|is_cuda|torch\.device|import torch")
 _NAME = re.compile(r"[\w.]+")  # a dotted name, which other rules know
 _SETTING = re.compile(

@@ -16,6 +16,23 @@ def runs_with(module: Module, node: ast.AST) -> list[ast.AST]:
     return []
 
 
+def earlier(above: ast.AST, node: ast.AST) -> list[ast.stmt]:
+    """Return the statements before a node in a block of its parent; [] if it is no statement of one."""
+    block = _statements(above, node)
+    return block[: block.index(node)] if block else []  # type: ignore[arg-type]
+
+
+def following(module: Module, statement: ast.stmt) -> list[ast.stmt]:
+    """Return the statements after one in its block."""
+    block = _statements(module.parents[statement], statement)
+    return block[block.index(statement) + 1 :] if block else []
+
+
+def _statements(above: ast.AST, node: ast.AST) -> list[ast.stmt]:
+    blocks = (getattr(above, name, None) for name in ("body", "orelse", "finalbody"))
+    return next((each for each in blocks if isinstance(each, list) and node in each), [])
+
+
 def _block(above: ast.AST, below: ast.AST) -> list[ast.AST]:
     """Return the part of a node's parent that runs if the node does; [] if the parent runs then too."""
     if isinstance(above, FUNCTIONS) and below in above.body:

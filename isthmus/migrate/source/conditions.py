@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 from isthmus.migrate.source import cuda_names, cuda_only
 from isthmus.migrate.source.assigned import assigned
+from isthmus.migrate.source.blocks import earlier, following
 from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.constants import is_own_type
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS
 from isthmus.migrate.source.questions import is_portable, is_question, names_type
 
 AVAILABLE = frozenset({"torch.cuda.is_available", "torch.accelerator.is_available"})
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_FUNCTIONS = (*FUNCTIONS, ast.Lambda)
 _MOVES = re.compile(r"\.cuda\(|\.to\(|device\s*=")
 SKIPS = frozenset({"skipIf", "skipUnless", "skipif"})  # decorators that skip a test on a condition
 _ALIASES = 4  # limit of variables followed
@@ -68,15 +70,11 @@ def _is_fixed(module: Module, condition: Condition) -> bool:
 
 def _left_before(above: ast.AST, below: ast.AST) -> Iterator[Condition]:
     """Yield conditions of earlier statements of a block that otherwise leave it: ``if not x: return``."""
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(above, name, None)
-        if not isinstance(block, list) or below not in block:
-            continue
-        for earlier in block[: block.index(below)]:
-            if isinstance(earlier, ast.If) and not earlier.orelse and leaves(earlier.body[-1]):
-                yield from _split(Condition(earlier.test, False))
-            elif isinstance(earlier, ast.Assert):
-                yield from _split(Condition(earlier.test, True))
+    for each in earlier(above, below):
+        if isinstance(each, ast.If) and not each.orelse and leaves(each.body[-1]):
+            yield from _split(Condition(each.test, False))
+        elif isinstance(each, ast.Assert):
+            yield from _split(Condition(each.test, True))
 
 
 def leaves(statement: ast.stmt) -> bool:
@@ -254,7 +252,7 @@ def _branch(module: Module, test: ast.If | ast.IfExp | ast.While, holds: bool) -
     part = test.body if holds else test.orelse
     yield from part if isinstance(part, list) else [part]
     if isinstance(test, ast.If) and not holds and not test.orelse and leaves(test.body[-1]):
-        yield from _following(module, test)
+        yield from following(module, test)
         if any(map(_is_refusal, ast.walk(test))):
             yield from _refused_on(module, test)
             yield from _asked(module, test)
@@ -321,15 +319,6 @@ def _held_by(module: Module, implementation: ast.expr) -> Iterator[ast.expr]:
     body = implementation if isinstance(implementation, ast.Lambda) else next(functions, None)
     for node in ast.walk(body) if body is not None else ():
         yield from assigned(module, node) if isinstance(node, ast.Name) else ()
-
-
-def _following(module: Module, statement: ast.stmt) -> Iterator[ast.stmt]:
-    """Yield the statements after one in its block."""
-    parent = module.parents[statement]
-    for name in ("body", "orelse", "finalbody"):
-        block = getattr(parent, name, None)
-        if isinstance(block, list) and statement in block:
-            yield from block[block.index(statement) + 1 :]
 
 
 def _uses_cuda_only(module: Module, node: ast.AST) -> bool:

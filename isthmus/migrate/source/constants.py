@@ -88,7 +88,9 @@ def own_choice(tree: ast.Module, torch: str) -> str:
 
 def _is_choice(node: ast.AST, torch: str) -> bool:
     choices = (_CHOICE, _CHOICE_OF_DEVICES)
-    return ast.dump(node) in {ast.dump(ast.parse(each.format(torch=torch), mode="eval").body) for each in choices}
+    return ast.dump(node) in {
+        ast.dump(ast.parse(each.format(torch=torch), mode="eval").body) for each in choices
+    }
 
 
 def _may_use_devices(statement: ast.stmt) -> bool:

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS
 
 _FUNCTION = re.compile(r"torch\.cuda\.\w+(\.\w+)*|torch\.(Tensor|nn\.Module)\.(cuda|is_cuda)")
 _AVAILABLE = "torch.cuda.is_available"
 _METHOD = ".cuda"
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Reassigned(NamedTuple):
@@ -35,7 +35,7 @@ def reassigned(module: Module) -> Sequence[Reassigned]:
     for node in module.of(ast.Attribute):
         name = module.names.qualified(node) or ""
         if isinstance(node.ctx, ast.Store) and _FUNCTION.fullmatch(name):
-            around = next((each for each in module.enclosing(node) if isinstance(each, _DEFINITIONS)), None)
+            around = next((each for each in module.enclosing(node) if isinstance(each, FUNCTIONS)), None)
             found.append(Reassigned(name, node, around))
     return found
 

@@ -3,12 +3,11 @@
 import ast
 from collections.abc import Iterator, Sequence
 
-from isthmus.migrate.source.names import Names
+from isthmus.migrate.source.names import FUNCTIONS, Names
 
 _DECORATORS = frozenset({"torch.jit.script", "torch.jit.script_method", "torch.jit.script_if_tracing"})
 _EXPORT = "torch.jit.export"  # of a method, whose class is compiled elsewhere
 _EXCLUDED = frozenset({"torch.jit.ignore", "torch.jit.unused"})
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEPTH = 8
 _SAME = frozenset(
     {"cuda", "cpu", "to", "eval", "train", "half", "float", "double", "bfloat16", "requires_grad_"}
@@ -42,12 +41,12 @@ def scripted_functions(
         done.add(each)
         if isinstance(each, ast.ClassDef):
             waiting += [
-                inner for inner in each.body if isinstance(inner, _FUNCTIONS) and inner.name != "__init__"
+                inner for inner in each.body if isinstance(inner, FUNCTIONS) and inner.name != "__init__"
             ]
             waiting += _parts(names, each, by_name)
         else:
             waiting += _used(names, each, by_name)
-    return frozenset(each for each in done if isinstance(each, _FUNCTIONS))
+    return frozenset(each for each in done if isinstance(each, FUNCTIONS))
 
 
 def _dotted(names: Names, node: Definition) -> str:
@@ -111,5 +110,5 @@ def _used(names: Names, function: Function, by_name: dict[str, Definition]) -> I
 def _parts(names: Names, module: ast.ClassDef, by_name: dict[str, Definition]) -> Iterator[Definition]:
     """Yield the classes that a module's ``__init__`` creates, as its submodules."""
     for function in module.body:
-        if isinstance(function, _FUNCTIONS) and function.name == "__init__":
+        if isinstance(function, FUNCTIONS) and function.name == "__init__":
             yield from (each for each in _used(names, function, by_name) if isinstance(each, ast.ClassDef))

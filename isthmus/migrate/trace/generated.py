@@ -1,22 +1,16 @@
 """Source that a script generates for exec(), eval() or compile(): its strings have the origins of its text."""
 
-import __future__
-
 import ast
 import builtins
-import functools
-import operator
 import sys
 from collections.abc import Callable
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
 
 from isthmus.migrate.trace.places import Place, counted
 from isthmus.migrate.trace.text import DEVICE_TEXT, Traced, plain, traced
 from isthmus.shim import rewrite, source_text
 
-_FEATURES = [getattr(__future__, each).compiler_flag for each in __future__.all_feature_names]
-_FUTURE: int = functools.reduce(operator.or_, _FEATURES)
 _derived: list[str] = []
 _code: dict[tuple[str, str], CodeType] = {}
 
@@ -60,7 +54,9 @@ def code(function: Any, source: Any) -> Any:
             tree = _tree(source, "<string>", key[1])
         except (SyntaxError, ValueError):
             return plain(source)  # for the error of Python itself
-        _code[key] = compile(tree, "<string>", key[1], _future_of(sys._getframe(1)), dont_inherit=True)
+        _code[key] = compile(
+            tree, "<string>", key[1], source_text.inherited(sys._getframe(1)), dont_inherit=True
+        )
     return _code[key]
 
 
@@ -69,7 +65,7 @@ def compile_text(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
     if function is not builtins.compile:
         return function(*args, **kwargs)
     if len(args) == 3 and not kwargs:
-        flags = _future_of(sys._getframe(1))
+        flags = source_text.inherited(sys._getframe(1))
         if type(args[0]) is Traced:
             try:
                 return compile(_tree(*args), *args[1:], flags, dont_inherit=True)
@@ -77,10 +73,6 @@ def compile_text(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
                 args = tuple(map(plain, args))
         args = (*args, flags, True)
     return source_text.compile_text(compile, *args, **kwargs)
-
-
-def _future_of(frame: FrameType) -> int:
-    return frame.f_code.co_flags & _FUTURE
 
 
 def _tree(source: Traced, filename: Any, mode: str) -> Any:
