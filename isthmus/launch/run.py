@@ -13,7 +13,7 @@ from isthmus.launch.process import MAIN
 from isthmus.launch.ranks import AGENT, JobError, Ranks, threads
 from isthmus.stand_ins import provide
 
-__all__ = ["PATCHABLE", "SITE", "Job", "JobError", "separate_program"]
+__all__ = ["PATCHABLE", "SITE", "Job", "JobError", "check_driver", "separate_program"]
 
 SITE = Path(__file__).parent / "site"
 
@@ -110,7 +110,7 @@ class Job:
         """Command of the process that starts the ranks of this node, with a new folder for their logs."""
         kind = self.program[0]
         ranks.check()
-        _check_driver(self.driver or options.text("driver", self.environ))
+        check_driver(self.driver or options.text("driver", self.environ))
         if kind == "-c":
             raise JobError("--nproc runs a script or a module; -c has no file for the other processes to run")
         if kind != "-m" and not Path(kind).is_file():
@@ -150,8 +150,15 @@ def _check_options(environment: Mapping[str, str]) -> None:
         raise JobError(str(error)) from None
 
 
-def _check_driver(asked: str) -> None:
-    """Raise JobError for a driver that does not exist, once and before the ranks start."""
+def check_driver(asked: str) -> None:
+    """Check that a driver exists, once and before the processes that open it start.
+
+    Args:
+        asked: name or path; "" leaves the choice.
+
+    Raises:
+        JobError: there is no such driver, or it cannot be used.
+    """
     from isthmus import drivers
 
     if asked and asked not in drivers.DISABLED and (problem := drivers.find(asked).problem):

@@ -10,7 +10,7 @@ from isthmus.migrate import options
 from isthmus.migrate.convert.cli import convert, rules
 from isthmus.migrate.options import FailOn, Paths, Record, Target
 from isthmus.migrate.trace.cli import TraceCommand, trace
-from isthmus.migrate.verify.cli import verify
+from isthmus.migrate.verify.cli import VerifyCommand, verify
 
 app = typer.Typer(
     help="Move a project from CUDA to any accelerator: analyse, convert and verify its source.",
@@ -88,6 +88,6 @@ def _codes(given: list[str]) -> tuple[str, ...]:
 
 
 app.command()(convert)
-app.command()(verify)
+app.command(cls=VerifyCommand)(verify)
 app.command(cls=TraceCommand, options_metavar="[-o FILE] [--device D]")(trace)
 app.command()(rules)

@@ -1,5 +1,6 @@
 """Import hook that rewrites the user's modules; installed packages and the standard library are not rewritten."""
 
+import ast
 import functools
 import importlib.abc
 import importlib.machinery
@@ -16,7 +17,7 @@ from typing import Any
 
 from isthmus._support.patches import Scope
 from isthmus.shim import names
-from isthmus.shim.rewrite import compile_source, worth_parsing
+from isthmus.shim.rewrite import compile_source, parse_module, worth_parsing
 
 
 @functools.cache
@@ -91,6 +92,28 @@ def install(scope: Scope) -> None:
         lambda original: functools.partial(_code_from_file, original),
         "spawned processes load the user's script as __mp_main__ with it",
     )
+    scope.when_imported(
+        "_pytest.assertion.rewrite", functools.partial(_pytest, scope), "loads test modules itself"
+    )
+
+
+def _pytest(scope: Scope) -> None:
+    """Let pytest rewrite the assertions of rewritten source; its bytecode cache is neither read nor written."""
+
+    def make(original: Callable[..., None]) -> Callable[..., None]:
+        def rewrite_asserts(
+            mod: ast.Module, source: bytes, module_path: str | None = None, *args: Any
+        ) -> None:
+            if module_path and is_users(module_path) and worth_parsing(source):
+                mod.body = parse_module(source, module_path).body
+            original(mod, source, module_path, *args)
+
+        return rewrite_asserts
+
+    reason = "compiles test modules itself"
+    scope.replace("_pytest.assertion.rewrite.rewrite_asserts", make, reason, expects=("mod", "source"))
+    scope.replace("_pytest.assertion.rewrite._read_pyc", lambda _: lambda *args: None, reason)
+    scope.replace("_pytest.assertion.rewrite._write_pyc", lambda _: lambda *args: False, reason)
 
 
 def _code_from_file(original: Callable[..., Any], *args: str) -> Any:

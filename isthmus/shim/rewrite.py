@@ -43,10 +43,19 @@ def compile_source(source: bytes | str, path: str) -> CodeType:
     Raises:
         SyntaxError: the source is invalid.
     """
-    tree = parse(source, path, "exec")
+    return compile(parse_module(source, path), path, "exec", dont_inherit=True)
+
+
+def parse_module(source: bytes | str, path: str) -> ast.Module:
+    """Parse a module of the user, and apply all rules and further passes; arguments as of compile_source.
+
+    Raises:
+        SyntaxError: the source is invalid.
+    """
+    tree: ast.Module = parse(source, path, "exec")
     for each in PASSES:
         tree = ast.fix_missing_locations(each(tree, source, path))
-    return compile(tree, path, "exec", dont_inherit=True)
+    return tree
 
 
 def parse(source: bytes | str, path: str, mode: str, flags: int = 0) -> Any:

@@ -311,3 +311,14 @@ def test_a_syntax_error_in_an_imported_module_ends_at_the_import(tmp_path):
     script.write_text("import bad\n")
     ours, theirs = run(script), plain(script)
     assert (ours.stderr, ours.returncode) == (theirs.stderr, theirs.returncode)
+
+
+@pytest.mark.sampled(1)
+def test_pytest_rewrites_assertions_of_rewritten_modules(tmp_path):
+    text = "import torch\ndef test_device():\n    assert torch.ones(1).cuda().device.type == {!r}\n"
+    (tmp_path / "test_same.py").write_text(text.format("cuda"))
+    (tmp_path / "test_other.py").write_text(text.format("cpu"))
+    done = run("--quiet", "-m", "pytest", "-q", tmp_path)
+    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "AssertionError: assert 'cuda' == 'cpu'" in done.stdout
+    assert not [*tmp_path.glob("__pycache__/test_*")]

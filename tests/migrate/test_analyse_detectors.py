@@ -290,7 +290,10 @@ def test_compiled_extensions_are_listed_but_no_sources(tmp_path: Path):
     [
         ('lightning.Trainer(accelerator="gpu", strategy="ddp")', 'accelerator="gpu"'),
         ('lightning.fabric.Fabric(accelerator="cuda")', 'accelerator="cuda"'),
-        ('lightning.Trainer(accelerator="auto")', ""),
+        ('lightning.Trainer(accelerator="auto")', "lightning.Trainer"),
+        ("lightning.Fabric(devices=2)", "lightning.Fabric"),
+        ('lightning.Fabric(accelerator="cpu")', ""),
+        ("lightning.Trainer(**options)", ""),
         ("lightning.pytorch.Trainer(gpus=2)", "gpus=2"),
         ('onnxruntime.InferenceSession(f, providers=["CUDAExecutionProvider"])', "CUDAExecutionProvider"),
         ('ctranslate2.Translator(f, device="cuda")', 'device="cuda"'),
@@ -308,8 +311,8 @@ def test_words_that_tell_a_library_to_use_cuda(line: str, subject: str):
 @pytest.mark.parametrize(
     ("uses", "subjects"),
     [
-        ('config["gpus"] = 2\nrun(options.gpus)', ["gpus"]),
-        ('config["gpus"] = 2\nlightning.Trainer(devices=config["gpus"])', []),
+        ('if "gpus" in config: config["gpus"] = 2\nrun(options.gpus)', ["gpus"] * 3),
+        ('config["gpus"] = 2\nlightning.Trainer(devices=config["gpus"])', ["lightning.Trainer"]),
         ("print(config.devices)", []),
     ],
 )
@@ -322,7 +325,7 @@ def test_lightnings_gpus_in_a_configuration(uses: str, subjects: list[str]):
     ("line", "said"),
     [
         ("from tutel import system", "is imported, not used"),
-        ("from tutel import system\nsystem.init()", "is written for NVIDIA GPUs"),
+        ("from tutel import system\nsystem.init()", "is written for CUDA"),
         (
             "try:\n    import tutel\nexcept ImportError:\n    ok = False",
             "but the script continues without it",
@@ -365,13 +368,6 @@ def test_every_code_has_a_title():
     assert codes.title("IM301") == codes.CODES["IM301"]
     assert codes.title("IM112") == Synchronize.summary
     assert codes.title("IM198") == codes.GROUPS["IM1"]
-
-
-def test_the_page_lists_every_code():
-    page = (Path(__file__).parents[2] / "docs" / "guides" / "migrate.md").read_text()
-    assert [line for line in page.splitlines() if line.startswith("| IM")][-len(codes.CODES) :] == [
-        f"| {code} | {meaning} |" for code, meaning in codes.CODES.items()
-    ]
 
 
 TRITON = """\

@@ -16,7 +16,8 @@ _ON_CPU = "if torch.accelerator.is_available() else 'cpu'"
         ("'cuda:0'", f"f'{{DEVICE.type}}:0' {_ON_CPU}"),
         ("f'cuda:{rank}'", f"f'{{DEVICE.type}}:{{rank}}' {_ON_CPU}"),
         ("'cuda:{}'.format(rank)", f"f'{{DEVICE.type}}:{{rank}}' {_ON_CPU}"),
-        ("lambda storage, _: storage.cuda(1)", f"f'{{DEVICE.type}}:1' {_ON_CPU}"),
+        ("lambda storage, _: storage.cuda(1)", f"torch.device(DEVICE.type, 1) {_ON_CPU}"),
+        ("lambda storage, _: storage.cuda(rank)", f"torch.device(DEVICE.type, rank) {_ON_CPU}"),
         ("'cuda:0' if torch.cuda.is_available() else 'cpu'", f"f'{{DEVICE.type}}:0' {_ON_CPU}"),
     ],
 )
@@ -39,6 +40,13 @@ def test_a_numbered_device_loads_on_the_cpu(
     names = {"file": file}
     exec(text, names)  # the converted source
     assert torch.equal(names["found"], torch.ones(2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", ["'cuda', rank", "'cuda:0'", "f'cuda:{rank}'", "'cuda', index=1"])
+def test_a_device_made_for_torch_load_is_the_cpu_without_an_accelerator(device: str) -> None:
+    text = convert_source(f"import torch\ntorch.load(f, map_location=torch.device({device}))\n", "a.py").text
+    assert text.replace('"', "'").count(f") {_ON_CPU})") == 1
+    assert convert_source(f"import torch\nplace = torch.device({device})\n", "a.py").text.count(_ON_CPU) == 0
 
 
 def test_a_numbered_device_of_a_tensor_stays_short() -> None:

@@ -72,7 +72,7 @@ def _in_float32() -> str:
     ("old", "new", "reason"),
     [
         ('"O1"', '"O3"', "opt level 'O3' has no counterpart"),
-        ('"O1"', '"O1", loss_scale=128.0', "the loss scale is fixed"),
+        ('"O1"', '"O1", loss_scale=128.0', "the loss scale may be fixed"),
         ("model, optimizer = amp", "net, optimizer = amp", "not given one model and one optimizer"),
         ("    out = model(x)\n", "    out = run(x)\n", "the model does not run in the same block"),
         ("scaled_loss.backward()", "scaled_loss.backward(); print(scaled_loss)", "more than backward()"),

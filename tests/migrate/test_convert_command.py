@@ -164,15 +164,15 @@ def test_a_missing_name_of_pytorch_is_left_with_the_reason(tmp_path: Path) -> No
     file = tmp_path / "train.py"
     file.write_text(
         "import torch\n\nx = torch.zeros(2).cuda()\ntorch.cuda.empty_cache()\n"
-        "try:\n    x + x\nexcept torch.cuda.OutOfMemoryError:\n    pass\n"
+        "try:\n    x + x\nexcept torch.cuda.AcceleratorError:\n    pass\n"
     )
-    result = _run(file, "--torch", "2.3", "--write")
-    assert "but torch.OutOfMemoryError exists since PyTorch 2.4; convert for a newer PyTorch" in result.stderr
-    assert "1 place left (1 manual, 0 to review)\n" in result.stderr
+    result = _run(file, "--torch", "2.7", "--write")
+    assert "but torch.AcceleratorError exists since PyTorch 2.8; convert for a newer PyTorch" in result.stderr
+    assert "1 place left (1 manual, 0 to review); needs PyTorch 2.7\n" in result.stderr
     once = file.read_text()
-    assert 'DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")\n' in once
-    assert "if torch.cuda.is_available():\n    getattr(torch, DEVICE.type).empty_cache()\n" in once
-    assert "0 files changed" in _run(file, "--torch", "2.3", "--write").stderr
+    assert "DEVICE = torch.accelerator.current_accelerator(check_available=True) or" in once
+    assert "torch.get_device_module(DEVICE).empty_cache()\n" in once
+    assert "0 files changed" in _run(file, "--torch", "2.7", "--write").stderr
     assert file.read_text() == once
 
 

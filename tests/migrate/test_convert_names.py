@@ -37,7 +37,6 @@ def test_identifiers_stay(source: str) -> None:
         ('def f(device=None):\n    return device == "cuda"\n', "IM119"),
         ('def f(device=None):\n    return "cuda" in str(device)\n', "IM119"),
         ('def f(device=None):\n    return str(device).startswith("cuda")\n', "IM119"),
-        ('assert "cuda" != x.device.type\n', "IM119"),
         ('assert x.device.type not in ("cuda", "xpu")\n', "IM119"),
         ('assert x.device.type == "cuda"\n', "IM119"),  # in a file that does not use PyTorch
         ("import torch\n\n\nclass Side(torch.cuda.Stream):\n    pass\n", "IM116"),

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.migrate.convert.engine import Result, convert_source
+from isthmus.migrate.convert.engine import Result
 from isthmus.migrate.convert.project import Request, convert
 from isthmus.migrate.rules.cuda_heart import verdict
 from isthmus.migrate.source.findings import Severity
+from tests.helpers import conversion
 
 GRAPH = """
 def main(graphed, model):
@@ -36,16 +37,12 @@ def launch(x):
 """
 
 
-def _convert(source: str) -> Result:
-    return convert_source(f"import torch\n{source}", "a.py")
-
-
 def _regions(result: Result) -> list[tuple[str, int]]:
     return [(each.subject, each.line) for each in result.findings if each.code == "IM192"]
 
 
 def test_a_branch_that_captures_a_graph_stays_and_the_rest_of_the_function_is_converted():
-    result = _convert(GRAPH)
+    result = conversion.convert(GRAPH)
     assert "model.to(DEVICE)" in result.text
     assert "        stream = torch.cuda.Stream()\n        torch.cuda.synchronize()\n" in result.text
     assert result.text.endswith("    torch.get_device_module(DEVICE).synchronize()\n")
@@ -87,7 +84,7 @@ def test_a_branch_that_captures_a_graph_stays_and_the_rest_of_the_function_is_co
     ],
 )
 def test_what_stays_as_a_whole(source: str, name: str):
-    result = _convert(source)
+    result = conversion.convert(source)
     assert (result.changes, [subject.rpartition(" of ")[2] for subject, _ in _regions(result)]) == (
         [],
         [name],
@@ -129,7 +126,7 @@ def test_what_stays_as_a_whole(source: str, name: str):
     ],
 )
 def test_what_runs_on_cuda_only_stays(source: str):
-    assert _convert(source).changes == []
+    assert conversion.convert(source).changes == []
 
 
 @pytest.mark.parametrize(
@@ -145,12 +142,14 @@ def test_what_runs_on_cuda_only_stays(source: str):
     ],
 )
 def test_what_is_converted(source: str):
-    assert [each.code for each in _convert(source).changes] == ["IM112"]
+    assert [each.code for each in conversion.convert(source).changes] == ["IM112"]
 
 
 def test_an_import_of_mixed_precision_stays_if_a_use_does():
     source = "from torch.cuda.amp import autocast\n\n\ndef f():\n    torch.cuda.CUDAGraph()\n    with autocast():\n"
-    text = _convert(f"{source}        pass\n\n\ndef g():\n    with autocast():\n        pass\n").text
+    text = conversion.convert(
+        f"{source}        pass\n\n\ndef g():\n    with autocast():\n        pass\n"
+    ).text
     assert "from torch.cuda.amp import autocast\n" in text
     assert "    torch.cuda.CUDAGraph()\n    with autocast():" in text
 
@@ -159,8 +158,10 @@ def test_the_choice_of_nccl_by_its_availability_stays_a_choice():
     choice = '"nccl" if dist.is_nccl_available() else "gloo"'
     source = f"import torch.distributed as dist\ndist.init_process_group({choice})\n"
     default = "dist.get_default_backend_for_device(DEVICE)"
-    chosen = f'{default} if dist.is_backend_available({default}) else "gloo"'
-    assert _convert(source).text.endswith(f"init_process_group({chosen})\n")
+    chosen = f'{default} if DEVICE.type != "cuda" or dist.is_nccl_available() else "gloo"'
+    converted = conversion.convert(source).text
+    assert converted.endswith(f"init_process_group({chosen})\n")
+    assert conversion.convert(converted).changes == []
 
 
 def test_a_backend_beside_options_of_nccl_is_left():
@@ -168,7 +169,7 @@ def test_a_backend_beside_options_of_nccl_is_left():
         "import torch.distributed as dist\noptions = dist.ProcessGroupNCCL.Options()\n"
         'dist.new_group([0], backend="nccl", pg_options=options)\n'
     )
-    assert _convert(source).changes == []
+    assert conversion.convert(source).changes == []
 
 
 def test_the_verdict_names_files_that_run_such_code_in_any_case(tmp_path: Path):
@@ -206,4 +207,4 @@ def test_what_uses_an_extension_that_setup_py_builds_of_cuda_sources_stays(tmp_p
 def test_kernels_that_are_only_defined_and_optional_ones_are_no_verdict():
     optional = "try:\n    import cupy\nexcept ImportError as error:\n    WHY = error\nelse:\n    WHY = None\n"
     source = f"{LAUNCH}\n\n{optional}if WHY is None:\n    SIZE = cupy.zeros(4)\nSIZES = triton.cdiv(4, 2)\n"
-    assert not [each for each in _convert(source).findings if each.code == "IM193"]
+    assert not [each for each in conversion.convert(source).findings if each.code == "IM193"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.migrate.convert.engine import Result, convert_source
+from tests.helpers.conversion import convert
 
 _NET = """from torch import nn
 class M(nn.Module):
@@ -13,12 +13,8 @@ class M(nn.Module):
 """
 
 
-def _convert(source: str) -> Result:
-    return convert_source(f"import torch\n{source}", "a.py")
-
-
 def _left(source: str) -> list[str]:
-    return [each.message for each in _convert(source).findings if not each.edits]
+    return [each.message for each in convert(source).findings if not each.edits]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +32,7 @@ def _left(source: str) -> list[str]:
 @pytest.mark.parametrize("caught", ["", " Exception", " (RuntimeError, AssertionError) as e"])
 def test_a_probe_is_left(call: str, caught: str) -> None:
     source = f"try:\n    {call}\nexcept{caught}:\n    x = None\n"
-    assert _convert(source).text == f"import torch\n{source}"
+    assert convert(source).text == f"import torch\n{source}"
     assert "which the handler of the `try` in line 2 catches" in " ".join(_left(source))
 
 
@@ -70,13 +66,13 @@ def test_a_handler_of_something_else_leaves_nothing(source: str) -> None:
     ],
 )
 def test_an_assigned_function_and_what_depends_on_it_are_left(source: str, left: str) -> None:
-    assert _convert(source).text == f"import torch\n{source}"
+    assert convert(source).text == f"import torch\n{source}"
     assert left in " ".join(_left(source))
 
 
 def test_an_assignment_in_a_function_leaves_the_rest_of_the_module() -> None:
     source = "def test():\n    torch.Tensor.cuda = f\n    a.cuda()\nb.cuda()\n"
-    assert _convert(source).text.endswith("    a.cuda()\nb.to(DEVICE)\n")
+    assert convert(source).text.endswith("    a.cuda()\nb.to(DEVICE)\n")
 
 
 @pytest.mark.parametrize(
@@ -91,14 +87,14 @@ def test_an_assignment_in_a_function_leaves_the_rest_of_the_module() -> None:
     ],
 )
 def test_a_compiled_module_gets_no_device_of_its_file(compiled: str) -> None:
-    assert "device='cuda'" in _convert(f"{_NET}{compiled}\n").text
+    assert "device='cuda'" in convert(f"{_NET}{compiled}\n").text
 
 
 @pytest.mark.parametrize(
     "compiled", ["torch.jit.script(f)\ndef f(x):\n    return x", "torch.jit.script(nn.ReLU())"]
 )
 def test_a_module_that_is_not_compiled_is_converted(compiled: str) -> None:
-    assert "device=DEVICE.type" in _convert(f"{_NET}{compiled}\n").text
+    assert "device=DEVICE.type" in convert(f"{_NET}{compiled}\n").text
 
 
 @pytest.mark.parametrize(
@@ -118,6 +114,6 @@ def test_other_strings_are_not_settings(text: str) -> None:
 def test_an_error_of_the_project_itself_is_still_recognised() -> None:
     test = 'try:\n    f()\nexcept RuntimeError as e:\n    if "CUDA out of memory" in str(e):\n        g()\n'
     own = f'def f():\n    raise RuntimeError("CUDA out of memory. Tried")\n{test}'
-    assert "isinstance(e, torch.OutOfMemoryError)" in _convert(test).text
-    assert _convert(own).text == f"import torch\n{own}"
+    assert "isinstance(e, torch.OutOfMemoryError)" in convert(test).text
+    assert convert(own).text == f"import torch\n{own}"
     assert "is the message of an error that the project raises itself" in _left(own)

@@ -62,7 +62,6 @@ def test_no_test_after_one(source: str) -> None:
             'def f(model, rank, on):\n    device = torch.device("cuda", rank) if on else None\n'
             "    torch.distributed.init_process_group(device_id=device)\n"
         ),
-        _body("def f(model, rank, on):\n") + "if torch.cuda.is_available():\n    f(None, 0, True)\n",
         _body("def f(model, rank, on):\n")
         + 'if __name__ == "__main__":\n    assert f\n    if torch.cuda.is_available():\n        f(None, 0, True)\n',
         _body("def f(model, rank, on):\n") + "f(None, 0, True)\nassert torch.cuda.is_available()\n",
@@ -76,6 +75,13 @@ def test_no_test_after_one(source: str) -> None:
 )
 def test_a_test_without_one(source: str) -> None:
     assert _has_tests(source)
+
+
+def test_indices_of_ddp_need_no_test_where_the_known_callers_have_one() -> None:
+    source = _body("def f(model, rank, on):\n") + "if torch.cuda.is_available():\n    f(None, 0, True)\n"
+    text = convert_source(HEAD + source, "a.py").text
+    assert "device_ids=[rank])" in text  # on the CPU it raised before too
+    assert "enabled=on and" in text or 'DEVICE.type != "cpu"' in text  # another module may call f
 
 
 OWN = """import torch

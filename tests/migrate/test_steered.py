@@ -5,12 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from isthmus.migrate.convert import project
-from isthmus.migrate.convert.engine import Result, convert_source
 from isthmus.migrate.source.findings import Severity
-
-
-def _convert(source: str) -> Result:
-    return convert_source(f"import torch\n{source}", "a.py")
+from tests.helpers.conversion import convert
 
 
 def test_a_mock_follows_what_it_steers(tmp_path: Path) -> None:
@@ -41,7 +37,7 @@ def test_the_prefix_that_a_function_cuts_off_is_that_of_the_name_it_makes() -> N
         "def select(device):\n    device = str(device).replace('cuda:', '')\n"
         "    arg = 'cuda:0' if device else 'cpu'\n    return torch.device(arg)\n"
     )
-    assert "str(device).replace(f'{DEVICE.type}:', '')" in _convert(source).text
+    assert "str(device).replace(f'{DEVICE.type}:', '')" in convert(source).text
 
 
 def test_what_lightning_is_asked_for_is_listed() -> None:
@@ -50,7 +46,7 @@ def test_what_lightning_is_asked_for_is_listed() -> None:
         "n = CUDAAccelerator.auto_device_count()\n"
         "@RunIf(min_cuda_gpus=1)\ndef test_a(): ...\n@RunIf(min_cuda_gpus=2)\ndef test_b(): ...\n"
     )
-    found = [each for each in _convert(source).findings if each.code == "IM304"]
+    found = [each for each in convert(source).findings if each.code == "IM304"]
     assert [(each.line, "and 1 more in this file" in each.message) for each in found] == [
         (4, False),
         (5, True),

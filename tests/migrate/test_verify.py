@@ -322,6 +322,8 @@ def test_a_difference_under_the_shim_is_seen(tmp_path):
         ([], 2, "isthmus: missing argument: a script, or -m and a module"),
         (["-m", "package.train"], 2,
          "isthmus: -m package.train: no such module here; change to the folder that contains package"),
+        (["train.py", "--epochs", "1"], 2,
+         "isthmus: --epochs: unknown option; give options of the script after --: train.py -- --epochs"),
         (["train.py", "--folder", "/usr"], 2, "isthmus: --folder /usr: does not contain train.py"),
         (["train.ipynb"], 2,
          "isthmus: train.ipynb: not a Python script; give a training script (export a notebook first)"),

@@ -66,6 +66,7 @@ def test_the_device_constant(version: str, value: str) -> None:
         ("2.10", "npu", "y = torch.cuda.mem_get_info()", "y = torch.accelerator.get_memory_info()"),
         ("2.3", "npu", "torch.cuda.synchronize()", "getattr(torch, DEVICE.type).synchronize()"),
         ("2.5", "npu", "y = torch.cuda.device_count()", "y = torch.get_device_module(DEVICE).device_count()"),
+        ("2.1", "", "torch.cuda.set_device(0)", "    getattr(torch, DEVICE.type).set_device(0)"),
         ("2.5", "", 'dist.init_process_group("nccl")', '"nccl" if torch.cuda.is_available() else "gloo")'),
         ("2.6", "", 'dist.init_process_group("nccl")', "get_default_backend_for_device(DEVICE))"),
         ("2.4", "", "with torch.cuda.amp.autocast(): pass", "with torch.amp.autocast(DEVICE.type, "),
@@ -79,10 +80,14 @@ def test_calls_have_a_form_for_the_version(version: str, target: str, line: str,
 @pytest.mark.parametrize(
     ("version", "target", "line", "why"),
     [
-        ("2.1", "", "torch.cuda.set_device(0)", "torch.cpu.set_device exists since PyTorch 2.2"),
-        ("2.2", "", "y = torch.cuda.amp.GradScaler()", "torch.amp.GradScaler exists since PyTorch 2.3"),
-        ("2.3", "", "y = torch.cuda.OutOfMemoryError", "torch.OutOfMemoryError exists since PyTorch 2.4"),
-        ("2.3", "", "y = torch.is_autocast_enabled()", "torch.is_autocast_enabled(device_type) exists since"),
+        ("2.2", "npu", "y = torch.cuda.amp.GradScaler()", "torch.amp.GradScaler exists since PyTorch 2.3"),
+        ("2.3", "npu", "y = torch.cuda.OutOfMemoryError", "torch.OutOfMemoryError exists since PyTorch 2.4"),
+        (
+            "2.3",
+            "npu",
+            "y = torch.is_autocast_enabled()",
+            "torch.is_autocast_enabled(device_type) exists since",
+        ),
         ("2.5", "npu", 'torch.distributed.init_process_group("nccl")', "exists since PyTorch 2.6"),
         ("2.7", "", "y = torch.cuda.AcceleratorError", "torch.AcceleratorError exists since PyTorch 2.8"),
     ],
@@ -92,6 +97,17 @@ def test_what_has_no_form_is_left_with_the_reason(version: str, target: str, lin
     result = convert_source(source, "train.py", target, torch=versions.parse(version))
     assert result.text == source
     assert [each.severity.value for each in result.findings if why in each.message] == ["manual"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["y = torch.cuda.amp.GradScaler()", "y = torch.cuda.OutOfMemoryError", "y = torch.is_autocast_enabled()"],
+)
+def test_what_has_no_form_stays_where_the_device_is_cuda_or_the_cpu(line: str) -> None:
+    source = f"import torch\n{line}\n"
+    result = convert_source(source, "train.py", torch=(2, 1))
+    assert result.text == source
+    assert [each.advice for each in result.findings] == ["stays: PyTorch 2.1 has no other form"]
 
 
 def test_ddp_needs_a_version_with_its_helpers() -> None:

@@ -1,7 +1,7 @@
 """Compare `isthmus migrate convert` with people's patches: ``python -m tools.migrate_gold MIRRORS``.
 
-MIRRORS is a folder of git repositories, ``MIRRORS/pytorch+examples/repo`` or ``MIRRORS/pytorch/examples``; pairs.py
-lists the files and the verdicts. docs/results/migrate-gold.md is written.
+MIRRORS is a folder of git repositories (tools/mirrors.py); pairs.py lists the files and the verdicts.
+docs/results/migrate-gold.md is written.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import tokenize
 from pathlib import Path
 
 from isthmus.migrate.convert.project import Converted, Request, convert
+from tools import mirrors
 from tools.migrate_gold import page
 from tools.migrate_gold.page import Row, Side
 from tools.migrate_gold.pairs import PAIRS, REPOSITORY, Pair
@@ -36,31 +37,9 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def repository(mirrors: Path) -> Path:
-    """Return the folder of the repository.
-
-    Raises:
-        FileNotFoundError: the repository does not exist.
-    """
-    places = (mirrors / REPOSITORY.replace("/", "+") / "repo", mirrors / REPOSITORY)
-    found = next((place for place in places if place.is_dir()), None)
-    if found is None:
-        raise FileNotFoundError(f"{places[0]}: no such folder; clone {REPOSITORY} there")
-    return found
-
-
-def git(place: Path, *arguments: str) -> bytes:
-    """Return the output of a git command."""
-    return subprocess.run(["git", "-C", str(place), *arguments], capture_output=True, check=True).stdout
-
-
 def converted(place: Path, pair: Pair, folder: Path) -> Converted:
     """Convert a file among the Python sources of its folder, at the commit before the patch."""
-    listed = git(place, "ls-tree", "-r", "--name-only", pair.before, "--", f"{Path(pair.file).parent}/")
-    for name in listed.decode().splitlines():
-        if name.endswith(".py"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(git(place, "show", f"{pair.before}:{name}"))
+    mirrors.extract(place, pair.before, folder, (".py",), f"{Path(pair.file).parent}/")
     root = (folder / pair.file).parent
     changed = (each for each in convert(root, Request(), processes=1) if each.path == folder / pair.file)
     return next(changed)
@@ -72,16 +51,8 @@ def side(before: str, after: str) -> Side:
     for line in difflib.unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm=""):
         added += line.startswith("+") and not line.startswith("+++")
         removed += line.startswith("-") and not line.startswith("---")
-    compiles = _compiles(after)
+    compiles = mirrors.compiles(after)
     return Side(added, removed, compiles, _naming(after) if compiles else 0)
-
-
-def _compiles(text: str) -> bool:
-    try:
-        compile(text, "file", "exec", dont_inherit=True)
-    except SyntaxError:
-        return False
-    return True
 
 
 def _naming(text: str) -> int:
@@ -97,7 +68,7 @@ def examine(place: Path, pair: Pair, shows: bool) -> Row:
     with tempfile.TemporaryDirectory(prefix="migrate-gold-") as folder:
         ours = converted(place, pair, Path(folder).resolve())
     before, after = ours.before.decode(), ours.after.decode()
-    person = git(place, "show", f"{pair.after}:{pair.moved or pair.file}").decode()
+    person = mirrors.git(place, "show", f"{pair.after}:{pair.moved or pair.file}").decode()
     if shows:
         for name, text in (("person", person), ("convert", after)):
             lines = difflib.unified_diff(before.splitlines(), text.splitlines(), "before", name, lineterm="")
@@ -112,7 +83,7 @@ def examine(place: Path, pair: Pair, shows: bool) -> Row:
 
 
 def main(asked: argparse.Namespace) -> None:
-    place = repository(asked.mirrors.resolve())
+    place = mirrors.repository(asked.mirrors.resolve(), REPOSITORY)
     rows = [examine(place, pair, bool(asked.diff) and asked.diff in pair.file) for pair in PAIRS]
     PAGE.write_text(page.page(rows))
     print(f"written: {PAGE}")

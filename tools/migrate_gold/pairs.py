@@ -187,7 +187,7 @@ PAIRS = (
         "distributed/ddp/example.py",
         "d47f0f34f18c8a16ed3d9bf264305b8f988a7c93",
         "f84bcb398d9e06b67e3d36b56b5522bba0cf6210",
-        "caed46aca3ac",
+        "d51114d6fd64",
         Verdict.BETTER,
         "the person's file takes the global RANK as the index of the device, which fails on a second machine; "
         "convert keeps the local rank",
@@ -239,7 +239,7 @@ PAIRS = (
         "distributed/FSDP2/train.py",
         "e9a4e7510c89613a2fe75312fba1fb8c14b3b376",
         "5a4ca9269f689acfc8fcf2118bcb27470e28dd2f",
-        "ffd91eba80e6",
+        "a89c47f0500d",
         Verdict.BETTER,
         "the person's file calls `torch.accelerator.device_index(rank)`, a context manager, without `with`: "
         "the current device is never set",

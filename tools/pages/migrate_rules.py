@@ -1,10 +1,11 @@
-"""Generate docs/results/migrate-rules.md from the conversion rules."""
+"""Generate docs/results/migrate-rules.md from the conversion rules and the other codes of findings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
+from isthmus.migrate.analyse.codes import CODES
 from isthmus.migrate.rules.registry import all_rules
 from isthmus.migrate.rules.rule import Rule
 
@@ -25,7 +26,10 @@ def files() -> dict[Path, str]:
 
 def page(rules: Iterable[type[Rule]]) -> str:
     """Return the page as Markdown."""
-    return _HEAD + "".join(f"\n{_section(rule)}" for rule in sorted(rules, key=lambda rule: rule.code))
+    sections = "".join(f"\n{_section(rule)}" for rule in sorted(rules, key=lambda rule: rule.code))
+    return f"{_HEAD}{sections}\n## Codes without a rule\n\n" + "".join(
+        f"- {code}: {meaning}\n" for code, meaning in CODES.items()
+    )
 
 
 def _section(rule: type[Rule]) -> str:

@@ -1,7 +1,7 @@
-"""Functions of a project whose calls reach code that must be ported by hand (IM412).
+"""Functions of a project that run code to port by hand whenever they are called (IM412), once per file.
 
 The data flow shows what a call runs: functions by name, methods of instances, modules, wrapped or not, and functions
-passed as arguments. Not followed are overriding methods of subclasses.
+passed as arguments. Not followed are overriding methods of subclasses, and calls in branches, which may not run.
 """
 
 import ast
@@ -9,14 +9,17 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from isthmus._support.text import count
 from isthmus.migrate.analyse.detector import Project, ProjectDetector
+from isthmus.migrate.source.blocks import runs_with
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.names import FUNCTIONS
 from isthmus.migrate.source.third_party import library
 
 _PORTED = ("IM1", "IM3", "IM4", "IM5")  # findings that prevent a function from running on the target
 _RUNS = frozenset({"IM129"})  # of these, those with which it still runs: a setting that has no effect
-_SHOWN = 8  # functions of a chain
+_SHOWN = 8  # functions of a chain, and others of a file
 
 
 class Reason(NamedTuple):
@@ -28,48 +31,60 @@ class Reason(NamedTuple):
     line: int
 
 
-def gather(module: Module) -> dict[str, Finding]:
-    """Return findings at the definitions of the functions of a module, without message, by their dotted names."""
+def gather(module: Module) -> tuple[dict[str, Finding], set[str]]:
+    """Return findings at a module's functions, without message, by name, and the places of calls in branches."""
     functions: list[ast.FunctionDef | ast.AsyncFunctionDef]
     functions = [*module.of(ast.FunctionDef), *module.of(ast.AsyncFunctionDef)]
     names = map(module.names.defined, functions)
     places = (module.finding("", Severity.REVIEW, each, "", "", "") for each in functions)
-    return dict(zip(names, places, strict=True))
+    branched = (each for each in module.of(ast.Call) if _is_branched(module, each))
+    lines = {f"{module.source.name}:{module.place(each.lineno)[1]}" for each in branched}
+    return dict(zip(names, places, strict=True)), lines
+
+
+def _is_branched(module: Module, call: ast.Call) -> bool:
+    """Whether a call may not run when its function does."""
+    block = runs_with(module, call)
+    is_function = bool(block) and isinstance(block[0], (*FUNCTIONS, ast.Lambda))
+    return bool(block) and not (is_function and block[0] in module.enclosing(call))
 
 
 def judge(project: Project) -> Iterator[Finding]:
-    """Yield a finding for every function that reaches one that must be ported by hand."""
-    places = {name: place for found in project.facts for name, place in found.items()}
-    around = _Around(places)
+    """Yield a finding for every file with functions that reach one that must be ported by hand."""
+    places = {name: place for functions, _ in project.facts for name, place in functions.items()}
+    around = _Around(places, {each for _, branched in project.facts for each in branched})
     reasons = _reasons(project, places, around)
     step = _propagate(reasons, _callers(project, around))
     modules = {facts.module for facts in project.flow.facts}
-    for name, place in sorted(places.items()):
-        if name in step:
-            yield _finding(name, place, step, reasons, modules)
+    by_path: dict[str, list[str]] = defaultdict(list)
+    for name in sorted(step, key=lambda each: places[each].line):
+        by_path[places[name].path].append(name)
+    for _, (first, *others) in sorted(by_path.items()):
+        shown = ", ".join(_short(each, first, modules) for each in others[:_SHOWN])
+        more = f" and {count(len(others) - _SHOWN, 'other')}" if len(others) > _SHOWN else ""
+        found = _finding(first, places[first], step, reasons, modules)
+        yield found._replace(message=found.message + f"; also {shown}{more}" * bool(others))
 
 
 class _Around:
-    """Lookup of the function that contains a line."""
+    """Lookup of the function that runs a place whenever it is called."""
 
-    def __init__(self, places: Mapping[str, Finding]) -> None:
+    def __init__(self, places: Mapping[str, Finding], branched: set[str]) -> None:
+        self._branched = branched
         self._lines: dict[str, dict[int, str]] = defaultdict(dict)
         for name, place in sorted(places.items(), key=lambda each: each[1].line):  # inner ones last
             self._lines[place.path].update(dict.fromkeys(range(place.line, place.end_line + 1), name))
 
-    def at(self, path: str, line: int) -> str:
-        return self._lines.get(path, {}).get(line, "")
-
     def of(self, place: str) -> str:
         path, _, line = place.rpartition(":")
-        return self.at(path, int(line))
+        return "" if place in self._branched else self._lines.get(path, {}).get(int(line), "")
 
 
 def _reasons(project: Project, places: Mapping[str, Finding], around: _Around) -> dict[str, Reason]:
     """Return the functions with findings of their own, by name."""
     reasons: dict[str, Reason] = {}
     for each in project.findings:
-        name = around.at(each.path, each.line)
+        name = around.of(f"{each.path}:{each.line}")
         is_ported = each.code.startswith(_PORTED) and each.code not in _RUNS
         if name and each.severity is Severity.MANUAL and is_ported:
             reasons.setdefault(name, Reason(each.subject, each.code, each.path, each.line))
@@ -127,7 +142,7 @@ def _finding(
         end_line=place.line,
         subject=name,
         message=said,
-        advice="it runs on the target once that is replaced; until then avoid this call",
+        advice="it runs on the target once that is replaced; until then call it on CUDA only",
     )
 
 

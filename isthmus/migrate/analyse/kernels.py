@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator
 
 from isthmus.migrate.analyse.stand_ins import advice
 from isthmus.migrate.source import registrations
-from isthmus.migrate.source.conditions import guarded, keeps_cuda
 from isthmus.migrate.source.findings import Finding, Severity
+from isthmus.migrate.source.guarded import guarded, keeps_cuda
 from isthmus.migrate.source.module import Module
 
 _TRITON = frozenset(("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit"))
@@ -90,7 +90,8 @@ def _names(part: ast.AST) -> set[str]:
 def todo(code: str, name: str) -> tuple[Severity, str]:
     """Return the severity of a kernel of :func:`kernels`, and the advice."""
     if code == "IM408":
-        return Severity.REVIEW, f"it runs if Triton has a backend for the target; else {advice(name)}"
+        other = advice(name, "with PyTorch's operators")
+        return Severity.REVIEW, f"it runs if Triton has a backend for the target; else {other}"
     return Severity.MANUAL, advice(name)
 
 

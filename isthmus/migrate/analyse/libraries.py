@@ -21,7 +21,7 @@ _EXTENSION = re.compile(
 _BUILD = "build it for the target too, or write its operators in PyTorch"
 _UNUSED, _REMOVE = "is imported, not used", "remove the import"
 _MISSING = {"ImportError", "ModuleNotFoundError", "Exception", ""}
-_SAID = {"IM301": "is written for NVIDIA GPUs", "IM302": "has a stand-in"}
+_SAID = {"IM301": "is written for CUDA", "IM302": "has a stand-in"}
 _BY_NAME = {"importlib.import_module", "importlib.util.find_spec"}
 
 

@@ -139,7 +139,7 @@ def _of_unit(path: str, unit: Unit) -> Iterator[Finding]:
     if unit.headers:
         names = ", ".join(dict.fromkeys(each.text for each in unit.headers))
         keep = "keep the file in the build for CUDA only, or write it with ATen's operators"
-        yield _finding("IM403", path, unit.headers[0].line, names, "belongs to the CUDA toolkit", keep)
+        yield _finding("IM403", path, unit.headers[0].line, names, "belongs to CUDA", keep)
     if unit.headers or unit.launches or path.endswith((".cu", ".cuh")):
         for each in unit.ptx:
             said = "is assembly for NVIDIA GPUs"

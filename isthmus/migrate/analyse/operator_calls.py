@@ -84,8 +84,9 @@ def judge(project: Project) -> Iterator[Finding]:
     known = _Operators(operators, found)
     for facts in found:
         for call in facts.launches:
-            if code := kernel.get(_tail(call.name)):
-                yield _launch(call, code)
+            name = _tail(call.name)
+            if (code := kernel.get(name)) and (code != "IM408" or name not in facts.kernels):
+                yield _launch(call, code)  # a Triton kernel of the same file is listed there
         for call in facts.calls:
             if operator := known.called(call):
                 yield _call(call, operator)

@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from isthmus._support.files import make_folder, user_cache
 from isthmus.migrate.analyse import probe, targets
@@ -30,24 +29,20 @@ _COMMON = frozenset(name for each in (str, bytes, list, dict, set, int, float) f
 Reached = dict[str, dict[str, str]]
 
 
-class Use(NamedTuple):
-    """A call of a public PyTorch name; ``"torch.Tensor.sum"`` for a method of an unknown object."""
+def gather(module: Module) -> list[Finding] | None:
+    """Return findings, without message, at calls of PyTorch's names.
 
-    name: str
-    place: Finding
-
-
-def gather(module: Module) -> list[Use] | None:
-    """Return the calls of PyTorch's names and of methods that may be a tensor's."""
+    The subject is the name; ``"torch.Tensor.sum"`` for a method of an unknown object, which may be a tensor.
+    """
     if not module.mentions("torch"):
         return None
-    uses: list[Use] = []
+    uses: list[Finding] = []
     for call in module.of(ast.Call):
         name = module.names.qualified(call.func)
         if name is None and isinstance(call.func, ast.Attribute) and call.func.attr not in _COMMON:
             name = f"{_METHODS}{call.func.attr}"
         if name and name.startswith("torch."):
-            uses.append(Use(name, module.finding("", Severity.REVIEW, call, name, "", "")))
+            uses.append(module.finding("", Severity.REVIEW, call, name, "", ""))
     return uses
 
 
@@ -66,8 +61,8 @@ def judge(project: Project) -> Iterator[Finding]:
     }
     for uses in project.facts:
         for use in uses:
-            if use.name in troubled:
-                yield _finding(use, troubled[use.name], reached[use.name], found)
+            if use.subject in troubled:
+                yield _finding(use, troubled[use.subject], reached[use.subject], found)
 
 
 def ask(target: str) -> targets.Troubles:
@@ -131,20 +126,22 @@ def _command(path: Path) -> list[str]:
     return [sys.executable, "-m", probe.__name__, str(path)]
 
 
-def _finding(use: Use, troubled: Iterable[str], reached: dict[str, str], found: targets.Troubles) -> Finding:
+def _finding(
+    use: Finding, troubled: Iterable[str], reached: dict[str, str], found: targets.Troubles
+) -> Finding:
     ordered = sorted(troubled, key=lambda name: (list(_HOW).index(reached[name]), name))
     missing = [name for name in ordered if found.operators[name][0] == targets.NONE]
     shown = missing or ordered
-    certain = any(reached[name] == probe.ALWAYS for name in missing) and not use.name.startswith(_METHODS)
+    certain = any(reached[name] == probe.ALWAYS for name in missing) and not use.subject.startswith(_METHODS)
     parts = [f"{_HOW[reached[name]]} {name}" for name in shown[:_SHOWN]]
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     what = "lacks" if missing else "runs by fallback on the CPU"
     why = found.operators[shown[0]][1]
-    return use.place._replace(
+    return use._replace(
         code="IM501" if missing else "IM502",
         severity=Severity.MANUAL if certain else Severity.REVIEW,
         message=f"{', '.join(parts)}{more}, which {found.device} {what} ({why})",
-        advice=_advice(use.name, bool(missing)),
+        advice=_advice(use.subject, bool(missing)),
     )
 
 

@@ -34,8 +34,8 @@ def stand_in(name: str) -> str:
     return next((function for pattern, function in _FOUND if pattern.search(plain)), "")
 
 
-def advice(name: str) -> str:
+def advice(name: str, languages: str = "with PyTorch's operators, in Triton") -> str:
     """Return advice on porting a kernel of this name."""
     function = stand_in(name)
     first = f"{function} may replace it; else write" if function else "write"
-    return f"{first} it with PyTorch's operators, in Triton, or for the target's driver (see examples/sample_chip)"
+    return f"{first} it {languages}, or for the target's driver (see examples/sample_chip)"

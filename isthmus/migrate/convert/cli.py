@@ -131,13 +131,17 @@ def _names(options: list[str]) -> tuple[str, ...]:
 
 def _converted(paths: Sequence[Path], request: Request) -> Sequence[Converted]:
     from isthmus.migrate.convert import project
+    from isthmus.migrate.convert.log import oldest
     from isthmus.migrate.rules.registry import RegistryError
+    from isthmus.migrate.rules.requirements import settled
 
     try:
         with Bar("files") as bar:
-            return list(project.convert(paths, request, progress=bar.count))
+            found = list(project.convert(paths, request, progress=bar.count))
     except RegistryError as error:
         raise fail(error, 2) from None
+    needed = versions.shown(oldest(found))
+    return [each._replace(findings=settled(each.findings, needed)) for each in found]
 
 
 def _print_patch(paths: Sequence[Path], converted: Sequence[Converted], output: Path | None) -> None:

@@ -16,7 +16,7 @@ from isthmus.migrate.source import constants, edits
 from isthmus.migrate.source.files import Kind, Source
 from isthmus.migrate.source.findings import Finding, Severity
 from isthmus.migrate.source.module import Module
-from isthmus.migrate.source.parse import parse
+from isthmus.migrate.source.parse import parse, too_deep
 
 
 class Result(NamedTuple):
@@ -55,14 +55,17 @@ def convert_source(
         torch: oldest version of PyTorch that the result has to run on; () for any.
 
     Returns:
-        The result; the unchanged source with a finding if it does not parse.
+        The result; the unchanged source with a finding if it does not parse, or is nested too deeply.
     """
     source = Source(Path(path), path, Kind.PYTHON, text.encode(errors="surrogatepass"), text, "utf-8")
     module, problems = parse(source)
     if module is None:
         return Result(text, problems)
-    module.around = alone(module, Request(target, frozenset(options), torch=torch))
-    result = convert_module(module, registry.all_rules() if rules is None else rules)
+    try:
+        module.around = alone(module, Request(target, frozenset(options), torch=torch))
+        result = convert_module(module, registry.all_rules() if rules is None else rules)
+    except RecursionError:
+        return Result(text, [too_deep(path)])
     return result._replace(text=text.removesuffix(module.text) + result.text)
 
 

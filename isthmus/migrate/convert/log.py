@@ -11,7 +11,7 @@ from isthmus._support.text import count
 from isthmus.migrate.convert.project import Converted
 from isthmus.migrate.rules.cuda_heart import verdict
 from isthmus.migrate.rules.registry import all_rules
-from isthmus.migrate.source import versions
+from isthmus.migrate.source import mps, versions
 from isthmus.migrate.source.findings import LEFT, Finding, Severity
 
 _VERSION = 2
@@ -42,11 +42,11 @@ def summary(converted: Sequence[Converted], verb: str) -> str:
     said += f"{count(left, 'place')} left"
     if left:
         said += f" ({counts[Severity.MANUAL]} manual, {counts[Severity.REVIEW]} to review)"
-    torch = _oldest(converted)
+    torch = oldest(converted)
     return f"{said}; needs PyTorch {versions.needed(torch)}" if torch else said
 
 
-def _oldest(converted: Sequence[Converted]) -> tuple[int, ...]:
+def oldest(converted: Sequence[Converted]) -> tuple[int, ...]:
     """Return the oldest version of PyTorch that has what the changes use; () if any has."""
     return max((each.torch for each in converted), default=())
 
@@ -57,7 +57,7 @@ def as_json(converted: Sequence[Converted], target: str) -> bytes:
     document = {
         "version": _VERSION,
         "target": target,
-        "torch": versions.shown(_oldest(converted)),
+        "torch": versions.shown(oldest(converted)),
         "changes": [each.as_dict() for each in findings if each.edits],
         "left": [each.as_dict() for each in findings if each.severity in LEFT],
         "not_applicable": [each.as_dict() for each in findings if each.severity is Severity.NONE],
@@ -66,14 +66,14 @@ def as_json(converted: Sequence[Converted], target: str) -> bytes:
 
 
 def _changes(converted: Sequence[Converted]) -> Iterator[str]:
-    """Yield a line per rule and, below, a line per file with the lines of its changes."""
+    """Yield a line per rule and, below, a line per file with the lines of its changes, and those that MPS refuses."""
     for code, found in _by_rule([change for each in converted for change in each.changes]):
-        places: defaultdict[str, list[int]] = defaultdict(list)
+        places: defaultdict[str, list[str]] = defaultdict(list)
         for each in found:
-            places[each.path].append(each.line)
+            places[each.path].append(f"{each.line}{' (not on MPS)' if mps.LACKS in each.advice else ''}")
         yield f"{_named(code)}: {count(len(found), 'change')} in {count(len(places), 'file')}"
         for path, lines in places.items():
-            yield f"  {path}:{', '.join(map(str, dict.fromkeys(lines)))}"
+            yield f"  {path}:{', '.join(dict.fromkeys(lines))}"
 
 
 def _left(converted: Sequence[Converted]) -> Iterator[str]:

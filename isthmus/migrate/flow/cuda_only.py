@@ -7,10 +7,13 @@ from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.symbols import Symbols
 from isthmus.migrate.source.cuda_only import is_below, runs_cuda
 
+_MADE = ("__init__", "forward", "__call__")
 _RUN = ("__init__", "forward", "__call__", "step")  # methods of a class that run if an object of it is made
 
 
-def users(found: Sequence[Facts], symbols: Symbols, wanted: Callable[[str], bool]) -> frozenset[str]:
+def users(
+    found: Sequence[Facts], symbols: Symbols, wanted: Callable[[str], bool], always: bool = True
+) -> frozenset[str]:
     """Return the dotted names of functions that cannot do without a name that is wanted, or one another.
 
     A function that a module names in another way, by a re-export or a changed path, has that name too.
@@ -19,11 +22,15 @@ def users(found: Sequence[Facts], symbols: Symbols, wanted: Callable[[str], bool
         found: facts of the project's modules.
         symbols: its definitions.
         wanted: whether a dotted name is; of CUDA's runtime, for example.
+        always: False for the functions, and classes with a method, that may use it on some condition too.
     """
     using: dict[str, set[str]] = defaultdict(set)
     queue: list[str] = []
     for facts in found:
-        for function, names in facts.required.items():
+        for function in (facts.references.keys() | facts.runs.keys()) - {""}:
+            references = facts.references.get(function, {})
+            names = {name for name, each in references.items() if each.is_required or not always}
+            names |= facts.runs.get(function, set())
             for name in names:
                 using[symbols.resolve(name)].add(function)
             if any(map(wanted, names)):
@@ -32,12 +39,16 @@ def users(found: Sequence[Facts], symbols: Symbols, wanted: Callable[[str], bool
     while queue:
         name = queue.pop()
         owner, _, last = name.rpartition(".")
-        both = [name, owner, f"{owner}.apply"] if last in ("__init__", "forward", "__call__") else [name]
+        is_class = last in _MADE or not always
+        both = [name, owner, f"{owner}.apply"] if is_class else [name]
         for user in (user for each in both for user in using.get(each, ())):
             if user not in reached:
                 reached.add(user)
                 queue.append(user)
-    owners = {name.rpartition(".")[0] for name in reached if name.endswith((".forward", ".__init__"))}
+    parts = (name.rpartition(".") for name in reached)
+    owners = {
+        owner for owner, _, last in parts if last in _MADE[:2] or (not always and symbols.is_class(owner))
+    }
     reached |= {each for owner in owners for each in (owner, f"{owner}.apply")}
     named = {name for facts in found for names in facts.references.values() for name in names}
     return frozenset(reached | {name for name in named if symbols.resolve(name) in reached})

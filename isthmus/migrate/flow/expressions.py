@@ -153,7 +153,7 @@ class Expressions:
         name = self.names.qualified(node)
         if name and not name.startswith("torch."):
             return name
-        owner = self._class_of_self(node.value)
+        owner = self.class_of_self(node.value)
         if owner:
             return f"{owner}.{node.attr}"
         receiver = self.slot(node.value)
@@ -168,7 +168,7 @@ class Expressions:
             self.facts.sources.add(slot)
         return slot
 
-    def _class_of_self(self, node: ast.expr) -> str:
+    def class_of_self(self, node: ast.expr) -> str:
         """Return the class whose method's first parameter a name is."""
         if not isinstance(node, ast.Name):
             return ""
@@ -252,10 +252,10 @@ class Expressions:
     def _method(self, node: ast.Call, method: ast.Attribute, result: str) -> str:
         owner = method.value
         if isinstance(owner, ast.Call) and isinstance(owner.func, ast.Name) and owner.func.id == "super":
-            around = next((e for e in self.module.enclosing(node) if isinstance(e, ast.ClassDef)), None)
+            around = self.module.nearest(node, ast.ClassDef)
             receiver = f"super {self.names.defined(around)}" if around else ""
         else:
-            name = self._class_of_self(owner)
+            name = self.class_of_self(owner)
             receiver = f"{name}@" if name else self.slot(owner)
         if isinstance(owner, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.JoinedStr):
             self.facts.values[place_of(owner)] = receiver

@@ -68,6 +68,20 @@ class Class(NamedTuple):
     fields: tuple[str, ...]
 
 
+class Reference(NamedTuple):
+    """How a function uses a name.
+
+    Attributes:
+        is_sheltered: whether it uses it only where there is an accelerator.
+        is_required: whether it cannot do without it: outside a condition, and not a question about CUDA.
+        steers: what becomes of its uses; None for a name that is not of ``torch.cuda``.
+    """
+
+    is_sheltered: bool = True
+    is_required: bool = False
+    steers: Steers | None = None
+
+
 @dataclass
 class Facts:
     """Facts of a module.
@@ -92,14 +106,13 @@ class Facts:
         tested: texts that it looks for in messages.
         raised: texts of its own errors that speak of CUDA's memory.
         imports: names bound at the top level by imports, and their dotted names.
-        references: dotted names that each function uses; those of the module under "".
+        references: dotted names that each function uses, and how; those of the module under "".
         built: dotted names of the extensions that it builds of CUDA sources.
         runs: dotted names of what each function calls whenever it runs, and of the decorators of kernels.
-        sheltered: those of them that it uses only where there is an accelerator.
-        is_script: whether it is run as a program.
-        required: those of them that it cannot do without: outside a condition, and no questions about CUDA.
-        steers: what becomes of each function's uses of ``torch.cuda``, by dotted name.
+        has_local_rank: whether it names torchrun's variable LOCAL_RANK.
+        is_script: whether it is run as a program, or by pytest.
         is_mocking: whether it may replace functions by mocks.
+        mocks_choice: whether ``torch.cuda.is_available`` may be one of them.
         before_choice: modules that may be loaded before this one sets ``CUDA_VISIBLE_DEVICES``.
     """
 
@@ -122,12 +135,11 @@ class Facts:
     tested: set[str] = field(default_factory=set)
     raised: set[str] = field(default_factory=set)
     imports: dict[str, str] = field(default_factory=dict)
-    references: dict[str, set[str]] = field(default_factory=dict)
+    references: dict[str, dict[str, Reference]] = field(default_factory=dict)
     built: set[str] = field(default_factory=set)
     runs: dict[str, set[str]] = field(default_factory=dict)
-    sheltered: dict[str, set[str]] = field(default_factory=dict)
+    has_local_rank: bool = False
     is_script: bool = False
-    required: dict[str, set[str]] = field(default_factory=dict)
-    steers: dict[str, dict[str, Steers]] = field(default_factory=dict)
     is_mocking: bool = False
+    mocks_choice: bool = False
     before_choice: set[str] = field(default_factory=set)

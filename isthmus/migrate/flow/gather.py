@@ -8,20 +8,14 @@ from collections.abc import Iterator, Set
 from isthmus.migrate.flow import sinks
 from isthmus.migrate.flow.expressions import OTHERS, Expressions, key_of
 from isthmus.migrate.flow.facts import ANY, COMPARED, KEYS, Class, Facts, Signature
-from isthmus.migrate.flow.optional import is_optional
 from isthmus.migrate.flow.pytests import pass_values
-from isthmus.migrate.flow.sheltered import is_sheltered
-from isthmus.migrate.flow.steered import steers
+from isthmus.migrate.flow.references import refer
 from isthmus.migrate.flow.tested import raised, tested
 from isthmus.migrate.source import visible_devices
-from isthmus.migrate.source.blocks import runs_with
-from isthmus.migrate.source.calls import argument, keyword, last_name
-from isthmus.migrate.source.cuda_names import HANDLES
-from isthmus.migrate.source.cuda_only import CUDA_SOURCE, asks_cuda, is_of_kernels
+from isthmus.migrate.source.calls import keyword, last_name
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.names import FUNCTIONS, Function
-from isthmus.migrate.source.strings import text
-from isthmus.migrate.source.verdicts import Steers, place_of
+from isthmus.migrate.source.verdicts import place_of
 
 _PROPERTIES = frozenset({"property", "cached_property"})
 _ELEMENTS = 8  # elements of a collection that a membership test is followed to
@@ -56,9 +50,7 @@ class _Gatherer(Expressions):
         for kind in (ast.Dict, ast.NamedExpr, ast.Constant, ast.JoinedStr):
             for node in self.module.of(kind):
                 self.slot(node)
-        self._refer()
-        self._build()
-        self._run()
+        refer(self)
         self._describe()
 
     def _bindings(self) -> None:
@@ -104,7 +96,9 @@ class _Gatherer(Expressions):
         facts.others = {each for each in texts if isinstance(each, str) and each in OTHERS}
         facts.tested = tested(self.module)
         facts.raised = raised(self.module)
+        facts.has_local_rank = self.module.mentions("LOCAL_RANK")
         facts.is_mocking = self.module.mentions("mock", "monkeypatch")
+        facts.mocks_choice = facts.is_mocking and self.module.mentions("cuda.is_available")
         facts.imports = {
             name: meaning for name, meaning in self.names.top.bound.items() if isinstance(meaning, str)
         }
@@ -214,10 +208,8 @@ class _Gatherer(Expressions):
 
     def _result(self, node: ast.AST) -> str:
         """Return the slot of the result of the function around a node."""
-        for above in self.module.enclosing(node):
-            if isinstance(above, FUNCTIONS):
-                return f"{self.names.defined(above)}()"
-        return ""
+        function = self.module.nearest(node, *FUNCTIONS)
+        return f"{self.names.defined(function)}()" if function is not None else ""
 
     def _compare(self, node: ast.Compare) -> None:
         """Record what is compared: its operands meet in the slot of the comparison."""
@@ -230,84 +222,6 @@ class _Gatherer(Expressions):
                 for index in range(_ELEMENTS):  # of a list; in a dictionary, its keys are looked up
                     self.flow(self.load(own, str(index), operand), slot)
                 self.store(self.slot(node.left), own, KEYS)
-
-    def _refer(self) -> None:
-        """Record the dotted names that each function uses."""
-        nodes: list[ast.Attribute | ast.Name] = [*self.module.of(ast.Attribute), *self.module.of(ast.Name)]
-        for node in nodes:
-            if isinstance(self.module.parents[node], ast.Attribute) or not isinstance(node.ctx, ast.Load):
-                continue
-            is_handle = isinstance(node, ast.Attribute) and node.attr in HANDLES
-            name = CUDA_SOURCE if is_handle else self.names.qualified(node)
-            if name:
-                self._reference(node, name)
-                if name.startswith("torch.cuda."):
-                    uses = self.facts.steers.setdefault(self._around(node), {})
-                    end = steers(self.module, node, name)
-                    uses[name] = end if uses.get(name, end) is end else Steers.BOTH
-            elif getattr(node, "id", "") == "__name__" and isinstance(self.module.parents[node], ast.Compare):
-                self.facts.is_script = True
-        for constant in self.module.of(ast.Constant):
-            said = text(constant)
-            if said.endswith((".cu", ".cuh")) or said.startswith(("aten::cudnn_", "nvidia-smi")):
-                self._reference(constant, CUDA_SOURCE)
-        for given in self.module.of(ast.keyword):
-            if given.arg in ("extra_cuda_cflags", "cuda_sources"):
-                self._reference(given, CUDA_SOURCE)
-
-    def _build(self) -> None:
-        """Record the extensions that ``CUDAExtension("package.name", ...)`` builds."""
-        for call in self.module.of(ast.Call):
-            if self.names.qualified(call.func) == "torch.utils.cpp_extension.CUDAExtension":
-                name = text(argument(call, ("name",), "name"))
-                self.facts.built |= {name} if name else set()
-
-    def _run(self) -> None:
-        """Record what each function calls in any case."""
-        functions = self.module.of(ast.FunctionDef)
-        decorators = {
-            each for function in functions for part in function.decorator_list for each in ast.walk(part)
-        }
-        for call in (each for each in self.module.of(ast.Call) if each not in decorators):
-            function = call.func.value if isinstance(call.func, ast.Subscript) else call.func
-            owner = self._class_of_self(function.value) if isinstance(function, ast.Attribute) else ""
-            name = f"{owner}.{function.attr}" if owner else self.names.qualified(function)  # type: ignore[attr-defined]
-            block = runs_with(self.module, call)
-            around = self._around(call) if block else ""
-            if (
-                name
-                and not is_of_kernels(name)
-                and (not block or (block[0] in functions and self.names.defined(block[0]) == around))
-            ):
-                self.facts.runs.setdefault(around, set()).add(name)
-        for kernel in functions:
-            given = (each.func if isinstance(each, ast.Call) else each for each in kernel.decorator_list)
-            names = {self.names.qualified(each) or "" for each in given}
-            self.facts.runs.setdefault(self.names.defined(kernel), set()).update(names)
-
-    def _reference(self, node: ast.AST, name: str) -> None:
-        around = self._around(node)
-        names = self.facts.references.setdefault(around, set())
-        sheltered = self.facts.sheltered.setdefault(around, set())
-        if (name in sheltered or name not in names) and self._is_sheltered(node, name):
-            sheltered.add(name)
-        else:
-            sheltered.discard(name)
-        names.add(name)
-        if around and not asks_cuda(name) and not is_optional(self.module, node):
-            self.facts.required.setdefault(around, set()).add(name)
-
-    def _is_sheltered(self, node: ast.AST, name: str) -> bool:
-        is_own = not sinks.is_torch(name) and self.module.mentions("is_available", "cuda", "gpu")
-        return is_own and is_sheltered(self.module, node)
-
-    def _around(self, node: ast.AST) -> str:
-        """Return the outermost function around a node, or method of a top-level class; "" for none."""
-        found = ""
-        for above in self.module.enclosing(node):
-            if isinstance(above, FUNCTIONS):
-                found = self.names.defined(above)
-        return found
 
 
 def _is_constant(statement: ast.stmt) -> bool:

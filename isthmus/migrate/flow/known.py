@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from isthmus.migrate.flow import pytests
 from isthmus.migrate.flow.facts import ANY, KEYS, TEXT, Call
 from isthmus.migrate.source.calls import keyword
+from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.verdicts import place_of
 
 if TYPE_CHECKING:
@@ -74,10 +75,10 @@ def _counter(gatherer: Expressions, call: ast.Call, result: str) -> str:
 
 def _getattr(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """``getattr(args, "device", "cuda")``."""
-    name = call.args[1].value if len(call.args) > 1 and isinstance(call.args[1], ast.Constant) else None
+    name = text(call.args[1]) if len(call.args) > 1 else ""
     if len(call.args) > 2:
         gatherer.flow(gatherer.slot(call.args[2]), result)
-    if isinstance(name, str):
+    if name:
         receiver = gatherer.slot(call.args[0]) or "?"
         gatherer.facts.attributes[(receiver, name)] = None
         gatherer.flow(f"{receiver}.{name}", result)
@@ -139,7 +140,7 @@ KNOWN: dict[str, Handler] = {
 
 # ---- methods ------------------------------------------------------------------------------------------------
 def _same(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
-    """Return a string made from the object."""
+    """Return the object, its elements, or a string made from it."""
     return receiver
 
 
@@ -202,8 +203,8 @@ def _join(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> 
 
 def _format(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``"cuda:{}".format(rank)`` is one string."""
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    if isinstance(owner, ast.Constant) and str(owner.value).startswith("cuda:"):
+    owner = getattr(call.func, "value", None)
+    if isinstance(owner, ast.Constant) and text(owner).startswith("cuda:"):
         gatherer.facts.strings.pop(place_of(owner), None)
         gatherer.facts.strings[place_of(call)] = result
         return result
@@ -212,13 +213,9 @@ def _format(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -
 
 def _argument(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``parser.add_argument("--device", default="cuda")``: an attribute of what the parser returns."""
-    names = [
-        each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)
-    ]
-    given = keyword(call, "dest")
-    if isinstance(given, ast.Constant):
-        names = [str(given.value)]
+    names = [*filter(None, map(text, call.args))]
     name = next((each for each in names if each.startswith("--")), names[0] if names else "")
+    name = text(keyword(call, "dest")) or name
     slot = _option(gatherer, name.lstrip("-").replace("-", "_"))
     gatherer.flow(gatherer.slot(keyword(call, "default")), slot)
     gatherer.flow(gatherer.slot(keyword(call, "const")), slot)
@@ -268,10 +265,8 @@ def _equal(gatherer: Expressions, call: ast.Call, receiver: str, result: str) ->
 
 def _added(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``parser.add("--device", default="cuda")`` of configargparse, or the ``add`` of a set."""
-    first = call.args[0] if call.args else None
-    if isinstance(first, ast.Constant) and str(first.value).startswith("-"):
-        return _argument(gatherer, call, receiver, result)
-    return _append(gatherer, call, receiver, result)
+    is_option = bool(call.args) and text(call.args[0]).startswith("-")
+    return (_argument if is_option else _append)(gatherer, call, receiver, result)
 
 
 def _begins(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
@@ -286,13 +281,11 @@ _SAYING = (
     "find findall count index import_module group add_row set_postfix set_description"
 )
 KNOWN_METHODS: dict[str, MethodHandler] = {
-    **dict.fromkeys(_TEXT.split(), _same),
+    **dict.fromkeys(["values", "copy", *_TEXT.split()], _same),
     **dict.fromkeys("split rsplit partition rpartition splitlines".split(), _parts),
     **dict.fromkeys("get pop setdefault".split(), _get),
     "items": _items,
     "keys": _keys,
-    "values": lambda gatherer, call, receiver, result: receiver,
-    "copy": lambda gatherer, call, receiver, result: receiver,
     "update": _update,
     **dict.fromkeys("append extend insert appendleft".split(), _append),
     "add": _added,

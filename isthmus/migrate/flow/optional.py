@@ -20,7 +20,7 @@ def is_optional(module: Module, node: ast.AST) -> bool:
             return not (_assigns_tested(above) or _RANK.search(ast.unparse(above.test)))
         if isinstance(above, ast.IfExp) and _is_choice(above, below):
             return True
-        if isinstance(below, ast.stmt) and _may_be_left(above, below):
+        if any(map(_returns, earlier(module, below))):
             return True
         if isinstance(above, _FUNCTIONS):
             return False
@@ -46,11 +46,7 @@ def _is_choice(choice: ast.IfExp, part: ast.AST) -> bool:
     return part is not choice.test and isinstance(other, _PLAIN)
 
 
-def _may_be_left(above: ast.AST, statement: ast.stmt) -> bool:
-    """Whether an earlier ``if`` of a statement's block returns a plain value."""
-    return any(map(_returns, earlier(above, statement)))
-
-
 def _returns(statement: ast.stmt) -> bool:
+    """Whether a statement is an ``if`` that returns a plain value."""
     last = statement.body[-1] if isinstance(statement, ast.If) else None
     return isinstance(last, ast.Return) and (last.value is None or isinstance(last.value, _PLAIN))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from isthmus.migrate.flow.facts import ANY, COMPARED, KEYS, TEXT, WORD, Facts
 from isthmus.migrate.flow.graph import Node
 from isthmus.migrate.flow.joined import DEVICE, Joined
+from isthmus.migrate.flow.known import ARGUMENTS
 from isthmus.migrate.source.verdicts import Flow, Use, Verdict
 
 WORD_HERE = Verdict(Use.WORD, True, "")
@@ -58,6 +59,18 @@ class Solution(Joined):
                         found.setdefault(name, Verdict(use, True, f"passed to {why}"))
         return found
 
+    def ignores_local_rank(self) -> bool:
+        """Whether the local rank comes from the environment, and no option of this name is shown to be read."""
+        named = (
+            (slot, name) for facts in self.facts for slot, name in facts.attributes if name == "local_rank"
+        )
+        read = (
+            slot
+            for slot, _ in named
+            if slot != f"{ARGUMENTS}@" and ARGUMENTS in self._classes(self._slot(slot))
+        )
+        return any(facts.has_local_rank for facts in self.facts) and next(read, None) is None
+
     def _string(self, slot: str) -> Verdict:
         """Return what a string is."""
         for certain in (0, 1):
@@ -80,6 +93,9 @@ class Solution(Joined):
         reached = [node for node in self._graph.forward([slot]) if node[1] or node[0] not in nowhere]
         labels = (label for name, path in reached for label in path or (name.rpartition(".")[2],))
         is_named = any(map(DEVICE.fullmatch, labels))
+        elements = (name for name, path in reached if path and (path[0] == ANY or path[0].isdigit()))
+        if any(map(self._may_be_looked_up, elements)):
+            return Verdict(Use.UNKNOWN, False, "a device may be looked for among words like it")
         if not is_named and any(node in self._words for node in reached if node[1] != (KEYS,)):
             return WORD_HERE
         for name, path in reached:

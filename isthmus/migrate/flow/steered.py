@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from isthmus.migrate.flow.facts import Facts
 from isthmus.migrate.flow.symbols import Symbols
-from isthmus.migrate.source.conditions import stays
 from isthmus.migrate.source.cuda_names import Guard, look_up
+from isthmus.migrate.source.guarded import stays
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import names_cuda
 from isthmus.migrate.source.verdicts import Steers
@@ -57,20 +57,20 @@ class Steering:
         self, found: Iterable[Facts], symbols: Symbols, only: frozenset[str], code: frozenset[str]
     ) -> None:
         self._symbols = symbols
-        self._references: dict[str, set[str]] = {}
+        self._references: dict[str, Iterable[str]] = {}
         self._methods: dict[str, set[str]] = defaultdict(set)
         self._uses: dict[str, dict[str, Steers]] = {}
         for facts in found:
             self._references |= {name: names for name, names in facts.references.items() if name}
             for name in facts.functions:
                 self._methods[name.rpartition(".")[0]].add(name)
-            for user, uses in facts.steers.items():
-                stay = (
-                    {_TEST} if any(symbols.resolve(each) in only for each in facts.references[user]) else ()
-                )
+            for user, uses in facts.references.items():
+                ends = {name: each.steers for name, each in uses.items() if each.steers is not None}
+                is_kept = _TEST in ends and any(symbols.resolve(each) in only for each in uses)
                 is_code = user in code or user.rpartition(".")[0] in code
                 self._uses[user] = {
-                    name: Steers.CUDA if is_code or name in stay else end for name, end in uses.items()
+                    name: Steers.CUDA if is_code or (is_kept and name == _TEST) else end
+                    for name, end in ends.items()
                 }
 
     def of(self, facts: Facts) -> Mapping[str, Mapping[str, Steers]]:

@@ -19,7 +19,7 @@ from isthmus.migrate.flow.solve import Solution
 from isthmus.migrate.flow.steered import Steering
 from isthmus.migrate.flow.submitted import submitted
 from isthmus.migrate.source import constants
-from isthmus.migrate.source.cuda_only import is_below, is_for_cuda_only, runs_cuda
+from isthmus.migrate.source.cuda_only import CUDA_SOURCE, INDUCTOR, is_below, is_for_cuda_only, runs_cuda
 from isthmus.migrate.source.files import File, Kind, Source, read
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.parse import parse
@@ -105,6 +105,14 @@ def surroundings(
     built = frozenset(name for each in facts for name in each.built)
     only = users(facts, solution.symbols, lambda name: is_for_cuda_only(name) or is_below(name, built))
     code = users(facts, solution.symbols, lambda name: runs_cuda(name) or is_below(name, built))
+    may = users(
+        facts,
+        solution.symbols,
+        lambda name: (
+            name != CUDA_SOURCE and (runs_cuda(name) or is_below(name, (*built, *INDUCTOR)))  # not nvidia-smi
+        ),
+        always=False,
+    )
     imported = frozenset(
         member
         for each in facts
@@ -121,10 +129,14 @@ def surroundings(
         own_cuda=own,
         cuda_only=only,
         cuda_code=code,
+        may_run_cuda=may,
         built=built,
         imported=imported,
         sheltered=sheltered(facts, solution.symbols),
+        behind_tests=sheltered(facts, solution.symbols, is_open=False),
         late_choice=late,
+        mocks_choice=any(each.mocks_choice for each in facts),
+        ignores_local_rank=solution.ignores_local_rank(),
         submitted=submitted(facts, solution.symbols),
         tested=frozenset().union(*(each.tested for each in facts)),
         raised=frozenset().union(*(each.raised for each in facts)),

@@ -39,8 +39,6 @@ def obstacle(module: Module, node: ast.expr) -> str:
         node: a name that is read: called, a decorator, a type or a value.
     """
     name, call = amp_name(module, node), module.parents[node]
-    if why := versions.missing(name.replace("torch.cuda.amp.", "torch.amp."), module.around.torch):
-        return f"belongs to CUDA, but {why}"
     if module.is_scripted(node):
         return "is in code that TorchScript compiles, which cannot use the module's device"
     if not module.is_placed(node):
@@ -133,5 +131,7 @@ def _uses(module: Module, name: str) -> Iterator[ast.expr]:
 
 
 def _is_converted(module: Module, node: ast.expr) -> bool:
-    known = amp_name(module, node) in (AUTOCAST, SCALER, *FUNCTIONS)
+    name = amp_name(module, node)
+    is_lacking = versions.missing(name.replace("torch.cuda.amp.", "torch.amp."), module.around.torch)
+    known = name in (AUTOCAST, SCALER, *FUNCTIONS) and not is_lacking
     return known and not obstacle(module, node) and region(module, node) is None

@@ -12,9 +12,17 @@ from isthmus.migrate.rules.skip_reasons import named_need
 from isthmus.migrate.source import mps, words
 from isthmus.migrate.source.assigned import assigned
 from isthmus.migrate.source.calls import last_name
-from isthmus.migrate.source.conditions import asks_cuda, guarded, is_cuda_only, keeps_cuda, moves
 from isthmus.migrate.source.cuda_names import CudaName
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.guarded import (
+    SKIPS,
+    asks_cuda,
+    decision,
+    guarded,
+    is_cuda_only,
+    keeps_cuda,
+    moves,
+)
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.regions import region
 
@@ -22,7 +30,9 @@ _AVAILABLE = "torch.cuda.is_available"
 _COUNT = "torch.cuda.device_count"
 _IF_PORTABLE = "test for any accelerator if what the text names runs there"
 _OTHER_CHOICE = "stays for CUDA; add the choice of other accelerators"
-_NAMED = re.compile(r"triton|cuda_?graph|flex_?att(entio)?n|(?<![a-z])fla(?=_)", re.IGNORECASE)
+_NAMED = re.compile(
+    r"triton|cuda_?graph|flex_?att(entio)?n|(?<![a-z])fla(?=_)|vllm|sglang|lmdeploy", re.IGNORECASE
+)
 
 
 class Availability(FunctionRule):
@@ -45,6 +55,11 @@ class Availability(FunctionRule):
         if asks_cuda(module, call):
             message = "stands in front of a question that only CUDA answers, and stays a test for CUDA"
             return self.right(module, call, _AVAILABLE, message, "stays")
+        if tested := _tested(module, call):
+            message = f"skips tests of {tested}, which may run code that not every device has"
+            return self.unclear(
+                module, call, _AVAILABLE, message, "test for any accelerator if it runs there"
+            )
         if keeps_cuda(module, call):
             return self._kept(module, call)
         if need := named_need(module, call):
@@ -73,7 +88,7 @@ class Availability(FunctionRule):
 
     def _without(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
         """Return the change of a test beside others, for MPS or XPU, which may be the accelerator too."""
-        if module.around.project.late_choice:
+        if module.around.project.late_choice or module.around.project.mocks_choice:
             return self._at_run_time(module, call, apart)
         types = ", ".join(f"{{q}}{each}{{q}}" for each in ("cpu", *apart))
         negated = module.parents[call]
@@ -86,7 +101,7 @@ class Availability(FunctionRule):
         return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
 
     def _at_run_time(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
-        """Return such a change where a device may be hidden after the device constant was defined."""
+        """Return such a change where a device is hidden, or replaced by a mock, after the constant was defined."""
         tests = " and ".join(f"{{type}} != {{q}}{each}{{q}}" for each in apart)
         precedence = ATOM if _is_switch(module, call) else AND  # `and` in `and` needs no parentheses
         draft = Draft(module).replace(call, f"torch.accelerator.is_available() and {tests}", precedence)
@@ -100,11 +115,20 @@ def _is_switch(module: Module, call: ast.Call) -> bool:
     return isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And)
 
 
-def _named(module: Module, call: ast.Call) -> str:
-    """Return a name or word in the statements behind a test that speaks of kernels or graphs of CUDA, else ""."""
-    if not _NAMED.search(module.text):
+def _tested(module: Module, call: ast.Call) -> str:
+    """Return what a skipped test uses of the project's functions and classes that may run code for CUDA, or ""."""
+    skip = decision(module, call).part
+    if not isinstance(skip, ast.Call) or last_name(skip.func) not in SKIPS:
         return ""
-    function = next((each for each in module.enclosing(call) if isinstance(each, ast.FunctionDef)), None)
+    names = (module.names.qualified(node) or "" for part in guarded(module, call) for node in ast.walk(part))
+    return next((each for each in names if each in module.around.project.may_run_cuda), "").rpartition(".")[2]
+
+
+def _named(module: Module, call: ast.Call) -> str:
+    """Return a name or word behind a test that speaks of kernels, graphs or engines for CUDA, else ""."""
+    if not module.mentions(_NAMED):
+        return ""
+    function = module.nearest(call, ast.FunctionDef)
     inside = [node for part in guarded(module, call) if isinstance(part, ast.stmt) for node in ast.walk(part)]
     for node in (*([function] if inside and function is not None else ()), *inside):
         if found := _NAMED.search(_word(node)):

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import TERNARY, Draft
 from isthmus.migrate.source import versions, words
-from isthmus.migrate.source.conditions import AVAILABLE, conditions, guarded, implies_cuda
+from isthmus.migrate.source.assigned import assigned
+from isthmus.migrate.source.conditions import AVAILABLE, conditions, implies_cuda
+from isthmus.migrate.source.guarded import decision, guarded
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
 from isthmus.migrate.source.verdicts import Use, Verdict, place_of
@@ -126,7 +128,7 @@ def _is_backend(name: str, call: ast.Call, argument: ast.AST) -> bool:
 
 def has_options(module: Module, node: ast.AST) -> bool:
     """Whether the call that takes a backend also takes ``pg_options``, in a module that makes those of NCCL."""
-    call = next((each for each in module.enclosing(node) if isinstance(each, ast.Call | ast.stmt)), None)
+    call = module.nearest(node, ast.Call, ast.stmt)
     given = call.keywords if isinstance(call, ast.Call) and module.mentions("ProcessGroupNCCL") else []
     return any(each.arg == "pg_options" and getattr(each.value, "value", "") is not None for each in given)
 
@@ -140,17 +142,8 @@ def is_current(module: Module, node: ast.expr) -> bool:
     known = module.around.flow.values.get(place_of(node))
     if known is not None and known.use is Use.BACKEND and known.certain:
         return True
-    values = list(_assigned(module, node.id)) if isinstance(node, ast.Name) else []
+    values = assigned(module, node) if isinstance(node, ast.Name) else []
     return bool(values) and all(isinstance(each, ast.Call) and is_current(module, each) for each in values)
-
-
-def _assigned(module: Module, name: str) -> Iterator[ast.expr | None]:
-    """Yield what a module assigns to a name; None for a parameter or a loop's variable."""
-    yield from (None for each in module.of(ast.arg) if each.arg == name)
-    for target in module.of(ast.Name):
-        if target.id == name and not isinstance(target.ctx, ast.Load):
-            parent = module.parents[target]
-            yield parent.value if isinstance(parent, ast.Assign) else None
 
 
 def is_word(module: Module, node: ast.expr) -> bool:
@@ -174,7 +167,20 @@ def keeps_nccl(module: Module, test: ast.expr) -> bool:
     statements = [each for each in parts if isinstance(each, ast.stmt)]
     if statements and all(_says_nccl(each) for each in statements):
         return True
+    branch = decision(module, test).node  # if ...: barrier(device_ids=...), else: barrier()
+    if (
+        isinstance(branch, ast.If)
+        and branch.orelse
+        and all(_is_barrier(module, each) for each in (*branch.body, *branch.orelse))
+    ):
+        return True
     return any(_is_nccl_only(module, inner) for each in parts for inner in ast.walk(each))
+
+
+def _is_barrier(module: Module, statement: ast.stmt) -> bool:
+    """Whether a statement is a barrier, of whose arguments ``device_ids`` concerns NCCL only."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(call, ast.Call) and module.names.qualified(call.func) == "torch.distributed.barrier"
 
 
 def _says_nccl(statement: ast.stmt) -> bool:

@@ -9,6 +9,7 @@ from isthmus.migrate.rules.device_choice import makes_device
 from isthmus.migrate.rules.draft import AND, COMPARISON, OR, Draft
 from isthmus.migrate.rules.strings import rename
 from isthmus.migrate.source import mps
+from isthmus.migrate.source.guarded import is_asserted
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.packed import is_packed
 from isthmus.migrate.source.strings import is_cuda, names_cuda, text
@@ -25,7 +26,7 @@ def attribute(module: Module, node: ast.Attribute) -> Draft:
     )  # after the parentheses of the object
     draft.swap(node, dot, module.end(node), f"{data}.device.type")
     parent = module.parents[node]
-    if module.around.target or mps.is_asserted(module, node):
+    if module.around.target or is_asserted(module, node):
         return draft.surround(node, "", " == {type}", COMPARISON)
     negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
     if negated:
@@ -92,7 +93,7 @@ def equal(module: Module, node: ast.Compare) -> Draft:
     draft = Draft(module)
     for each in strings:
         rename(draft, each)
-    if not all(map(is_cuda, strings)) or module.around.target or mps.is_asserted(module, node):
+    if not all(map(is_cuda, strings)) or module.around.target or is_asserted(module, node):
         return draft  # the CPU has no number
     if _is_plain(module, other):
         return _also(draft, node, module.code(other))
@@ -108,7 +109,7 @@ def _is_simple(module: Module, test: ast.Compare, string: ast.expr, other: ast.e
 
 def _is_asserted(module: Module, test: ast.Compare) -> bool:
     """Whether an assertion requires that a test for CUDA is true: the device in use is what it may require."""
-    return isinstance(test.ops[0], ast.Eq | ast.In) and mps.is_asserted(module, test)
+    return isinstance(test.ops[0], ast.Eq | ast.In) and is_asserted(module, test)
 
 
 def _simple(module: Module, node: ast.Compare, string: ast.expr) -> Draft:
@@ -178,9 +179,7 @@ def _is_tensor(module: Module, node: ast.Attribute) -> bool:
     """Whether a function shows that what has an attribute is a tensor."""
     if isinstance(node.value, ast.Subscript):
         return isinstance(getattr(node.value.slice, "value", None), int)  # args[0].device
-    function = next(
-        (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef)), module.tree
-    )
+    function = module.nearest(node, ast.FunctionDef) or module.tree
     owner = ast.unparse(node.value)
     asked = (
         each for each in ast.walk(function) if isinstance(each, ast.Attribute) and each.attr in _OF_TENSORS

@@ -3,8 +3,9 @@
 import ast
 import re
 
-from isthmus.migrate.rules.rule import is_read
+from isthmus.migrate.source.assigned import reads
 from isthmus.migrate.source.cuda_only import PROVIDERS
+from isthmus.migrate.source.guarded import decision
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
 
@@ -21,16 +22,10 @@ def chosen(module: Module, test: ast.expr) -> str:
         module: the module.
         test: the test; or it is the value of a variable, possibly joined by ``and``, that is tested elsewhere.
     """
-    below: ast.AST = test
-    for above in module.enclosing(test):
-        if isinstance(above, ast.Assign):
-            return _by_variable(module, above.targets[0])
-        if isinstance(above, ast.IfExp) and below is above.test:
-            return _builds(above)
-        if not (isinstance(above, ast.BoolOp) and isinstance(above.op, ast.And)):
-            return ""
-        below = above
-    return ""
+    node, part, holds, _ = decision(module, test)
+    if isinstance(node, ast.Assign) and holds:
+        return _by_variable(module, node.targets[0])
+    return _builds(node) if isinstance(node, ast.IfExp) and part is node.test else ""
 
 
 def _by_variable(module: Module, target: ast.expr) -> str:
@@ -38,14 +33,9 @@ def _by_variable(module: Module, target: ast.expr) -> str:
     name = ast.unparse(target)
     if _HALF.fullmatch(name.rpartition(".")[2]):
         return f"decides on half precision, {name}"
-    scope = module.names.scope(target)
-    for read in module.of(ast.Name) if isinstance(target, ast.Name) else ():
-        parent = module.parents[read]
-        if read.id != name or not is_read(read) or module.names.scope(read) != scope:
-            continue
-        if isinstance(parent, ast.IfExp) and read is parent.test and (build := _builds(parent)):
-            return build
-    return ""
+    choices = ((read, module.parents[read]) for read in reads(module, target))
+    builds = (_builds(each) for read, each in choices if isinstance(each, ast.IfExp) and read is each.test)
+    return next(filter(None, builds), "")
 
 
 def _builds(choice: ast.IfExp) -> str:

@@ -64,7 +64,7 @@ class CudaImports(Rule):
                     module, node, name, "is imported", "import its names individually, then convert"
                 )
             elif each not in unused:
-                yield self.right(module, node, name, "is imported", "stays: every PyTorch has it")
+                yield self.right(module, node, name, "is imported", "stays: the import needs no CUDA")
 
 
 def _origin(node: Imports, alias: ast.alias) -> str:

@@ -30,7 +30,7 @@ class CudaRegions(Rule):
         kept = Counter(why for each in module.findings for why in found if each.message.endswith(why))
         for why, number in kept.items():
             head = found[why].head
-            said = f"is {why.removeprefix('in ')}; {count(number, 'place')} in it stay"
+            said = f"is {why.removeprefix('in ')}; what it does with CUDA stays ({count(number, 'place')})"
             yield self.left(module, head, _name(module, head), said, _REMEDY)
 
 

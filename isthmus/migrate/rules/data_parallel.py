@@ -7,8 +7,8 @@ from isthmus.migrate.rules.rule import is_read
 from isthmus.migrate.rules.scripts.ddp.plan import distributed, plan
 from isthmus.migrate.rules.scripts.program import NotRecognised, Program
 from isthmus.migrate.rules.whole import WholeRule
-from isthmus.migrate.source.conditions import guarded
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.guarded import guarded
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.questions import is_portable
 

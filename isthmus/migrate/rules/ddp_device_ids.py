@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import TERNARY, Draft
-from isthmus.migrate.rules.functions import needs_guard
+from isthmus.migrate.rules.functions import is_within, needs_guard
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source.cuda_names import Guard
 from isthmus.migrate.source.findings import Finding
@@ -38,7 +38,12 @@ class DdpDeviceIds(Rule):
 
     def _end(self, module: Module, call: ast.Call, name: str, value: ast.expr) -> Finding:
         chosen = _only(value) if isinstance(value, ast.IfExp) else call
-        if module.around.target != "cpu" and not needs_guard(module, chosen, Guard.ACCELERATOR):
+        is_needless = is_within(
+            module, call, module.around.project.behind_tests
+        )  # on the CPU it raised before too
+        if module.around.target != "cpu" and (
+            is_needless or not needs_guard(module, chosen, Guard.ACCELERATOR)
+        ):
             return self.right(module, value, name, "is passed with an accelerator only", "stays")
         if isinstance(value, ast.IfExp):
             return self.unclear(

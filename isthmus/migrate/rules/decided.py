@@ -4,9 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.rule import Rule
-from isthmus.migrate.source.assigned import reads
-from isthmus.migrate.source.conditions import guarded
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.guarded import guarded
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.verdicts import Use, Verdict, place_of
 
@@ -37,22 +36,12 @@ def decided(rule: Rule, module: Module, test: ast.expr, subject: str) -> Finding
 def _strings(module: Module, test: ast.expr) -> Iterator[tuple[ast.expr, Verdict]]:
     """Yield the strings that name CUDA in what runs only where a test is true, with their verdicts."""
     strings = module.around.flow.strings
-    for part in _branches(module, test):
+    for part in guarded(module, test):
         for node in ast.walk(part):
             if isinstance(node, ast.expr) and not isinstance(module.parents[node], ast.Compare):
                 verdict = strings.get(place_of(node))
                 if verdict is not None:
                     yield node, verdict
-
-
-def _branches(module: Module, test: ast.expr) -> Iterator[ast.AST]:
-    """Yield what runs only where a test, or a variable that holds it, is true."""
-    yield from guarded(module, test)
-    for above in module.enclosing(test):
-        for name in reads(module, above.targets[0]) if isinstance(above, ast.Assign) else ():
-            yield from guarded(module, name)
-        if not (isinstance(above, ast.BoolOp) and isinstance(above.op, ast.And)):
-            return
 
 
 def _line(module: Module, node: ast.expr) -> int:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.rules.map_location import load_on_cpu
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source import constants, versions
 from isthmus.migrate.source.calls import keyword
@@ -86,6 +87,7 @@ class TorchDevice(Rule):
                 advice = "becomes DEVICE"
             else:
                 draft.replace(first, "{type}")
+                load_on_cpu(draft, first)
                 advice = "is of the type DEVICE.type"
             yield self.changed(call, "torch.device", "makes a CUDA device", advice, draft)
 

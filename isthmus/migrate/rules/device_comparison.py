@@ -11,9 +11,8 @@ from isthmus.migrate.rules.decided import decided
 from isthmus.migrate.rules.device_choice import compares_device
 from isthmus.migrate.rules.draft import AND, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
-from isthmus.migrate.source import mps
-from isthmus.migrate.source.conditions import stays
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.guarded import is_asserted, stays
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.packed import is_packed
 from isthmus.migrate.source.strings import is_cuda, names_cuda, text
@@ -63,7 +62,7 @@ class DeviceComparison(Rule):
         subject = f"`{_short(module, node)}`"
         if kept := self._staying(module, node, verdict, "compares words, not a device"):
             yield kept
-        elif (draft := self._converted(module, node)) is None:
+        elif (draft := self._converted(module, node)) is None or not _sliced(draft, node):
             yield self.left(module, node, subject, "tests for CUDA in a way that is not converted", _REMEDY)
         else:
             module.claimed.update(_operands(node))
@@ -89,6 +88,8 @@ class DeviceComparison(Rule):
 
     def _converted(self, module: Module, node: ast.Compare) -> Draft | None:
         """Return the edits of a comparison; None if there is no form for it."""
+        if any(_is_test(each) for each in _operands(node)):
+            return None
         if compares_device(module, node):
             return comparison_edits.devices(module, node)
         if all(isinstance(each, ast.Eq) for each in node.ops):
@@ -117,7 +118,7 @@ class DeviceComparison(Rule):
             return
         draft = Draft(module)
         draft.replace(call.args[0], "{type}" if text(call.args[0]) == "cuda" else "{type} + {q}:{q}")
-        if not module.around.target and not mps.is_asserted(module, call):
+        if not module.around.target and not is_asserted(module, call):
             draft.surround(call, "", " and {type} != {q}cpu{q}", AND)
         yield self.changed(call, subject, "tests for CUDA", _BECOMES, draft, verdict.why)
 
@@ -125,7 +126,7 @@ class DeviceComparison(Rule):
     def _is_cuda(self, module: Module, node: ast.Attribute) -> Finding:
         """``x.is_cuda``."""
         subject = f"`{_short(module, node)}`"
-        if _OWN_IS_CUDA.search(module.text):
+        if module.mentions(_OWN_IS_CUDA):
             return self.unclear(module, node, subject, "may be an attribute of a class of this file", _REMEDY)
         if stays(module, node):
             return self.right(module, node, subject, _STAYS, "stays")
@@ -137,6 +138,21 @@ class DeviceComparison(Rule):
         return self.changed(
             node, subject, "tests for CUDA", _BECOMES, comparison_edits.attribute(module, node)
         )
+
+
+def _is_test(node: ast.expr) -> bool:
+    """Whether a value is true or false, and never equal to a device."""
+    return isinstance(node, ast.Compare | ast.BoolOp) or getattr(node, "attr", "") == "is_cuda"
+
+
+def _sliced(draft: Draft, test: ast.Compare) -> bool:
+    """Let ``device[:4] == "cuda"`` compare as many characters as the type in use has; False for any other slice."""
+    for each in _operands(test):
+        if isinstance(each, ast.Subscript) and isinstance(each.slice, ast.Slice):
+            if ast.unparse(each.slice) not in (":4", "0:4"):
+                return False
+            draft.replace(each.slice.upper, "len({type})")  # type: ignore[arg-type]
+    return True
 
 
 def _asks_start(call: ast.Call) -> bool:

@@ -6,20 +6,19 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus.migrate.rules.draft import TERNARY, Draft
-from isthmus.migrate.rules.functions import needs_guard
+from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.rules.library_options import option_of
+from isthmus.migrate.rules.map_location import load_on_cpu
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.rules.strings import rename
-from isthmus.migrate.source import registrations
-from isthmus.migrate.source.cuda_names import Guard
+from isthmus.migrate.source import mps, registrations
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import is_cuda, is_formatted, names_cuda, text
 from isthmus.migrate.source.verdicts import WORD, Use, Verdict, place_of
 
 _LOADS = re.compile(r"passed to [\w.]+\(map_location=\)|passed to torch\.(jit\.)?load\(")
-_REMEDY = "name the device in use, DEVICE.type, if it is a device"
+_REMEDY = "name the device in use, DEVICE.type, if PyTorch takes it"
 _TABLE = "add an entry for the device in use, DEVICE.type"
 _ACCELERATOR = frozenset({"torch._utils._get_available_device_type", "torch.accelerator.current_accelerator"})
 _OF_JOB = (
@@ -66,10 +65,10 @@ class DeviceString(Rule):
             yield self.left(module, node, subject, "is a key among which a device type is looked up", _TABLE)
         elif verdict.use is Use.DEVICE and verdict.certain:
             yield self._device(module, node, subject, verdict)
-        elif verdict.use is Use.WORD:
-            yield self.right(module, node, subject, "is a word here, not a device", "stays")
         elif _registers(module, node):
             yield self.right(module, node, subject, "is the device of an operator's implementation", "stays")
+        elif verdict.use is Use.WORD:
+            yield self.right(module, node, subject, "is a word here, not a device", "stays")
         elif option := option_of(verdict.why):
             yield self.unclear(module, node, subject, f"{verdict.why}: it {option.message}", option.advice)
         elif verdict.use is not Use.BACKEND:
@@ -87,8 +86,10 @@ class DeviceString(Rule):
         if not rename(draft, node):
             return self.left(module, node, subject, "is written in parts", "write it as one string")
         if not is_cuda(node):
-            _load_on_cpu(draft, node, verdict)
+            load_on_cpu(draft, node, _LOADS.match(verdict.why) is not None)
         advice = "becomes DEVICE.type" if is_cuda(node) else 'becomes f"{DEVICE.type}:..."'
+        if mps.is_double(module, node):
+            advice += f", with float64, {mps.LACKS}"
         return self.changed(node, subject, "names a CUDA device", advice, draft, verdict.why)
 
     def _matched(self, module: Module, pattern: ast.MatchValue) -> Verdict:
@@ -150,20 +151,14 @@ class DeviceFormat(Rule):
         if not is_formatted(node) or not rename(draft, node):
             message = "names a CUDA device in a format that is not converted"
             return self.left(module, node, subject, message, 'write f"{DEVICE.type}:{index}"')
-        _load_on_cpu(draft, node, verdict)
+        load_on_cpu(draft, node, _LOADS.match(verdict.why) is not None)
         advice = 'becomes f"{DEVICE.type}:..."'
         return self.changed(node, subject, "names a CUDA device", advice, draft, verdict.why)
 
 
-def _load_on_cpu(draft: Draft, node: ast.expr, verdict: Verdict) -> None:
-    """Make a numbered device that `torch.load` takes "cpu" without an accelerator: it refuses "cpu:0"."""
-    if _LOADS.match(verdict.why) and needs_guard(draft.module, node, Guard.ACCELERATOR):
-        draft.surround(node, "", " if torch.accelerator.is_available() else {q}cpu{q}", TERNARY)
-
-
 def _registers(module: Module, node: ast.Constant) -> bool:
     """Whether a string is an argument of a registration for CUDA, which has a finding of its own."""
-    call = next((each for each in module.enclosing(node) if isinstance(each, ast.Call | ast.stmt)), None)
+    call = module.nearest(node, ast.Call, ast.stmt)
     return isinstance(call, ast.Call) and registrations.is_for_cuda(module, call)
 
 

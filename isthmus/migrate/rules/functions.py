@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import ClassVar
 
-from isthmus.migrate.rules.demands import follows_demand
 from isthmus.migrate.rules.draft import AND, TERNARY, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source import cuda_names, mps
@@ -16,6 +15,7 @@ from isthmus.migrate.source.conditions import (
     conditions,
     implies_accelerator,
     implies_cuda,
+    is_on_accelerator,
 )
 from isthmus.migrate.source.cuda_names import CudaName, Guard
 from isthmus.migrate.source.findings import Finding
@@ -26,7 +26,6 @@ _TESTS = {
     Guard.APART: "{type} not in ({q}cpu{q}, {q}mps{q})",
     Guard.CUDA: "{type} == {q}cuda{q}",
 }
-_SHOWN = {"{module}": "torch.get_device_module(DEVICE)", "{device}": "DEVICE", "{type}": "DEVICE.type"}
 
 
 class FunctionRule(Rule):
@@ -74,10 +73,7 @@ class FunctionRule(Rule):
             if self.positional or entry.becomes.startswith("torch.accelerator."):
                 without_keywords(draft, call)
         guarded(draft, call, entry)
-        advice = "is called on CUDA only" if entry.guard is Guard.CUDA else f"becomes {shown(entry.becomes)}"
-        if mps.lacks(entry.becomes) and not mps.is_known(module) and not module.around.target:
-            advice += ", which MPS lacks"
-        return self.changed(call, name, "belongs to CUDA", advice, draft)
+        return self.changed(call, name, "belongs to CUDA", advised(module, call, entry), draft)
 
     def name_read(self, module: Module, node: ast.expr, entry: CudaName) -> Iterator[Finding]:
         """Yield the finding of a name that is read but not called."""
@@ -93,14 +89,16 @@ class FunctionRule(Rule):
                 draft.surround(node, f"{entry.becomes} if {_TESTS[guard]} else ", "", TERNARY)
             else:
                 draft.replace(node, entry.becomes)
-            yield self.changed(node, name, "belongs to CUDA", f"becomes {shown(entry.becomes)}", draft)
+            yield self.changed(node, name, "belongs to CUDA", f"becomes {entry.becomes}", draft)
 
 
-def shown(template: str) -> str:
-    """Return a template as it is written in messages."""
-    for placeholder, words in _SHOWN.items():
-        template = template.replace(placeholder, words)
-    return template
+def advised(module: Module, node: ast.AST, entry: CudaName) -> str:
+    """Return what a name becomes, in words, and whether MPS lacks it where it may be called on MPS."""
+    if entry.guard is Guard.CUDA:
+        return "is called on CUDA only"
+    may_raise = mps.lacks(entry.becomes) and _guard(module, entry) is not Guard.APART
+    is_said = may_raise and not module.around.target and needs_guard(module, node, Guard.APART)
+    return f"becomes {entry.becomes}" + (f", {mps.LACKS}" if is_said else "")
 
 
 def _guard(module: Module, entry: CudaName) -> Guard:
@@ -115,9 +113,7 @@ def _for_accelerator(module: Module, call: ast.Call, entry: CudaName) -> CudaNam
     if not entry.accelerator or module.around.target or any(each.arg is None for each in call.keywords):
         return entry  # torch.accelerator takes its arguments by position only
     own = entry._replace(becomes=entry.accelerator, guard=Guard.ACCELERATOR)
-    is_safe = follows_demand(module, call) or any(
-        is_tested(module, each) for each in conditions(module, call)
-    )
+    is_safe = any(is_tested(module, each) for each in conditions(module, call))
     if is_safe or mps.refuses(entry.becomes, call):
         return own
     is_statement = isinstance(module.parents[call], ast.Expr)
@@ -142,17 +138,17 @@ def needs_guard(module: Module, node: ast.AST, guard: Guard) -> bool:
     target = module.around.target
     if guard is Guard.NONE or target == "cuda" or (target and guard is Guard.ACCELERATOR):
         return False
-    found = list(conditions(module, node))
     if guard is Guard.APART:
-        return not any(mps.excludes(module, each) for each in found)
-    if any(implies_cuda(module, each) for each in found):
-        return False
+        return not any(mps.excludes(module, each) for each in conditions(module, node))
     if guard is Guard.CUDA:
-        return True
-    if any(implies_accelerator(module, each) for each in found) or follows_demand(module, node):
-        return False
-    functions = (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef | ast.ClassDef))
-    return not any(module.names.defined(each) in module.around.project.sheltered for each in functions)
+        return not any(implies_cuda(module, each) for each in conditions(module, node))
+    return not (is_on_accelerator(module, node) or is_within(module, node, module.around.project.sheltered))
+
+
+def is_within(module: Module, node: ast.AST, names: Container[str]) -> bool:
+    """Whether a node is in a function or class of some dotted names."""
+    around = (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef | ast.ClassDef))
+    return any(module.names.defined(each) in names for each in around)
 
 
 def is_without_accelerator(module: Module, node: ast.AST) -> bool:

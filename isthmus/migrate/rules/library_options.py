@@ -42,7 +42,7 @@ OPTIONS = (
     Option(
         re.compile(_LIGHTNING + r"(?:Trainer|Fabric)\(accelerator=\)"),
         _CUDA | {"gpu"},
-        "is Lightning's accelerator for CUDA, or CUDA and MPS",
+        'is Lightning\'s accelerator for CUDA, and as "gpu" for MPS',
         _REGISTER,
     ),
     Option(
@@ -55,7 +55,7 @@ OPTIONS = (
         re.compile(r"\b_?RunIf\(min_(?:cuda_)?gpus=\)"),
         frozenset(),
         "skips tests where CUDA is not available",
-        "skip them by torch.accelerator.device_count()",
+        "skip by torch.accelerator.device_count() those of code that is not for CUDA alone",
         once=True,
     ),
     Option(
@@ -65,6 +65,8 @@ OPTIONS = (
         "choose the CPU where CUDA is not available",
     ),
 )
+_CHOOSING = re.compile(_LIGHTNING + r"(?:Trainer|Fabric)")
+_CHOOSES = "leaves the device to Lightning, which finds the accelerators that it knows"
 _PACKAGES = frozenset({"lightning", "pytorch_lightning"})
 _GPUS = "is Lightning 1's selection of CUDA's devices"
 _PROVIDER = "name the target's execution provider, or the CPU's"
@@ -84,6 +86,9 @@ class LibraryOptions(Rule):
         """Find the arguments, and names of providers."""
         for node, used in _accelerators(module):
             yield self.unclear(module, node, used, "asks Lightning for CUDA's devices", _COUNT)
+        for made in module.of(ast.Call):
+            if _leaves_choice(module, made):
+                yield self.unclear(module, made, module.code(made.func), _CHOOSES, _REGISTER)
         seen: dict[Option, Finding] = {}
         more: Counter[Option] = Counter()
         for keyword in module.of(ast.keyword):
@@ -109,9 +114,22 @@ class LibraryOptions(Rule):
             if text(constant) in PROVIDERS:
                 said = "is ONNX Runtime's provider for NVIDIA GPUs"
                 yield self.unclear(module, constant, text(constant), said, _PROVIDER)
-        if _imports_lightning(module) and (named := _gpus(module)):
+        if _imports_lightning(module):
             advice = f"set accelerator= and devices=: {_REGISTER}"
-            yield self.unclear(module, named, "gpus", _GPUS, advice)
+            yield from (self.unclear(module, each, "gpus", _GPUS, advice) for each in _gpus(module))
+
+
+def _leaves_choice(module: Module, call: ast.Call) -> bool:
+    """Whether a call makes Lightning's Trainer or Fabric without saying for which accelerator."""
+    if not _CHOOSING.fullmatch(module.names.qualified(call.func) or ""):
+        return False
+    given = {each.arg: text(each.value) for each in call.keywords}
+    return (
+        not call.args
+        and None not in given
+        and "gpus" not in given
+        and given.get("accelerator", "auto") == "auto"
+    )
 
 
 def _imports_lightning(module: Module) -> bool:
@@ -121,13 +139,13 @@ def _imports_lightning(module: Module) -> bool:
     return any(name.partition(".")[0] in _PACKAGES for name in names)
 
 
-def _gpus(module: Module) -> ast.expr | None:
-    """Return the first `gpus` that is a key or attribute of a configuration; None beside the option `devices`."""
+def _gpus(module: Module) -> list[ast.expr]:
+    """Return each `gpus` that is a key or attribute of a configuration; none beside the option `devices`."""
     if any(each.arg in ("devices", "gpus") for each in module.of(ast.keyword)):
-        return None
-    keys = [each.slice for each in module.of(ast.Subscript) if text(each.slice) == "gpus"]
+        return []
+    keys = [each.slice for each in module.of(ast.Subscript)] + [each.left for each in module.of(ast.Compare)]
     attributes = [each for each in module.of(ast.Attribute) if each.attr == "gpus"]
-    return min((*keys, *attributes), key=module.start, default=None)
+    return [*(each for each in keys if text(each) == "gpus"), *attributes]
 
 
 def option_of(taken: str) -> Option | None:

@@ -33,7 +33,8 @@ class LocalRank(Rule):
             name = next((each.value for each in call.args if _is_name(each)), "")  # type: ignore[attr-defined]
             if not name or "LOCAL_RANK" in ast.dump(call):
                 continue
-            if "LOCAL_RANK" in module.text and not _READ.search(module.text):
+            is_taken = "LOCAL_RANK" in module.text or module.around.project.ignores_local_rank
+            if is_taken and not _READ.search(module.text):
                 yield self.right(
                     module,
                     call,

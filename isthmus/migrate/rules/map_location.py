@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import ATOM, TERNARY, Draft
 from isthmus.migrate.rules.functions import needs_guard
-from isthmus.migrate.rules.indices import is_current, is_index, is_integer
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.cuda_names import Guard
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.indices import is_current, is_index, is_integer
 from isthmus.migrate.source.module import Module
-from isthmus.migrate.source.strings import is_formatted, names_cuda, text
+from isthmus.migrate.source.strings import is_cuda, is_formatted, names_cuda, text
 
 _EFFECTS = (ast.Call, ast.Await, ast.Yield, ast.NamedExpr)
 # Functions that may be called twice.
@@ -59,14 +59,14 @@ class MapLocation(Rule):
         for tag, value in zip(node.keys, node.values, strict=True):
             if tag is None or not _is_tag(tag):
                 continue
-            device, texts = _neutral(module, value), _texts(module, tag, value)
-            if any(
-                "cuda" in each or module.device in each for each in texts.values()
-            ):  # the copy would stay as it is
+            device, texts = _neutral(value, "value"), {"open": "{", "close": "}"}
+            texts |= {"tag": _number(module, tag), "value": _number(module, value)}
+            # the copy would stay as it is
+            if any("cuda" in each or module.device in each for each in texts.values()):
                 message, remedy = "has values that are themselves converted", "map the tags by hand"
                 yield self.left(module, node, "map_location", message, remedy)
                 return
-            more = f", {_neutral(module, tag)}: {device}"
+            more = f", {_neutral(tag, 'tag')}: {device}"
             if names_cuda(value) or is_formatted(value):
                 draft.replace(value, device + more, ATOM, **texts)
             else:
@@ -87,17 +87,9 @@ class MapLocation(Rule):
         draft = Draft(module)
         if device is None or is_current(module, device):
             draft.replace(node, "{device}")
-        elif isinstance(device, ast.Constant):
-            template = "f{q}{open}{type}{close}:{index}{q}"
-            precedence = ATOM
-            if needs_guard(module, node, Guard.ACCELERATOR):  # torch.load refuses "cpu:0"
-                template, precedence = (
-                    f"{template} if torch.accelerator.is_available() else {{q}}cpu{{q}}",
-                    TERNARY,
-                )
-            draft.replace(node, template, precedence, open="{", close="}", index=str(device.value))
         elif is_integer(module, device):
-            draft.replace(node, "torch.device({type}, {x})", ATOM, x=module.code(device))
+            draft.replace(node, "torch.device({type}, {x})", x=module.code(device))
+            load_on_cpu(draft, node, is_loaded=True)
         else:
             template = "{device} if {x} is None else torch.device({type}, {x})"
             draft.replace(node, template, TERNARY, x=module.code(device))
@@ -106,11 +98,35 @@ class MapLocation(Rule):
         )
 
 
+def load_on_cpu(draft: Draft, node: ast.expr, is_loaded: bool = False) -> None:
+    """Make a numbered device, or ``torch.device`` of it, the CPU without an accelerator if torch.load takes it.
+
+    torch.load refuses ``"cpu:0"``. The values of a dictionary of tags stay: checkpoints with such tags do not load
+    without an accelerator anyway.
+
+    Args:
+        draft: the draft that changes the device.
+        node: the device, or its name.
+        is_loaded: whether torch.load is shown to take it; else it does so as an argument only.
+    """
+    module, above = draft.module, draft.module.parents[node]
+    whole = node
+    if isinstance(above, ast.Call) and module.names.qualified(above.func) == "torch.device":
+        whole = above
+    if (is_loaded or _is_location(module, whole)) and needs_guard(module, node, Guard.ACCELERATOR):
+        draft.surround(whole, "", " if torch.accelerator.is_available() else {q}cpu{q}", TERNARY)
+
+
 def _is_map(module: Module, node: ast.Dict) -> bool:
     """Whether a dictionary is a map_location argument, or is assigned to a similar name."""
     parent = module.parents[node]
-    if isinstance(parent, ast.Assign):
-        return any(isinstance(each, ast.Name) and each.id == "map_location" for each in parent.targets)
+    named = parent.targets if isinstance(parent, ast.Assign) else []
+    return any(getattr(each, "id", "") == "map_location" for each in named) or _is_location(module, node)
+
+
+def _is_location(module: Module, node: ast.expr) -> bool:
+    """Whether a node is a map_location argument."""
+    parent = module.parents[node]
     if isinstance(parent, ast.keyword):
         return parent.arg == "map_location"
     return (
@@ -128,23 +144,12 @@ def _effects(node: ast.AST) -> Iterator[ast.AST]:
     yield from (each for each in ast.walk(node) if isinstance(each, _EFFECTS))
 
 
-def _neutral(module: Module, node: ast.expr) -> str:
-    """Return the template of a tag or device with the type of the device in use."""
-    which = f"{node.lineno}_{node.col_offset}"
-    if names_cuda(node) or is_formatted(node):
-        return f"f{{q}}{{open}}{{type}}{{close}}:{{number_{which}}}{{q}}" if ":" in _words(node) else "{type}"
-    return f"{{number_{which}}}"
-
-
-def _words(node: ast.expr) -> str:
-    return text(node) or "cuda:"
-
-
-def _texts(module: Module, *nodes: ast.expr) -> dict[str, str]:
-    texts = {"open": "{", "close": "}"}
-    for node in nodes:
-        texts[f"number_{node.lineno}_{node.col_offset}"] = _number(module, node)
-    return texts
+def _neutral(node: ast.expr, number: str) -> str:
+    """Return the template of a tag or device with the type of the device in use, and the part with its number."""
+    if is_cuda(node):
+        return "{type}"
+    is_numbered = names_cuda(node) or is_formatted(node)
+    return f"f{{q}}{{open}}{{type}}{{close}}:{{{number}}}{{q}}" if is_numbered else f"{{{number}}}"
 
 
 def _number(module: Module, node: ast.expr) -> str:

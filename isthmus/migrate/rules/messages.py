@@ -141,11 +141,21 @@ def _compared(test: ast.expr) -> Iterator[ast.Compare]:
 
 
 def _messages(module: Module) -> Iterator[ast.expr]:
-    """Yield what is printed, logged, warned or raised, and the messages of assertions."""
+    """Yield what is printed, logged, warned or raised, by a variable too, and the messages of assertions."""
+    found = [each.msg for each in module.of(ast.Assert) if each.msg is not None]
     for call in module.of(ast.Call):
-        if isinstance(module.parents[call], ast.Raise) or _CALLS.fullmatch(last_name(call.func)):
-            yield from (*call.args, *(each.value for each in call.keywords))
-    yield from (each.msg for each in module.of(ast.Assert) if each.msg is not None)
+        if is_message(module, call):
+            found += [*call.args, *(each.value for each in call.keywords)]
+    names = {each.id for each in found if isinstance(each, ast.Name)}
+    assigned = [(each.targets[0], each.value) for each in module.of(ast.Assign)]
+    assigned += [(each.target, each.value) for each in module.of(ast.AugAssign)]
+    found += [value for target, value in assigned if isinstance(target, ast.Name) and target.id in names]
+    yield from found
+
+
+def is_message(module: Module, call: ast.Call) -> bool:
+    """Whether a call prints, logs, warns or skips, or makes an exception that is raised."""
+    return isinstance(module.parents[call], ast.Raise) or _CALLS.fullmatch(last_name(call.func)) is not None
 
 
 def _strings(node: ast.expr) -> Iterator[ast.expr]:

@@ -25,7 +25,7 @@ def equals(module: Module, node: ast.AST) -> list[ast.Constant]:
     if not isinstance(node, ast.expr) or not module.mentions("mock", "monkeypatch"):
         return []
     named = {text(each) for each in ast.walk(node) if names_cuda(each) or text(each) == "nccl"}
-    test = next((each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef)), None)
+    test = module.nearest(node, ast.FunctionDef)
     if test is None or not any(_mocks(module, each, named) for each in _calls(module, test)):
         return []
     found = [each for each in ast.walk(test) if isinstance(each, ast.Constant) and text(each) in named]

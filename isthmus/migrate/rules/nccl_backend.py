@@ -5,12 +5,15 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules import backends
 from isthmus.migrate.rules.backends import DEFAULT
+from isthmus.migrate.rules.device_choice import makes_device
 from isthmus.migrate.rules.draft import ATOM, TERNARY, Draft
 from isthmus.migrate.rules.functions import needs_guard
 from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.cuda_names import Guard
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
+from isthmus.migrate.source.strings import is_cuda, text
 from isthmus.migrate.source.verdicts import Use
 
 _COLLECTIONS = (ast.Compare, ast.List, ast.Tuple, ast.Set)
@@ -18,6 +21,7 @@ _CHECK = (
     "if it is a backend of torch.distributed, use torch.distributed.get_default_backend_for_device(device)"
 )
 _OPTIONS = "replace pg_options too, then use torch.distributed.get_default_backend_for_device(device)"
+_TABLE = "use torch.distributed.get_default_backend_for_device(device) instead of the table"
 
 
 class NcclBackend(Rule):
@@ -29,6 +33,7 @@ class NcclBackend(Rule):
     before = 'torch.distributed.init_process_group("nccl")'
     after = "torch.distributed.init_process_group(torch.distributed.get_default_backend_for_device(DEVICE))"
     words = ("nccl", "NCCL")
+    order = 44  # the keys of a table of devices stay with it
 
     def find(self, module: Module) -> Iterator[Finding]:
         """Find choices of backends, pairs of devices and backends, and single names."""
@@ -62,13 +67,30 @@ class NcclBackend(Rule):
         if backends.has_options(module, node):
             yield self.left(module, node, '"nccl"', "is CUDA's backend, beside options of NCCL", _OPTIONS)
         elif known is not None and known.certain and known.use is Use.BACKEND:
-            draft, advice = backends.with_default(module, node)
-            yield self.changed(node, '"nccl"', "is CUDA's backend", advice, draft, known.why)
+            yield self._known(module, node, known.why)
         elif known is not None and known.certain and known.use in (Use.WORD, Use.KEY):
             yield self.right(module, node, '"nccl"', "does not reach torch.distributed as a backend", "stays")
         else:
             may = f"may be CUDA's backend: {known.why}" if known and known.why else "may be CUDA's backend"
             yield self.unclear(module, node, '"nccl"', may, _CHECK)
+
+    def _known(self, module: Module, node: ast.expr, evidence: str) -> Finding:
+        """Replace a backend, or ``{"cuda": "nccl", "cpu": "gloo"}[x]`` by that of ``x``; leave any other table.
+
+        A default written into a table would raise an error where the accelerator has none, whatever is looked up.
+        """
+        table = module.parents[node]
+        if not isinstance(table, ast.Dict) or not _is_for_cuda(module, table, node):
+            draft, advice = backends.with_default(module, node)
+            return self.changed(node, '"nccl"', "is CUDA's backend", advice, draft, evidence)
+        whole, message = module.parents[table], "is CUDA's backend in a table of devices"
+        others = [text(each) or last_name(each).lower() for each in table.values if each is not node]
+        module.claimed.update(each for key in table.keys if key is not None for each in ast.walk(key))
+        if not isinstance(whole, ast.Subscript) or others != ["gloo"]:
+            return self.left(module, node, '"nccl"', message, _TABLE)
+        template = DEFAULT.replace("{device}", "{x}")
+        draft = Draft(module).replace(whole, template, x=module.code(whole.slice))
+        return self.changed(node, '"nccl"', message, "becomes the default of its device", draft, evidence)
 
     def _pairs(self, module: Module, node: ast.expr, found: list[str]) -> Iterator[Finding]:
         """Replace CUDA's pair by the device's; on the CPU only the other pairs remain."""
@@ -89,3 +111,10 @@ class NcclBackend(Rule):
         said, advice = "names CUDA's collectives", "the pair for CUDA becomes the device's, the others stay"
         evidence = known.why if known else "has the form of a backend for each device"
         yield self.changed(node, subject, said, advice, draft, evidence)
+
+
+def _is_for_cuda(module: Module, table: ast.Dict, value: ast.expr) -> bool:
+    """Whether the key of a value in a dictionary is ``"cuda"`` or ``torch.device("cuda")``."""
+    entries = zip(table.keys, table.values, strict=True)
+    keys = [key for key, each in entries if each is value and key is not None]
+    return any(is_cuda(each) or makes_device(module, each, is_cuda) for each in keys)

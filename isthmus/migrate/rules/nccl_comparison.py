@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules import backends
 from isthmus.migrate.rules.backends import ASKED, BECOMES, DEFAULT
-from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.rules.draft import OR, Draft
 from isthmus.migrate.rules.rule import Rule, is_read
+from isthmus.migrate.source import versions
+from isthmus.migrate.source.conditions import conditions, implies_cuda
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
@@ -56,6 +58,17 @@ class NcclComparison(Rule):
             return self.left(module, *place, f"call torch.distributed.is_backend_available({_SHOWN}) instead")
         if backends.keeps_nccl(module, call):
             return self.right(module, *place[:2], _STAYS, "stays")
+        if any(implies_cuda(module, each) for each in conditions(module, call)):
+            return self.right(module, *place[:2], "is asked on CUDA only", "stays")
+        choice = module.parents[call]
+        is_choice = (
+            isinstance(choice, ast.IfExp) and call is choice.test and backends.is_nccl(module, choice.body)
+        )
+        if is_choice and versions.missing(DEFAULT, module.around.torch):
+            return self.right(module, *place[:2], "chooses Gloo where NCCL is not built", "stays")
+        if is_choice and not module.around.target:
+            draft = Draft(module).surround(call, "{type} != {q}cuda{q} or ", "", OR)
+            return self.changed(*place, "is asked on CUDA only; others take their default backend", draft)
         draft = Draft(module).replace(call, f"torch.distributed.is_backend_available({DEFAULT})")
         advice = "becomes torch.distributed.is_backend_available of the device's default backend"
         return self.changed(*place, advice, draft)

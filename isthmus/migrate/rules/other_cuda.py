@@ -4,8 +4,8 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.rules import mocks
-from isthmus.migrate.rules.functions import is_annotation, shown
-from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.rules.functions import is_annotation
+from isthmus.migrate.rules.rule import Rule, in_words
 from isthmus.migrate.rules.stays import longest, whole_names
 from isthmus.migrate.source import words
 from isthmus.migrate.source.cuda_names import look_up
@@ -52,7 +52,7 @@ class OtherCuda(Rule):
             yield from self._by_name(module, call)
         for each in reassigned(module):
             said = "is assigned; converted code does not call it"
-            yield self.unclear(module, each.target, each.name, said, _instead(each.name))
+            yield self.unclear(module, each.target, each.name, said, in_words(module, _instead(each.name)))
 
     def _string(self, module: Module, node: ast.Constant) -> Finding:
         """Return the finding of a string that names an object."""
@@ -77,7 +77,7 @@ class OtherCuda(Rule):
             return self.changed(node, name, said, f"becomes {becomes}", mocks.renamed(module, node))
         entry = look_up(name)
         forms = [each for each in (entry.becomes, entry.accelerator) if each] if entry is not None else []
-        becomes = " or ".join(map(shown, forms))
+        becomes = in_words(module, " or ".join(forms))
         instead = f"{becomes} and " if becomes not in ("", name) else ""
         said = "is replaced by a mock, which does not steer converted code"
         advice = f"where the tested module is converted, replace {instead}its DEVICE too"
@@ -138,6 +138,6 @@ def _instead(name: str) -> str:
     if name.endswith(".is_cuda"):
         return "decide by `device.type`, which it reads instead"
     known = look_up(name)
-    becomes = shown(known.becomes) if known is not None and known.becomes else _REMEDY
+    becomes = known.becomes if known is not None and known.becomes else _REMEDY
     calls = f"{becomes} and {_CHOICE}" if name == "torch.cuda.is_available" else becomes
     return f"assign what it calls instead: {calls}" if becomes is not _REMEDY else _REMEDY

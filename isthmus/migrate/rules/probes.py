@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import Draft
 from isthmus.migrate.source.calls import last_name
-from isthmus.migrate.source.conditions import conditions, implies_accelerator, implies_cuda
+from isthmus.migrate.source.conditions import is_on_accelerator
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.names import FUNCTIONS
 
@@ -30,11 +30,7 @@ def probes(module: Module, node: ast.AST, draft: Draft) -> ast.Try | None:
     """
     if module.around.target or not (found := _try(module, node)) or not _raises(module, node):
         return None
-    if any(
-        implies_cuda(module, each) or implies_accelerator(module, each) for each in conditions(module, node)
-    ):
-        return None
-    return None if _still_raises(draft) else found
+    return None if is_on_accelerator(module, node) or _still_raises(draft) else found
 
 
 def _try(module: Module, node: ast.AST) -> ast.Try | None:

@@ -3,11 +3,11 @@
 import ast
 
 from isthmus.migrate.rules.draft import OR, Draft
-from isthmus.migrate.rules.functions import FunctionRule, guarded, needs_guard, shown
+from isthmus.migrate.rules.functions import FunctionRule, advised, guarded, needs_guard
 from isthmus.migrate.source.assigned import fields
-from isthmus.migrate.source.conditions import leaves
 from isthmus.migrate.source.cuda_names import CAPABILITY, CudaName, Guard
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.guarded import rejects
 from isthmus.migrate.source.module import Module
 
 _PROPERTIES = "{module}.get_device_properties"
@@ -42,7 +42,7 @@ class Properties(FunctionRule):
         if not isinstance(field, ast.Attribute) and (others := fields(module, call) - _ON_CPU.keys()):
             return self._own(module, call, ", ".join(sorted(others)))
         if not isinstance(field, ast.Attribute):  # without an accelerator it raises, as before
-            advice = f"becomes {shown(_PROPERTIES)}; its fields differ between accelerators"
+            advice = f"{advised(module, call, entry)}; its fields differ between accelerators"
             draft = Draft(module).replace(call.func, _PROPERTIES)
             return self.changed(call, "torch.cuda.get_device_properties", "belongs to CUDA", advice, draft)
         return self._field(module, call, field, entry)
@@ -56,7 +56,7 @@ class Properties(FunctionRule):
         if (
             not isinstance(limit.ops[0], _LOWER)
             and needs_guard(module, limit, entry.guard)
-            and _refuses(module, limit)
+            and rejects(module, limit)
         ):
             draft.surround(limit, "{type} != {q}cuda{q} or ", "", OR)
         else:
@@ -79,8 +79,7 @@ class Properties(FunctionRule):
         guarded(draft, field, entry)
         if not draft.edits:
             return self.right(module, call, subject, "is called on CUDA only", "stays")
-        advice = "is called on CUDA only" if entry.guard is Guard.CUDA else f"becomes {shown(_PROPERTIES)}"
-        return self.changed(call, subject, "belongs to CUDA", advice, draft)
+        return self.changed(call, subject, "belongs to CUDA", advised(module, call, entry), draft)
 
     def _own(self, module: Module, call: ast.Call, names: str) -> Finding:
         """Return the finding of properties with fields of CUDA's, which stay."""
@@ -109,13 +108,3 @@ def _is_condition(module: Module, test: ast.Compare) -> bool:
     """Whether a comparison is a condition, or a part of one, and its value is not kept."""
     above = module.parents[test]
     return isinstance(above, ast.BoolOp) or test is getattr(above, "test", None)
-
-
-def _refuses(module: Module, test: ast.Compare) -> bool:
-    """Whether the ``if`` of a test leaves its block without a result where it is true: ``if x < (8, 0): return``."""
-    statement = next(each for each in module.enclosing(test) if isinstance(each, ast.stmt))
-    if not isinstance(statement, ast.If) or statement.test not in (test, module.parents[test]):
-        return False
-    last = statement.body[-1]
-    has_result = isinstance(last, ast.Return) and not isinstance(last.value, ast.Constant | None)
-    return leaves(last) and not has_result

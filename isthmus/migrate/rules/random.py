@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import TERNARY, Draft
-from isthmus.migrate.rules.functions import FunctionRule, guarded, needs_guard, shown
+from isthmus.migrate.rules.functions import FunctionRule, guarded, needs_guard
 from isthmus.migrate.source.calls import argument
 from isthmus.migrate.source.cuda_names import CudaName, Guard
 from isthmus.migrate.source.findings import Finding
@@ -58,7 +58,7 @@ class Random(FunctionRule):
             return
         draft = Draft(module).replace(node, entry.becomes)
         guarded(draft, node, entry)
-        advice = f"becomes {shown(entry.becomes)}"
+        advice = f"becomes {entry.becomes}"
         yield self.changed(node, "torch.cuda.default_generators", "belongs to CUDA", advice, draft)
 
     def _fork(self, module: Module, call: ast.Call) -> Finding:

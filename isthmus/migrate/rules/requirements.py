@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -15,14 +15,8 @@ from isthmus.migrate.source.third_party import distribution
 
 _PACKAGE = re.compile(r"[\"'\s\-]*(?P<name>[A-Za-z][A-Za-z0-9._-]*)")
 _TORCH = re.compile(r"(?:torch|pytorch)\s*(?P<versions>[=~<>!][=~<>!\d.,*\s]*)")
-_LATER = (
-    "2.7.0",
-    "2.8.0",
-    "2.9.0",
-    "2.10.0",
-    "2.13.0",
-    "3.0.0",
-)  # with torch.accelerator.current_accelerator
+# With torch.accelerator.current_accelerator(check_available=True).
+_LATER = ("2.7.0", "2.8.0", "2.9.0", "2.10.0", "2.13.0", "3.0.0")
 _PART_OF_CUDA = re.compile(
     r"nvidia-[\w-]+-cu\d+|cudatoolkit\S*|cudnn|nccl|pytorch-cuda|cuda-toolkit|cuda-nvcc"
 )
@@ -89,14 +83,25 @@ def _line(source: Source, number: int, line: str) -> Iterator[Finding]:
             yield _found(source, number, known.code, known.severity, name, said, known.advice)
 
 
-_LACKS = "excludes every PyTorch with torch.accelerator, which the converted sources use"
+_LACKS = "excludes PyTorch 2.7 and later, which converted sources need"
 _REMEDY = (
     "require the version that `isthmus migrate convert` prints at its end, or give the older one by --torch"
 )
 
 
-def _older_torch(line: str) -> str:
-    """Return the requirement of a PyTorch without ``torch.accelerator`` in a line; "" if there is none."""
+def settled(found: Sequence[Finding], needed: str) -> list[Finding]:
+    """Return findings, with those of an older PyTorch judged by the version that a conversion needs; "" for any."""
+    remedy = f"require PyTorch {needed} or later, or give the older one by --torch"
+    lacks = f"excludes PyTorch {needed}, which the converted sources need"
+    return [
+        each._replace(message=lacks, advice=remedy) if each.code == "IM313" else each
+        for each in found
+        if each.code != "IM313" or (needed and _older_torch(each.subject, (needed, *_LATER)))
+    ]
+
+
+def _older_torch(line: str, later: Sequence[str] = _LATER) -> str:
+    """Return the requirement of a PyTorch older than all of some versions in a line; "" if there is none."""
     found = _TORCH.fullmatch(line.strip().lstrip("- "))
     if found is None:
         return ""
@@ -105,7 +110,7 @@ def _older_torch(line: str) -> str:
         versions = SpecifierSet(f"=={conda[1]}.*" if conda else found["versions"])
     except InvalidSpecifier:
         return ""
-    return "" if any(map(versions.contains, _LATER)) else found[0].strip()
+    return "" if any(map(versions.contains, later)) else found[0].strip()
 
 
 def _found(

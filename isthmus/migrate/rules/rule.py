@@ -83,19 +83,24 @@ class Rule(ABC):
         if not (self.anywhere or module.around.flow.uses_torch):
             shown = f" ({evidence})" if evidence else ""
             why = f"{message}{shown}, in a file that does not use PyTorch"
-            return self.left(module, node, subject, why, "do it in a file that imports torch")
+            remedy = "import torch here, and convert again"
+            if not any(each.needs for each in draft.edits):
+                remedy = f"write it by hand, as {advice.removeprefix('becomes ')}"
+            if subject.startswith('"') and advice.startswith("becomes "):  # a device or backend, as text
+                instead = in_words(module, advice.removeprefix("becomes "))
+                remedy = f"write None here, and {instead} for None where PyTorch takes it"
+            return self.left(module, node, subject, why, remedy)
         if doubt := _doubt(module, node, draft):
             return self.unclear(module, node, subject, *doubt)
-        advice = _for_version(module, advice)
+        advice = in_words(module, advice)
+        older = module.around.torch
+        is_for_cuda = versions.is_for_cuda(older, module.around.target)
+        if older and (draft.is_empty or (draft.lacking and is_for_cuda)):
+            advice = f"stays: PyTorch {versions.shown(older)} has no other form"
+            return self.right(module, node, subject, message, advice)
         if draft.lacking:
-            why, remedy = (
-                f"{message}, but {draft.lacking}",
-                "convert for a newer PyTorch, or write it by hand",
-            )
-            return self.left(module, node, subject, why, remedy)
-        if module.around.torch and draft.is_empty:
-            older = versions.shown(module.around.torch)
-            return self.right(module, node, subject, message, f"stays: PyTorch {older} has no other form")
+            why = f"{message}, but {draft.lacking}"
+            return self.left(module, node, subject, why, "convert for a newer PyTorch, or write it by hand")
         if draft.is_misplaced or not module.is_placed(node):
             return self.left(
                 module, node, subject, f"{message}, inside an f-string", "take it out of the f-string"
@@ -161,8 +166,8 @@ def _communicator(module: Module, node: ast.AST) -> str:
     )
 
 
-def _for_version(module: Module, advice: str) -> str:
-    """Return what a change becomes, in words, for the PyTorch of the request."""
+def in_words(module: Module, advice: str) -> str:
+    """Return a template, or advice with one, as it is written in messages, for the PyTorch of the request."""
     text, _ = versions.written(advice, module.around.torch, module.around.target)
     return text.replace("{module}", "torch.get_device_module(DEVICE)").replace("{type}", "DEVICE.type")
 

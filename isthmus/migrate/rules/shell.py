@@ -25,7 +25,7 @@ _REPORTED = (
         "IM312",
         re.compile(r"https?://\S+/whl/(?:nightly/)?cu\d+"),
         "has PyTorch's CUDA builds",
-        "install PyTorch from the default index",
+        "install the build of PyTorch for the target",
     ),
     Pattern(
         "IM311",

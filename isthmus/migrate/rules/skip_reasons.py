@@ -4,7 +4,7 @@ import ast
 import re
 
 from isthmus.migrate.source.calls import last_name
-from isthmus.migrate.source.conditions import SKIPS
+from isthmus.migrate.source.guarded import SKIPS, decision
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
 
@@ -24,14 +24,11 @@ def named_need(module: Module, test: ast.expr) -> str:
         module: the module.
         test: the test, ``torch.cuda.is_available()``.
     """
-    for above in module.enclosing(test):
-        if isinstance(above, ast.Call) and last_name(above.func) in SKIPS:
-            given = [*above.args[1:2], *(each.value for each in above.keywords if each.arg == "reason")]
-            reasons = (text(each) for each in given)
-            return next((each for each in reasons if _names_need(each)), "")
-        if not isinstance(above, ast.UnaryOp | ast.BoolOp):
-            return ""
-    return ""
+    skip = decision(module, test).part
+    if not isinstance(skip, ast.Call) or last_name(skip.func) not in SKIPS:
+        return ""
+    given = [*skip.args[1:2], *(each.value for each in skip.keywords if each.arg == "reason")]
+    return next(filter(_names_need, map(text, given)), "")
 
 
 def _names_need(reason: str) -> bool:

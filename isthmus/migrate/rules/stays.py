@@ -33,7 +33,7 @@ class StaysRule(Rule):
         if entry.severity is Severity.MANUAL:
             return self.left(module, node, name, said, entry.advice)
         if name == "torch.version.cuda" and _is_printed(module, node):
-            return self.right(module, node, name, "is printed", "stays: it is None on another accelerator")
+            return self.right(module, node, name, "is printed", "stays: it is None in a PyTorch without CUDA")
         return self.unclear(module, node, name, said, entry.advice)
 
 

@@ -16,7 +16,12 @@ _METHOD = CudaName("IM116", Severity.AUTOMATIC, "", guard=Guard.ACCELERATOR)
 
 
 class Streams(FunctionRule):
-    """Streams and events of the device in use."""
+    """Streams and events of the device in use.
+
+    They are those of the device's own module: ``torch.Event`` needs functions of the backend's guard that PyTorch
+    leaves optional, such as ``elapsedTime``, and plugins may lack them. On the CPU an event without timing does
+    nothing, and one with timing raises an error, as ``torch.cuda.Event`` does. MPS has events but no streams.
+    """
 
     code = "IM116"
     name = "streams"

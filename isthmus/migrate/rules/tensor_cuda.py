@@ -7,7 +7,12 @@ import re
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import ATOM, TERNARY, Draft
-from isthmus.migrate.rules.indices import (
+from isthmus.migrate.rules.map_location import moves_storage
+from isthmus.migrate.rules.rule import Rule
+from isthmus.migrate.source.assigned import assigned
+from isthmus.migrate.source.conditions import conditions
+from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.indices import (
     is_current,
     is_device,
     is_device_id,
@@ -15,11 +20,6 @@ from isthmus.migrate.rules.indices import (
     is_integer,
     names_device,
 )
-from isthmus.migrate.rules.map_location import moves_storage
-from isthmus.migrate.rules.rule import Rule
-from isthmus.migrate.source.assigned import assigned
-from isthmus.migrate.source.conditions import conditions
-from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.storages import is_storage
 from isthmus.migrate.source.verdicts import place_of

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import AND, ATOM, Draft
 from isthmus.migrate.rules.functions import is_alone, is_annotation, is_type
-from isthmus.migrate.rules.indices import is_size
 from isthmus.migrate.rules.rule import Rule, is_read
 from isthmus.migrate.source.calls import unpacks
 from isthmus.migrate.source.findings import Finding
+from isthmus.migrate.source.indices import is_size
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.strings import text
 from isthmus.shim.rules import TENSOR_TYPES

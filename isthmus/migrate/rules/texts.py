@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from isthmus.migrate.rules.draft import Draft
+from isthmus.migrate.rules.messages import is_message
 from isthmus.migrate.rules.rule import Rule
 from isthmus.migrate.rules.strings import is_plain, rename
 from isthmus.migrate.source.findings import Finding
@@ -60,13 +61,18 @@ class Texts(Rule):
             elif self._is_pattern(module, node):
                 message, remedy = "is matched by a regular expression", "match the device in use too"
                 yield self.unclear(module, node, _short(node.value), message, remedy)
-            elif _CODE.search(node.value) and not isinstance(module.parents[node], ast.Expr):
+            elif _CODE.search(node.value) and not self._is_said(module, node):
                 message, remedy = "is code in a string", "convert it by hand if it is run"
                 yield self.unclear(module, node, _short(node.value), message, remedy)
             elif (setting := _SETTING.search(node.value)) and _is_parsed(module, node):
                 message = f"may be JSON or YAML, with CUDA as the value of `{setting['name']}`"
                 remedy = "leave the setting out and choose the device in use, if it is read as one"
                 yield self.unclear(module, node, _short(node.value), message, remedy)
+
+    def _is_said(self, module: Module, node: ast.Constant) -> bool:
+        """Whether a string is a docstring, or a message on its own."""
+        parent = module.parents[node]
+        return isinstance(parent, ast.Expr) or (isinstance(parent, ast.Call) and is_message(module, parent))
 
     def _is_cut(self, module: Module, node: ast.Constant) -> bool:
         """``str(device).replace("cuda:", "")``."""
@@ -93,8 +99,7 @@ def _other_half(module: Module, node: ast.Constant) -> str:
     cuts = isinstance(call, ast.Call) and getattr(call.func, "attr", "") in ("replace", "removeprefix")
     if not cuts or node is not call.args[0] or not is_plain(module, node):  # type: ignore[attr-defined]
         return ""
-    functions = (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef))
-    if (around := next(functions, None)) is None:
+    if (around := module.nearest(node, ast.FunctionDef)) is None:
         return ""
     start, end, prefix = module.start(around), module.end(around), f"{{{module.device}.type}}:"
     made = (

@@ -77,6 +77,7 @@ VARIABLES = (
         "other backends do not read it; find its counterpart, or set it for CUDA only",
     ),
 )
+_HIDES = "other accelerators stay visible: choose the CPU where the device is chosen"
 _WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
 _LATE = "is set after a module's DEVICE has initialized CUDA, so it has no effect"
 _EARLIER = (
@@ -112,7 +113,9 @@ class VariableRule(Rule):
         if name == _WORKSPACE and _asks_for_determinism(module):
             message = f"{variable.message}, beside torch.use_deterministic_algorithms for every device"
             return self.right(module, node, name, message, "stays")
-        return self.unclear(module, node, name, variable.message, variable.advice)
+        setting = module.parents[module.parents[node]]
+        is_hiding = name == VARIABLE and isinstance(setting, ast.Assign) and text(setting.value) == "-1"
+        return self.unclear(module, node, name, variable.message, _HIDES if is_hiding else variable.advice)
 
 
 class CudaVariables(VariableRule):

@@ -1,9 +1,15 @@
 """Blocks of statements that run together."""
 
 import ast
+import functools
+import re
+from collections.abc import Mapping
 
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.names import FUNCTIONS
+
+_BLOCKS = ("body", "orelse", "finalbody")
+_LEAVES = re.compile(r"((sys|pytest)\.|os\._?)?exit\(|pytest\.skip\(|self\.skipTest\(")
 
 
 def runs_with(module: Module, node: ast.AST) -> list[ast.AST]:
@@ -16,21 +22,35 @@ def runs_with(module: Module, node: ast.AST) -> list[ast.AST]:
     return []
 
 
-def earlier(above: ast.AST, node: ast.AST) -> list[ast.stmt]:
-    """Return the statements before a node in a block of its parent; [] if it is no statement of one."""
-    block = _statements(above, node)
-    return block[: block.index(node)] if block else []  # type: ignore[arg-type]
+def place(module: Module, node: ast.AST) -> tuple[list[ast.stmt], int]:
+    """Return the block of a statement and its index there; an empty block for what is not a statement of a block."""
+    return _places(module).get(node, ([], 0))
+
+
+def earlier(module: Module, node: ast.AST) -> list[ast.stmt]:
+    """Return the statements before one in its block."""
+    block, index = place(module, node)
+    return block[:index]
 
 
 def following(module: Module, statement: ast.stmt) -> list[ast.stmt]:
     """Return the statements after one in its block."""
-    block = _statements(module.parents[statement], statement)
-    return block[block.index(statement) + 1 :] if block else []
+    block, index = place(module, statement)
+    return block[index + 1 :]
 
 
-def _statements(above: ast.AST, node: ast.AST) -> list[ast.stmt]:
-    blocks = (getattr(above, name, None) for name in ("body", "orelse", "finalbody"))
-    return next((each for each in blocks if isinstance(each, list) and node in each), [])
+@functools.lru_cache(maxsize=1)
+def _places(module: Module) -> Mapping[ast.AST, tuple[list[ast.stmt], int]]:
+    blocks = (getattr(each, name, None) for each in set(module.parents.values()) for name in _BLOCKS)
+    lists = (each for each in blocks if isinstance(each, list))
+    return {each: (block, index) for block in lists for index, each in enumerate(block)}
+
+
+def leaves(statement: ast.stmt) -> bool:
+    """Whether a statement leaves its block: the function, the loop or the program."""
+    if isinstance(statement, ast.Return | ast.Raise | ast.Continue | ast.Break):
+        return True
+    return isinstance(statement, ast.Expr) and _LEAVES.match(ast.unparse(statement)) is not None
 
 
 def _block(above: ast.AST, below: ast.AST) -> list[ast.AST]:
@@ -53,12 +73,15 @@ def _block(above: ast.AST, below: ast.AST) -> list[ast.AST]:
 
 def _after_return(block: list[ast.stmt], below: ast.AST) -> list[ast.AST]:
     """Return the statements of a block after the last ``if ...: return`` before one of them."""
-    place = next(index for index, each in enumerate(block) if each is below)
-    start = 0
-    for index, each in enumerate(block[:place]):
-        if isinstance(each, ast.If) and not each.orelse and isinstance(each.body[-1], ast.Return):
-            start = index + 1
+    start = next(index for index, each in enumerate(block) if each is below)
+    while start and not _may_return(block[start - 1]):
+        start -= 1
     return [*block[start:]]
+
+
+def _may_return(statement: ast.stmt) -> bool:
+    is_if = isinstance(statement, ast.If) and not statement.orelse
+    return is_if and isinstance(statement.body[-1], ast.Return)  # type: ignore[attr-defined]
 
 
 def _always(branch: ast.If) -> bool:

@@ -8,6 +8,7 @@ import enum
 from typing import NamedTuple
 
 from isthmus.migrate.source.findings import Severity
+from isthmus.migrate.source.unconverted import UNCONVERTED
 from isthmus.shim.rules import TENSOR_TYPES
 
 
@@ -47,8 +48,7 @@ class CudaName(NamedTuple):
         return self.severity is Severity.MANUAL and not self.becomes
 
 
-_AUTOMATIC, _REVIEW, _MANUAL = Severity.AUTOMATIC, Severity.REVIEW, Severity.MANUAL
-_NONE = Severity.NONE
+_AUTOMATIC, _REVIEW = Severity.AUTOMATIC, Severity.REVIEW
 
 
 def _everywhere(code: str, **names: str) -> dict[str, CudaName]:
@@ -62,8 +62,17 @@ def _either(code: str, becomes: str, accelerator: str) -> CudaName:
     return CudaName(code, _AUTOMATIC, f"becomes {becomes}", becomes, accelerator=accelerator)
 
 
-def _guarded(code: str, becomes: str, otherwise: str, severity: Severity = _AUTOMATIC) -> CudaName:
-    return CudaName(code, severity, f"becomes {becomes}", becomes, Guard.ACCELERATOR, otherwise)
+def _guarded(
+    code: str, names: str, otherwise: str = "None", owner: str = "{module}", severity: Severity = _AUTOMATIC
+) -> dict[str, CudaName]:
+    """Return the entries of functions that need an accelerator; ``old=new`` is renamed."""
+    pairs = [(old, new or old) for old, _, new in (each.partition("=") for each in names.split())]
+    return {
+        f"torch.cuda.{old}": CudaName(
+            code, severity, f"becomes {owner}.{new}", f"{owner}.{new}", Guard.ACCELERATOR, otherwise
+        )
+        for old, new in pairs
+    }
 
 
 def _cuda_only(code: str, names: str, otherwise: str = "None") -> dict[str, CudaName]:
@@ -82,8 +91,8 @@ _AVAILABILITY = {
     **_everywhere(
         "IM110", is_available="torch.accelerator.is_available", device_count="torch.accelerator.device_count"
     ),
-    "torch.cuda.init": _guarded("IM110", "{module}.init", "None"),
-    "torch.cuda.is_initialized": _guarded("IM110", "{module}.is_initialized", "False"),
+    **_guarded("IM110", "init"),
+    **_guarded("IM110", "is_initialized", "False"),
     "torch.backends.cuda.is_built": CudaName(
         "IM110", _REVIEW, "becomes torch.accelerator.is_available", "torch.accelerator.is_available"
     ),
@@ -94,13 +103,8 @@ _DEVICES = {
     "torch.cuda.current_device": _either(
         "IM111", "{module}.current_device", "torch.accelerator.current_device_index"
     ),
-    **{
-        f"torch.cuda.{name}": _guarded("IM111", "{module}." + name, "contextlib.nullcontext()")
-        for name in ("device", "device_of")
-    },
-    "torch.cuda.can_device_access_peer": _guarded(
-        "IM111", "{module}.can_device_access_peer", "False", _REVIEW
-    ),
+    **_guarded("IM111", "device device_of", "contextlib.nullcontext()"),
+    **_guarded("IM111", "can_device_access_peer", "False", severity=_REVIEW),
 }
 
 _SYNCHRONIZE = {
@@ -109,44 +113,35 @@ _SYNCHRONIZE = {
 
 # Memory in bytes. torch.accelerator takes the device by position only.
 _MEMORY = {
-    f"torch.cuda.{name}": _guarded("IM113", f"torch.accelerator.{becomes}", otherwise)
-    for name, becomes, otherwise in (
-        ("empty_cache", "empty_cache", "None"),
-        ("memory_allocated", "memory_allocated", "0"),
-        ("memory_cached", "memory_reserved", "0"),
-        ("memory_reserved", "memory_reserved", "0"),
-        ("max_memory_allocated", "max_memory_allocated", "0"),
-        ("max_memory_cached", "max_memory_reserved", "0"),
-        ("max_memory_reserved", "max_memory_reserved", "0"),
-        ("memory_stats", "memory_stats", "collections.Counter()"),  # 0 for every key
-        ("mem_get_info", "get_memory_info", "(0, 0)"),
-        ("reset_peak_memory_stats", "reset_peak_memory_stats", "None"),
-        ("reset_max_memory_allocated", "reset_peak_memory_stats", "None"),
-        ("reset_max_memory_cached", "reset_peak_memory_stats", "None"),
-        ("reset_accumulated_memory_stats", "reset_accumulated_memory_stats", "None"),
-    )
-} | {
-    f"torch.cuda.{name}": _guarded("IM113", "{module}." + name, otherwise, severity)
-    for name, otherwise, severity in (
-        ("memory_summary", "{q}{q}", _REVIEW),
-        ("memory_snapshot", "[]", _REVIEW),
-        ("memory_stats_as_nested_dict", "{}", _REVIEW),
-        ("set_per_process_memory_fraction", "None", _REVIEW),
-    )
+    **_guarded(
+        "IM113",
+        "empty_cache reset_peak_memory_stats reset_max_memory_allocated=reset_peak_memory_stats "
+        "reset_max_memory_cached=reset_peak_memory_stats reset_accumulated_memory_stats",
+        owner="torch.accelerator",
+    ),
+    **_guarded(
+        "IM113",
+        "memory_allocated memory_cached=memory_reserved memory_reserved max_memory_allocated "
+        "max_memory_cached=max_memory_reserved max_memory_reserved",
+        "0",
+        "torch.accelerator",
+    ),
+    **_guarded("IM113", "memory_stats", "collections.Counter()", "torch.accelerator"),  # 0 for every key
+    **_guarded("IM113", "mem_get_info=get_memory_info", "(0, 0)", "torch.accelerator"),
+    **_guarded("IM113", "memory_summary", "{q}{q}", severity=_REVIEW),
+    **_guarded("IM113", "memory_snapshot", "[]", severity=_REVIEW),
+    **_guarded("IM113", "memory_stats_as_nested_dict", "{}", severity=_REVIEW),
+    **_guarded("IM113", "set_per_process_memory_fraction", severity=_REVIEW),
 }
 
 _HISTORY = {
-    f"torch.cuda.memory.{name}": _guarded("IM114", "{module}.memory." + name, otherwise, _REVIEW)
-    for name, otherwise in (
-        ("_record_memory_history", "None"),
-        ("_snapshot", "{}"),
-        ("_dump_snapshot", "None"),
-    )
+    **_guarded("IM114", "memory._record_memory_history memory._dump_snapshot", severity=_REVIEW),
+    **_guarded("IM114", "memory._snapshot", "{}", severity=_REVIEW),
 }
 
 _PROPERTIES = {
-    "torch.cuda.get_device_name": _guarded("IM115", "{module}.get_device_name", "{type}"),
-    "torch.cuda.is_bf16_supported": _guarded("IM115", "{module}.is_bf16_supported", "False"),
+    **_guarded("IM115", "get_device_name", "{type}"),
+    **_guarded("IM115", "is_bf16_supported", "False"),
     "torch.cuda.get_device_properties": CudaName(
         "IM115",
         _REVIEW,
@@ -171,29 +166,21 @@ _STREAMS = {
         Event="{module}.Event",
         StreamContext="{module}.StreamContext",
     ),
-    "torch.cuda.default_stream": _guarded(
-        "IM116", "{module}.default_stream", "{module}.current_stream()", _REVIEW
-    ),
-    "torch.cuda.set_stream": _guarded("IM116", "torch.accelerator.set_stream", "None"),
+    **_guarded("IM116", "default_stream", "{module}.current_stream()", severity=_REVIEW),
+    **_guarded("IM116", "set_stream", owner="torch.accelerator"),
 }
 
 # Attributes of streams and events that are handles of CUDA's runtime.
 HANDLES = frozenset({"cuda_stream", "cuda_event"})
 
 _RANDOM = {
-    f"torch.cuda.{name}": _guarded("IM117", "{module}." + name, otherwise)
-    for name, otherwise in (
-        ("manual_seed", "None"),
-        ("manual_seed_all", "None"),
-        ("seed", "None"),
-        ("seed_all", "None"),
-        ("initial_seed", "torch.initial_seed()"),
-        ("get_rng_state", "None"),
-        ("get_rng_state_all", "[]"),
-        ("set_rng_state", "None"),
-        ("set_rng_state_all", "None"),
-    )
-} | {"torch.cuda.default_generators": _guarded("IM117", "{module}.default_generators", "()", _REVIEW)}
+    **_guarded(
+        "IM117", "manual_seed manual_seed_all seed seed_all get_rng_state set_rng_state set_rng_state_all"
+    ),
+    **_guarded("IM117", "initial_seed", "torch.initial_seed()"),
+    **_guarded("IM117", "get_rng_state_all", "[]"),
+    **_guarded("IM117", "default_generators", "()", severity=_REVIEW),
+}
 
 # Names of torch.amp, and the modules with CUDA versions of them.
 AMP_NAMES = frozenset({"autocast", "GradScaler", "custom_fwd", "custom_bwd"})
@@ -248,76 +235,6 @@ _CUDA_ONLY = {
     **_cuda_only("IM127", "is_current_stream_capturing", "False"),
 }
 
-_UNCONVERTED = {
-    **_own_rule(
-        "IM405",
-        "a CUDA graph records CUDA kernels: run the region eagerly or with torch.compile",
-        "torch.cuda.CUDAGraph torch.cuda.graph torch.cuda.make_graphed_callables torch.cuda.graph_pool_handle",
-        _MANUAL,
-    ),
-    **_own_rule(
-        "IM190",
-        "belongs to CUDA's allocator; the accelerator's has its own settings",
-        "torch.cuda.CUDAPluggableAllocator torch.cuda.MemPool torch.cuda.use_mem_pool "
-        "torch.cuda.change_current_allocator torch.cuda.caching_allocator_alloc "
-        "torch.cuda.caching_allocator_delete torch.cuda.caching_allocator_enable "
-        "torch.cuda.get_allocator_backend",
-        _MANUAL,
-    ),
-    **_own_rule(
-        "IM191",
-        "uses CUDA's runtime or libraries; it has no device-neutral form",
-        "torch.cuda.cudart torch.cuda.current_blas_handle torch.cuda.current_solver_handle "
-        "torch.cuda.list_gpu_processes torch.cuda.GreenContext torch.cuda.ExternalStream "
-        "torch.cuda.get_stream_from_external torch.cuda.jiterator torch.cuda.tunable torch.cuda.nccl "
-        "torch.cuda.comm torch.cuda.sparse torch.cuda.gds torch.cuda.check_error torch.cuda._sleep "
-        "torch.cuda._compile_kernel torch.nn.parallel.comm",
-        _MANUAL,
-    ),
-    **_own_rule(
-        "IM191",
-        "multiplies 8-bit floating point numbers, which few accelerators do: use bfloat16, or test for it",
-        "torch._scaled_mm",
-        _MANUAL,
-    ),
-    **_own_rule(
-        "IM191",
-        "needs symmetric memory, which few backends have: use the collectives of torch.distributed elsewhere",
-        "torch.distributed._symmetric_memory torch.ops.symm_mem",
-        _MANUAL,
-    ),
-    **_own_rule(
-        "IM191",
-        "is None on another accelerator; use torch.accelerator.is_available() or the device type",
-        "torch.version.cuda",
-        _REVIEW,
-    ),
-    **_own_rule(
-        "IM191",
-        "stays: every build of PyTorch has the switch, and attention works on every device with it on or off",
-        "torch.backends.cuda.sdp_kernel torch.backends.cuda.enable_flash_sdp "
-        "torch.backends.cuda.enable_mem_efficient_sdp torch.backends.cuda.enable_math_sdp "
-        "torch.backends.cuda.enable_cudnn_sdp torch.backends.cuda.flash_sdp_enabled "
-        "torch.backends.cuda.mem_efficient_sdp_enabled torch.backends.cuda.math_sdp_enabled "
-        "torch.backends.cuda.cudnn_sdp_enabled",
-        _NONE,
-    ),
-    **_own_rule(
-        "IM191",
-        "is False without CUDA; torch.nn.functional.scaled_dot_product_attention chooses a kernel on any device",
-        "torch.backends.cuda.can_use_flash_attention torch.backends.cuda.can_use_efficient_attention "
-        "torch.backends.cuda.can_use_cudnn_attention",
-        _REVIEW,
-    ),
-    **_own_rule(
-        "IM191",
-        "is meaningful on CUDA only; other accelerators have no such switch",
-        "torch.backends.cuda.preferred_linalg_library torch.backends.cuda.preferred_blas_library "
-        "torch.backends.cuda.cufft_plan_cache torch.backends.cudnn.flags",
-        _REVIEW,
-    ),
-}
-
 NAMES: dict[str, CudaName] = {
     **_AVAILABILITY,
     **_DEVICES,
@@ -333,7 +250,7 @@ NAMES: dict[str, CudaName] = {
     **FLAGS,
     **_ERRORS,
     **_CUDA_ONLY,
-    **_UNCONVERTED,
+    **{name: found for entry in UNCONVERTED for name, found in _own_rule(*entry).items()},
 }
 
 # Submodules that torch.cuda re-exports, and modules with the same names under another path.

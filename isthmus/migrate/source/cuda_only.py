@@ -7,9 +7,13 @@ from isthmus.migrate.source.cuda_names import look_up
 # Packages for NVIDIA's GPUs only.
 _CUDA_PACKAGES = frozenset(
     "apex cuda cupy cudf cuml fla flash_attn nvidia_smi pynvml py3nvml pycuda tensorrt triton transformer_engine "
-    "xformers bitsandbytes numba helion tilelang cutlass".split()
+    "xformers bitsandbytes deep_ep numba helion tilelang cutlass".split()
 )
 # Languages of kernels, and the binding of processes to the processors beside a GPU.
+INDUCTOR = (
+    "torch._inductor.compile_fx",
+    "torch._inductor.standalone_compile",
+)  # need a backend of the device
 _LANGUAGES = ("cutlass", "helion", "tilelang", "torch.numa", "triton")
 
 

@@ -53,7 +53,7 @@ class Module:
         self.findings: list[Finding] = []
         self.claimed: set[ast.AST] = set()
         self._places = places
-        self._mentioned: dict[str, bool] = {}
+        self._mentioned: dict[str | re.Pattern[str], bool] = {}
 
     @cached_property
     def lines(self) -> list[str]:
@@ -82,19 +82,25 @@ class Module:
         """Return every node of exactly this type, in source order."""
         return self._index.nodes.get(kind, [])  # type: ignore[return-value]
 
-    def mentions(self, *words: str) -> bool:
-        """Whether any of the words occurs in the text, for a quick check first."""
+    def mentions(self, *words: str | re.Pattern[str]) -> bool:
+        """Whether any of the words or patterns occurs in the text, for a quick check first."""
         for word in words:
             if word not in self._mentioned:
-                self._mentioned[word] = word in self.text
+                found = word in self.text if isinstance(word, str) else word.search(self.text) is not None
+                self._mentioned[word] = found
         return any(self._mentioned[word] for word in words)
 
     def enclosing(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield the ancestors of a node, innermost first."""
-        parent = self.parents.get(node)
+        parents = self.parents
+        parent = parents.get(node)
         while parent is not None:
             yield parent
-            parent = self.parents.get(parent)
+            parent = parents.get(parent)
+
+    def nearest(self, node: ast.AST, *kinds: type[Node]) -> Node | None:
+        """Return the innermost ancestor of a node that is of one of some kinds; None if it has none."""
+        return next((each for each in self.enclosing(node) if isinstance(each, kinds)), None)
 
     @cached_property
     def _scripted(self) -> frozenset[ast.AST]:

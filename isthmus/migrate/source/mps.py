@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from isthmus.migrate.source import cuda_names
 from isthmus.migrate.source.assigned import assigned
-from isthmus.migrate.source.conditions import Condition, arms, guarded, implies_accelerator, implies_cuda
+from isthmus.migrate.source.conditions import Condition, implies_accelerator, implies_cuda
+from isthmus.migrate.source.guarded import arms, guarded, is_asserted, rejects
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.names import FUNCTIONS
 from isthmus.migrate.source.questions import names_type
@@ -24,6 +25,7 @@ WITHOUT_DEVICE = frozenset({"synchronize"})
 _ASKED = frozenset({"torch.backends.mps.is_available", "torch.mps.is_available"})
 _ARM = re.compile(r"\b(mps|xpu|npu|hpu|mlu|musa|mtia)\b")
 _MODULE = "{module}."
+LACKS = "which MPS lacks"  # in the advice of a change
 
 
 def lacks(becomes: str) -> bool:
@@ -35,6 +37,13 @@ def refuses(becomes: str, call: ast.Call) -> bool:
     """Whether the replacement of a function takes an argument of a call that ``torch.mps`` does not take."""
     is_given = bool(call.args or call.keywords)
     return is_given and becomes.startswith(_MODULE) and becomes.removeprefix(_MODULE) in WITHOUT_DEVICE
+
+
+def is_double(module: Module, node: ast.AST) -> bool:
+    """Whether a node is an argument of a call that names ``torch.float64``, which MPS lacks."""
+    call = module.nearest(node, ast.Call, ast.stmt)
+    given = [*call.args, *(each.value for each in call.keywords)] if isinstance(call, ast.Call) else []
+    return any(module.names.qualified(each) in ("torch.float64", "torch.double") for each in given)
 
 
 def is_known(module: Module) -> bool:
@@ -88,35 +97,9 @@ def others(module: Module, test: ast.expr) -> set[str]:
     } & known
     if "mps" in known and any(map(lacks, _replacements(module, test))):
         found.add("mps")
-    if "meta" in known and _refuses(module, test):
+    if "meta" in known and rejects(module, test):
         found.add("meta")
     return found
-
-
-def _refuses(module: Module, test: ast.expr) -> bool:
-    """Whether a test belongs to an ``if`` that raises an error."""
-    inner: ast.AST = test
-    for above in module.enclosing(test):
-        if isinstance(above, ast.If) and inner is above.test:
-            return any(isinstance(each, ast.Raise) for each in (*above.body, *above.orelse))
-        if isinstance(above, ast.stmt):
-            return False
-        inner = above
-    return False
-
-
-def is_asserted(module: Module, test: ast.expr) -> bool:
-    """Whether an assertion, ``assert`` or ``assertTrue``, requires that a test is true."""
-    inner: ast.AST = test
-    for above in module.enclosing(test):
-        if isinstance(above, ast.Assert):
-            return inner is above.test
-        if isinstance(above, ast.Call) and ast.unparse(above.func) not in ("all", "any"):
-            return getattr(above.func, "attr", "") == "assertTrue"
-        if not isinstance(above, ast.BoolOp | ast.GeneratorExp | ast.ListComp | ast.Call):
-            return False
-        inner = above
-    return False
 
 
 def apart(module: Module, call: ast.Call) -> set[str]:

@@ -11,6 +11,7 @@ _PYTHON = re.compile(r"\s*(%%(?:time|timeit|capture|prun|memit|mprun)\b)")
 # `%magic`, `!command` (a backslash continues it), `name?`.
 _MAGIC = re.compile(r"^([ \t]*)(?:[!%?](?:[^\n]*\\\n)*[^\n]*|[\w.]+[ \t]*\?{1,2}[ \t]*)$", re.MULTILINE)
 _ASSIGNED = re.compile(r"^([ \t]*[\w, ]+=)[ \t]*[!%](?:[^\n]*\\\n)*[^\n]*$", re.MULTILINE)
+TOO_DEEP = "nested too deeply"  # for the parser, or to be followed
 MARK = "# isthmus: magic "  # before IPython syntax that is a comment
 _HIDDEN = re.compile(rf"^.*?{MARK}(.*)$", re.MULTILINE)
 
@@ -63,7 +64,7 @@ def parse(text: str) -> ast.Module:
             flags = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
             return compile(text, "<source>", "exec", flags, dont_inherit=True)
         except (RecursionError, MemoryError):
-            raise SyntaxError("nested too deeply") from None
+            raise SyntaxError(TOO_DEEP) from None
         except ValueError as error:
             raise SyntaxError(str(error)) from None
 

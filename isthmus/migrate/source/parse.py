@@ -7,7 +7,7 @@ from pathlib import Path
 from isthmus.migrate.source.files import Kind, Source, problem
 from isthmus.migrate.source.findings import Finding
 from isthmus.migrate.source.module import Module
-from isthmus.migrate.source.notebooks import code_cells
+from isthmus.migrate.source.notebooks import TOO_DEEP, code_cells
 from isthmus.migrate.source.notebooks import parse as tree_of
 from isthmus.migrate.source.surroundings import ALONE, Surroundings
 
@@ -39,10 +39,7 @@ def parse(
 
 def too_deep(path: str) -> Finding:
     """Return the finding of a file whose expressions are nested too deeply to be followed."""
-    message, advice = (
-        "is nested too deeply",
-        "split its longest chain of calls or operators, then analyse again",
-    )
+    message, advice = (f"is {TOO_DEEP}", "split its longest chain of calls or operators, then analyse again")
     return problem("IM001", path, message, advice)
 
 
@@ -65,6 +62,8 @@ def dotted(name: str, package: str = "") -> str:
 
 
 def _broken(path: str, error: SyntaxError) -> Finding:
+    if error.msg == TOO_DEEP:
+        return too_deep(path)
     return problem(
         "IM001", path, f"does not parse: {error.msg}", "fix the syntax, then analyse again", error.lineno or 0
     )

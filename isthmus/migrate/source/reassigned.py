@@ -35,7 +35,7 @@ def reassigned(module: Module) -> Sequence[Reassigned]:
     for node in module.of(ast.Attribute):
         name = module.names.qualified(node) or ""
         if isinstance(node.ctx, ast.Store) and _FUNCTION.fullmatch(name):
-            around = next((each for each in module.enclosing(node) if isinstance(each, FUNCTIONS)), None)
+            around = module.nearest(node, *FUNCTIONS)
             found.append(Reassigned(name, node, around))
     return found
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from isthmus.migrate.source.blocks import runs_with
-from isthmus.migrate.source.conditions import asks_cuda, guarded, keeps_cuda, moves
 from isthmus.migrate.source.cuda_only import is_below, is_graph, is_heart
+from isthmus.migrate.source.guarded import asks_cuda, decision, guarded, keeps_cuda, moves
 from isthmus.migrate.source.module import Module
 from isthmus.migrate.source.names import FUNCTIONS
 from isthmus.migrate.source.registrations import is_for_cuda
@@ -97,7 +97,7 @@ def _uses(module: Module) -> Iterator[tuple[ast.AST, str]]:
     imports: list[ast.Import | ast.ImportFrom] = [*module.of(ast.Import), *module.of(ast.ImportFrom)]
     for imported in imports:
         first = getattr(imported, "module", None) or imported.names[0].name
-        if is_heart(first) and any(isinstance(each, FUNCTIONS) for each in module.enclosing(imported)):
+        if is_heart(first) and module.nearest(imported, *FUNCTIONS):
             yield imported, first
     for call in module.of(ast.Call):
         if kernel := launched(module, call):
@@ -143,7 +143,7 @@ def _operators(module: Module, found: dict[ast.AST, Region]) -> None:
 def _classes(module: Module, found: dict[ast.AST, Region]) -> None:
     """Add classes whose constructor is for CUDA only, or whose name says it and a part of a method is."""
     for owner in module.of(ast.ClassDef):
-        inside = [each for each in found if any(above is owner for above in module.enclosing(each))]
+        inside = [each for each in found if owner in module.enclosing(each)]
         made = next((each for each in inside if getattr(each, "name", "") == "__init__"), None)
         named = inside[0] if inside and _FOR_CUDA.search(owner.name) else None
         if (part := made or named) is not None and owner not in found:
@@ -156,7 +156,8 @@ def _behind_tests(module: Module, found: dict[ast.AST, Region]) -> None:
         inside = list(guarded(module, test))
         uses = [each for part in inside for each in ast.walk(part) if _is_for_cuda(module, each, found)]
         blocks = {id(each) for use in uses for each in (use, *runs_with(module, use))}
-        decorates = not any(isinstance(each, ast.stmt) for each in _below_definition(module, test))
+        node, decorator, *_ = decision(module, test)
+        decorates = decorator in getattr(node, "decorator_list", ())
         operands = [each for each in inside if isinstance(module.parents[each], ast.BoolOp)]
         asked = any(use in ast.walk(each) for use in uses for each in operands)
         is_whole = decorates or asked or not any(moves(module, each) for each in inside)
@@ -165,14 +166,6 @@ def _behind_tests(module: Module, found: dict[ast.AST, Region]) -> None:
             if uses and (is_whole or not blocks.isdisjoint(above)):
                 why = f"behind a test for CUDA that stays (line {test.lineno})"
                 found[part] = Region(part, why, is_listed=False)
-
-
-def _below_definition(module: Module, node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what is around a node within a function or class, or a decorator of one."""
-    for above in module.enclosing(node):
-        if isinstance(above, _DEFINITIONS):
-            return
-        yield above
 
 
 def _tests(module: Module) -> Iterator[ast.expr]:
@@ -217,11 +210,7 @@ def _called_by(module: Module, found: dict[ast.AST, Region]) -> None:
     while changed:
         changed = False
         for function in [each for each in waiting if each not in found]:
-            others = [
-                each
-                for each in reads.get(function.name, ())
-                if not any(above is function for above in module.enclosing(each))
-            ]
+            others = [each for each in reads.get(function.name, ()) if function not in module.enclosing(each)]
             around = [
                 next((found[up] for up in module.enclosing(each) if up in found), None) for each in others
             ]

@@ -2,9 +2,9 @@
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from isthmus.migrate.source.assigned import assigned, bindings
+from isthmus.migrate.source.assigned import Variable, assigned, variable
 from isthmus.migrate.source.calls import last_name
 from isthmus.migrate.source.module import Module
 
@@ -13,22 +13,33 @@ _SAME = frozenset({"cuda", "cpu", "to", "clone"})
 _DEPTH = 8
 
 
-def is_storage(module: Module, node: ast.expr, depth: int = 0) -> bool:
+def is_storage(module: Module, node: ast.expr) -> bool:
     """Whether a value is a storage: ``x.storage()``, or the first parameter of a function given as map_location."""
-    if depth > _DEPTH:
-        return False
+    return _is_storage(module, node, _variables(module))
+
+
+def _is_storage(module: Module, node: ast.expr, variables: Collection[Variable]) -> bool:
     if isinstance(node, ast.Call):
         method = getattr(node.func, "attr", "")
         moved = getattr(node.func, "value", None) if method in _SAME else None
-        return method in _STORAGES or (moved is not None and is_storage(module, moved, depth + 1))
-    if not isinstance(node, ast.Name):
-        return False
-    found = bindings(module, node)
-    values = [each.value for each in found if isinstance(each, ast.Assign)]
-    parameters = [each for each in found if isinstance(each, ast.arg)]
-    return any(each.arg == "storage" or each in _moved(module) for each in parameters) or any(
-        is_storage(module, each, depth + 1) for each in values
-    )
+        return method in _STORAGES or (moved is not None and _is_storage(module, moved, variables))
+    return isinstance(node, ast.Name) and variable(module, node) in variables
+
+
+@functools.lru_cache(maxsize=1)
+def _variables(module: Module) -> Collection[Variable]:
+    """Return the variables of a module that may be a storage."""
+    given = (each for each in module.of(ast.arg) if each.arg == "storage" or each in _moved(module))
+    found = {variable(module, each) for each in given}
+    values = [
+        (variable(module, target), each.value)
+        for each in module.of(ast.Assign)
+        for target in each.targets
+        if isinstance(target, ast.Name)
+    ]
+    while more := {name for name, value in values if _is_storage(module, value, found)} - found:
+        found |= more
+    return found
 
 
 @functools.lru_cache(maxsize=1)

@@ -14,10 +14,14 @@ class Shared(NamedTuple):
         own_cuda: classes with a method ``cuda``.
         cuda_only: functions and classes that use what only CUDA has.
         cuda_code: those of them that run kernels, graphs or engines for CUDA.
+        may_run_cuda: functions and classes that run a kernel, graph or engine, in any case or on a condition.
         built: extensions that the project builds of CUDA sources.
         imported: members of modules that other modules name, ``"package.module.name"``.
         sheltered: functions and classes that are used only where there is an accelerator.
+        behind_tests: those, and others whose users in the project have tested for an accelerator.
+        ignores_local_rank: whether it takes LOCAL_RANK of the environment, and reads no option of this name.
         late_choice: whether the project sets ``CUDA_VISIBLE_DEVICES`` after modules of it are imported.
+        mocks_choice: whether its tests replace ``torch.cuda.is_available``, which then is asked at run time.
         submitted: what scripts that submit jobs use; it may run where there is no accelerator.
         tested: texts that modules look for in messages.
         raised: texts of the project's own errors that speak of CUDA's memory.
@@ -27,10 +31,14 @@ class Shared(NamedTuple):
     own_cuda: frozenset[str] = frozenset()
     cuda_only: frozenset[str] = frozenset()
     cuda_code: frozenset[str] = frozenset()
+    may_run_cuda: frozenset[str] = frozenset()
     built: frozenset[str] = frozenset()
     imported: frozenset[str] = frozenset()
     sheltered: frozenset[str] = frozenset()
+    behind_tests: frozenset[str] = frozenset()
+    ignores_local_rank: bool = False
     late_choice: bool = False
+    mocks_choice: bool = False
     submitted: frozenset[str] = frozenset()
     tested: frozenset[str] = frozenset()
     raised: frozenset[str] = frozenset()

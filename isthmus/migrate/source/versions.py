@@ -110,16 +110,22 @@ def written(template: str, torch: Version, target: str) -> tuple[str, str]:
     """
     if not torch:
         return template, ""
+    of_module = re.findall(r"\{module\}\.(\w+)", template) if not target else ()  # it may be the CPU's
     for new, old in {**_OLD, **(_TARGET if target else _CUDA_OR_CPU)}.items():
         if torch < SINCE[new.removeprefix("torch.")]:
             template = re.sub(rf"{re.escape(new)}\b", old, template)
     why = missing(template, torch)
-    for name in re.findall(r"\{module\}\.(\w+)", template) if not target else ():
+    for name in of_module:
         if torch < _OF_CPU.get(name, torch):
             why = why or f"torch.cpu.{name} exists since PyTorch {shown(_OF_CPU[name])}"
     if torch < SINCE["get_device_module"]:
         template = template.replace("{module}", _MODULE)
     return template, why
+
+
+def is_for_cuda(torch: Version, target: str) -> bool:
+    """Whether the result runs on CUDA and the CPU only: without ``torch.accelerator``, and without a target."""
+    return bool(torch) and not target and torch < SINCE["accelerator.is_available"]
 
 
 def missing(source: str, torch: Version) -> str:

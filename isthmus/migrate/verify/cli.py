@@ -4,10 +4,11 @@ import re
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from isthmus._support.exits import fail
 from isthmus.migrate.options import TARGETS
@@ -16,6 +17,21 @@ from isthmus.migrate.source.files import Kind, kind_of
 _SHOWN = 12  # lines of a side that failed
 _WIDE = 200  # columns of what goes to a file
 _DEVICE = re.compile(rf"cpu|(?:{'|'.join(TARGETS)})(?::\d+)?|\d+")
+
+
+class VerifyCommand(TyperCommand):
+    """A command whose script has options of its own, after ``--``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options and arguments; an unknown option may be one of the script."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if type(error).__name__ != "NoSuchOption":  # typer's own copy of click is private
+                raise
+            option = getattr(error, "option_name", "")
+            said = f"{option}: unknown option; give options of the script after --: train.py -- {option}"
+            raise fail(said, 2) from None
 
 
 def verify(

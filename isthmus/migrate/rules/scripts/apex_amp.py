@@ -121,7 +121,7 @@ class _Writer:
                 call.lineno, f"amp.initialize is given {(unknown or ['a fourth argument'])[0]}"
             )
         if "loss_scale" in given and ast.unparse(given["loss_scale"]) not in ("'dynamic'", "None"):
-            raise NotRecognised(call.lineno, "the loss scale is fixed; GradScaler's is dynamic")
+            raise NotRecognised(call.lineno, "the loss scale may be fixed; GradScaler's is dynamic")
 
     def _enabled(self, call: ast.Call) -> str:
         """Return the argument ``enabled`` for the opt level, which may be known only at run time."""

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from isthmus.migrate.rules.scripts.program import NotRecognised
-from isthmus.migrate.source import edits
 from isthmus.migrate.source.edits import Edit, Lines, without_covered
 
 
@@ -134,10 +133,6 @@ class Edits:
             else:
                 made[-1] = made[-1]._replace(edits=(*made[-1].edits, edit))
         return made
-
-    def apply(self) -> str:
-        """Return the text with all edits applied."""
-        return edits.apply(self.source, (edit for change in self.made() for edit in change.edits))
 
     def _placed(self, change: Change, number: int) -> Edit:
         """Return the edit of a change; insertions at one offset keep the order in which they were made."""

@@ -249,6 +249,13 @@ def _is_none(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
+def is_main(node: ast.AST) -> bool:
+    """Whether a statement is ``if __name__ == "__main__":``."""
+    return isinstance(node, ast.If) and any(
+        isinstance(each, ast.Name) and each.id == "__name__" for each in ast.walk(node.test)
+    )
+
+
 def parameters(function: Function) -> list[str]:
     """Return the names of a function's parameters, in order."""
     arguments = function.args

@@ -2,10 +2,10 @@
 
 import ast
 
-from isthmus.migrate.rules.indices import INDICES
 from isthmus.migrate.rules.scripts.edits import Edits
 from isthmus.migrate.rules.scripts.program import NotRecognised, Program
 from isthmus.migrate.source.calls import last_name
+from isthmus.migrate.source.indices import INDICES
 from isthmus.migrate.source.strings import is_formatted, names_cuda, text
 
 _MESSAGE = "each rank has its own device"

@@ -11,7 +11,7 @@ from isthmus.migrate.rules.scripts.ddp.metrics import Metrics
 from isthmus.migrate.rules.scripts.ddp.side_effects import SideEffects
 from isthmus.migrate.rules.scripts.ddp.training import Loop, Training, is_without_sampler, recognise
 from isthmus.migrate.rules.scripts.edits import Change, Edits
-from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, within
+from isthmus.migrate.rules.scripts.program import Function, NotRecognised, Program, is_main, within
 from isthmus.migrate.source.calls import last_name
 
 _DISTRIBUTED = ("init_process_group", "DistributedDataParallel", "DistributedSampler", "fully_shard", "FSDP")
@@ -133,9 +133,9 @@ def _sums(call: ast.Call) -> bool:
 def _start(program: Program, edits: Edits, place: model.Wrap) -> int:
     """Start the process group before the script's code and end it after; return the line of the start."""
     body = program.tree.body
-    guard = next((each for each in body if isinstance(each, ast.If) and _is_main(each)), None)
+    guard = next(filter(is_main, body), None)
     at_module_level = program.function(place.statement) is None
-    if guard is not None and (
+    if isinstance(guard, ast.If) and (
         not at_module_level or any(place.statement is node for node in ast.walk(guard))
     ):
         block = guard.body
@@ -151,12 +151,6 @@ def _start(program: Program, edits: Edits, place: model.Wrap) -> int:
     else:
         edits.insert_lines_after(last, _STOP, "the process group ends with the script")
     return first.lineno
-
-
-def _is_main(node: ast.If) -> bool:
-    return isinstance(node.test, ast.Compare) and any(
-        isinstance(each, ast.Name) and each.id == "__name__" for each in ast.walk(node.test)
-    )
 
 
 def _defines(statement: ast.stmt) -> bool:

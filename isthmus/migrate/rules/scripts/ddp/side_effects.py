@@ -4,7 +4,7 @@ import ast
 
 from isthmus.migrate.rules.scripts.ddp.training import Training, is_loader
 from isthmus.migrate.rules.scripts.edits import Edits
-from isthmus.migrate.rules.scripts.program import Function, Program, method
+from isthmus.migrate.rules.scripts.program import Function, Program, is_main, method
 
 _FILES = {
     f"{module}.{name}"
@@ -74,7 +74,7 @@ class SideEffects:
         for each in self._program.ancestors(outermost):
             if isinstance(each, Function | ast.ClassDef | ast.Module | ast.For):
                 break
-            if isinstance(each, ast.stmt) and not _is_main_guard(each):
+            if isinstance(each, ast.stmt) and not is_main(each):
                 outermost = each
         self._edits.insert_lines_before(outermost, _BARRIER, "the writing rank has finished")
 
@@ -112,9 +112,3 @@ class SideEffects:
         rest = self._edits.source[max(map(self._edits.end, given)) : end] if given else ","
         comma = "" if "," in rest else ", "
         self._edits.insert(end, f"{comma}{keyword}={value}", message, call.lineno)
-
-
-def _is_main_guard(node: ast.stmt) -> bool:
-    return isinstance(node, ast.If) and "__name__" in {
-        each.id for each in ast.walk(node.test) if isinstance(each, ast.Name)
-    }

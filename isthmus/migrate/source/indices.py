@@ -58,15 +58,13 @@ def is_current(module: Module, node: ast.expr) -> bool:
 
 def _set_devices(module: Module, node: ast.expr) -> set[str]:
     """Return what earlier statements of the same function make the current device, unless it changes there."""
-    around = next(
-        (each for each in module.enclosing(node) if isinstance(each, ast.FunctionDef | ast.Module)), None
-    )
+    around = module.nearest(node, ast.FunctionDef, ast.Module)
     found: list[str] = []
     for call in module.of(ast.Call):
         if module.names.qualified(call.func) != "torch.cuda.set_device" or len(call.args) != 1:
             continue
         found.append(module.code(call.args[0]))
-        inside = around is not None and any(each is around for each in module.enclosing(call))
+        inside = around is not None and around in module.enclosing(call)
         if not inside or call.lineno >= node.lineno or not _is_always(module, call, around):
             return set()
     return set(found) if len(found) == 1 else set()
