@@ -73,7 +73,7 @@ typedef enum isthmus_memory_kind {
 typedef struct isthmus_device_properties {
   char name[128];                 /* product name, UTF-8, null-terminated */
   char uuid[64];                  /* stable over reboots; empty if unknown */
-  uint64_t total_memory;          /* bytes */
+  uint64_t total_memory;          /* bytes; device_memory() reports at most this, and at least 3/4 of it, as total */
   int32_t capability_major;       /* the maker's architecture number */
   int32_t capability_minor;
   int32_t multi_processor_count;  /* compute units; the host chip: CPU threads */
@@ -224,12 +224,14 @@ typedef struct isthmus_driver {
    * ISTHMUS_INVALID_ARGUMENT for 0 bytes, ISTHMUS_OUT_OF_MEMORY if it is not available. acl: aclrtMalloc. cuda: cudaMalloc. */
   isthmus_status (*memory_allocate)(size_t bytes, void** pointer);
   /* [M] Frees memory allocated by memory_allocate(), on any thread and under any current device. The caller
-   * ensures that no work uses it. Null is allowed. acl: aclrtFree. cuda: cudaFree. */
+   * ensures that no work uses it. Null is allowed. Any other address, one already freed included, returns
+   * ISTHMUS_INVALID_ARGUMENT and changes nothing. acl: aclrtFree. cuda: cudaFree. */
   isthmus_status (*memory_free)(void* pointer);
   /* [M] Page-locked host memory that asynchronous copies read and write directly, readable and writable by
    * the CPU, aligned to 64. acl: aclrtMallocHost. cuda: cudaMallocHost. */
   isthmus_status (*host_allocate)(size_t bytes, void** pointer);
-  /* [M] acl: aclrtFreeHost. cuda: cudaFreeHost. */
+  /* [M] Frees memory allocated by host_allocate(); addresses as for memory_free(). acl: aclrtFreeHost.
+   * cuda: cudaFreeHost. */
   isthmus_status (*host_free)(void* pointer);
   /* [M] Kind and device of an address. Any address is allowed, including one inside an allocation.
    * acl: aclrtPointerGetAttributes. cuda: cudaPointerGetAttributes. */
@@ -238,8 +240,9 @@ typedef struct isthmus_driver {
   /* ---- Copy ---- */
   /* [M] Copies and returns when done. Does not wait for any stream. acl: aclrtMemcpy. cuda: cudaMemcpy. */
   isthmus_status (*copy)(void* to, const void* from, size_t bytes, isthmus_copy_kind kind);
-  /* [M] Host memory may be pageable; the driver may then finish reading it before it returns.
-   * acl: aclrtMemcpyAsync. cuda: cudaMemcpyAsync. */
+  /* [M] Pinned memory must stay valid until the work is done; the call does not wait. Pageable memory may be freed
+   * or overwritten when the call returns: the driver waits, or takes a copy, until it has read the source or written
+   * the destination. acl: aclrtMemcpyAsync. cuda: cudaMemcpyAsync. */
   isthmus_status (*copy_async)(void* to, const void* from, size_t bytes, isthmus_copy_kind kind,
                                isthmus_stream stream);
   /* [O] Between two devices, on a stream of either. Without it: through pinned host memory.
@@ -262,7 +265,7 @@ typedef struct isthmus_driver {
   /* [M] ISTHMUS_OK when idle, ISTHMUS_NOT_READY when not. acl: aclrtStreamQuery. cuda: cudaStreamQuery. */
   isthmus_status (*stream_query)(isthmus_stream stream);
   /* [M] Later work of the stream waits for the work captured by the event's last record. An event that was
-   * never recorded does not delay it. The event may be of another device.
+   * never recorded does not delay it. The event may be of another device. The calling thread does not wait.
    * acl: aclrtStreamWaitEvent. cuda: cudaStreamWaitEvent. */
   isthmus_status (*stream_wait_event)(isthmus_stream stream, isthmus_event event);
   /* [O] The handle of the current device's default stream, for code that needs a non-null one. Without it:
@@ -294,7 +297,7 @@ typedef struct isthmus_driver {
    * anything is enqueued. to and from may be equal (in place) where the CUDA counterpart allows it. */
   /* Called on one rank; the core sends the result to the others. Hccl: HcclGetRootInfo. nccl: ncclGetUniqueId. */
   isthmus_status (*comm_unique_id)(isthmus_unique_id* id);
-  /* Collective over all ranks; on the current device. Hccl: HcclCommInitRootInfo. nccl: ncclCommInitRank. */
+  /* Collective over all ranks; on the current device. Ranks may be threads of one process, each with a device. Hccl: HcclCommInitRootInfo. nccl: ncclCommInitRank. */
   isthmus_status (*comm_create)(const isthmus_unique_id* id, const isthmus_comm_options* options,
                                 isthmus_comm* comm);
   /* [O] Collective over comm. color < 0: this rank is in no group and gets null. Without it: comm_create().

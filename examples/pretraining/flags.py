@@ -20,9 +20,10 @@ RUN_FLAGS = (
 # --tiny: defaults of the other flags.
 TINY: dict[str, float] = {
     **{"hidden_size": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2, "vocab_size": 512},
-    **{"seq_length": 64, "micro_batch_size": 2, "global_batch_size": 4, "iterations": 20, "warmup": 2},
+    **{"seq_length": 64, "micro_batch_size": 2, "global_batch_size": 4, "iterations": 20},
     **{"lr": 5e-3, "log_interval": 5, "eval_interval": 20, "eval_samples": 4},
 }
+WARMUP, TINY_WARMUP = 20, 2
 
 
 def parse_args(world_size: int) -> argparse.Namespace:
@@ -36,6 +37,8 @@ def parse_args(world_size: int) -> argparse.Namespace:
     if args.tiny:
         parser.set_defaults(**TINY)
         args = parser.parse_args()
+    if args.warmup is None:  # a run of a few iterations works without the flag
+        args.warmup = min(TINY_WARMUP if args.tiny else WARMUP, args.iterations - 1)
     args.num_kv_heads = args.num_kv_heads or args.num_heads
     # SwiGLU has three matrices where a plain block has two of width 4h: 8h/3 costs the same.
     args.ffn_hidden_size = args.ffn_hidden_size or 32 * math.ceil(8 * args.hidden_size / 3 / 32)
@@ -62,7 +65,8 @@ def add_training_flags(group: Any) -> None:
     add(group, "--global-batch-size", count, 16, "samples per iteration, over all ranks and passes")
     add(group, "--lr", float, 3e-3, "peak learning rate")
     add(group, "--min-lr", float, 3e-4, "learning rate at the end of the cosine")
-    add(group, "--warmup", int, 20, "iterations of linear warm-up")
+    meaning = f"iterations of linear warm-up (default: {WARMUP}, or all but one of a shorter run)"
+    add(group, "--warmup", int, None, meaning)
     add(group, "--weight-decay", float, 0.1, "of the matrices")
     add(group, "--clip-grad", float, 1.0, "largest norm of the gradient")
     add(group, "--seed", int, 1234, "of weights, data order and dropout")

@@ -91,6 +91,31 @@ def masked_select(self: Tensor, mask: Tensor) -> Tensor:
     return torch.index_select(values.reshape(-1), 0, nonzero(mask.reshape(-1)).view(-1))
 
 
+def _uploaded(values: Tensor, out: Tensor) -> Tensor:
+    """Copy values that the host made from numbers alone to ``out``, which is resized if needed."""
+    if out.shape != values.shape:
+        out.resize_(values.shape)
+    return out.copy_(values)
+
+
+def arange_start_out(start: float, end: float, step: float = 1, *, out: Tensor) -> Tensor:
+    """A range written to ``out``.
+
+    Not in terms of ``arange.start_step``, as PyTorch's composite of that one calls this overload.
+    """
+    return _uploaded(torch.arange(start, end, step, dtype=out.dtype), out)
+
+
+def linspace_out(start: float, end: float, steps: int, *, out: Tensor) -> Tensor:
+    """Evenly spaced numbers written to ``out``; see :func:`arange_start_out`."""
+    return _uploaded(torch.linspace(start, end, steps, dtype=out.dtype), out)
+
+
+def eye_m_out(n: int, m: int, *, out: Tensor) -> Tensor:
+    """A matrix with ones on the diagonal written to ``out``; see :func:`arange_start_out`."""
+    return _uploaded(torch.eye(n, m, dtype=out.dtype), out)
+
+
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::isneginf": isneginf,
     "aten::isposinf": isposinf,
@@ -105,4 +130,7 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::nonzero": nonzero,
     "aten::masked_select": masked_select,
     "aten::_index_put_impl_": index_put_impl,
+    "aten::arange.start_out": arange_start_out,
+    "aten::linspace.out": linspace_out,
+    "aten::eye.m_out": eye_m_out,
 }

@@ -19,7 +19,7 @@ class Called:
     Attributes:
         operators: those that can be forced to the reference route.
         random: those that draw random numbers; another route would draw others.
-        routeless: those without the reference route.
+        routeless: those with a called overload that lacks the reference route.
         refused: those with a call that no route served.
     """
 
@@ -38,7 +38,7 @@ def read(folder: Path, route: str) -> Called:
     """
     own: set[str] = set()
     random: set[str] = set()
-    able: set[str] = set()
+    unable: set[str] = set()
     refused: set[str] = set()
     for path in folder.glob("*.json"):
         for name, entry in json.loads(path.read_text()).items():
@@ -48,8 +48,8 @@ def read(folder: Path, route: str) -> Called:
             if entry["route"] in OWN_ROUTES:
                 own.add(packet)
                 random |= {packet} if entry.get("random") else set()
-                able |= {packet} if route in entry.get("routes", (route,)) else set()
-    groups = ((own & able) - random, random, own - able - random, refused)
+                unable |= set() if route in entry.get("routes", (route,)) else {packet}
+    groups = (own - unable - random, random, unable - random, refused)
     return Called(*(tuple(sorted(names)) for names in groups))
 
 
@@ -64,10 +64,11 @@ def write(folder: Path) -> None:
         called.setdefault(name, {"route": "none", "calls": 0})["refused"] = count
     # The reference routes end on the CPU: an operator without a CPU kernel is never forced.
     found = {n: e for n, e in called.items() if torch._C._dispatch_has_kernel_for_dispatch_key(n, "CPU")}
+    served = {route: _served(chip, route) for route in _REFERENCES}
     for name, entry in found.items():
         if entry["route"] in OWN_ROUTES:
             entry["random"] = _is_random(name)
-            entry["routes"] = [route for route in _REFERENCES if _has(chip, name, route)]
+            entry["routes"] = [route for route in _REFERENCES if name in served[route]]
     write_file(folder / f"{os.getpid()}.json", json.dumps(found).encode())
 
 
@@ -81,11 +82,10 @@ def _is_random(name: str) -> bool:
     return declared or torch.Tag.nondeterministic_seeded in op.tags
 
 
-def _has(chip: Any, name: str, route: str) -> bool:
-    """Return whether the operator has a route; tried by forcing it, since the process is about to end."""
+def _served(chip: Any, route: str) -> set[str]:
+    """Return the overloads that have a route; tried by forcing it, since the process is about to end."""
     try:
-        chip.set_route(name, route)
-    except ValueError:
-        return False
-    chip.set_route(name, "")
-    return True
+        chip.set_route("*", route)
+    except ValueError:  # none has it
+        return set()
+    return {name for name, (taken, reason) in chip.routes().items() if (taken, reason) == (route, "forced")}

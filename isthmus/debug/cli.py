@@ -1,5 +1,6 @@
 """``isthmus debug``, ``isthmus replay``, ``isthmus bisect``."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,7 @@ _ROUTES = {
     "decomposition": "decomposition",
     "delegate": "delegate",
 }
+Driver = Annotated[str, typer.Option(help="Driver to open, by name or path.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -57,10 +59,19 @@ def replay(
         bool, typer.Option("--compare", help="Also compare with the float64 reference.")
     ] = False,
     times: Annotated[int, typer.Option(min=1, help="Runs of each call; all must give the same bits.")] = 1,
+    driver: Driver = "",
 ) -> None:
-    """Replay captured calls. Exits with 3 if a result differs, 1 if a call cannot be replayed."""
+    """Replay captured calls. Exits with 3 if a result is wrong, 1 if a call cannot be replayed."""
+    from isthmus.launch.run import JobError, check_driver
+
     if device.partition(":")[0] not in ("chip", "cpu"):
         raise fail(f"--device {device}: give chip or cpu", 2)
+    try:
+        check_driver(driver)
+    except JobError as error:
+        raise fail(error, 2) from None
+    if driver:
+        os.environ["ISTHMUS_DRIVER"] = driver  # read when PyTorch is imported
     import torch
 
     if not hasattr(torch, device.partition(":")[0]) or not torch.get_device_module(device).is_available():
@@ -99,11 +110,12 @@ def bisect(
     reference_route: Annotated[
         str, typer.Option(help="Route whose results are correct: cpu, decomposition or delegate.")
     ] = "cpu",
+    driver: Driver = "",
 ) -> None:
     """Find the operators that make a program's result wrong, by repeated runs with fewer operators on the chip."""
     from isthmus.debug import bisect as search
     from isthmus.debug import readings
-    from isthmus.launch.run import Job, JobError
+    from isthmus.launch.run import Job, JobError, check_driver
 
     if reference_route not in _ROUTES:
         raise fail(f"--reference-route {reference_route}: give {', '.join(_ROUTES)}", 2)
@@ -112,7 +124,8 @@ def bisect(
     except DebugError as error:
         raise fail(error, 2) from None
     try:
-        job = Job(program, quiet=True)
+        check_driver(driver)
+        job = Job(program, driver=driver, quiet=True)
         finder = search.Bisect(
             job.command(),
             job.environment(),
@@ -127,9 +140,10 @@ def bisect(
     except DebugError as error:
         raise fail(error) from None
     print(f"{found.reason} ({found.runs} runs)")
+    run = " ".join(["isthmus run", *(["--driver", driver] if driver else []), *program])
     for group in found.guilty:
         pattern = ",".join(f"compare:{name}" for name in group)
-        print(f"{' with '.join(group)}: ISTHMUS_DEBUG='{pattern}' isthmus run {' '.join(program)}")
+        print(f"{' with '.join(group)}: ISTHMUS_DEBUG='{pattern}' {run}")
     if found.guilty:
         raise typer.Exit(3)
 

@@ -1,4 +1,7 @@
-"""Find calls that produce NaN or infinity from finite inputs."""
+"""Find calls that produce NaN or infinity from finite inputs.
+
+Tensors are checked on the host: a chip needs no kernel of its own for it, and a wrong kernel cannot hide an overflow.
+"""
 
 import math
 from typing import Any
@@ -47,7 +50,7 @@ class Overflow:
     def _report(
         self, call: Call, bad: list[tuple[str, torch.Tensor]], ranges: dict[str, str], where: Any
     ) -> None:
-        name, tensor = bad[0]
+        name, tensor = bad[0][0], _on_host(bad[0][1])
         inputs = {label: f"{describe(t)} {ranges[label]}".strip() for label, t in call.inputs()}
         nan, inf = int(tensor.isnan().sum()), int(tensor.isinf().sum())
         what = " and ".join([f"{nan} NaN"] * bool(nan) + [f"{inf} infinite"] * bool(inf))
@@ -88,7 +91,7 @@ def is_finite(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has neither NaN nor infinity; always True for integers."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.layout != torch.strided:
         return True
-    return bool(tensor.detach().isfinite().all().item())
+    return bool(_on_host(tensor).isfinite().all())
 
 
 def range_of(tensor: torch.Tensor) -> str:
@@ -100,5 +103,9 @@ def range_of(tensor: torch.Tensor) -> str:
         or tensor.layout != torch.strided
     ):
         return ""
-    low, high = tensor.detach().to("cpu").aminmax()
+    low, high = _on_host(tensor).aminmax()
     return f"{low.item():.6g}..{high.item():.6g}"
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().to("cpu")

@@ -49,8 +49,10 @@ class Outcome:
         captured: the call.
         same: whether the results equal the captured ones bit for bit.
         repeatable: whether every run gave the same bits.
-        wrong: differences beyond the tolerance from the captured results, and from the reference if requested.
+        wrong: differences beyond the tolerance from the captured results, or from the reference if requested: results
+            that agree with it are right, whatever was captured.
         problem: why the call could not be judged, or "".
+        differs: whether the results differ from the captured ones beyond the tolerance.
     """
 
     captured: Captured
@@ -58,6 +60,7 @@ class Outcome:
     repeatable: bool
     wrong: tuple[Difference, ...]
     problem: str = ""
+    differs: bool = False
 
 
 def folders(root: Path) -> list[Path]:
@@ -148,10 +151,12 @@ def replay(captured: Captured, device: str, times: int, compare: bool) -> Outcom
         except reference.NoReference as why:
             problem = str(why) if compare else ""
     magnitudes = expected.magnitudes if expected else []
-    wrong = [] if same else _against(captured.name, runs[0], captured.results, magnitudes)
+    changed = [] if same else _against(captured.name, runs[0], captured.results, magnitudes)
+    wrong = changed
     if compare and expected:
-        wrong += _against_reference(captured.name, runs[0], expected)
-    return Outcome(captured, same, repeatable, tuple(wrong), problem)
+        off = _against_reference(captured.name, runs[0], expected)
+        wrong = off and off + changed
+    return Outcome(captured, same, repeatable, tuple(wrong), problem, bool(changed))
 
 
 def _against_reference(
@@ -222,4 +227,6 @@ def line(outcome: Outcome) -> str:
         return f"      {head}: {outcome.problem}"
     if not outcome.repeatable:
         return f"WRONG {head}: not deterministic: two runs gave different bits"
+    if outcome.differs:
+        return f"ok    {head}: right, and differs from the captured result"
     return f"ok    {head}: {'bit-equal' if outcome.same else 'within the tolerance'}"

@@ -1,7 +1,8 @@
 """Pictures of the address space over time, one panel per allocator, as PNG, SVG or HTML page.
 
 Blocks are coloured by lifetime, from one event (yellow) to the whole trace (violet). White is reserved but unused,
-grey is not reserved. Addresses that were never reserved are left out.
+grey is not reserved. Addresses that were never reserved are left out. All panels have the same axes and a curve of
+the bytes reserved, since addresses reserved at different times make a panel higher than the memory that it needs.
 """
 
 import base64
@@ -20,6 +21,8 @@ from isthmus.memory.trace import STEP, Trace, TraceError
 
 _WIDTH, _HEIGHT = 1400, 700  # of a panel's raster
 _GREY, _WHITE = (0.82, 0.82, 0.82), (1.0, 1.0, 1.0)
+_STEP_END: dict[str, Any] = {"color": "black", "linewidth": 0.5, "linestyle": "--"}
+_RESERVED: dict[str, Any] = {"color": "limegreen", "linewidth": 1.5}
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -56,8 +59,9 @@ def _figure(trace: Trace, panels: Sequence[Spans], kind: str) -> bytes:
     heights = [int(_Addresses(spans).total) for spans in panels]
     for axis, spans in zip(axes, panels, strict=True):
         _panel(axis, trace, spans, max(heights), colours)
-    axes[0].set_title(f"{trace.name}: {trace.model}", fontsize=9)
-    axes[-1].set_xlabel("event (dashed: end of a step)")
+    figure.suptitle(f"{trace.name}: {trace.model}", fontsize=9)
+    axes[-1].set_xlabel("event")
+    _legend(figure, axes, len(trace), colours)
     out = io.BytesIO()
     matplotlib.rcParams["svg.hashsalt"] = "isthmus"
     figure.savefig(out, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else None)
@@ -74,8 +78,39 @@ def _panel(axis: Any, trace: Trace, spans: Spans, height: int, colours: Any) -> 
         extent=(0, len(trace), 0, max(height, 1) / unit),
     )
     for end in np.flatnonzero(trace.kind == STEP):
-        axis.axvline(end, color="black", linewidth=0.5, linestyle="--")
-    axis.set_ylabel(f"{spans.allocator}\naddress, {name}")
+        axis.axvline(end, **_STEP_END)
+    held = reserved(spans, len(trace)) / unit
+    axis.plot(held, **_RESERVED)
+    peak = held.max(initial=0)
+    axis.set_title(f"{spans.allocator}: at most {peak:.2f} {name} reserved", fontsize=9, loc="left")
+    axis.set_ylabel(f"address, {name}")
+
+
+def _legend(figure: Any, axes: Any, events: int, colours: Any) -> None:
+    """Explain the colours beside the panels and below them."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    lifetimes = ScalarMappable(LogNorm(1, max(events, 2)), colours)
+    figure.colorbar(lifetimes, ax=list(axes), label="block in use, by lifetime in events", aspect=40)
+    handles = [
+        Patch(facecolor=_WHITE, edgecolor="black", label="reserved, not in use"),
+        Patch(facecolor=_GREY, edgecolor="black", label="not reserved"),
+        Line2D([], [], label="bytes reserved", **_RESERVED),
+        Line2D([], [], label="end of a step", **_STEP_END),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=9)
+
+
+def reserved(spans: Spans, events: int) -> Array:
+    """Return the bytes reserved at each event, int64 [events]."""
+    change = np.zeros(events + 1, np.int64)
+    np.add.at(change, spans.segments[:, 0], spans.segments[:, 3])
+    np.subtract.at(change, spans.segments[:, 1], spans.segments[:, 3])
+    held: Array = change.cumsum()[:-1]
+    return held
 
 
 def raster(trace: Trace, spans: Spans, height: int, colours: Any) -> Array:

@@ -59,3 +59,27 @@ def test_llama_and_a_cnn_train_as_on_the_cpu() -> None:
 
 def test_a_dtype_reaches_a_decomposition_as_one() -> None:
     assert children.output(ARGUMENTS, **WITHOUT_DELEGATE).split() == ["torch.float64", "torch.float32"]
+
+
+FACTORIES = """
+import torch
+
+for make in (
+    lambda device: torch.arange(5, device=device),
+    lambda device: torch.arange(9, 1, -2, dtype=torch.float32, device=device),
+    lambda device: torch.arange(3, out=torch.zeros(6, device=device)[::2]),
+    lambda device: torch.linspace(0, 1, 7, dtype=torch.bfloat16, device=device),
+    lambda device: torch.eye(3, 4, dtype=torch.int32, device=device),
+):
+    made, expected = make("chip").cpu(), make("cpu")
+    print(made.dtype == expected.dtype and torch.equal(made, expected))
+print(torch.chip.dispatch_stats()["operators"]["aten::arange.start_out"])
+"""
+
+
+def test_ranges_and_identities_need_no_kernel_of_their_own() -> None:
+    """Their out= overloads lack arguments of the functional ones, which call them."""
+    forced = "aten::arange=decomposition,aten::linspace=decomposition,aten::eye=decomposition"
+    printed = children.output(FACTORIES, ISTHMUS_DRIVER="numpy", ISTHMUS_ROUTE=forced).splitlines()
+    assert printed[:-1] == ["True"] * 5
+    assert "'route': 'decomposition'" in printed[-1]

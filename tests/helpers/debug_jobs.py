@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from isthmus.drivers import find
+
 ISTHMUS = str(Path(sys.executable).with_name("isthmus"))
 
 WRONG_LIBRARY = """
@@ -36,6 +38,51 @@ for _ in range(2):
     weight.data -= 0.1 * weight.grad
     print("loss:", loss.item())
 """
+
+DRIVER = """
+name = "bare"
+library = "{library}"
+delegate = "none"
+fallback = false
+operators = ["operators.py"]
+"""
+
+KERNELS = """
+import numpy as np
+from isthmus.opset.library import Library
+
+library = Library("bare", "four operators")
+
+
+@library.operator("aten::arange.start_step", dtypes=("float32",))
+def arange(start, end, step, out):
+    out[...] = start + step * np.arange(out.size)
+
+
+@library.operator("aten::mul.Tensor", dtypes=("float32",))
+def mul(self, other, out):
+    out[...] = self * other
+
+
+@library.operator("aten::sigmoid", dtypes=("float32",))
+def sigmoid(self, out):
+    out[...] = 1 / (1 + np.exp(-self))
+
+
+@library.operator("aten::silu", dtypes=("float32",))
+def silu(self, out):
+    out[...] = FACTOR * self / (1 + np.exp(-self))
+"""
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Path:
+    """Description of a chip with four kernels and neither delegate nor fallback; its silu is wrong."""
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    (folder / "driver.toml").write_text(DRIVER.format(library=find("host").candidates[0].path))
+    (folder / "operators.py").write_text(KERNELS.replace("FACTOR", "2"))
+    return folder / "driver.toml"
 
 
 @pytest.fixture

@@ -391,6 +391,13 @@ def test_flags_that_contradict_each_other(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.full
+def test_a_run_of_two_iterations_needs_no_other_flag(tmp_path: Path) -> None:
+    result = run_script("--tiny", "--iterations", "2", "--output", str(tmp_path / "run"))
+    assert result.returncode == 0, result.stderr
+    assert sorted(losses(tmp_path / "run")) == [1, 2]
+
+
 def test_script_is_an_ordinary_cuda_script() -> None:
     files = [EXAMPLES / "pretrain_llama.py", *(EXAMPLES / "pretraining").rglob("*.py")]
     sources = [path.read_text() for path in files]

@@ -143,6 +143,14 @@ def test_addresses_never_used_take_no_space():
     assert addresses.compact(np.array([500, 515, (1 << 40) + 2])).tolist() == [0, 15, 22]
 
 
+def test_the_curve_of_reserved_bytes_reaches_the_reserved_peak():
+    trace = recorded(tiny())
+    for outcome in replay.replay(trace, ["torch", "bs"]):
+        held = picture.reserved(replay.spans(trace, outcome.allocator), len(trace))
+        assert held.shape == (len(trace),)
+        assert held.max() == max(outcome.reserved_peak_first, outcome.reserved_peak)
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", ["png", "svg", "html"])
 @pytest.mark.full
@@ -157,6 +165,14 @@ def test_plots_are_written(tmp_path: Path, kind: str):
         assert content.startswith(b"\x89PNG")
     elif kind == "svg":
         assert b"<svg" in content
+        legend = (
+            "reserved, not in use",
+            "not reserved",
+            "bytes reserved",
+            "end of a step",
+            "block in use, by",
+        )
+        assert all(text.encode() in content for text in legend)
     else:
         assert b"data:image/png;base64," in content
         assert all(f"<td>{name}</td>".encode() in content for name in names)

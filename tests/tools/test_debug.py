@@ -64,8 +64,8 @@ def test_the_dispatcher_is_unchanged_when_tools_are_off() -> None:
 
 
 def test_tools_end_in_any_order() -> None:
-    before = tables("mm")
     value = torch.ones(4, 4, device="chip")
+    before = tables("mm")
     first, second, third = (make("aten::mm").start() for make in (debug.time, debug.compare, debug.overflow))
     first.stop()
     value @ value
@@ -84,8 +84,8 @@ def test_a_tool_may_be_closed_inside_a_call() -> None:
             intercept.forget(self)
             return proceed()
 
-    before = tables("mm")
     value = torch.ones(4, 4, device="chip")
+    before = tables("mm")
     intercept.watch(Leaves(), ["aten::mm"])
     assert torch.equal((value @ value).cpu(), torch.full((4, 4), 4.0))
     assert tables("mm") == before
@@ -381,6 +381,12 @@ def test_replay_finds_what_compare_found(tmp_path: Path) -> None:
     outcome = replay.replay(replay.read(folder), "chip", 1, False)
     assert not outcome.same and "captured result" in outcome.wrong[0].reason
     assert replay.line(outcome).startswith("WRONG aten::silu")
+    with planted("silu", last_wrong):
+        outcome = replay.replay(replay.read(folder), "chip", 1, True)
+    assert outcome.same and replay.line(outcome).startswith("WRONG aten::silu")
+    outcome = replay.replay(replay.read(folder), "chip", 1, True)
+    assert outcome.wrong == () and outcome.differs
+    assert replay.line(outcome).endswith(": right, and differs from the captured result")
 
 
 def test_capture_stops_at_its_limits(tmp_path: Path) -> None:

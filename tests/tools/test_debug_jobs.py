@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.children import run
-from tests.helpers.debug_jobs import ISTHMUS, TRAINING, WRONG_LIBRARY, isthmus
+from tests.helpers.debug_jobs import ISTHMUS, KERNELS, TRAINING, WRONG_LIBRARY, isthmus
+from tests.helpers.debug_jobs import bare as bare  # noqa: PLC0414 - a fixture
 from tests.helpers.debug_jobs import job as job  # noqa: PLC0414 - a fixture
 
 
@@ -28,7 +29,8 @@ def test_a_wrong_kernel_is_named_and_the_job_fails(tmp_path: Path, job: dict[str
     ]
     assert {row["operator"] for row in rows if row["verdict"] == "fail"} == {"aten::silu"}
     again = isthmus("replay", "debug/capture", "--device", "cpu", "--compare", cwd=tmp_path)
-    assert again.returncode == 3 and "WRONG aten::silu" in again.stdout and "2 calls: 2 wrong" in again.stdout
+    assert again.returncode == 0 and "2 calls: 0 wrong" in again.stdout  # the CPU's kernel is right
+    assert again.stdout.count("right, and differs from the captured result") == 2
     again = isthmus("replay", "debug/capture", "--times", "2", cwd=tmp_path, **job)
     assert again.returncode == 0 and "bit-equal" in again.stdout  # still as wrong
 
@@ -70,6 +72,64 @@ def test_replay_refuses_in_one_line(tmp_path: Path) -> None:
     assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
     done = isthmus("replay", str(tmp_path), "--device", "cuda", cwd=tmp_path)
     assert done.returncode == 2 and "give chip or cpu" in done.stderr
+    done = isthmus("replay", str(tmp_path), "--driver", "nosuch", cwd=tmp_path)
+    assert done.returncode == 2 and "--driver nosuch" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+# ---- on a chip that has few kernels and no fallback
+
+WATCHED = """
+import json, tempfile, torch
+from pathlib import Path
+from isthmus import debug
+from isthmus.debug import called
+
+value = torch.full((4, 6), 3e38).to("chip").t()[::2]
+with debug.overflow("*") as overflow, debug.compare("*") as compare, debug.time("*"):
+    torch.nn.functional.silu(value)
+print(overflow.probe.findings.rows[0]["text"])
+print(compare.probe.findings.rows[0]["text"])
+with tempfile.TemporaryDirectory() as folder:
+    called.write(Path(folder))
+    print(json.loads(next(Path(folder).iterdir()).read_text())["aten::silu"]["routes"])
+"""
+
+
+def test_the_tools_need_no_kernels_of_the_chip(tmp_path: Path, bare: Path) -> None:
+    done = run(WATCHED, ISTHMUS_DRIVER=str(bare), ISTHMUS_DEBUG_FOLDER=str(tmp_path / "debug"))
+    overflow, compare, routes = done.stdout.splitlines()
+    assert overflow.startswith("first producer: aten::silu") and "12 infinite of 12 elements" in overflow
+    assert "strides [2, 6] 3e+38..3e+38" in overflow
+    assert "NaN or infinity" in compare
+    assert routes == "['decomposition', 'fallback']"
+
+
+ACTIVATION = """
+import torch
+
+value = torch.nn.functional.silu(torch.arange(1, 7, dtype=torch.float32, device="cuda"))
+print("loss:", value.cpu().sum().item())
+"""
+
+
+@pytest.mark.full
+def test_a_wrong_kernel_is_found_and_its_repair_is_seen(tmp_path: Path, bare: Path) -> None:
+    (tmp_path / "train.py").write_text(ACTIVATION)
+    driver = ("--driver", str(bare))
+    for route in ("decomposition", "cpu"):
+        done = isthmus("bisect", *driver, "--reference-route", route, "train.py", cwd=tmp_path)
+        assert done.returncode == 3, done.stderr
+        last = done.stdout.splitlines()[-1]
+        assert last.endswith(f"ISTHMUS_DEBUG='compare:aten::silu' isthmus run --driver {bare} train.py")
+    capturing = {"ISTHMUS_DEBUG": "capture:aten::silu", "ISTHMUS_DEBUG_FOLDER": str(tmp_path / "debug")}
+    isthmus("run", *driver, "train.py", cwd=tmp_path, **capturing)
+    replay = ("replay", "debug/capture", "--compare", *driver)
+    done = isthmus(*replay, cwd=tmp_path)
+    assert done.returncode == 3 and "WRONG aten::silu" in done.stdout
+    bare.with_name("operators.py").write_text(KERNELS.replace("FACTOR", "1"))
+    done = isthmus(*replay, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "right, and differs from the captured result" in done.stdout
 
 
 # ---- from outside
