@@ -15,6 +15,7 @@
 #   make megatron-tests MEGATRON=path  Megatron-LM's unit tests on 1, 2 and 4 ranks, into docs/results/ (hours)
 #   make migrate-gold MIRRORS=path   files that people moved to torch.accelerator, converted, into docs/results/
 #   make migrate-corpus MIRRORS=path   public CUDA scripts through isthmus migrate, into docs/results/ (half an hour)
+#   make migrate-projects MIRRORS=path   whole public projects, converted, into docs/results/ (minutes)
 #   make migrate-ddp MIRRORS=path   public scripts on two ranks after convert --ddp, into docs/results/ (minutes)
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make mutate       plant mistakes in correct kernels and run the conformance suite on them (minutes)
@@ -23,7 +24,7 @@
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold internevo mutate sanitize site site-check wheel clean
+.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo mutate sanitize site site-check wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -179,6 +180,9 @@ build/migrate-corpus:
 # MIRRORS/pytorch+examples/repo or MIRRORS/pytorch/examples is a clone with its history.
 migrate-gold: setup
 	@$(BIN)/python -m tools.migrate_gold $(MIRRORS)
+
+migrate-projects: setup
+	@$(BIN)/python -m tools.migrate_projects $(MIRRORS)
 
 mutate: setup
 	@$(BIN)/python -m tools.mutation --output benchmarks/results/mutation.json

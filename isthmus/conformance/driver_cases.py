@@ -1,6 +1,19 @@
 """Conformance cases of the functions of driver.h."""
 
-from isthmus.conformance.driver import copies, devices, events, memory, optional, order, streams
+from isthmus.conformance.driver import (
+    activity,
+    collectives,
+    copies,
+    devices,
+    events,
+    figures,
+    memory,
+    optional,
+    order,
+    sharing,
+    streams,
+    transfers,
+)
 from isthmus.conformance.driver.case import DriverCase
 
 __all__ = ["DriverCase", "cases"]
@@ -8,9 +21,10 @@ __all__ = ["DriverCase", "cases"]
 
 def cases() -> list[DriverCase]:
     """Return all cases, in the order of driver.h; names are unique."""
-    files = (devices, memory, copies, streams, events, order, optional)
+    basic = (devices, memory, copies, streams, events, order, figures, transfers)
+    groups = (collectives, activity, sharing, optional)
     return [
         case._replace(name=f"{file.__name__.rpartition('.')[2]}.{case.name}")
-        for file in files
+        for file in basic + groups
         for case in file.CASES.all
     ]

@@ -1,15 +1,18 @@
 """Runs a case on a device several times and reports every problem.
 
 1. A call with other inputs and numbers at the same addresses, to reveal stale caches.
-2. The call itself, with outputs poisoned with NaN: results are compared, and other memory must not change.
-3. The same call on another stream, with another poison, after the inputs are copied on that stream: the results must
-   have the same bits. An element that equals the poison both times was not written.
+2. The call itself, with outputs and workspace poisoned with NaN: results are compared, and other memory must not
+   change, the inputs not even during the call.
+3. The same call on another stream, with another poison, after the inputs are copied on that stream and before they
+   and the workspace are overwritten on it: the results must have the same bits. An element that equals the poison
+   both times was not written. A kernel that computes on the CPU gets read-only inputs.
 4. For kernels that declare in_place, the output in the memory of each matching input.
 5. For random operators, another seed, which must give other numbers.
 """
 
 import ctypes
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,9 +23,12 @@ from isthmus.conformance.arrays import Array
 from isthmus.conformance.calling import KernelError, make_context
 from isthmus.conformance.device import Device
 from isthmus.conformance.golden import Case
-from isthmus.conformance.judge import Verdict, differing, judge, raw
+from isthmus.conformance.inputs import read_only, watch
+from isthmus.conformance.judge import Verdict, judge
 from isthmus.conformance.memory import POISONS, Slot
 from isthmus.conformance.plan import NotClaimed, Plan
+from isthmus.conformance.repetition import count_different, repeated, unwritten
+from isthmus.conformance.workspace import Workspace
 from isthmus.drivers.interface import CopyKind
 from isthmus.drivers.libraries import LoadedOperator
 from isthmus.opset.library import HOST
@@ -32,6 +38,8 @@ _SEEDS = (0x5EED0001, 0x5EED0002)
 _DELAYED_CASES = 2  # cases per kernel that keep the second stream busy before the call
 _DELAY_BYTES = 32 << 20
 _SURELY_RANDOM = 16  # elements from which two seeds cannot agree by chance
+_OVERWRITTEN = 0xFF  # what successors write to the inputs: NaN in every floating dtype
+_READ_ONLY = "with read-only inputs: it writes to an input during the call"
 
 
 @dataclass
@@ -54,10 +62,12 @@ class Executor:
 
     Args:
         device: an opened device.
+        note: receives how the next call may end this process, "" after it. Without it inputs are never read-only,
+            so that a kernel that writes to them does not end the process.
     """
 
-    def __init__(self, device: Device) -> None:
-        self._device = device
+    def __init__(self, device: Device, note: Callable[[str], None] | None = None) -> None:
+        self._device, self._note = device, note
         self._base, self._capacity = 0, 0
         self._staging, self._staged = 0, 0
         self._delay = 0
@@ -89,15 +99,15 @@ class Executor:
             (slot.label, judge(slot.view(first), expected, case.tolerance)) for slot, expected in plan.targets
         ]
         problems = [plan.image.intruded(before, first)]
-        second = self._call_on_stream(plan, plan.image.bytes(POISONS[1]), _SEEDS[0])
+        second = self._call_on_stream(plan, plan.image.bytes(POISONS[1]), _SEEDS[0], protect=not problems[0])
         for (slot, expected), (label, verdict) in zip(plan.targets, verdicts, strict=True):
-            left = _unwritten(slot, first, second)
+            left = unwritten(slot, first, second)
             if left:
                 problems.append(f"{label}: {left}")
             elif verdict.problem:
                 problems.append(f"{label}: {verdict.problem}")
             elif not (expected.law and expected.law.get("name") == "any"):
-                problems.append(_repeated(slot, first, second))
+                problems.append(repeated(slot, first, second))
         if not any(problems):
             problems += self._examine_shared(plan, first)
             problems += self._examine_seed(plan, first)
@@ -109,14 +119,14 @@ class Executor:
         for source, out in plan.shareable:
             before = plan.image.bytes(POISONS[0])
             after = self._call(plan, before, _SEEDS[0], (source, out))
-            wrong = _count_different(out.view(first), source.view(after))
+            wrong = count_different(out.view(first), source.view(after))
             if wrong:
                 problems.append(
                     f"{out.label} in the memory of {source.label}: {wrong} elements differ from a call with separate "
                     "memory, although the library declares in_place"
                 )
             for slot, _ in plan.targets:
-                wrong = 0 if slot is out else _count_different(slot.view(first), slot.view(after))
+                wrong = 0 if slot is out else count_different(slot.view(first), slot.view(after))
                 if wrong:
                     problems.append(
                         f"{slot.label}, with {out.label} in the memory of {source.label}: {wrong} elements differ "
@@ -131,11 +141,11 @@ class Executor:
             for slot, expected in plan.targets
             if expected.law and expected.law.get("name") != "any" and slot.view(first).size >= _SURELY_RANDOM
         ]
-        varied = [slot for slot in drawn if _count_different(slot.view(first), slot.view(first).flat[0])]
+        varied = [slot for slot in drawn if count_different(slot.view(first), slot.view(first).flat[0])]
         if not varied:
             return []
         other = self._call(plan, plan.image.bytes(POISONS[0]), _SEEDS[1])
-        same = [slot.label for slot in varied if not _count_different(slot.view(first), slot.view(other))]
+        same = [slot.label for slot in varied if not count_different(slot.view(first), slot.view(other))]
         return [f"{label}: another seed gave the same numbers" for label in same]
 
     def _call(
@@ -147,17 +157,32 @@ class Executor:
         disturb: bool = False,
     ) -> Array:
         """Call on the default stream and return the memory after it."""
-        self._device.write(self._base, before)
+        device = self._device
+        device.write(self._base, before)
+        workspace = Workspace(device, POISONS[0])
+        problem = ""
         try:
-            self._launch(plan, 0, seed, share, disturb)
+            self._launch(plan, 0, seed, workspace, share, disturb)
+            if not plan.kernel.flags & HOST and not share:
+                problem = watch(device, plan.image, self._base, before)
         finally:
-            self._device.synchronize()
+            device.synchronize_all()
+            problem = "; ".join(filter(None, (problem, workspace.release())))
+        if problem:
+            raise KernelError(problem)
         after = np.empty_like(before)
-        self._device.read_into(after, self._base)
+        device.read_into(after, self._base)
         return after
 
-    def _call_on_stream(self, plan: Plan, before: Array, seed: int) -> Array:
-        """Call with inputs copied and outputs read on the second stream only."""
+    def _call_on_stream(self, plan: Plan, before: Array, seed: int, protect: bool) -> Array:
+        """Call with inputs copied, overwritten, and outputs read on the second stream only.
+
+        Args:
+            plan: the call.
+            before: the image.
+            seed: seed of a random operator.
+            protect: make the inputs of a kernel that computes on the CPU read-only.
+        """
         device, driver = self._device, self._device.driver
         stale = np.full(len(before), POISONS[0], np.uint8)
         device.write(self._base, stale)
@@ -165,14 +190,32 @@ class Executor:
         staged[:] = before
         self._keep_busy(plan)
         driver.copy_async(self._base, self._staging, len(before), CopyKind.HOST_TO_DEVICE, self._stream)
+        workspace = Workspace(device, POISONS[1])
         try:
             if plan.kernel.flags & HOST:
                 device.synchronize(self._stream)
-            self._launch(plan, 0 if plan.kernel.flags & HOST else self._stream, seed, None)
+                self._launch_on_cpu(plan, seed, workspace, protect)
+            else:
+                self._launch(plan, self._stream, seed, workspace)
+            inputs = plan.image.inputs
+            device.fill(self._base + inputs.start, _OVERWRITTEN, len(inputs), self._stream)
+            workspace.overwrite(_OVERWRITTEN, self._stream)
             driver.copy_async(self._staging, self._base, len(before), CopyKind.DEVICE_TO_HOST, self._stream)
         finally:
             device.synchronize_all()
+            problem = workspace.release()
+        if problem:
+            raise KernelError(problem)
         return staged.copy()
+
+    def _launch_on_cpu(self, plan: Plan, seed: int, workspace: Workspace, protect: bool) -> None:
+        if not protect or self._note is None:
+            self._launch(plan, 0, seed, workspace)
+            return
+        self._note(_READ_ONLY)
+        with read_only(plan.image, self._base + self._device.host_offset):
+            self._launch(plan, 0, seed, workspace)
+        self._note("")
 
     def _keep_busy(self, plan: Plan) -> None:
         """Enqueue work before the first calls of a kernel: one that ignores its stream then runs too early."""
@@ -185,29 +228,23 @@ class Executor:
         self._device.fill(self._delay, 0, _DELAY_BYTES, self._stream)
 
     def _launch(
-        self, plan: Plan, stream: int, seed: int, share: tuple[Slot, Slot] | None, disturb: bool = False
+        self,
+        plan: Plan,
+        stream: int,
+        seed: int,
+        workspace: Workspace,
+        share: tuple[Slot, Slot] | None = None,
+        disturb: bool = False,
     ) -> None:
         explained: list[str] = []
-        scratch: list[int] = []
-
         # A kernel that computes in the calling thread gets addresses of the CPU.
         shift = self._device.host_offset if plan.kernel.flags & HOST else 0
-
-        def workspace(nbytes: int) -> int:
-            scratch.append(self._device.allocate(max(nbytes, 1)))
-            self._device.write(scratch[-1], np.full(nbytes, POISONS[0], np.uint8))
-            return scratch[-1] + shift
-
-        context, kept = make_context(self._device.index, stream, seed, workspace, explained)
+        context, kept = make_context(
+            self._device.index, stream, seed, lambda nbytes: workspace.allocate(nbytes) + shift, explained
+        )
         frame = plan.frame(self._base + shift, self._device.dlpack_device, share, disturb)
-        try:
-            frame.call(plan.kernel, context, explained)
-        finally:
-            if scratch:
-                self._device.synchronize_all()
-            for address in scratch:
-                self._device.free(address)
-            del kept
+        frame.call(plan.kernel, context, explained)
+        del kept
 
     def _reserve(self, nbytes: int) -> None:
         if nbytes > self._capacity:
@@ -229,28 +266,3 @@ class Executor:
 
 def _memory(address: int, nbytes: int) -> Any:
     return (ctypes.c_uint8 * nbytes).from_address(address)
-
-
-def _count_different(left: Array, right: Any) -> int:
-    return int(differing(left, right).sum())
-
-
-def _unwritten(slot: Slot, first: Array, second: Array) -> str:
-    """Report the elements of an output that still held the poison after both calls."""
-    if slot.storage is not None or 0 in slot.shape:
-        return ""
-    left = (raw(slot.view(first)) == POISONS[0]).all(axis=1) & (raw(slot.view(second)) == POISONS[1]).all(
-        axis=1
-    )
-    count = int(left.sum())
-    if not count:
-        return ""
-    index = ", ".join(str(i) for i in np.unravel_index(int(np.argmax(left)), slot.shape))
-    return f"{count} of {left.size} elements were not written, first at [{index}]"
-
-
-def _repeated(slot: Slot, first: Array, second: Array) -> str:
-    count = _count_different(slot.view(first), slot.view(second))
-    if not count:
-        return ""
-    return f"{slot.label}: the same call on another stream gave different bits in {count} elements"

@@ -23,15 +23,18 @@ class LibrariesTarget:
     Args:
         candidate: the driver.
         libraries: paths that replace the driver's own libraries, if any.
+        note: see :class:`~isthmus.conformance.executor.Executor`.
 
     Raises:
         LoaderError: the driver or a library cannot be loaded.
     """
 
-    def __init__(self, candidate: Candidate, libraries: Sequence[str] = ()) -> None:
+    def __init__(
+        self, candidate: Candidate, libraries: Sequence[str] = (), note: Callable[[str], None] | None = None
+    ) -> None:
         self.device = Device.open(candidate)
         self.libraries = [load(path) for path in libraries or candidate.operators]
-        self._executor = Executor(self.device)
+        self._executor = Executor(self.device, note)
 
     def describe(self) -> dict[str, Any]:
         """Describe driver, device and libraries, with dtypes and flags of each operator."""

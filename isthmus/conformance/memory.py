@@ -1,11 +1,13 @@
 """The device memory of a call: an image of its tensors with guard zones between them.
 
 The image is written before the call and read after it. Only elements of outputs may change; guard zones, inputs and
-the gaps between the elements of a strided tensor must not.
+the gaps between the elements of a strided tensor must not. Inputs come first, a page apart from the written tensors,
+so that their pages can be made read-only.
 """
 
 from __future__ import annotations
 
+import mmap
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +18,8 @@ from isthmus.conformance.calling import Placed
 from isthmus.conformance.golden import Tensor, row_major
 from isthmus.opset import dtypes as dt
 
-GUARD = 256  # bytes before and after every tensor
+GUARD = 256  # bytes between two tensors
+EDGE = 64 << 10  # bytes before the first tensor and after the last
 CANARY = 0xC7
 POISONS = (0xFF, 0x5A)  # the first is NaN in every floating dtype
 
@@ -86,17 +89,18 @@ class Image:
         alignment: alignment of the device's allocations, a power of two.
 
     Attributes:
+        slots: the tensors.
+        inputs: range of bytes of the tensors that are not written, with the guard zones between them.
         nbytes: size of the image.
     """
 
     def __init__(self, slots: list[Slot], alignment: int) -> None:
         self.slots = slots
         alignment = max(alignment, 64)
-        position = 0
-        for slot in slots:
-            slot.start = -(-(position + GUARD) // alignment) * alignment
-            position = slot.start + slot.size
-        self.nbytes = position + GUARD
+        end = _place([slot for slot in slots if not slot.writable], EDGE, alignment)
+        self.inputs = range(EDGE, end)
+        end = _place([slot for slot in slots if slot.writable], end + mmap.PAGESIZE, alignment)
+        self.nbytes = end + EDGE
 
     def bytes(self, poison: int, roll: bool = False) -> Array:
         """Return the image before a call; with ``roll``, inputs are shifted by one element to get other inputs.
@@ -136,6 +140,14 @@ class Image:
         far = position - (nearest.start + nearest.size) + 1 if behind else nearest.start - position
         side = "behind" if behind else "before"
         return f"wrote outside its tensors: {count} bytes, the first {far} bytes {side} {nearest.label}"
+
+
+def _place(slots: list[Slot], position: int, alignment: int) -> int:
+    """Set the start of each slot, from a position on; return the end of the last."""
+    for slot in slots:
+        slot.start = -(-(position + GUARD) // alignment) * alignment
+        position = slot.start + slot.size
+    return position
 
 
 def _rolled(slot: Slot) -> Array:

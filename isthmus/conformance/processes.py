@@ -99,9 +99,12 @@ class WorkerProcess:
             try:
                 answer = self._receive(CASE_SECONDS)
             except _Died as error:
-                raise _Died(str(error), at.get("start", -1), at.get("library", "")) from None
+                reason = " ".join(filter(None, (str(error), at.get("note"))))
+                raise _Died(reason, at.get("start", -1), at.get("library", "")) from None
             if "start" in answer:
                 at = answer
+            elif "note" in answer:
+                at["note"] = answer["note"]
             elif "result" in answer:
                 yield CaseResult(**answer["result"])
             else:

@@ -4,7 +4,8 @@ It reads jobs as lines of JSON from standard input and writes answers as lines o
 the first argument; standard output belongs to the kernels. The first job is ``{"driver", "libraries", "golden",
 "through"}``, answered by ``{"hello": ...}`` or ``{"error": ...}``. Jobs ``{"family", "cases": [index]}`` or
 ``{"driver_cases": [name]}`` follow. Each call is answered by ``{"start": n, "library": name}`` before it and
-``{"result": ...}`` after it, and each job by ``{"done": true}``. ``"after": name`` skips, for the first case, the
+``{"result": ...}`` after it, and each job by ``{"done": true}``. ``{"note": text}`` says how the call may end the
+process, "" when it no longer may. ``"after": name`` skips, for the first case, the
 libraries up to the one that crashed the previous worker.
 """
 
@@ -12,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,10 @@ class Worker:
 
     Args:
         setup: the first job, as described above.
+        note: sends a note.
     """
 
-    def __init__(self, setup: dict[str, Any]) -> None:
+    def __init__(self, setup: dict[str, Any], note: Callable[[str], None]) -> None:
         self._golden = Reader(Path(setup["golden"]), checked=True) if setup["golden"] else None
         self._families: dict[str, list[Case]] = {}
         self._schemas: dict[str, Schema] = {}
@@ -54,7 +56,7 @@ class Worker:
         else:
             from isthmus.conformance.libraries_target import LibrariesTarget
 
-            self._target = LibrariesTarget(find(setup["driver"]).candidates[0], setup["libraries"])
+            self._target = LibrariesTarget(find(setup["driver"]).candidates[0], setup["libraries"], note)
 
     def hello(self) -> dict[str, Any]:
         """Describe driver, device, and libraries with their operators."""
@@ -115,7 +117,7 @@ def main() -> None:
         answers.write(json.dumps(message) + "\n")
 
     try:
-        worker = Worker(json.loads(sys.stdin.readline()))
+        worker = Worker(json.loads(sys.stdin.readline()), lambda text: answer({"note": text}))
         answer({"hello": worker.hello()})
     except Exception as error:
         answer({"error": " ".join(str(error).split()) or type(error).__name__})

@@ -23,6 +23,12 @@ COMPANIONS = {
     "device_of_process": "table.device_get = get_device_of_process;",
     "message_of_process": "table.memory_allocate = allocate_with_message_of_process;"
     "table.last_error = last_message;",
+    **dict.fromkeys(
+        ("copy_in_late", "copy_out_late", "copy_within_late"),
+        "table.stream_synchronize = synchronize_side_too;",
+    ),
+    "no_records": "table.activity_stop = stop_nothing;",
+    "memory_doubled": "table.device_properties = total_doubled;",
     "one_stream": "table.stream_destroy = destroy_nothing;",
 }
 # Runs the cases until one fails and prints it.
@@ -77,7 +83,8 @@ def test_a_broken_function_is_caught(defect: str, tmp_path: Path) -> None:
 
 WITHOUT_HOST_FUNCTIONS = (
     "copy_async_default_stream fill_default_stream synchronize_nothing synchronize_default_stream wait_for_nothing "
-    "event_always_done event_synchronize_nothing stream_always_idle elapsed_in_microseconds elapsed_without_sign"
+    "wait_in_the_host event_always_done event_synchronize_nothing stream_always_idle elapsed_in_microseconds "
+    "elapsed_without_sign"
 ).split()
 
 

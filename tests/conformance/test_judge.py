@@ -12,6 +12,7 @@ from isthmus.conformance.golden import Expected, Tolerance
 from isthmus.conformance.judge import BINS, Verdict, judge, rounded, ulp_of
 from isthmus.conformance.laws import broken
 from isthmus.opset.dtypes import DTYPES
+from isthmus.opset.operator import CHOSEN
 from tests.helpers.conformance_data import EXACT, HALF_ULP
 
 ONE_ULP = Tolerance(1, 0, "test")
@@ -85,7 +86,8 @@ def test_truncation_is_not_within_half_an_ulp() -> None:
         (np.nan, 1.0, False),
         (np.inf, 1.0, False),
         (1.0, np.inf, False),
-        (0.0, -0.0, True),
+        (0.0, -0.0, False),
+        (-0.0, -0.0, True),
         (np.nan, 0.0, False),
     ],
 )
@@ -144,6 +146,13 @@ def test_integers_and_bool_are_exact() -> None:
     assert _judge([True, False], np.array([True, True]), "bool").wrong == 1
     odd = np.array([1, 2], np.uint8).view(np.bool_)  # a bool whose byte is not 1
     assert judge(odd, Expected("bool", (2,), np.array([True, True])), EXACT).wrong == 1
+
+
+def test_the_sign_of_a_zero_is_open_for_sums_and_chosen_inputs() -> None:
+    assert _judge([-0.0], [0.0], "float32").wrong == 1
+    assert _judge([-0.0], [0.0], "float32", CHOSEN).problem == ""
+    assert _judge([-0.0], [0.0], "float32", Tolerance(1, 4, ""), magnitude=np.array([1.0])).problem == ""
+    assert _judge([complex(-0.0, 1)], [1j], "complex64").problem == ""
 
 
 def test_complex_numbers_part_by_part() -> None:

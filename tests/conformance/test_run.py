@@ -16,6 +16,8 @@ import pytest
 from tests.helpers.conformance_jobs import chip_with, conform, known_entry
 from tests.helpers.conformance_libraries import WRONG, write_library
 
+CRASHING = ("crashes", "borrows_its_input")
+
 
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory, golden: Path, right: Path) -> list[dict[str, Any]]:
@@ -47,7 +49,7 @@ def test_a_right_library_passes(judged: list[dict[str, Any]]) -> None:
     assert {row["dtype"] for row in rows if row["status"] == "not claimed"} == {"int64"}
 
 
-@pytest.mark.parametrize("name", [name for name in WRONG if name != "crashes"])
+@pytest.mark.parametrize("name", [name for name in WRONG if name not in CRASHING])
 def test_a_wrong_library_is_caught(judged: list[dict[str, Any]], name: str) -> None:
     failed = [row for row in _of(judged, name) if row["status"] == "failed"]
     assert failed
@@ -60,12 +62,20 @@ def test_wrong_strides_fail_only_where_there_are_strides(judged: list[dict[str, 
 
 
 def test_a_crash_is_a_result_and_the_run_goes_on(judged: list[dict[str, Any]]) -> None:
-    crashed = [row for row in judged if row["status"] == "crashed"]
+    crashed = [row for row in _of(judged, "crashes") if row["status"] == "crashed"]
     assert {row["case"] for row in crashed} == {"zero-size"}
     assert {row["dtype"] for row in crashed} == {"float32", "bfloat16", "int64"}
     assert all("SIGSEGV" in row["message"] for row in crashed)
     others = Counter(row["status"] for row in _of(judged, "crashes") if row["case"] != "zero-size")
     assert others == {"passed": 15}
+
+
+def test_an_input_may_not_change_even_if_it_is_restored(judged: list[dict[str, Any]]) -> None:
+    rows = _of(judged, "borrows_its_input")
+    assert {row["status"] for row in rows if row["layout"] not in ("zero-size", "broadcast")} == {"crashed"}
+    crashed = [row["message"] for row in rows if row["status"] == "crashed"]
+    assert all("SIGSEGV" in message for message in crashed)
+    assert all(message.endswith(WRONG["borrows_its_input"][1]) for message in crashed)
 
 
 def test_exit_codes_summary_and_reports(tmp_path: Path, golden: Path, right: Path) -> None:

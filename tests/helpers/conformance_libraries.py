@@ -114,6 +114,50 @@ WRONG: dict[str, tuple[str, str]] = {
         ),
         "wrote outside its tensors",
     ),
+    "writes_far_past_the_end": (
+        _add(
+            """
+            import ctypes
+            store(out, wide(self) + wide(other))
+            ctypes.memset(out.ctypes.data + out.nbytes + 60_000, 1, 3)
+            """
+        ),
+        "wrote outside its tensors",
+    ),
+    "writes_past_its_workspace": (
+        _add(
+            """
+            import ctypes
+            store(out, wide(self) + wide(other))
+            ctypes.memset(context.workspace(100) + 100, 1, 3)
+            """,
+            more=", context",
+        ),
+        "wrote outside its workspace of 100 bytes: 3 bytes, the nearest 1 bytes behind it",
+    ),
+    "writes_before_its_workspace": (
+        _add(
+            """
+            import ctypes
+            store(out, wide(self) + wide(other))
+            ctypes.memset(context.workspace(100) - 4096, 1, 1)
+            """,
+            more=", context",
+        ),
+        "1 bytes, the nearest 4096 bytes before it",
+    ),
+    "trusts_its_workspace": (
+        _add(
+            """
+            import ctypes
+            store(out, wide(self) + wide(other))
+            if ctypes.string_at(context.workspace(1), 1) == b"Z":
+                out.reshape(-1)[:1] = 0
+            """,
+            more=", context",
+        ),
+        "on another stream gave different bits",
+    ),
     "in_place_is_not": (
         _add("out[...] = 0; store(out, wide(self) + wide(other))", ", in_place=True"),
         "in the memory of self",
@@ -184,6 +228,18 @@ WRONG: dict[str, tuple[str, str]] = {
             """
         ),
         "SIGSEGV",
+    ),
+    "borrows_its_input": (
+        # Right after the call, and yet wrong: another stream may read the input meanwhile.
+        _add(
+            """
+            kept = other.copy()
+            other *= other.dtype.type(alpha)
+            store(out, wide(self) + wide(other))
+            other[...] = kept
+            """
+        ),
+        "with read-only inputs: it writes to an input during the call",
     ),
     "needs_torch": (_add("import torch; store(out, wide(self) + wide(other))"), "torch"),
 }

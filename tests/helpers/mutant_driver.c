@@ -4,7 +4,9 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static isthmus_driver table;
 static const isthmus_driver* host;
@@ -42,6 +44,83 @@ DEFECT(copy_async_blocks, copy_async,
   const isthmus_status status = host->copy_async(to, from, bytes, kind, stream);
   return status == ISTHMUS_OK ? host->stream_synchronize(stream) : status;
 }
+/* Copies of one kind run on a stream of their own, after the work so far but not before later work. */
+static isthmus_stream side;
+static void nap(void* unused) {
+  (void)unused;
+  usleep(20000);
+}
+static isthmus_status copy_late(isthmus_copy_kind late, void* to, const void* from, size_t bytes,
+                                isthmus_copy_kind kind, isthmus_stream stream) {
+  isthmus_event event;
+  if (kind != late) return host->copy_async(to, from, bytes, kind, stream);
+  if (side == 0) host->stream_create(0, &side);
+  host->event_create(0, &event);
+  host->event_record(event, stream);
+  host->stream_wait_event(side, event);
+  host->event_destroy(event);
+  host->stream_host_function(side, nap, 0);
+  return host->copy_async(to, from, bytes, kind, side);
+}
+static isthmus_status synchronize_side_too(isthmus_stream stream) {
+  if (side != 0) host->stream_synchronize(side);
+  return host->stream_synchronize(stream);
+}
+DEFECT(copy_in_late, copy_async,
+       (void* to, const void* from, size_t bytes, isthmus_copy_kind kind, isthmus_stream stream)) {
+  return copy_late(ISTHMUS_HOST_TO_DEVICE, to, from, bytes, kind, stream);
+}
+DEFECT(copy_out_late, copy_async,
+       (void* to, const void* from, size_t bytes, isthmus_copy_kind kind, isthmus_stream stream)) {
+  return copy_late(ISTHMUS_DEVICE_TO_HOST, to, from, bytes, kind, stream);
+}
+DEFECT(copy_within_late, copy_async,
+       (void* to, const void* from, size_t bytes, isthmus_copy_kind kind, isthmus_stream stream)) {
+  return copy_late(ISTHMUS_DEVICE_TO_DEVICE, to, from, bytes, kind, stream);
+}
+/* Pageable memory is used when the stream reaches the copy. */
+struct pending {
+  void* to;
+  const void* from;
+  size_t bytes;
+};
+static void copy_pending(void* argument) {
+  struct pending* copy = argument;
+  memcpy(copy->to, copy->from, copy->bytes);
+  free(copy);
+}
+static isthmus_status copy_when_reached(isthmus_copy_kind reached, void* to, const void* from, size_t bytes,
+                                        isthmus_copy_kind kind, isthmus_stream stream) {
+  isthmus_pointer_attributes attributes;
+  host->pointer_attributes(kind == ISTHMUS_HOST_TO_DEVICE ? from : to, &attributes);
+  if (kind != reached || attributes.kind != ISTHMUS_MEMORY_UNKNOWN) {
+    return host->copy_async(to, from, bytes, kind, stream);
+  }
+  struct pending* copy = malloc(sizeof *copy);
+  *copy = (struct pending){to, from, bytes};
+  return host->stream_host_function(stream, copy_pending, copy);
+}
+DEFECT(pageable_source_read_late, copy_async,
+       (void* to, const void* from, size_t bytes, isthmus_copy_kind kind, isthmus_stream stream)) {
+  return copy_when_reached(ISTHMUS_HOST_TO_DEVICE, to, from, bytes, kind, stream);
+}
+DEFECT(pageable_target_written_late, copy_async,
+       (void* to, const void* from, size_t bytes, isthmus_copy_kind kind, isthmus_stream stream)) {
+  return copy_when_reached(ISTHMUS_DEVICE_TO_HOST, to, from, bytes, kind, stream);
+}
+static size_t at_most_64_mib(size_t bytes) {
+  return bytes < ((size_t)64 << 20) ? bytes : (size_t)64 << 20;
+}
+DEFECT(copy_64_mib, copy, (void* to, const void* from, size_t bytes, isthmus_copy_kind kind)) {
+  return host->copy(to, from, at_most_64_mib(bytes), kind);
+}
+DEFECT(copy_async_64_mib, copy_async,
+       (void* to, const void* from, size_t bytes, isthmus_copy_kind kind, isthmus_stream stream)) {
+  return host->copy_async(to, from, at_most_64_mib(bytes), kind, stream);
+}
+DEFECT(fill_64_mib, set_async, (void* pointer, uint8_t value, size_t bytes, isthmus_stream stream)) {
+  return host->set_async(pointer, value, at_most_64_mib(bytes), stream);
+}
 DEFECT(fill_whole_words, set_async, (void* pointer, uint8_t value, size_t bytes, isthmus_stream stream)) {
   return host->set_async(pointer, value, bytes & ~(size_t)3, stream);
 }
@@ -74,6 +153,21 @@ DEFECT(free_leaks, memory_free, (void* pointer)) {
 }
 DEFECT(free_refuses_null, memory_free, (void* pointer)) {
   return pointer ? host->memory_free(pointer) : ISTHMUS_INVALID_ARGUMENT;
+}
+DEFECT(free_accepts_anything, memory_free, (void* pointer)) {
+  host->memory_free(pointer);
+  return ISTHMUS_OK;
+}
+DEFECT(free_rounds_down, memory_free, (void* pointer)) {
+  const isthmus_status status = host->memory_free(pointer);
+  return status == ISTHMUS_OK ? status : host->memory_free((void*)((uintptr_t)pointer & ~(uintptr_t)0xfffff));
+}
+DEFECT(free_with_wrong_status, memory_free, (void* pointer)) {
+  return host->memory_free(pointer) == ISTHMUS_OK ? ISTHMUS_OK : ISTHMUS_INTERNAL;
+}
+DEFECT(host_free_accepts_anything, host_free, (void* pointer)) {
+  host->host_free(pointer);
+  return ISTHMUS_OK;
 }
 DEFECT(pinned_unaligned, host_allocate, (size_t bytes, void** pointer)) {
   const isthmus_status status = host->host_allocate(bytes + 8, pointer);
@@ -115,6 +209,27 @@ DEFECT(properties_cleared, device_properties, (int32_t device, isthmus_device_pr
 DEFECT(memory_always_free, device_memory, (uint64_t* free_bytes, uint64_t* total_bytes)) {
   const isthmus_status status = host->device_memory(free_bytes, total_bytes);
   if (status == ISTHMUS_OK) *free_bytes = *total_bytes;
+  return status;
+}
+DEFECT(memory_of_first_device, device_memory, (uint64_t* free_bytes, uint64_t* total_bytes)) {
+  int32_t device;
+  host->device_get(&device);
+  host->device_set(0);
+  const isthmus_status status = host->device_memory(free_bytes, total_bytes);
+  host->device_set(device);
+  return status;
+}
+DEFECT(total_doubled, device_properties, (int32_t device, isthmus_device_properties* properties)) {
+  const isthmus_status status = host->device_properties(device, properties);
+  if (status == ISTHMUS_OK) properties->total_memory *= 2;
+  return status;
+}
+DEFECT(memory_doubled, device_memory, (uint64_t* free_bytes, uint64_t* total_bytes)) {
+  const isthmus_status status = host->device_memory(free_bytes, total_bytes);
+  if (status == ISTHMUS_OK) {
+    *free_bytes += *total_bytes;
+    *total_bytes *= 2;
+  }
   return status;
 }
 static char message[512];
@@ -177,6 +292,12 @@ DEFECT(elapsed_in_microseconds, event_elapsed, (isthmus_event start, isthmus_eve
   if (status == ISTHMUS_OK) *milliseconds *= 1000;
   return status;
 }
+DEFECT(elapsed_in_whole_milliseconds, event_elapsed,
+       (isthmus_event start, isthmus_event end, double* milliseconds)) {
+  const isthmus_status status = host->event_elapsed(start, end, milliseconds);
+  if (status == ISTHMUS_OK) *milliseconds = (double)(long)(*milliseconds + 0.999);
+  return status;
+}
 DEFECT(elapsed_without_sign, event_elapsed, (isthmus_event start, isthmus_event end, double* milliseconds)) {
   const isthmus_status status = host->event_elapsed(start, end, milliseconds);
   if (status == ISTHMUS_OK && *milliseconds < 0) *milliseconds = -*milliseconds;
@@ -204,6 +325,109 @@ DEFECT(telemetry_of_full_size, telemetry, (int32_t device, isthmus_telemetry* te
   const isthmus_status status = host->telemetry(device, &full);
   if (status == ISTHMUS_OK) memcpy(telemetry, &full, sizeof full);
   return status;
+}
+DEFECT(destroy_leaks, virtual_destroy, (isthmus_memory_handle handle)) {
+  (void)handle;
+  return ISTHMUS_OK;
+}
+/* Collectives. */
+DEFECT(all_reduce_always_sums, all_reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_PREMUL_SUM ? op : ISTHMUS_SUM, factor, comm, stream);
+}
+DEFECT(all_reduce_without_factor, all_reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_PREMUL_SUM ? ISTHMUS_SUM : op, 0, comm, stream);
+}
+DEFECT(all_reduce_waits, all_reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  host->stream_synchronize(stream);
+  return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
+}
+DEFECT(all_reduce_in_thousands, all_reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  return host->all_reduce(to, from, count > 1000 ? count / 1000 * 1000 : count, dtype, op, factor, comm, stream);
+}
+DEFECT(reduce_on_every_rank, reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        int32_t root, isthmus_comm comm, isthmus_stream stream)) {
+  (void)root;
+  return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
+}
+DEFECT(broadcast_from_zero, broadcast,
+       (void* buffer, size_t count, isthmus_dtype dtype, int32_t root, isthmus_comm comm, isthmus_stream stream)) {
+  (void)root;
+  return host->broadcast(buffer, count, dtype, 0, comm, stream);
+}
+DEFECT(reduce_scatter_sums, reduce_scatter,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
+}
+DEFECT(send_without_last, send,
+       (const void* from, size_t count, isthmus_dtype dtype, int32_t peer, isthmus_comm comm,
+        isthmus_stream stream)) {
+  host->set_async((char*)from + 4 * (count - 1), 0, 4, stream);
+  return host->send(from, count, dtype, peer, comm, stream);
+}
+/* Activity records. */
+static isthmus_activity_callback deliver;
+static isthmus_activity altered(const isthmus_activity* record, int without_bytes) {
+  isthmus_activity other = *record;
+  if (without_bytes) {
+    other.bytes = 0;
+  } else {
+    other.end_ns = other.start_ns - 1;
+  }
+  return other;
+}
+static void deliver_without_bytes(const isthmus_activity* records, size_t count, void* user_data) {
+  for (size_t i = 0; i < count; ++i) {
+    const isthmus_activity record = altered(records + i, 1);
+    deliver(&record, 1, user_data);
+  }
+}
+static void deliver_ended_early(const isthmus_activity* records, size_t count, void* user_data) {
+  for (size_t i = 0; i < count; ++i) {
+    const isthmus_activity record = altered(records + i, 0);
+    deliver(&record, 1, user_data);
+  }
+}
+DEFECT(records_without_bytes, activity_start, (isthmus_activity_callback callback, void* user_data)) {
+  deliver = callback;
+  return host->activity_start(deliver_without_bytes, user_data);
+}
+DEFECT(records_end_early, activity_start, (isthmus_activity_callback callback, void* user_data)) {
+  deliver = callback;
+  return host->activity_start(deliver_ended_early, user_data);
+}
+DEFECT(no_records, activity_start, (isthmus_activity_callback callback, void* user_data)) {
+  (void)callback;
+  (void)user_data;
+  return ISTHMUS_OK;
+}
+static isthmus_status stop_nothing(void) { return ISTHMUS_OK; }
+DEFECT(correlation_ignored, activity_push_correlation, (uint64_t correlation)) {
+  (void)correlation;
+  return ISTHMUS_OK;
+}
+/* Export and import. */
+DEFECT(import_of_a_copy, memory_import, (const isthmus_ipc_handle* handle, void** pointer)) {
+  void *shared, *own;
+  isthmus_status status = host->memory_import(handle, &shared);
+  if (status != ISTHMUS_OK) return status;
+  host->memory_allocate((3 << 20) + 5, &own);
+  host->copy(own, shared, (3 << 20) + 5, ISTHMUS_DEVICE_TO_DEVICE);
+  *pointer = own;
+  return ISTHMUS_OK;
+}
+DEFECT(import_of_a_new_event, event_import, (const isthmus_ipc_handle* handle, isthmus_event* event)) {
+  (void)handle;
+  return host->event_create(0, event);
 }
 DEFECT(unmap_forgets, virtual_unmap, (void* pointer, size_t bytes)) {
   host->set_async(pointer, 0, bytes, 0);

@@ -21,6 +21,7 @@ from typing import Any
 from isthmus.migrate.analyse.engine import analyse
 from isthmus.migrate.source.findings import LEFT, Severity
 from isthmus.migrate.verify.session import Session, Task, Verdict
+from tools import mirrors
 from tools.migrate_corpus import page
 from tools.migrate_corpus.scripts import SCRIPTS, Script
 
@@ -65,30 +66,14 @@ def name(script: Script) -> str:
     return f"{script.repository}/{script.file}{model}{ranks}"
 
 
-def extract(mirrors: Path, script: Script, to: Path) -> None:
+def extract(folder: Path, script: Script, to: Path) -> None:
     """Extract the files that a script needs from its repository, at its revision, into a folder.
 
     Raises:
         FileNotFoundError: the repository does not exist.
     """
-    places = (mirrors / script.repository.replace("/", "+") / "repo", mirrors / script.repository)
-    repository = next((place for place in places if place.is_dir()), None)
-    if repository is None:
-        raise FileNotFoundError(f"{places[0]}: no such folder; clone {script.repository} there")
-    git = ["git", "-C", str(repository)]
-    listed = subprocess.run(
-        [*git, "ls-tree", "-r", "--name-only", script.revision, "--", *script.parts],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    for file in map(Path, listed.splitlines()):
-        if file.suffix in SOURCES:
-            (to / file).parent.mkdir(parents=True, exist_ok=True)
-            blob = subprocess.run(
-                [*git, "show", f"{script.revision}:{file}"], capture_output=True, check=True
-            )
-            (to / file).write_bytes(blob.stdout)
+    repository = mirrors.repository(folder, script.repository)
+    mirrors.extract(repository, script.revision, to, SOURCES, *script.parts)
     if script.prepare:
         script.prepare((to / script.file).parent)
 

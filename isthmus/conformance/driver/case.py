@@ -49,10 +49,8 @@ class Cases:
     def __init__(self) -> None:
         self.all: list[DriverCase] = []
 
-    def case(
-        self, function: str, *needs: str, devices: int = 1
-    ) -> Callable[[Callable[[Device], None]], Callable[[Device], None]]:
-        """Register a check, whose docstring is the rule.
+    def case(self, function: str, *needs: str, devices: int = 1) -> Callable[[Check], Check]:
+        """Register a check, whose docstring is the rule; it may return why the device was not judged.
 
         Args:
             function: function of driver.h.
@@ -60,7 +58,7 @@ class Cases:
             devices: number of devices that the check needs.
         """
 
-        def register(body: Callable[[Device], None]) -> Callable[[Device], None]:
+        def register(body: Check) -> Check:
             def check(device: Device) -> str | None:
                 absent = [name for name in (function, *needs) if not device.driver.has(name)]
                 if absent:
@@ -68,8 +66,7 @@ class Cases:
                 if device.driver.count() < devices:
                     return f"needs {devices} devices"
                 device.driver.device_set(device.index)
-                body(device)
-                return None
+                return body(device)
 
             rule = (body.__doc__ or "").removesuffix(".")
             self.all.append(DriverCase(body.__name__, function, rule, check))

@@ -9,6 +9,7 @@ import numpy as np
 
 from isthmus.conformance.device import Device
 from isthmus.conformance.driver.case import Cases, pattern, require, require_bytes, require_status
+from isthmus.conformance.driver.memory import require_once
 from isthmus.drivers import interface
 from isthmus.drivers.interface import CopyKind, MemoryKind, Status
 
@@ -93,6 +94,34 @@ def map_elsewhere(device: Device) -> None:
             device.write(base, pattern(unit))
         with mapped(device, base + unit, unit, handle):
             require_bytes(device.read(base + unit, unit), pattern(unit), "at the second address")
+
+
+@CASES.case("virtual_create")
+def physical_memory_counts(device: Device) -> None:
+    """Physical memory counts as used until it is destroyed; reserved addresses do not."""
+    unit = granularity(device)
+
+    def counts() -> bool:
+        before = device.driver.memory()[0]
+        with reserved(device, 2 * unit):
+            after_reserve = device.driver.memory()[0]
+            with physical(device, unit):
+                taken = after_reserve - device.driver.memory()[0]
+        return after_reserve == before == device.driver.memory()[0] and taken >= unit
+
+    require_once(counts, "device_memory() does not reflect it")
+
+
+@CASES.case("virtual_unmap")
+def unmapped_addresses(device: Device) -> None:
+    """An address is device memory exactly while memory is mapped there."""
+    unit = granularity(device)
+    with reserved(device, unit) as base, physical(device, unit) as handle:
+        with mapped(device, base, unit, handle):
+            found = device.driver.attributes(base)
+            require(found == (MemoryKind.DEVICE, device.index), f"a mapped address is {found}")
+        found = device.driver.attributes(base)
+        require(found == (MemoryKind.UNKNOWN, -1), f"an address after virtual_unmap() is {found}")
 
 
 @CASES.case("virtual_create")

@@ -120,6 +120,31 @@ def stream_wait_event(device: Device) -> None:
 
 
 @CASES.case("stream_wait_event")
+def wait_returns_at_once(device: Device) -> str | None:
+    """stream_wait_event() does not wait for the captured work on the calling thread."""
+    driver = device.driver
+    outstanding = 0
+    with stream_of(device) as maker, stream_of(device) as user, allocated(device, NBYTES) as address:
+        for first, second in [(maker, user), (maker, 0), (0, user)] * 3:
+            with event_of(device) as event:
+                enqueue_fills(device, address, 64, first)
+                driver.event_record(event, first)
+                before = driver.status("event_query", event)
+                driver.stream_wait_event(second, event)
+                after = driver.status("event_query", event)
+                driver.device_synchronize()
+            outstanding += before == Status.NOT_READY
+            if (before, after) == (Status.NOT_READY, Status.NOT_READY):
+                break
+        else:
+            require(
+                outstanding < 2, f"in {outstanding} of 9 calls the work was outstanding before, in none after"
+            )
+            return "the device works faster than the calls are made"
+    return None
+
+
+@CASES.case("stream_wait_event")
 def unrecorded_event(device: Device) -> None:
     """A wait for an event that was never recorded does not block a stream."""
     with stream_of(device) as stream, event_of(device) as event, allocated(device, NBYTES) as address:

@@ -1,14 +1,13 @@
-"""Convolution and pooling."""
+"""Convolution."""
 
 # ruff: noqa: D102, D103 (a kernel is documented where its operator is: in the opset)
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from isthmus.drivers.numpy.kernels.kernel import Array, Maybe, double, operator, wide, writes
+from isthmus.drivers.numpy.kernels.kernel import Array, Maybe, double, operator
 from isthmus.drivers.numpy.kernels.normalization import affine, per_channel
 from isthmus.drivers.numpy.kernels.reductions import total
 
@@ -89,38 +88,3 @@ def convolution_backward(
     dx = geometry.forward(grad, w) if transposed else geometry.input_gradient(grad, w, x.shape[2:])
     dw = geometry.weight_gradient(grad, x, w) if transposed else geometry.weight_gradient(x, grad, w)
     return dx, dw, total(grad, (0, *range(2, grad.ndim)))
-
-
-@writes("aten::max_pool2d_with_indices")
-def max_pool(
-    x: Array, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool,
-    out: Array, indices: Array,
-) -> None:  # fmt: skip
-    kernel, stride, padding, dilation = (
-        spread(sizes) for sizes in (kernel, stride or kernel, padding, dilation)
-    )
-    numbers = np.arange(x.shape[-2] * x.shape[-1]).reshape(x.shape[-2:])  # offsets of the indices
-    shape, geometry = out.shape[-2:], (kernel, stride, dilation)
-    values = taps(padded(wide(x), padding, stride, -np.inf), *geometry, shape)  # ceil_mode reads further
-    places = taps(padded(numbers, padding, stride, -1), *geometry, shape)
-    best, found = np.full(out.shape, -np.inf), np.full(out.shape, -1)
-    for (_, value), (_, number) in zip(values, places, strict=True):
-        wins = (number >= 0) & ((value > best) | np.isnan(value) | (found < 0))
-        best, found = np.where(wins, value, best), np.where(wins, number, found)
-    out[...], indices[...] = best, found
-
-
-def spread(sizes: list[int]) -> list[int]:
-    """Expand one size to both dimensions."""
-    return sizes * 2 if len(sizes) == 1 else sizes
-
-
-@operator("aten::max_pool2d_with_indices_backward")
-def max_pool_backward(
-    grad: Array, x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Array
-) -> Array:  # fmt: skip
-    planes = math.prod(x.shape[:-2])
-    result = np.zeros((planes, x.shape[-2] * x.shape[-1]))
-    flat = indices.reshape(planes, -1)
-    np.add.at(result, (np.arange(planes)[:, None], flat), grad.reshape(flat.shape))
-    return result.reshape(x.shape)

@@ -17,8 +17,8 @@ def at(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
     return tuple(grid)
 
 
-def along(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
-    """Return the index tuple that selects a 1-dim ``index`` along ``dim`` of x."""
+def along(x: Array, dim: int, index: Any) -> tuple[Any, ...]:
+    """Return the index tuple that applies a 1-dim ``index``, slice or number along ``dim`` of x."""
     return (*[slice(None)] * (dim % max(x.ndim, 1)), index) if x.ndim else ()
 
 
@@ -62,6 +62,28 @@ def sort(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
     return np.take_along_axis(x, order, dim), order
 
 
+COMBINED: dict[str, tuple[Any, float]] = {  # reduction: how it combines two numbers, and its identity
+    "sum": (np.add, 0),
+    "mean": (np.add, 0),
+    "prod": (np.multiply, 1),
+    "amax": (np.maximum, -np.inf),
+    "amin": (np.minimum, np.inf),
+}
+
+
+@operator("aten::scatter_reduce.two")
+def scatter_reduce(x: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool) -> Array:
+    combine, identity = COMBINED[reduce]
+    places, result = at(x, dim, index), double(x).copy()
+    if not include_self:
+        result[places] = identity
+    combine.at(result, places, part(src, index))
+    if reduce == "mean":
+        counts = changed(np.full(x.shape, int(include_self)), places, 1, add=True)
+        result /= np.maximum(counts, 1)
+    return result
+
+
 @operator("aten::topk")
 def topk(x: Array, k: int, dim: int, largest: bool, is_sorted: bool) -> tuple[Array, Array]:
     values, order = sort(x, dim, largest)
@@ -91,11 +113,19 @@ def zero(x: Array) -> None:
     x[...] = 0
 
 
+@operator("aten::linspace")
+def linspace(start: Any, end: Any, steps: int) -> Array:
+    """Count the second half from the end, which it reaches exactly."""
+    step, i = (float(end) - float(start)) / max(steps - 1, 1), np.arange(steps)
+    return np.where(i < max(steps // 2, 1), start + step * i, end - step * (steps - 1 - i))
+
+
 @writes("aten::arange.start_step")
 def arange(start: Any, end: Any, step: Any, out: Array) -> None:
     out[...] = start + step * np.arange(out.size)
 
 
+register({"eye.m": np.eye}, inputs=2)
 register(
     {
         "embedding": lambda weight, index, padding_idx, by_frequency, sparse: weight[index],
@@ -115,4 +145,6 @@ register(
 )
 
 
-register({"tril": np.tril, "triu": np.triu, "flip": np.flip}, inputs=2)
+register(
+    {"tril": np.tril, "triu": np.triu, "flip": lambda x, dims: np.flip(x, dims) if x.ndim else x}, inputs=2
+)

@@ -1,19 +1,26 @@
-"""Softmax, normalisation, attention and losses."""
+"""Softmax, normalization and losses."""
 
 # ruff: noqa: D103 (a kernel is documented where its operator is: in the opset)
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from isthmus.drivers.numpy.kernels.kernel import Array, Maybe, double, operator, register, writes
-from isthmus.drivers.numpy.kernels.reductions import Dims, mean, top, total, var
-from isthmus.opset.library import Unsupported
+from isthmus.drivers.numpy.kernels.reductions import Dims, mean, reduce, total, var
 
 
 def log_softmax(x: Array, dim: int) -> Any:
-    shifted = double(x) - top(x, dim, True)
+    x = double(x)
+    shifted = x - reduce(partial(np.amax, initial=-np.inf), x, dim, True)
     return shifted - np.log(total(np.exp(shifted), dim, True))
+
+
+def safe_softmax(x: Array, dim: int) -> Any:
+    """Softmax whose rows of -inf alone give 0."""
+    hidden = reduce(np.all, x == -np.inf, dim, True)
+    return np.where(hidden, 0, np.exp(log_softmax(x, dim)))
 
 
 def softmax_backward(grad: Array, y: Array, dim: int) -> Any:
@@ -57,37 +64,28 @@ def layer_norm_backward(
     return dx, np.sum(grad * normal, rows), np.sum(grad, rows)
 
 
-@operator("isthmus::rms_norm")
-def rms_norm(x: Array, weight: Maybe, eps: float) -> tuple[Array, ...]:
-    rstd = 1 / np.sqrt(mean(np.square(double(x)), (-1,), True) + eps)
-    return affine(double(x) * rstd, weight), rstd
-
-
-def hidden(queries: int, keys: int, left: int | None, right: int | None, top_left: bool) -> Array:
-    """Return the mask of keys hidden from each query: bool [queries, keys]."""
-    column = np.arange(keys)
-    row = np.arange(queries)[:, None] + (0 if top_left else keys - queries)
-    before = column < row - left if left is not None else np.zeros((queries, keys), bool)
-    return before if right is None else before | (column > row + right)
-
-
-@operator("isthmus::attention")
-def attention(
-    query: Array, key: Array, value: Array, bias: Maybe, mask: Maybe, alibi_slopes: Maybe, cu_seqlens_q: Maybe,
-    cu_seqlens_k: Maybe, rng: Maybe, max_seqlen_q: int, max_seqlen_k: int, scale: float, left: int | None,
-    right: int | None, top_left: bool, softcap: float, dropout_p: float,
+@operator("aten::native_group_norm")
+def group_norm(
+    x: Array, weight: Maybe, bias: Maybe, n: int, c: int, size: int, groups: int, eps: float
 ) -> tuple[Array, ...]:  # fmt: skip
-    if softcap or alibi_slopes is not None or cu_seqlens_q is not None or rng is not None:
-        raise Unsupported
-    groups = query.shape[2] // key.shape[2]
-    q, k, v = (np.moveaxis(double(each), 1, 2) for each in (query, key, value))
-    k, v = np.repeat(k, groups, 1), np.repeat(v, groups, 1)
-    scores = q @ k.swapaxes(2, 3) * scale + (0 if bias is None else bias)
-    unseen = hidden(max_seqlen_q, max_seqlen_k, left, right, top_left) | (False if mask is None else mask)
-    scores = np.where(unseen, -np.inf, scores)
-    lse = np.logaddexp.reduce(scores, -1, initial=-np.inf)
-    weights = np.exp(scores - np.where(np.isinf(lse), 0, lse)[..., None])
-    return np.moveaxis(weights @ v, 1, 2), lse
+    rows = double(x).reshape(n, groups, c // groups * size)
+    center, rstd = mean(rows, 2), 1 / np.sqrt(var(rows, 2, 0) + eps)
+    normal = ((rows - center[..., None]) * rstd[..., None]).reshape(x.shape)
+    return affine(normal, per_channel(weight, x), per_channel(bias, x)), center, rstd
+
+
+@operator("aten::native_group_norm_backward")
+def group_norm_backward(
+    grad: Array, x: Array, center: Array, rstd: Array, weight: Maybe, n: int, c: int, size: int, groups: int,
+    mask: Any,
+) -> tuple[Array, ...]:  # fmt: skip
+    shape, channels = (n, groups, c // groups, size), (n, c, size)
+    center, rstd = (double(each).reshape(n, groups, 1, 1) for each in (center, rstd))
+    grad, normal = double(grad).reshape(shape), (double(x).reshape(shape) - center) * rstd
+    slope = grad if weight is None else grad * double(weight).reshape(1, groups, -1, 1)
+    dx = (normalize_backward(slope, normal, (2, 3)) - mean(slope, (2, 3), True)) * rstd
+    sums = (np.sum(each.reshape(channels), (0, 2)) for each in (grad * normal, grad))
+    return (dx.reshape(x.shape), *sums)
 
 
 def per_channel(value: Any, x: Array) -> Any:
@@ -109,6 +107,22 @@ def batch_norm(
     save_mean[...], save_rstd[...] = center, 1 / np.sqrt(spread + eps)
     y = (x - per_channel(center, x)) / np.sqrt(per_channel(spread, x) + eps)
     out[...] = affine(y, per_channel(weight, x), per_channel(bias, x))
+
+
+@writes("aten::_native_batch_norm_legit_no_training")
+def batch_norm_of_running(
+    x: Array, weight: Maybe, bias: Maybe, running_mean: Any, running_var: Any, momentum: float, eps: float,
+    out: Array, save_mean: Array, save_rstd: Array,
+) -> None:  # fmt: skip
+    batch_norm(x, weight, bias, running_mean, running_var, False, momentum, eps, out, save_mean, save_rstd)
+
+
+@writes("aten::_native_batch_norm_legit.no_stats")
+def batch_norm_of_batch(
+    x: Array, weight: Maybe, bias: Maybe, training: bool, momentum: float, eps: float,
+    out: Array, save_mean: Array, save_rstd: Array,
+) -> None:  # fmt: skip
+    batch_norm(x, weight, bias, None, None, True, momentum, eps, out, save_mean, save_rstd)
 
 
 @operator("aten::native_batch_norm_backward")
@@ -160,6 +174,7 @@ def reduced(losses: Array, reduction: int) -> Array:
 
 register(
     {
+        "_safe_softmax": safe_softmax,
         "_softmax": lambda x, dim, half_to_float: np.exp(log_softmax(x, dim)),
         "_log_softmax": lambda x, dim, half_to_float: log_softmax(x, dim),
         "_softmax_backward_data": softmax_backward,

@@ -67,6 +67,11 @@ def gelu_backward(grad: Array, x: Array, approximate: str) -> Any:
     return grad * (cdf + x * slope)
 
 
+def number(value: Any, x: Array) -> Array:
+    """Convert a scalar to float64 if x is floating point, else to the integer dtype of x."""
+    return double(value) if x.dtype.kind == "f" else like(value, x)
+
+
 UNARY: dict[str, Function] = {
     "abs": np.abs,
     "neg": np.negative,
@@ -75,6 +80,7 @@ UNARY: dict[str, Function] = {
     "round": np.rint,
     "bitwise_not": np.invert,
     "relu": lambda x: np.maximum(x, 0),
+    "frac": lambda x: x - np.trunc(x),
 }
 FLOATING: dict[str, Function] = {  # of one tensor, as float64
     **{name: getattr(np, name) for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt")},
@@ -95,6 +101,12 @@ BINARY: dict[str, Function] = {
     "remainder.Tensor": np.remainder,
     "fmod.Tensor": np.fmod,
 }
+WITH_NUMBER: dict[str, Function] = {
+    "mul": np.multiply,
+    "fmod": np.fmod,
+    "remainder": np.remainder,
+    **{f"bitwise_{name}": getattr(np, f"bitwise_{name}") for name in ("and", "or", "xor")},
+}
 COMPARISONS: dict[str, Function] = {
     "eq": np.equal,
     "ne": np.not_equal,
@@ -111,7 +123,16 @@ register(BINARY, inputs=2)
 register({f"{name}.Tensor": f for name, f in COMPARISONS.items()}, inputs=2)
 register({f"{name}.Scalar": f for name, f in COMPARISONS.items()}, inputs=2)
 register(
+    {f"{name}.Scalar": lambda x, y, f=f: f(exact(x), number(y, x)) for name, f in WITH_NUMBER.items()},
+    inputs=2,
+)
+register(
     {
+        "add.Scalar": lambda x, y, alpha: exact(x) + number(alpha, x) * number(y, x),
+        "sub.Scalar": lambda x, y, alpha: exact(x) - number(alpha, x) * number(y, x),
+        "rsub.Scalar": lambda x, y, alpha: number(y, x) - number(alpha, x) * exact(x),
+        "div.Scalar": lambda x, y: double(x) / double(y),
+        "div.Scalar_mode": lambda x, y, rounding_mode: divide(exact(x), number(y, x), rounding_mode),
         "add.Tensor": lambda x, y, alpha: np.add(x, y if alpha == 1 else like(alpha, x) * y),
         "sub.Tensor": lambda x, y, alpha: np.subtract(x, y if alpha == 1 else like(alpha, x) * y),
         "div.Tensor_mode": divide,

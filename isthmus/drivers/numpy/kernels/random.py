@@ -34,6 +34,11 @@ def random_from(x: Array, low: int, high: int | None, context: Context) -> None:
     x[...] = draws(context).integers(low, np.iinfo(np.int64).max if high is None else high, x.shape)
 
 
+@writes("aten::random_.to")
+def random_to(x: Array, high: int, context: Context) -> None:
+    x[...] = draws(context).integers(0, high, x.shape)
+
+
 @operator("aten::bernoulli")
 def bernoulli(p: Array, context: Context) -> Array:
     return draws(context).random(p.shape) < p

@@ -56,6 +56,7 @@ def vector_norm(x: Array, order: float, dim: Dims, keepdim: bool) -> Array:
     return np.power(total(size**order, dim, keepdim), 1 / order)
 
 
+register({"sum": total, "mean": mean}, inputs=1)
 register(
     {
         "sum.dim_IntList": total,

@@ -1,0 +1,57 @@
+"""Inputs must not change during a call: memory that the CPU reaches is read-only, other memory is read meanwhile."""
+
+import ctypes
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from isthmus.conformance.arrays import Array
+from isthmus.conformance.device import Device
+from isthmus.conformance.memory import Image
+from isthmus.drivers.interface import Status
+
+_ROUNDS = 16  # reads during a call; more would only slow a long one
+
+_mprotect = ctypes.CDLL(None).mprotect
+_mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+@contextmanager
+def read_only(image: Image, address: int) -> Iterator[None]:
+    """Make the pages of an image's inputs read-only, so that a write ends the process with SIGSEGV.
+
+    Args:
+        image: the image; its guard zones are at least a page.
+        address: where the CPU reaches the image. Memory that cannot be protected stays writable.
+    """
+    page = mmap.PAGESIZE
+    start = (address + image.inputs.start) // page * page
+    nbytes = -(-(address + image.inputs.stop) // page) * page - start
+    protected = bool(image.inputs) and _mprotect(start, nbytes, mmap.PROT_READ) == 0
+    try:
+        yield
+    finally:
+        if protected:
+            _mprotect(start, nbytes, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+def watch(device: Device, image: Image, address: int, before: Array) -> str:
+    """Compare the inputs while the default stream is busy; report a change in one line, or "".
+
+    Args:
+        device: an opened device.
+        image: the image of the call.
+        address: where the image is in the device's memory.
+        before: the image before the call.
+    """
+    inputs = slice(image.inputs.start, image.inputs.stop)
+    during = before.copy()
+    for _ in range(_ROUNDS):
+        if not image.inputs or device.driver.status("stream_query", 0) != Status.NOT_READY:
+            break
+        device.read_into(during[inputs], address + inputs.start)
+        if not np.array_equal(during[inputs], before[inputs]):
+            return f"{image.intruded(before, during)} (during the call)"
+    return ""

@@ -1,0 +1,36 @@
+"""Comparison of the results of two calls, which poison the outputs differently."""
+
+from typing import Any
+
+import numpy as np
+
+from isthmus.conformance.arrays import Array
+from isthmus.conformance.judge import differing, raw
+from isthmus.conformance.memory import POISONS, Slot
+
+
+def count_different(left: Array, right: Any) -> int:
+    """Return the number of elements whose bits differ."""
+    return int(differing(left, right).sum())
+
+
+def unwritten(slot: Slot, first: Array, second: Array) -> str:
+    """Report the elements of an output that still held the poison after both calls."""
+    if slot.storage is not None or 0 in slot.shape:
+        return ""
+    left = (raw(slot.view(first)) == POISONS[0]).all(axis=1) & (raw(slot.view(second)) == POISONS[1]).all(
+        axis=1
+    )
+    count = int(left.sum())
+    if not count:
+        return ""
+    index = ", ".join(str(i) for i in np.unravel_index(int(np.argmax(left)), slot.shape))
+    return f"{count} of {left.size} elements were not written, first at [{index}]"
+
+
+def repeated(slot: Slot, first: Array, second: Array) -> str:
+    """Report the elements of an output that differ between both calls."""
+    count = count_different(slot.view(first), slot.view(second))
+    if not count:
+        return ""
+    return f"{slot.label}: the same call on another stream gave different bits in {count} elements"

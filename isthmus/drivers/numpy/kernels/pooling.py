@@ -1,0 +1,153 @@
+"""Pooling by maximum and mean, in two and three dimensions."""
+
+# ruff: noqa: D102, D103 (a kernel is documented where its operator is: in the opset)
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from isthmus.drivers.numpy.kernels.convolution import padded, taps
+from isthmus.drivers.numpy.kernels.kernel import Array, double, operator, wide, writes
+
+
+def spread(sizes: list[int], rank: int) -> list[int]:
+    """Expand one size to all dimensions."""
+    return sizes * rank if len(sizes) == 1 else sizes
+
+
+def register_max_pool(name: str, rank: int) -> None:
+    """Register maximum pooling over the last ``rank`` dimensions; the first of equal elements counts."""
+
+    @writes(name)
+    def max_pool(
+        x: Array, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool,
+        out: Array, indices: Array,
+    ) -> None:  # fmt: skip
+        kernel, stride, padding, dilation = (
+            spread(sizes, rank) for sizes in (kernel, stride or kernel, padding, dilation)
+        )
+        space, shape, geometry = x.shape[-rank:], out.shape[-rank:], (kernel, stride, dilation)
+        numbers = np.arange(math.prod(space)).reshape(space)  # offsets of the indices
+        values = taps(padded(wide(x), padding, stride, -np.inf), *geometry, shape)  # ceil_mode reads further
+        places = taps(padded(numbers, padding, stride, -1), *geometry, shape)
+        best, found = np.full(out.shape, -np.inf), np.full(out.shape, -1)
+        for (_, value), (_, number) in zip(values, places, strict=True):
+            wins = (number >= 0) & ((value > best) | np.isnan(value) | (found < 0))
+            best, found = np.where(wins, value, best), np.where(wins, number, found)
+        out[...], indices[...] = best, found
+
+
+register_max_pool("aten::max_pool2d_with_indices", 2)
+register_max_pool("aten::max_pool3d_with_indices", 3)
+
+
+@operator("aten::max_pool2d_with_indices_backward")
+def max_pool_backward(
+    grad: Array, x: Array, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, indices: Array
+) -> Array:  # fmt: skip
+    planes = math.prod(x.shape[:-2])
+    result = np.zeros((planes, x.shape[-2] * x.shape[-1]))
+    flat = indices.reshape(planes, -1)
+    np.add.at(result, (np.arange(planes)[:, None], flat), grad.reshape(flat.shape))
+    return result.reshape(x.shape)
+
+
+class Windows(NamedTuple):
+    """The windows of a mean over the last dimensions (*space) of a tensor."""
+
+    kernel: list[int]
+    stride: list[int]
+    padding: list[int]
+    count_include_pad: bool
+    divisor: int | None
+
+    def taps(self, x: Array, out: Sequence[int]) -> tuple[Array, Iterator[tuple[Any, Any]]]:
+        """Return x padded with zeros, and its views; windows of ceil_mode reach past the padding."""
+        space = padded(x, self.padding, [k + s for k, s in zip(self.kernel, self.stride, strict=True)])
+        return space, taps(space, self.kernel, self.stride, [1] * len(out), out)
+
+    def counts(self, space: Sequence[int], out: Sequence[int]) -> tuple[Any, Any]:
+        """Return the divisor of each window and its elements inside the tensor: arrays (*out)."""
+        areas, insides = [], []
+        for n, m, k, s, p in zip(space, out, self.kernel, self.stride, self.padding, strict=True):
+            start = np.arange(m) * s - p
+            end = np.minimum(start + k, n + p)
+            areas.append(end - start)
+            insides.append(np.maximum(np.minimum(end, n) - np.maximum(start, 0), 0))
+        area, inside = (functools.reduce(np.multiply.outer, each) for each in (areas, insides))
+        return self.divisor or (area if self.count_include_pad else np.maximum(inside, 1)), inside
+
+    def forward(self, x: Array, out: Sequence[int]) -> Any:
+        total = np.zeros((*x.shape[: -len(out)], *out))
+        for _, met in self.taps(double(x), out)[1]:
+            total += met
+        divisor, inside = self.counts(x.shape[-len(out) :], out)
+        return np.where(inside == 0, 0, total / divisor)
+
+    def backward(self, grad: Array, shape: Sequence[int]) -> Array:
+        rank = len(self.kernel)
+        out, space = grad.shape[-rank:], shape[-rank:]
+        divisor, counted = self.counts(space, out)
+        share = np.where(counted == 0, 0, double(grad) / divisor)
+        x, met_by = self.taps(np.zeros(shape), out)
+        for _, met in met_by:
+            met[...] += share
+        inside: Any = (..., *(slice(p, p + n) for p, n in zip(self.padding, space, strict=True)))
+        return x[inside]
+
+
+def mean_windows(
+    kernel: list[int], stride: list[int], padding: list[int], count_include_pad: bool, divisor: int | None, rank: int
+) -> Windows:  # fmt: skip
+    kernel, stride, padding = (spread(sizes, rank) for sizes in (kernel, stride or kernel, padding))
+    return Windows(kernel, stride, padding, count_include_pad, divisor)
+
+
+def register_mean_pool(name: str, rank: int) -> None:
+    @writes(name)
+    def mean_pool(
+        x: Array, kernel: list[int], stride: list[int], padding: list[int], ceil_mode: bool, count_include_pad: bool,
+        divisor: int | None, out: Array,
+    ) -> None:  # fmt: skip
+        windows = mean_windows(kernel, stride, padding, count_include_pad, divisor, rank)
+        out[...] = windows.forward(wide(x), out.shape[-rank:])
+
+
+register_mean_pool("aten::avg_pool2d", 2)
+register_mean_pool("aten::avg_pool3d", 3)
+
+
+@operator("aten::avg_pool2d_backward")
+def mean_pool_backward(
+    grad: Array, x: Array, kernel: list[int], stride: list[int], padding: list[int], ceil_mode: bool,
+    count_include_pad: bool, divisor: int | None,
+) -> Array:  # fmt: skip
+    return mean_windows(kernel, stride, padding, count_include_pad, divisor, 2).backward(grad, x.shape)
+
+
+def bins(space: Sequence[int], out: Sequence[int]) -> Iterator[tuple[Any, Any]]:
+    """Yield the index of each output of adaptive pooling, and the slices of its inputs."""
+    for position in np.ndindex(*out):
+        ranges = zip(position, space, out, strict=True)
+        yield (..., *position), (..., *(slice(i * n // m, -(-(i + 1) * n // m)) for i, n, m in ranges))
+
+
+@operator("aten::_adaptive_avg_pool2d", "aten::_adaptive_avg_pool3d")
+def adaptive_mean(x: Array, out: list[int]) -> Array:
+    x, axes = double(x), tuple(range(-len(out), 0))
+    result = np.zeros((*x.shape[: -len(out)], *out))
+    for position, inside in bins(x.shape[-len(out) :], out):
+        result[position] = x[inside].mean(axes)
+    return result
+
+
+@operator("aten::_adaptive_avg_pool2d_backward")
+def adaptive_mean_backward(grad: Array, x: Array) -> Array:
+    result, grad = np.zeros(x.shape), double(grad)
+    for position, inside in bins(x.shape[-2:], grad.shape[-2:]):
+        part = result[inside]
+        part += grad[position][..., None, None] / (part.shape[-2] * part.shape[-1])
+    return result
