@@ -81,7 +81,8 @@ def processes_of(folder: Path) -> list[str]:
 )
 def test_the_guilty_rank_is_named(tmp_path, how, status, words):
     is_temporary = how in ("kill", "exit")
-    code, out, err = finish(start(tmp_path, "--nproc", "2", SCRIPT, how, is_temporary=is_temporary))
+    arguments = ("--nproc", "2", SCRIPT, how, str(tmp_path / "printed"))
+    code, out, err = finish(start(tmp_path, *arguments, is_temporary=is_temporary))
     assert code == status and (": output in" in err) == (not is_temporary), err
     assert out == "out 0\n", "the terminal shows rank 0"
     said = err[err.index(f"isthmus: {words}") :]

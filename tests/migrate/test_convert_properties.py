@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from isthmus.migrate.convert.engine import Result, convert_source
@@ -110,6 +110,7 @@ def _left(result: Result) -> Counter[str]:
 
 
 @SETTINGS
+@example('import torch\nx = torch.device("cuda") == torch.device("cuda")\n')
 @given(SOURCES)
 def test_any_source(source: str) -> None:
     if not _parses(source):

@@ -1,9 +1,13 @@
-"""A rank of a job in which rank 1 fails: launched.py HOW, without PyTorch unless collectives are used."""
+"""A rank of a job in which rank 1 fails: launched.py HOW [FILE], without PyTorch unless collectives are used.
+
+Rank 0 creates FILE when it has printed; rank 1 fails after that.
+"""
 
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 how, rank = sys.argv[1], int(os.environ["RANK"])
 first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
@@ -38,6 +42,12 @@ def steps():
 
 print("out", rank, flush=True)
 print("err", rank, file=sys.stderr, flush=True)
+if sys.argv[2:]:
+    has_printed = Path(sys.argv[2])
+    if rank == 0:
+        has_printed.touch()
+    while not has_printed.exists():
+        time.sleep(0.01)
 if how in ("collectives-raise", "collectives-hang"):
     step = collectives()
     if rank == 1:

@@ -221,7 +221,10 @@ def devices(module: Module, node: ast.Compare) -> Draft:
             draft.replace(each, "{device}")
         elif names_cuda(each):
             rename(draft, each)
-    other = next(each for each in (node.left, node.comparators[0]) if not makes_device(module, each, is_cuda))
+    others = [each for each in (node.left, node.comparators[0]) if not makes_device(module, each, is_cuda)]
+    if not others:
+        return draft
+    (other,) = others
     if _only_moves(module, node, other):
         return draft
     if _is_plain(module, other):
