@@ -96,8 +96,9 @@ train: build
 # Long files start first (tests/conftest.py), so their order is kept.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
+# The same random examples in each run; test-all draws new ones.
 test: setup lint
-	@$(PYTEST)
+	@$(PYTEST) --hypothesis-profile=ci
 
 test-all: setup lint
 	@$(PYTEST) --full
