@@ -14,7 +14,7 @@ def conform(*arguments: object, **environment: str) -> subprocess.CompletedProce
     """Run ``isthmus conform`` in a separate process."""
     command = [sys.executable, "-m", "isthmus", "conform", *map(str, arguments)]
     env = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=900, check=False)
 
 
 def chip_with(folder: Path, library: Path, known: str) -> Path:

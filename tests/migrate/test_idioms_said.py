@@ -64,7 +64,6 @@ def test_a_requirement_is_judged_by_what_the_conversion_needs(required: str, nee
     assert [each.advice for each in settled([found], needed)] == ([said] if said else [])
 
 
-
 @pytest.mark.parametrize(
     ("value", "said"), [("-1", "other accelerators stay visible"), ("1", "elsewhere index 0")]
 )
