@@ -12,6 +12,7 @@ from isthmus.conformance.driver import (
     order,
     sharing,
     streams,
+    telemetry,
     transfers,
 )
 from isthmus.conformance.driver.case import DriverCase
@@ -22,7 +23,7 @@ __all__ = ["DriverCase", "cases"]
 def cases() -> list[DriverCase]:
     """Return all cases, in the order of driver.h; names are unique."""
     basic = (devices, memory, copies, streams, events, order, figures, transfers)
-    groups = (collectives, activity, sharing, optional)
+    groups = (collectives, activity, sharing, telemetry, optional)
     return [
         case._replace(name=f"{file.__name__.rpartition('.')[2]}.{case.name}")
         for file in basic + groups

@@ -202,6 +202,27 @@ def default_handle(device: Device) -> None:
         require(found == Status.NOT_READY, f"while the default stream had work, its handle was {found.name}")
 
 
+@CASES.case("stream_query", HOST_FUNCTIONS, devices=2)
+def default_stream_of_every_device(device: Device) -> None:
+    """A null stream is the default stream of the current device, not of another."""
+    driver = device.driver
+    try:
+        for held, other in ((1, 0), (0, 1)):
+            driver.device_set(held)
+            with gate(driver, 0):
+                busy = driver.status("stream_query", 0)
+                driver.device_set(other)
+                idle = driver.status("stream_query", 0)
+                driver.device_set(held)
+            require(
+                busy == Status.NOT_READY, f"with work on device {held} its default stream was {busy.name}"
+            )
+            require(idle == Status.OK, f"with work on device {held} that of device {other} was {idle.name}")
+            driver.stream_synchronize(0)
+    finally:
+        driver.device_set(device.index)
+
+
 @CASES.case("stream_priority_range")
 def priorities(device: Device) -> None:
     """The highest priority is <= the lowest, and streams of both priorities work."""
