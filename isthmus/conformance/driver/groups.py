@@ -1,0 +1,137 @@
+"""Cases of communicators and of the collectives that a driver may lack: split, gather, scatter, uneven exchange."""
+
+import ctypes
+
+import numpy as np
+
+from isthmus.conformance.device import Device
+from isthmus.conformance.driver.case import Cases, require
+from isthmus.conformance.driver.collectives import FLOAT32, TIMEOUT_MS, Rank, on_ranks, rows, values
+from isthmus.drivers import interface
+from isthmus.drivers.interface import Status
+
+CASES = Cases()
+COUNT = 1003
+GAP = -9.0  # what an exchange must leave between its parts
+
+
+def split(here: Rank, color: int, key: int, rank: int, world: int) -> int:
+    """Split the communicator; return the handle of the rank's part, or 0."""
+    kind = interface.structure("comm_options")
+    options = kind(ctypes.sizeof(kind), rank, world, TIMEOUT_MS, b"part")
+    return here.driver.made("comm_split", here.comm, color, key, ctypes.byref(options))
+
+
+def check_gathered(here: Rank, comm: int, ranks: list[int], what: str) -> None:
+    """Check that an all_gather() of a communicator has the inputs of these ranks, in their order."""
+    source = here.place(values(here.rank, COUNT))
+    target = here.place(np.zeros(len(ranks) * COUNT, np.float32))
+    here.driver.all_gather(target, source, COUNT, FLOAT32, comm, here.stream)
+    here.require(target, np.concatenate([values(rank, COUNT) for rank in ranks]), what)
+
+
+@CASES.case("comm_split")
+def split_by_key(device: Device) -> None:
+    """The ranks of a part are in the order of their keys, and the whole communicator still works."""
+
+    def body(here: Rank) -> None:
+        everyone = list(range(here.world))
+        last = here.world - 1
+        comm = split(here, 3, last - here.rank, last - here.rank, here.world)
+        check_gathered(here, comm, everyone[::-1], "in a part of reversed ranks")
+        check_gathered(here, here.comm, everyone, "in the whole")
+        here.driver.comm_destroy(comm)
+
+    on_ranks(device, body)
+
+
+@CASES.case("comm_split")
+def split_by_color(device: Device) -> None:
+    """Ranks of different colors are in different parts; a rank with color < 0 is in none and gets null."""
+
+    def body(here: Rank) -> None:
+        comm = split(here, here.rank, 0, 0, 1)
+        check_gathered(here, comm, [here.rank], "alone")
+        here.driver.comm_destroy(comm)
+        none = split(here, -1 if here.rank == 0 else 0, 0, max(here.rank - 1, 0), max(here.world - 1, 1))
+        require((none == 0) == (here.rank == 0), f"rank {here.rank} of two parts got {none:#x}")
+        if none:
+            here.driver.comm_destroy(none)
+
+    on_ranks(device, body)
+
+
+@CASES.case("comm_reachable")
+def reachable(device: Device) -> None:
+    """Devices of one process can be ranks of one communicator, and the call waits for no other rank."""
+    identity = interface.structure("unique_id")()
+    device.driver.comm_unique_id(ctypes.byref(identity))
+    found = device.driver.status("comm_reachable", ctypes.byref(identity))
+    require(found == Status.OK, f"it returned {found.name}: {device.driver.last_error()}")
+
+
+@CASES.case("gather")
+def gather(device: Device) -> None:
+    """gather() concatenates the inputs on each root, and writes nowhere else."""
+
+    def body(here: Rank) -> None:
+        for root in range(here.world):
+            untouched = np.full(here.world * COUNT, GAP, np.float32)
+            source, target = here.place(values(here.rank, COUNT)), here.place(untouched)
+            here.driver.gather(target, source, COUNT, FLOAT32, root, here.comm, here.stream)
+            expected = rows(here.world, COUNT).reshape(-1) if here.rank == root else untouched
+            here.require(target, expected, f"to root {root}")
+
+    on_ranks(device, body)
+
+
+@CASES.case("scatter")
+def scatter(device: Device) -> None:
+    """scatter() gives each rank its part of the input of each root."""
+
+    def body(here: Rank) -> None:
+        for root in range(here.world):
+            source = here.place(values(here.rank, here.world * COUNT))
+            target = here.place(np.zeros(COUNT, np.float32))
+            here.driver.scatter(target, source, COUNT, FLOAT32, root, here.comm, here.stream)
+            parts = values(root, here.world * COUNT).reshape(here.world, COUNT)
+            here.require(target, parts[here.rank], f"from root {root}")
+
+    on_ranks(device, body)
+
+
+@CASES.case("all_to_all_v")
+def uneven_exchange(device: Device) -> None:
+    """all_to_all_v() exchanges parts of different sizes at any offsets, and writes only those."""
+
+    def body(here: Rank) -> None:
+        world, ranks = here.world, range(here.world)
+
+        def count(start: int, end: int) -> int:  # elements from one rank to another; one pair exchanges none
+            return 0 if (start, end) == (0, world - 1) else 100 + 10 * start + end
+
+        def array(numbers: list[int]) -> ctypes.Array[ctypes.c_size_t]:
+            return (ctypes.c_size_t * world)(*numbers)
+
+        # Parts in the opposite order of the ranks, with gaps.
+        places = [(world - 1 - rank) * 200 + 7 for rank in ranks]
+        data = values(here.rank, world * 200 + 7)
+        source, target = here.place(data), here.place(np.full(data.size, GAP, np.float32))
+        here.driver.all_to_all_v(
+            target,
+            array([count(other, here.rank) for other in ranks]),
+            array(places),
+            source,
+            array([count(here.rank, other) for other in ranks]),
+            array(places),
+            FLOAT32,
+            here.comm,
+            here.stream,
+        )
+        expected = np.full(data.size, GAP, np.float32)
+        for other in ranks:
+            part = values(other, data.size)[places[here.rank] :][: count(other, here.rank)]
+            expected[places[other] :][: part.size] = part
+        here.require(target, expected, "parts of different sizes")
+
+    on_ranks(device, body)
