@@ -1,4 +1,4 @@
-"""Kernels that enqueue: what the suite sees only while the stream works, and only through later work of the stream."""
+"""Kernels that enqueue: what the suite sees only while the stream works, or through later work of the stream."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def test_a_right_kernel_passes(device: Device, golden: Path, tmp_path: Path) -> 
     assert outcome_of(device, golden, tmp_path, "right").message == ""
 
 
-def test_an_input_that_is_restored_in_the_stream_is_seen(device: Device, golden: Path, tmp_path: Path) -> None:
+def test_an_input_that_is_restored_in_the_stream_is_seen(
+    device: Device, golden: Path, tmp_path: Path
+) -> None:
     outcome = outcome_of(device, golden, tmp_path, "restores_its_input")
     assert outcome.status == "failed"
     assert outcome.message.startswith("the input other was modified: ")

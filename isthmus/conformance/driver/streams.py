@@ -148,11 +148,12 @@ def wait_before_another_record(device: Device) -> None:
     with stream_of(device) as maker, stream_of(device) as user, event_of(device) as event:
         driver.event_record(event, maker)
         driver.stream_synchronize(maker)
-        driver.stream_wait_event(user, event)
-        with gate(driver, maker):
+        with gate(driver, maker), gate(driver, user) as open_user:
+            driver.stream_wait_event(user, event)  # reached only after the record below
             driver.event_record(event, maker)
             reached = threading.Event()
             wait = host_function(driver, user, reached.set)
+            open_user()
             require(reached.wait(HELD_SECONDS / 2), "the stream waited for a record made after its wait")
         wait()
 

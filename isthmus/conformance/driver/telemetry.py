@@ -23,13 +23,7 @@ from isthmus.drivers.interface import Status
 CASES = Cases()
 UNKNOWN = -1.0  # ISTHMUS_TELEMETRY_UNKNOWN
 # What a device can have in the unit of the figure, and not in thousandths or multiples of it.
-RANGES = {
-    "temperature_c": (-40, 150),
-    "power_w": (0, 10_000),
-    "clock_mhz": (10, 20_000),
-    "compute_utilization": (0, 1),
-    "memory_utilization": (0, 1),
-}
+RANGES = {"temperature_c": (-40, 150), "power_w": (0, 10_000), "clock_mhz": (10, 20_000)}
 COUNTS = ("link_errors", "ecc_corrected", "ecc_uncorrected")
 UTILIZATIONS = ("compute_utilization", "memory_utilization")
 BUSY_SECONDS = 5.0  # more than a sampling period
@@ -39,21 +33,20 @@ UNTOUCHED = 99
 
 
 def read(device: Device, index: int) -> Any:
-    """Return the telemetry of a device, after a check of its ranges."""
+    """Return the telemetry of a device."""
     kind = interface.structure("telemetry")
     found = kind(struct_size=ctypes.sizeof(kind), health=UNTOUCHED)
     device.driver.telemetry(index, ctypes.byref(found))
-    for name, (lowest, highest) in RANGES.items():
-        value = getattr(found, name)
-        require(
-            value == UNKNOWN or lowest <= value <= highest,
-            f"{name} is {value}, expected {lowest} to {highest}, or {UNKNOWN:g} where it is not measured",
-        )
-    for name in COUNTS:
-        value = getattr(found, name)
-        require(value == UNKNOWN or (value >= 0 and value == int(value)), f"{name} is {value}, not a count")
-    require(found.health in (0, 1), f"health is {found.health}, of a device that works")
     return found
+
+
+def require_in(found: Any, name: str, lowest: float, highest: float) -> None:
+    """Raise Violation unless a figure is unknown or in a range."""
+    value = getattr(found, name)
+    require(
+        value == UNKNOWN or lowest <= value <= highest,
+        f"{name} is {value}, expected {lowest} to {highest}, or {UNKNOWN:g} where it is not measured",
+    )
 
 
 def until(holds: Callable[[], bool], device: Device, index: int) -> bool:
@@ -81,9 +74,15 @@ def until(holds: Callable[[], bool], device: Device, index: int) -> bool:
 
 @CASES.case("telemetry")
 def ranges(device: Device) -> None:
-    """All figures are in range in their unit, or ISTHMUS_TELEMETRY_UNKNOWN, on every device."""
+    """Figures are in range in their unit, or ISTHMUS_TELEMETRY_UNKNOWN; the health is that of a device that works."""
     for index in range(device.driver.count()):
-        read(device, index)
+        found = read(device, index)
+        for name, limits in RANGES.items():
+            require_in(found, name, *limits)
+        for name in COUNTS:
+            require_in(found, name, 0, float("inf"))
+            require(getattr(found, name) % 1 == 0, f"{name} is {getattr(found, name)}, not a count")
+        require(found.health in (0, 1), f"health is {found.health}")
 
 
 @CASES.case("telemetry")
@@ -97,21 +96,21 @@ def counts_do_not_fall(device: Device) -> None:
 
 @CASES.case("telemetry")
 def moves_with_work(device: Device) -> str | None:
-    """The utilizations that are measured are above 0 while the device works."""
-    read(device, device.index)  # starts a period
+    """While the device works, the utilizations that are measured are above 0, and at most 1."""
+    found = read(device, device.index)  # starts a period
 
-    def stuck() -> list[str]:
+    def moves() -> bool:
+        nonlocal found
         found = read(device, device.index)
-        return [name for name in UTILIZATIONS if getattr(found, name) == 0]
+        for name in UTILIZATIONS:
+            require_in(found, name, 0, 1)
+        return all(getattr(found, name) != 0 for name in UTILIZATIONS)
 
-    moved = until(lambda: not stuck(), device, device.index)
-    require(moved, f"{' and '.join(stuck())} stayed 0 while fills ran for {BUSY_SECONDS:g} s")
-    found = read(device, device.index)
-    return (
-        "the driver measures no utilization"
-        if {getattr(found, n) for n in UTILIZATIONS} == {UNKNOWN}
-        else None
-    )
+    if not until(moves, device, device.index):
+        stuck = " and ".join(name for name in UTILIZATIONS if getattr(found, name) == 0)
+        require(False, f"{stuck} stayed 0 while fills ran for {BUSY_SECONDS:g} s")
+    measured = any(getattr(found, name) != UNKNOWN for name in UTILIZATIONS)
+    return None if measured else "the driver measures no utilization"
 
 
 @CASES.case("telemetry", devices=2)
