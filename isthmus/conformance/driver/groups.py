@@ -1,18 +1,35 @@
-"""Cases of communicators and of the collectives that a driver may lack: split, gather, scatter, uneven exchange."""
+"""Cases of communicators, of dtypes, and of collectives that a driver may lack: gather, scatter, uneven exchange."""
 
 import ctypes
+from functools import reduce
+from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from isthmus.conformance.device import Device
-from isthmus.conformance.driver.case import Cases, require
-from isthmus.conformance.driver.collectives import FLOAT32, TIMEOUT_MS, Rank, on_ranks, rows, values
+from isthmus.conformance.driver.case import Cases, require, require_bytes
+from isthmus.conformance.driver.collectives import FLOAT32, SUM, TIMEOUT_MS, Rank, on_ranks, rows, values
 from isthmus.drivers import interface
 from isthmus.drivers.interface import Status
+from isthmus.opset import dtypes as dt
 
 CASES = Cases()
 COUNT = 1003
 GAP = -9.0  # what an exchange must leave between its parts
+MAX = 3  # ISTHMUS_MAX
+# isthmus_dtype
+DTYPES = {
+    "int8": 0,
+    "uint8": 1,
+    "int16": 2,
+    "int32": 3,
+    "int64": 4,
+    "float16": 5,
+    "bfloat16": 6,
+    "float32": FLOAT32,
+    "float64": 8,
+}
 
 
 def split(here: Rank, color: int, key: int, rank: int, world: int) -> int:
@@ -28,6 +45,38 @@ def check_gathered(here: Rank, comm: int, ranks: list[int], what: str) -> None:
     target = here.place(np.zeros(len(ranks) * COUNT, np.float32))
     here.driver.all_gather(target, source, COUNT, FLOAT32, comm, here.stream)
     here.require(target, np.concatenate([values(rank, COUNT) for rank in ranks]), what)
+
+
+def typed(name: str, op: int, rank: int) -> np.ndarray[Any, Any]:
+    """Return an input of a dtype that another dtype of its size reads otherwise; sums are exact."""
+    kind = dt.DTYPES[name].numpy
+    if dt.DTYPES[name].kind == "float":
+        return np.array([1.5 + rank, -(2.0**rank), 1 + rank * float(ml_dtypes.finfo(kind).eps)]).astype(kind)
+    limits = np.iinfo(kind)
+    share = 2 if op == SUM else 1
+    ends = [limits.max // share - 1, limits.min // share + 1]
+    return np.array([ends[rank % 2], ends[(rank + 1) % 2], 5 + rank], kind)
+
+
+@CASES.case("all_reduce")
+def dtypes(device: Device) -> None:
+    """all_reduce() sums and finds the largest in each dtype that the driver supports."""
+
+    def body(here: Rank) -> None:
+        for name, code in DTYPES.items():
+            for op in (SUM, MAX):
+                inputs = [typed(name, op, rank) for rank in range(here.world)]
+                buffer = here.place(inputs[here.rank])
+                arguments = (inputs[0].size, code, op, None, here.comm, here.stream)
+                found = here.driver.status("all_reduce", buffer, buffer, *arguments)
+                require(found in (Status.OK, Status.UNSUPPORTED), f"for {name} it returned {found.name}")
+                if found == Status.OK:
+                    here.driver.stream_synchronize(here.stream)
+                    expected = reduce(np.add if op == SUM else np.maximum, inputs)
+                    got = here.driver.read(buffer, expected.nbytes)
+                    require_bytes(got, expected.view(np.uint8), f"{'sum' if op == SUM else 'max'} of {name}")
+
+    on_ranks(device, body)
 
 
 @CASES.case("comm_split")
