@@ -30,9 +30,15 @@ def count_is_steady(device: Device) -> None:
 @CASES.case("initialize")
 def initialize_again(device: Device) -> None:
     """A second call of initialize() has no effect."""
+    driver = device.driver
+    last = driver.count() - 1
     with allocated(device, 64) as address:
         device.write(address, b"kept" * 16)
-        device.driver.initialize()
+        driver.device_set(last)
+        driver.initialize()
+        found = current(driver)
+        driver.device_set(device.index)
+        require(found == last, f"with device {last} current it made {found} current")
         require(device.read(address, 64) == b"kept" * 16, "it changed memory")
 
 

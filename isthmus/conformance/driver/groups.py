@@ -1,6 +1,7 @@
 """Cases of communicators, of dtypes, and of collectives that a driver may lack: gather, scatter, uneven exchange."""
 
 import ctypes
+import threading
 from functools import reduce
 from typing import Any
 
@@ -184,3 +185,23 @@ def uneven_exchange(device: Device) -> None:
         here.require(target, expected, "parts of different sizes")
 
     on_ranks(device, body)
+
+
+@CASES.case("comm_error", devices=2)
+def timeout(device: Device) -> None:
+    """Work that waits for another rank for longer than timeout_ms ends with ISTHMUS_TIMEOUT, as comm_error() says."""
+
+    def body(here: Rank) -> None:
+        if here.rank:  # never joins
+            ended.wait(TIMEOUT_MS / 1e3)
+            return
+        source = here.place(values(0, 64))
+        here.driver.all_reduce(source, source, 64, FLOAT32, SUM, None, here.comm, here.stream)
+        found = here.driver.status("stream_synchronize", here.stream)
+        error = here.driver.status("comm_error", here.comm)
+        ended.set()
+        require(found == Status.TIMEOUT, f"stream_synchronize() returned {found.name}")
+        require(error == Status.TIMEOUT, f"comm_error() returned {error.name}")
+
+    ended = threading.Event()
+    on_ranks(device, body, timeout_ms=TIMEOUT_MS // 5)

@@ -94,6 +94,31 @@ def synchronize_device(device: Device) -> None:
             wait()
 
 
+@CASES.case("device_synchronize", HOST_FUNCTIONS)
+def synchronize_streams_of_another_thread(device: Device) -> None:
+    """On every device, device_synchronize() waits for the work of streams that another thread created."""
+    driver = device.driver
+
+    def create(index: int) -> int:
+        driver.device_set(index)
+        return driver.made("stream_create", 0)
+
+    try:
+        for index in range(driver.count()):
+            stream = on_thread(lambda index=index: create(index))  # type: ignore[misc]
+            driver.device_set(index)
+            done: list[int] = []
+            with gate(driver, stream) as open_gate:
+                wait = host_function(driver, stream, lambda done=done: done.append(1))  # type: ignore[misc]
+                threading.Timer(WAIT_SECONDS, open_gate).start()
+                driver.device_synchronize()
+                require(done == [1], f"on device {index} it returned before the work was done")
+            wait()
+            driver.stream_destroy(stream)
+    finally:
+        driver.device_set(device.index)
+
+
 @CASES.case("stream_create", HOST_FUNCTIONS)
 def independence(device: Device) -> None:
     """Streams, the default stream included, do not wait for each other."""
