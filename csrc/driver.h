@@ -233,8 +233,9 @@ typedef struct isthmus_driver {
   /* [M] Frees memory allocated by host_allocate(); addresses as for memory_free(). acl: aclrtFreeHost.
    * cuda: cudaFreeHost. */
   isthmus_status (*host_free)(void* pointer);
-  /* [M] Kind and device of an address. Any address is allowed, including one inside an allocation.
-   * acl: aclrtPointerGetAttributes. cuda: cudaPointerGetAttributes. */
+  /* [M] Kind and device of an address. Any address is allowed, including one inside an allocation. One outside all
+   * allocations, freed ones included, is ISTHMUS_MEMORY_UNKNOWN. acl: aclrtPointerGetAttributes.
+   * cuda: cudaPointerGetAttributes. */
   isthmus_status (*pointer_attributes)(const void* pointer, isthmus_pointer_attributes* attributes);
 
   /* ---- Copy ---- */

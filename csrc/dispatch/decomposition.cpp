@@ -44,6 +44,8 @@ Decomposition by_functional(const c10::OperatorHandle& op,
   for (const auto& [functional, variant] : functional_overloads(op)) {
     if (!served(functional)) continue;
     const size_t outputs = variant == Variant::kOut ? functional.schema().returns().size() : 0;
+    // A factory's out= overload lacks the dtype and the device of the functional one.
+    if (functional.schema().arguments().size() + outputs != op.schema().arguments().size()) continue;
     const bool in_place = variant == Variant::kInPlace;
     return [functional = functional, outputs, in_place](const c10::OperatorHandle& handle, Stack* stack) {
       at::AutoDispatchBelowADInplaceOrView below_autograd;

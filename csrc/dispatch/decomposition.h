@@ -18,7 +18,7 @@ Decomposition composite_of(const c10::OperatorHandle& op);
 using PythonDecompositions = std::map<std::string, Decomposition>;
 
 // An in-place or out= overload by its functional one, whose result is copied. Null if op has no functional
-// overload among those that `served` accepts.
+// overload with its arguments among those that `served` accepts.
 Decomposition by_functional(const c10::OperatorHandle& op,
                             const std::function<bool(const c10::OperatorHandle&)>& served);
 

@@ -7,11 +7,13 @@ from isthmus.conformance.driver import (
     devices,
     events,
     figures,
+    groups,
     memory,
     optional,
     order,
     sharing,
     streams,
+    telemetry,
     transfers,
 )
 from isthmus.conformance.driver.case import DriverCase
@@ -22,9 +24,9 @@ __all__ = ["DriverCase", "cases"]
 def cases() -> list[DriverCase]:
     """Return all cases, in the order of driver.h; names are unique."""
     basic = (devices, memory, copies, streams, events, order, figures, transfers)
-    groups = (collectives, activity, sharing, optional)
+    optional_groups = (collectives, groups, activity, sharing, telemetry, optional)
     return [
         case._replace(name=f"{file.__name__.rpartition('.')[2]}.{case.name}")
-        for file in basic + groups
+        for file in basic + optional_groups
         for case in file.CASES.all
     ]

@@ -4,18 +4,19 @@
 2. The call itself, with outputs and workspace poisoned with NaN: results are compared, and other memory must not
    change, the inputs not even during the call.
 3. The same call on another stream, with another poison, after the inputs are copied on that stream and before they
-   and the workspace are overwritten on it: the results must have the same bits. An element that equals the poison
-   both times was not written. A kernel that computes on the CPU gets read-only inputs.
+   and the workspace are overwritten on it: the results must have the same bits, and must not change after the stream
+   has read them. An element that equals the poison both times was not written. A kernel that computes on the CPU gets
+   read-only inputs.
 4. For kernels that declare in_place, the output in the memory of each matching input.
 5. For random operators, another seed, which must give other numbers.
 """
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from isthmus.conformance.inputs import read_only, watch
 from isthmus.conformance.judge import Verdict, judge
 from isthmus.conformance.memory import POISONS, Slot
 from isthmus.conformance.plan import NotClaimed, Plan
-from isthmus.conformance.repetition import count_different, repeated, unwritten
+from isthmus.conformance.repetition import changed_later, count_different, repeated, unwritten
 from isthmus.conformance.workspace import Workspace
 from isthmus.drivers.interface import CopyKind
 from isthmus.drivers.libraries import LoadedOperator
@@ -55,6 +56,13 @@ class Outcome:
     status: str
     message: str = ""
     verdicts: list[tuple[str, Verdict]] = field(default_factory=list)
+
+
+class _Called(NamedTuple):
+    """The image after a call, and what else the call did wrong, in one line, or ""."""
+
+    image: Array
+    problem: str
 
 
 class Executor:
@@ -94,12 +102,16 @@ class Executor:
 
     def _examine(self, plan: Plan, case: Case) -> Outcome:
         before = plan.image.bytes(POISONS[0])
-        first = self._call(plan, before, _SEEDS[0])
+        first, problem = self._call(plan, before, _SEEDS[0])
         verdicts = [
             (slot.label, judge(slot.view(first), expected, case.tolerance)) for slot, expected in plan.targets
         ]
-        problems = [plan.image.intruded(before, first)]
-        second = self._call_on_stream(plan, plan.image.bytes(POISONS[1]), _SEEDS[0], protect=not problems[0])
+        intruded = plan.image.intruded(before, first)
+        problems = [problem, intruded]
+        second, problem = self._call_on_stream(
+            plan, plan.image.bytes(POISONS[1]), _SEEDS[0], protect=not intruded
+        )
+        problems.append(problem)
         for (slot, expected), (label, verdict) in zip(plan.targets, verdicts, strict=True):
             left = unwritten(slot, first, second)
             if left:
@@ -111,14 +123,15 @@ class Executor:
         if not any(problems):
             problems += self._examine_shared(plan, first)
             problems += self._examine_seed(plan, first)
-        message = "; ".join(filter(None, problems))
+        message = _joined(problems)
         return Outcome("failed" if message else "passed", message, verdicts)
 
     def _examine_shared(self, plan: Plan, first: Array) -> list[str]:
         problems = []
         for source, out in plan.shareable:
             before = plan.image.bytes(POISONS[0])
-            after = self._call(plan, before, _SEEDS[0], (source, out))
+            after, problem = self._call(plan, before, _SEEDS[0], (source, out))
+            problems.append(problem)
             wrong = count_different(out.view(first), source.view(after))
             if wrong:
                 problems.append(
@@ -144,9 +157,9 @@ class Executor:
         varied = [slot for slot in drawn if count_different(slot.view(first), slot.view(first).flat[0])]
         if not varied:
             return []
-        other = self._call(plan, plan.image.bytes(POISONS[0]), _SEEDS[1])
+        other, problem = self._call(plan, plan.image.bytes(POISONS[0]), _SEEDS[1])
         same = [slot.label for slot in varied if not count_different(slot.view(first), slot.view(other))]
-        return [f"{label}: another seed gave the same numbers" for label in same]
+        return [problem, *(f"{label}: another seed gave the same numbers" for label in same)]
 
     def _call(
         self,
@@ -155,26 +168,22 @@ class Executor:
         seed: int,
         share: tuple[Slot, Slot] | None = None,
         disturb: bool = False,
-    ) -> Array:
-        """Call on the default stream and return the memory after it."""
+    ) -> _Called:
+        """Call on the default stream."""
         device = self._device
         device.write(self._base, before)
         workspace = Workspace(device, POISONS[0])
-        problem = ""
+        changed = ""
         try:
             self._launch(plan, 0, seed, workspace, share, disturb)
             if not plan.kernel.flags & HOST and not share:
-                problem = watch(device, plan.image, self._base, before)
+                changed = watch(device, plan.image, self._base, before)
         finally:
             device.synchronize_all()
-            problem = "; ".join(filter(None, (problem, workspace.release())))
-        if problem:
-            raise KernelError(problem)
-        after = np.empty_like(before)
-        device.read_into(after, self._base)
-        return after
+            overrun = workspace.release()
+        return _Called(self._read(len(before)), _joined([changed, overrun]))
 
-    def _call_on_stream(self, plan: Plan, before: Array, seed: int, protect: bool) -> Array:
+    def _call_on_stream(self, plan: Plan, before: Array, seed: int, protect: bool) -> _Called:
         """Call with inputs copied, overwritten, and outputs read on the second stream only.
 
         Args:
@@ -203,10 +212,12 @@ class Executor:
             driver.copy_async(self._staging, self._base, len(before), CopyKind.DEVICE_TO_HOST, self._stream)
         finally:
             device.synchronize_all()
-            problem = workspace.release()
-        if problem:
-            raise KernelError(problem)
-        return staged.copy()
+            overrun = workspace.release()
+        problems = [overrun]
+        if not plan.kernel.flags & HOST:
+            last = self._read(len(before))
+            problems += [changed_later(slot, staged, last) for slot, _ in plan.targets]
+        return _Called(staged.copy(), _joined(problems))
 
     def _launch_on_cpu(self, plan: Plan, seed: int, workspace: Workspace, protect: bool) -> None:
         if not protect or self._note is None:
@@ -246,6 +257,11 @@ class Executor:
         frame.call(plan.kernel, context, explained)
         del kept
 
+    def _read(self, nbytes: int) -> Array:
+        image = np.empty(nbytes, np.uint8)
+        self._device.read_into(image, self._base)
+        return image
+
     def _reserve(self, nbytes: int) -> None:
         if nbytes > self._capacity:
             if self._base:
@@ -262,6 +278,11 @@ class Executor:
             self._staged = max(nbytes, 1 << 20)
             self._staging = driver.made("host_allocate", self._staged)
         return np.frombuffer(_memory(self._staging, nbytes), np.uint8)
+
+
+def _joined(problems: Iterable[str]) -> str:
+    """Join problems in one line, each once."""
+    return "; ".join(dict.fromkeys(filter(None, problems)))
 
 
 def _memory(address: int, nbytes: int) -> Any:

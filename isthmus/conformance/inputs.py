@@ -12,8 +12,6 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.memory import Image
 from isthmus.drivers.interface import Status
 
-_ROUNDS = 16  # reads during a call; more would only slow a long one
-
 _mprotect = ctypes.CDLL(None).mprotect
 _mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
@@ -38,7 +36,9 @@ def read_only(image: Image, address: int) -> Iterator[None]:
 
 
 def watch(device: Device, image: Image, address: int, before: Array) -> str:
-    """Compare the inputs while the default stream is busy; report a change in one line, or "".
+    """Compare the inputs again and again while the default stream is busy; report a change in one line, or "".
+
+    A change that is undone between two reads is not seen.
 
     Args:
         device: an opened device.
@@ -48,9 +48,7 @@ def watch(device: Device, image: Image, address: int, before: Array) -> str:
     """
     inputs = slice(image.inputs.start, image.inputs.stop)
     during = before.copy()
-    for _ in range(_ROUNDS):
-        if not image.inputs or device.driver.status("stream_query", 0) != Status.NOT_READY:
-            break
+    while image.inputs and device.driver.status("stream_query", 0) == Status.NOT_READY:
         device.read_into(during[inputs], address + inputs.start)
         if not np.array_equal(during[inputs], before[inputs]):
             return f"{image.intruded(before, during)} (during the call)"

@@ -34,3 +34,14 @@ def repeated(slot: Slot, first: Array, second: Array) -> str:
     if not count:
         return ""
     return f"{slot.label}: the same call on another stream gave different bits in {count} elements"
+
+
+def changed_later(slot: Slot, read: Array, last: Array) -> str:
+    """Report the elements of an output that changed after the stream had read them, up to the end of all work."""
+    count = count_different(slot.view(read), slot.view(last))
+    if not count:
+        return ""
+    return (
+        f"{slot.label}: {count} elements changed after the stream had read them: it still works when later work "
+        "of its stream runs"
+    )

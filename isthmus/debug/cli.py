@@ -56,7 +56,7 @@ def replay(
     folder: Annotated[Path, typer.Argument(help="Folder of captured calls, or of one call.")],
     device: Annotated[str, typer.Option(help="Device to run on: chip or cpu.")] = "chip",
     compare: Annotated[
-        bool, typer.Option("--compare", help="Also compare with the float64 reference.")
+        bool, typer.Option("--compare", help="Also judge results that equal the captured ones.")
     ] = False,
     times: Annotated[int, typer.Option(min=1, help="Runs of each call; all must give the same bits.")] = 1,
     driver: Driver = "",

@@ -49,8 +49,9 @@ class Outcome:
         captured: the call.
         same: whether the results equal the captured ones bit for bit.
         repeatable: whether every run gave the same bits.
-        wrong: differences beyond the tolerance from the captured results, or from the reference if requested: results
-            that agree with it are right, whatever was captured.
+        wrong: differences beyond the tolerance from the reference and the captured results. Results that agree with
+            the reference are right, whatever was captured; without a reference, those that agree with the captured
+            ones.
         problem: why the call could not be judged, or "".
         differs: whether the results differ from the captured ones beyond the tolerance.
     """
@@ -127,7 +128,8 @@ def replay(captured: Captured, device: str, times: int, compare: bool) -> Outcom
         captured: the call.
         device: ``cpu`` or ``chip``.
         times: number of runs; all must give the same bits.
-        compare: also compare with the float64 reference.
+        compare: compare with the float64 reference even if the results are the captured ones, and report why there
+            is none.
     """
     try:
         op = overload_named(captured.name)
@@ -153,7 +155,7 @@ def replay(captured: Captured, device: str, times: int, compare: bool) -> Outcom
     magnitudes = expected.magnitudes if expected else []
     changed = [] if same else _against(captured.name, runs[0], captured.results, magnitudes)
     wrong = changed
-    if compare and expected:
+    if expected and (compare or changed):
         off = _against_reference(captured.name, runs[0], expected)
         wrong = off and off + changed
     return Outcome(captured, same, repeatable, tuple(wrong), problem, bool(changed))

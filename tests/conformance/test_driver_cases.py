@@ -15,7 +15,8 @@ from tests.helpers.children import output
 ROOT = Path(__file__).resolve().parents[2]
 HOST = ROOT / "isthmus/drivers/host/libisthmus_host.so"
 SOURCE = ROOT / "tests" / "helpers" / "mutant_driver.c"
-DEFECTS = dict(re.findall(r"^DEFECT\((\w+), (\w+),", SOURCE.read_text(), re.MULTILINE))
+GROUPS = SOURCE.with_name("mutant_groups.h")
+DEFECTS = dict(re.findall(r"^DEFECT\((\w+), (\w+),", SOURCE.read_text() + GROUPS.read_text(), re.MULTILINE))
 # Other changes needed to isolate the defect.
 COMPANIONS = {
     "allocate_unaligned": "table.memory_free = free_unaligned;",
@@ -30,20 +31,44 @@ COMPANIONS = {
     "no_records": "table.activity_stop = stop_nothing;",
     "memory_doubled": "table.device_properties = total_doubled;",
     "one_stream": "table.stream_destroy = destroy_nothing;",
+    "attributes_of_freed": "table.memory_free = free_noted;",
+    "idle_while_the_last_runs": "table.stream_host_function = queue_host_function;",
+    "default_stream_of_first_device": "table.stream_host_function = host_function_on_first_device;",
+    "wait_for_a_later_record": "table.event_destroy = keep_event;",
 }
-# Runs the cases until one fails and prints it.
+# The only case that notices it.
+TELEMETRY = {
+    "temperature_in_millidegrees": "ranges",
+    "power_in_milliwatts": "ranges",
+    "clock_in_hertz": "ranges",
+    "clock_in_gigahertz": "ranges",
+    "counts_are_rates": "ranges",
+    "health_is_failed": "ranges",
+    "counts_fall": "counts_do_not_fall",
+    "compute_stays_zero": "moves_with_work",
+    "memory_in_percent": "moves_with_work",
+    "telemetry_of_first_device": "of_each_device",
+    "telemetry_waits": "while_busy",
+    "telemetry_is_slow": "cheap",
+    "telemetry_of_full_size": "older_caller",
+    "telemetry_of_any_device": "out_of_range",
+}
+# Runs the cases of a group, or all until one fails, and prints those that fail.
 JUDGE = """
 import os
+group = os.environ.get("GROUP", "")
 from isthmus.conformance.device import Device
 from isthmus.conformance.driver_cases import cases
 from isthmus.drivers import Candidate
 device = Device.open(Candidate("mutant", os.environ["LIBRARY"], "test"))
 for case in cases():
     try:
-        case.check(device)
+        if case.name.startswith(group):
+            case.check(device)
     except Exception as error:
         print(case.name, "|", error, flush=True)
-        break
+        if not group:
+            break
 os._exit(0)  # resources of a broken driver need not be freed
 """
 
@@ -55,7 +80,7 @@ def build(folder: Path, edit: str) -> Path:
     return library
 
 
-def first_failure(library: Path, **variables: str) -> str:
+def failures(library: Path, **variables: str) -> str:
     variables = {
         "ISTHMUS_HOST_DEVICES": "2",
         "ISTHMUS_HOST_MEMORY": "256MiB",
@@ -67,18 +92,25 @@ def first_failure(library: Path, **variables: str) -> str:
 @pytest.mark.parametrize("strict", ["0", "1"])
 @pytest.mark.parametrize("delegate", ["0", "1"])
 def test_the_host_chip_passes(strict: str, delegate: str) -> None:
-    assert first_failure(HOST, ISTHMUS_HOST_STRICT=strict, ISTHMUS_HOST_DELEGATE=delegate) == ""
+    assert failures(HOST, ISTHMUS_HOST_STRICT=strict, ISTHMUS_HOST_DELEGATE=delegate) == ""
 
 
 def test_forwarding_alone_is_not_a_defect(tmp_path: Path) -> None:
-    assert first_failure(build(tmp_path, "")) == ""
+    assert failures(build(tmp_path, "")) == ""
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_broken_function_is_caught(defect: str, tmp_path: Path) -> None:
     edit = f"table.{DEFECTS[defect]} = {defect}; {COMPANIONS.get(defect, '')}"
-    assert first_failure(build(tmp_path, edit)), f"no case noticed {defect}"
+    assert failures(build(tmp_path, edit)), f"no case noticed {defect}"
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("mistake", TELEMETRY)
+def test_a_mistake_in_telemetry_is_noticed_by_its_case_alone(mistake: str, tmp_path: Path) -> None:
+    found = failures(build(tmp_path, f"table.telemetry = {mistake};"), GROUP="telemetry.")
+    assert [line.partition(" | ")[0] for line in found.splitlines()] == [f"telemetry.{TELEMETRY[mistake]}"]
 
 
 WITHOUT_HOST_FUNCTIONS = (
@@ -91,7 +123,7 @@ WITHOUT_HOST_FUNCTIONS = (
 @pytest.mark.parametrize("defect", WITHOUT_HOST_FUNCTIONS)
 def test_a_broken_order_is_caught_without_host_functions(defect: str, tmp_path: Path) -> None:
     edit = f"table.{DEFECTS[defect]} = {defect}; table.stream_host_function = 0;"
-    assert first_failure(build(tmp_path, edit)), f"no case noticed {defect}"
+    assert failures(build(tmp_path, edit)), f"no case noticed {defect}"
 
 
 def test_every_mandatory_function_has_a_case() -> None:

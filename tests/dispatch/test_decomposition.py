@@ -83,3 +83,22 @@ def test_ranges_and_identities_need_no_kernel_of_their_own() -> None:
     printed = children.output(FACTORIES, ISTHMUS_DRIVER="numpy", ISTHMUS_ROUTE=forced).splitlines()
     assert printed[:-1] == ["True"] * 5
     assert "'route': 'decomposition'" in printed[-1]
+
+
+OUT_ALONE = """
+import torch
+from isthmus.chip.decompositions import DECOMPOSITIONS
+
+del DECOMPOSITIONS["aten::linspace.out"]
+torch._import_device_backends()
+print(torch.linspace(0, 1, 3, out=torch.empty(3, device="chip")).tolist())
+"""
+
+
+def test_an_out_overload_without_the_functional_ones_arguments_is_not_made_of_it() -> None:
+    """linspace.out lacks the dtype and the device of linspace: without its own decomposition it has none."""
+    settings = {"ISTHMUS_DRIVER": "numpy", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    assert children.output(OUT_ALONE, **settings) == "[0.0, 0.5, 1.0]"
+    done = children.run(OUT_ALONE, ISTHMUS_ROUTE="aten::linspace.out=decomposition", **settings)
+    assert done.returncode != 0
+    assert "aten::linspace.out=decomposition: no operator of this driver has that route" in done.stderr

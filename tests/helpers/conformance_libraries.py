@@ -146,6 +146,17 @@ WRONG: dict[str, tuple[str, str]] = {
         ),
         "1 bytes, the nearest 4096 bytes before it",
     ),
+    "writes_past_its_workspace_and_is_wrong": (
+        _add(
+            """
+            import ctypes
+            store(out, wide(self) + wide(other) + 1)
+            ctypes.memset(context.workspace(100) + 100, 1, 3)
+            """,
+            more=", context",
+        ),
+        "the nearest 1 bytes behind it; out: 20 of 20 elements are wrong",
+    ),
     "trusts_its_workspace": (
         _add(
             """

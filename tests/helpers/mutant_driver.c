@@ -108,6 +108,18 @@ DEFECT(pageable_target_written_late, copy_async,
        (void* to, const void* from, size_t bytes, isthmus_copy_kind kind, isthmus_stream stream)) {
   return copy_when_reached(ISTHMUS_DEVICE_TO_HOST, to, from, bytes, kind, stream);
 }
+DEFECT(copy_peer_at_once, copy_peer_async,
+       (void* to, int32_t to_device, const void* from, int32_t from_device, size_t bytes,
+        isthmus_stream stream)) {
+  void* through = malloc(bytes);
+  (void)to_device;
+  (void)from_device;
+  (void)stream;
+  host->copy(through, from, bytes, ISTHMUS_DEVICE_TO_HOST);
+  const isthmus_status status = host->copy(to, through, bytes, ISTHMUS_HOST_TO_DEVICE);
+  free(through);
+  return status;
+}
 static size_t at_most_64_mib(size_t bytes) {
   return bytes < ((size_t)64 << 20) ? bytes : (size_t)64 << 20;
 }
@@ -189,6 +201,25 @@ DEFECT(attributes_without_pinned, pointer_attributes,
   if (attributes->kind == ISTHMUS_MEMORY_PINNED) attributes->kind = ISTHMUS_MEMORY_UNKNOWN;
   return status;
 }
+DEFECT(attributes_past_the_end, pointer_attributes,
+       (const void* pointer, isthmus_pointer_attributes* attributes)) {
+  const isthmus_status status = host->pointer_attributes(pointer, attributes);
+  if (status != ISTHMUS_OK || attributes->kind != ISTHMUS_MEMORY_UNKNOWN || pointer == 0) return status;
+  return host->pointer_attributes((const char*)pointer - 1, attributes);
+}
+static const void* last_freed;
+static isthmus_status free_noted(void* pointer) {
+  last_freed = pointer;
+  return host->memory_free(pointer);
+}
+DEFECT(attributes_of_freed, pointer_attributes,
+       (const void* pointer, isthmus_pointer_attributes* attributes)) {
+  const isthmus_status status = host->pointer_attributes(pointer, attributes);
+  if (pointer == last_freed && attributes->kind == ISTHMUS_MEMORY_UNKNOWN) {
+    *attributes = (isthmus_pointer_attributes){ISTHMUS_MEMORY_DEVICE, 0};
+  }
+  return status;
+}
 static int32_t current;
 DEFECT(device_of_process, device_set, (int32_t device)) {
   const isthmus_status status = host->device_set(device);
@@ -201,6 +232,22 @@ static isthmus_status get_device_of_process(int32_t* device) {
 }
 DEFECT(device_clamped, device_set, (int32_t device)) {
   return host->device_set(device < 0 || device > 1 ? 0 : device);
+}
+DEFECT(device_lost_on_failure, device_set, (int32_t device)) {
+  int32_t count;
+  host->device_count(&count);
+  if (device < 0 || device >= count) host->device_set(0);
+  return host->device_set(device);
+}
+DEFECT(properties_of_first_device, device_properties, (int32_t device, isthmus_device_properties* properties)) {
+  int32_t count;
+  host->device_count(&count);
+  return host->device_properties(device >= 0 && device < count ? 0 : device, properties);
+}
+DEFECT(alignment_overstated, device_properties, (int32_t device, isthmus_device_properties* properties)) {
+  const isthmus_status status = host->device_properties(device, properties);
+  if (status == ISTHMUS_OK) properties->memory_alignment = 4096;
+  return status;
 }
 DEFECT(properties_cleared, device_properties, (int32_t device, isthmus_device_properties* properties)) {
   memset(properties, 0, sizeof *properties);
@@ -261,6 +308,39 @@ DEFECT(synchronize_nothing, stream_synchronize, (isthmus_stream stream)) {
   return ISTHMUS_OK;
 }
 DEFECT(synchronize_default_stream, device_synchronize, (void)) { return host->stream_synchronize(0); }
+/* One count of all streams: of work that has not yet been taken off its queue. */
+static int queued;
+static void take_off(void* unused) {
+  (void)unused;
+  __sync_fetch_and_sub(&queued, 1);
+}
+static isthmus_status queue_host_function(isthmus_stream stream, isthmus_host_function function,
+                                          void* user_data) {
+  __sync_fetch_and_add(&queued, 1);
+  host->stream_host_function(stream, take_off, 0);
+  return host->stream_host_function(stream, function, user_data);
+}
+DEFECT(idle_while_the_last_runs, stream_query, (isthmus_stream stream)) {
+  const isthmus_status status = host->stream_query(stream);
+  return status == ISTHMUS_NOT_READY && queued == 0 ? ISTHMUS_OK : status;
+}
+static isthmus_stream of_first_device(isthmus_stream stream) {
+  static isthmus_stream first;
+  int32_t device;
+  if (stream != 0 || first != 0) return stream != 0 ? stream : first;
+  host->device_get(&device);
+  host->device_set(0);
+  host->stream_default(&first);
+  host->device_set(device);
+  return first;
+}
+static isthmus_status host_function_on_first_device(isthmus_stream stream, isthmus_host_function function,
+                                                    void* user_data) {
+  return host->stream_host_function(of_first_device(stream), function, user_data);
+}
+DEFECT(default_stream_of_first_device, stream_query, (isthmus_stream stream)) {
+  return host->stream_query(of_first_device(stream));
+}
 DEFECT(wait_for_nothing, stream_wait_event, (isthmus_stream stream, isthmus_event event)) {
   (void)stream;
   (void)event;
@@ -269,6 +349,14 @@ DEFECT(wait_for_nothing, stream_wait_event, (isthmus_stream stream, isthmus_even
 DEFECT(wait_in_the_host, stream_wait_event, (isthmus_stream stream, isthmus_event event)) {
   (void)stream;
   return host->event_synchronize(event);
+}
+static void wait_now(void* event) { host->event_synchronize(event); }
+DEFECT(wait_for_a_later_record, stream_wait_event, (isthmus_stream stream, isthmus_event event)) {
+  return host->stream_host_function(stream, wait_now, event);
+}
+static isthmus_status keep_event(isthmus_event event) {
+  (void)event;
+  return ISTHMUS_OK;
 }
 DEFECT(record_default_stream, event_record, (isthmus_event event, isthmus_stream stream)) {
   (void)stream;
@@ -319,121 +407,7 @@ DEFECT(host_function_at_once, stream_host_function,
   function(user_data);
   return ISTHMUS_OK;
 }
-DEFECT(telemetry_of_full_size, telemetry, (int32_t device, isthmus_telemetry* telemetry)) {
-  isthmus_telemetry full;
-  full.struct_size = sizeof full;
-  const isthmus_status status = host->telemetry(device, &full);
-  if (status == ISTHMUS_OK) memcpy(telemetry, &full, sizeof full);
-  return status;
-}
-DEFECT(destroy_leaks, virtual_destroy, (isthmus_memory_handle handle)) {
-  (void)handle;
-  return ISTHMUS_OK;
-}
-/* Collectives. */
-DEFECT(all_reduce_always_sums, all_reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
-  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_PREMUL_SUM ? op : ISTHMUS_SUM, factor, comm, stream);
-}
-DEFECT(all_reduce_without_factor, all_reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
-  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_PREMUL_SUM ? ISTHMUS_SUM : op, 0, comm, stream);
-}
-DEFECT(all_reduce_waits, all_reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
-  host->stream_synchronize(stream);
-  return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
-}
-DEFECT(all_reduce_in_thousands, all_reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
-  return host->all_reduce(to, from, count > 1000 ? count / 1000 * 1000 : count, dtype, op, factor, comm, stream);
-}
-DEFECT(reduce_on_every_rank, reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        int32_t root, isthmus_comm comm, isthmus_stream stream)) {
-  (void)root;
-  return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
-}
-DEFECT(broadcast_from_zero, broadcast,
-       (void* buffer, size_t count, isthmus_dtype dtype, int32_t root, isthmus_comm comm, isthmus_stream stream)) {
-  (void)root;
-  return host->broadcast(buffer, count, dtype, 0, comm, stream);
-}
-DEFECT(reduce_scatter_sums, reduce_scatter,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
-  return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
-}
-DEFECT(send_without_last, send,
-       (const void* from, size_t count, isthmus_dtype dtype, int32_t peer, isthmus_comm comm,
-        isthmus_stream stream)) {
-  host->set_async((char*)from + 4 * (count - 1), 0, 4, stream);
-  return host->send(from, count, dtype, peer, comm, stream);
-}
-/* Activity records. */
-static isthmus_activity_callback deliver;
-static isthmus_activity altered(const isthmus_activity* record, int without_bytes) {
-  isthmus_activity other = *record;
-  if (without_bytes) {
-    other.bytes = 0;
-  } else {
-    other.end_ns = other.start_ns - 1;
-  }
-  return other;
-}
-static void deliver_without_bytes(const isthmus_activity* records, size_t count, void* user_data) {
-  for (size_t i = 0; i < count; ++i) {
-    const isthmus_activity record = altered(records + i, 1);
-    deliver(&record, 1, user_data);
-  }
-}
-static void deliver_ended_early(const isthmus_activity* records, size_t count, void* user_data) {
-  for (size_t i = 0; i < count; ++i) {
-    const isthmus_activity record = altered(records + i, 0);
-    deliver(&record, 1, user_data);
-  }
-}
-DEFECT(records_without_bytes, activity_start, (isthmus_activity_callback callback, void* user_data)) {
-  deliver = callback;
-  return host->activity_start(deliver_without_bytes, user_data);
-}
-DEFECT(records_end_early, activity_start, (isthmus_activity_callback callback, void* user_data)) {
-  deliver = callback;
-  return host->activity_start(deliver_ended_early, user_data);
-}
-DEFECT(no_records, activity_start, (isthmus_activity_callback callback, void* user_data)) {
-  (void)callback;
-  (void)user_data;
-  return ISTHMUS_OK;
-}
-static isthmus_status stop_nothing(void) { return ISTHMUS_OK; }
-DEFECT(correlation_ignored, activity_push_correlation, (uint64_t correlation)) {
-  (void)correlation;
-  return ISTHMUS_OK;
-}
-/* Export and import. */
-DEFECT(import_of_a_copy, memory_import, (const isthmus_ipc_handle* handle, void** pointer)) {
-  void *shared, *own;
-  isthmus_status status = host->memory_import(handle, &shared);
-  if (status != ISTHMUS_OK) return status;
-  host->memory_allocate((3 << 20) + 5, &own);
-  host->copy(own, shared, (3 << 20) + 5, ISTHMUS_DEVICE_TO_DEVICE);
-  *pointer = own;
-  return ISTHMUS_OK;
-}
-DEFECT(import_of_a_new_event, event_import, (const isthmus_ipc_handle* handle, isthmus_event* event)) {
-  (void)handle;
-  return host->event_create(0, event);
-}
-DEFECT(unmap_forgets, virtual_unmap, (void* pointer, size_t bytes)) {
-  host->set_async(pointer, 0, bytes, 0);
-  host->stream_synchronize(0);
-  return host->virtual_unmap(pointer, bytes);
-}
+#include "mutant_groups.h"
 
 __attribute__((visibility("default"))) const isthmus_driver* isthmus_driver_get(uint32_t version) {
   void* library = dlopen(HOST, RTLD_NOW | RTLD_LOCAL);

@@ -378,15 +378,37 @@ def test_replay_finds_what_compare_found(tmp_path: Path) -> None:
     with planted("silu", last_wrong), debug.capture("aten::silu", tmp_path):
         torch.nn.functional.silu(torch.ones(4, device="chip"))
     (folder,) = replay.folders(tmp_path)
-    outcome = replay.replay(replay.read(folder), "chip", 1, False)
-    assert not outcome.same and "captured result" in outcome.wrong[0].reason
-    assert replay.line(outcome).startswith("WRONG aten::silu")
+    captured = replay.read(folder)
     with planted("silu", last_wrong):
-        outcome = replay.replay(replay.read(folder), "chip", 1, True)
+        outcome = replay.replay(captured, "chip", 1, True)
     assert outcome.same and replay.line(outcome).startswith("WRONG aten::silu")
-    outcome = replay.replay(replay.read(folder), "chip", 1, True)
-    assert outcome.wrong == () and outcome.differs
-    assert replay.line(outcome).endswith(": right, and differs from the captured result")
+
+
+@pytest.mark.parametrize("compare", [False, True])
+def test_replay_judges_a_result_that_is_not_the_captured_one(
+    tmp_path: Path, compare: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with planted("silu", last_wrong), debug.capture("aten::silu", tmp_path / "wrong"):
+        torch.nn.functional.silu(torch.ones(4, device="chip"))
+    with debug.capture("aten::silu", tmp_path / "right"):
+        torch.nn.functional.silu(torch.ones(4, device="chip"))
+    (wrong,) = (replay.read(folder) for folder in replay.folders(tmp_path / "wrong"))
+    (right,) = (replay.read(folder) for folder in replay.folders(tmp_path / "right"))
+    repaired = replay.replay(wrong, "chip", 1, compare)
+    assert (repaired.same, repaired.wrong, repaired.differs) == (False, (), True)
+    assert replay.line(repaired).endswith(": right, and differs from the captured result")
+    with planted("silu", last_wrong):
+        broken = replay.replay(right, "chip", 1, compare)
+    assert replay.line(broken).startswith("WRONG aten::silu")
+    assert "captured result" not in broken.wrong[0].reason and "captured result" in broken.wrong[1].reason
+
+    def refuse(*_: object) -> None:
+        raise replay.reference.NoReference("no CPU kernel")
+
+    monkeypatch.setattr(replay.reference, "expected", refuse)
+    unknown = replay.replay(wrong, "chip", 1, compare)
+    assert replay.line(unknown).startswith("WRONG aten::silu")
+    assert "captured result" in unknown.wrong[0].reason
 
 
 def test_capture_stops_at_its_limits(tmp_path: Path) -> None:

@@ -123,13 +123,14 @@ def test_a_wrong_kernel_is_found_and_its_repair_is_seen(tmp_path: Path, bare: Pa
         assert last.endswith(f"ISTHMUS_DEBUG='compare:aten::silu' isthmus run --driver {bare} train.py")
     capturing = {"ISTHMUS_DEBUG": "capture:aten::silu", "ISTHMUS_DEBUG_FOLDER": str(tmp_path / "debug")}
     isthmus("run", *driver, "train.py", cwd=tmp_path, **capturing)
-    replay = ("replay", "debug/capture", "--compare", *driver)
-    done = isthmus(*replay, cwd=tmp_path)
+    replay = ("replay", "debug/capture", *driver)
+    done = isthmus(*replay, "--compare", cwd=tmp_path)
     assert done.returncode == 3 and "WRONG aten::silu" in done.stdout
     bare.with_name("operators.py").write_text(KERNELS.replace("FACTOR", "1"))
-    done = isthmus(*replay, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "right, and differs from the captured result" in done.stdout
+    for options in ((), ("--compare",)):
+        done = isthmus(*replay, *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "right, and differs from the captured result" in done.stdout
 
 
 # ---- from outside

@@ -101,6 +101,19 @@ def records(device: Device) -> None:
     require(all(record.name for record in found), "a record has no name")
 
 
+@CASES.case("activity_start", devices=2)
+def records_of_every_device(device: Device) -> None:
+    """Work on every device is recorded, with its device."""
+    try:
+        for index in (1, 0):
+            other = Device(device.driver, index)
+            with stream_of(other) as stream:
+                found = {record.device for record in work(other, stream)}
+            require(found == {index}, f"work on device {index} has records of devices {sorted(found)}")
+    finally:
+        device.driver.device_set(device.index)
+
+
 @CASES.case("activity_start")
 def record_times(device: Device) -> None:
     """Times of records are CLOCK_REALTIME, within the time of recording, and in the order of the stream."""

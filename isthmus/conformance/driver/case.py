@@ -170,12 +170,20 @@ def host_function(driver: Driver, stream: int, body: Callable[[], object]) -> Ca
 def gate(driver: Driver, stream: int, what: str = "") -> Iterator[Callable[[], None]]:
     """Block a stream until the yielded function is called, or the block ends.
 
+    If the stream has no earlier work, the block begins when the stream is blocked, and nothing is left in its queue.
+
     Raises:
         Violation: a call inside the block waited for the stream; ``what`` names the call, "" allows waiting.
     """
-    opened = threading.Event()
+    reached, opened = threading.Event(), threading.Event()
     in_time: list[bool] = []
-    wait = host_function(driver, stream, lambda: in_time.append(opened.wait(HELD_SECONDS)))
+
+    def block() -> None:
+        reached.set()
+        in_time.append(opened.wait(HELD_SECONDS))
+
+    wait = host_function(driver, stream, block)
+    reached.wait(WAIT_SECONDS)
     try:
         yield opened.set
     finally:

@@ -49,7 +49,7 @@ class Rank:
     stream: int
     allocations: list[int]
 
-    def place(self, values: Floats) -> int:
+    def place(self, values: np.ndarray[Any, Any]) -> int:
         """Copy an array to new device memory, in the order of the stream."""
         address = self.driver.made("memory_allocate", max(values.nbytes, 4))
         self.allocations.append(address)
@@ -85,8 +85,8 @@ def rows(world: int, count: int) -> Floats:
     return np.stack([values(rank, count) for rank in range(world)])
 
 
-def on_ranks(device: Device, body: Callable[[Rank], None]) -> None:
-    """Run body on every rank; raise the first failure."""
+def on_ranks(device: Device, body: Callable[[Rank], None], timeout_ms: int = TIMEOUT_MS) -> None:
+    """Run body on every rank, with the timeout of its communicator; raise the first failure."""
     driver = device.driver
     world = min(driver.count(), 2)
     identity = interface.structure("unique_id")()
@@ -95,7 +95,7 @@ def on_ranks(device: Device, body: Callable[[Rank], None]) -> None:
 
     def run(rank: int) -> None:
         try:
-            _on_rank(driver, identity, rank, world, body)
+            _on_rank(driver, identity, (rank, world, timeout_ms), body)
         except BaseException as error:
             failures.append(error)
 
@@ -109,10 +109,13 @@ def on_ranks(device: Device, body: Callable[[Rank], None]) -> None:
         raise failures[0]
 
 
-def _on_rank(driver: Driver, identity: Any, rank: int, world: int, body: Callable[[Rank], None]) -> None:
+def _on_rank(
+    driver: Driver, identity: Any, place: tuple[int, int, int], body: Callable[[Rank], None]
+) -> None:
+    rank, world, timeout_ms = place
     driver.device_set(rank if world > 1 else 0)
     kind = interface.structure("comm_options")
-    options = kind(ctypes.sizeof(kind), rank, world, TIMEOUT_MS, b"conformance")
+    options = kind(ctypes.sizeof(kind), rank, world, timeout_ms, b"conformance")
     comm = driver.made("comm_create", ctypes.byref(identity), ctypes.byref(options))
     here = Rank(driver, rank, world, comm, driver.made("stream_create", 0), [])
     try:
@@ -164,16 +167,17 @@ def multiplied_sum(device: Device) -> None:
 
 @CASES.case("reduce")
 def reduce_to_root(device: Device) -> None:
-    """reduce() writes the result on the root only."""
+    """reduce() reduces with each operation, and writes the result on the root only."""
 
     def body(here: Rank) -> None:
         count = 1003
         for root in range(here.world):
-            untouched = np.full(count, -5, np.float32)
-            source, target = here.place(values(here.rank, count)), here.place(untouched)
-            here.driver.reduce(target, source, count, FLOAT32, SUM, None, root, here.comm, here.stream)
-            expected = rows(here.world, count).sum(0) if here.rank == root else untouched
-            here.require(target, expected, f"to root {root}")
+            for name, (op, reduce) in OPS.items():
+                untouched = np.full(count, -5, np.float32)
+                source, target = here.place(values(here.rank, count)), here.place(untouched)
+                here.driver.reduce(target, source, count, FLOAT32, op, None, root, here.comm, here.stream)
+                expected = reduce(rows(here.world, count)) if here.rank == root else untouched
+                here.require(target, expected.astype(np.float32), f"{name} to root {root}")
 
     on_ranks(device, body)
 
@@ -203,22 +207,33 @@ def all_gather(device: Device) -> None:
                 here.place(np.zeros(here.world * count, np.float32)),
             )
             here.driver.all_gather(target, source, count, FLOAT32, here.comm, here.stream)
-            here.require(target, rows(here.world, count).reshape(-1), f"{count} of each rank")
+            expected = rows(here.world, count).reshape(-1)
+            here.require(target, expected, f"{count} of each rank")
+            whole = np.zeros((here.world, count), np.float32)
+            whole[here.rank] = values(here.rank, count)
+            target = here.place(whole)
+            source = target + here.rank * values(here.rank, count).nbytes
+            here.driver.all_gather(target, source, count, FLOAT32, here.comm, here.stream)
+            here.require(target, expected, f"{count} of each rank in place")
 
     on_ranks(device, body)
 
 
 @CASES.case("reduce_scatter")
 def reduce_scatter(device: Device) -> None:
-    """reduce_scatter() gives each rank its part of the reduced input."""
+    """reduce_scatter() gives each rank its part of the input, reduced with each operation, in place and not."""
 
     def body(here: Rank) -> None:
         for count in COUNTS:
-            source = here.place(values(here.rank, here.world * count))
-            target = here.place(np.zeros(count, np.float32))
-            here.driver.reduce_scatter(target, source, count, FLOAT32, SUM, None, here.comm, here.stream)
-            whole = rows(here.world, here.world * count).sum(0).reshape(here.world, count)
-            here.require(target, whole[here.rank], f"{count} for each rank")
+            for name, (op, reduce) in OPS.items():
+                data = values(here.rank, here.world * count)
+                whole = reduce(rows(here.world, data.size)).astype(np.float32).reshape(here.world, count)
+                source = here.place(data)
+                own = source + here.rank * data.nbytes // here.world
+                for target, how in ((here.place(np.zeros(count, np.float32)), ""), (own, " in place")):
+                    arguments = (count, FLOAT32, op, None, here.comm, here.stream)
+                    here.driver.reduce_scatter(target, source, *arguments)
+                    here.require(target, whole[here.rank], f"{name} of {count} for each rank{how}")
 
     on_ranks(device, body)
 

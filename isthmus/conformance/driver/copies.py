@@ -1,6 +1,7 @@
 """Cases of copies and fills: all directions, odd sizes and offsets, order on a stream."""
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 
@@ -171,24 +172,47 @@ def fill_only_enqueues(device: Device) -> None:
         require_bytes(device.read(address, LARGE), np.full(LARGE, 7, np.uint8), "after earlier work was done")
 
 
-@CASES.case("copy_peer_async", devices=2)
-def copy_between_devices(device: Device) -> None:
-    """copy_peer_async() copies between two devices, on a stream of either."""
-    driver, data = device.driver, pattern(LARGE)
-    addresses, streams = [], []
-    for index in (0, 1):
-        driver.device_set(index)
-        addresses.append(driver.made("memory_allocate", LARGE))
-        streams.append(driver.made("stream_create", 0))
+@contextmanager
+def on_two_devices(device: Device) -> Iterator[list[tuple[int, int]]]:
+    """Make (memory of LARGE bytes, stream) on each of two devices for a block."""
+    driver, made = device.driver, []
     try:
-        for stream in streams:
-            driver.write(addresses[0], data)
-            driver.write(addresses[1], np.zeros(LARGE, np.uint8))
-            driver.copy_peer_async(addresses[1], 1, addresses[0], 0, LARGE, stream)
-            driver.stream_synchronize(stream)
-            require_bytes(driver.read(addresses[1], LARGE), data, "from device 0 to device 1")
+        for index in (0, 1):
+            driver.device_set(index)
+            made.append((driver.made("memory_allocate", LARGE), driver.made("stream_create", 0)))
+        yield made
     finally:
-        for stream, address in zip(streams, addresses, strict=True):
+        for address, stream in made:
             driver.stream_destroy(stream)
             driver.memory_free(address)
         driver.device_set(device.index)
+
+
+@CASES.case("copy_peer_async", devices=2)
+def copy_between_devices(device: Device) -> None:
+    """copy_peer_async() copies between two devices in both directions, on a stream of either."""
+    driver, data = device.driver, pattern(LARGE)
+    with on_two_devices(device) as made:
+        for start, end in ((0, 1), (1, 0)):
+            for _, stream in made:
+                driver.write(made[start][0], data)
+                driver.write(made[end][0], np.zeros(LARGE, np.uint8))
+                driver.copy_peer_async(made[end][0], end, made[start][0], start, LARGE, stream)
+                driver.stream_synchronize(stream)
+                found = driver.read(made[end][0], LARGE)
+                require_bytes(found, data, f"from device {start} to device {end}")
+
+
+@CASES.case("copy_peer_async", HOST_FUNCTIONS, devices=2)
+def copy_between_devices_only_enqueues(device: Device) -> None:
+    """copy_peer_async() only enqueues, and the copy runs after earlier work of its stream."""
+    driver, data, zeros = device.driver, pattern(LARGE), np.zeros(LARGE, np.uint8)
+    with on_two_devices(device) as ((source, first), (target, second)):
+        for stream in (first, second):
+            driver.write(source, data)
+            driver.write(target, zeros)
+            with gate(driver, stream, "copy_peer_async()"):
+                driver.copy_peer_async(target, 1, source, 0, LARGE, stream)
+                require_bytes(driver.read(target, LARGE), zeros, "before earlier work was done")
+            driver.stream_synchronize(stream)
+            require_bytes(driver.read(target, LARGE), data, "after earlier work was done")

@@ -30,9 +30,15 @@ def count_is_steady(device: Device) -> None:
 @CASES.case("initialize")
 def initialize_again(device: Device) -> None:
     """A second call of initialize() has no effect."""
+    driver = device.driver
+    last = driver.count() - 1
     with allocated(device, 64) as address:
         device.write(address, b"kept" * 16)
-        device.driver.initialize()
+        driver.device_set(last)
+        driver.initialize()
+        found = current(driver)
+        driver.device_set(device.index)
+        require(found == last, f"with device {last} current it made {found} current")
         require(device.read(address, 64) == b"kept" * 16, "it changed memory")
 
 
@@ -65,10 +71,18 @@ def current_device_is_per_thread(device: Device) -> None:
 @CASES.case("device_set")
 def set_out_of_range(device: Device) -> None:
     """An index out of range returns ISTHMUS_NO_DEVICE and changes nothing."""
-    for index in (device.driver.count(), 1000, -1):
-        require_status(device.driver, Status.NO_DEVICE, "device_set", index)
-        found = current(device.driver)
-        require(found == device.index, f"after device_set({index}) failed, {found} was current")
+    driver = device.driver
+    try:
+        for before in range(driver.count()):
+            driver.device_set(before)
+            for index in (driver.count(), 1000, -1):
+                require_status(driver, Status.NO_DEVICE, "device_set", index)
+                found = current(driver)
+                require(
+                    found == before, f"after device_set({index}) failed, {found} was current, not {before}"
+                )
+    finally:
+        driver.device_set(device.index)
 
 
 @CASES.case("device_properties")
@@ -80,6 +94,15 @@ def properties(device: Device) -> None:
     alignment = found.memory_alignment
     require(alignment > 0 and alignment & (alignment - 1) == 0, f"memory_alignment is {alignment}")
     require(found.multi_processor_count > 0, f"multi_processor_count is {found.multi_processor_count}")
+
+
+@CASES.case("device_properties", devices=2)
+def properties_of_every_device(device: Device) -> None:
+    """No two devices have the same uuid or the same place on the PCI bus, where they have one."""
+    rows = [device.driver.properties(index) for index in range(device.driver.count())]
+    places = [(row.pci_domain, row.pci_bus, row.pci_device) for row in rows if row.pci_bus >= 0]
+    for what, found in (("uuid", [row.uuid for row in rows if row.uuid]), ("PCI place", places)):
+        require(len(set(found)) == len(found), f"devices share a {what}: {found}")
 
 
 @CASES.case("device_properties")

@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable
+from contextlib import ExitStack
 
 import numpy as np
 
@@ -39,10 +40,10 @@ def require_once(holds: Callable[[], bool], message: str) -> None:
 @CASES.case("memory_allocate")
 def alignment(device: Device) -> None:
     """Allocations are aligned to memory_alignment."""
-    for nbytes in ODD_SIZES * 2:
-        address = device.allocate(nbytes)
-        device.free(address)
-        require(address % device.alignment == 0, f"{nbytes} bytes are at {address:#x}")
+    with ExitStack() as stack:
+        for nbytes in ODD_SIZES * 2:
+            address = stack.enter_context(allocated(device, nbytes))
+            require(address % device.alignment == 0, f"{nbytes} bytes are at {address:#x}")
 
 
 @CASES.case("memory_allocate")
@@ -173,6 +174,21 @@ def attributes_of_host_memory(device: Device) -> None:
     for address in (ordinary.ctypes.data, 0, 1):
         found = device.driver.attributes(address)
         require(found == (MemoryKind.UNKNOWN, -1), f"address {address:#x} of the host is {found}")
+
+
+@CASES.case("pointer_attributes")
+def attributes_of_freed_memory(device: Device) -> None:
+    """pointer_attributes() of an address outside all allocations, freed ones included, returns unknown memory."""
+    held = [device.allocate(4 * MIB) for _ in range(4)]
+    try:
+        for address in (held.pop(2), held.pop(1)):
+            device.free(address)
+            for offset in (0, 2 * MIB, 4 * MIB - 1):
+                found = device.driver.attributes(address + offset)
+                require(found == (MemoryKind.UNKNOWN, -1), f"at offset {offset} of freed memory: {found}")
+    finally:
+        for address in held:
+            device.free(address)
 
 
 @CASES.case("host_window")

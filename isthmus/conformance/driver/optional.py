@@ -1,4 +1,4 @@
-"""Cases of virtual memory, telemetry, and concurrent use by several threads."""
+"""Cases of virtual memory, and of concurrent use by several threads."""
 
 import ctypes
 from collections.abc import Iterator
@@ -132,39 +132,6 @@ def create_too_much(device: Device) -> None:
     handle = ctypes.c_void_p(0x1234)
     require_status(device.driver, Status.OUT_OF_MEMORY, "virtual_create", nbytes, ctypes.byref(handle))
     require(handle.value == 0x1234, "it wrote to the output")
-
-
-@CASES.case("telemetry")
-def telemetry(device: Device) -> None:
-    """All values are in range or ISTHMUS_TELEMETRY_UNKNOWN."""
-    kind = interface.structure("telemetry")
-    found = kind(struct_size=ctypes.sizeof(kind), health=99)
-    device.driver.telemetry(device.index, ctypes.byref(found))
-    require(found.health in (0, 1, 2), f"health is {found.health}")
-    for name in ("compute_utilization", "memory_utilization"):
-        value = getattr(found, name)
-        require(value == -1 or 0 <= value <= 1, f"{name} is {value}")
-    for name in ("power_w", "clock_mhz", "link_errors", "ecc_corrected", "ecc_uncorrected"):
-        value = getattr(found, name)
-        require(value == -1 or value >= 0, f"{name} is {value}")
-
-
-@CASES.case("telemetry")
-def telemetry_of_an_older_caller(device: Device) -> None:
-    """telemetry() does not write beyond the caller's struct_size."""
-    kind = interface.structure("telemetry")
-    found = kind(struct_size=kind.clock_mhz.offset, clock_mhz=123.0, health=99)
-    device.driver.telemetry(device.index, ctypes.byref(found))
-    require((found.clock_mhz, found.health) == (123.0, 99), "members beyond it were written")
-
-
-@CASES.case("telemetry")
-def telemetry_out_of_range(device: Device) -> None:
-    """An index out of range returns ISTHMUS_NO_DEVICE."""
-    kind = interface.structure("telemetry")
-    found = kind(struct_size=ctypes.sizeof(kind), health=99)
-    require_status(device.driver, Status.NO_DEVICE, "telemetry", device.driver.count(), ctypes.byref(found))
-    require(found.health == 99, "it wrote to the output")
 
 
 @CASES.case("host_window")

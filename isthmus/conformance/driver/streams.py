@@ -94,6 +94,31 @@ def synchronize_device(device: Device) -> None:
             wait()
 
 
+@CASES.case("device_synchronize", HOST_FUNCTIONS)
+def synchronize_streams_of_another_thread(device: Device) -> None:
+    """On every device, device_synchronize() waits for the work of streams that another thread created."""
+    driver = device.driver
+
+    def create(index: int) -> int:
+        driver.device_set(index)
+        return driver.made("stream_create", 0)
+
+    try:
+        for index in range(driver.count()):
+            stream = on_thread(lambda index=index: create(index))  # type: ignore[misc]
+            driver.device_set(index)
+            done: list[int] = []
+            with gate(driver, stream) as open_gate:
+                wait = host_function(driver, stream, lambda done=done: done.append(1))  # type: ignore[misc]
+                threading.Timer(WAIT_SECONDS, open_gate).start()
+                driver.device_synchronize()
+                require(done == [1], f"on device {index} it returned before the work was done")
+            wait()
+            driver.stream_destroy(stream)
+    finally:
+        driver.device_set(device.index)
+
+
 @CASES.case("stream_create", HOST_FUNCTIONS)
 def independence(device: Device) -> None:
     """Streams, the default stream included, do not wait for each other."""
@@ -148,11 +173,12 @@ def wait_before_another_record(device: Device) -> None:
     with stream_of(device) as maker, stream_of(device) as user, event_of(device) as event:
         driver.event_record(event, maker)
         driver.stream_synchronize(maker)
-        driver.stream_wait_event(user, event)
-        with gate(driver, maker):
+        with gate(driver, maker), gate(driver, user) as open_user:
+            driver.stream_wait_event(user, event)  # reached only after the record below
             driver.event_record(event, maker)
             reached = threading.Event()
             wait = host_function(driver, user, reached.set)
+            open_user()
             require(reached.wait(HELD_SECONDS / 2), "the stream waited for a record made after its wait")
         wait()
 
@@ -200,6 +226,27 @@ def default_handle(device: Device) -> None:
     with gate(device.driver, 0, "stream_query()"):
         found = device.driver.status("stream_query", stream)
         require(found == Status.NOT_READY, f"while the default stream had work, its handle was {found.name}")
+
+
+@CASES.case("stream_query", HOST_FUNCTIONS, devices=2)
+def default_stream_of_every_device(device: Device) -> None:
+    """A null stream is the default stream of the current device, not of another."""
+    driver = device.driver
+    try:
+        for held, other in ((1, 0), (0, 1)):
+            driver.device_set(held)
+            with gate(driver, 0):
+                busy = driver.status("stream_query", 0)
+                driver.device_set(other)
+                idle = driver.status("stream_query", 0)
+                driver.device_set(held)
+            require(
+                busy == Status.NOT_READY, f"with work on device {held} its default stream was {busy.name}"
+            )
+            require(idle == Status.OK, f"with work on device {held} that of device {other} was {idle.name}")
+            driver.stream_synchronize(0)
+    finally:
+        driver.device_set(device.index)
 
 
 @CASES.case("stream_priority_range")

@@ -1,0 +1,202 @@
+/* Defects of the optional groups of functions; included by mutant_driver.c. */
+
+/* Collectives. */
+DEFECT(all_reduce_always_sums, all_reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_PREMUL_SUM ? op : ISTHMUS_SUM, factor, comm, stream);
+}
+DEFECT(all_reduce_without_factor, all_reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_PREMUL_SUM ? ISTHMUS_SUM : op, 0, comm, stream);
+}
+DEFECT(all_reduce_waits, all_reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  host->stream_synchronize(stream);
+  return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
+}
+DEFECT(all_reduce_in_thousands, all_reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  return host->all_reduce(to, from, count > 1000 ? count / 1000 * 1000 : count, dtype, op, factor, comm, stream);
+}
+DEFECT(reduce_on_every_rank, reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        int32_t root, isthmus_comm comm, isthmus_stream stream)) {
+  (void)root;
+  return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
+}
+DEFECT(broadcast_from_zero, broadcast,
+       (void* buffer, size_t count, isthmus_dtype dtype, int32_t root, isthmus_comm comm, isthmus_stream stream)) {
+  (void)root;
+  return host->broadcast(buffer, count, dtype, 0, comm, stream);
+}
+DEFECT(reduce_scatter_sums, reduce_scatter,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
+}
+DEFECT(send_without_last, send,
+       (const void* from, size_t count, isthmus_dtype dtype, int32_t peer, isthmus_comm comm,
+        isthmus_stream stream)) {
+  host->set_async((char*)from + 4 * (count - 1), 0, 4, stream);
+  return host->send(from, count, dtype, peer, comm, stream);
+}
+DEFECT(all_reduce_of_signed_bytes, all_reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  return host->all_reduce(to, from, count, dtype == ISTHMUS_UINT8 ? ISTHMUS_INT8 : dtype, op, factor, comm, stream);
+}
+DEFECT(all_reduce_of_one_half, all_reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  if (dtype == ISTHMUS_BFLOAT16) dtype = ISTHMUS_FLOAT16;
+  return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
+}
+DEFECT(average_is_a_sum, all_reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_AVG ? ISTHMUS_SUM : op, factor, comm, stream);
+}
+DEFECT(split_without_key, comm_split,
+       (isthmus_comm comm, int32_t color, int32_t key, const isthmus_comm_options* options, isthmus_comm* out)) {
+  (void)key;
+  return host->comm_split(comm, color, 0, options, out);
+}
+DEFECT(split_without_color, comm_split,
+       (isthmus_comm comm, int32_t color, int32_t key, const isthmus_comm_options* options, isthmus_comm* out)) {
+  return host->comm_split(comm, color < 0 ? color : 0, key, options, out);
+}
+DEFECT(never_reachable, comm_reachable, (const isthmus_unique_id* id)) {
+  (void)id;
+  return ISTHMUS_UNSUPPORTED;
+}
+DEFECT(gather_to_zero, gather,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, int32_t root, isthmus_comm comm,
+        isthmus_stream stream)) {
+  (void)root;
+  return host->gather(to, from, count, dtype, 0, comm, stream);
+}
+DEFECT(scatter_from_zero, scatter,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, int32_t root, isthmus_comm comm,
+        isthmus_stream stream)) {
+  (void)root;
+  return host->scatter(to, from, count, dtype, 0, comm, stream);
+}
+DEFECT(exchange_without_offsets, all_to_all_v,
+       (void* to, const size_t* to_counts, const size_t* to_offsets, const void* from, const size_t* from_counts,
+        const size_t* from_offsets, isthmus_dtype dtype, isthmus_comm comm, isthmus_stream stream)) {
+  const size_t packed_to[2] = {0, to_counts[0]}, packed_from[2] = {0, from_counts[0]};
+  (void)to_offsets;
+  (void)from_offsets;
+  return host->all_to_all_v(to, to_counts, packed_to, from, from_counts, packed_from, dtype, comm, stream);
+}
+/* Activity records. */
+static isthmus_activity_callback deliver;
+static isthmus_activity altered(const isthmus_activity* record, int without_bytes) {
+  isthmus_activity other = *record;
+  if (without_bytes) {
+    other.bytes = 0;
+  } else {
+    other.end_ns = other.start_ns - 1;
+  }
+  return other;
+}
+static void deliver_without_bytes(const isthmus_activity* records, size_t count, void* user_data) {
+  for (size_t i = 0; i < count; ++i) {
+    const isthmus_activity record = altered(records + i, 1);
+    deliver(&record, 1, user_data);
+  }
+}
+static void deliver_ended_early(const isthmus_activity* records, size_t count, void* user_data) {
+  for (size_t i = 0; i < count; ++i) {
+    const isthmus_activity record = altered(records + i, 0);
+    deliver(&record, 1, user_data);
+  }
+}
+DEFECT(records_without_bytes, activity_start, (isthmus_activity_callback callback, void* user_data)) {
+  deliver = callback;
+  return host->activity_start(deliver_without_bytes, user_data);
+}
+DEFECT(records_end_early, activity_start, (isthmus_activity_callback callback, void* user_data)) {
+  deliver = callback;
+  return host->activity_start(deliver_ended_early, user_data);
+}
+DEFECT(no_records, activity_start, (isthmus_activity_callback callback, void* user_data)) {
+  (void)callback;
+  (void)user_data;
+  return ISTHMUS_OK;
+}
+static void deliver_all_but_one(const isthmus_activity* records, size_t count, void* user_data) {
+  if (count > 1) deliver(records, count - 1, user_data);
+}
+DEFECT(last_record_lost, activity_start, (isthmus_activity_callback callback, void* user_data)) {
+  deliver = callback;
+  return host->activity_start(deliver_all_but_one, user_data);
+}
+static isthmus_status stop_nothing(void) { return ISTHMUS_OK; }
+DEFECT(correlation_ignored, activity_push_correlation, (uint64_t correlation)) {
+  (void)correlation;
+  return ISTHMUS_OK;
+}
+/* Export and import. */
+DEFECT(import_of_a_copy, memory_import, (const isthmus_ipc_handle* handle, void** pointer)) {
+  void *shared, *own;
+  isthmus_status status = host->memory_import(handle, &shared);
+  if (status != ISTHMUS_OK) return status;
+  host->memory_allocate((3 << 20) + 5, &own);
+  host->copy(own, shared, (3 << 20) + 5, ISTHMUS_DEVICE_TO_DEVICE);
+  *pointer = own;
+  return ISTHMUS_OK;
+}
+DEFECT(import_of_a_new_event, event_import, (const isthmus_ipc_handle* handle, isthmus_event* event)) {
+  (void)handle;
+  return host->event_create(0, event);
+}
+/* Virtual memory. */
+DEFECT(destroy_leaks, virtual_destroy, (isthmus_memory_handle handle)) {
+  (void)handle;
+  return ISTHMUS_OK;
+}
+DEFECT(unmap_forgets, virtual_unmap, (void* pointer, size_t bytes)) {
+  host->set_async(pointer, 0, bytes, 0);
+  host->stream_synchronize(0);
+  return host->virtual_unmap(pointer, bytes);
+}
+/* Telemetry. */
+DEFECT(telemetry_of_full_size, telemetry, (int32_t device, isthmus_telemetry* telemetry)) {
+  isthmus_telemetry full;
+  full.struct_size = sizeof full;
+  const isthmus_status status = host->telemetry(device, &full);
+  if (status == ISTHMUS_OK) memcpy(telemetry, &full, sizeof full);
+  return status;
+}
+#define TELEMETRY(name, change)                                                   \
+  static isthmus_status name(int32_t device, isthmus_telemetry* telemetry) {      \
+    const isthmus_status status = host->telemetry(device, telemetry);             \
+    if (status == ISTHMUS_OK && telemetry->struct_size == sizeof *telemetry) change; \
+    return status;                                                                \
+  }
+TELEMETRY(temperature_in_millidegrees, telemetry->temperature_c = 45000)
+TELEMETRY(power_in_milliwatts, telemetry->power_w = 310000)
+TELEMETRY(clock_in_hertz, telemetry->clock_mhz = 1.4e9)
+TELEMETRY(clock_in_gigahertz, telemetry->clock_mhz = 1.4)
+TELEMETRY(counts_are_rates, telemetry->ecc_corrected = 0.5)
+TELEMETRY(health_is_failed, telemetry->health = 2)
+TELEMETRY(compute_stays_zero, telemetry->compute_utilization = 0)
+TELEMETRY(memory_in_percent, telemetry->memory_utilization *= 100)
+static double link_errors = 1000;
+TELEMETRY(counts_fall, telemetry->link_errors = link_errors--)
+TELEMETRY(telemetry_is_slow, usleep(200000))
+static isthmus_status telemetry_waits(int32_t device, isthmus_telemetry* telemetry) {
+  host->device_synchronize();
+  return host->telemetry(device, telemetry);
+}
+static isthmus_status telemetry_of_first_device(int32_t device, isthmus_telemetry* telemetry) {
+  return host->telemetry(device == 1 ? 0 : device, telemetry);
+}
+static isthmus_status telemetry_of_any_device(int32_t device, isthmus_telemetry* telemetry) {
+  return host->telemetry(device == 2 ? 1 : device, telemetry);
+}
