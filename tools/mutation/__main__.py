@@ -37,7 +37,7 @@ def main(
 ) -> None:
     """Plant mistakes in correct kernels and count those that the conformance suite detects.
 
-    Exits with 0 on success, with 1 if the suite detects less than 95 % of a class or 98 % of all, or rejects a correct
+    Exits with 0 on success, with 1 if the suite detects less than 95 % of a class or 98 % of all or rejects a correct
     kernel, and with 2 on invalid input.
     """
     number = 0 if everything else per_class

@@ -29,24 +29,27 @@ KERNELS = Path(__file__).parents[2] / "csrc"
 _OPERATOR = re.compile(r'm\.def\(\s*"(\w+)')
 _SKIPPED = re.compile(r"^\s*(#|//|template|using|m\.def|static_assert|TORCH_)|constexpr")
 _ROUNDS = 12  # of dropping rejected lines
+_NEAR = 20  # lines before a rejected one that may be the reason
 # Mutation, class, pattern, replacement; {m} is the call of mutated().
 _RULES: tuple[tuple[str, str, str, str], ...] = (
     ("C++ sum restarted", "accumulation", r"^(\s*)([\w\[\].]+) \+= (.+);$", r"\1if ({m}) \2 = \3; else \2 += \3;"),
     ("C++ store dropped", "memory", r"^(\s*)(\w+\[[^\]]+\] = .+;)$", r"\1if (!{m}) \2"),
     ("C++ loop ends early", "tail", r"; (\w+) < ([^;]+);", r"; \1 < \2 - {m};"),
     ("C++ loop starts late", "indexing", r"(for \((?:const )?\w+ \w+ = )([^;]+);", r"\1\2 + {m};"),
-    ("C++ pitch", "indexing", r"\b(row|task|token|head|batch|group|block|i|j|b|h) \* (\w+)", r"(\1 * (\2 + {m}))"),
-    ("C++ offset dropped", "indexing", r"\b([a-z]\w*) \+ ((?:row|i|j|begin|start|offset)\b)", r"(\1 + \2 * !{m})"),
-    ("C++ optional ignored", "arguments ignored", r"(\w+) != nullptr", r"(\1 != nullptr && !{m})"),
-    ("C++ optional ignored", "arguments ignored", r"(\w+) == nullptr", r"(\1 == nullptr || {m})"),
-    ("C++ optional ignored", "arguments ignored", r"(\w+)\.has_value\(\)", r"(\1.has_value() && !{m})"),
+    ("C++ pitch", "indexing", r"\b(row|task|token|head|batch|group|block|i|j|b|h) \* (\w+)(?![\w.(\[:<-])",
+     r"\1 * (\2 + {m})"),
+    ("C++ offset dropped", "indexing", r" \+ (row|i|j|begin|start|offset)\b(?![.(\[:-])", r" + \1 * !{m}"),
+    ("C++ optional ignored", "arguments ignored", r" != nullptr", r" != nullptr & !{m}"),
+    ("C++ optional ignored", "arguments ignored", r" == nullptr", r" == nullptr | {m}"),
+    ("C++ optional ignored", "arguments ignored", r"\.has_value\(\)(?! [=!]=)", r".has_value() & !{m}"),
     ("C++ number ignored", "arguments ignored", r" \* (scale|slope|p|beta1|beta2|lr|weight_decay|logit_scale)\b",
      r" * ({m} ? 1 : \1)"),
     ("C++ eps ignored", "arguments ignored", r"\b(eps)\)", r"\1 * !{m})"),
     ("C++ copy not contiguous", "layout assumed", r"(\w+)\.contiguous\(\)", r"({m} ? \1 : \1.contiguous())"),
     ("C++ copy not contiguous", "layout assumed", r"(\w+)->contiguous\(\)", r"({m} ? *\1 : \1->contiguous())"),
     ("C++ stride ignored", "layout assumed", r"(\w+)\.stride\(([^()]+)\)", r"({m} ? 1 : \1.stride(\2))"),
-    ("C++ infinity is finite", "special values", r"(-?std::numeric_limits<[\w:<>]+>::infinity\(\))", r"({m} ? 0 : \1)"),
+    ("C++ infinity is finite", "special values", r"(-?std::numeric_limits<[\w:<>]+>::infinity\(\))",
+     r"({m} ? 0 : \1)"),
     ("C++ NaN not found", "special values", r"(std::isnan\([^()]+\))", r"(\1 && !{m})"),
     ("C++ sum restarted", "accumulation", r"at::vec::fmadd\((\w[\w.]*), (\w[\w.]*), (\w[\w.]*)\)",
      r"({m} ? \1 * \2 : at::vec::fmadd(\1, \2, \3))"),
@@ -56,9 +59,10 @@ _RULES: tuple[tuple[str, str, str, str], ...] = (
     ("C++ integer cut", "saturation", r"static_cast<int64_t>\(([^()]+)\)",
      r"({m} ? int64_t(int8_t(\1)) : static_cast<int64_t>(\1))"),
     ("C++ alignment assumed", "alignment", r"(is_aligned\(\w+\))", r"(\1 || {m})"),
-    ("C++ sign changed", "formula", r"\b(\w+) - (\w+)\b", r"({m} ? \1 + \2 : \1 - \2)"),
-    ("C++ term dropped", "formula", r"\b([a-z]\w*) \* ([a-z]\w*)\b", r"({m} ? \1 : \1 * \2)"),
-    ("C++ comparison moved", "tail", r"\b(\w+) (<|>)= (\w+)\b", r"({m} ? \1 \2 \3 : \1 \2= \3)"),
+    ("C++ sign changed", "formula", r"(?<=[\w)\]]) - (?=[\w(])", r" - (1 - 2 * {m}) * "),
+    ("C++ term dropped", "formula", r" \* ([a-z]\w*)(?![\w.(\[:<-])", r" * ({m} ? 1 : \1)"),
+    ("C++ comparison moved", "tail", r" <= ", r" + {m} <= "),
+    ("C++ comparison moved", "tail", r" >= ", r" - {m} >= "),
 )  # fmt: skip
 _HEADER = """#pragma once
 #include <cstdint>
@@ -167,11 +171,12 @@ class Compiled:
                     write_file(folder / name, [woven.encode()])
             with ThreadPoolExecutor(2) as pool:
                 errors = set().union(*pool.map(self._rejected, sources))
-            if not errors - dropped and errors:
-                raise RuntimeError(f"the mutated kernels do not compile: {sorted(errors)[0]}")
-            dropped |= errors
             if not errors:
                 break
+            places = {site.place for site in self._all} - dropped
+            dropped |= errors & places or {place for place in places for error in errors if _near(place, error)}
+        else:
+            raise RuntimeError(f"the mutated kernels do not compile: {sorted(errors)[0]}")
         objects = [str(folder / f"{name}.o") for name in sources]
         subprocess.run(["g++", "-shared", "-o", str(self._build / "kernels.so"), *objects], check=True)
         write_file(rejected, [json.dumps(sorted(dropped)).encode()])
@@ -208,6 +213,12 @@ class Compiled:
         return set(found)
 
 
+def _near(place: str, error: str) -> bool:
+    """Whether a place is in the lines before one that g++ rejects."""
+    (file, line), (other, rejected) = place.split(":"), error.split(":")
+    return file == other and 0 <= int(rejected) - int(line) < _NEAR
+
+
 def _matches(line: str) -> list[tuple[int, re.Match[str]]]:
     """Return the rules that match a line, with their places; where they overlap, the first rule wins."""
     taken: list[tuple[int, re.Match[str]]] = []
@@ -235,10 +246,10 @@ def _woven(name: str, text: str, sites: list[Site]) -> str:
     for site in sites:
         numbers.setdefault(site.place, []).append(site.number)
     lines = []
-    for number, line in enumerate(text.splitlines(), 1):
-        own = numbers.get(f"{name}:{number}")
+    for number, plain in enumerate(text.splitlines(), 1):
+        line, own = plain, numbers.get(f"{name}:{number}")
         if own:
-            for (rule, match), site_number in reversed(list(zip(_matches(line), own, strict=True))):
+            for (rule, match), site_number in reversed(list(zip(_matches(plain), own, strict=True))):
                 changed = match.expand(_RULES[rule][3]).replace("{m}", f"mutated({site_number})")
                 line = line[: match.start()] + changed + line[match.end() :]
         lines.append(line)

@@ -17,6 +17,7 @@ from isthmus.opset import dtypes as dt
 from isthmus.opset.library import Context, Entry, Library
 from isthmus.opset.operator import Operator
 from isthmus.opset.schema import Argument, Schema
+from tools.mutation import ranks
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 _OBJECT_HEADER_BYTES = 24  # sizeof(TVMFFIObject); a function's cell follows it and begins with the address
@@ -135,6 +136,11 @@ class Target:
     def is_single(self) -> bool:
         """Whether each result has one element."""
         return self.operator.shape in ("()", "[() for t in self]", "((), (len(grads),))")
+
+    @property
+    def rank(self) -> int:
+        """The largest rank of a tensor that it reads or writes in place."""
+        return max((ranks.most(self.name, a.name) for a in self.schema.inputs if a.is_tensor), default=2)
 
     @property
     def reads(self) -> bool:

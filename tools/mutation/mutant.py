@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from isthmus.opset import dtypes as dt
+from tools.mutation import ranks
 from tools.mutation.kernel import Array, Call, Invocation, Target
 
 Wrong: TypeAlias = Callable[[Call, Invocation], None]
@@ -108,13 +109,16 @@ def stated(make: Callable[[], Wrong], applies: Callable[[Target], bool] = always
 
 
 def each(
-    values: Iterable[Any], make: Callable[..., Wrong], applies: Callable[[Target], bool] = always
+    values: Iterable[Any],
+    make: Callable[..., Wrong],
+    applies: Callable[[Target], bool] = always,
+    least: int = 0,
 ) -> Callable[[Target], Made]:
-    """Make one mutant of ``make(value)`` for each value, such as a width."""
+    """Make one mutant of ``make(value)`` for each value, such as a width, of kernels of tensors of a rank or more."""
     rows = list(values)
 
     def mutants(target: Target) -> Made:
-        if applies(target):
+        if applies(target) and target.rank >= least:
             for value in rows:
                 yield str(value), partial(make, value)
 
@@ -122,9 +126,9 @@ def each(
 
 
 def per_tensor(
-    change: Callable[[Array], Array], applies: Callable[[Target], bool] = reads
+    change: Callable[[Array], Array], applies: Callable[[Target], bool] = reads, least: int = 0
 ) -> Callable[[Target], Made]:
-    """Make one mutant for each tensor input, which the kernel reads as ``change(array)``."""
+    """Make one mutant for each tensor input of some rank or more, which the kernel reads as ``change(array)``."""
 
     def reading(index: int) -> Wrong:
         def wrong(right: Call, call: Invocation) -> None:
@@ -136,7 +140,9 @@ def per_tensor(
     def mutants(target: Target) -> Made:
         if applies(target):
             for index in target.tensors():
-                yield target.schema.inputs[index].name, partial(reading, index)
+                argument = target.schema.inputs[index].name
+                if ranks.most(target.name, argument) >= least:
+                    yield argument, partial(reading, index)
 
     return mutants
 

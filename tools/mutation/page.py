@@ -1,6 +1,7 @@
 """The page of results."""
 
 from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

@@ -53,7 +53,7 @@ MUTATION = "reported in public"
 
 
 class Report(NamedTuple):
-    """A mistake: operators to plant it in, the report (repository and number), its class, what was wrong, the kernel."""
+    """A mistake: operators to plant it in, its report (repository#number), class, what was wrong, the kernel."""
 
     operators: tuple[str, ...]
     source: str

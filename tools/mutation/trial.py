@@ -24,7 +24,6 @@ from tools.mutation.kernel import Invocation, Switch, target
 from tools.mutation.mutant import Mutant
 from tools.mutation.source import Source
 
-
 COMPILED = "c++ "  # begins the name of a compiled kernel's source
 
 

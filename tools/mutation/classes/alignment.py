@@ -124,9 +124,9 @@ MUTATIONS = (
     Mutation("head not written", "the elements before the first aligned address are not written",
              each(_WIDTHS, _head_lost)),
     Mutation("rows read as aligned", "rows that begin unaligned are read from before",
-             each(_WIDTHS, _rows_rounded, reads)),
+             each(_WIDTHS, _rows_rounded, reads, 2)),
     Mutation("rows written as aligned", "rows that begin unaligned are written before their place",
-             each(_WIDTHS, _written_rows_rounded, has_many)),
+             each(_WIDTHS, _written_rows_rounded, has_many, 2)),
     Mutation("no scalar path", "nothing is computed where an address is not aligned",
              each(_WIDTHS, _vector_path_alone)),
 )  # fmt: skip

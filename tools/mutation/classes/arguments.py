@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
@@ -69,7 +70,8 @@ def _is_list(argument: Argument) -> bool:
 
 
 def _is_signed(argument: Argument) -> bool:
-    return argument.base in ("Scalar", "float") or argument.name in ("diagonal", "shifts", "pad", "padding")
+    """Whether negative values are in the argument's domain: those of rates, probabilities and eps are not."""
+    return argument.base == "Scalar" or argument.name in ("diagonal", "shifts", "pad", "scale", "logit_scale")
 
 
 def _real(change: Callable[[float], Any]) -> Callable[[Argument, Any], Any]:
@@ -107,7 +109,7 @@ def _optional_for_optional(target: Target) -> Made:
         return wrong
 
     given = [i for i in target.tensors() if target.schema.inputs[i].optional]
-    for other, index in zip(given, given[1:], strict=False):
+    for other, index in pairwise(given):
         yield (
             f"{target.schema.inputs[index].name} without {target.schema.inputs[other].name}",
             partial(without, index, other),

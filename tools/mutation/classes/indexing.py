@@ -133,9 +133,12 @@ def _tensor_of_list(choose: Callable[[list[Any]], list[Any]]) -> Callable[[Targe
     def reading(index: int) -> Wrong:
         def wrong(right: Call, call: Invocation) -> None:
             values = call.inputs[index]
-            if len(values) > 1 and not any(item is None or not item.size for item in values):
+            if len(values) > 1 and not any(item is None for item in values):
                 pairs = zip(values, choose(values), strict=True)
-                values = [np.resize(other, item.shape).astype(item.dtype) for item, other in pairs]
+                values = [
+                    np.resize(other, item.shape).astype(item.dtype) if other.size else item
+                    for item, other in pairs
+                ]
             right(call.with_input(index, values))
 
         return wrong
@@ -153,11 +156,12 @@ MUTATIONS = (
     Mutation("sign of a 16-bit index", "results whose index has bit 15 are not written",
              each(("",), lambda _: _sign_of_16_bits, has_many)),
     Mutation("grid limited", "rows beyond the largest grid are not computed",
-             each((1024, 65535), _rows_limited, has_many)),
-    Mutation("pitch of rows", "rows are addressed by the number of rows", per_tensor(_pitch_of_rows)),
-    Mutation("last element of a row lost", "the last element of each row is not read", per_tensor(_last_lost)),
+             each((1024, 65535), _rows_limited, has_many, 2)),
+    Mutation("pitch of rows", "rows are addressed by the number of rows", per_tensor(_pitch_of_rows, reads, 2)),
+    Mutation("last element of a row lost", "the last element of each row is not read",
+             per_tensor(_last_lost, reads, 1)),
     Mutation("results shifted", "results along a dimension start one element late",
-             each((-1, -2), _shifted, has_many)),
+             each((-1, -2), _shifted, has_many, 2)),
     Mutation("wrong broadcast", "a broadcast tensor is repeated in memory order", _broadcast_wrong),
     Mutation("swapped operands", "two tensors of equal shape are swapped", _operands_swapped),
     Mutation("outputs swapped", "two outputs of equal shape are swapped", _outputs_swapped),

@@ -120,6 +120,11 @@ def _strided(target: Target) -> bool:
     return bool(target.flags & STRIDED) and target.operator.strided and target.reads
 
 
+def _beyond(rows: tuple[int, ...], make: Callable[[int], Wrong]) -> Callable[[Target], Made]:
+    """Make a mutant for each rank that a tensor can exceed."""
+    return lambda target: each([rank for rank in rows if target.rank > rank], make, _strided)(target)
+
+
 def _written_dense(target: Target) -> Made:
     """Write an argument as if it were contiguous."""
 
@@ -144,24 +149,24 @@ def _written_dense(target: Target) -> Made:
 
 MUTATIONS = (
     Mutation("strides ignored", "a strided tensor is read as if it were contiguous",
-             per_tensor(_contiguous, _strided)),
+             per_tensor(_contiguous, _strided, 1)),
     Mutation("expanded read as dense", "a stride of 0 is not used",
-             per_tensor(_only(_is_expanded), _strided)),
+             per_tensor(_only(_is_expanded), _strided, 1)),
     Mutation("transposed read as contiguous", "a dense tensor in another order of dimensions is read in memory order",
-             per_tensor(_only(_is_permuted), _strided)),
-    Mutation("gaps ignored", "a slice is read without its gaps", per_tensor(_only(_has_gaps), _strided)),
+             per_tensor(_only(_is_permuted), _strided, 2)),
+    Mutation("gaps ignored", "a slice is read without its gaps", per_tensor(_only(_has_gaps), _strided, 1)),
     Mutation("last stride assumed 1", "the stride of the last dimension is not used",
-             per_tensor(_last_assumed_one, _strided)),
+             per_tensor(_last_assumed_one, _strided, 1)),
     Mutation("outer strides assumed", "the strides of a batch are computed from its last matrix",
-             per_tensor(_outer_assumed, _strided)),
+             per_tensor(_outer_assumed, _strided, 3)),
     Mutation("stride of size 1 used", "a pitch is taken from a dimension of size 1",
-             per_tensor(_size_one_used, _strided)),
+             per_tensor(_size_one_used, _strided, 2)),
     Mutation("one row taken for transposed", "a matrix of one row or column is taken for a transposed one",
-             per_tensor(_matrix_transposed, _strided)),
+             per_tensor(_matrix_transposed, _strided, 2)),
     Mutation("ranks collapsed", "dimensions beyond so many are collapsed as if they were dense",
-             each((2, 3, 4, 5), _ranks_collapsed, _strided)),
+             _beyond((2, 3, 4, 5), _ranks_collapsed)),
     Mutation("ranks dropped", "dimensions beyond so many do not move the address",
-             each((4, 5, 6), _ranks_dropped, _strided)),
+             _beyond((4, 5, 6), _ranks_dropped)),
     Mutation("argument written as contiguous", "the strides of an argument are ignored where it is written",
              _written_dense),
 )  # fmt: skip

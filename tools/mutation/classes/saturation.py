@@ -107,7 +107,7 @@ def _conversion_clamps(target: Target) -> Made:
     """Clip integers to the limits of a narrower dtype where they would wrap around."""
 
     def wrong(right: Call, call: Invocation) -> None:
-        written = list(call.results())[0]
+        written = next(iter(call.results()))
 
         def change(_: Any, x: Array) -> Array:
             narrower = written.dtype.kind in "iu" and x.dtype.kind in "iu" and x.itemsize > written.itemsize

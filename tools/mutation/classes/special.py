@@ -78,6 +78,13 @@ def _may_be_infinite(target: Target) -> bool:
     return target.reads and target.float_results and math.inf in target.operator.special
 
 
+def _searches(target: Target) -> bool:
+    """Whether it looks for the largest or smallest number of a row, or subtracts it."""
+    families = ("softmax", "llm_softmax", "llm_attention", "llm_loss", "sorting")
+    extremum = target.name.startswith(("aten::amax", "aten::amin", "aten::max", "aten::min", "aten::arg"))
+    return _reads_infinity(target) and (target.operator.family in families or extremum)
+
+
 def _moves(target: Target) -> bool:
     return target.reads and target.float_results and target.moves
 
@@ -94,7 +101,7 @@ MUTATIONS = (
     Mutation("infinity clipped", "infinity in a result becomes the largest number",
              simply(_writing(_without_infinity), _may_be_infinite)),
     Mutation("row of -inf", "in rows of -inf alone the lowest number takes its place",
-             simply(_reading(_rows_without_infinity), _reads_infinity)),
+             simply(_reading(_rows_without_infinity), _searches)),
     Mutation("sign of zero lost", "-0.0 becomes 0.0 where bits are moved",
              simply(_writing(_without_minus_zero), _moves)),
     Mutation("-0.0 read as 0.0", "the sign of a zero is dropped where bits are moved",

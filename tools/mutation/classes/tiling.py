@@ -92,7 +92,7 @@ MUTATIONS = (
     Mutation("columns of a partial tile", "the columns of a partial tile are not written",
              each(_TILES, _columns_lost, has_many)),
     Mutation("rows of a partial tile", "the rows of a partial tile are not written",
-             each(_TILES, _rows_lost, has_many)),
+             each(_TILES, _rows_lost, has_many, 2)),
     Mutation("second tile reads the first", "the offset of a tile is not added where it is read",
              each(_TILES, _columns_of_first_tile, reads)),
 )  # fmt: skip
