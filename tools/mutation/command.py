@@ -16,7 +16,7 @@ from isthmus.conformance import cache
 from isthmus.conformance.golden import Reader
 from tools.mutation.draw import draw, named
 from tools.mutation.mutant import Mutant
-from tools.mutation.page import write_page
+from tools.mutation.page import percent, write_page
 from tools.mutation.run import Runner, Selection
 from tools.mutation.score import summary, unused_proofs
 
@@ -131,11 +131,6 @@ def _print(row: dict[str, Any], other: dict[str, Any] | None) -> None:
     ]
     total = [*_cells("all", row), *([percent(other["score"])] if other else [])]
     print(aligned([head, *lines, total], figures=True))
-
-
-def percent(share: float | None) -> str:
-    """Return a share for a table."""
-    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def _cells(name: str, counts: dict[str, Any]) -> list[str]:

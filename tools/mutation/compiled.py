@@ -20,21 +20,22 @@ from typing import Any
 import numpy as np
 
 from isthmus import opset
-from isthmus._support.files import make_folder, user_cache, write_file
+from isthmus._support.files import make_folder, write_file
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import HOST, STRIDED, Context, Entry
 from tools.mutation.source import Site
 
-KERNELS = Path(__file__).parents[2] / "csrc"
+_ROOT = Path(__file__).parents[2]
+BUILD = _ROOT / "build" / "mutants"
 _OPERATOR = re.compile(r'm\.def\(\s*"(\w+)')
 _SKIPPED = re.compile(r"^\s*(#|//|template|using|m\.def|static_assert|TORCH_)|constexpr")
 _ROUNDS = 12  # of dropping rejected lines
 _NEAR = 20  # lines before a rejected one that may be the reason
 # Mutation, class, pattern, replacement; {m} is the call of mutated().
-_RULES: tuple[tuple[str, str, str, str], ...] = (
+RULES: tuple[tuple[str, str, str, str], ...] = (
     ("C++ sum restarted", "accumulation", r"^(\s*)([\w\[\].]+) \+= (.+);$", r"\1if ({m}) \2 = \3; else \2 += \3;"),
     ("C++ store dropped", "memory", r"^(\s*)(\w+\[[^\]]+\] = .+;)$", r"\1if (!{m}) \2"),
-    ("C++ loop ends early", "tail", r"; (\w+) < ([^;]+);", r"; \1 < \2 - {m};"),
+    ("C++ loop ends early", "tail", r"(?<=; )(\w+) < ([^;]+)(?=;)", r"\1 < \2 - {m}"),
     ("C++ loop starts late", "indexing", r"(for \((?:const )?\w+ \w+ = )([^;]+);", r"\1\2 + {m};"),
     ("C++ pitch", "indexing", r"\b(row|task|token|head|batch|group|block|i|j|b|h) \* (\w+)(?![\w.(\[:<-])",
      r"\1 * (\2 + {m})"),
@@ -81,32 +82,37 @@ _FLAGS = ("-std=c++20", "-O1", "-fopenmp", "-fPIC", "-DCPU_CAPABILITY=DEFAULT", 
 
 
 class Compiled:
-    """The compiled kernels with their mutants, built on first use into the user's cache.
+    """The compiled kernels with their mutants.
 
     Args:
         folder: csrc.
 
     Attributes:
-        sites: all mutants that compile.
+        sites: all mutants that compile; none before :meth:`build`.
         operators: names of the operators that the kernels implement.
-
-    Raises:
-        RuntimeError: the kernels do not compile.
     """
 
-    def __init__(self, folder: Path = KERNELS) -> None:
+    def __init__(self, folder: Path = _ROOT / "csrc") -> None:
         self._folder = folder
-        texts = {file.name: file.read_text() for file in sorted((folder / "kernels").iterdir())}
-        found = [name for text in texts.values() for name in _OPERATOR.findall(text)]
+        self._texts = {file.name: file.read_text() for file in sorted((folder / "kernels").iterdir())}
+        found = [name for text in self._texts.values() for name in _OPERATOR.findall(text)]
         self.operators = [f"isthmus::{name}" for name in found]
-        self._all = [site for name, text in texts.items() for site in _sites(name, text)]
-        self._all = [site._replace(number=number) for number, site in enumerate(self._all)]
-        digest = hashlib.sha256(repr((_RULES, _HEADER, _FLAGS, texts)).encode()).hexdigest()[:16]
-        self._build = user_cache() / "mutants" / digest
+        self.sites: list[Site] = []
+        all_sites = [site for name, text in self._texts.items() for site in sites_of(name, text)]
+        self._all = [site._replace(number=number) for number, site in enumerate(all_sites)]
+        digest = hashlib.sha256(repr((RULES, _HEADER, _FLAGS, self._texts)).encode()).hexdigest()[:16]
+        self._build = BUILD / digest
         self._library: Any = None
+
+    def build(self) -> None:
+        """Compile the kernels with all mutants, unless they are built: minutes.
+
+        Raises:
+            RuntimeError: they do not compile.
+        """
         rejected = self._build / "rejected.json"
         if not rejected.is_file():
-            self._compile(texts, rejected)
+            self._compile(rejected)
         dropped = set(json.loads(rejected.read_text()))
         self.sites = [site for site in self._all if site.place not in dropped]
 
@@ -152,7 +158,7 @@ class Compiled:
             self._library = ctypes.CDLL(str(self._build / "kernels.so"))
         return self._library
 
-    def _compile(self, texts: dict[str, str], rejected: Path) -> None:
+    def _compile(self, rejected: Path) -> None:
         """Compile each source until g++ accepts it, and link."""
         folder = self._build / "kernels"
         make_folder(folder)
@@ -163,18 +169,20 @@ class Compiled:
         text = f'#include <cstdint>\nextern "C" {{ {active} }}\n'
         write_file(folder / "mutants.cpp", [text.encode()])
         dropped: set[str] = set()
-        sources = ["mutants.cpp", *(name for name in texts if name.endswith(".cpp"))]
+        sources = ["mutants.cpp", *(name for name in self._texts if name.endswith(".cpp"))]
         for _ in range(_ROUNDS):
-            for name, each in texts.items():
-                woven = _woven(name, each, [site for site in self._all if site.place not in dropped])
-                if not (folder / name).is_file() or (folder / name).read_text() != woven:
-                    write_file(folder / name, [woven.encode()])
+            for name, each in self._texts.items():
+                mutated = woven(name, each, [site for site in self._all if site.place not in dropped])
+                if not (folder / name).is_file() or (folder / name).read_text() != mutated:
+                    write_file(folder / name, [mutated.encode()])
             with ThreadPoolExecutor(2) as pool:
                 errors = set().union(*pool.map(self._rejected, sources))
             if not errors:
                 break
             places = {site.place for site in self._all} - dropped
-            dropped |= errors & places or {place for place in places for error in errors if _near(place, error)}
+            dropped |= errors & places or {
+                place for place in places for error in errors if _near(place, error)
+            }
         else:
             raise RuntimeError(f"the mutated kernels do not compile: {sorted(errors)[0]}")
         objects = [str(folder / f"{name}.o") for name in sources]
@@ -225,22 +233,23 @@ def _matches(line: str) -> list[tuple[int, re.Match[str]]]:
     if _SKIPPED.search(line):
         return taken
     code = line.partition("//")[0]
-    for rule, (_, _, pattern, _) in enumerate(_RULES):
+    for rule, (_, _, pattern, _) in enumerate(RULES):
         for match in re.finditer(pattern, code):
             if all(match.end() <= other.start() or match.start() >= other.end() for _, other in taken):
                 taken.append((rule, match))
     return sorted(taken, key=lambda row: row[1].start())
 
 
-def _sites(name: str, text: str) -> Iterator[Site]:
+def sites_of(name: str, text: str) -> Iterator[Site]:
+    """Yield the mutants of a file, without numbers."""
     for number, line in enumerate(text.splitlines(), 1):
         for rule, match in _matches(line):
-            mutation, kind, _, replacement = _RULES[rule]
+            mutation, kind, _, replacement = RULES[rule]
             after = match.expand(replacement).replace("{m}", "1").strip()
             yield Site(-1, mutation, kind, f"{name}:{number}", line.strip(), match.group().strip(), after)
 
 
-def _woven(name: str, text: str, sites: list[Site]) -> str:
+def woven(name: str, text: str, sites: list[Site]) -> str:
     """Return the text of a file with its mutants."""
     numbers: dict[str, list[int]] = {}
     for site in sites:
@@ -250,7 +259,7 @@ def _woven(name: str, text: str, sites: list[Site]) -> str:
         line, own = plain, numbers.get(f"{name}:{number}")
         if own:
             for (rule, match), site_number in reversed(list(zip(_matches(plain), own, strict=True))):
-                changed = match.expand(_RULES[rule][3]).replace("{m}", f"mutated({site_number})")
+                changed = match.expand(RULES[rule][3]).replace("{m}", f"mutated({site_number})")
                 line = line[: match.start()] + changed + line[match.end() :]
         lines.append(line)
     return "\n".join(lines) + "\n"

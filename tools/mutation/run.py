@@ -100,6 +100,9 @@ class Runner:
         self._forking = threading.Lock()
         compiled = self._sources.compiled
         self._compiled = [name for name in compiled.operators if name in selection.cases] if compiled else []
+        if compiled and self._compiled:
+            progress("compiling kernels")
+            compiled.build()
         self._users: dict[tuple[bool, int], list[str]] = defaultdict(list)
 
     def run(self, choose: Callable[[Sequence[Mutant]], list[Mutant]]) -> Score:
