@@ -123,7 +123,7 @@ class Compiled:
     def reached(self) -> set[int]:
         """Return the mutants executed since the last call."""
         flags = (ctypes.c_uint8 * len(self._all)).in_dll(self._load(), "isthmus_reached_mutants")
-        found = set(np.flatnonzero(np.frombuffer(flags, np.uint8)).tolist())
+        found = set(np.flatnonzero(np.frombuffer(bytes(flags), np.uint8)).tolist())
         ctypes.memset(flags, 0, len(flags))
         return found
 
@@ -186,7 +186,10 @@ class Compiled:
         else:
             raise RuntimeError(f"the mutated kernels do not compile: {sorted(errors)[0]}")
         objects = [str(folder / f"{name}.o") for name in sources]
-        subprocess.run(["g++", "-shared", "-o", str(self._build / "kernels.so"), *objects], check=True)
+        linked = [f"-L{_torch() / 'lib'}", "-lc10", "-ltorch", "-ltorch_cpu"]
+        subprocess.run(
+            ["g++", "-shared", "-o", str(self._build / "kernels.so"), *objects, *linked], check=True
+        )
         write_file(rejected, [json.dumps(sorted(dropped)).encode()])
 
     def _rejected(self, name: str) -> set[str]:
@@ -196,22 +199,10 @@ class Compiled:
             each.stat().st_mtime for each in (source, *source.parent.glob("*.h"))
         ):
             return set()
-        torch = Path(next(iter(importlib.util.find_spec("torch").submodule_search_locations)))  # type: ignore
-        paths = [torch / "include", torch / "include/torch/csrc/api/include"]
+        paths = [_torch() / "include", _torch() / "include/torch/csrc/api/include"]
         system = [flag for path in paths for flag in ("-isystem", str(path))]
         own = ["-include", str(self._build / "mutated.h"), f"-I{self._build}", f"-I{self._folder}"]
-        command = [
-            "g++",
-            *_FLAGS,
-            *system,
-            *own,
-            "-fmax-errors=0",
-            "-w",
-            "-c",
-            str(source),
-            "-o",
-            str(beside),
-        ]
+        command = ["g++", *_FLAGS, *system, *own, "-w", "-c", str(source), "-o", str(beside)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if not done.returncode:
             return set()
@@ -219,6 +210,14 @@ class Compiled:
         if not found:
             raise RuntimeError(f"the mutated kernels do not compile: {done.stderr[:400]}")
         return set(found)
+
+
+def _torch() -> Path:
+    """Return the folder of PyTorch, which is not imported."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.origin:
+        raise RuntimeError("the compiled kernels need PyTorch; run `pip install torch`")
+    return Path(spec.origin).parent
 
 
 def _near(place: str, error: str) -> bool:

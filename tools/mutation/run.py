@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from isthmus import opset
 from isthmus.conformance.golden import Case, Expected, Reader, Tensor
 from tools.mutation.mutant import Mutant
 from tools.mutation.score import Result, Score, settled
@@ -51,7 +52,7 @@ class Selection:
         cases: of each operator.
         families: of each operator.
         untried: operators on complex tensors, which Python kernels do not support.
-        is_all: whether all operators are selected.
+        is_all: whether all operators of the opset are selected.
 
     Raises:
         ValueError: unknown operator or family.
@@ -75,7 +76,7 @@ class Selection:
         self.untried = sorted(name for name, cases in self.cases.items() if any(map(_is_complex, cases)))
         for name in self.untried:
             del self.cases[name], self.families[name]
-        self.is_all = pattern == "*" and not family
+        self.is_all = len(self.cases) + len(self.untried) == len(opset.operators())
 
 
 def _is_complex(case: Case) -> bool:

@@ -58,7 +58,7 @@ def _workspace_assumed_zero(right: Call, call: Invocation) -> None:
         if x.size:
             memory = (ctypes.c_uint8 * x.itemsize).from_address(call.context.workspace(x.itemsize))
             first = (0,) * x.ndim
-            found = np.frombuffer(memory, np.uint8) ^ np.array(x[first]).reshape(1).view(np.uint8)
+            found = np.frombuffer(bytes(memory), np.uint8) ^ np.array(x[first]).reshape(1).view(np.uint8)
             x[first] = found.view(x.dtype)[0] if x.dtype != np.bool_ else bool(found[0] & 1)
 
 
