@@ -21,7 +21,7 @@ def main(
     family: Annotated[str, typer.Option(help="Only operators of this family.")] = "",
     golden: Annotated[Path | None, typer.Option(help="Folder of golden data (default: the cache).")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the choice of mutants.")] = 1,
-    per_class: Annotated[int, typer.Option(help="Number of mutants of each class.", min=1)] = 60,
+    per_class: Annotated[int, typer.Option(help="Number of mutants of each class.", min=1)] = 40,
     everything: Annotated[bool, typer.Option("--all", help="Try every mutant (hours).")] = False,
     mutants: Annotated[
         Path | None, typer.Option(help="Try the mutants of an earlier run again: its --output.")

@@ -45,7 +45,7 @@ class Options:
     family: str = ""
     golden: Path | None = None
     seed: int = 1
-    per_class: int = 60
+    per_class: int = 40
     mutants: Path | None = None
     against: Path | None = None
     output: Path | None = None

@@ -140,7 +140,7 @@ class Target:
     @property
     def rank(self) -> int:
         """The largest rank of a tensor that it reads or writes in place."""
-        return max((ranks.most(self.name, a.name) for a in self.schema.inputs if a.is_tensor), default=2)
+        return max((ranks.most(self.name, a.name) for a in self.schema.inputs if a.is_tensor), default=1)
 
     @property
     def reads(self) -> bool:

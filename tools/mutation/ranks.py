@@ -16,6 +16,7 @@ _ROWS: tuple[tuple[str, str, int], ...] = (
     ("*", "grad_scale found_inf inv_scale state_steps steps norm total_weight growth_tracker", 0),
     ("*", "rng alibi_slopes cu_seqlens_q cu_seqlens_k sizes rows", 1),
     ("*", "running_mean running_var save_mean save_invstd rowscale layerscale vec", 1),
+    ("aten::_amp_update_scale_", "*", 0),
     ("aten::native_layer_norm*", "*", ANY),
     ("isthmus::attention* aten::_scaled_dot*", "lse logsumexp", 3),
     ("isthmus::attention* aten::_scaled_dot*", "*", 4),

@@ -145,7 +145,7 @@ MUTATIONS = (
     Mutation("number in bfloat16", "a number is rounded to 8 bits", _per_argument(
         _is_number, _real(lambda x: type(x)(ml_dtypes.bfloat16(x))))),
     Mutation("absent number read as zero", "an optional number that is absent counts as zero", _per_argument(
-        lambda a: a.optional and a.base in ("Scalar", "float", "int") and not a.is_list, lambda _, value: value, 0)),
+        lambda a: a.optional and a.base in ("Scalar", "float") and not a.is_list, lambda _, value: value, 0)),
     Mutation("negative dimension is the last", "every negative dimension is taken for -1",
              _per_argument(_is_dim, _of_dims(lambda d: max(d, -1)))),
     Mutation("negative dimension off by one", "a negative dimension is counted from the end without it",

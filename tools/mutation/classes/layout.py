@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from isthmus.opset.library import STRIDED
+from tools.mutation import ranks
 from tools.mutation.kernel import Array, Call, Invocation, Target
 from tools.mutation.mutant import Made, Mutation, Wrong, each, per_tensor, read_as
 
@@ -143,7 +144,7 @@ def _written_dense(target: Target) -> Made:
 
     if target.flags & STRIDED and target.operator.strided:
         for index, argument in enumerate(target.schema.inputs):
-            if argument.written and not argument.is_list:
+            if argument.written and not argument.is_list and ranks.most(target.name, argument.name):
                 yield argument.name, partial(writing, index)
 
 
