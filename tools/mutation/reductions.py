@@ -14,7 +14,7 @@ def mutants(name: str) -> dict[str, Callable[..., Any]]:
     """Return the mistakes that a NumPy function can have, by name of the mistake and its detail."""
     if name == "matmul":
         return {f"accumulated in {dtype}": _product(dtype) for dtype in ("float16", "float32")} | {
-            f"stops at {limit}": _shorter_product(limit) for limit in (2048, 4096, 65536)
+            f"stops at {limit}": _shorter_product(limit) for limit in (2048, 4096)
         }
     name = {"max": "amax", "min": "amin"}.get(name, name)
     if name not in ("sum", "mean", "prod", "var", "amax", "amin", "argmax", "argmin", "any", "all", "cumsum"):

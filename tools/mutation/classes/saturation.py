@@ -69,7 +69,8 @@ def _index_dtype_assumed(assumed: Any) -> Callable[[Target], Made]:
     """Read indices as another integer dtype: the first half of the memory, or every other word."""
 
     def change(x: Array) -> Array:
-        return np.resize(np.ascontiguousarray(x).view(assumed), x.shape) if x.nbytes % 8 == 0 else x
+        words = np.frombuffer(x.tobytes()[: x.nbytes // 8 * 8], assumed)
+        return np.resize(words, x.shape) if x.dtype != assumed and words.size else x
 
     return lambda target: _per_index(change)(target) if target.name in _ANY_INDEX_DTYPE else iter(())
 
