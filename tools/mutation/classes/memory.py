@@ -52,7 +52,7 @@ def _workspace(place: str) -> Wrong:
 
 
 def _workspace_assumed_zero(right: Call, call: Invocation) -> None:
-    """Add up in a workspace that nobody has cleared."""
+    """Form a sum in a workspace that was not cleared."""
     right(call)
     for x in call.results():
         if x.size:
@@ -211,7 +211,7 @@ MUTATIONS = (
              each(_PLACES, _outside, _has_outputs)),
     Mutation("written outside a workspace", "a workspace is too short, or an index is -1",
              each(_PLACES, _workspace)),
-    Mutation("workspace assumed zero", "a workspace is added to that nobody has cleared",
+    Mutation("workspace assumed zero", "sums are formed in a workspace that was not cleared",
              simply(_workspace_assumed_zero, lambda target: not target.random)),
     Mutation("input modified", "the kernel writes to a tensor that it may only read",
              simply(_input_modified, _reads_tensors)),
