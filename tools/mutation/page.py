@@ -87,7 +87,7 @@ def _survivors(row: dict[str, Any]) -> list[str]:
     lines = ["## Survivors\n", "| class | kernel | mistake |", "|---|---|---|"]
     for each in row["survivors"]:
         detail = f" ({each['detail']})" if each["detail"] else ""
-        text = f"{each['mutation']}{detail}".replace("|", "\\|")
+        text = f"{each['mutation']}{detail}".replace("|", "\\|").replace("](", "] (")  # no link
         lines.append(f"| {each['kind']} | `{each['kernel']}` | {text} |")
     return [*lines, ""]
 
