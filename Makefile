@@ -186,7 +186,7 @@ migrate-projects: setup
 	@$(BIN)/python -m tools.migrate_projects $(MIRRORS)
 
 mutate: setup
-	@$(BIN)/python -m tools.mutation --output benchmarks/results/mutation.json
+	@$(BIN)/python -m tools.mutation --output benchmarks/results/mutation.json --page docs/results/mutation.md
 
 sanitize: setup
 	@$(BIN)/python -m tools.sanitize

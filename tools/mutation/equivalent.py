@@ -28,7 +28,7 @@ EQUIVALENCES = _read()
 
 def names(entry: Equivalence, operators: Iterable[str]) -> list[str]:
     """Return the operators that an entry covers."""
-    patterns = [f"aten::{pattern}" for pattern in entry.operators.split()]
+    patterns = [p if p == "*" else f"aten::{p}" for p in entry.operators.split()]
     return [name for name in operators if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from isthmus import opset
-from isthmus.conformance.golden import Case, Expected, Tensor, Tolerance
 from isthmus.drivers.libraries import LoadedOperator, import_tvm_ffi
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import Context, Entry, Library
-from isthmus.opset.operator import SPECIAL
+from isthmus.opset.operator import Operator
 from isthmus.opset.schema import Argument, Schema
+from tools.mutation import ranks
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 _OBJECT_HEADER_BYTES = 24  # sizeof(TVMFFIObject); a function's cell follows it and begins with the address
@@ -84,96 +85,79 @@ def flat(values: Any) -> Iterator[Array]:
 
 @dataclass(frozen=True)
 class Target:
-    """A correct kernel to be mutated.
+    """A correct kernel to be mutated, as its schema and its entry of the opset describe it.
+
+    Nothing here is taken from samples: a mistake applies wherever a kernel of this operator could have it.
 
     Attributes:
         name: of the operator.
         schema: of the operator.
         flags: of the kernel (operators.h).
-        cases: of the operator. They tell how it is called, never which mistakes the suite would find.
-        broadcasts: whether its inputs are broadcast against each other.
-        strided: whether the opset specifies strided tensors for it.
-        special: whether the opset specifies NaN and infinity for it.
+        operator: its entry of the opset.
     """
 
     name: str
     schema: Schema
     flags: int
-    cases: Sequence[Case]
-    broadcasts: bool = False
-    strided: bool = True
-    special: tuple[float, ...] = SPECIAL
+    operator: Operator
+
+    @property
+    def dtypes(self) -> set[str]:
+        """The dtypes that the opset specifies."""
+        return set(self.operator.dtypes)
+
+    @property
+    def has_floats(self) -> bool:
+        """Whether it computes on floating-point tensors."""
+        return bool(self.dtypes & set(dt.FLOATS))
+
+    @property
+    def has_integers(self) -> bool:
+        """Whether it computes on integer tensors."""
+        return bool(self.dtypes & set(dt.INTEGERS))
+
+    @property
+    def float_results(self) -> bool:
+        """Whether a result has a floating-point dtype."""
+        return self.has_floats and not self.operator.dtype.startswith(('"bool"', '"int64"', '"uint8"'))
+
+    @property
+    def moves(self) -> bool:
+        """Whether floating-point results are moved inputs, bit by bit."""
+        limits = [limit for dtype, limit in self.operator.tolerance.items() if dtype in dt.FLOATS]
+        return bool(limits) and all(limit.ulp == limit.accumulate == 0 for limit in limits)
+
+    @property
+    def random(self) -> bool:
+        """Whether it draws random numbers."""
+        return self.operator.law is not None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether each result has one element."""
+        return self.operator.shape in ("()", "[() for t in self]", "((), (len(grads),))")
+
+    @property
+    def rank(self) -> int:
+        """The largest rank of a tensor that it reads or writes in place."""
+        return max((ranks.most(self.name, a.name) for a in self.schema.inputs if a.is_tensor), default=1)
+
+    @property
+    def reads(self) -> bool:
+        """Whether it computes on the values of tensors that it does not write."""
+        return any(a.is_tensor and not a.written for a in self.schema.inputs) and not self.random
 
     def tensors(self) -> list[int]:
         """Positions of inputs that are single read-only tensors."""
         inputs = enumerate(self.schema.inputs)
         return [i for i, a in inputs if a.is_tensor and not a.is_list and not a.written]
 
-    def some(self, condition: Callable[[Sequence[Any]], bool]) -> bool:
-        """Whether the arguments of any case meet a condition."""
-        return any(condition(case.arguments) for case in self.cases)
-
-    def alike(self, left: int, right: int) -> bool:
-        """Whether two inputs can have equal shapes and dtypes."""
-        return self.some(lambda given: _kind(given[left]) == _kind(given[right]) is not None)
-
-    @property
-    def dtypes(self) -> set[str]:
-        """The dtypes tested."""
-        return {case.dtype for case in self.cases}
-
-    @property
-    def reads_floats(self) -> bool:
-        """Whether a floating-point tensor is read."""
-        reading = [i for i, a in enumerate(self.schema.inputs) if a.is_tensor and not a.written]
-        return self.some(lambda given: any(_has_float(given[i]) for i in reading))
-
-    @property
-    def reads_tensors(self) -> bool:
-        """Whether a tensor is read."""
-        return any(a.is_tensor and not a.written for a in self.schema.inputs)
-
-    @property
-    def float_limits(self) -> list[tuple[str, Tolerance]]:
-        """Dtype and tolerance of each known floating-point result."""
-        return [
-            (result.dtype, case.tolerance)
-            for case in self.cases
-            for result in _known_results(case)
-            if dt.DTYPES[result.dtype].kind == "float"
-        ]
-
-    @property
-    def random(self) -> bool:
-        """Whether it draws random numbers."""
-        return any(result.law for case in self.cases for result in _all_results(case))
-
-    def result_sizes(self) -> Iterator[tuple[int, ...]]:
-        """Shapes of all results of all cases."""
-        return (result.shape for case in self.cases for result in _all_results(case))
-
-
-def _kind(value: Any) -> Any:
-    return (value.shape, value.storage.dtype) if isinstance(value, Tensor) else None
-
-
-def _has_float(value: Any) -> bool:
-    items = value if isinstance(value, (list, tuple)) else [value]
-    return any(
-        isinstance(item, Tensor) and dt.DTYPES[dt.name_of(item.storage.dtype)].kind == "float"
-        for item in items
-    )
-
-
-def _all_results(case: Case) -> Iterator[Expected]:
-    for result in (*case.outputs, *case.written.values()):
-        for item in [result] if isinstance(result, Expected) or result is None else result:
-            if item is not None:
-                yield item
-
-
-def _known_results(case: Case) -> Iterator[Expected]:
-    return (result for result in _all_results(case) if result.reference is not None)
+    def equal_outputs(self) -> Iterator[tuple[int, int]]:
+        """Yield neighboring outputs whose rules of shape and dtype are the same."""
+        rules = [ast.parse(text, mode="eval").body for text in (self.operator.shape, self.operator.dtype)]
+        shapes, dtypes = (rule.elts if isinstance(rule, ast.Tuple) else [] for rule in rules)
+        kinds = [(ast.dump(s), ast.dump(d)) for s, d in zip(shapes, dtypes, strict=False)]
+        yield from ((i, i + 1) for i in range(len(kinds) - 1) if kinds[i] == kinds[i + 1])
 
 
 class Switch:
@@ -213,11 +197,6 @@ def _plain(entry: Entry) -> Call:
     return right
 
 
-def target(name: str, entry: Entry, cases: Sequence[Case]) -> Target:
+def target(name: str, entry: Entry) -> Target:
     """Describe a kernel for the mutations."""
-    schema, operator = opset.schema_of(name), opset.operators().get(name)
-    if operator is None:
-        return Target(name, schema, entry.flags, cases)
-    return Target(
-        name, schema, entry.flags, cases, operator.broadcasts, operator.strided, tuple(operator.special)
-    )
+    return Target(name, opset.schema_of(name), entry.flags, opset.operators()[name])

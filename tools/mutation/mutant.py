@@ -1,14 +1,33 @@
-"""A mutant: a kernel with one mistake."""
+"""A mutant: a kernel with one mistake, and the common forms of mistakes around a kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from tools.mutation.kernel import Call, Invocation, Target
+import numpy as np
+
+from isthmus.opset import dtypes as dt
+from tools.mutation import ranks
+from tools.mutation.kernel import Array, Call, Invocation, Target
 
 Wrong: TypeAlias = Callable[[Call, Invocation], None]
+Made: TypeAlias = Iterator[tuple[str, Callable[[], Wrong]]]
+CLASSES = (
+    "indexing",
+    "tiling",
+    "tail",
+    "alignment",
+    "accumulation",
+    "saturation",
+    "special values",
+    "arguments ignored",
+    "layout assumed",
+    "memory",
+    "formula",
+)
 
 
 @dataclass(frozen=True)
@@ -16,23 +35,28 @@ class Mutant:
     """One mistake in one kernel.
 
     Attributes:
-        operator: whose kernel it is.
+        kernel: the operator, or the source file of a mistake in source text.
+        kind: class of mistakes, one of ``CLASSES``.
         mutation: name of the mutation operator.
-        detail: the changed part of the kernel: an argument, a line of source, a report; "" if there is only one.
-        wrong: makes the call, given the correct kernel. Created for each trial, since some keep state.
+        detail: the changed part: an argument, a width, a line of source, a report; "" if there is only one.
+        wrong: makes the call, given the correct kernel. Created for each trial, since some keep state. None for a
+            mistake in source text.
         without: flags that the mutant does not declare.
+        site: number of a mistake in source text.
     """
 
-    operator: str
+    kernel: str
+    kind: str
     mutation: str
     detail: str
-    wrong: Callable[[], Wrong]
+    wrong: Callable[[], Wrong] | None = None
     without: int = 0
+    site: int = -1
 
     @property
-    def title(self) -> str:
-        """For messages."""
-        return f"{self.operator}: {self.mutation}" + (f" ({self.detail})" if self.detail else "")
+    def name(self) -> str:
+        """Identifies the mutant across revisions of the suite."""
+        return f"{self.kernel}: {self.mutation}" + (f" ({self.detail})" if self.detail else "")
 
 
 class Mutation(NamedTuple):
@@ -40,20 +64,118 @@ class Mutation(NamedTuple):
 
     name: str
     text: str
-    mutants: Callable[[Target], Iterator[tuple[str, Callable[[], Wrong]]]]
+    mutants: Callable[[Target], Made]
     without: int = 0
 
-    def apply(self, target: Target) -> Iterator[Mutant]:
+    def apply(self, target: Target, kind: str) -> Iterator[Mutant]:
         """Yield the mutants of a kernel; none if the mistake does not apply."""
         for detail, wrong in self.mutants(target):
-            yield Mutant(target.name, self.name, detail, wrong, self.without)
+            yield Mutant(target.name, kind, self.name, detail, wrong, self.without)
 
 
-def simply(wrong: Wrong, applies: Callable[[Target], bool] = lambda target: True) -> Any:
-    """Return a mutation function for a stateless mistake: one mutant where it applies."""
+def always(target: Target) -> bool:
+    """Apply to every kernel."""
+    return True
 
-    def mutants(target: Target) -> Iterator[tuple[str, Callable[[], Wrong]]]:
+
+def reads(target: Target) -> bool:
+    """Apply to kernels that compute on the values of tensors."""
+    return target.reads
+
+
+def reads_floats(target: Target) -> bool:
+    """Apply to kernels that compute on the values of floating-point tensors."""
+    return target.reads and target.has_floats
+
+
+def has_many(target: Target) -> bool:
+    """Apply to kernels whose results can have more than one element."""
+    return not target.is_single
+
+
+def simply(wrong: Wrong, applies: Callable[[Target], bool] = always) -> Callable[[Target], Made]:
+    """Make one mutant of a stateless mistake where it applies."""
+    return stated(lambda: wrong, applies)
+
+
+def stated(make: Callable[[], Wrong], applies: Callable[[Target], bool] = always) -> Callable[[Target], Made]:
+    """Make one mutant of a mistake that keeps state."""
+
+    def mutants(target: Target) -> Made:
         if applies(target):
-            yield "", lambda: wrong
+            yield "", make
 
     return mutants
+
+
+def each(
+    values: Iterable[Any],
+    make: Callable[..., Wrong],
+    applies: Callable[[Target], bool] = always,
+    least: int = 0,
+) -> Callable[[Target], Made]:
+    """Make one mutant of ``make(value)`` for each value, such as a width, of kernels of tensors of a rank or more."""
+    rows = list(values)
+
+    def mutants(target: Target) -> Made:
+        if applies(target) and target.rank >= least:
+            for value in rows:
+                yield str(value), partial(make, value)
+
+    return mutants
+
+
+def per_tensor(
+    change: Callable[[Array], Array], applies: Callable[[Target], bool] = reads, least: int = 0
+) -> Callable[[Target], Made]:
+    """Make one mutant for each tensor input of some rank or more, which the kernel reads as ``change(array)``."""
+
+    def reading(index: int) -> Wrong:
+        def wrong(right: Call, call: Invocation) -> None:
+            value = call.inputs[index]
+            right(call if value is None or not value.size else call.with_input(index, change(value)))
+
+        return wrong
+
+    def mutants(target: Target) -> Made:
+        if applies(target):
+            for index in target.tensors():
+                argument = target.schema.inputs[index].name
+                if ranks.most(target.name, argument) >= least:
+                    yield argument, partial(reading, index)
+
+    return mutants
+
+
+def read_as(change: Callable[[Array], Array]) -> Wrong:
+    """Make a kernel that reads every tensor as ``change(array)``."""
+    return lambda right, call: right(call.with_inputs(lambda _, x: change(x) if x.size else x))
+
+
+def written_as(change: Callable[[Array, Array], Array]) -> Wrong:
+    """Make a kernel that writes ``change(result, content before the call)`` to each result, both row-major."""
+
+    def wrong(right: Call, call: Invocation) -> None:
+        before = [np.array(x, order="C") for x in call.results()]
+        right(call)
+        with np.errstate(all="ignore"):
+            for x, old in zip(call.results(), before, strict=True):
+                if x.size:
+                    x[...] = change(np.array(x, order="C"), old).reshape(x.shape)
+
+    return wrong
+
+
+def is_float(x: Array) -> bool:
+    """Whether an array is floating-point."""
+    return dt.name_of(x.dtype) in dt.FLOATS
+
+
+def floats_as(change: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Apply a change to floating-point arrays only."""
+
+    def changed(x: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return change(x) if is_float(x) else x
+
+    return changed

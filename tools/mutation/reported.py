@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
+from tools.mutation.classes.accumulation import toward_zero
 from tools.mutation.kernel import Array, Call, Invocation
-from tools.mutation.mutant import Wrong
-from tools.mutation.results import toward_zero
+from tools.mutation.mutant import Wrong, is_float
 
 
 def computed(function: Callable[..., Any]) -> Callable[[], Wrong]:
@@ -42,10 +42,6 @@ def before(change: Callable[[Invocation], Invocation]) -> Callable[[], Wrong]:
 
 def wide(x: Any) -> Any:
     return x.astype(np.float64) if isinstance(x, np.ndarray) and is_float(x) else x
-
-
-def is_float(x: Array) -> bool:
-    return dt.DTYPES[dt.name_of(x.dtype)].kind == "float"
 
 
 def as_contiguous(x: Array) -> Array:

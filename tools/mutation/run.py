@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from isthmus import opset
 from isthmus.conformance.golden import Case, Expected, Reader, Tensor
-from tools.mutation.score import Result, Score, settled, unused_proofs
-from tools.mutation.source import Source
-from tools.mutation.trial import Bench, Trial, load_source
+from tools.mutation.mutant import Mutant
+from tools.mutation.score import Result, Score, settled
+from tools.mutation.trial import COMPILED, Bench, Sources, Trial, around
 
-SOURCE_FAMILY = "library"  # of source mutants that no operator reaches
 _SECONDS = 180.0  # a mutant without an answer for so long hangs
+_PER_TASK = 12  # mutants of a process
 _NOT_REACHED = "no case executes this line"
 
 
@@ -36,6 +37,7 @@ class _Task(NamedTuple):
 
     names: tuple[str, ...]
     work: Callable[[Bench, int], Iterator[Any]]
+    is_compiled: bool
 
 
 class Selection:
@@ -50,7 +52,7 @@ class Selection:
         cases: of each operator.
         families: of each operator.
         untried: operators on complex tensors, which Python kernels do not support.
-        is_all: whether all operators are selected.
+        is_all: whether all operators of the opset are selected.
 
     Raises:
         ValueError: unknown operator or family.
@@ -74,7 +76,7 @@ class Selection:
         self.untried = sorted(name for name, cases in self.cases.items() if any(map(_is_complex, cases)))
         for name in self.untried:
             del self.cases[name], self.families[name]
-        self.is_all = pattern == "*" and not family
+        self.is_all = len(self.cases) + len(self.untried) == len(opset.operators())
 
 
 def _is_complex(case: Case) -> bool:
@@ -91,20 +93,24 @@ class Runner:
         selection: the operators.
         progress: called with a line for each step.
         jobs: number of processes.
-        one_of_each: try only one mutant of each mutation operator.
     """
 
-    def __init__(
-        self, selection: Selection, progress: Callable[[str], None], jobs: int = 2, one_of_each: bool = False
-    ) -> None:
-        self._selection, self._progress = selection, progress
-        self._jobs, self._one_of_each = jobs, one_of_each
-        self._source = load_source()
-        self._seen: set[str] = set()
+    def __init__(self, selection: Selection, progress: Callable[[str], None], jobs: int = 2) -> None:
+        self._selection, self._progress, self._jobs = selection, progress, jobs
+        self._sources = Sources()
         self._forking = threading.Lock()
+        compiled = self._sources.compiled
+        self._compiled = [name for name in compiled.operators if name in selection.cases] if compiled else []
+        if compiled and self._compiled:
+            progress("compiling kernels")
+            compiled.build()
+        self._users: dict[tuple[bool, int], list[str]] = defaultdict(list)
 
-    def run(self) -> Score:
-        """Try the correct kernels, then every mutant.
+    def run(self, choose: Callable[[Sequence[Mutant]], list[Mutant]]) -> Score:
+        """Try the correct kernels, then the chosen mutants.
+
+        Args:
+            choose: chooses among all mutants of the selection.
 
         Raises:
             MutationError: PyTorch is loaded, or a bench failed.
@@ -115,91 +121,70 @@ class Runner:
                 "run `python -m tools.mutation` in a process of its own"
             )
         score = Score(untried=self._selection.untried)
-        reached = self._right_kernels(score)
-        tasks = [*self._kernel_tasks(), *self._source_tasks(reached)]
+        self._right_kernels(score)
+        tasks = list(self._tasks(choose(self._mutants())))
         with ThreadPoolExecutor(self._jobs) as pool:
             for results in pool.map(self._finish, tasks):
                 score.results += results
-        if self._selection.is_all and not self._one_of_each:
-            score.results += list(self._not_reached(reached))
-            score.unused_proofs = unused_proofs(score.results)
         return score
 
-    def _right_kernels(self, score: Score) -> dict[str, set[int]]:
-        """Record false alarms; return the source mutants that each operator executes."""
-        reached: dict[str, set[int]] = {}
+    def _right_kernels(self, score: Score) -> None:
+        """Record false alarms, and the source mutants that each operator executes."""
 
         def work(names: Sequence[str]) -> Callable[[Bench, int], Iterator[Any]]:
             def answers(bench: Bench, start: int) -> Iterator[Any]:
                 for name in names[start:]:
-                    bench.source.reached.clear()
-                    yield name, bench.false_alarm(name), set(bench.source.reached)
+                    bench.reached()
+                    alarm = bench.false_alarm(name)
+                    yield bench.is_compiled, name, alarm, bench.reached()
 
             return answers
 
-        groups = self._by_family()
+        groups: dict[tuple[bool, str], list[str]] = defaultdict(list)
+        for name, family in self._selection.families.items():
+            groups[False, family].append(name)
+        for name in self._compiled:
+            groups[True, self._selection.families[name]].append(name)
+        tasks = [_Task(tuple(names), work(names), key[0]) for key, names in groups.items()]
         with ThreadPoolExecutor(self._jobs) as pool:
-            tasks = [_Task(tuple(names), work(names)) for names in groups.values()]
             for answers in pool.map(self._answers, tasks):
                 for answer in answers:
                     if isinstance(answer, _Broken):
                         score.false_alarms.append(answer.reason)
                         continue
-                    name, alarm, indices = answer
-                    reached[name] = indices
+                    is_compiled, name, alarm, sites = answer
                     score.false_alarms += [alarm] if alarm else []
-        return reached
+                    for site in sites:
+                        self._users[is_compiled, site].append(name)
+        self._progress("correct kernels")
 
-    def _by_family(self) -> dict[str, list[str]]:
-        groups: dict[str, list[str]] = defaultdict(list)
-        for name, family in self._selection.families.items():
-            groups[family].append(name)
-        return groups
+    def _mutants(self) -> list[Mutant]:
+        """Return all mutants of the selected operators; those of lines that no case executes only in a full run."""
+        sites = [m for m in self._sources.mutants() if self._selection.is_all or self._users_of(m)]
+        return [*around(list(self._selection.cases), self._sources), *sites]
 
-    def _kernel_tasks(self) -> Iterator[tuple[_Task, list[Result]]]:
-        """Yield a task for each operator: its mutants around the kernel."""
-        bench = _Planner(self._source, self._selection)
-        for name in self._selection.cases:
-            chosen = [n for n, mutant in enumerate(bench.mutants(name)) if self._wanted(mutant.mutation)]
-            if not chosen:
-                continue
-            blanks = []
-            mutants = list(bench.mutants(name))
-            for n in chosen:
-                mutant = mutants[n]
-                blanks.append(
-                    Result(self._selection.families[name], name, mutant.mutation, mutant.detail, "")
+    def _users_of(self, mutant: Mutant) -> list[str]:
+        return self._users.get((mutant.kernel.startswith(COMPILED), mutant.site), [])
+
+    def _tasks(self, mutants: Sequence[Mutant]) -> Iterator[tuple[_Task, list[Result]]]:
+        """Group the mutants into tasks of a process each."""
+        groups: dict[tuple[bool, str], list[Mutant]] = defaultdict(list)
+        for mutant in mutants:
+            if mutant.wrong:
+                groups[False, self._selection.families[mutant.kernel]].append(mutant)
+            else:
+                groups[mutant.kernel.startswith(COMPILED), mutant.kernel].append(mutant)
+        for (is_compiled, _), members in groups.items():
+            for start in range(0, len(members), _PER_TASK):
+                rows = [(m, [] if m.wrong else self._users_of(m)) for m in members[start : start + _PER_TASK]]
+                names = {name for m, users in rows for name in (users if not m.wrong else [m.kernel])}
+                yield (
+                    _Task(tuple(sorted(names)), _trying(rows), is_compiled),
+                    [
+                        Result(m.kernel, " ".join(users), m.kind, m.mutation, m.detail, m.name)
+                        for m, users in rows
+                    ],
                 )
-            yield _Task((name,), _trying(name, chosen)), blanks
-
-    def _source_tasks(self, reached: dict[str, set[int]]) -> Iterator[tuple[_Task, list[Result]]]:
-        """Yield a task for each family: the source mutants that its operators execute."""
-        for family, names in self._by_family().items():
-            rows = []
-            for site in self._source.sites:
-                users = [name for name in names if site.number in reached.get(name, ())]
-                if users and self._wanted(site.mutation):
-                    rows.append((site, users))
-            if rows:
-                blanks = [
-                    Result(family, " ".join(users), site.mutation, site.detail, "", place=site.place)
-                    for site, users in rows
-                ]
-                yield _Task(tuple(names), _trying_source([(s.number, u) for s, u in rows])), blanks
-
-    def _not_reached(self, reached: dict[str, set[int]]) -> Iterator[Result]:
-        executed = set().union(*reached.values())
-        for site in self._source.sites:
-            if site.number not in executed:
-                blank = Result(SOURCE_FAMILY, "", site.mutation, site.detail, "", place=site.place)
-                yield settled(blank, Trial(False, "", _NOT_REACHED))
-
-    def _wanted(self, mutation: str) -> bool:
-        """Whether to try a mutant; with one_of_each only the first of its mutation operator."""
-        if self._one_of_each and mutation in self._seen:
-            return False
-        self._seen.add(mutation)
-        return True
 
     def _finish(self, item: tuple[_Task, list[Result]]) -> list[Result]:
         task, blanks = item
@@ -207,7 +192,7 @@ class Runner:
         for blank, answer in zip(blanks, self._answers(task), strict=True):
             trial = Trial(True, "", answer.reason) if isinstance(answer, _Broken) else answer
             results.append(settled(blank, trial))
-        self._progress(f"{blanks[0].family} {blanks[0].operator.split()[0]}")
+        self._progress(f"{len(results)} of {blanks[0].kernel}")
         return results
 
     def _answers(self, task: _Task | tuple[_Task, list[Result]]) -> list[Any]:
@@ -250,17 +235,15 @@ class Runner:
         faulthandler.disable()
         with Path(os.devnull).open("w") as nowhere:  # the last output of a dying mutant is not useful
             os.dup2(nowhere.fileno(), 2)
-        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = (
-            "0"  # correct kernels may need PyTorch, but not the chip
-        )
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # compiled kernels need PyTorch, but not the chip
         cases = {name: self._selection.cases[name] for name in task.names}
-        bench = Bench(self._source, cases)
+        bench = Bench(self._sources, cases, task.is_compiled)
         try:
             for answer in task.work(bench, start):
                 answers.send(answer)
             answers.send(None)
         except Exception as error:  # not raised by a kernel: the suite judges those
-            answers.send(MutationError(f"{task.names[0]}: {type(error).__name__}: {error}"))
+            answers.send(MutationError(f"{' '.join(task.names[:1])}: {type(error).__name__}: {error}"))
         os._exit(0)
 
 
@@ -270,26 +253,14 @@ class _Broken(NamedTuple):
     reason: str
 
 
-class _Planner(Bench):
-    """A bench without a device, for listing mutants."""
-
-    def __init__(self, source: Source, selection: Selection) -> None:
-        self.source = source
-        self._cases = selection.cases
-
-
-def _trying(name: str, chosen: Sequence[int]) -> Callable[[Bench, int], Iterator[Any]]:
+def _trying(rows: Sequence[tuple[Mutant, list[str]]]) -> Callable[[Bench, int], Iterator[Any]]:
     def answers(bench: Bench, start: int) -> Iterator[Any]:
-        mutants = list(bench.mutants(name))
-        for n in chosen[start:]:
-            yield bench.try_mutant(mutants[n])
-
-    return answers
-
-
-def _trying_source(rows: Sequence[tuple[int, list[str]]]) -> Callable[[Bench, int], Iterator[Any]]:
-    def answers(bench: Bench, start: int) -> Iterator[Any]:
-        for index, users in rows[start:]:
-            yield bench.try_source(index, users)
+        for mutant, users in rows[start:]:
+            if mutant.wrong:
+                yield bench.try_mutant(mutant)
+            elif users:
+                yield bench.try_source(mutant, users)
+            else:
+                yield Trial(False, "", _NOT_REACHED)
 
     return answers

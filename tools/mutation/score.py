@@ -1,4 +1,4 @@
-"""Results of mutants, the mutation score, and its summary as JSON."""
+"""Results of mutants, the mutation score by class, and its summary as JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tools.mutation import equivalent, reports
+from tools.mutation.mutant import CLASSES
 from tools.mutation.trial import Trial
 
 
@@ -15,38 +16,37 @@ class Result:
     """Outcome of a mutant.
 
     Attributes:
-        family: of its operator.
-        operator: whose kernel it was; for a source mutant, the operators of the family that execute it.
+        kernel: the operator, or the source file.
+        users: operators that execute the line of a source mutant, separated by spaces.
+        kind: class of the mistake.
         mutation: mutation operator.
         detail: the changed part of the kernel.
+        name: identifies the mutant across revisions.
         status: "caught", "survived" or "equivalent".
         message: the suite's message, or the proof of equivalence.
         case: the case that caught it.
         raised: whether it was caught by an exception, not by its results.
-        place: file and line of a source mutant; "" for others.
     """
 
-    family: str
-    operator: str
+    kernel: str
+    users: str
+    kind: str
     mutation: str
     detail: str
-    status: str
+    name: str
+    status: str = ""
     message: str = ""
     case: str = ""
     raised: bool = False
-    place: str = ""
 
 
 @dataclass
 class Score:
-    """A finished run: results of all mutants, correct kernels that the suite rejected, operators left out,
-    unused proofs of equivalence.
-    """
+    """A finished run: results of all mutants, correct kernels that the suite rejected, operators left out."""
 
     results: list[Result] = field(default_factory=list)
     false_alarms: list[str] = field(default_factory=list)
     untried: list[str] = field(default_factory=list)
-    unused_proofs: list[str] = field(default_factory=list)
 
 
 def settled(blank: Result, trial: Trial) -> Result:
@@ -54,7 +54,8 @@ def settled(blank: Result, trial: Trial) -> Result:
     blank.message, blank.case, blank.raised = trial.message, trial.case, trial.raised
     blank.status = "caught" if trial.caught else "survived"
     if not trial.caught:
-        entry = equivalent.find(blank.operator, blank.mutation, blank.detail)
+        operators = blank.users if blank.users or "::" not in blank.kernel else blank.kernel
+        entry = equivalent.find(operators, blank.mutation, blank.detail)
         if entry:
             blank.status, blank.message = "equivalent", entry.proof
     return blank
@@ -62,12 +63,12 @@ def settled(blank: Result, trial: Trial) -> Result:
 
 def unused_proofs(results: Iterable[Result]) -> list[str]:
     """Return the proofs that cover no survivor: operators, mutation, detail."""
-    used = [equivalent.find(r.operator, r.mutation, r.detail) for r in results if r.status == "equivalent"]
-    return [" | ".join(entry[:3]) for entry in equivalent.EQUIVALENCES if entry not in used]
+    used = {r.message for r in results if r.status == "equivalent"}
+    return [" | ".join(entry[:3]) for entry in equivalent.EQUIVALENCES if entry.proof not in used]
 
 
 def summary(score: Score) -> dict[str, Any]:
-    """Return the score for JSON: overall, by family and by mutation operator, with all survivors and equivalents."""
+    """Return the score for JSON: overall, by class and by mutation operator, with survivors and equivalents."""
 
     def counts(results: Iterable[Result]) -> dict[str, Any]:
         rows = list(results)
@@ -78,21 +79,21 @@ def summary(score: Score) -> dict[str, Any]:
         share = number["caught"] / judged if judged else None
         return {"mutants": len(rows), **number, "raised": sum(r.raised for r in rows), "score": share}
 
-    def by(key: str) -> dict[str, Any]:
-        names = sorted({getattr(r, key) for r in score.results})
+    def by(key: str, names: Iterable[str]) -> dict[str, Any]:
         return {name: counts(r for r in score.results if getattr(r, key) == name) for name in names}
 
-    chosen = ("survived", "equivalent")
-    lists = {status: [asdict(r) for r in score.results if r.status == status] for status in chosen}
-    reported = [asdict(r) for r in score.results if r.mutation == reports.MUTATION]
+    lists = {
+        status: [asdict(r) for r in score.results if r.status == status]
+        for status in ("survived", "equivalent")
+    }
     return {
         **counts(score.results),
-        "families": by("family"),
-        "mutations": by("mutation"),
-        "reports": reported,
+        "classes": by("kind", CLASSES),
+        "mutations": by("mutation", sorted({r.mutation for r in score.results})),
+        "reports": [asdict(r) for r in score.results if r.mutation == reports.MUTATION],
         "survivors": lists["survived"],
         "equivalents": lists["equivalent"],
         "false_alarms": score.false_alarms,
         "untried": score.untried,
-        "unused_proofs": score.unused_proofs,
+        "names": [r.name for r in score.results],
     }

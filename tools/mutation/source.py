@@ -17,18 +17,29 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.opset.library import Library
+from tools.mutation import reductions
 
+# Class and text of each mutation.
 MUTATIONS = {
-    "operator replaced": "+ for -, * for /, & for |, and for or, maximum for minimum",
-    "source operands swapped": "the operands of -, /, ** or @, or the first two arguments of a function",
-    "comparison moved": "< for <=, == for !=",
-    "condition negated": "the branches of a condition are swapped",
-    "constant changed": "one more, half as much again, False for True",
-    "term dropped": "one side of a sum or a product is dropped: bias, weight, factor",
-    "sign dropped": "the minus sign, the not",
-    "half precision inside": "a step is computed in float16 instead of float64",
-    "eps outside the root": "sqrt(x + eps) becomes sqrt(x) + eps",
-    "statement dropped": "an assignment to memory is dropped",
+    "operator replaced": ("formula", "+ for -, * for /, & for |, and for or, maximum for minimum"),
+    "source operands swapped": ("formula", "the operands of -, /, ** or @, or two arguments of a function"),
+    "comparison moved": ("tail", "< for <=, == for !="),
+    "condition negated": ("formula", "the branches of a condition are swapped"),
+    "constant changed": ("formula", "one more, half as much again, False for True"),
+    "term dropped": ("formula", "one side of a sum or a product is dropped: bias, weight, factor"),
+    "sign dropped": ("formula", "the minus sign, the not"),
+    "half precision inside": ("accumulation", "a step is computed in float16 instead of float64"),
+    "eps outside the root": ("formula", "sqrt(x + eps) becomes sqrt(x) + eps"),
+    "statement dropped": ("memory", "an assignment to memory is dropped"),
+    "maximum not subtracted": ("special values", "exp(x - max) and log(sum(exp)) without the maximum"),
+    "NaN not propagated": ("special values", "fmax for maximum, a search that skips NaN"),
+    "accumulated in float16": ("accumulation", "a sum is rounded to float16 after each term"),
+    "accumulated in float32": ("accumulation", "a sum is rounded to float32 after each term"),
+    "stops at 2048": ("accumulation", "a reduction stops after 2,048 terms"),
+    "stops at 4096": ("accumulation", "a reduction stops after 4,096 terms"),
+    "stops at 65536": ("accumulation", "a reduction stops after 65,536 terms"),
+    "last term lost": ("accumulation", "a reduction stops one term early"),
+    "variance in one pass": ("accumulation", "variance as E[x^2] - E[x]^2 in float32"),
 }
 # Functions that register kernels: they run when the library is imported, not in kernels.
 _NOT_KERNELS = ("operator", "register", "writes", "each", "with_one", "with_each")
@@ -49,6 +60,9 @@ _FUNCTIONS = {
     "argmin": "argmax", "floor": "ceil", "trunc": "floor", "rint": "trunc", "sum": "mean", "mean": "sum",
     "floor_divide": "divide", "zeros": "ones", "cumsum": "cumprod",
 }  # fmt: skip
+_STABILIZED = "maximum not subtracted"
+_WITH_SOFTMAX = ("attention.py", "llm_loss.py", "llm_softmax.py", "normalization.py")
+_IGNORING_NAN = {"maximum": "fmax", "minimum": "fmin"}
 _SEQUENCES = (ast.List, ast.Tuple, ast.ListComp)
 
 
@@ -58,6 +72,7 @@ class Site(NamedTuple):
     Attributes:
         number: its index among all mutants of the source.
         mutation: name of the mutation operator.
+        kind: class of the mistake.
         place: file and line, such as ``pointwise.py:31``.
         where: text of that line.
         before: the original expression.
@@ -66,6 +81,7 @@ class Site(NamedTuple):
 
     number: int
     mutation: str
+    kind: str
     place: str
     where: str
     before: str
@@ -114,7 +130,7 @@ class Source:
         if path.is_dir():
             return module
         path = path.with_suffix(".py")
-        module.__dict__.update(__file__=str(path), active__=self._is_active, half__=_half)
+        module.__dict__.update(__file__=str(path), active__=self._is_active, half__=_half, wrong__=_wrong)
         text = path.read_text()
         tree = ast.parse(text)
         tree.body = [each for each in tree.body if not self._import(each, module)]
@@ -148,6 +164,10 @@ def _half(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.dtype.kind in "fV" and value.dtype.itemsize > 2:
         return value.astype(np.float16)
     return value
+
+
+def _wrong(mutation: str, name: str) -> Any:
+    return reductions.mutants(name)[mutation]
 
 
 class _Weaver(ast.NodeTransformer):
@@ -193,11 +213,15 @@ class _Weaver(ast.NodeTransformer):
         line = getattr(before, "lineno", 0)
         where = self._lines[line - 1].strip()
         place = f"{self._file}:{line}"
-        self._sites.append(Site(index, mutation, place, where, ast.unparse(before), after))
+        self._sites.append(
+            Site(index, mutation, MUTATIONS[mutation][0], place, where, ast.unparse(before), after)
+        )
         return ast.Call(ast.Name("active__", ast.Load()), [ast.Constant(index)], [])
 
     def _expression(self, pristine: Any, woven: Any) -> ast.expr:
         for mutation, changed in _changes(pristine):
+            if mutation == _STABILIZED and self._file not in _WITH_SOFTMAX:
+                continue
             test = self._test(mutation, pristine, ast.unparse(changed))
             woven = ast.IfExp(test, copy.deepcopy(changed), woven)
         return woven
@@ -230,6 +254,9 @@ def _of_binary(node: ast.BinOp) -> Iterator[tuple[str, ast.expr]]:
         return
     if type(node.op) in _REPLACED:
         yield "operator replaced", ast.BinOp(node.left, _REPLACED[type(node.op)](), node.right)
+    if isinstance(node.op, ast.MatMult):
+        for mutation in reductions.mutants("matmul"):
+            yield mutation, ast.Call(_wrong_function(mutation, "matmul"), list(parts), [])
     if isinstance(node.op, _ORDERED):
         yield "source operands swapped", ast.BinOp(node.right, node.op, node.left)
     if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
@@ -265,9 +292,31 @@ def _of_constant(node: ast.Constant) -> Iterator[tuple[str, ast.expr]]:
         yield "constant changed", ast.Constant(node.value * 1.5)
 
 
+def _is_numpy(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "np"
+
+
+def _of_attribute(node: ast.Attribute) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the mutants of a NumPy function, called here or passed to another."""
+    if not _is_numpy(node.value):
+        return
+    if node.attr in _IGNORING_NAN:
+        yield "NaN not propagated", ast.Attribute(node.value, _IGNORING_NAN[node.attr], ast.Load())
+    for mutation in reductions.mutants(node.attr):
+        yield mutation, _wrong_function(mutation, node.attr)
+
+
+def _wrong_function(mutation: str, name: str) -> ast.expr:
+    return ast.Call(ast.Name("wrong__", ast.Load()), [ast.Constant(mutation), ast.Constant(name)], [])
+
+
 def _of_call(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     first = node.args[0] if node.args else None
+    if isinstance(node.func, ast.Attribute) and not _is_numpy(node.func.value):
+        for mutation in reductions.mutants(name):
+            arguments = [node.func.value, *node.args]
+            yield mutation, ast.Call(_wrong_function(mutation, name), arguments, node.keywords)
     if name in _CASTS and len(node.args) == 1:
         yield "half precision inside", ast.Call(ast.Name("half__", ast.Load()), [node], [])
     if name in _FUNCTIONS and isinstance(node.func, ast.Attribute):
@@ -295,4 +344,5 @@ _MAKERS: dict[type[Any], Callable[[Any], Iterator[tuple[str, ast.expr]]]] = {
     ast.IfExp: _of_condition,
     ast.Constant: _of_constant,
     ast.Call: _of_call,
+    ast.Attribute: _of_attribute,
 }

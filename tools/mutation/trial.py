@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +18,13 @@ from isthmus.conformance.golden import Case, Tensor
 from isthmus.drivers import find
 from isthmus.drivers import numpy as numpy_chip
 from isthmus.opset.library import Entry
-from tools.mutation import aten_kernels, calls, inputs, reports, results
-from tools.mutation.kernel import Invocation, Switch, Target, target
-from tools.mutation.mutant import Mutant, Mutation
+from tools.mutation import classes, reports
+from tools.mutation.compiled import Compiled
+from tools.mutation.kernel import Invocation, Switch, target
+from tools.mutation.mutant import Mutant
 from tools.mutation.source import Source
 
-MUTATIONS: tuple[Mutation, ...] = (*inputs.MUTATIONS, *results.MUTATIONS, *calls.MUTATIONS)
+COMPILED = "c++ "  # begins the name of a compiled kernel's source
 
 
 @dataclass(frozen=True)
@@ -41,39 +44,65 @@ class Trial:
     raised: bool = False
 
 
-class Bench:
-    """Operators of one library on one device, each replaceable by its mutants.
+class Sources:
+    """The kernels with the mutants of their source text: NumPy functions, and compiled kernels.
 
-    Args:
-        source: the NumPy library with its mutants; PyTorch's kernels serve operators it lacks.
-        cases: the cases of each operator.
+    Attributes:
+        numpy: the NumPy library.
+        compiled: the compiled kernels; None without a compiler.
     """
 
-    def __init__(self, source: Source, cases: dict[str, list[Case]]) -> None:
-        self.source = source
+    def __init__(self) -> None:
+        folder = Path(next(iter(numpy_chip.__path__)))
+        self.numpy = Source(folder / "operators.py", numpy_chip.__name__)
+        self.compiled = Compiled() if shutil.which("g++") else None
+
+    def mutants(self) -> Iterator[Mutant]:
+        """Yield the mutants of source text."""
+        compiled = self.compiled.sites if self.compiled else []
+        for origin, sites in (("numpy ", self.numpy.sites), (COMPILED, compiled)):
+            seen: Counter[str] = Counter()
+            for site in sites:
+                file = site.place.partition(":")[0]
+                detail = site.detail
+                seen[file + detail] += 1
+                if seen[file + detail] > 1:
+                    detail += f" #{seen[file + detail]}"
+                yield Mutant(origin + file, site.kind, site.mutation, detail, site=site.number)
+
+
+def around(names: Sequence[str], sources: Sources) -> Iterator[Mutant]:
+    """Yield the mutants around the kernels of operators of the NumPy library."""
+    for name in names:
+        here = target(name, sources.numpy.library.entries[name])
+        yield from classes.mutants(here)
+        yield from reports.mutants(here)
+
+
+class Bench:
+    """Operators on one device, each replaceable by its mutants.
+
+    Args:
+        sources: the kernels.
+        cases: the cases of each operator.
+        compiled: call the compiled kernels instead of those of NumPy.
+    """
+
+    def __init__(self, sources: Sources, cases: dict[str, list[Case]], compiled: bool = False) -> None:
+        self.sources, self.is_compiled = sources, compiled
         self._device = Device.open(find("numpy").candidates[0])
-        self._executor = Executor(self._device)
+        self._executor = self._new_executor()
         self._cases = {name: sorted(each, key=_size) for name, each in cases.items()}
         self._switches: dict[str, Switch] = {}
 
-    def close(self) -> None:
-        """Close the device."""
-        self._device.close()
+    def _new_executor(self) -> Executor:
+        """Return an executor that protects inputs: a mutant that writes to them ends its process."""
+        return Executor(self._device, lambda note: None)
 
     def entry(self, name: str) -> Entry:
         """Return the correct kernel of an operator."""
-        return self.source.library.entries.get(name) or aten_kernels.entry(name)
-
-    def target(self, name: str) -> Target:
-        """Describe an operator for the mutations."""
-        return target(name, self.entry(name), self._cases[name])
-
-    def mutants(self, name: str) -> Iterator[Mutant]:
-        """Yield the mutants around an operator's kernel."""
-        here = self.target(name)
-        for mutation in MUTATIONS:
-            yield from mutation.apply(here)
-        yield from reports.mutants(here)
+        compiled = self.sources.compiled if self.is_compiled else None
+        return compiled.entry(name) if compiled else self.sources.numpy.library.entries[name]
 
     def false_alarm(self, name: str) -> str:
         """Try the correct kernel; return the first failure in one line, "" if all cases pass."""
@@ -83,27 +112,41 @@ class Bench:
                 return f"{name} {case.dtype} {case.id}: {problem}"
         return ""
 
-    def try_source(self, index: int, names: Sequence[str]) -> Trial:
-        """Try a source mutant on the operators that reach it."""
-        self.source.active = index
+    def reached(self) -> set[int]:
+        """Return the source mutants executed since the last call."""
+        if self.is_compiled and self.sources.compiled:
+            return self.sources.compiled.reached()
+        found, self.sources.numpy.reached = self.sources.numpy.reached, set()
+        return found
+
+    def try_source(self, mutant: Mutant, names: Sequence[str]) -> Trial:
+        """Try a mutant of source text on the operators that reach it."""
+        self._activate(mutant.site)
         try:
             for name in names:
                 trial = self._until_failure(name, 0)
                 if trial.caught:
                     return trial
         finally:
-            self.source.active = -1
+            self._activate(-1)
         return Trial(False)
 
+    def _activate(self, site: int) -> None:
+        if self.is_compiled and self.sources.compiled:
+            self.sources.compiled.set_active(site)
+        else:
+            self.sources.numpy.active = site
+
     def try_mutant(self, mutant: Mutant) -> Trial:
-        """Try a mutant on its operator."""
-        switch = self._switch(mutant.operator)
+        """Try a mutant around a kernel."""
+        assert mutant.wrong
+        switch = self._switch(mutant.kernel)
         wrong = mutant.wrong()
         switch.current = lambda call: wrong(switch.right, call)
         if mutant.without:  # an executor keeps the second stream busy only for the first cases of a kernel
-            self._executor = Executor(self._device)
+            self._executor = self._new_executor()
         try:
-            trial = self._until_failure(mutant.operator, mutant.without)
+            trial = self._until_failure(mutant.kernel, mutant.without)
             return trial if trial.caught else Trial(False, "", self._difference(mutant))
         finally:
             switch.current = None
@@ -132,7 +175,8 @@ class Bench:
 
     def _difference(self, mutant: Mutant) -> str:
         """Describe whether a survivor's results ever differed from the correct kernel's."""
-        switch = self._switch(mutant.operator)
+        assert mutant.wrong
+        switch = self._switch(mutant.kernel)
         wrong = mutant.wrong()
         found: list[str] = []
 
@@ -147,8 +191,8 @@ class Bench:
                 found.append(_shapes(call))
 
         switch.current = compared
-        for case in self._cases[mutant.operator]:
-            self._problem(mutant.operator, case, mutant.without)
+        for case in self._cases[mutant.kernel]:
+            self._problem(mutant.kernel, case, mutant.without)
         return f"differs within the tolerance, e.g. {found[0]}" if found else "bit-identical in every case"
 
 
@@ -162,9 +206,3 @@ def _shapes(call: Invocation) -> str:
 
 def _size(case: Case) -> int:
     return sum(value.storage.size for value in case.arguments if isinstance(value, Tensor))
-
-
-def load_source() -> Source:
-    """Load the NumPy library with its mutants."""
-    folder = Path(next(iter(numpy_chip.__path__)))
-    return Source(folder / "operators.py", numpy_chip.__name__)

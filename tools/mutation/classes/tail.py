@@ -1,0 +1,142 @@
+"""What remains after whole vectors is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tools.mutation.kernel import Array, Call, Invocation, Target, flat
+from tools.mutation.mutant import (
+    Mutation,
+    Wrong,
+    each,
+    floats_as,
+    has_many,
+    reads,
+    reads_floats,
+    simply,
+    written_as,
+)
+
+_WIDTHS = (4, 8, 16)
+
+
+def _tail_lost(width: int) -> Wrong:
+    """Leave what remains after whole vectors."""
+
+    def change(new: Array, old: Array) -> Array:
+        start = new.size - new.size % width
+        new.reshape(-1)[start:] = old.reshape(-1)[start:]
+        return new
+
+    return written_as(change)
+
+
+def _tail_of_rows_lost(width: int) -> Wrong:
+    """Leave what remains of each row after whole vectors."""
+
+    def change(new: Array, old: Array) -> Array:
+        if new.ndim:
+            start = new.shape[-1] - new.shape[-1] % width
+            new[..., start:] = old[..., start:]
+        return new
+
+    return written_as(change)
+
+
+def _tail_shifted(width: int) -> Wrong:
+    """Compute the last vector again from ``n - width``, and store it where the remainder begins."""
+
+    def change(new: Array, _: Array) -> Array:
+        result = new.reshape(-1)
+        rest = result.size % width
+        if rest and result.size > width:
+            result[-rest:] = result[result.size - width :][:rest].copy()
+        return result
+
+    return written_as(change)
+
+
+def _short_lost(width: int) -> Wrong:
+    """Leave results that are shorter than a vector."""
+    return written_as(lambda new, old: old if new.size < width else new)
+
+
+def _last_lost(right: Call, call: Invocation) -> None:
+    def change(new: Array, old: Array) -> Array:
+        new.reshape(-1)[-1] = old.reshape(-1)[-1]
+        return new
+
+    written_as(change)(right, call)
+
+
+def narrow(x: Array) -> Array:
+    """Round float32 and float64 to bfloat16."""
+    return x.astype(ml_dtypes.bfloat16).astype(x.dtype) if x.dtype.itemsize > 2 else x
+
+
+def _tail_by_another_formula(width: int) -> Wrong:
+    """Compute the remainder after whole vectors in lower precision."""
+
+    def copied(out: Any) -> Any:
+        if isinstance(out, list):
+            return [copied(item) for item in out]
+        return None if out is None else np.zeros(out.shape, out.dtype)
+
+    def wrong(right: Call, call: Invocation) -> None:
+        rough = replace(
+            call.with_inputs(lambda _, x: floats_as(narrow)(x)), outputs=[copied(out) for out in call.outputs]
+        )
+        right(rough)
+        right(call)
+        for x, other in zip(flat(call.outputs), flat(rough.outputs), strict=True):
+            values = np.array(x, order="C").reshape(-1)
+            start = values.size - values.size % width
+            values[start:] = other.reshape(-1)[start:]
+            x[...] = values.reshape(x.shape)
+
+    return wrong
+
+
+def _reads_past(width: int) -> Wrong:
+    """Read past the end of each row into the next: rows are rounded up to whole vectors."""
+
+    def change(new: Array, _: Array) -> Array:
+        if new.ndim < 2 or not new.shape[-1] % width or new.shape[-1] < width:
+            return new
+        rows = new.reshape(-1, new.shape[-1])
+        rest = new.shape[-1] % width
+        rows[:-1, -rest:] = rows[1:, :rest].copy()
+        return rows
+
+    return written_as(change)
+
+
+def _pure(target: Target) -> bool:
+    """Whether it can be computed twice: floating-point results, and no tensor is written in place."""
+    return (
+        reads_floats(target)
+        and target.float_results
+        and not target.moves
+        and not any(a.written for a in target.schema.inputs)
+    )
+
+
+MUTATIONS = (
+    Mutation("tail not written", "what remains after whole vectors is not written",
+             each(_WIDTHS, _tail_lost)),
+    Mutation("tail of rows not written", "what remains of each row after whole vectors is not written",
+             each(_WIDTHS, _tail_of_rows_lost, has_many)),
+    Mutation("tail shifted", "the last vector is computed from n - width and stored elsewhere",
+             each(_WIDTHS, _tail_shifted, has_many)),
+    Mutation("shorter than a vector", "results shorter than a vector are not written",
+             each(_WIDTHS, _short_lost)),
+    Mutation("last element not written", "off by one at the end of a result", simply(_last_lost)),
+    Mutation("tail by another formula", "what remains after whole vectors is computed in lower precision",
+             each(_WIDTHS, _tail_by_another_formula, _pure)),
+    Mutation("tail of the next row", "rows are rounded up to whole vectors and overwrite the tail with the next row",
+             each(_WIDTHS, _reads_past, lambda target: has_many(target) and reads(target))),
+)  # fmt: skip
