@@ -34,6 +34,7 @@ COMPANIONS = {
     "attributes_of_freed": "table.memory_free = free_noted;",
     "idle_while_the_last_runs": "table.stream_host_function = queue_host_function;",
     "default_stream_of_first_device": "table.stream_host_function = host_function_on_first_device;",
+    "synchronize_own_streams": "table.stream_create = create_noted; table.stream_destroy = destroy_noted;",
     "wait_for_a_later_record": "table.event_destroy = keep_event;",
 }
 # The only case that notices it.

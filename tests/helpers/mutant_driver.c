@@ -341,6 +341,26 @@ static isthmus_status host_function_on_first_device(isthmus_stream stream, isthm
 DEFECT(default_stream_of_first_device, stream_query, (isthmus_stream stream)) {
   return host->stream_query(of_first_device(stream));
 }
+static __thread isthmus_stream own[64];
+static __thread int created;
+static isthmus_status create_noted(int32_t priority, isthmus_stream* stream) {
+  const isthmus_status status = host->stream_create(priority, stream);
+  own[created++ % 64] = *stream;
+  return status;
+}
+static isthmus_status destroy_noted(isthmus_stream stream) {
+  for (int i = 0; i < 64; ++i) own[i] = own[i] == stream ? 0 : own[i];
+  host->stream_synchronize(stream);
+  return host->stream_destroy(stream);
+}
+DEFECT(synchronize_own_streams, device_synchronize, (void)) {
+  for (int i = 0; i < 64; ++i) host->stream_synchronize(own[i]);
+  return host->stream_synchronize(0);
+}
+DEFECT(initialize_resets_device, initialize, (void)) {
+  host->device_set(0);
+  return host->initialize();
+}
 DEFECT(wait_for_nothing, stream_wait_event, (isthmus_stream stream, isthmus_event event)) {
   (void)stream;
   (void)event;

@@ -60,6 +60,35 @@ DEFECT(average_is_a_sum, all_reduce,
         isthmus_comm comm, isthmus_stream stream)) {
   return host->all_reduce(to, from, count, dtype, op == ISTHMUS_AVG ? ISTHMUS_SUM : op, factor, comm, stream);
 }
+DEFECT(reduce_always_sums, reduce,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        int32_t root, isthmus_comm comm, isthmus_stream stream)) {
+  (void)op;
+  return host->reduce(to, from, count, dtype, ISTHMUS_SUM, factor, root, comm, stream);
+}
+DEFECT(reduce_scatter_always_sums, reduce_scatter,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
+        isthmus_comm comm, isthmus_stream stream)) {
+  (void)op;
+  return host->reduce_scatter(to, from, count, dtype, ISTHMUS_SUM, factor, comm, stream);
+}
+/* In place, the rank's own part is cleared with the rest of the output. */
+DEFECT(all_gather_clears_its_input, all_gather,
+       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_comm comm, isthmus_stream stream)) {
+  const char *first = to, *own = from;
+  if (own >= first && own < first + 8 * count) host->set_async((void*)from, 0, 4 * count, stream);
+  return host->all_gather(to, from, count, dtype, comm, stream);
+}
+DEFECT(timeout_ignored, comm_create,
+       (const isthmus_unique_id* id, const isthmus_comm_options* options, isthmus_comm* comm)) {
+  isthmus_comm_options other = *options;
+  other.timeout_ms = 0;
+  return host->comm_create(id, &other, comm);
+}
+DEFECT(comm_error_always_ok, comm_error, (isthmus_comm comm)) {
+  (void)comm;
+  return ISTHMUS_OK;
+}
 DEFECT(split_without_key, comm_split,
        (isthmus_comm comm, int32_t color, int32_t key, const isthmus_comm_options* options, isthmus_comm* out)) {
   (void)key;
@@ -128,6 +157,17 @@ DEFECT(no_records, activity_start, (isthmus_activity_callback callback, void* us
   (void)callback;
   (void)user_data;
   return ISTHMUS_OK;
+}
+static void deliver_of_first_device(const isthmus_activity* records, size_t count, void* user_data) {
+  for (size_t i = 0; i < count; ++i) {
+    isthmus_activity record = records[i];
+    record.device = 0;
+    deliver(&record, 1, user_data);
+  }
+}
+DEFECT(records_of_first_device, activity_start, (isthmus_activity_callback callback, void* user_data)) {
+  deliver = callback;
+  return host->activity_start(deliver_of_first_device, user_data);
 }
 static void deliver_all_but_one(const isthmus_activity* records, size_t count, void* user_data) {
   if (count > 1) deliver(records, count - 1, user_data);
