@@ -14,6 +14,8 @@ from isthmus.opset import operator as spec
 from isthmus.opset import reference, sampling
 from isthmus.opset.tiers import tiers_of
 
+# What PyTorch raises for a call that it does not support.
+_REJECTED = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError)
 Progress = Callable[[str, int, int], None]
 
 
@@ -74,11 +76,15 @@ def _family(
     return writer.family(family, cases()) if members else 0
 
 
-def golden_cases(operator: spec.Operator, seed: int = 0) -> Iterator[golden.Case]:
-    """Yield the cases of an operator with their expected results."""
+def golden_cases(operator: spec.Operator, seed: int = 0, pairs: bool = False) -> Iterator[golden.Case]:
+    """Yield the cases of an operator with their expected results, without derived ones that PyTorch rejects."""
     for dtype in operator.dtypes:
-        for case in operator.cases(dtype, seed):
-            yield _case(operator, case)
+        for case in operator.cases(dtype, seed, pairs):
+            try:
+                yield _case(operator, case)
+            except _REJECTED:
+                if not case.label:
+                    raise
 
 
 def _case(operator: spec.Operator, case: sampling.Case) -> golden.Case:
@@ -86,7 +92,7 @@ def _case(operator: spec.Operator, case: sampling.Case) -> golden.Case:
     outputs, written = _lawful(operator, case) if operator.law else _known(operator, case)
     limit = operator.tolerance[case.dtype]
     return golden.Case(
-        id="-".join(part for part in (str(case.index), case.kind, case.model) if part),
+        id="-".join(part for part in (str(case.index), case.kind, case.model, case.label) if part),
         operator=operator.name,
         dtype=case.dtype,
         layout="contiguous" if case.kind == "special" else case.kind,
@@ -94,6 +100,7 @@ def _case(operator: spec.Operator, case: sampling.Case) -> golden.Case:
         outputs=outputs,
         tolerance=golden.Tolerance(limit.ulp, limit.accumulate, limit.reason),
         written=written,
+        output_layout=case.output,
     )
 
 

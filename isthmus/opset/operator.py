@@ -68,6 +68,9 @@ class Operator:
         magnitude: computes sums of absolute values, one per result; None if no tolerance accumulates.
         law: for random operators, instead of a reference: the distribution of each result by name
             (:class:`isthmus.conformance.golden.Expected`).
+        distinct: whether its elements must differ, because the order of ties is unspecified.
+        paired: whether its tensors' values belong together, so that they must not be combined otherwise.
+        longest: maximum elements of a derived tensor, if its tolerance does not hold for longer reductions.
         strided: whether tensors may be strided; False where PyTorch requires contiguous tensors.
         special: tested values among NaN and infinity; not infinity if valid orders of evaluation differ in
             infinity or NaN.
@@ -86,6 +89,9 @@ class Operator:
     reference: Reference | None = None
     magnitude: Reference | None = None
     law: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    distinct: bool = False
+    paired: bool = False
+    longest: int = 1 << 20
     strided: bool = True
     special: tuple[float, ...] = SPECIAL
     schema: str = ""
@@ -102,14 +108,16 @@ class Operator:
         """A copy of the operator with the given family."""
         return replace(self, family=family)
 
-    def cases(self, dtype: str, seed: int = 0) -> list[Case]:
-        """Its test cases for one dtype; deterministic for a seed."""
+    def cases(self, dtype: str, seed: int = 0, pairs: bool = False) -> list[Case]:
+        """Its test cases for one dtype; deterministic for a seed.
+
+        With ``pairs``, derived cases cover every pair of values of the dimensions of difficulty, not only every value.
+        """
         maker = Maker(self.name, dtype, seed)
         own = list(self.samples(maker))
         if self.law:
             return own
-        moves = self.tolerance[dtype].ulp == self.tolerance[dtype].accumulate == 0
-        return [*own, *derived(maker, own, self.strided, self.special, self.broadcasts, moves)]
+        return [*own, *derived(self, maker, own, pairs)]
 
 
 def op(
