@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.opset.derived.layouts import ALL, laid
-from isthmus.opset.sampling import Array, Case, Maker, Values, contiguous_strides
+from isthmus.opset.sampling import PERIOD, Array, Case, Maker, Values, contiguous_strides
 
 if TYPE_CHECKING:
     from isthmus.opset.operator import Operator
@@ -91,8 +91,8 @@ def changed(arguments: Arguments, change: Change) -> Arguments:
 
 
 def resized(values: Values, shape: tuple[int, ...]) -> Values:
-    """Repeat or cut values to a shape."""
-    return np.resize(values.reshape(-1), shape)
+    """Repeat or cut values to a shape; large ones repeat with PERIOD."""
+    return np.resize(np.resize(values.reshape(-1), PERIOD), shape)
 
 
 def in_layouts(first: str) -> Change:

@@ -24,7 +24,7 @@ _RANKS: tuple[Shape, ...] = (
 )  # fmt: skip
 _SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
 # More than 2^16 elements, rows and columns, and more than 4096 elements in a row.
-_LARGE: tuple[Shape, ...] = ((65_601, 2), (70_001,), (17, 4133), (2, 65_601))
+_LARGE: tuple[Shape, ...] = ((70_001,), (65_601, 2), (17, 4133), (2, 65_601))
 _BROADCASTS = ("same", "row", "column", "same", "scalar", "mutual", "expanded", "ones", "first row")
 _FLAGS = ("keepdim", "descending", "largest")
 _LISTS = ([0, 1], [-1, 0], [0, 2], [-3, -1], [2, 1, 0], [], [-2], [0, 1, 2, 3], [1, -1], [0, -2, -1])
@@ -60,7 +60,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
     for dimensions in groups:
         for row in scope.shared(covering(dimensions, scope.pairs)):
             yield from _made(scope, row, dim)
-    for row in scope.shared(covering({"place": [*_enlarged(dim)], "layout": ["contiguous", "unaligned"]}), 4):
+    for row in scope.shared(covering({"place": [*_enlarged(dim)], "layout": ["unaligned", "contiguous"]}), 8):
         if math.prod(row["place"].shape) <= scope.operator.longest:
             yield from _made(scope, {**row, "base": bases[0]}, dim)
 
@@ -111,7 +111,7 @@ def _emptied(dim: Any) -> Iterator[Place]:
 
 
 def _enlarged(dim: Any) -> Iterator[Place]:
-    for shape, axis in zip(_LARGE, (1, 0, -1, 0), strict=True):
+    for shape, axis in zip(_LARGE[: None if dim else 2], (0, 1, -1, 0), strict=False):
         yield Place(shape, _along(dim, axis))
 
 
