@@ -12,10 +12,11 @@ from isthmus.conformance import golden
 from isthmus.conformance.selection import matching, split
 from isthmus.opset import operator as spec
 from isthmus.opset import reference, sampling
+from isthmus.opset.rules import RuleError
 from isthmus.opset.tiers import tiers_of
 
 # What PyTorch raises for a call that it does not support.
-_REJECTED = (RuntimeError, IndexError, ValueError, TypeError, NotImplementedError)
+_REJECTED = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, AssertionError)
 Progress = Callable[[str, int, int], None]
 
 
@@ -82,6 +83,8 @@ def golden_cases(operator: spec.Operator, seed: int = 0, pairs: bool = False) ->
         for case in operator.cases(dtype, seed, pairs):
             try:
                 yield _case(operator, case)
+            except RuleError:
+                raise
             except _REJECTED:
                 if not case.label:
                     raise
@@ -118,7 +121,7 @@ def _known(operator: spec.Operator, case: sampling.Case) -> tuple[list[Any], dic
         for output, values, dtypes in zip(schema.outputs, found.outputs, found.output_dtypes, strict=True)
     ]
     written = {
-        name: _result(values, _dtypes(case.arguments[name]), found.magnitudes.get(name))
+        name: _result(values, reference.dtypes_of(case.arguments[name]), found.magnitudes.get(name))
         for name, values in found.written.items()
     }
     return outputs, written
@@ -131,10 +134,6 @@ def _result(values: Any, dtypes: Any, magnitudes: Any) -> golden.Result:
         sizes = magnitudes or [None] * len(values)
         return [_result(v, d, s) for v, d, s in zip(values, dtypes, sizes, strict=True)]  # type: ignore[misc]
     return golden.Expected(dtypes, values.shape, values, magnitudes)
-
-
-def _dtypes(value: Any) -> Any:
-    return [_dtypes(item) for item in value] if isinstance(value, list) else value.dtype
 
 
 def _lawful(operator: spec.Operator, case: sampling.Case) -> tuple[list[Any], dict[str, Any]]:

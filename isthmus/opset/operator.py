@@ -71,6 +71,9 @@ class Operator:
         distinct: whether its elements must differ, because the order of ties is unspecified.
         paired: whether its tensors' values belong together, so that they must not be combined otherwise.
         longest: maximum elements of a derived tensor, if its tolerance does not hold for longer reductions.
+        leading: whether tensors of the highest rank may have any number of leading dimensions.
+        resizable: whether a size may be replaced wherever it occurs in its tensors and arguments, because no value of
+            its tensors depends on it.
         strided: whether tensors may be strided; False where PyTorch requires contiguous tensors.
         special: tested values among NaN and infinity; not infinity if valid orders of evaluation differ in
             infinity or NaN.
@@ -92,6 +95,8 @@ class Operator:
     distinct: bool = False
     paired: bool = False
     longest: int = 1 << 20
+    leading: bool = False
+    resizable: bool = False
     strided: bool = True
     special: tuple[float, ...] = SPECIAL
     schema: str = ""

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from isthmus.opset.derived.arguments import layouts, narrow_indices, options
+from isthmus.opset.derived.axes import ranks
 from isthmus.opset.derived.calls import Scope
 from isthmus.opset.derived.shapes import is_free, shapes
+from isthmus.opset.derived.sizes import sizes
 from isthmus.opset.derived.values import values
 from isthmus.opset.sampling import Case, Maker
 
@@ -32,3 +35,9 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
     yield from values(scope)
     if is_free(scope):
         yield from shapes(scope)
+    else:
+        yield from layouts(scope)
+        yield from ranks(scope)
+        yield from sizes(scope)
+    yield from options(scope)
+    yield from narrow_indices(scope)

@@ -41,7 +41,9 @@ def is_free(scope: Scope) -> bool:
     """Whether all tensors of the operator have one shape, which may be any."""
     schema = scope.maker.schema
     lists = [a for a in schema.arguments if a.is_list and not a.is_tensor and a.name not in ("dim", "dims", "shifts")]
-    return not lists and bool(_FREE.fullmatch(scope.operator.shape)) and bool(_bases(scope))
+    bases = [case for case in scope.bases() if case.kind != "broadcast"]
+    same = all(len({array.shape for _, array in arrays(case.arguments)}) == 1 for case in bases)
+    return not lists and bool(_FREE.fullmatch(scope.operator.shape)) and bool(bases) and same
 
 
 def shapes(scope: Scope) -> Iterator[Case]:
@@ -68,13 +70,8 @@ def shapes(scope: Scope) -> Iterator[Case]:
 def _bases(scope: Scope) -> list[Case]:
     """The own cases whose tensors all have one shape with elements."""
     return [
-        case for case in scope.bases()
-        if len({array.shape for _, array in arrays(case.arguments)}) == 1 and not _distinct_dims(case)
+        case for case in scope.bases() if len({array.shape for _, array in arrays(case.arguments)}) == 1
     ]  # fmt: skip
-
-
-def _distinct_dims(case: Case) -> bool:
-    return case.kind == "broadcast" and case.arguments.get("dim") is None
 
 
 def _ranked(several: bool) -> Iterator[Place]:
