@@ -74,6 +74,10 @@ class Operator:
         leading: whether tensors of the highest rank may have any number of leading dimensions.
         resizable: whether a size may be replaced wherever it occurs in its tensors and arguments, because no value of
             its tensors depends on it.
+        empty: whether derived dimensions may be empty; False if the mean of nothing is unspecified.
+        extreme: finite values that overflow a naive formula, not the right one; for pointwise operators None stands for
+            the extremes of the dtype and of functions.
+        limits: whether it is defined for the limits of integers; False for divisions.
         strided: whether tensors may be strided; False where PyTorch requires contiguous tensors.
         special: tested values among NaN and infinity; not infinity if valid orders of evaluation differ in
             infinity or NaN.
@@ -95,6 +99,9 @@ class Operator:
     distinct: bool = False
     paired: bool = False
     longest: int = 1 << 20
+    empty: bool = True
+    extreme: tuple[float, ...] | None = None
+    limits: bool = True
     leading: bool = False
     resizable: bool = False
     strided: bool = True
@@ -108,6 +115,13 @@ class Operator:
     def broadcasts(self) -> bool:
         """Whether its tensors are broadcast."""
         return self.shape.startswith("broadcast")
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each element of its result depends on one element of each tensor."""
+        from isthmus.opset import records
+
+        return "pointwise" in records()[self.name]["tags"] or self.name == "aten::floor_divide"
 
     def of_family(self, family: str) -> Operator:
         """A copy of the operator with the given family."""

@@ -141,6 +141,8 @@ def expected(operator: Operator, case: Case) -> Expected:
     seen = [] if operator.package else observed(case)
     outputs, written = call(operator.reference or overload(case.operator), torch_arguments(case, True), case)
     seen = observed(case) if operator.package else seen
+    if [item is None for item in seen] != [item is None for item in outputs]:
+        raise RuntimeError(f"{case.id}: PyTorch's call and the reference differ in which outputs are None")
     kinds = [_mapped(_dtype_name, item) for item in seen]
     rules.check(case, "shape", operator.shape, [_mapped(lambda t: tuple(t.shape), item) for item in seen])
     rules.check(case, "dtype", operator.dtype, kinds)

@@ -15,7 +15,7 @@ from isthmus.opset.derived.axes import ranks
 from isthmus.opset.derived.calls import Scope
 from isthmus.opset.derived.shapes import is_free, shapes
 from isthmus.opset.derived.sizes import sizes
-from isthmus.opset.derived.values import values
+from isthmus.opset.derived.values import of_any_shape, planted
 from isthmus.opset.sampling import Case, Maker
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
         pairs: cover every pair of values.
     """
     scope = Scope(operator, maker, own, pairs)
-    yield from values(scope)
+    yield from planted(scope)
     if is_free(scope):
         yield from shapes(scope)
+        yield from of_any_shape(scope)
     else:
         yield from layouts(scope)
         yield from ranks(scope)

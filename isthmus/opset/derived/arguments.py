@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, in_layouts
 from isthmus.opset.derived.layouts import ALL, PACKED, laid
 from isthmus.opset.sampling import Array, Case, place
 
 # Flags that change what is specified, such as the order of ties, or nothing that a kernel sees.
 _FIXED = ("sorted", "stable", "sparse", "sparse_grad", "half_to_float", "non_blocking", "pin_memory")
+_FACTORS = ("alpha", "beta", "value")
 
 
 def layouts(scope: Scope) -> Iterator[Case]:
@@ -45,7 +47,7 @@ def options(scope: Scope) -> Iterator[Case]:
         return
     base = max(bases, key=lambda case: sum(1 for _ in arrays(case.arguments)))
     given = base.arguments
-    optional = [a.name for a in schema.inputs if a.optional and a.base != "str" and given[a.name] is not None]
+    optional = [a.name for a in schema.inputs if a.optional and given[a.name] is not None and a.base != "str" and a.name not in _FIXED]
     changes: list[Arguments] = [
         dict.fromkeys(names)
         for n in range(1, len(optional) + 1 if len(optional) <= 4 else 2)
@@ -59,9 +61,17 @@ def options(scope: Scope) -> Iterator[Case]:
             for i in range(len(value)):
                 only = [j == i for j in range(len(value))]
                 changes += [{a.name: only}, {a.name: [not each for each in only]}]
+        elif a.base == "Scalar" and a.name in _FACTORS and scope.maker.is_float and value is not None:
+            changes.append({a.name: _fraction(scope)})
     for change in scope.shared(iter(changes)):
         words = [f"{'no' if value is None else ''}{_word(value)}-{name}" for name, value in change.items()]
         yield scope.case({**given, **change}, "-".join(words).replace(" ", ""))
+
+
+def _fraction(scope: Scope) -> float:
+    """A factor; one that no product rounds, where rounding the product first is not within the tolerance."""
+    rounds = scope.maker.dtype in dt.HALVES or not scope.operator.tolerance[scope.maker.dtype].accumulate
+    return 0.25 if rounds else 0.3
 
 
 def _word(value: Any) -> str:

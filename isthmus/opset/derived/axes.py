@@ -20,7 +20,8 @@ def ranks(scope: Scope) -> Iterator[Case]:
     applies to operators with an argument ``dim``; without one the leading axes are added alone.
     """
     schema = scope.maker.schema
-    moves = any(a.name == "dim" and a.base == "int" and not a.is_list for a in schema.arguments)
+    names = {a.name for a in schema.arguments if a.base == "int" and not a.is_list}
+    moves = "dim" in names and "seq_dim" not in names
     bases = scope.bases()
     if not bases or not (moves or scope.operator.leading):
         return

@@ -48,7 +48,7 @@ def is_free(scope: Scope) -> bool:
 
 def shapes(scope: Scope) -> Iterator[Case]:
     """Derive cases of every rank, dimension, size and layout."""
-    bases = _bases(scope)
+    bases = same_shaped(scope)
     dim = next((a for a in scope.maker.schema.arguments if a.name in ("dim", "dims")), None)
     broadcasts = _BROADCASTS if scope.operator.broadcasts and not scope.operator.paired else ("same",)
     axes = {name: (False, True) for name in _FLAGS if name in bases[0].arguments}
@@ -67,8 +67,8 @@ def shapes(scope: Scope) -> Iterator[Case]:
             yield from _made(scope, {**row, "base": bases[0]}, dim)
 
 
-def _bases(scope: Scope) -> list[Case]:
-    """The own cases whose tensors all have one shape with elements."""
+def same_shaped(scope: Scope) -> list[Case]:
+    """Return the own cases whose tensors all have one shape with elements."""
     return [
         case for case in scope.bases() if len({array.shape for _, array in arrays(case.arguments)}) == 1
     ]  # fmt: skip
