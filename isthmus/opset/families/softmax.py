@@ -191,5 +191,5 @@ OPERATORS: list[Operator] = [
        magnitude=_attention_size, strided=False, special=()),  # masked elements may be skipped
     op("_scaled_dot_product_flash_attention_for_cpu_backward", dt.FLOATS, "(query.shape, key.shape, value.shape)",
        "(query.dtype, query.dtype, query.dtype)", _attention_gradients, _ATTENTION, reference=_attention_gradient,
-       magnitude=_attention_gradient_size, strided=False, special=()),
+       magnitude=_attention_gradient_size, strided=False, special=(), paired=True),
 ]  # fmt: skip
