@@ -132,7 +132,7 @@ class Operator:
     def cases(self, dtype: str, seed: int = 0, pairs: bool = False) -> list[Case]:
         """Its test cases for one dtype; deterministic for a seed.
 
-        With ``pairs``, derived cases cover every pair of values of the dimensions of difficulty, not only every value.
+        With ``pairs``, derived cases cover every pair of values of what they vary, not every value only.
         """
         maker = Maker(self.name, dtype, seed)
         own = list(self.samples(maker))

@@ -16,7 +16,10 @@ _MOST = 300_000  # elements of a tensor
 
 
 def sizes(scope: Scope) -> Iterator[Case]:
-    """Derive a case for each size of each dimension, and with one dimension long; beside 2^16 rows others are small."""
+    """Derive a case for each size of each dimension, and with one dimension long; beside 2^16 rows others are small.
+
+    Sizes are taken as the same dimension wherever they are equal.
+    """
     bases = scope.bases()
     if not bases or not scope.operator.resizable:
         return

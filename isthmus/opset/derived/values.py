@@ -36,7 +36,9 @@ def planted(scope: Scope) -> Iterator[Case]:
         moves = operator.tolerance[dtype].ulp == operator.tolerance[dtype].accumulate == 0
         for value in operator.special:
             change = _planted(value, dtype, moves, operator.strided)
-            yield scope.case(changed(base.arguments, change), "nan" if math.isnan(value) else "inf", kind="special")
+            yield scope.case(
+                changed(base.arguments, change), "nan" if math.isnan(value) else "inf", kind="special"
+            )
     if dtype in _BEYOND_FLOAT:
         yield scope.case(changed(base.arguments, _enlarged(dtype)), "beyond-float", kind="special")
 
@@ -110,10 +112,10 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
                 row[i] = value
                 yield f"{value}-at-{i}", row.astype(kind)
         return
-    if math.nan in operator.special:
-        rows = np.stack([ordinary] * len(_PLACES))
-        rows[range(len(_PLACES)), _PLACES] = math.nan
-        yield "nan-by-place", rows.astype(kind)
+    if any(map(math.isnan, operator.special)):
+        missing = np.stack([ordinary] * len(_PLACES))
+        missing[range(len(_PLACES)), _PLACES] = math.nan
+        yield "nan-by-place", missing.astype(kind)
     if math.inf in operator.special:
         yield "infinite-rows", _infinite(ordinary).astype(kind)
 
@@ -130,7 +132,19 @@ def _infinite(ordinary: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _limits(kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     info = np.iinfo(kind)
     half = 1 << (info.bits // 2)
-    numbers = [info.min, info.max, info.min + 1, info.max - 1, 0, 1, 2, half - 1, half, info.max // 2, info.max // 2 + 1]
+    numbers = [
+        info.min,
+        info.max,
+        info.min + 1,
+        info.max - 1,
+        0,
+        1,
+        2,
+        half - 1,
+        half,
+        info.max // 2,
+        info.max // 2 + 1,
+    ]
     return np.array(sorted({n % info.max for n in numbers} | {info.min, info.max}), kind)
 
 

@@ -178,7 +178,8 @@ _ATTENTION = {
 }
 
 OPERATORS: list[Operator] = [
-    op("_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _SOFTMAX, magnitude=_softmax_size, extreme=_EXTREME),
+    op("_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _SOFTMAX, magnitude=_softmax_size,
+       extreme=_EXTREME),
     op("_safe_softmax", dt.FLOATS, "like(self)", "self.dtype", _safe, _SOFTMAX,
        magnitude=lambda **a: _softmax_size(**a).nan_to_num(0), extreme=_EXTREME),
     op("_log_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _LOG, magnitude=_log_size, extreme=_EXTREME),
