@@ -149,8 +149,8 @@ def _group_gradients(m: Maker) -> Iterator[Case]:
 
 def _group_gradient(grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int,
                     group: int, output_mask: list[bool], magnitude: bool = False) -> tuple[Any, ...]:  # fmt: skip
-    if output_mask[1] and weight is None:
-        raise ValueError("the gradient of an absent weight")
+    if weight is None and any(output_mask[1:]):
+        raise ValueError("PyTorch gives gradients of weight and bias only with a weight")
     flat = input.reshape(N, group, -1)
     mean, rstd = mean.unsqueeze(2), rstd.unsqueeze(2)
     hat = (flat.abs() + mean.abs()) * rstd if magnitude else (flat - mean) * rstd
