@@ -13,7 +13,7 @@ from isthmus.opset.sampling import Array, Case, place
 _SIZES = (1, 31, 32, 64, 65, 127, 129, 257, 0, 128, 2, 1025)
 _LONG = 4133  # more than 4096 products or elements of a row
 _MANY = 65_601  # more than 2^16 rows
-_MOST = 300_000  # elements of a tensor
+_MOST = 400_000  # elements of a tensor
 
 
 def sizes(scope: Scope) -> Iterator[Case]:
