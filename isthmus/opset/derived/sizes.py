@@ -17,7 +17,7 @@ _MOST = 400_000  # elements of a tensor
 
 
 def sizes(scope: Scope) -> Iterator[Case]:
-    """Derive a case for each size of each dimension, and with one dimension long; beside 2^16 rows others are small.
+    """Derive a case for each size of each dimension, and with one dimension long; beside a long one others are small.
 
     Sizes are taken as the same dimension wherever they are equal.
     """
@@ -36,8 +36,9 @@ def sizes(scope: Scope) -> Iterator[Case]:
         if (new > 2000 and not scope.leading) or (new == 0 and not scope.operator.empty):
             continue
         arguments = base.arguments
-        small = 3 if old != 3 else 4
-        for other in _found(base) if new == _MANY else ():
+        small = {_MANY: 3, _LONG: 5}.get(new, 0)
+        small += small == old
+        for other in _found(base) if small else ():
             arguments = _replaced(arguments, other, small) if other not in (old, 2) else arguments
         if _fits(scope, arguments, old, new):
             arguments = _replaced(arguments, old, new)
