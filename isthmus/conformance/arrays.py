@@ -1,6 +1,7 @@
 """Arrays in a safetensors file, deduplicated, read through a memory map.
 
-The format is eight bytes with the length of a JSON header, the header, and the bytes of the arrays.
+The format is eight bytes with the length of a JSON header, the header, and the bytes of the arrays. Of a large array
+that repeats with :data:`isthmus.opset.sampling.PERIOD` only the start is stored; ``__metadata__`` has its full size.
 ``safetensors.numpy`` is not used: it does not support bfloat16 and holds every array in memory twice.
 """
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from isthmus._support.files import write_file
 from isthmus.opset import dtypes as dt
+from isthmus.opset.sampling import PERIOD
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -36,6 +38,7 @@ _CODES = {
     "float8_e5m2": "F8_E5M2",
 }
 _PAIRS = "complex128-"
+_HEAD = 8  # elements before the first period: those before an offset
 _DTYPES = {code: dt.DTYPES[name].numpy for name, code in _CODES.items() if name != "complex128"}
 
 
@@ -44,20 +47,24 @@ class Store:
 
     def __init__(self) -> None:
         self._arrays: dict[str, Array] = {}
+        self._sizes: dict[str, str] = {}
 
     def add(self, array: Array) -> str:
         """Add a 1-D array and return its key, which depends only on dtype and bytes."""
         flat = np.ascontiguousarray(array).reshape(-1)
         name = dt.name_of(flat.dtype)
+        stored = _start(flat)
         digest = hashlib.sha256(f"{name}:{flat.size}:".encode())
-        digest.update(flat.view(np.uint8).data)
+        digest.update(stored.view(np.uint8).data)
         key = (_PAIRS if name == "complex128" else "") + digest.hexdigest()[:20]
-        self._arrays.setdefault(key, flat)
+        self._arrays.setdefault(key, stored)
+        if stored.size < flat.size:
+            self._sizes[key] = str(flat.size)
         return key
 
     def write(self, path: Path) -> str:
         """Write the file and return its SHA-256."""
-        header: dict[str, Any] = {}
+        header: dict[str, Any] = {"__metadata__": self._sizes} if self._sizes else {}
         offset = 0
         for key, array in self._arrays.items():
             count = array.size * (2 if key.startswith(_PAIRS) else 1)
@@ -71,6 +78,19 @@ class Store:
         return write_file(path, [len(text).to_bytes(8, "little"), text, *chunks])
 
 
+def _start(flat: Array) -> Array:
+    """Return the start of an array from which :func:`_repeated` makes the whole."""
+    if flat.size <= 2 * PERIOD:
+        return flat
+    start = flat[: _HEAD + PERIOD].copy()
+    same = np.array_equal(_repeated(start, flat.size).view(np.uint8), flat.view(np.uint8))
+    return start if same else flat
+
+
+def _repeated(start: Array, size: int) -> Array:
+    return np.concatenate([start[:_HEAD], np.resize(start[_HEAD:], size - _HEAD)])
+
+
 class Mapped:
     """The arrays of a file, read-only, mapped on access."""
 
@@ -79,6 +99,7 @@ class Mapped:
         length = int.from_bytes(self._bytes[:8].tobytes(), "little")
         self._start = 8 + length
         self._header: dict[str, Any] = json.loads(self._bytes[8 : self._start].tobytes())
+        self._sizes: dict[str, str] = self._header.get("__metadata__", {})
 
     def get(self, key: str) -> Array:
         """Return the 1-D array of a key. Raises KeyError."""
@@ -87,4 +108,5 @@ class Mapped:
         dtype = np.dtype(np.complex128) if key.startswith(_PAIRS) else _DTYPES[row["dtype"]]
         raw = self._bytes[start:end]
         aligned = raw if raw.ctypes.data % dtype.itemsize == 0 else raw.copy()
-        return aligned.view(dtype).view(np.ndarray)
+        array = aligned.view(dtype).view(np.ndarray)
+        return _repeated(array, int(self._sizes[key])) if key in self._sizes else array

@@ -103,6 +103,7 @@ class Case:
         outputs: in the order of ``schema.outputs``; None if an output mask excludes the output.
         written: new values of the arguments that the operator writes.
         tolerance: tolerance of float results.
+        output_layout: layout of the outputs, of :mod:`isthmus.opset.derived.layouts`.
     """
 
     id: str
@@ -113,6 +114,7 @@ class Case:
     outputs: Sequence[Result]
     tolerance: Tolerance
     written: Mapping[str, Result] = field(default_factory=dict)
+    output_layout: str = "contiguous"
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:

@@ -90,6 +90,7 @@ def case_to_json(case: Case, store: arrays.Store) -> dict[str, Any]:
         "outputs": [_result_to_json(result, store) for result in case.outputs],
         "written": {name: _result_to_json(result, store) for name, result in case.written.items()},
         "tolerance": case.tolerance._asdict(),
+        "output_layout": case.output_layout,
     }
 
 
@@ -104,4 +105,5 @@ def case_from_json(row: dict[str, Any], store: arrays.Mapped) -> Case:
         outputs=[_result_from_json(result, store) for result in row["outputs"]],
         tolerance=Tolerance(**row["tolerance"]),
         written={name: _result_from_json(result, store) for name, result in row["written"].items()},
+        output_layout=row["output_layout"],
     )

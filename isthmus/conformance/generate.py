@@ -12,8 +12,11 @@ from isthmus.conformance import golden
 from isthmus.conformance.selection import matching, split
 from isthmus.opset import operator as spec
 from isthmus.opset import reference, sampling
+from isthmus.opset.rules import RuleError
 from isthmus.opset.tiers import tiers_of
 
+# What PyTorch raises for a call that it does not support.
+_REJECTED = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, AssertionError)
 Progress = Callable[[str, int, int], None]
 
 
@@ -26,7 +29,13 @@ def digest() -> str:
     return hashed.hexdigest()
 
 
-def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progress | None = None) -> int:
+def generate(
+    folder: Path,
+    operators: str = "*",
+    seed: int = 0,
+    progress: Progress | None = None,
+    thorough: bool = False,
+) -> int:
     """Write golden data.
 
     Args:
@@ -34,6 +43,7 @@ def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progre
         operators: patterns of operator names, such as ``aten::*softmax*``, separated by commas.
         seed: seed of the samples; the same seed and opset give the same bytes.
         progress: called with (operator, done, total).
+        thorough: derive cases for every pair of values, and for every dtype all of them.
 
     Returns:
         The number of cases written.
@@ -53,15 +63,20 @@ def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progre
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the order of summation changes the last bits
     try:
-        count = sum(_family(writer, family, chosen, seed, progress) for family in opset.FAMILIES)
+        count = sum(_family(writer, family, chosen, seed, progress, thorough) for family in opset.FAMILIES)
     finally:
         torch.set_num_threads(threads)
-    writer.close(torch=torch.__version__, numpy=np.__version__)
+    writer.close(torch=torch.__version__, numpy=np.__version__, thorough=thorough)
     return count
 
 
 def _family(
-    writer: golden.Writer, family: str, chosen: list[spec.Operator], seed: int, progress: Progress | None
+    writer: golden.Writer,
+    family: str,
+    chosen: list[spec.Operator],
+    seed: int,
+    progress: Progress | None,
+    thorough: bool,
 ) -> int:
     members = [each for each in chosen if each.family == family]
 
@@ -69,16 +84,22 @@ def _family(
         for each in members:
             if progress:
                 progress(each.name, chosen.index(each), len(chosen))
-            yield from golden_cases(each, seed)
+            yield from golden_cases(each, seed, thorough)
 
     return writer.family(family, cases()) if members else 0
 
 
-def golden_cases(operator: spec.Operator, seed: int = 0) -> Iterator[golden.Case]:
-    """Yield the cases of an operator with their expected results."""
+def golden_cases(operator: spec.Operator, seed: int = 0, pairs: bool = False) -> Iterator[golden.Case]:
+    """Yield the cases of an operator with their expected results, without derived ones that PyTorch rejects."""
     for dtype in operator.dtypes:
-        for case in operator.cases(dtype, seed):
-            yield _case(operator, case)
+        for case in operator.cases(dtype, seed, pairs):
+            try:
+                yield _case(operator, case)
+            except RuleError:
+                raise
+            except _REJECTED:
+                if not case.label:
+                    raise
 
 
 def _case(operator: spec.Operator, case: sampling.Case) -> golden.Case:
@@ -86,7 +107,7 @@ def _case(operator: spec.Operator, case: sampling.Case) -> golden.Case:
     outputs, written = _lawful(operator, case) if operator.law else _known(operator, case)
     limit = operator.tolerance[case.dtype]
     return golden.Case(
-        id="-".join(part for part in (str(case.index), case.kind, case.model) if part),
+        id="-".join(part for part in (str(case.index), case.kind, case.model, case.label) if part),
         operator=operator.name,
         dtype=case.dtype,
         layout="contiguous" if case.kind == "special" else case.kind,
@@ -94,6 +115,7 @@ def _case(operator: spec.Operator, case: sampling.Case) -> golden.Case:
         outputs=outputs,
         tolerance=golden.Tolerance(limit.ulp, limit.accumulate, limit.reason),
         written=written,
+        output_layout=case.output,
     )
 
 
@@ -111,7 +133,7 @@ def _known(operator: spec.Operator, case: sampling.Case) -> tuple[list[Any], dic
         for output, values, dtypes in zip(schema.outputs, found.outputs, found.output_dtypes, strict=True)
     ]
     written = {
-        name: _result(values, _dtypes(case.arguments[name]), found.magnitudes.get(name))
+        name: _result(values, reference.dtypes_of(case.arguments[name]), found.magnitudes.get(name))
         for name, values in found.written.items()
     }
     return outputs, written
@@ -124,10 +146,6 @@ def _result(values: Any, dtypes: Any, magnitudes: Any) -> golden.Result:
         sizes = magnitudes or [None] * len(values)
         return [_result(v, d, s) for v, d, s in zip(values, dtypes, sizes, strict=True)]  # type: ignore[misc]
     return golden.Expected(dtypes, values.shape, values, magnitudes)
-
-
-def _dtypes(value: Any) -> Any:
-    return [_dtypes(item) for item in value] if isinstance(value, list) else value.dtype
 
 
 def _lawful(operator: spec.Operator, case: sampling.Case) -> tuple[list[Any], dict[str, Any]]:

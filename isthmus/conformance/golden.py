@@ -13,15 +13,16 @@ A case in JSON: ``id``, ``operator``, ``dtype``, ``layout``; ``arguments`` in th
 one of ``{"tensor": key, "dtype", "shape", "strides", "offset"}`` (the key names the elements of its storage),
 ``{"tensors": [...]}``, ``{"number": x}``, ``{"numbers": [...]}``, ``{"text": s}`` or null; ``outputs`` in the order
 of ``schema.outputs`` and ``written`` by the name of the argument: ``{"tensor": key of the reference, "dtype",
-"shape", "magnitude": key}``, ``{"law": {...}, "dtype", "shape"}``, a list of those, or null; ``tolerance``.
+"shape", "magnitude": key}``, ``{"law": {...}, "dtype", "shape"}``, a list of those, or null; ``tolerance``;
+``output_layout``.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from isthmus._support import files
 from isthmus.conformance import arrays
@@ -42,7 +43,7 @@ __all__ = [
     "row_major",
 ]
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "manifest.json"
 REMEDY = "run `isthmus conform generate` again"
 
@@ -122,6 +123,31 @@ class Writer:
         self._files[name] = files.write_file(self._folder / name, [data])
 
 
+class Cases(Sequence[Case]):
+    """Cases that are decoded each time they are accessed.
+
+    Args:
+        rows: the cases as JSON.
+        store: their arrays.
+    """
+
+    def __init__(self, rows: list[dict[str, Any]], store: arrays.Mapped) -> None:
+        self._rows, self._store = rows, store
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Case: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Case]: ...
+    def __getitem__(self, index: int | slice) -> Case | list[Case]:
+        """Decode one case, or those of a slice."""
+        if isinstance(index, slice):
+            return [case_from_json(row, self._store) for row in self._rows[index]]
+        return case_from_json(self._rows[index], self._store)
+
+
 class Reader:
     """Reads a folder of golden data. Files are checked against the manifest on first use.
 
@@ -179,11 +205,9 @@ class Reader:
         rows: list[dict[str, Any]] = json.loads((self.folder / f"{family}.json").read_bytes())["cases"]
         return rows
 
-    def cases(self, family: str) -> list[Case]:
-        """Return the cases of a family; arrays are read on access. Raises GoldenError."""
-        rows = self.rows(family)
-        store = arrays.Mapped(self.folder / f"{family}.safetensors")
-        return [case_from_json(row, store) for row in rows]
+    def cases(self, family: str) -> Sequence[Case]:
+        """Return the cases of a family, decoded on access. Raises GoldenError."""
+        return Cases(self.rows(family), arrays.Mapped(self.folder / f"{family}.safetensors"))
 
     def _check(self, name: str) -> None:
         if self._trusts_all or name in self._trusted:

@@ -15,8 +15,9 @@ import numpy as np
 
 from isthmus.conformance.arrays import Array
 from isthmus.conformance.calling import Placed
-from isthmus.conformance.golden import Tensor, row_major
+from isthmus.conformance.golden import Tensor
 from isthmus.opset import dtypes as dt
+from isthmus.opset.derived.layouts import ALL
 
 GUARD = 256  # bytes between two tensors
 EDGE = 64 << 10  # bytes before the first tensor and after the last
@@ -60,10 +61,10 @@ class Slot:
         )
 
     @classmethod
-    def of_output(cls, label: str, dtype: str, shape: tuple[int, ...]) -> Slot:
-        """Make the slot of an output, contiguous."""
-        size = int(np.prod(shape, dtype=np.int64)) * dt.DTYPES[dtype].numpy.itemsize
-        return cls(label, dtype, shape, row_major(shape), 0, None, True, size)
+    def of_output(cls, label: str, dtype: str, shape: tuple[int, ...], layout: str = "contiguous") -> Slot:
+        """Make the slot of an output in a layout of :mod:`isthmus.opset.derived.layouts`."""
+        extent, strides, offset = ALL[layout].place(shape)
+        return cls(label, dtype, shape, strides, offset, None, True, extent * dt.DTYPES[dtype].numpy.itemsize)
 
     def view(self, image: Array) -> Array:
         """Return its elements as a view of an image."""

@@ -13,6 +13,7 @@ from isthmus.conformance.judge import rounded
 from isthmus.conformance.memory import Image, Slot
 from isthmus.drivers.libraries import LoadedOperator
 from isthmus.opset import dtypes as dt
+from isthmus.opset.derived.layouts import STRIDED as STRIDED_LAYOUTS
 from isthmus.opset.library import IN_PLACE, MIXED, STRIDED
 from isthmus.opset.schema import Schema
 
@@ -124,7 +125,10 @@ class Plan:
 
     def _output(self, name: str, expected: Result) -> Any:
         if isinstance(expected, Expected):
-            slot = Slot.of_output(name, expected.dtype, expected.shape)
+            layout = self._case.output_layout
+            if layout in STRIDED_LAYOUTS and not self.kernel.flags & STRIDED:
+                layout = "unaligned"
+            slot = Slot.of_output(name, expected.dtype, expected.shape, layout)
             self.targets.append(Target(slot, expected))
             return slot
         return None if expected is None else [self._output(f"{name}[{i}]", e) for i, e in enumerate(expected)]

@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ class Worker:
 
     def __init__(self, setup: dict[str, Any], note: Callable[[str], None]) -> None:
         self._golden = Reader(Path(setup["golden"]), checked=True) if setup["golden"] else None
-        self._families: dict[str, list[Case]] = {}
+        self._families: dict[str, Sequence[Case]] = {}
         self._schemas: dict[str, Schema] = {}
         if setup["through"] == "pytorch":
             from isthmus.conformance.through_pytorch import PyTorchTarget

@@ -37,6 +37,8 @@ class Tolerance:
 EXACT = Tolerance()
 SPECIAL = (math.nan, math.inf)
 ONLY_NAN = (math.nan,)
+# Extremes of functions by exp(x) or exp(-x), which overflows before they do.
+MODERATE = (86.0, -86.0, 30_000.0, -30_000.0, 1e-3, -0.0)
 # Slightly above 0.5 ulp: the reference is rounded to float64, and 16-bit results may be rounded from float32.
 ROUNDED = Tolerance(0.501, 0, "one operation, correctly rounded")
 CHOSEN = Tolerance(0.5, 0, "one of the inputs; the sign of a zero is open")
@@ -68,6 +70,16 @@ class Operator:
         magnitude: computes sums of absolute values, one per result; None if no tolerance accumulates.
         law: for random operators, instead of a reference: the distribution of each result by name
             (:class:`isthmus.conformance.golden.Expected`).
+        distinct: whether its elements must differ, because the order of ties is unspecified.
+        paired: whether its tensors' values belong together, so that they must not be combined or left out.
+        longest: maximum elements of a derived tensor, if its tolerance does not hold for longer reductions.
+        leading: whether tensors of the highest rank may have any number of leading dimensions.
+        resizable: whether a size may be replaced wherever it occurs in its tensors and arguments, because no value of
+            its tensors depends on it.
+        empty: whether derived dimensions may be empty; False if the mean of nothing is unspecified.
+        extreme: finite values that overflow a naive formula, not the right one. None stands for the extremes of the
+            dtype and of functions for pointwise operators, for none of others.
+        limits: whether it is defined for the limits of integers; False for divisions.
         strided: whether tensors may be strided; False where PyTorch requires contiguous tensors.
         special: tested values among NaN and infinity; not infinity if valid orders of evaluation differ in
             infinity or NaN.
@@ -86,6 +98,14 @@ class Operator:
     reference: Reference | None = None
     magnitude: Reference | None = None
     law: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    distinct: bool = False
+    paired: bool = False
+    longest: int = 1 << 20
+    empty: bool = True
+    extreme: tuple[float, ...] | None = None
+    limits: bool = True
+    leading: bool = False
+    resizable: bool = False
     strided: bool = True
     special: tuple[float, ...] = SPECIAL
     schema: str = ""
@@ -98,18 +118,27 @@ class Operator:
         """Whether its tensors are broadcast."""
         return self.shape.startswith("broadcast")
 
+    @property
+    def pointwise(self) -> bool:
+        """Whether each element of its result depends on one element of each tensor."""
+        from isthmus.opset import records
+
+        return "pointwise" in records()[self.name]["tags"] or self.name == "aten::floor_divide"
+
     def of_family(self, family: str) -> Operator:
         """A copy of the operator with the given family."""
         return replace(self, family=family)
 
-    def cases(self, dtype: str, seed: int = 0) -> list[Case]:
-        """Its test cases for one dtype; deterministic for a seed."""
+    def cases(self, dtype: str, seed: int = 0, pairs: bool = False) -> list[Case]:
+        """Its test cases for one dtype; deterministic for a seed.
+
+        With ``pairs``, derived cases cover every pair of values of what they vary, not every value only.
+        """
         maker = Maker(self.name, dtype, seed)
         own = list(self.samples(maker))
         if self.law:
             return own
-        moves = self.tolerance[dtype].ulp == self.tolerance[dtype].accumulate == 0
-        return [*own, *derived(maker, own, self.strided, self.special, self.broadcasts, moves)]
+        return [*own, *derived(self, maker, own, pairs)]
 
 
 def op(

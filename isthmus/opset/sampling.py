@@ -13,6 +13,8 @@ import numpy as np
 from isthmus.opset import dtypes as dt
 from isthmus.opset.schema import Argument, Schema
 
+PERIOD = 4093  # of the values of large derived tensors; a prime, so that no power of two or size hides it
+Values = np.ndarray[Any, np.dtype[Any]]
 KINDS = ("contiguous", "strided", "zero-size", "0-dim", "broadcast", "large", "special")
 
 
@@ -60,6 +62,9 @@ class Case:
         kind: one of :data:`KINDS`.
         arguments: all arguments of the schema by name: Array, list, number, str or None; dtypes by name.
         model: model whose scaled-down training shapes these are; or "".
+        label: what a derived case varies, such as ``rank5-rotated-unaligned``; or "".
+        output: layout of the outputs, of :mod:`isthmus.opset.derived.layouts`. Kernels that take no strides get
+            contiguous outputs.
     """
 
     operator: str
@@ -68,6 +73,8 @@ class Case:
     kind: str
     arguments: dict[str, Any] = field(repr=False)
     model: str = ""
+    label: str = ""
+    output: str = "contiguous"
 
     @property
     def id(self) -> str:

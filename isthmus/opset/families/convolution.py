@@ -51,10 +51,12 @@ def _backward(m: Maker) -> Iterator[Case]:
 
 _OUT = "convolved(input, weight, stride, padding, dilation, transposed, output_padding, groups)"
 
+_WANTED = "each if wanted else None for each, wanted"
+
 OPERATORS: list[Operator] = [
     op("convolution", dt.FLOATS, _OUT, "input.dtype", _forward, _SUMS, magnitude=absolutely("aten::convolution")),
     op("convolution_backward", dt.FLOATS,
-       "(input.shape, weight.shape, tuple(bias_sizes) if output_mask[2] else None)",
-       "(input.dtype, weight.dtype, weight.dtype if output_mask[2] else None)", _backward, _GRADIENTS,
+       f"tuple({_WANTED} in zip((input.shape, weight.shape, (grad_output.shape[1],)), output_mask))",
+       f"tuple({_WANTED} in zip((input.dtype, weight.dtype, weight.dtype), output_mask))", _backward, _GRADIENTS,
        magnitude=absolutely("aten::convolution_backward"), special=()),  # zeros around the border times NaN
 ]  # fmt: skip

@@ -170,17 +170,18 @@ def _index_added_size(self: Any, dim: int, index: Any, source: Any, alpha: Any) 
 _SAME = ("like(self)", "self.dtype")
 
 OPERATORS: list[Operator] = [
-    op("embedding", dt.FLOATS, "indices.shape + weight.shape[1:]", "weight.dtype", _embedding),
+    op("embedding", dt.FLOATS, "indices.shape + weight.shape[1:]", "weight.dtype", _embedding, resizable=True),
     op("embedding_dense_backward", dt.FLOATS, "(num_weights, grad_output.shape[-1])", "grad_output.dtype",
-       _embedding_gradient, _ADDED, magnitude=_embedded_size),
-    op("gather", dt.ALL, "like(index)", "self.dtype", _gather),
-    op("index_select", dt.ALL, "at(self, dim, index.shape[0])", "self.dtype", _select),
+       _embedding_gradient, _ADDED, magnitude=_embedded_size, resizable=True,
+       longest=8192),
+    op("gather", dt.ALL, "like(index)", "self.dtype", _gather, resizable=True),
+    op("index_select", dt.ALL, "at(self, dim, index.shape[0])", "self.dtype", _select, resizable=True),
     op("scatter.src", dt.ALL, *_SAME, _scatter(False)),
     op("scatter.value", dt.NUMBERS, *_SAME, _scatter(True)),
     op("scatter_add", dt.NUMBERS, *_SAME, _scatter_add, _ADDED,
        magnitude=lambda self, dim, index, src: self.abs().scatter_add(dim, index, src.abs())),
     op("scatter_reduce.two", dt.FLOATS, *_SAME, _scatter_reduce, _ADDED, magnitude=_scatter_reduce_size),
-    op("index.Tensor", dt.ALL, "indexed(self, indices)", "self.dtype", _index, EXACT),
+    op("index.Tensor", dt.ALL, "indexed(self, indices)", "self.dtype", _index, EXACT, resizable=True),
     op("index_put", dt.NUMBERS, *_SAME, _puts, _ADDED, magnitude=_put_size),
     op("index_add", dt.NUMBERS, *_SAME, _index_add, _ADDED, magnitude=_index_added_size),
 ]  # fmt: skip

@@ -69,8 +69,8 @@ def _gradient(grad: Any, out: Any, scale: float, causal: bool, magnitude: bool =
 OPERATORS: list[Operator] = [
     extension("scaled_masked_softmax(Tensor input, Tensor? mask, float scale, bool causal) -> Tensor",
               "input.shape", "input.dtype", _forward, _FORWARD, differentiable="input", reference=_softmax,
-              magnitude=_softmax, special=ONLY_NAN),
+              magnitude=_softmax, resizable=True, special=ONLY_NAN),
     extension("scaled_masked_softmax_backward(Tensor grad, Tensor out, float scale, bool causal) -> Tensor",
               "out.shape", "out.dtype", _backward, _BACKWARD, reference=_gradient,
-              magnitude=lambda **arguments: _gradient(**arguments, magnitude=True), special=ONLY_NAN),
+              magnitude=lambda **arguments: _gradient(**arguments, magnitude=True), resizable=True, special=ONLY_NAN),
 ]  # fmt: skip

@@ -92,7 +92,7 @@ _OUT = "() if reduction or len(self.shape) == 1 else (self.shape[0],)"
 
 OPERATORS: list[Operator] = [
     op("nll_loss_forward", dt.FLOATS, f"(({_OUT}), ())", "(self.dtype, self.dtype)", _forward, _ACCUMULATED,
-       magnitude=_likelihood_size),
+       magnitude=_likelihood_size, resizable=True),
     op("nll_loss_backward", dt.FLOATS, "like(self)", "self.dtype", _backward,
        Tolerance(0.51, 2, "a product and a quotient"), magnitude=absolutely("aten::nll_loss_backward")),
     op("mse_loss", dt.FLOATS, "() if reduction else like(self)", "self.dtype", _pairs, _ACCUMULATED,

@@ -78,7 +78,7 @@ def _layer_gradients(m: Maker) -> Iterator[Case]:
 
 def _normalized(grad: Any, weight: Any, hat: Any, scale: Any, dims: Any, magnitude: bool) -> Any:
     """Gradient through a normalization over ``dims``: scale * (g - mean(g) - hat * mean(g * hat)), g = grad * w."""
-    slope = grad * weight
+    slope = grad if weight is None else grad * weight
     if magnitude:
         slope, hat = slope.abs(), hat.abs()
         return scale * (slope + slope.mean(dims, keepdim=True) + hat * (slope * hat).mean(dims, keepdim=True))
@@ -87,12 +87,18 @@ def _normalized(grad: Any, weight: Any, hat: Any, scale: Any, dims: Any, magnitu
 
 def _layer_gradient(grad_out: Any, input: Any, normalized_shape: list[int], mean: Any, rstd: Any, weight: Any,
                     bias: Any, output_mask: list[bool], magnitude: bool = False) -> tuple[Any, ...]:  # fmt: skip
+    if (output_mask[1] and weight is None) or (output_mask[2] and bias is None):
+        raise ValueError("the gradient of an absent weight or bias")
     axes = len(normalized_shape)
     dims, batch = list(range(-axes, 0)), list(range(input.dim() - axes))
     hat = (input.abs() + mean.abs()) * rstd if magnitude else (input - mean) * rstd
     grad = grad_out.abs() if magnitude else grad_out
     found = (_normalized(grad, weight, hat, rstd, dims, magnitude), (grad * hat).sum(batch), grad.sum(batch))
-    return tuple(each if wanted else None for each, wanted in zip(found, output_mask, strict=True))
+    return _wanted(found, output_mask)
+
+
+def _wanted(found: tuple[Any, ...], mask: list[bool]) -> tuple[Any, ...]:
+    return tuple(each if wanted else None for each, wanted in zip(found, mask, strict=True))
 
 
 def _groups(m: Maker) -> Iterator[Case]:
@@ -143,6 +149,8 @@ def _group_gradients(m: Maker) -> Iterator[Case]:
 
 def _group_gradient(grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int,
                     group: int, output_mask: list[bool], magnitude: bool = False) -> tuple[Any, ...]:  # fmt: skip
+    if weight is None and any(output_mask[1:]):
+        raise ValueError("PyTorch gives gradients of weight and bias only with a weight")
     flat = input.reshape(N, group, -1)
     mean, rstd = mean.unsqueeze(2), rstd.unsqueeze(2)
     hat = (flat.abs() + mean.abs()) * rstd if magnitude else (flat - mean) * rstd
@@ -150,7 +158,7 @@ def _group_gradient(grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any
     slope = (grad * _per_channel(weight, input)).reshape(N, group, -1)
     first = _normalized(slope, 1, hat, rstd, [2], magnitude).reshape(input.shape)
     batch = [i for i in range(input.dim()) if i != 1]
-    return first, (grad * hat.reshape(input.shape)).sum(batch), grad.sum(batch)
+    return _wanted((first, (grad * hat.reshape(input.shape)).sum(batch), grad.sum(batch)), output_mask)
 
 
 def _images(m: Maker) -> Iterator[tuple[str, Array, int, str]]:
@@ -200,6 +208,8 @@ def _batch_size(input: Any, weight: Any, bias: Any, running_mean: Any = None, ru
 
 def _native_size(**a: Any) -> tuple[Any, ...]:
     out, big, scale, variance = _batch_size(**a)
+    if a["running_mean"] is None:
+        return None, None, out, big, scale
     if not a["training"]:
         return a["running_mean"].abs(), a["running_var"], out, big, scale
     return a["running_mean"].abs() + big, 2 * (a["running_var"] + 2 * variance), out, big, scale
@@ -244,9 +254,9 @@ def _batch_gradient(grad_out: Any, input: Any, weight: Any, running_mean: Any, r
     scale = _per_channel(save_invstd if train else (running_var + eps).rsqrt(), input)
     hat = (input.abs() + mean.abs()) * scale if magnitude else (input - mean) * scale
     grad = grad_out.abs() if magnitude else grad_out
-    factor = _per_channel(weight.abs() if magnitude else weight, input)
+    factor = _per_channel(abs(weight) if magnitude and weight is not None else weight, input)
     first = _normalized(grad, factor, hat, scale, axes, magnitude) if train else grad * factor * scale
-    return first, (grad * hat).sum(axes), grad.sum(axes)
+    return _wanted((first, (grad * hat).sum(axes), grad.sum(axes)), output_mask)
 
 
 def _size_of(gradient: Any) -> Any:
@@ -256,35 +266,40 @@ def _size_of(gradient: Any) -> Any:
 _CHANNELS = "(input.shape[1],)"
 
 
+_WANTED = "each if wanted else None for each, wanted"
 _SAVED = f"(input.shape, {_CHANNELS}, {_CHANNELS})"
 _TRIPLE = "(input.dtype, accumulator(input), accumulator(input))"
 _ROW = "tuple(1 if i >= len(input.shape) - len(normalized_shape) else n for i, n in enumerate(input.shape))"
 
 OPERATORS: list[Operator] = [
     op("native_layer_norm", dt.FLOATS, f"(input.shape, {_ROW}, {_ROW})", _TRIPLE, _layers, _FORWARD,
-       magnitude=_layer_size, special=ONLY_NAN),
+       magnitude=_layer_size, leading=True, empty=False, resizable=True, special=ONLY_NAN),
     op("native_layer_norm_backward", dt.FLOATS,
-       "(input.shape if output_mask[0] else None, tuple(normalized_shape) if output_mask[1] else None, "
-       "tuple(normalized_shape) if output_mask[2] else None)",
-       "(input.dtype, weight.dtype if output_mask[1] else None, weight.dtype if output_mask[2] else None)",
+       f"tuple({_WANTED} in zip((input.shape, tuple(normalized_shape), tuple(normalized_shape)), output_mask))",
+       f"tuple({_WANTED} in zip((input.dtype, weight and weight.dtype, bias and bias.dtype), output_mask))",
        _layer_gradients, _BACKWARD, reference=_layer_gradient, magnitude=_size_of(_layer_gradient), strided=False,
-       special=ONLY_NAN),
+       leading=True, empty=False, resizable=True, special=ONLY_NAN),
     op("native_group_norm", dt.FLOATS, "(input.shape, (N, group), (N, group))",
        "(input.dtype, input.dtype, input.dtype)", _groups, _FORWARD, magnitude=_group_size,
-       strided=False, special=ONLY_NAN),
-    op("native_group_norm_backward", dt.FLOATS, "(input.shape, (C,), (C,))",
-       "(input.dtype, input.dtype, input.dtype)",
+       strided=False, empty=False, resizable=True, special=ONLY_NAN),
+    op("native_group_norm_backward", dt.FLOATS, f"tuple({_WANTED} in zip((input.shape, (C,), (C,)), output_mask))",
+       f"tuple({_WANTED} in zip([input.dtype] * 3, output_mask))",
        _group_gradients, _BACKWARD, reference=_group_gradient, magnitude=_size_of(_group_gradient), strided=False,
-       special=ONLY_NAN),
+       empty=False, resizable=True, special=ONLY_NAN),
     op("native_batch_norm", dt.FLOATS, _SAVED, _TRIPLE, _batches(), _FORWARD,
-       reference=_forward("aten::native_batch_norm"), magnitude=_native_size, special=ONLY_NAN),
+       reference=_forward("aten::native_batch_norm"), magnitude=_native_size,
+       empty=False, resizable=True, special=ONLY_NAN),
     op("_native_batch_norm_legit", dt.FLOATS, _SAVED, _TRIPLE, _batches(), _FORWARD,
-       reference=_forward("aten::_native_batch_norm_legit"), magnitude=_native_size, special=ONLY_NAN),
+       reference=_forward("aten::_native_batch_norm_legit"), magnitude=_native_size,
+       empty=False, resizable=True, special=ONLY_NAN),
     op("_native_batch_norm_legit_no_training", dt.FLOATS, _SAVED, _TRIPLE, _batches("evaluation"), _FORWARD,
-       reference=_forward("aten::_native_batch_norm_legit_no_training"), magnitude=_stateless_size, special=ONLY_NAN),
+       reference=_forward("aten::_native_batch_norm_legit_no_training"), magnitude=_stateless_size,
+       empty=False, resizable=True, special=ONLY_NAN),
     op("_native_batch_norm_legit.no_stats", dt.FLOATS, _SAVED, _TRIPLE, _batches("none"), _FORWARD,
-       magnitude=_stateless_size, special=ONLY_NAN),
-    op("native_batch_norm_backward", dt.FLOATS, f"(input.shape, {_CHANNELS}, {_CHANNELS})",
-       "(input.dtype, weight.dtype, weight.dtype)", _batch_gradients, _BACKWARD, reference=_batch_gradient,
-       magnitude=_size_of(_batch_gradient)),
+       magnitude=_stateless_size, empty=False, resizable=True, special=ONLY_NAN),
+    op("native_batch_norm_backward", dt.FLOATS,
+       f"(input.shape, *[{_WANTED} in zip(({_CHANNELS}, {_CHANNELS}), output_mask[1:])])",
+       f"(input.dtype, *[{_WANTED} in zip([(weight or input).dtype] * 2, output_mask[1:])])",
+       _batch_gradients, _BACKWARD, reference=_batch_gradient,
+       magnitude=_size_of(_batch_gradient), empty=False, resizable=True),
 ]  # fmt: skip

@@ -136,10 +136,8 @@ def _norm_size(self: torch.Tensor, ord: Any, dim: Any, keepdim: bool, **_: Any) 
 def _spread(
     self: torch.Tensor, dim: Any, correction: Any = 1, unbiased: bool = True, keepdim: bool = False
 ) -> Any:
-    n = self.numel() if dim is None else int(max(1, self.shape[dim[0]] if self.dim() else 1))
-    return (self * self).sum(dim if dim is not None else list(range(self.dim())), keepdim) * (
-        2 / max(n - 1, 1)
-    )
+    total = (self * self).sum(dim or list(range(self.dim())), keepdim)
+    return total * (2 / max(self.numel() // max(total.numel(), 1) - 1, 1))
 
 
 def _variances(m: Maker) -> Iterator[Case]:
@@ -201,8 +199,9 @@ OPERATORS: list[Operator] = [
        magnitude=absolutely("aten::sum.dim_IntList")),
     op("mean", dt.FLOATS, "()", "self.dtype", _whole(empty=False), _SUM, magnitude=absolutely("aten::mean")),
     op("mean.dim", dt.FLOATS, _DIM, "self.dtype", _over_dims(), _SUM, magnitude=absolutely("aten::mean.dim")),
-    op("prod", dt.FLOATS, "()", "summed(self, dtype)", _whole(0.97, 1.03), _PRODUCT),
-    op("prod.dim_int", dt.FLOATS, _DIM, "summed(self, dtype)", _over_dims(0.9, 1.1, many=False), _PRODUCT),
+    op("prod", dt.FLOATS, "()", "summed(self, dtype)", _whole(0.97, 1.03), _PRODUCT, longest=1024),
+    op("prod.dim_int", dt.FLOATS, _DIM, "summed(self, dtype)", _over_dims(0.9, 1.1, many=False), _PRODUCT,
+       longest=1024),
     op("amax", dt.NUMBERS, _DIM, "self.dtype", _over_dims(), CHOSEN),
     op("amin", dt.NUMBERS, _DIM, "self.dtype", _over_dims(), CHOSEN),
     op("max", dt.NUMBERS, "()", "self.dtype", _whole(empty=False), CHOSEN),
@@ -214,7 +213,8 @@ OPERATORS: list[Operator] = [
     op("any", dt.ALL, "()", '"uint8" if self.dtype == "uint8" else "bool"', _flags([()]), EXACT),
     op("all", dt.ALL, "()", '"uint8" if self.dtype == "uint8" else "bool"', _flags([()]), EXACT),
     op("any.dim", dt.ALL, _DIM, '"uint8" if self.dtype == "uint8" else "bool"', _flags([(1,), (-1, True)]), EXACT),
-    op("any.dims", dt.ALL, _DIM, '"uint8" if self.dtype == "uint8" else "bool"', _flags([([0, 2],), ([1],)]), EXACT),
+    op("any.dims", dt.ALL, f"like(self) if dim == [] else {_DIM}", '"uint8" if self.dtype == "uint8" else "bool"',
+       _flags([([0, 2],), ([1],)]), EXACT),
     op("cumsum", (*dt.FLOATS, "int64"), "like(self)", "summed(self, dtype)", _arrays,
        accumulated(64, "one rounding for each element before it"), magnitude=absolutely("aten::cumsum")),
     op("linalg_vector_norm", dt.FLOATS, _DIM, "self.dtype", _norms,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _SOFTMAX = accumulated(8, "the exponent's argument is rounded once, the sum is blocked")
 _LOG = accumulated(16, "a difference of a logit, the maximum and a logarithm")
+_EXTREME = (90.0, -90.0, 12.0, 1000.0, -1000.0, 30_000.0)  # exp overflows, the quotient does not
 _BACKWARD = accumulated(32, "a blocked sum over the row")
 
 
@@ -177,10 +178,11 @@ _ATTENTION = {
 }
 
 OPERATORS: list[Operator] = [
-    op("_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _SOFTMAX, magnitude=_softmax_size),
+    op("_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _SOFTMAX, magnitude=_softmax_size,
+       extreme=_EXTREME),
     op("_safe_softmax", dt.FLOATS, "like(self)", "self.dtype", _safe, _SOFTMAX,
-       magnitude=lambda **a: _softmax_size(**a).nan_to_num(0)),
-    op("_log_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _LOG, magnitude=_log_size),
+       magnitude=lambda **a: _softmax_size(**a).nan_to_num(0), extreme=_EXTREME),
+    op("_log_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _LOG, magnitude=_log_size, extreme=_EXTREME),
     op("_softmax_backward_data", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _gradients(False), _BACKWARD,
        magnitude=_softmax_gradient, special=ONLY_NAN),
     op("_log_softmax_backward_data", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _gradients(True), _BACKWARD,
@@ -190,5 +192,5 @@ OPERATORS: list[Operator] = [
        magnitude=_attention_size, strided=False, special=()),  # masked elements may be skipped
     op("_scaled_dot_product_flash_attention_for_cpu_backward", dt.FLOATS, "(query.shape, key.shape, value.shape)",
        "(query.dtype, query.dtype, query.dtype)", _attention_gradients, _ATTENTION, reference=_attention_gradient,
-       magnitude=_attention_gradient_size, strided=False, special=()),
+       magnitude=_attention_gradient_size, strided=False, special=(), paired=True),
 ]  # fmt: skip

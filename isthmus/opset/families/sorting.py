@@ -51,9 +51,15 @@ def _tops(m: Maker) -> Iterator[Case]:
 _SAME = ("(self.shape, self.shape)", '(self.dtype, "int64")')
 
 OPERATORS: list[Operator] = [
-    op("sort", dt.NUMBERS, *_SAME, _sorts, special=()),  # the order of ties is undefined
+    op("sort", dt.NUMBERS, *_SAME, _sorts, special=(), distinct=True),
     op("sort.stable", dt.NUMBERS, *_SAME, _stable),
     op(
-        "topk", dt.NUMBERS, "(at(self, dim, k), at(self, dim, k))", '(self.dtype, "int64")', _tops, special=()
+        "topk",
+        dt.NUMBERS,
+        "(at(self, dim, k), at(self, dim, k))",
+        '(self.dtype, "int64")',
+        _tops,
+        special=(),
+        distinct=True,
     ),
 ]

@@ -74,7 +74,7 @@ register(
         "any": lambda x: reduce(np.any, x),
         "all": lambda x: reduce(np.all, x),
         "any.dim": lambda x, dim, keepdim: reduce(np.any, x, dim, keepdim),
-        "any.dims": lambda x, dim, keepdim: reduce(np.any, x, dim, keepdim),
+        "any.dims": lambda x, dim, keepdim: x != 0 if dim == [] else reduce(np.any, x, dim, keepdim),
         "var.correction": var,
         "linalg_vector_norm": vector_norm,
         "cumsum": lambda x, dim: np.cumsum(exact(x), dim) if x.ndim else x,

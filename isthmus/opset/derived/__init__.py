@@ -1,0 +1,44 @@
+"""Cases derived from an operator's own cases and its rules.
+
+The dimensions of difficulty are ranks, sizes, dimensions, layouts, values, dtypes of indices and optional arguments.
+Every value of each is covered; with ``pairs``, every pair of values. Values come from the operator's own cases, so
+that they are in its domain. A derived call that PyTorch rejects is not a case (:mod:`isthmus.conformance.generate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from isthmus.opset.derived.arguments import layouts, narrow_indices, options
+from isthmus.opset.derived.axes import ranks
+from isthmus.opset.derived.calls import Scope
+from isthmus.opset.derived.shapes import is_free, shapes
+from isthmus.opset.derived.sizes import sizes
+from isthmus.opset.derived.values import of_any_shape, planted
+from isthmus.opset.sampling import Case, Maker
+
+if TYPE_CHECKING:
+    from isthmus.opset.operator import Operator
+
+
+def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = False) -> Iterator[Case]:
+    """Derive cases for the dtype of the maker.
+
+    Args:
+        operator: the operator.
+        maker: the maker of its own cases.
+        own: these cases.
+        pairs: cover every pair of values.
+    """
+    scope = Scope(operator, maker, own, pairs)
+    yield from planted(scope)
+    if is_free(scope):
+        yield from shapes(scope)
+        yield from of_any_shape(scope)
+    else:
+        yield from layouts(scope)
+        yield from ranks(scope)
+        yield from sizes(scope)
+    yield from options(scope)
+    yield from narrow_indices(scope)

@@ -1,0 +1,129 @@
+"""Optional arguments absent and present, flags, masks of outputs, dtypes of indices, layouts of every tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, in_layouts
+from isthmus.opset.derived.layouts import ALL, PACKED, laid
+from isthmus.opset.sampling import Array, Case, place
+
+# Flags that change what is specified, such as the order of ties, or nothing that a kernel sees.
+_FIXED = (
+    "sorted",
+    "stable",
+    "sparse",
+    "sparse_grad",
+    "half_to_float",
+    "non_blocking",
+    "pin_memory",
+    "amsgrad",
+)
+_FACTORS = ("alpha", "beta", "value")
+
+
+def layouts(scope: Scope) -> Iterator[Case]:
+    """Derive a case for each layout of the first tensor; the other tensors have others, so has the output."""
+    bases = scope.bases()
+    if not bases:
+        return
+    names = list(ALL if scope.operator.strided else PACKED)
+    rank = max(_rank(base) for base in bases)
+    deep = [base for base in bases if _rank(base) == rank]
+    rows = [(deep[i % len(deep)], name) for i, name in enumerate(names)]
+    if scope.pairs:
+        rows = [(base, name) for base in bases for name in names]
+    for i, (base, name) in enumerate(scope.shared(iter(rows))):
+        output = (
+            ("contiguous", "unaligned", "step", "reversed")[i % 4] if scope.operator.strided else "unaligned"
+        )
+        change = in_layouts(name) if scope.operator.strided else _packed(name)
+        yield scope.case(changed(base.arguments, change), f"{name}-out-{output}", output)
+
+
+def _rank(case: Case) -> int:
+    return max(len(array.shape) for _, array in arrays(case.arguments))
+
+
+def _packed(first: str) -> Any:
+    names = list(PACKED)
+    start = names.index(first)
+    return lambda _, i, array: laid(array.view, names[(start + i) % len(names)])
+
+
+def options(scope: Scope) -> Iterator[Case]:
+    """Derive a case for each set of absent optional arguments, each flag inverted, and each mask of outputs."""
+    schema = scope.maker.schema
+    bases = scope.bases()
+    if not bases or scope.operator.paired:
+        return
+    base = max(bases, key=lambda case: sum(1 for _ in arrays(case.arguments)))
+    given = base.arguments
+    optional = [
+        a.name
+        for a in schema.inputs
+        if a.optional and given[a.name] is not None and a.base != "str" and a.name not in _FIXED
+    ]
+    changes: list[Arguments] = [
+        {**dict.fromkeys(names), **_unmasked(given, names)}
+        for n in range(1, len(optional) + 1 if len(optional) <= 4 else 2)
+        for names in combinations(optional, n)
+    ]
+    for a in schema.inputs:
+        value = given[a.name]
+        if a.base == "bool" and isinstance(value, bool) and a.name not in _FIXED:
+            changes.append({a.name: not value})
+        elif a.base == "bool" and isinstance(value, list):
+            for i in range(len(value)):
+                only = [j == i for j in range(len(value))]
+                changes += [{a.name: only}, {a.name: [not each for each in only]}]
+        elif a.base == "Scalar" and a.name in _FACTORS and scope.maker.is_float and value is not None:
+            changes.append({a.name: _fraction(scope)})
+    for change in scope.shared(iter(changes)):
+        words = [f"{'no' if value is None else ''}{_word(value)}-{name}" for name, value in change.items()]
+        yield scope.case({**given, **change}, "-".join(words).replace(" ", ""))
+
+
+def _unmasked(given: Arguments, names: tuple[str, ...]) -> Arguments:
+    """Return the mask of outputs without the gradients of absent arguments."""
+    if "output_mask" not in given:
+        return {}
+    of = ("input", "weight", "bias")
+    return {
+        "output_mask": [
+            wanted and name not in names for name, wanted in zip(of, given["output_mask"], strict=True)
+        ]
+    }
+
+
+def _fraction(scope: Scope) -> float:
+    """A factor; one that no product rounds, where rounding the product first is not within the tolerance."""
+    rounds = (
+        scope.maker.dtype in (*dt.HALVES, "float64")
+        or not scope.operator.tolerance[scope.maker.dtype].accumulate
+    )
+    return 0.25 if rounds else 0.3
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return "".join(str(int(each)) for each in value)
+    return "" if value is None else str(value).lower()
+
+
+def narrow_indices(scope: Scope) -> Iterator[Case]:
+    """Derive cases whose 64-bit indices have 32 bits."""
+    if scope.maker.dtype == "int64" or not scope.operator.name.startswith("aten::"):
+        return
+
+    def narrow(_: str, i: int, array: Array) -> Array:
+        return place(array.view.astype(np.int32)) if array.dtype == "int64" else array
+
+    for base in scope.shared(iter(scope.bases()[:2])):
+        if any(array.dtype == "int64" for _, array in arrays(base.arguments)):
+            yield scope.case(changed(base.arguments, narrow), "int32-indices")

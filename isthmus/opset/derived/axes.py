@@ -1,0 +1,61 @@
+"""Ranks and dimensions of operators along a dimension, by tiling and permuting the axes of all their tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed
+from isthmus.opset.sampling import Array, Case, place
+
+_COPIES = (1, 2, 1, 2, 1, 1, 2)  # sizes of additional leading axes
+
+
+def ranks(scope: Scope) -> Iterator[Case]:
+    """Derive cases of every rank to 8, with the dimension at every place and negative.
+
+    Tensors of the highest rank get more leading axes, along which they repeat, and their axes are permuted alike. It
+    applies to operators with an argument ``dim``; without one the leading axes are added alone.
+    """
+    schema = scope.maker.schema
+    names = {a.name for a in schema.arguments if a.base == "int" and not a.is_list}
+    moves = "dim" in names and "seq_dim" not in names
+    bases = scope.bases()
+    if not bases or not (moves or scope.operator.leading):
+        return
+    rows = []
+    for rank in range(1, 9):
+        fit = [base for base in bases if _rank(base) <= rank]
+        for i, turn in enumerate(range(rank) if moves and rank < 6 else (rank // 2,)):
+            if fit:
+                base = fit[(rank + i) % len(fit)]
+                rows.append((base, rank - _rank(base), turn, (turn + rank) % 2 == 1))
+    for base, more, turn, negative in scope.shared(iter(rows)):
+        arguments = _turned(base, more, turn if moves else 0, negative, moves)
+        label = f"rank{_rank(base) + more}" + (f"-dim{arguments['dim']}" if moves else "")
+        yield scope.case(arguments, label)
+
+
+def _rank(case: Case) -> int:
+    return max(len(array.shape) for _, array in arrays(case.arguments))
+
+
+def _turned(base: Case, more: int, turn: int, negative: bool, moves: bool) -> Arguments:
+    """Add axes and rotate all axes by a number of places."""
+    rank = _rank(base)
+    order = [*range(rank + more)]
+    order = order[turn:] + order[:turn]
+
+    def change(_: str, i: int, array: Array) -> Array:
+        if len(array.shape) != rank:
+            return array
+        copies = (*_COPIES[:more], *[1] * rank)
+        return place(np.tile(array.view[(None,) * more], copies).transpose(order))
+
+    arguments: dict[str, Any] = changed(base.arguments, change)
+    if moves:
+        dim = order.index(base.arguments["dim"] % rank + more)
+        arguments["dim"] = dim - rank - more if negative else dim
+    return arguments

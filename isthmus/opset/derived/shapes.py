@@ -1,0 +1,194 @@
+"""Ranks, sizes, dimensions and layouts of operators whose tensors may have any one shape."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, resized
+from isthmus.opset.derived.covering import covering
+from isthmus.opset.derived.layouts import ALL, PACKED, expanded, laid
+from isthmus.opset.sampling import Array, Case
+
+Shape = tuple[int, ...]
+
+_FREE = re.compile(
+    r"like\(\w+\)|broadcast\(.*\)|\(?reduced\(self.*|.* else reduced\(self.*|\(\)|None|\(self\.shape, self\.shape\)"
+    r"|at\(self, dim, k\)|\(bins,\)|.*if reduction else like\(self\)"
+)
+_RANKS: tuple[Shape, ...] = (
+    (2, 3, 5), (3, 1, 4, 5), (2, 3, 1, 4, 3), (2, 1, 3, 2, 2, 3), (5, 7), (2, 2, 3, 1, 2, 2, 2),
+    (2, 1, 2, 3, 1, 2, 2, 2),
+)  # fmt: skip
+_SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
+# More than 2^16 elements, rows and columns, and more than 4096 elements in a row.
+_LARGE: tuple[Shape, ...] = ((70_001,), (65_601, 2), (17, 4133), (2, 65_601))
+_BROADCASTS = ("same", "row", "column", "same", "scalar", "mutual", "expanded", "ones", "first row")
+_FLAGS = ("keepdim", "descending", "largest")
+_LISTS: tuple[list[int], ...] = (
+    [0, 1],
+    [-1, 0],
+    [0, 2],
+    [-3, -1],
+    [2, 1, 0],
+    [],
+    [-2],
+    [0, 1, 2, 3],
+    [1, -1],
+    [0, -2, -1],
+)
+
+
+class Place(NamedTuple):
+    """A shape and the value of the argument ``dim``."""
+
+    shape: Shape
+    dim: Any = None
+
+
+def is_free(scope: Scope) -> bool:
+    """Whether all tensors of the operator have one shape, which may be any."""
+    schema = scope.maker.schema
+    lists = [
+        a
+        for a in schema.arguments
+        if a.is_list and not a.is_tensor and a.name not in ("dim", "dims", "shifts")
+    ]
+    bases = [case for case in scope.bases() if case.kind != "broadcast"]
+    same = all(len({array.shape for _, array in arrays(case.arguments)}) == 1 for case in bases)
+    return not lists and bool(_FREE.fullmatch(scope.operator.shape)) and bool(bases) and same
+
+
+def shapes(scope: Scope) -> Iterator[Case]:
+    """Derive cases of every rank, dimension, size and layout."""
+    bases = same_shaped(scope)
+    dim = next((a for a in scope.maker.schema.arguments if a.name in ("dim", "dims")), None)
+    broadcasts = _BROADCASTS if scope.operator.broadcasts and not scope.operator.paired else ("same",)
+    axes = {name: (False, True) for name in _FLAGS if name in bases[0].arguments}
+    common: dict[str, Any] = {
+        "base": bases,
+        "output": ("contiguous", "unaligned", "step", "reversed"),
+        **axes,
+    }
+    ranks = [*_ranked(dim.is_list)] if dim else [Place(shape) for shape in _RANKS]
+    groups = (
+        {"layout": list(ALL), "place": ranks, "broadcast": broadcasts, **common},
+        {"place": [*_sized(dim)], "layout": [*PACKED, "step"], **common},
+        {"place": [*_emptied(dim)], "layout": ["contiguous"], **common},
+    )
+    for dimensions in groups:
+        for row in scope.shared(covering(dimensions, scope.pairs)):
+            yield from _made(scope, row, dim)
+    for row in scope.shared(covering({"place": [*_enlarged(dim)], "layout": ["unaligned", "contiguous"]}), 8):
+        if math.prod(row["place"].shape) <= scope.operator.longest and not _as_imprecise(scope):
+            yield from _made(scope, {**row, "base": bases[0]}, dim)
+
+
+def _as_imprecise(scope: Scope) -> bool:
+    """Whether the reference rounds as much as the operator: long sums in float64."""
+    return scope.maker.dtype == "float64" and scope.operator.tolerance["float64"].accumulate > 0
+
+
+def same_shaped(scope: Scope) -> list[Case]:
+    """Return the own cases whose tensors all have one shape with elements."""
+    return [
+        case for case in scope.bases() if len({array.shape for _, array in arrays(case.arguments)}) == 1
+    ]  # fmt: skip
+
+
+def _ranked(several: bool) -> Iterator[Place]:
+    """Every dimension of ranks to 4, from both ends; the first, middle and last of higher ranks."""
+    by_rank: list[Shape] = [(7,), (5, 3), (3, 4, 5), (3, 1, 4, 5), *[s for s in _RANKS if len(s) > 4]]
+    if several:
+        for i, dims in enumerate(_LISTS):
+            least = max([3, *[d + 1 for d in dims], *[-d for d in dims]])
+            shape = next(s for s in (*by_rank[2 + i % 4 :], by_rank[-1]) if len(s) >= least)
+            yield Place(shape, dims)
+    for shape in by_rank:
+        rank = len(shape)
+        every = range(-rank, rank) if rank <= 4 else (0, -rank + 1, rank // 2, -2, rank - 1)
+        yield from (Place(shape, [d] if several else d) for d in every)
+
+
+def _along(dim: Any, axis: int) -> Any:
+    return None if dim is None else [axis] if dim.is_list else axis
+
+
+def _sized(dim: Any) -> Iterator[Place]:
+    for i, n in enumerate(_SIZES):
+        if dim is None:
+            yield Place((n,) if i % 3 else (3, n))
+        else:
+            shape, axis = (((n,), 0), ((3, n), 1), ((n, 3), 0))[i % 3]
+            yield Place(shape, _along(dim, axis))
+
+
+def _emptied(dim: Any) -> Iterator[Place]:
+    yield Place((), [] if dim is not None and dim.is_list else None if dim is None else 0)
+    for shape, axis in (((2, 0, 3), 1), ((0,), 0), ((2, 0, 3), 0)):
+        yield Place(shape, _along(dim, axis))
+
+
+def _enlarged(dim: Any) -> Iterator[Place]:
+    for shape, axis in zip(_LARGE[: None if dim else 2], (0, 1, -1, 0), strict=False):
+        yield Place(shape, _along(dim, axis))
+
+
+def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
+    """Make the case of a row; none if the operator does not support it."""
+    base, place, layout = row["base"], row["place"], row["layout"]
+    if scope.operator.distinct and math.prod(place.shape) > _different(scope):
+        return
+    mode = row.get("broadcast", "same")
+    count = -1
+
+    def change(name: str, i: int, array: Array) -> Array:
+        nonlocal count
+        count += 1
+        shape = _narrowed(place.shape, mode, i)
+        values = scope.maker.distinct(*shape).view if scope.operator.distinct else resized(array.view, shape)
+        written = next(a for a in scope.maker.schema.arguments if a.name == name).written
+        if mode == "expanded" and i and shape and not written:
+            return expanded(values, i % len(shape))
+        names = list(ALL) if scope.operator.strided else list(PACKED)
+        first = names.index(layout) if layout in names else 0
+        return laid(values, names[(first + 4 * i) % len(names)])
+
+    arguments: Arguments = changed(base.arguments, change)
+    arguments |= {name: row[name] for name in _FLAGS if name in row}
+    if dim is not None:
+        arguments[dim.name] = place.dim
+        if "shifts" in arguments:
+            arguments["shifts"] = [3, -2, 5, 1][: max(1, len(place.dim))]
+    text = "x".join(map(str, place.shape)) or "scalar"
+    words = [f"rank{len(place.shape)}", text, layout]
+    words += [f"dim{place.dim}".replace(" ", "")] if dim is not None else []
+    words += [mode] if mode != "same" else []
+    output = row.get("output", "contiguous") if scope.operator.strided else "unaligned"
+    words += [f"out-{output}"] if output != "contiguous" else []
+    yield scope.case(arguments, "-".join(words).replace(" ", "-"), output)
+
+
+def _narrowed(shape: Shape, mode: str, i: int) -> Shape:
+    """The shape of the tensor at position i in a mode of :data:`_BROADCASTS`."""
+    if mode == "first row":
+        mode, i = "row", 1 - i
+    if mode == "mutual":
+        return tuple(1 if j % 2 == i % 2 and len(shape) > 1 else n for j, n in enumerate(shape))
+    if i <= 0:
+        return shape
+    return {
+        "row": shape[-1:],
+        "column": (*shape[:-1], 1) if shape else (),
+        "scalar": (),
+        "ones": (1,) * len(shape),
+    }.get(mode, shape)
+
+
+def _different(scope: Scope) -> int:
+    """Number of elements that can be distinct in the dtype under test."""
+    bits = 8 * dt.DTYPES[scope.maker.dtype].numpy.itemsize
+    return {8: 100, 16: 30_000}.get(bits, 1 << 24)
