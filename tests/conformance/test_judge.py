@@ -183,7 +183,7 @@ def test_the_worst_element_is_named() -> None:
     assert len(verdict.histogram) == len(BINS) + 1
 
 
-@pytest.mark.parametrize("count", [200, 20_000])
+@pytest.mark.parametrize("count", [200, 2_000, 70_000])
 @pytest.mark.parametrize("seed", range(3))
 def test_right_random_numbers_obey_their_laws(count: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -195,6 +195,10 @@ def test_right_random_numbers_obey_their_laws(count: int, seed: int) -> None:
     )
     assert broken(rng.random(count) < 0.1, {"name": "bernoulli", "p": 0.1}) == ""
     assert broken(rng.integers(-3, 9, count), {"name": "integers", "low": -3, "high": 9}) == ""
+    wide = {"name": "integers", "low": -(1 << 50), "high": 1 << 50}
+    assert broken(rng.integers(-(1 << 50), 1 << 50, count), wide) == ""
+    alternating = rng.random(count) < np.resize([0.1, 0, 1], count)
+    assert broken(alternating, {"name": "bernoulli", "p": [0.1, 0.0, 1.0]}) == ""
     assert broken(rng.exponential(0.5, count), {"name": "exponential", "rate": 2}) == ""
     assert broken(rng.permutation(count), {"name": "permutation"}) == ""
 
@@ -215,6 +219,25 @@ def test_right_random_numbers_obey_their_laws(count: int, seed: int) -> None:
         (np.arange(2000) % 2, {"name": "bernoulli", "p": 0.4}, "mean"),
         (np.arange(2000) / 2000, {"name": "bernoulli", "p": 0.5}, "integral"),
         (np.array([0, 1, 1]), {"name": "permutation"}, "permutation"),
+        (np.roll(np.arange(300), 1), {"name": "permutation"}, "followed by the next"),
+        (np.r_[np.arange(299, 99, -1), np.arange(100)][::-1], {"name": "permutation"}, "not shuffled"),
+        (
+            np.resize(np.random.default_rng(0).permutation(900) / 900, 5000),
+            {"name": "uniform"},
+            "elements 900 apart",
+        ),
+        (
+            np.convolve(np.random.default_rng(0).normal(size=5001), [0.99, 0.14])[1:-1],
+            {"name": "normal", "mean": 0, "std": 1},
+            "elements 1 apart",
+        ),
+        (np.arange(2000) * 2, {"name": "integers", "low": 0, "high": 4000}, "odd"),
+        (
+            np.random.default_rng(0).integers(0, 1 << 32, 2000),
+            {"name": "integers", "low": 0, "high": (1 << 32) + (1 << 28)},
+            "not integers",
+        ),
+        (np.full(2000, True), {"name": "bernoulli", "p": [1.0, 0.0]}, "mean"),
         (np.array([0.5, np.nan]), {"name": "uniform", "low": 0, "high": 1}, "NaN"),
     ],
 )

@@ -11,13 +11,19 @@ from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import Operator, op
 from isthmus.opset.sampling import Case, Maker
 
+_CHANCES = (0.1, 0.5, 0.9, 0.0, 1.0)  # of the elements in turn
+_WIDE = ((0, 3 << 40), (-(1 << 50), 1 << 50))  # more than 32 bits
+_SIZES = ((1,), (3,), (129,), (2, 3, 5, 7, 11), (257, 263))  # the last above 65,536
 
-def _draws(*settings: tuple[Any, ...], low: int = 0) -> Any:
-    """In-place draws into a large tensor, a strided one and an empty one."""
+
+def _draws(*settings: tuple[Any, ...], wide: tuple[tuple[Any, ...], ...] = ()) -> Any:
+    """In-place draws into tensors of several sizes and layouts; ``wide`` settings are those of int64 only."""
 
     def samples(m: Maker) -> Iterator[Case]:
-        for args in settings:
+        for args in (*settings, *(wide if m.dtype == "int64" else ())):
             yield m.case("large", m.tensor(61, 67), *args, model="llama")
+        for shape in _SIZES:
+            yield m.case("large" if len(shape) == 2 else "contiguous", m.tensor(*shape), *settings[-1])
         yield m.case("strided", m.tensor(61, 67, layout="transposed"), *settings[0])
         yield m.case("strided", m.tensor(61, 67, layout="sliced"), *settings[0])
         yield m.case("zero-size", m.tensor(0, 5), *settings[0])
@@ -27,6 +33,7 @@ def _draws(*settings: tuple[Any, ...], low: int = 0) -> Any:
 
 def _bernoulli(m: Maker) -> Iterator[Case]:
     yield m.case("large", m.values([[0.3] * 67] * 61))
+    yield m.case("large", m.values(np.resize(_CHANCES, (251, 265))))
     yield m.case("zero-size", m.tensor(0, 5, low=0, high=1))
 
 
@@ -34,6 +41,8 @@ def _dropouts(m: Maker) -> Iterator[Case]:
     constant = np.full((61, 67), 1.5)
     for p in (0.25, 0.5):
         yield m.case("large", m.values(constant), p, True, model="bert")
+    for shape in _SIZES:
+        yield m.case("large" if len(shape) == 2 else "contiguous", m.values(np.full(shape, 1.5)), 0.75, True)
     yield m.case("strided", m.values(constant, layout="transposed"), 0.25, True)
     yield m.case("contiguous", m.values(constant), 0.25, False)
     yield m.case("contiguous", m.values(constant), 1.0, True)
@@ -41,7 +50,7 @@ def _dropouts(m: Maker) -> Iterator[Case]:
 
 
 def _permutations(m: Maker) -> Iterator[Case]:
-    for n in (1, 17, 1031):
+    for n in (0, 1, 2, 17, 255, 1031, 4095, 65535):
         yield m.case("large" if n > 1000 else "contiguous", n, dtype=m.dtype)
 
 
@@ -58,8 +67,8 @@ def _integers(a: dict[str, Any]) -> dict[str, Any]:
 
 
 def _each_law(a: dict[str, Any]) -> dict[str, Any]:
-    chances = a["self"].storage
-    return {"out": {"name": "bernoulli", "p": float(chances[0]) if chances.size else 0.5}}
+    chances = [float(p) for p in a["self"].storage[: len(_CHANCES)]]
+    return {"out": {"name": "bernoulli", "p": chances}}
 
 
 def _drop_law(a: dict[str, Any]) -> dict[str, Any]:
@@ -80,8 +89,9 @@ OPERATORS: list[Operator] = [
        law=lambda a: {"self": {"name": "bernoulli", "p": a["p"]}}),
     op("bernoulli", dt.FLOATS, "like(self)", "self.dtype", _bernoulli,
        law=_each_law),
-    op("random_.from", (*dt.INTEGERS, "float32"), "None", "None", _draws((0, 100), (3, 19)), law=_integers),
-    op("random_.to", (*dt.INTEGERS, "float32"), "None", "None", _draws((100,)), law=_integers),
+    op("random_.from", (*dt.INTEGERS, "float32"), "None", "None", _draws((0, 100), (3, 19), wide=_WIDE),
+       law=_integers),
+    op("random_.to", (*dt.INTEGERS, "float32"), "None", "None", _draws((100,), wide=((1 << 45,),)), law=_integers),
     op("native_dropout", dt.FLOATS, "(input.shape, input.shape)", '(input.dtype, "bool")', _dropouts, law=_drop_law),
     op("randperm", ("int64", "int32"), "(n,)", "dtype", _permutations,
        law=lambda a: {"out": {"name": "permutation"}}),
