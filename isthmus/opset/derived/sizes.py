@@ -66,7 +66,9 @@ def _fits(scope: Scope, arguments: Arguments, old: int, new: int) -> bool:
 def _sums(scope: Scope, arguments: Arguments) -> bool:
     """Whether the rows are summed, which the tolerance does not allow for so many."""
     said = evaluate(scope.operator.shape, arguments)
-    return str(_MANY) not in str(said) and scope.operator.tolerance[scope.maker.dtype].accumulate > 0
+    shapes = said if isinstance(said, tuple) and any(isinstance(each, tuple) for each in said) else (said,)
+    summed = any(each is not None and _MANY not in each for each in shapes)
+    return summed and scope.operator.tolerance[scope.maker.dtype].accumulate > 0
 
 
 def _indexed(scope: Scope, arguments: Arguments) -> bool:
