@@ -35,25 +35,28 @@ inline int64_t pitch_of(const at::Tensor& tensor, int64_t leading) {
 }
 
 struct PitchedRows {
-  std::vector<at::Tensor> tensors;  // as given, or contiguous copies of those that are no rows
+  std::vector<at::Tensor> tensors;  // as given, or contiguous copies of inputs that are no rows
   std::vector<int64_t> pitches;
   int64_t count = 0, length = 0;
 
-  // All of one shape. The last ones may be outputs: contiguous, or halves of something contiguous.
-  explicit PitchedRows(std::vector<at::Tensor> given) : tensors(std::move(given)) {
+  // All of one shape. The last `written` ones are outputs: contiguous, or halves of something contiguous.
+  PitchedRows(std::vector<at::Tensor> given, size_t written) : tensors(std::move(given)) {
     const int64_t rank = tensors[0].dim();
-    int64_t dense = rank;
+    const auto outputs = tensors.end() - written;
+    const auto densest = [&](auto first) {
+      int64_t dense = rank;
+      for (; first != tensors.end(); ++first) dense = std::min(dense, dense_dimensions(*first));
+      return dense;
+    };
+    for (auto each = tensors.begin(); each != outputs; ++each)
+      if (rank > 0 && dense_dimensions(*each) == 0) *each = each->contiguous();
+    int64_t dense = densest(tensors.begin());
+    const auto are_rows = [&](const at::Tensor& each) { return pitch_of(each, rank - dense) >= 0; };
+    // Outputs are never copies: the rows are theirs if they have none as short as those of the inputs.
+    if (!std::all_of(outputs, tensors.end(), are_rows)) dense = densest(outputs);
     for (at::Tensor& each : tensors) {
-      if (rank > 0 && dense_dimensions(each) == 0) each = each.contiguous();
-      dense = std::min(dense, dense_dimensions(each));
-    }
-    for (at::Tensor& each : tensors) {
-      int64_t pitch = pitch_of(each, rank - dense);
-      if (pitch < 0) {
-        each = each.contiguous();
-        pitch = pitch_of(each, rank - dense);
-      }
-      pitches.push_back(pitch);
+      if (dense_dimensions(each) < dense || !are_rows(each)) each = each.contiguous();
+      pitches.push_back(pitch_of(each, rank - dense));
     }
     length = 1;
     for (int64_t i = rank - dense; i < rank; ++i) length *= tensors[0].size(i);

@@ -1,5 +1,7 @@
 """SwiGLU by every implementation, of two tensors and of a packed one, on CPU tensors and on the chip."""
 
+import itertools
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -66,6 +68,13 @@ def test_views_and_strides(implementation):
         for dim in (0, 1, 2):
             against_float64(lambda x, d=dim: ops.swiglu(x, dim=d), lambda x, d=dim: reference(x, None, d),
                             [leaf(4, 6, 10)])  # fmt: skip
+            for order in itertools.permutations(range(3)):
+                permuted = (
+                    leaf(4, 6, 10).detach().permute(order).contiguous().permute([*map(order.index, range(3))])
+                )
+                packed = permuted.requires_grad_()
+                against_float64(lambda x, d=dim: ops.swiglu(x, dim=d), lambda x, d=dim: reference(x, None, d),
+                                [packed])  # fmt: skip
         against_float64(
             lambda x: ops.swiglu(*x.split([3, 3], 1)), lambda x: reference(x, None, 1), [leaf(5, 6, 4)]
         )
