@@ -67,9 +67,9 @@ def _maximum_pools(three: bool = False) -> Any:
         yield m.case("special", m.values(np.full(size, -np.inf)), *rows[1])
         yield m.case("special", m.values(m.integers(*size, low=-3, high=0).view), *rows[1])
         if m.dtype == "float32":  # more than 2^16 elements of a plane; more than 2^16 planes
-            flat = ((1,) if three else ()) + (2,)
-            yield m.case("large", m.distinct(1, 1, *flat[:-1], 259, 257), [*flat[:-1], 5, 9], [*flat[:-1], 97, 31])
-            yield m.case("large", m.distinct(1, 65_539, *flat, 3), [*flat, 3])
+            deep = [1] if three else []
+            yield m.case("large", m.distinct(1, 1, *deep, 259, 257), [*deep, 5, 9], [*deep, 97, 31])
+            yield m.case("large", m.distinct(1, 65_539, *deep, 2, 3), [*deep, 2, 3])
 
     return samples
 
@@ -85,8 +85,8 @@ def _mean_pools(three: bool = False) -> Any:
             for size in sizes:
                 yield m.case("contiguous", m.tensor(*size), *rows[3], counted, divisor)
         if m.dtype == "float32":
-            flat = (1, 2, 3) if three else (2, 3)
-            yield m.case("large", m.tensor(1, 65_539, *flat), list(flat))
+            kernel = [1, 2, 3] if three else [2, 3]
+            yield m.case("large", m.tensor(1, 65_539, *kernel), kernel)
 
     return samples
 
@@ -101,7 +101,8 @@ def _mean_gradients(m: Maker) -> Iterator[Case]:
             grad = m.tensor(*size[:2], *windows(size[2:], *window, ceil=ceil))
             yield m.case("contiguous", grad, m.tensor(*size), *window, ceil, counted, divisor)
     if m.dtype == "float32":
-        yield m.case("large", m.tensor(1, 65_539, 1, 1), m.tensor(1, 65_539, 2, 3), [2, 3], [], [0], False, True, None)
+        grad, tensor = m.tensor(1, 65_539, 1, 1), m.tensor(1, 65_539, 2, 3)
+        yield m.case("large", grad, tensor, [2, 3], [], [0], False, True, None)
 
 
 def _max_gradients(m: Maker) -> Iterator[Case]:
@@ -120,14 +121,19 @@ def _max_gradients(m: Maker) -> Iterator[Case]:
 
 
 def _maxima(
-    values: np.ndarray[Any, Any], kernel: list[int], stride: list[int], pad: list[int], dilation: list[int], ceil: bool
-) -> Any:  # fmt: skip
+    values: np.ndarray[Any, Any],
+    kernel: list[int],
+    stride: list[int],
+    pad: list[int],
+    dilation: list[int],
+    ceil: bool,
+) -> Any:
     """Flat index of the maximum of each window."""
     space = values.shape[2:]
     found = np.zeros((*values.shape[:2], *windows(space, kernel, stride, pad, dilation, ceil)), np.int64)
     for place in np.ndindex(*found.shape[2:]):
         ys, xs = (
-            [at for at in range(first, first + per(dilation, d) * per(kernel, d), per(dilation, d)) if 0 <= at < n]
+            [at for at in first + per(dilation, d) * np.arange(per(kernel, d)) if 0 <= at < n]
             for d, n in enumerate(space)
             for first in (place[d] * per(stride, d) - per(pad, d),)
         )
@@ -143,7 +149,8 @@ def _adaptive(three: bool = False) -> Any:
             for out in ([1, 1, 1], [3, 3, 4], [4, 7, 2], [6, 1, 13]):
                 yield m.case(kind, m.tensor(*size, layout=layout), out if three else out[1:], model="resnet")
         if m.dtype == "float32":
-            yield m.case("large", m.tensor(1, 65_539, *((1,) if three else ()), 2, 3), [1, 2, 1][-3 if three else -2 :])
+            deep = [1] if three else []
+            yield m.case("large", m.tensor(1, 65_539, *deep, 2, 3), [*deep, 2, 1])
 
     return samples
 
@@ -167,8 +174,10 @@ OPERATORS: list[Operator] = [
     op("max_pool3d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _maximum_pools(True), CHOSEN),
     op("max_pool2d_with_indices_backward", dt.FLOATS, *_GRADIENT, _max_gradients, _SPREAD,
        magnitude=absolutely("aten::max_pool2d_with_indices_backward")),
-    op("avg_pool2d", dt.FLOATS, _MEANS, "self.dtype", _mean_pools(), _MEAN, magnitude=absolutely("aten::avg_pool2d")),
-    op("avg_pool3d", dt.FLOATS, _MEANS, "self.dtype", _mean_pools(True), _MEAN, magnitude=absolutely("aten::avg_pool3d")),
+    op("avg_pool2d", dt.FLOATS, _MEANS, "self.dtype", _mean_pools(), _MEAN,
+       magnitude=absolutely("aten::avg_pool2d")),
+    op("avg_pool3d", dt.FLOATS, _MEANS, "self.dtype", _mean_pools(True), _MEAN,
+       magnitude=absolutely("aten::avg_pool3d")),
     op("avg_pool2d_backward", dt.FLOATS, *_GRADIENT, _mean_gradients, _SPREAD,
        magnitude=absolutely("aten::avg_pool2d_backward")),
     op("_adaptive_avg_pool2d", dt.FLOATS, _SIZED, "self.dtype", _adaptive(), _MEAN,
