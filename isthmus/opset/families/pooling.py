@@ -106,7 +106,7 @@ def _mean_gradients(m: Maker) -> Iterator[Case]:
 
 
 def _max_gradients(m: Maker) -> Iterator[Case]:
-    rows = [(*window, [1, 1], ceil) for *window, ceil in _WINDOWS]
+    rows = [(*window[:3], [1, 1], window[3]) for window in _WINDOWS]
     for kind, layout, size in _inputs(m, False):
         for kernel, stride, pad, dilation, ceil in (*rows, *_DILATED):
             tensor = m.distinct(*size, layout=layout)

@@ -136,4 +136,5 @@ def update_scale(
 ) -> None:
     grows = not found_inf and tracker + 1 == interval
     tracker[...] = 0 if found_inf or grows else tracker + 1
-    scale[...] = scale * (backoff if found_inf else growth if grows else 1)
+    changed = scale * (backoff if found_inf else growth if grows else 1)
+    scale[...] = changed if np.isfinite(changed.astype(scale.dtype)) else scale
