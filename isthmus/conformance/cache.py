@@ -18,31 +18,34 @@ _KEPT = 3  # sets; older ones are of former versions of the opset
 _IN_USE_SECONDS = 6 * 3600.0  # a set used this recently may still be read by another run
 
 
-def folder() -> Path:
-    """Return the folder for the current opset: ``$XDG_CACHE_HOME/isthmus/golden/<digest>``."""
-    return user_cache() / "golden" / digest()[:16]
+def folder(thorough: bool = False) -> Path:
+    """Return the folder for the current opset: ``$XDG_CACHE_HOME/isthmus/golden/<digest>[-thorough]``."""
+    return user_cache() / "golden" / (digest()[:16] + ("-thorough" if thorough else ""))
 
 
-def golden(asked: Path | None, say: Callable[[str], None]) -> Reader | Callable[[], Reader]:
+def golden(
+    asked: Path | None, say: Callable[[str], None], thorough: bool = False
+) -> Reader | Callable[[], Reader]:
     """Open golden data of a folder or of the cache; if the cache has none, return a function that makes it.
 
     Args:
         asked: the folder; None is the cache.
         say: called with a line to print before the data is made.
+        thorough: use data with a case for every pair of values.
 
     Raises:
         GoldenError: the data is invalid, or of another opset than the installed one.
     """
     if asked is not None:
         return _of_this_opset(Reader(asked))
-    here = folder()
+    here = folder(thorough)
     if (here / MANIFEST).is_file():
         with suppress(OSError):  # the cache may be read-only
             os.utime(here)
         return Reader(here)
 
     def made() -> Reader:
-        _make(here, say)
+        _make(here, say, thorough)
         prune(here.parent)
         return Reader(here)
 
@@ -67,7 +70,7 @@ def _of_this_opset(reader: Reader) -> Reader:
     return reader
 
 
-def _make(here: Path, say: Callable[[str], None]) -> None:
+def _make(here: Path, say: Callable[[str], None], thorough: bool) -> None:
     if not has_torch():
         raise GoldenError(
             f"{here}: no golden data for this opset, and PyTorch is not installed to make it; run `isthmus conform "
@@ -75,6 +78,7 @@ def _make(here: Path, say: Callable[[str], None]) -> None:
         )
     say(f"making golden data in {here} (once per version of the opset)")
     command = [sys.executable, "-m", "isthmus", "conform", "generate", "--output", str(here)]
+    command += ["--thorough"] if thorough else []
     # Standard output belongs to the run.
     if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
         raise GoldenError(f"{here}: failed to make golden data, see the error above")

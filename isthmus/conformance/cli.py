@@ -36,6 +36,11 @@ Golden = Annotated[
     Path | None, typer.Option(help="Folder of golden data; by default the cache, filled if empty.")
 ]
 
+Thorough = Annotated[
+    bool,
+    typer.Option("--thorough", help="Cases for every pair of ranks, sizes, layouts and so on; takes hours."),
+]
+
 
 @contextmanager
 def _one_line() -> Iterator[None]:
@@ -58,6 +63,7 @@ def generate(
     output: Annotated[Path | None, typer.Option(help="Folder to write; by default the cache.")] = None,
     operators: Patterns = None,
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
+    thorough: Thorough = False,
 ) -> None:
     """Write golden data: samples and float64 references for every operator, by PyTorch on CPU."""
     from isthmus._support.progress import Bar
@@ -68,10 +74,10 @@ def generate(
     if not has_torch():
         raise fail(f"conform generate: {NO_TORCH}", 2)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # PyTorch warns about some of the samples
-    folder = output or cache.folder()
+    folder = output or cache.folder(thorough)
     try:
         with Bar("operators") as bar:
-            count = write(folder, ",".join(operators or ["*"]), seed, bar.at)
+            count = write(folder, ",".join(operators or ["*"]), seed, bar.at, thorough)
     except (ImportError, OSError, ValueError) as error:
         raise fail(f"conform generate: {' '.join(str(error).split())}", 2) from None
     print(f"{count} cases in {folder}")
@@ -98,6 +104,7 @@ def run(
         Path | None, typer.Option(help="mutation.json with the score to show in the report.")
     ] = None,
     jobs: Annotated[int, typer.Option(help="Worker processes; 0 means one per processor.", min=0)] = 0,
+    thorough: Thorough = False,
 ) -> None:
     """Run the suite. Exits with 0 (passed), 1 (failures or stale known failures) or 2 (invalid input)."""
     from isthmus._support.progress import say
@@ -106,6 +113,8 @@ def run(
     from isthmus.conformance.run import Options, Runner
     from isthmus.conformance.selection import split
 
+    if thorough and golden:
+        raise fail("--thorough: the data of --golden decides; make it by `conform generate --thorough`", 2)
     if through not in ("", "kernels", "pytorch"):
         raise fail(f"--through {through}: expected kernels or pytorch", 2)
     options = Options(
@@ -120,7 +129,7 @@ def run(
         if mutation:
             report.read_score(mutation)  # fail before the long run
         with RunProgress() as progress:
-            finished = Runner(options, cache.golden(golden, say), progress).run()
+            finished = Runner(options, cache.golden(golden, say, thorough), progress).run()
         if output:
             report.write(output, finished.to_json(), mutation)
     _summarize(finished, output)

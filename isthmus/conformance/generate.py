@@ -29,7 +29,13 @@ def digest() -> str:
     return hashed.hexdigest()
 
 
-def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progress | None = None) -> int:
+def generate(
+    folder: Path,
+    operators: str = "*",
+    seed: int = 0,
+    progress: Progress | None = None,
+    thorough: bool = False,
+) -> int:
     """Write golden data.
 
     Args:
@@ -37,6 +43,7 @@ def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progre
         operators: patterns of operator names, such as ``aten::*softmax*``, separated by commas.
         seed: seed of the samples; the same seed and opset give the same bytes.
         progress: called with (operator, done, total).
+        thorough: derive cases for every pair of values, and for every dtype all of them.
 
     Returns:
         The number of cases written.
@@ -56,15 +63,20 @@ def generate(folder: Path, operators: str = "*", seed: int = 0, progress: Progre
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the order of summation changes the last bits
     try:
-        count = sum(_family(writer, family, chosen, seed, progress) for family in opset.FAMILIES)
+        count = sum(_family(writer, family, chosen, seed, progress, thorough) for family in opset.FAMILIES)
     finally:
         torch.set_num_threads(threads)
-    writer.close(torch=torch.__version__, numpy=np.__version__)
+    writer.close(torch=torch.__version__, numpy=np.__version__, thorough=thorough)
     return count
 
 
 def _family(
-    writer: golden.Writer, family: str, chosen: list[spec.Operator], seed: int, progress: Progress | None
+    writer: golden.Writer,
+    family: str,
+    chosen: list[spec.Operator],
+    seed: int,
+    progress: Progress | None,
+    thorough: bool,
 ) -> int:
     members = [each for each in chosen if each.family == family]
 
@@ -72,7 +84,7 @@ def _family(
         for each in members:
             if progress:
                 progress(each.name, chosen.index(each), len(chosen))
-            yield from golden_cases(each, seed)
+            yield from golden_cases(each, seed, thorough)
 
     return writer.family(family, cases()) if members else 0
 

@@ -13,7 +13,8 @@ A case in JSON: ``id``, ``operator``, ``dtype``, ``layout``; ``arguments`` in th
 one of ``{"tensor": key, "dtype", "shape", "strides", "offset"}`` (the key names the elements of its storage),
 ``{"tensors": [...]}``, ``{"number": x}``, ``{"numbers": [...]}``, ``{"text": s}`` or null; ``outputs`` in the order
 of ``schema.outputs`` and ``written`` by the name of the argument: ``{"tensor": key of the reference, "dtype",
-"shape", "magnitude": key}``, ``{"law": {...}, "dtype", "shape"}``, a list of those, or null; ``tolerance``; ``output_layout``.
+"shape", "magnitude": key}``, ``{"law": {...}, "dtype", "shape"}``, a list of those, or null; ``tolerance``;
+``output_layout``.
 """
 
 import hashlib

@@ -37,6 +37,8 @@ class Tolerance:
 EXACT = Tolerance()
 SPECIAL = (math.nan, math.inf)
 ONLY_NAN = (math.nan,)
+# Extremes of functions by exp(x) or exp(-x), which overflows before they do.
+MODERATE = (86.0, -86.0, 30_000.0, -30_000.0, 1e-3, -0.0)
 # Slightly above 0.5 ulp: the reference is rounded to float64, and 16-bit results may be rounded from float32.
 ROUNDED = Tolerance(0.501, 0, "one operation, correctly rounded")
 CHOSEN = Tolerance(0.5, 0, "one of the inputs; the sign of a zero is open")
@@ -69,14 +71,14 @@ class Operator:
         law: for random operators, instead of a reference: the distribution of each result by name
             (:class:`isthmus.conformance.golden.Expected`).
         distinct: whether its elements must differ, because the order of ties is unspecified.
-        paired: whether its tensors' values belong together, so that they must not be combined otherwise.
+        paired: whether its tensors' values belong together, so that they must not be combined or left out.
         longest: maximum elements of a derived tensor, if its tolerance does not hold for longer reductions.
         leading: whether tensors of the highest rank may have any number of leading dimensions.
         resizable: whether a size may be replaced wherever it occurs in its tensors and arguments, because no value of
             its tensors depends on it.
         empty: whether derived dimensions may be empty; False if the mean of nothing is unspecified.
-        extreme: finite values that overflow a naive formula, not the right one; for pointwise operators None stands for
-            the extremes of the dtype and of functions.
+        extreme: finite values that overflow a naive formula, not the right one. None stands for the extremes of the
+            dtype and of functions for pointwise operators, for none of others.
         limits: whether it is defined for the limits of integers; False for divisions.
         strided: whether tensors may be strided; False where PyTorch requires contiguous tensors.
         special: tested values among NaN and infinity; not infinity if valid orders of evaluation differ in
@@ -130,7 +132,7 @@ class Operator:
     def cases(self, dtype: str, seed: int = 0, pairs: bool = False) -> list[Case]:
         """Its test cases for one dtype; deterministic for a seed.
 
-        With ``pairs``, derived cases cover every pair of values of the dimensions of difficulty, not only every value.
+        With ``pairs``, derived cases cover every pair of values of what they vary, not every value only.
         """
         maker = Maker(self.name, dtype, seed)
         own = list(self.samples(maker))

@@ -26,10 +26,8 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[st
         file = folder / f"{name}.py"
         file.write_text(f"from tests.helpers.planted import library_of\n\nlibrary = library_of({name!r})\n")
         options += ["--library", file]
-    done = conform(
-        "run", "--driver", "numpy", "--golden", folder / "golden", "--output", folder, "--operators", operators, *options,
-        PYTHONPATH=str(ROOT),
-    )  # fmt: skip
+    options += ["--golden", folder / "golden", "--output", folder, "--operators", operators]
+    done = conform("run", "--driver", "numpy", *options, PYTHONPATH=str(ROOT))
     assert done.returncode == 1, done.stderr
     rows = json.loads((folder / "report.json").read_text())["results"]
     assert {row["library"] for row in rows} >= set(PLANTS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ from isthmus import opset
 from isthmus.conformance import generate, golden
 from isthmus.opset import dtypes as dt
 from isthmus.opset import reference, rules
+from isthmus.opset.derived.covering import covering
 from isthmus.opset.names import matches
 from isthmus.opset.operator import ROUNDED, op
 from isthmus.opset.sampling import Array, Case, Maker, place, quantize
@@ -190,14 +193,56 @@ def test_halves_are_rounded_to_nearest_even() -> None:
 
 def test_every_operator_gets_cases_beyond_its_samples() -> None:
     operator = opset.operators()["aten::addcmul"]
-    own = len(list(operator.samples(Maker(operator.name, "float32", 0))))
-    strided, broadcast, nan, inf = operator.cases("float32")[own:]
+    labelled = {case.label: case for case in operator.cases("float32")}
+    strided, broadcast, nan, inf = (labelled[label] for label in ("sliced", "narrowed", "nan", "inf"))
     assert all(t.strides[-1] == 2 and t.offset for t in tensors(strided))
     assert [t.shape[-2:] for t in tensors(broadcast)] == [(17, 1), (1, 35), (17, 1)]
     assert all(np.isnan(t.view).sum() == 1 and np.signbit(t.view[t.view == 0]).any() for t in tensors(nan))
     assert all(np.isposinf(t.view).sum() == 1 for t in tensors(inf))
-    beyond = opset.operators()["aten::add.Tensor"].cases("int64")[-1]
+    integers = opset.operators()["aten::add.Tensor"].cases("int64")
+    beyond = next(case for case in integers if case.label == "beyond-float")
     assert all((t.view > 1 << 53).any() for t in tensors(beyond))
+
+
+@pytest.mark.parametrize(
+    "name", ["aten::add.Tensor", "aten::sum.dim_IntList", "aten::_softmax", "aten::gather"]
+)
+def test_derived_cases_have_every_rank_and_layout(name: str) -> None:
+    cases = [case for case in opset.operators()[name].cases("float32") if case.label]
+    every = [t for case in cases for t in tensors(case)]
+    assert {len(t.shape) for t in every} >= set(range(2, 9))
+    assert {t.offset * t.storage.itemsize % 16 for t in every} >= {0, 4}
+    assert any(t.strides[-1] > 1 for t in every if t.shape and t.shape[-1] > 1)
+    assert any(t.strides != tuple(sorted(t.strides, reverse=True)) for t in every)
+    assert {case.output for case in cases} >= {"contiguous", "unaligned", "step", "reversed"}
+    if "dim" in cases[0].arguments:
+        dims = [case.arguments["dim"] for case in cases]
+        flat = {d for dim in dims for d in (dim if isinstance(dim, list) else [dim])}
+        assert flat >= {*range(-4, 4)}
+
+
+def test_large_derived_cases_pass_16_bit_sizes() -> None:
+    shapes = {
+        name: [t.shape for case in opset.operators()[name].cases("float32") for t in tensors(case)]
+        for name in ("aten::exp", "aten::sum.dim_IntList", "aten::mm", "aten::embedding")
+    }
+    assert max(math.prod(shape) for shape in shapes["aten::exp"]) > 1 << 16
+    assert any(len(shape) == 2 and shape[1] > 4096 for shape in shapes["aten::sum.dim_IntList"])
+    assert any(shape[1] > 4096 for shape in shapes["aten::mm"])
+    assert any(shape[:1] > (1 << 16,) for shape in shapes["aten::embedding"])
+
+
+def test_pairs_cover_every_pair_of_values() -> None:
+    dimensions = {"a": [1, 2, 3], "b": [4, 5], "c": [6, 7, 8, 9]}
+    rows = list(covering(dimensions, pairs=True))
+    for one, other in itertools.combinations(dimensions, 2):
+        assert {(row[one], row[other]) for row in rows} == set(
+            itertools.product(dimensions[one], dimensions[other])
+        )
+    assert len(rows) < 3 * 2 * 4
+    each = list(covering(dimensions))
+    assert len(each) == 4
+    assert all({row[name] for row in each} == set(values) for name, values in dimensions.items())
 
 
 def test_operators_may_leave_strides_and_special_values_unspecified() -> None:

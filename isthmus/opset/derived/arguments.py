@@ -14,7 +14,16 @@ from isthmus.opset.derived.layouts import ALL, PACKED, laid
 from isthmus.opset.sampling import Array, Case, place
 
 # Flags that change what is specified, such as the order of ties, or nothing that a kernel sees.
-_FIXED = ("sorted", "stable", "sparse", "sparse_grad", "half_to_float", "non_blocking", "pin_memory")
+_FIXED = (
+    "sorted",
+    "stable",
+    "sparse",
+    "sparse_grad",
+    "half_to_float",
+    "non_blocking",
+    "pin_memory",
+    "amsgrad",
+)
 _FACTORS = ("alpha", "beta", "value")
 
 
@@ -24,13 +33,21 @@ def layouts(scope: Scope) -> Iterator[Case]:
     if not bases:
         return
     names = list(ALL if scope.operator.strided else PACKED)
-    rows = [(bases[i % len(bases)], name) for i, name in enumerate(names)]
+    rank = max(_rank(base) for base in bases)
+    deep = [base for base in bases if _rank(base) == rank]
+    rows = [(deep[i % len(deep)], name) for i, name in enumerate(names)]
     if scope.pairs:
         rows = [(base, name) for base in bases for name in names]
     for i, (base, name) in enumerate(scope.shared(iter(rows))):
-        output = ("contiguous", "unaligned", "step", "reversed")[i % 4] if scope.operator.strided else "unaligned"
+        output = (
+            ("contiguous", "unaligned", "step", "reversed")[i % 4] if scope.operator.strided else "unaligned"
+        )
         change = in_layouts(name) if scope.operator.strided else _packed(name)
         yield scope.case(changed(base.arguments, change), f"{name}-out-{output}", output)
+
+
+def _rank(case: Case) -> int:
+    return max(len(array.shape) for _, array in arrays(case.arguments))
 
 
 def _packed(first: str) -> Any:
@@ -43,13 +60,17 @@ def options(scope: Scope) -> Iterator[Case]:
     """Derive a case for each set of absent optional arguments, each flag inverted, and each mask of outputs."""
     schema = scope.maker.schema
     bases = scope.bases()
-    if not bases:
+    if not bases or scope.operator.paired:
         return
     base = max(bases, key=lambda case: sum(1 for _ in arrays(case.arguments)))
     given = base.arguments
-    optional = [a.name for a in schema.inputs if a.optional and given[a.name] is not None and a.base != "str" and a.name not in _FIXED]
+    optional = [
+        a.name
+        for a in schema.inputs
+        if a.optional and given[a.name] is not None and a.base != "str" and a.name not in _FIXED
+    ]
     changes: list[Arguments] = [
-        dict.fromkeys(names)
+        {**dict.fromkeys(names), **_unmasked(given, names)}
         for n in range(1, len(optional) + 1 if len(optional) <= 4 else 2)
         for names in combinations(optional, n)
     ]
@@ -68,9 +89,24 @@ def options(scope: Scope) -> Iterator[Case]:
         yield scope.case({**given, **change}, "-".join(words).replace(" ", ""))
 
 
+def _unmasked(given: Arguments, names: tuple[str, ...]) -> Arguments:
+    """Return the mask of outputs without the gradients of absent arguments."""
+    if "output_mask" not in given:
+        return {}
+    of = ("input", "weight", "bias")
+    return {
+        "output_mask": [
+            wanted and name not in names for name, wanted in zip(of, given["output_mask"], strict=True)
+        ]
+    }
+
+
 def _fraction(scope: Scope) -> float:
     """A factor; one that no product rounds, where rounding the product first is not within the tolerance."""
-    rounds = scope.maker.dtype in dt.HALVES or not scope.operator.tolerance[scope.maker.dtype].accumulate
+    rounds = (
+        scope.maker.dtype in (*dt.HALVES, "float64")
+        or not scope.operator.tolerance[scope.maker.dtype].accumulate
+    )
     return 0.25 if rounds else 0.3
 
 

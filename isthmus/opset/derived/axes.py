@@ -26,13 +26,12 @@ def ranks(scope: Scope) -> Iterator[Case]:
     if not bases or not (moves or scope.operator.leading):
         return
     rows = []
-    for i, more in enumerate((0, 1, 2, 3, 4, 5, 6)):
-        base = bases[i % len(bases)]
-        rank = _rank(base)
-        if rank + more > 8:
-            continue
-        for turn in range(rank + more) if moves and more < 3 else (more,):
-            rows.append((base, more, turn, (turn + more) % 2 == 1))
+    for rank in range(1, 9):
+        fit = [base for base in bases if _rank(base) <= rank]
+        for i, turn in enumerate(range(rank) if moves and rank < 6 else (rank // 2,)):
+            if fit:
+                base = fit[(rank + i) % len(fit)]
+                rows.append((base, rank - _rank(base), turn, (turn + rank) % 2 == 1))
     for base, more, turn, negative in scope.shared(iter(rows)):
         arguments = _turned(base, more, turn if moves else 0, negative, moves)
         label = f"rank{_rank(base) + more}" + (f"-dim{arguments['dim']}" if moves else "")

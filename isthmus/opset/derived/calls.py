@@ -47,11 +47,12 @@ class Scope:
 
     def bases(self) -> list[Case]:
         """The own cases with elements in all tensors, one for each setting of the other arguments."""
+        kinds = ("contiguous", "broadcast", "strided")[: 3 if self.operator.strided else 2]
         found: dict[str, Case] = {}
         for case in self.own:
             sizes = [math.prod(array.shape) for _, array in arrays(case.arguments)]
             ranked = any(array.shape for _, array in arrays(case.arguments))
-            if ranked and all(sizes) and case.kind in ("contiguous", "strided", "broadcast"):
+            if ranked and all(sizes) and case.kind in kinds:
                 others = {k: v for k, v in case.arguments.items() if not _holds_array(v)}
                 found.setdefault(repr((others, [k for k, _ in arrays(case.arguments)])), case)
         return list(found.values())

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.calls import Change, Scope, arrays, changed, resized
+from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed, resized
 from isthmus.opset.derived.shapes import same_shaped
 from isthmus.opset.sampling import Array, Case, place
 
@@ -36,7 +36,9 @@ def planted(scope: Scope) -> Iterator[Case]:
         moves = operator.tolerance[dtype].ulp == operator.tolerance[dtype].accumulate == 0
         for value in operator.special:
             change = _planted(value, dtype, moves, operator.strided)
-            yield scope.case(changed(base.arguments, change), "nan" if math.isnan(value) else "inf", kind="special")
+            yield scope.case(
+                changed(base.arguments, change), "nan" if math.isnan(value) else "inf", kind="special"
+            )
     if dtype in _BEYOND_FLOAT:
         yield scope.case(changed(base.arguments, _enlarged(dtype)), "beyond-float", kind="special")
 
@@ -60,13 +62,23 @@ def of_any_shape(scope: Scope) -> Iterator[Case]:
             n = sum(1 for each in kept[:i] if each.dtype == dtype)
             return place(grids[n]) if n < len(grids) else place(resized(array.view, grids[0].shape))
 
-        for axis in (-1, 0) if along and not pointwise else (-1,):
-            arguments = changed(base.arguments, change)
+        for flags in _settings(base.arguments) if along else ({"axis": -1},):
+            arguments = changed(base.arguments, change) | {k: v for k, v in flags.items() if k != "axis"}
+            axis = flags["axis"]
             if along:
                 arguments[along.name] = [axis] if along.is_list else axis
             if "shifts" in arguments:
                 arguments["shifts"] = [3]
-            yield scope.case(arguments, label if axis else f"{label}-dim0", kind="special")
+            words = [label, *[f"{name}-{value}".lower() for name, value in flags.items()]]
+            yield scope.case(arguments, "-".join(words), kind="special")
+
+
+def _settings(arguments: Arguments) -> Iterator[dict[str, Any]]:
+    """Yield the axes of rows and of columns, with each order of sorting."""
+    order = next((name for name in ("descending", "largest") if name in arguments), None)
+    for axis in (-1, 0):
+        for value in (False, True) if order else (None,):
+            yield {"axis": axis, **({order: value} if order else {})}
 
 
 def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
@@ -79,20 +91,31 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
         return
     limit = operator.tolerance[dtype]
     extreme = operator.extreme
-    if pointwise and extreme is None and limit.accumulate == 0:
-        yield "extremes", _of_functions(dtype)
+    if pointwise:
+        if extreme is None and limit.accumulate == 0:
+            yield "extremes", _of_functions(dtype)
+        elif extreme:
+            yield "extremes", np.array(extreme).astype(kind)
+        return
     if extreme:
         rows = [[x, x - 1, 0.5, -x, 1.0] for x in extreme]
         with np.errstate(over="ignore"):
             made = np.array(rows).astype(kind)
         yield "extremes", made[np.isfinite(made.astype(np.float64)).all(1)]
-    if pointwise or operator.distinct:
+    if operator.distinct:
         return
     ordinary = np.linspace(-1.7, 2.3, 67)
-    if math.nan in operator.special:
-        rows = np.stack([ordinary] * len(_PLACES))
-        rows[range(len(_PLACES)), _PLACES] = math.nan
-        yield "nan-by-place", rows.astype(kind)
+    if not any(a.name in ("dim", "dims") for a in scope.maker.schema.arguments):
+        for value in operator.special:  # alone in the tensor
+            for i in (0, 33, 66):
+                row = ordinary.copy()
+                row[i] = value
+                yield f"{value}-at-{i}", row.astype(kind)
+        return
+    if any(map(math.isnan, operator.special)):
+        missing = np.stack([ordinary] * len(_PLACES))
+        missing[range(len(_PLACES)), _PLACES] = math.nan
+        yield "nan-by-place", missing.astype(kind)
     if math.inf in operator.special:
         yield "infinite-rows", _infinite(ordinary).astype(kind)
 
@@ -109,7 +132,19 @@ def _infinite(ordinary: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _limits(kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     info = np.iinfo(kind)
     half = 1 << (info.bits // 2)
-    numbers = [info.min, info.max, info.min + 1, info.max - 1, 0, 1, 2, half - 1, half, info.max // 2, info.max // 2 + 1]
+    numbers = [
+        info.min,
+        info.max,
+        info.min + 1,
+        info.max - 1,
+        0,
+        1,
+        2,
+        half - 1,
+        half,
+        info.max // 2,
+        info.max // 2 + 1,
+    ]
     return np.array(sorted({n % info.max for n in numbers} | {info.min, info.max}), kind)
 
 

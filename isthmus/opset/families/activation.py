@@ -10,6 +10,7 @@ from isthmus.opset.families._common import ANY, elementwise, several
 from isthmus.opset.operator import (
     CHOSEN,
     EXACT,
+    MODERATE,
     ONLY_NAN,
     SCALED,
     Operator,
@@ -69,13 +70,13 @@ _TWO_ROUNDINGS = Tolerance(0.51, 4, "up to four roundings before the last")
 OPERATORS: list[Operator] = [
     op("relu", dt.NUMBERS, *_LIKE, elementwise(ANY), CHOSEN),
     op("threshold_backward", dt.FLOATS, *_PAIR, _backward(ANY, ANY, threshold=0), EXACT),
-    op("sigmoid", dt.FLOATS, *_LIKE, elementwise(_WIDE), transcendental(4)),
+    op("sigmoid", dt.FLOATS, *_LIKE, elementwise(_WIDE), transcendental(4), extreme=MODERATE),
     op("sigmoid_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _backward(ANY, (0.01, 0.99)),
        _TWO_ROUNDINGS, magnitude=lambda grad_output, output: grad_output.abs()),
     op("tanh", dt.FLOATS, *_LIKE, elementwise((-5, 5)), transcendental(4)),
     op("tanh_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _backward(ANY, (-0.99, 0.99)),
        _TWO_ROUNDINGS, magnitude=lambda grad_output, output: 2 * grad_output.abs()),
-    op("silu", dt.FLOATS, *_LIKE, elementwise(_WIDE, special=False), transcendental(4)),
+    op("silu", dt.FLOATS, *_LIKE, elementwise(_WIDE, special=False), transcendental(4), extreme=MODERATE),
     op("silu_backward", dt.FLOATS, *_PAIR, _backward(ANY, _WIDE), _DERIVED, magnitude=_times(1)),
     op("gelu", dt.FLOATS, *_LIKE, _gelus, _GATED, magnitude=lambda self, approximate: self.abs(), special=ONLY_NAN),
     op("gelu_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype",

@@ -172,7 +172,8 @@ _SAME = ("like(self)", "self.dtype")
 OPERATORS: list[Operator] = [
     op("embedding", dt.FLOATS, "indices.shape + weight.shape[1:]", "weight.dtype", _embedding, resizable=True),
     op("embedding_dense_backward", dt.FLOATS, "(num_weights, grad_output.shape[-1])", "grad_output.dtype",
-       _embedding_gradient, _ADDED, magnitude=_embedded_size, resizable=True),
+       _embedding_gradient, _ADDED, magnitude=_embedded_size, resizable=True,
+       longest=8192),
     op("gather", dt.ALL, "like(index)", "self.dtype", _gather, resizable=True),
     op("index_select", dt.ALL, "at(self, dim, index.shape[0])", "self.dtype", _select, resizable=True),
     op("scatter.src", dt.ALL, *_SAME, _scatter(False)),

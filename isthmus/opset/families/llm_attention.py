@@ -247,5 +247,6 @@ OPERATORS: list[Operator] = [
               "-> (Tensor grad_query, Tensor grad_key, Tensor grad_value, Tensor? grad_bias)",
               "(query.shape, key.shape, value.shape, bias.shape if wants_bias and bias is not None else None)",
               "(query.dtype, query.dtype, query.dtype, bias.dtype if wants_bias and bias is not None else None)",
-              _backwards, _TOLERANCE, reference=_BACKWARD, magnitude=size_of(_BACKWARD), special=()),
+              _backwards, _TOLERANCE, reference=_BACKWARD, magnitude=size_of(_BACKWARD), special=(),
+              paired=True),
 ]  # fmt: skip

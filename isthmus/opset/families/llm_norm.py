@@ -84,7 +84,8 @@ _STATISTIC = "(*input.shape[:-1], 1)"
 OPERATORS: list[Operator] = [
     extension("rms_norm(Tensor input, Tensor? weight, float eps) -> (Tensor out, Tensor rstd)",
               f"(input.shape, {_STATISTIC})", "(input.dtype, accumulator(input))", _norms, _FORWARD,
-              differentiable="input weight", reference=_norm, magnitude=size_of(_norm), leading=True, empty=False, resizable=True, special=ONLY_NAN),
+              differentiable="input weight", reference=_norm, magnitude=size_of(_norm),
+              leading=True, empty=False, resizable=True, special=ONLY_NAN),
     extension("add_rms_norm(Tensor input, Tensor residual, Tensor? weight, float eps) "
               "-> (Tensor out, Tensor sum, Tensor rstd)",
               f"(input.shape, input.shape, {_STATISTIC})", "(input.dtype, input.dtype, accumulator(input))",
@@ -94,5 +95,6 @@ OPERATORS: list[Operator] = [
               "-> (Tensor grad_input, Tensor? grad_weight)",
               "(input.shape, None if weight is None else weight.shape)",
               "(input.dtype, None if weight is None else accumulator(input))", _gradients, _BACKWARD,
-              reference=_gradient, magnitude=size_of(_gradient), leading=True, empty=False, resizable=True, special=ONLY_NAN),
+              reference=_gradient, magnitude=size_of(_gradient),
+              leading=True, empty=False, resizable=True, special=ONLY_NAN),
 ]  # fmt: skip

@@ -81,13 +81,15 @@ def _dot(m: Maker) -> Iterator[Case]:
 
 
 OPERATORS: list[Operator] = [
-    op("mm", dt.FLOATS, "(self.shape[0], mat2.shape[1])", "self.dtype", _mm, _GEMM, magnitude=absolutely("aten::mm"), resizable=True),
+    op("mm", dt.FLOATS, "(self.shape[0], mat2.shape[1])", "self.dtype", _mm, _GEMM, magnitude=absolutely("aten::mm"),
+       resizable=True),
     op("bmm", dt.FLOATS, "(self.shape[0], self.shape[1], mat2.shape[2])", "self.dtype", _bmm, _GEMM,
        magnitude=absolutely("aten::bmm"), resizable=True),
     op("addmm", dt.FLOATS, "(mat1.shape[0], mat2.shape[1])", "self.dtype", _addmm, _GEMM,
        magnitude=absolutely("aten::addmm"), resizable=True),
     op("baddbmm", dt.FLOATS, "(batch1.shape[0], batch1.shape[1], batch2.shape[2])", "self.dtype", _baddbmm, _GEMM,
        magnitude=absolutely("aten::baddbmm"), resizable=True),
-    op("mv", dt.FLOATS, "(self.shape[0],)", "self.dtype", _mv, _GEMM, magnitude=absolutely("aten::mv"), resizable=True),
+    op("mv", dt.FLOATS, "(self.shape[0],)", "self.dtype", _mv, _GEMM, magnitude=absolutely("aten::mv"),
+       resizable=True),
     op("dot", dt.FLOATS, "()", "self.dtype", _dot, _GEMM, magnitude=absolutely("aten::dot"), resizable=True),
 ]  # fmt: skip

@@ -87,13 +87,14 @@ def _normalized(grad: Any, weight: Any, hat: Any, scale: Any, dims: Any, magnitu
 
 def _layer_gradient(grad_out: Any, input: Any, normalized_shape: list[int], mean: Any, rstd: Any, weight: Any,
                     bias: Any, output_mask: list[bool], magnitude: bool = False) -> tuple[Any, ...]:  # fmt: skip
+    if (output_mask[1] and weight is None) or (output_mask[2] and bias is None):
+        raise ValueError("the gradient of an absent weight or bias")
     axes = len(normalized_shape)
     dims, batch = list(range(-axes, 0)), list(range(input.dim() - axes))
     hat = (input.abs() + mean.abs()) * rstd if magnitude else (input - mean) * rstd
     grad = grad_out.abs() if magnitude else grad_out
     found = (_normalized(grad, weight, hat, rstd, dims, magnitude), (grad * hat).sum(batch), grad.sum(batch))
-    given = (True, weight is not None, bias is not None)
-    return _wanted(found, [a and b for a, b in zip(output_mask, given, strict=True)])
+    return _wanted(found, output_mask)
 
 
 def _wanted(found: tuple[Any, ...], mask: list[bool]) -> tuple[Any, ...]:
@@ -148,6 +149,8 @@ def _group_gradients(m: Maker) -> Iterator[Case]:
 
 def _group_gradient(grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int,
                     group: int, output_mask: list[bool], magnitude: bool = False) -> tuple[Any, ...]:  # fmt: skip
+    if weight is None and any(output_mask[1:]):
+        raise ValueError("PyTorch gives gradients of weight and bias only with a weight")
     flat = input.reshape(N, group, -1)
     mean, rstd = mean.unsqueeze(2), rstd.unsqueeze(2)
     hat = (flat.abs() + mean.abs()) * rstd if magnitude else (flat - mean) * rstd
@@ -253,19 +256,11 @@ def _batch_gradient(grad_out: Any, input: Any, weight: Any, running_mean: Any, r
     grad = grad_out.abs() if magnitude else grad_out
     factor = _per_channel(abs(weight) if magnitude and weight is not None else weight, input)
     first = _normalized(grad, factor, hat, scale, axes, magnitude) if train else grad * factor * scale
-    return _wanted((first, (grad * hat).sum(axes), grad.sum(axes)), [True, *output_mask[1:]])
+    return _wanted((first, (grad * hat).sum(axes), grad.sum(axes)), output_mask)
 
 
 def _size_of(gradient: Any) -> Any:
     return lambda **arguments: gradient(**arguments, magnitude=True)
-
-
-def _each(first: str, second: str, third: str) -> str:
-    """Rule for the wanted gradients of an input, a weight and a bias that are given."""
-    return (
-        f"({first} if output_mask[0] else None, {second} if output_mask[1] and weight is not None else None, "
-        f"{third} if output_mask[2] and bias is not None else None)"
-    )
 
 
 _CHANNELS = "(input.shape[1],)"
@@ -280,8 +275,8 @@ OPERATORS: list[Operator] = [
     op("native_layer_norm", dt.FLOATS, f"(input.shape, {_ROW}, {_ROW})", _TRIPLE, _layers, _FORWARD,
        magnitude=_layer_size, leading=True, empty=False, resizable=True, special=ONLY_NAN),
     op("native_layer_norm_backward", dt.FLOATS,
-       _each("input.shape", "tuple(normalized_shape)", "tuple(normalized_shape)"),
-       _each("input.dtype", "weight.dtype", "bias.dtype"),
+       f"tuple({_WANTED} in zip((input.shape, tuple(normalized_shape), tuple(normalized_shape)), output_mask))",
+       f"tuple({_WANTED} in zip((input.dtype, weight and weight.dtype, bias and bias.dtype), output_mask))",
        _layer_gradients, _BACKWARD, reference=_layer_gradient, magnitude=_size_of(_layer_gradient), strided=False,
        leading=True, empty=False, resizable=True, special=ONLY_NAN),
     op("native_group_norm", dt.FLOATS, "(input.shape, (N, group), (N, group))",
@@ -292,15 +287,19 @@ OPERATORS: list[Operator] = [
        _group_gradients, _BACKWARD, reference=_group_gradient, magnitude=_size_of(_group_gradient), strided=False,
        empty=False, resizable=True, special=ONLY_NAN),
     op("native_batch_norm", dt.FLOATS, _SAVED, _TRIPLE, _batches(), _FORWARD,
-       reference=_forward("aten::native_batch_norm"), magnitude=_native_size, empty=False, resizable=True, special=ONLY_NAN),
+       reference=_forward("aten::native_batch_norm"), magnitude=_native_size,
+       empty=False, resizable=True, special=ONLY_NAN),
     op("_native_batch_norm_legit", dt.FLOATS, _SAVED, _TRIPLE, _batches(), _FORWARD,
-       reference=_forward("aten::_native_batch_norm_legit"), magnitude=_native_size, empty=False, resizable=True, special=ONLY_NAN),
+       reference=_forward("aten::_native_batch_norm_legit"), magnitude=_native_size,
+       empty=False, resizable=True, special=ONLY_NAN),
     op("_native_batch_norm_legit_no_training", dt.FLOATS, _SAVED, _TRIPLE, _batches("evaluation"), _FORWARD,
-       reference=_forward("aten::_native_batch_norm_legit_no_training"), magnitude=_stateless_size, empty=False, resizable=True, special=ONLY_NAN),
+       reference=_forward("aten::_native_batch_norm_legit_no_training"), magnitude=_stateless_size,
+       empty=False, resizable=True, special=ONLY_NAN),
     op("_native_batch_norm_legit.no_stats", dt.FLOATS, _SAVED, _TRIPLE, _batches("none"), _FORWARD,
        magnitude=_stateless_size, empty=False, resizable=True, special=ONLY_NAN),
     op("native_batch_norm_backward", dt.FLOATS,
        f"(input.shape, *[{_WANTED} in zip(({_CHANNELS}, {_CHANNELS}), output_mask[1:])])",
-       f"(input.dtype, *[{_WANTED} in zip([(weight or input).dtype] * 2, output_mask[1:])])", _batch_gradients, _BACKWARD, reference=_batch_gradient,
+       f"(input.dtype, *[{_WANTED} in zip([(weight or input).dtype] * 2, output_mask[1:])])",
+       _batch_gradients, _BACKWARD, reference=_batch_gradient,
        magnitude=_size_of(_batch_gradient), empty=False, resizable=True),
 ]  # fmt: skip

@@ -10,6 +10,7 @@ from isthmus.opset.families._common import ANY, elementwise, several
 from isthmus.opset.operator import (
     CHOSEN,
     EXACT,
+    MODERATE,
     ONLY_NAN,
     ROOT,
     ROUNDED,
@@ -220,7 +221,8 @@ _TRIPLE = ("broadcast(self, tensor1, tensor2)", "self.dtype")
 _plain, _finite = elementwise(ANY, ANY), elementwise(ANY, ANY, special=False)
 
 OPERATORS: list[Operator] = [
-    *[op(name, kinds, *LIKE, elementwise(span), limit, magnitude=_ones if name == "erf" else None)
+    *[op(name, kinds, *LIKE, elementwise(span), limit, magnitude=_ones if name == "erf" else None,
+         extreme=MODERATE if name in ("sinh", "cosh") else None)
       for name, kinds, span, limit in _UNARY],
     op("add.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
     op("sub.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
@@ -233,7 +235,8 @@ OPERATORS: list[Operator] = [
     op("mul.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.1, -1), SCALED),
     op("div.Tensor", dt.FLOATS, *PAIR, _plain, ROUNDED),
     op("div.Scalar", dt.FLOATS, *LIKE, _scalar(3, 0.7), SCALED),
-    op("div.Tensor_mode", dt.NUMBERS, *PAIR, several(_nonzero_pair("floor"), _nonzero_pair("trunc")), _QUOTIENT, paired=True, limits=False, extreme=()),
+    op("div.Tensor_mode", dt.NUMBERS, *PAIR, several(_nonzero_pair("floor"), _nonzero_pair("trunc")), _QUOTIENT,
+       paired=True, limits=False, extreme=()),
     op("div.Scalar_mode", dt.NUMBERS, *LIKE,
        several(_scalar(3, rounding_mode="floor", special=False),
                _scalar(3, rounding_mode="trunc", special=False)), _QUOTIENT, limits=False),

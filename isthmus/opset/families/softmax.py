@@ -178,7 +178,8 @@ _ATTENTION = {
 }
 
 OPERATORS: list[Operator] = [
-    op("_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _SOFTMAX, magnitude=_softmax_size, extreme=_EXTREME),
+    op("_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _SOFTMAX, magnitude=_softmax_size,
+       extreme=_EXTREME),
     op("_safe_softmax", dt.FLOATS, "like(self)", "self.dtype", _safe, _SOFTMAX,
        magnitude=lambda **a: _softmax_size(**a).nan_to_num(0), extreme=_EXTREME),
     op("_log_softmax", dt.FLOATS, "like(self)", "self.dtype", _forward, _LOG, magnitude=_log_size, extreme=_EXTREME),
@@ -191,5 +192,5 @@ OPERATORS: list[Operator] = [
        magnitude=_attention_size, strided=False, special=()),  # masked elements may be skipped
     op("_scaled_dot_product_flash_attention_for_cpu_backward", dt.FLOATS, "(query.shape, key.shape, value.shape)",
        "(query.dtype, query.dtype, query.dtype)", _attention_gradients, _ATTENTION, reference=_attention_gradient,
-       magnitude=_attention_gradient_size, strided=False, special=()),
+       magnitude=_attention_gradient_size, strided=False, special=(), paired=True),
 ]  # fmt: skip

@@ -54,6 +54,12 @@ OPERATORS: list[Operator] = [
     op("sort", dt.NUMBERS, *_SAME, _sorts, special=(), distinct=True),
     op("sort.stable", dt.NUMBERS, *_SAME, _stable),
     op(
-        "topk", dt.NUMBERS, "(at(self, dim, k), at(self, dim, k))", '(self.dtype, "int64")', _tops, special=(), distinct=True
+        "topk",
+        dt.NUMBERS,
+        "(at(self, dim, k), at(self, dim, k))",
+        '(self.dtype, "int64")',
+        _tops,
+        special=(),
+        distinct=True,
     ),
 ]
