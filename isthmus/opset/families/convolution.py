@@ -32,9 +32,9 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("contiguous", "contiguous", (1, 4, 5, 6, 7), (2, 2, 2, 3, 4), 0, [3, 2, 1], [0, 1, 2], [2, 1, 3], 0,
      [0, 0, 0], 2, ""),
     ("contiguous", "contiguous", (2, 3, 5), (3, 2, 4), 1, [3], [2], [1], 1, [2], 1, ""),
-    ("contiguous", "contiguous", (2, 4, 3, 5), (4, 3, 2, 3), 1, [1, 4], [2, 0], [5, 1], 1, [4, 3], 2, ""),
+    ("contiguous", "contiguous", (2, 4, 3, 5), (4, 3, 2, 3), 1, [1, 4], [2, 0], [5, 1], 1, [0, 3], 2, ""),
     ("contiguous", "contiguous", (1, 4, 3, 4, 2), (4, 3, 2, 3, 4), 1, [1, 2, 3], [1, 0, 2], [2, 3, 1], 1,
-     [1, 2, 0], 2, ""),
+     [0, 1, 2], 2, ""),
 )  # fmt: skip
 # More channels than one tile; more than 2^16 positions.
 _LARGE: tuple[tuple[Any, ...], ...] = (

@@ -76,8 +76,8 @@ def _forward(m: Maker) -> Iterator[Case]:
 
 
 def _backward(m: Maker) -> Iterator[Case]:
-    for kind, *arguments, model in _likelihoods(m):
-        yield m.case(kind, *_gradient(m, *arguments, -100), model=model)
+    for kind, logs, target, weight, reduction, model in _likelihoods(m):
+        yield m.case(kind, *_gradient(m, logs, target, weight, reduction, -100), model=model)
     for others in _weighted(m):
         yield m.case("contiguous", *_gradient(m, *others))
     for logs, target in _large(m):

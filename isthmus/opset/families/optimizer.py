@@ -27,6 +27,10 @@ def _flag(m: Maker, value: float) -> Array:
     return m.values(value, _SCALE_DTYPE)
 
 
+def _scaler(m: Maker, values: dict[str, float]) -> dict[str, Any]:
+    return {name: _flag(m, value) for name, value in values.items()}
+
+
 def _adams(m: Maker) -> Iterator[Case]:
     usual: dict[str, Any] = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01, "eps": 1e-8,
                              "amsgrad": False, "maximize": False}  # fmt: skip
@@ -43,17 +47,18 @@ def _adams(m: Maker) -> Iterator[Case]:
     # A learning rate whose step shows in 16 bits; the flags together; late steps; with a scale or a flag alone.
     far = {**usual, "lr": 0.3, "weight_decay": 0.4}
     for steps, change, scaler in (
-        (1.0, {"beta1": 0.5, "beta2": 0.75, "amsgrad": True, "maximize": True}, {"grad_scale": 32.0, "found_inf": 0.0}),
+        (1.0, {"beta1": 0.5, "beta2": 0.75, "amsgrad": True, "maximize": True},
+         {"grad_scale": 32.0, "found_inf": 0.0}),
         (1.0, {"beta1": 0.0, "beta2": 0.6, "maximize": True}, {"grad_scale": 0.25}),
-        (2.0, {"beta1": 0.7, "beta2": 0.0, "eps": 0.2}, {"found_inf": 0.0}),
+        (2.0, {"beta1": 0.7, "beta2": 0.0, "eps": 0.2, "weight_decay": 0.0}, {"found_inf": 0.0}),
         (1000.0, {"amsgrad": True, "lr": 1.0, "weight_decay": 1.0}, {}),
         (1000.0, {"amsgrad": True, "maximize": True}, {"grad_scale": 2.0, "found_inf": 1.0}),
     ):  # fmt: skip
         settings: dict[str, Any] = {**far, **change}
         largest = _list(m, 0.05, 2) if settings["amsgrad"] else []
-        yield m.case("contiguous", _list(m, -2.7, 3.1), _list(m, -2.7, 3.1), _list(m, -1, 1), _list(m, 0.05, 2),
+        yield m.case("special", _list(m, -2.7, 3.1), _list(m, -2.7, 3.1), _list(m, -1, 1), _list(m, 0.05, 2),
                      largest, [_flag(m, steps + 3 * i) for i in range(len(_SIZES))], **settings,
-                     **{name: _flag(m, value) for name, value in scaler.items()})  # fmt: skip
+                     **_scaler(m, scaler))  # fmt: skip
     zeros = [_list(m, 0, 0) for _ in range(3)]  # of a parameter without a gradient: only its decay is left
     yield m.case("special", _list(m, -2.7, 3.1), *zeros, [], [_flag(m, 1.0) for _ in _SIZES], **far)
     if m.dtype == "float32":
@@ -114,7 +119,7 @@ def _sgds(m: Maker) -> Iterator[Case]:
                      grad_scale=_flag(m, 32.0), found_inf=_flag(m, found))  # fmt: skip
     # The flags together. The buffers of the first step are not read: PyTorch does not initialize them.
     usual = {**usual, "weight_decay": 0.4, "momentum": 0.7}
-    for change, scaler in (
+    for flags, scaler in (
         ({"maximize": True, "nesterov": True}, {"grad_scale": 0.25}),
         ({"maximize": True, "momentum": 0.0, "lr": 1.0}, {"grad_scale": 32.0, "found_inf": 0.0}),
         ({"is_first_step": True, "dampening": 0.3, "maximize": True}, {"found_inf": 0.0}),
@@ -122,12 +127,12 @@ def _sgds(m: Maker) -> Iterator[Case]:
         ({"momentum": 1.0, "dampening": 0.6, "lr": 0.3, "maximize": True}, {}),
         ({"is_first_step": True}, {"grad_scale": 2.0, "found_inf": 1.0}),
     ):  # fmt: skip
-        settings: dict[str, Any] = {**usual, **change}
+        settings: dict[str, Any] = {**usual, **flags}
         buffers = _list(m, -1, 1) if settings["momentum"] else []
         if settings["is_first_step"]:
             buffers = [m.values(np.full(size, np.nan)) for size in _SIZES]
-        yield m.case("contiguous", _list(m, -2.7, 3.1), _list(m, -2.7, 3.1), buffers, **settings,
-                     **{name: _flag(m, value) for name, value in scaler.items()})  # fmt: skip
+        yield m.case("special", _list(m, -2.7, 3.1), _list(m, -2.7, 3.1), buffers, **settings,
+                     **_scaler(m, scaler))  # fmt: skip
     if m.dtype == "float32":
         yield m.case("large", *[_many(m, -1.7, 2.1) for _ in range(3)], **usual)
 
@@ -206,7 +211,7 @@ def _scale(self: Any, growth_tracker: Any, found_inf: Any, scale_growth_factor: 
         self.mul_(scale_backoff_factor)
         growth_tracker.zero_()
     elif int(growth_tracker) + 1 == growth_interval:
-        if float(self) * scale_growth_factor <= np.finfo(np.float32).max:
+        if float(self) * scale_growth_factor <= float(np.finfo(np.float32).max):
             self.mul_(scale_growth_factor)
         growth_tracker.zero_()
     else:

@@ -93,13 +93,14 @@ def _mean_pools(three: bool = False) -> Any:
 
 def _mean_gradients(m: Maker) -> Iterator[Case]:
     for kind, layout, size in _inputs(m, False):
-        for i, (*window, ceil) in enumerate(_WINDOWS):
-            grad = m.tensor(*size[:2], *windows(size[2:], *window, ceil=ceil))
-            yield m.case(kind, grad, m.tensor(*size, layout=layout), *window, ceil, i % 3 < 2, None)
-        *window, ceil = _WINDOWS[3]
+        for i, (kernel, stride, pad, ceil) in enumerate(_WINDOWS):
+            grad = m.tensor(*size[:2], *windows(size[2:], kernel, stride, pad, ceil=ceil))
+            tensor = m.tensor(*size, layout=layout)
+            yield m.case(kind, grad, tensor, kernel, stride, pad, ceil, i % 3 < 2, None)
+        kernel, stride, pad, ceil = _WINDOWS[3]
         for counted, divisor in _DIVISORS:
-            grad = m.tensor(*size[:2], *windows(size[2:], *window, ceil=ceil))
-            yield m.case("contiguous", grad, m.tensor(*size), *window, ceil, counted, divisor)
+            grad = m.tensor(*size[:2], *windows(size[2:], kernel, stride, pad, ceil=ceil))
+            yield m.case("contiguous", grad, m.tensor(*size), kernel, stride, pad, ceil, counted, divisor)
     if m.dtype == "float32":
         grad, tensor = m.tensor(1, 65_539, 1, 1), m.tensor(1, 65_539, 2, 3)
         yield m.case("large", grad, tensor, [2, 3], [], [0], False, True, None)
