@@ -175,7 +175,9 @@ def _index(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(9, 5), [m.integers(0, high=9)], model="qwen_moe")
     yield m.case("0-dim", m.tensor(9), [m.integers(high=9)])
     ends = m.values([-9, 8, 0, -1, -9], "int64")  # negative, repeated, unordered
-    yield m.case("contiguous", m.tensor(9, 5, 7), [ends, m.values([[-5], [4]], "int64"), m.values(-7, "int64")])
+    yield m.case(
+        "contiguous", m.tensor(9, 5, 7), [ends, m.values([[-5], [4]], "int64"), m.values(-7, "int64")]
+    )
     yield m.case("contiguous", m.tensor(4, 9, 3, 7), [None, ends, None, m.values([[-7], [6]], "int64")])
     yield m.case("contiguous", m.tensor(3, 9, 5), [None, ends, m.values([-5, 4, 0, -1, 2], "int64")])
     if m.dtype == "float32":
@@ -204,7 +206,9 @@ def _puts(m: Maker) -> Iterator[Case]:
     for add in (False, True):  # negative indices; values broadcast along the indices, and along the rest
         ends = m.values([-9, 8, 3, -2], "int64")
         yield m.case("contiguous", m.tensor(9, 5), [ends], m.tensor(4, 1), add)
-        yield m.case("contiguous", m.tensor(9, 5, 7), [ends, None, m.values([[-7], [2]], "int64")], m.tensor(5), add)
+        yield m.case(
+            "contiguous", m.tensor(9, 5, 7), [ends, None, m.values([[-7], [2]], "int64")], m.tensor(5), add
+        )
         yield m.case("contiguous", m.tensor(3, 9, 5), [None, ends, m.values([-5, 4, 0, -1], "int64")],
                      m.tensor(3, 4), add)  # fmt: skip
         if m.dtype == "float32":
@@ -222,8 +226,10 @@ def _index_add(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(7, 13), 0, m.integers(19, high=7), m.tensor(19, 13), model="qwen_moe")
     yield m.case("contiguous", m.tensor(5, 7), 1, m.integers(4, high=7), m.tensor(5, 4), alpha=2)
     yield m.case("strided", m.tensor(7, 5, layout="transposed"), 0, m.integers(9, high=7), m.tensor(9, 5))
-    for alpha in (-3, 0, *([0.75] if m.is_float else [])):
-        yield m.case("contiguous", m.tensor(3, 6, 5), -2, m.integers(9, high=4), m.tensor(3, 9, 5), alpha=alpha)
+    for alpha in (3 if m.kind_of_dtype == "uint" else -3, 0, *([0.75] if m.is_float else [])):
+        yield m.case(
+            "contiguous", m.tensor(3, 6, 5), -2, m.integers(9, high=4), m.tensor(3, 9, 5), alpha=alpha
+        )
     if m.dtype == "float32":
         far = m.values([65_600, 0, 32_768, 65_600, 65_537], "int64")
         yield m.case("large", m.tensor(65_601, 2), 0, far, m.tensor(5, 2), alpha=2)
