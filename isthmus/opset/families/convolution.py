@@ -25,11 +25,29 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("contiguous", "contiguous", (2, 6, 11), (6, 1, 4), 1, [1], [3], [1], 0, [0], 6, ""),
     ("contiguous", "contiguous", (1, 2, 5, 6, 7), (3, 2, 2, 3, 2), 1, [1, 2, 1], [0, 1, 1], [1, 1, 1], 0,
      [0, 0, 0], 1, ""),
+    # Every list differs from the others and by dimension.
+    ("contiguous", "contiguous", (2, 4, 11, 9), (6, 2, 2, 3), 1, [1, 3], [2, 4], [3, 2], 0, [0, 0], 2, ""),
+    ("contiguous", "contiguous", (1, 4, 9, 8), (2, 4, 2, 3), 0, [3, 5], [1, 0], [1, 2], 0, [0, 0], 1, ""),
+    ("contiguous", "contiguous", (2, 3, 7, 8), (6, 1, 3, 2), 1, [1, 2], [0, 3], [2, 1], 0, [0, 0], 3, ""),
+    ("contiguous", "contiguous", (1, 4, 5, 6, 7), (2, 2, 2, 3, 4), 0, [3, 2, 1], [0, 1, 2], [2, 1, 3], 0,
+     [0, 0, 0], 2, ""),
+    ("contiguous", "contiguous", (2, 3, 5), (3, 2, 4), 1, [3], [2], [1], 1, [2], 1, ""),
+    ("contiguous", "contiguous", (2, 4, 3, 5), (4, 3, 2, 3), 1, [1, 4], [2, 0], [5, 1], 1, [0, 3], 2, ""),
+    ("contiguous", "contiguous", (1, 4, 3, 4, 2), (4, 3, 2, 3, 4), 1, [1, 2, 3], [1, 0, 2], [2, 3, 1], 1,
+     [0, 1, 2], 2, ""),
 )  # fmt: skip
+# More channels than one tile; more than 2^16 positions.
+_LARGE: tuple[tuple[Any, ...], ...] = (
+    ("large", "contiguous", (1, 139, 3, 4), (131, 139, 1, 2), 1, [1, 1], [0, 1], [1, 1], 0, [0, 0], 1, ""),
+    ("large", "contiguous", (1, 1, 259, 257), (2, 1, 1, 2), 0, [1, 1], [0, 0], [1, 1], 0, [0, 0], 1, ""),
+)
 
 
 def _forward(m: Maker) -> Iterator[Case]:
-    for kind, layout, size, weight, biased, *options, model in _ROWS:
+    for kind, layout, size, weight, biased, *options, model in (
+        *_ROWS,
+        *(_LARGE if m.dtype == "float32" else ()),
+    ):
         tensor, kernel = m.tensor(*size, layout=layout), m.tensor(*weight)
         channels = weight[1] * options[5] if options[3] else weight[0]
         bias = m.tensor(channels) if biased else None
@@ -40,7 +58,10 @@ def _forward(m: Maker) -> Iterator[Case]:
 
 
 def _backward(m: Maker) -> Iterator[Case]:
-    for kind, layout, size, weight, biased, *options, model in _ROWS:
+    for kind, layout, size, weight, biased, *options, model in (
+        *_ROWS,
+        *(_LARGE[:1] if m.dtype == "float32" else ()),
+    ):
         tensor, kernel = m.tensor(*size, layout=layout), m.tensor(*weight)
         options[3] = bool(options[3])
         shape = convolved(tensor, kernel, *options)

@@ -13,20 +13,42 @@ def _ranges(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", 3, 3, 1, dtype=m.dtype)
     if m.kind_of_dtype != "uint":
         yield m.case("contiguous", 9, -4, -2, dtype=m.dtype)
+        yield m.case("contiguous", -7, 6, 3, dtype=m.dtype)
+        yield m.case("contiguous", -3, -17, -7, dtype=m.dtype)  # the end is not reached
     if m.is_float:
         yield m.case("contiguous", 0.5, 3.25, 0.25, dtype=m.dtype, model="llama")
+        yield m.case("contiguous", 2.75, -1.5, -0.375, dtype=m.dtype)
+        yield m.case("contiguous", -0.125, 0.0, 1.0, dtype=m.dtype)
+    if m.dtype in ("float32", "int32", "int64"):
+        yield m.case("large", -3, 3 * 65_601, 3, dtype=m.dtype)
+    if m.dtype == "int64":  # not representable in float64
+        yield m.case("contiguous", 2**53 + 1, 2**53 + 24, 3, dtype=m.dtype)
 
 
 def _spaces(m: Maker) -> Iterator[Case]:
-    for start, end, count in ((-1, 1, 7), (0.25, 8, 13), (3, 3, 1), (5, -2, 6)):
+    for start, end, count in (
+        (-1, 1, 7),
+        (0.25, 8, 13),
+        (3, 3, 1),
+        (5, -2, 6),
+        (2, 7, 1),
+        (-3, 4, 2),
+        (2.5, 2.5, 5),
+        (0, 0.7, 131),
+    ):
         yield m.case("contiguous", start, end, count, dtype=m.dtype)
     yield m.case("zero-size", 0, 1, 0, dtype=m.dtype)
+    if m.dtype == "float32":
+        yield m.case("large", -2, 5, 65_601, dtype=m.dtype)
 
 
 def _eyes(m: Maker) -> Iterator[Case]:
-    for rows, columns in ((5, 7), (7, 5), (3, 3)):
+    for rows, columns in ((5, 7), (7, 5), (3, 3), (1, 9), (67, 131)):
         yield m.case("contiguous", rows, columns, dtype=m.dtype)
     yield m.case("zero-size", 0, 5, dtype=m.dtype)
+    yield m.case("zero-size", 5, 0, dtype=m.dtype)
+    if m.dtype == "float32":
+        yield m.case("large", 259, 257, dtype=m.dtype)
 
 
 def _line_size(start: float, end: float, steps: int, **_: object) -> object:

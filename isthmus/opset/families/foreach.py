@@ -40,12 +40,24 @@ def _lists(*ranges: tuple[float, float], scalars: Any = ((),), by_item: Any = No
                 lists = [_list(m, low, high, layout) for low, high in ranges]
                 extra = tuple(by_item(m) if item == "item" else item for item in scalar)
                 yield m.case(kind, *lists, *extra, model="llama")
+        if (
+            m.dtype == "float32"
+        ):  # more tensors than fit the arguments of one kernel, and one of several blocks
+            sizes = (*range(1, 131), 65_539)
+            many = [[m.tensor(n, low=low, high=high) for n in sizes] for low, high in ranges]
+            scalar = next(iter(scalars))
+            items = [
+                [1 + i % 7 / 4 for i in range(len(sizes))] if item == "item" else item for item in scalar
+            ]
+            if by_item is _item_tensor and items:
+                items[0] = _item_tensor(m)
+            yield m.case("large", *many, *items)
 
     return samples
 
 
 def _item_scalars(m: Maker) -> list[Any]:
-    return [0.875, -1.75, 0.125, 2.0, 0.00390625] if m.is_float else [2, -1, 3, 1, 5]
+    return [0.875, -1.75, 1.0, 2.0, 0.00390625] if m.is_float else [2, -1, 3, 1, 5]
 
 
 def _item_tensor(m: Maker) -> Array:
@@ -96,11 +108,13 @@ def _norm(self: list[Any], ord: Any, dtype: Any = None) -> list[Any]:
     return [torch.linalg.vector_norm(each, ord) for each in self]
 
 
-ANY, APART, WEIGHT = (-2.7, 3.1), (0.3, 3.1), (0.0, 1.0)
+ANY, APART = (-2.7, 3.1), (0.3, 3.1)
 _SUM = Tolerance(0.501, 1, "correctly rounded; with an alpha, its product is rounded before")
 _FUSED = Tolerance(0.51, 4, "up to four roundings before the last")
-_NUMBERS = ((2,), (0.375,), (-1.5,))
-_FRACTIONS = ((2,), (0.1,), (-1.5,))
+_NUMBERS = ((2,), (0.375,), (-1.5,), (0,), (1,), (-1000,))
+_FRACTIONS = ((2,), (0.1,), (-1.5,), (1,), (-1000,))
+
+_WEIGHTS = ((0.1,), (0.9,), (0,), (1,), (0.5,), (-0.3,), (1.7,))
 
 
 def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> Iterator[Operator]:
@@ -115,7 +129,7 @@ def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> I
         limit if add else SCALED,
         magnitude=size,
     )
-    scaled: Any = ((), (2,)) if add else ((),)  # alpha
+    scaled: Any = ((), (2,), (-2,), (0,), (-0.125,)) if add else ((),)  # alpha
     yield op(f"_foreach_{name}.List", *rule, _lists(ANY, second, scalars=scaled), limit, magnitude=size)
     yield op(f"_foreach_{name}.ScalarList", *rule, _lists(ANY, scalars=(("item",),), by_item=_item_scalars), limit,
              magnitude=size)  # fmt: skip
@@ -131,7 +145,7 @@ def _ternary(name: str) -> Iterator[Operator]:
     yield op(
         f"_foreach_{name}.Scalar",
         *rule,
-        _lists(ANY, ANY, last, scalars=((1,), (-0.01,))),
+        _lists(ANY, ANY, last, scalars=((1,), (-0.01,), (2.5,))),
         _FUSED,
         magnitude=size,
     )
@@ -144,15 +158,31 @@ def _unary(name: str, low: float, high: float, limit: Any) -> Operator:
 
 
 def _norms(m: Maker) -> Iterator[Case]:
-    for order in (2, 1, float("inf")):
+    for order in (2, 1, float("inf"), 0, 3, 0.5, -1, float("-inf")):
         tensors = [each for each in _list(m) if 0 not in each.shape]
         yield m.case("contiguous", tensors, order, model="llama")
     yield m.case("strided", [m.tensor(7, 13, layout="transposed"), m.tensor(9, layout="sliced")], 2)
+    for order in (2, 1):
+        yield m.case("zero-size", [m.tensor(7), m.tensor(0, 5), m.tensor()], order)
+    yield m.case("contiguous", [m.values([0.0, -3.0, 4.0]), m.values([0.0, 0.0]), m.values(-2.0)], 2)
+    yield m.case("contiguous", [m.values([0.0, -3.0, -0.0]), m.values([0.0, 0.0]), m.values(-2.0)], 0)
+    if m.dtype == "float32":
+        yield m.case("large", [m.tensor(n) for n in (*range(1, 131), 65_539)], 2)
+
+
+def _powers(m: Maker) -> Iterator[Case]:
+    yield from _lists(APART, scalars=((2,), (0.5,), (-1.7,), (-0.5,)))(m)
+    for exponent in (0, 1, 2, 3, -1, -2):  # also of negative numbers
+        yield m.case("contiguous", _list(m), exponent)
 
 
 def _copies(m: Maker) -> Iterator[Case]:
     for kind, layout in (("contiguous", "contiguous"), ("strided", "transposed")):
         yield m.case(kind, _list(m), _list(m, layout=layout), model="llama")
+
+    if m.dtype == "float32":
+        sizes = (*range(1, 131), 65_539)
+        yield m.case("large", [m.tensor(n) for n in sizes], [m.tensor(n) for n in sizes])
 
 
 def _zeros(m: Maker) -> Iterator[Case]:
@@ -163,16 +193,16 @@ def _zeros(m: Maker) -> Iterator[Case]:
 OPERATORS: list[Operator] = [
     *_binary("add", _SUM), *_binary("sub", _SUM), *_binary("mul", ROUNDED), *_binary("div", ROUNDED, APART),
     *_ternary("addcmul"), *_ternary("addcdiv"),
-    op("_foreach_lerp.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY, scalars=((0.1,), (0.9,))), _FUSED,
+    op("_foreach_lerp.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY, scalars=_WEIGHTS), _FUSED,
        magnitude=_each(_lerp_size), special=ONLY_NAN),
-    op("_foreach_lerp.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY, WEIGHT), _FUSED,
+    op("_foreach_lerp.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY, (-0.7, 1.9)), _FUSED,
        magnitude=_each(_lerp_size), special=ONLY_NAN),
     op("_foreach_maximum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), CHOSEN),
     op("_foreach_minimum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), CHOSEN),
-    op("_foreach_pow.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _lists(APART, scalars=((2,), (0.5,), (-1.7,))),
+    op("_foreach_pow.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _powers,
        transcendental(8, "exp(y log x) in working precision")),
     _unary("abs", *ANY, EXACT), _unary("neg", *ANY, EXACT), _unary("sign", *ANY, EXACT),
-    _unary("sqrt", 0, 50, ROOT), _unary("reciprocal", *APART, ROUNDED),
+    _unary("sqrt", 0, 50, ROOT), _unary("reciprocal", -3.1, -0.3, ROUNDED),
     _unary("rsqrt", *APART, transcendental(2)), _unary("exp", -5, 5, transcendental(2)),
     op("_foreach_norm.Scalar", dt.FLOATS, "[() for t in self]", _DTYPES, _norms,
        accumulated(32, "pairwise or blocked sums, then a root"), reference=_norm, magnitude=_each(_norm_size)),

@@ -34,12 +34,22 @@ def _embedding(m: Maker) -> Iterator[Case]:
     yield m.case("0-dim", m.tensor(31, 7), m.integers(high=31))
     if m.dtype in ("float32", "bfloat16"):
         yield m.case("large", m.tensor(1031, 7), m.integers(3, 131, high=1031), model="llama")
+    if m.dtype == "float32":  # rows and elements beyond 2^16; rows that span blocks
+        yield m.case("large", m.tensor(65_601, 3), m.values([65_600, 0, 65_536, 32_768, 65_600], "int64"))
+        yield m.case("large", m.tensor(3, 4133), m.values([2, 0, 2], "int64"))
+        yield m.case("large", m.tensor(5, 1), m.integers(65_601, high=5))
 
 
 def _embedding_gradient(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=23), 23, -1, False, model="llama")
     yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=23), 23, 0, False, model="bert")
     yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=23), 23, 3, True)
+    yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=5), 23, -1, True)
+    yield m.case("contiguous", m.tensor(17, 3), m.integers(17, high=2), 5, 1, False)
+    if m.dtype == "float32":
+        rows = m.values([65_600, 0, 65_536, 32_768, 65_600], "int64")
+        yield m.case("large", m.tensor(5, 3), rows, 65_601, 0, True)
+        yield m.case("large", m.tensor(3, 4133), m.values([2, 0, 2], "int64"), 3, -1, False)
     yield m.case("strided", m.tensor(9, 13, layout="transposed"), m.integers(9, high=5), 5, -1, False)
     yield m.case("zero-size", m.tensor(0, 13), m.integers(0, high=5), 5, -1, False)
 
@@ -63,6 +73,14 @@ def _gather(m: Maker) -> Iterator[Case]:
     yield m.case("strided", m.tensor(9, 7, layout="sliced"), 1, m.integers(9, 3, high=7))
     yield m.case("zero-size", m.tensor(9, 7), 1, m.integers(9, 0, high=7))
     yield m.case("0-dim", m.tensor(), 0, m.values(0, "int64"))
+    for dim in (-3, 2):  # an index smaller than the tensor in the other dimensions
+        part = [4, 6, 2]
+        part[dim] = 11
+        yield m.case("contiguous", m.tensor(5, 7, 3), dim, m.integers(*part, high=(5, 7, 3)[dim]))
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(2, 65_601), 1, m.values([[65_600, 32_768], [0, 65_537]], "int64"))
+        yield m.case("large", m.tensor(65_601, 2), -2, m.values([[65_600], [32_768], [65_537]], "int64"))
+        yield m.case("large", m.tensor(3, 2), 0, m.integers(65_601, 2, high=3))
 
 
 def _select(m: Maker) -> Iterator[Case]:
@@ -72,6 +90,10 @@ def _select(m: Maker) -> Iterator[Case]:
             "strided", m.tensor(5, 9, 7, layout="transposed"), dim, m.integers(4, high=5, layout="sliced")
         )
     yield m.case("contiguous", m.tensor(11), -1, m.integers(7, high=11))
+    yield m.case("contiguous", m.tensor(3, 7, 5), -2, m.values([6, 0, 6, 3], "int64"))
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(2, 65_601), 1, m.values([65_600, 32_768, 0, 65_537], "int64"))
+        yield m.case("large", m.tensor(65_601, 2), 0, m.values([65_600, 32_768, 65_537], "int64"))
     yield m.case("zero-size", m.tensor(5, 9), 0, m.integers(0, high=5))
 
 
@@ -93,6 +115,15 @@ def _scatter(value: bool) -> Any:
             index = _distinct_index(m, part, dim, size[dim])
             source: Any = (1.5 if m.is_float else 3) if value else m.tensor(*part)
             yield m.case(kind, m.tensor(*size, layout=layout), dim, index, source, model="qwen_moe")
+        for dim in (-1, -3):  # a source larger than the index; for a number, negative and fractional ones
+            index = _distinct_index(m, (3, 4, 2), dim, (5, 6, 7)[dim])
+            other: Any = m.tensor(4, 5, 3)
+            if value:
+                other = -0.75 * dim if m.is_float else -dim
+            yield m.case("contiguous", m.tensor(5, 6, 7), dim, index, other)
+        if m.dtype == "float32":
+            index = m.values([[65_600, 32_768, 0, 65_537]], "int64")
+            yield m.case("large", m.tensor(2, 65_601), 1, index, 0 if value else m.tensor(1, 4))
 
     return samples
 
@@ -105,6 +136,11 @@ def _scatter_add(m: Maker) -> Iterator[Case]:
         yield m.case(
             kind, m.tensor(*size, layout=layout), dim, m.integers(*part, high=size[dim]), m.tensor(*part)
         )
+    for dim in (-1, -3):  # a source larger than the index
+        yield m.case("contiguous", m.tensor(5, 6, 7), dim, m.integers(3, 4, 2, high=4), m.tensor(4, 5, 3))
+    if m.dtype == "float32":
+        index = m.values([[65_600, 32_768, 0, 65_537, 65_600]], "int64")
+        yield m.case("large", m.tensor(2, 65_601), 1, index, m.tensor(1, 5))
 
 
 def _scatter_reduce(m: Maker) -> Iterator[Case]:
@@ -114,6 +150,14 @@ def _scatter_reduce(m: Maker) -> Iterator[Case]:
                          include_self=own)  # fmt: skip
         yield m.case("strided", m.tensor(9, 7, layout="transposed"), 1, m.integers(4, 5, high=7), m.tensor(4, 5),
                      reduce)  # fmt: skip
+        for own in (True, False):  # values of one sign, so that no identity passes for one; a larger source
+            yield m.case("contiguous", m.tensor(5, 6, 7, high=-1), -2, m.integers(3, 4, 2, high=4),
+                         m.tensor(4, 5, 3, low=-9, high=-3), reduce, include_self=own)  # fmt: skip
+            yield m.case("contiguous", m.tensor(9, low=1), -1, m.integers(13, high=4), m.tensor(13, low=2, high=5),
+                         reduce, include_self=own)  # fmt: skip
+        if m.dtype == "float32":
+            index = m.values([[65_600, 32_768, 0, 65_537, 65_600]], "int64")
+            yield m.case("large", m.tensor(2, 65_601), 1, index, m.tensor(1, 5), reduce)
 
 
 def _scatter_reduce_size(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Any:
@@ -130,6 +174,17 @@ def _index(m: Maker) -> Iterator[Case]:
     yield m.case("strided", m.tensor(9, 5, layout="transposed"), [m.integers(17, high=9, layout="sliced")])
     yield m.case("zero-size", m.tensor(9, 5), [m.integers(0, high=9)], model="qwen_moe")
     yield m.case("0-dim", m.tensor(9), [m.integers(high=9)])
+    ends = m.values([-9, 8, 0, -1, -9], "int64")  # negative, repeated, unordered
+    yield m.case(
+        "contiguous", m.tensor(9, 5, 7), [ends, m.values([[-5], [4]], "int64"), m.values(-7, "int64")]
+    )
+    yield m.case("contiguous", m.tensor(4, 9, 3, 7), [None, ends, None, m.values([[-7], [6]], "int64")])
+    yield m.case("contiguous", m.tensor(3, 9, 5), [None, ends, m.values([-5, 4, 0, -1, 2], "int64")])
+    if m.dtype == "float32":
+        far = m.values([65_600, -1, 32_768, -65_601, 65_537], "int64")
+        yield m.case("large", m.tensor(65_601, 2), [far])
+        yield m.case("large", m.tensor(2, 65_601), [None, far])
+        yield m.case("large", m.tensor(5, 2), [m.integers(65_601, high=5, low=-5)])
 
 
 def _puts(m: Maker) -> Iterator[Case]:
@@ -148,6 +203,17 @@ def _puts(m: Maker) -> Iterator[Case]:
     pair = [m.integers(13, high=7), m.integers(13, high=5)]
     yield m.case("contiguous", m.tensor(7, 5, 3), pair, m.tensor(13, 3), True)
     yield m.case("zero-size", m.tensor(7, 5), [m.integers(0, high=7)], m.tensor(0, 5), True, model="qwen_moe")
+    for add in (False, True):  # negative indices; values broadcast along the indices, and along the rest
+        ends = m.values([-9, 8, 3, -2], "int64")
+        yield m.case("contiguous", m.tensor(9, 5), [ends], m.tensor(4, 1), add)
+        yield m.case(
+            "contiguous", m.tensor(9, 5, 7), [ends, None, m.values([[-7], [2]], "int64")], m.tensor(5), add
+        )
+        yield m.case("contiguous", m.tensor(3, 9, 5), [None, ends, m.values([-5, 4, 0, -1], "int64")],
+                     m.tensor(3, 4), add)  # fmt: skip
+        if m.dtype == "float32":
+            far = m.values([65_600, -2, 32_768, -65_601, 65_537], "int64")
+            yield m.case("large", m.tensor(65_601, 2), [far], m.tensor(5, 2), add)
 
 
 def _put_size(self: Any, indices: Any, values: Any, accumulate: bool) -> Any:
@@ -160,6 +226,13 @@ def _index_add(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(7, 13), 0, m.integers(19, high=7), m.tensor(19, 13), model="qwen_moe")
     yield m.case("contiguous", m.tensor(5, 7), 1, m.integers(4, high=7), m.tensor(5, 4), alpha=2)
     yield m.case("strided", m.tensor(7, 5, layout="transposed"), 0, m.integers(9, high=7), m.tensor(9, 5))
+    for alpha in (3 if m.kind_of_dtype == "uint" else -3, 0, *([0.75] if m.is_float else [])):
+        yield m.case(
+            "contiguous", m.tensor(3, 6, 5), -2, m.integers(9, high=4), m.tensor(3, 9, 5), alpha=alpha
+        )
+    if m.dtype == "float32":
+        far = m.values([65_600, 0, 32_768, 65_600, 65_537], "int64")
+        yield m.case("large", m.tensor(65_601, 2), 0, far, m.tensor(5, 2), alpha=2)
     yield m.case("zero-size", m.tensor(7, 5), 0, m.integers(0, high=7), m.tensor(0, 5))
 
 

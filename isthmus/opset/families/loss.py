@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,22 +44,53 @@ def _likelihoods(m: Maker) -> Iterator[tuple[str, Array, Array, Any, int, str]]:
         yield "large", m.tensor(67, 131, low=-9, high=0), _targets(m, 67, 131), None, MEAN, "llama"
 
 
+def _weighted(m: Maker) -> Iterator[tuple[Array, Array, Any, int, int]]:
+    """(log-probabilities, targets, class weights, reduction, ignored class), for every combination."""
+    for reduction, weighted, ignored in product((NONE, MEAN, SUM), (False, True), (2, 0, -1)):
+        labels = m.integers(11, high=5).view.copy()
+        labels[:5] = 2, 4, 0, max(ignored, 0), 2
+        labels[labels == 0] = min(ignored, 0)
+        weight = m.values([0.25, 3.0, 1.75, 0.0, 0.5]) if weighted else None
+        yield m.tensor(11, 5, low=-9, high=0), m.values(labels, "int64"), weight, reduction, ignored
+    for reduction in (NONE, SUM):
+        yield m.tensor(5, low=-9, high=0), m.values(1, "int64"), m.tensor(5, low=0.2), reduction, 2
+        yield m.tensor(3, 5, low=-9, high=0), m.values([2, 2, 2], "int64"), None, reduction, 2
+
+
+def _large(m: Maker) -> Iterator[tuple[Array, Array]]:
+    """More than 2^16 classes; more than 2^16 rows."""
+    if m.dtype == "float32":
+        yield m.tensor(3, 65_601, low=-9, high=0), m.values([65_600, 64, 32_768], "int64")
+        yield m.tensor(65_601, 2, low=-9, high=0), m.integers(65_601, high=2)
+
+
 def _forward(m: Maker) -> Iterator[Case]:
     for kind, logs, target, weight, reduction, model in _likelihoods(m):
         yield m.case(kind, logs, target, weight, reduction, -100, model=model)
     labels = m.integers(11, high=5)
     yield m.case("contiguous", m.tensor(11, 5, low=-9, high=0), labels, m.tensor(5, low=0.2), MEAN, 2)
+    for arguments in _weighted(m):
+        yield m.case("contiguous", *arguments)
+    for logs, target in _large(m):
+        yield m.case("large", logs, target, None, NONE, -100)
 
 
 def _backward(m: Maker) -> Iterator[Case]:
     for kind, logs, target, weight, reduction, model in _likelihoods(m):
-        labels = target.view.reshape(-1)
-        kept = labels[labels != -100]
-        total = weight.view.astype(np.float64)[kept].sum() if weight else float(len(kept))
-        shape = (len(labels),) if reduction == NONE and len(logs.shape) == 2 else ()
-        yield m.case(
-            kind, m.tensor(*shape), logs, target, weight, reduction, -100, m.values(total), model=model
-        )
+        yield m.case(kind, *_gradient(m, logs, target, weight, reduction, -100), model=model)
+    for others in _weighted(m):
+        yield m.case("contiguous", *_gradient(m, *others))
+    for logs, target in _large(m):
+        yield m.case("large", *_gradient(m, logs, target, None, NONE, -100))
+
+
+def _gradient(m: Maker, logs: Array, target: Array, weight: Any, reduction: int, ignored: int) -> list[Any]:
+    """Arguments of the gradient: with that of the result, and the sum of the weights of the targets."""
+    labels = target.view.reshape(-1)
+    kept = labels[labels != ignored]
+    total = weight.view.astype(np.float64)[kept].sum() if weight else float(len(kept))
+    shape = (len(labels),) if reduction == NONE and len(logs.shape) == 2 else ()
+    return [m.tensor(*shape), logs, target, weight, reduction, ignored, m.values(total)]
 
 
 def _likelihood_size(self: torch.Tensor, **others: Any) -> Any:
@@ -73,6 +105,9 @@ def _pairs(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(7, 13), m.tensor(7, 13), reduction)
         yield m.case("strided", m.tensor(5, 9, layout="transposed"), m.tensor(5, 9), reduction)
     yield m.case("0-dim", m.tensor(), m.tensor(), MEAN)
+    yield m.case("contiguous", m.tensor(2, 3, 5), m.tensor(2, 3, 5), MEAN)
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(65_601), m.tensor(65_601), NONE)
 
 
 def _pair_gradients(m: Maker) -> Iterator[Case]:
@@ -80,6 +115,12 @@ def _pair_gradients(m: Maker) -> Iterator[Case]:
         grad = m.tensor(7, 13) if reduction == NONE else m.tensor()
         yield m.case("contiguous", grad, m.tensor(7, 13), m.tensor(7, 13), reduction)
     yield m.case("strided", m.tensor(), m.tensor(5, 9, layout="transposed"), m.tensor(5, 9), MEAN)
+    yield m.case("0-dim", m.tensor(), m.tensor(), m.tensor(), MEAN)
+    yield m.case("contiguous", m.tensor(), m.tensor(2, 3, 5), m.tensor(2, 3, 5), MEAN)
+    if m.dtype == "float32":
+        for reduction in (NONE, MEAN):
+            grad = m.tensor(65_601) if reduction == NONE else m.tensor()
+            yield m.case("large", grad, m.tensor(65_601), m.tensor(65_601), reduction)
 
 
 def _square_size(self: torch.Tensor, target: torch.Tensor, reduction: int) -> Any:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import EXACT, Operator, Tolerance, accumulated, op
 from isthmus.opset.sampling import Array, Case, Maker
@@ -16,8 +18,17 @@ def _list(m: Maker, low: float, high: float, layout: str = "contiguous") -> list
     return [m.tensor(*size, low=low, high=high, layout=layout) for size in _SIZES]
 
 
+def _many(m: Maker, low: float, high: float) -> list[Array]:
+    """More tensors than fit the arguments of one kernel, an empty one, and one of several blocks."""
+    return [m.tensor(n, low=low, high=high) for n in (0, *range(1, 131), 65_539)]
+
+
 def _flag(m: Maker, value: float) -> Array:
     return m.values(value, _SCALE_DTYPE)
+
+
+def _scaler(m: Maker, values: dict[str, float]) -> dict[str, Any]:
+    return {name: _flag(m, value) for name, value in values.items()}
 
 
 def _adams(m: Maker) -> Iterator[Case]:
@@ -33,6 +44,26 @@ def _adams(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", _list(m, -2.7, 3.1), _list(m, -90, 90), _list(m, -1, 1), _list(m, 0.05, 2), [],
                      [_flag(m, 2.0) for _ in _SIZES], **usual, grad_scale=_flag(m, 32.0),
                      found_inf=_flag(m, found), model="llama")  # fmt: skip
+    # A learning rate whose step shows in 16 bits; the flags together; late steps; with a scale or a flag alone.
+    far = {**usual, "lr": 0.3, "weight_decay": 0.4}
+    for steps, change, scaler in (
+        (1.0, {"beta1": 0.5, "beta2": 0.75, "amsgrad": True, "maximize": True},
+         {"grad_scale": 32.0, "found_inf": 0.0}),
+        (1.0, {"beta1": 0.0, "beta2": 0.6, "maximize": True}, {"grad_scale": 0.25}),
+        (2.0, {"beta1": 0.7, "beta2": 0.0, "eps": 0.2, "weight_decay": 0.0}, {"found_inf": 0.0}),
+        (1000.0, {"amsgrad": True, "lr": 1.0, "weight_decay": 1.0}, {}),
+        (1000.0, {"amsgrad": True, "maximize": True}, {"grad_scale": 2.0, "found_inf": 1.0}),
+    ):  # fmt: skip
+        settings: dict[str, Any] = {**far, **change}
+        largest = _list(m, 0.05, 2) if settings["amsgrad"] else []
+        yield m.case("special", _list(m, -2.7, 3.1), _list(m, -2.7, 3.1), _list(m, -1, 1), _list(m, 0.05, 2),
+                     largest, [_flag(m, steps + 3 * i) for i in range(len(_SIZES))], **settings,
+                     **_scaler(m, scaler))  # fmt: skip
+    zeros = [_list(m, 0, 0) for _ in range(3)]  # of a parameter without a gradient: only its decay is left
+    yield m.case("special", _list(m, -2.7, 3.1), *zeros, [], [_flag(m, 1.0) for _ in _SIZES], **far)
+    if m.dtype == "float32":
+        states = [_many(m, low, high) for low, high in ((-2.7, 3.1), (-2.7, 3.1), (-1, 1), (0.05, 2))]
+        yield m.case("large", *states, [], [_flag(m, 1.0 + i) for i in range(len(states[0]))], **far)
 
 
 def _adam(decoupled: bool, magnitude: bool = False) -> Any:
@@ -86,6 +117,24 @@ def _sgds(m: Maker) -> Iterator[Case]:
     for found in (0.0, 1.0):
         yield m.case("contiguous", _list(m, -2.7, 3.1), _list(m, -90, 90), _list(m, -1, 1), **usual, momentum=0.9,
                      grad_scale=_flag(m, 32.0), found_inf=_flag(m, found))  # fmt: skip
+    # The flags together. The buffers of the first step are not read: PyTorch does not initialize them.
+    usual = {**usual, "weight_decay": 0.4, "momentum": 0.7}
+    for flags, scaler in (
+        ({"maximize": True, "nesterov": True}, {"grad_scale": 0.25}),
+        ({"maximize": True, "momentum": 0.0, "lr": 1.0}, {"grad_scale": 32.0, "found_inf": 0.0}),
+        ({"is_first_step": True, "dampening": 0.3, "maximize": True}, {"found_inf": 0.0}),
+        ({"is_first_step": True, "nesterov": True, "weight_decay": 0.0}, {}),
+        ({"momentum": 1.0, "dampening": 0.6, "lr": 0.3, "maximize": True}, {}),
+        ({"is_first_step": True}, {"grad_scale": 2.0, "found_inf": 1.0}),
+    ):  # fmt: skip
+        settings: dict[str, Any] = {**usual, **flags}
+        buffers = _list(m, -1, 1) if settings["momentum"] else []
+        if settings["is_first_step"]:
+            buffers = [m.values(np.full(size, np.nan)) for size in _SIZES]
+        yield m.case("special", _list(m, -2.7, 3.1), _list(m, -2.7, 3.1), buffers, **settings,
+                     **_scaler(m, scaler))  # fmt: skip
+    if m.dtype == "float32":
+        yield m.case("large", *[_many(m, -1.7, 2.1) for _ in range(3)], **usual)
 
 
 def _sgd(magnitude: bool = False) -> Any:
@@ -117,8 +166,6 @@ def _sgd(magnitude: bool = False) -> Any:
 
 
 def _unscales(m: Maker) -> Iterator[Case]:
-    import numpy as np
-
     yield m.case("contiguous", _list(m, -90, 90), _flag(m, 0.0), _flag(m, 1 / 64), model="llama")
     yield m.case("strided", _list(m, -90, 90, "transposed"), _flag(m, 0.0), _flag(m, 0.3))
     for bad in (np.inf, -np.inf, np.nan):
@@ -126,6 +173,13 @@ def _unscales(m: Maker) -> Iterator[Case]:
         values[2, 6] = bad
         yield m.case("special", [m.tensor(5), m.values(values)], _flag(m, 0.0), _flag(m, 0.5), model="llama")
     yield m.case("contiguous", [m.tensor(5)], _flag(m, 1.0), _flag(m, 0.5))
+    yield m.case("contiguous", [m.tensor(0, 5), m.tensor(7), m.tensor()], _flag(m, 0.0), _flag(m, 1.0))
+    yield m.case("contiguous", [m.tensor(7), m.tensor(0)], _flag(m, 0.0), _flag(m, 3.7))
+    if m.dtype == "float32":
+        many = _many(m, -90, 90)
+        yield m.case("large", many, _flag(m, 0.0), _flag(m, 0.3))
+        many[-1].view[-1] = np.inf
+        yield m.case("large", many, _flag(m, 0.0), _flag(m, 0.3))
     if m.dtype != "float16":  # finite, but not in float16
         yield m.case("special", [m.values([1e5, -3e30, 2.0])], _flag(m, 0.0), _flag(m, 0.5))
 
@@ -134,6 +188,14 @@ def _scales(m: Maker) -> Iterator[Case]:
     for tracker, found, interval in ((3, 0.0, 2000), (1999, 0.0, 2000), (5, 1.0, 2000), (0, 0.0, 1)):
         yield m.case("0-dim", _flag(m, 1024.0), m.values(tracker, "int32"), _flag(m, found), 2.0, 0.5, interval,
                      model="llama")  # fmt: skip
+    for tracker, found, growth, backoff, interval in (
+        (1998, 0.0, 1.5, 0.25, 2000), (6, 0.0, 1.5, 0.25, 7), (6, 1.0, 1.5, 0.125, 7), (0, 1.0, 3.0, 1.0, 1),
+    ):  # fmt: skip
+        yield m.case(
+            "0-dim", _flag(m, 0.75), m.values(tracker, "int32"), _flag(m, found), growth, backoff, interval
+        )
+    # A scale does not grow to infinity.
+    yield m.case("special", _flag(m, 2.0**127), m.values(4, "int32"), _flag(m, 0.0), 2.0, 0.5, 5)
 
 
 def _unscale(self: list[Any], found_inf: Any, inv_scale: Any) -> None:
@@ -149,7 +211,8 @@ def _scale(self: Any, growth_tracker: Any, found_inf: Any, scale_growth_factor: 
         self.mul_(scale_backoff_factor)
         growth_tracker.zero_()
     elif int(growth_tracker) + 1 == growth_interval:
-        self.mul_(scale_growth_factor)
+        if float(self) * scale_growth_factor <= float(np.finfo(np.float32).max):
+            self.mul_(scale_growth_factor)
         growth_tracker.zero_()
     else:
         growth_tracker.add_(1)

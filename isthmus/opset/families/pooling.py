@@ -8,7 +8,7 @@ import numpy as np
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import CHOSEN, Operator, accumulated, op
 from isthmus.opset.reference import absolutely
-from isthmus.opset.rules import windows
+from isthmus.opset.rules import per, windows
 from isthmus.opset.sampling import Case, Maker
 
 _MEAN = accumulated(16, "a sum over the window")
@@ -18,12 +18,34 @@ _SPREAD = {
     "float16": accumulated(4 * 2.0**13, "gradients of overlapping windows are added in the half"),
 }
 _GRADIENT = ("like(self)", "self.dtype")
-# kernel, stride, padding
-_WINDOWS: tuple[tuple[list[int], list[int], list[int]], ...] = (
-    ([3, 3], [2, 2], [1, 1]),
-    ([2, 3], [], [0, 0]),
-    ([3, 2], [1, 2], [1, 0]),
+# kernel, stride, padding, ceil_mode
+_WINDOWS: tuple[tuple[list[int], list[int], list[int], bool], ...] = (
+    ([3, 3], [2, 2], [1, 1], False),
+    ([2, 3], [], [0, 0], True),
+    ([3, 2], [1, 2], [1, 0], False),
+    ([5, 2], [2, 4], [2, 1], True),  # the last column would begin in the padding: there is none
+    ([2, 5], [3, 1], [0, 2], True),
+    ([2], [3], [1], True),
 )
+_DEEP_WINDOWS: tuple[tuple[list[int], list[int], list[int], bool], ...] = (
+    ([3, 3, 3], [2, 2, 2], [1, 1, 1], False),
+    ([2, 2, 3], [], [0, 0, 0], True),
+    ([2, 3, 4], [3, 1, 2], [1, 0, 2], False),
+    ([3, 4, 2], [2, 3, 5], [1, 1, 0], True),
+)
+# kernel, stride, padding, dilation, ceil_mode
+_DILATED: tuple[tuple[list[int], list[int], list[int], list[int], bool], ...] = (
+    ([3, 2], [2, 1], [1, 0], [2, 1], False),
+    ([5, 4], [1, 1], [2, 2], [1, 1], False),
+    ([2, 3], [3, 2], [1, 1], [1, 3], True),
+)
+_DEEP_DILATED: tuple[tuple[list[int], list[int], list[int], list[int], bool], ...] = (
+    ([3, 3, 2], [2, 2, 1], [1, 1, 0], [2, 2, 1], False),
+    ([5, 5, 4], [1, 1, 1], [2, 2, 2], [1, 1, 1], False),
+    ([2, 2, 3], [3, 1, 2], [1, 0, 1], [1, 3, 2], True),
+)
+# count_include_pad, divisor_override; each with a window of ceil_mode that reaches past the padding
+_DIVISORS = ((False, None), (True, None), (True, 5), (False, 1))
 
 
 def _inputs(m: Maker, three: bool) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -32,83 +54,114 @@ def _inputs(m: Maker, three: bool) -> list[tuple[str, str, tuple[int, ...]]]:
     return [("contiguous", "contiguous", (2, 3, 9, 11)), ("strided", "channels_last", (2, 5, 8, 7))]
 
 
-def _deep(values: list[int], three: bool) -> list[int]:
-    return [values[0], *values] if three and values else values
-
-
-def _pools(three: bool = False, distinct: bool = False) -> Any:
+def _maximum_pools(three: bool = False) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         for kind, layout, size in _inputs(m, three):
-            for kernel, stride, pad in _WINDOWS:
-                tensor = m.distinct(*size, layout=layout) if distinct else m.tensor(*size, layout=layout)
-                options = [_deep(each, three) for each in (kernel, stride, pad)]
-                yield m.case(kind, tensor, *options, ceil_mode=kernel == [2, 3], model="resnet")
-        if distinct:
-            apart = [_deep(each, three) for each in ([3, 2], [2, 1], [1, 0], [2, 1])]
-            yield m.case("contiguous", m.distinct(*_inputs(m, three)[0][2]), *apart)
-            wide = [_deep(each, three) for each in ([5, 4], [1, 1], [2, 2])]
-            yield m.case("contiguous", m.distinct(*_inputs(m, three)[0][2]), *wide)
-            # Padding is never the maximum; of equal elements the first counts.
-            lowest = np.full(_inputs(m, three)[0][2], -np.inf)
-            yield m.case("special", m.values(lowest), *wide)
-        else:  # without padding in the count; then with a divisor_override
-            for counted, divisor in ((False, None), (True, 5)):
-                window = [_deep(each, three) for each in ([3, 2], [2, 1], [1, 1])]
-                yield m.case(
-                    "contiguous", m.tensor(*_inputs(m, three)[0][2]), *window, False, counted, divisor
-                )
+            for *window, ceil in _DEEP_WINDOWS if three else _WINDOWS:
+                tensor = m.distinct(*size, layout=layout)
+                yield m.case(kind, tensor, *window, ceil_mode=ceil, model="resnet")
+        size, rows = _inputs(m, three)[0][2], _DEEP_DILATED if three else _DILATED
+        for row in rows:
+            yield m.case("contiguous", m.distinct(*size), *row)
+        # Padding is never the maximum; of equal elements the first counts.
+        yield m.case("special", m.values(np.full(size, -np.inf)), *rows[1])
+        yield m.case("special", m.values(m.integers(*size, low=-3, high=0).view), *rows[1])
+        if m.dtype == "float32":  # more than 2^16 elements of a plane; more than 2^16 planes
+            deep = [1] if three else []
+            yield m.case("large", m.distinct(1, 1, *deep, 259, 257), [*deep, 5, 9], [*deep, 97, 31])
+            yield m.case("large", m.distinct(1, 65_539, *deep, 2, 3), [*deep, 2, 3])
+
+    return samples
+
+
+def _mean_pools(three: bool = False) -> Any:
+    def samples(m: Maker) -> Iterator[Case]:
+        rows = _DEEP_WINDOWS if three else _WINDOWS
+        for kind, layout, size in _inputs(m, three):
+            for *window, ceil in rows:
+                yield m.case(kind, m.tensor(*size, layout=layout), *window, ceil_mode=ceil, model="resnet")
+        sizes = [size for _, _, size in _inputs(m, three)]
+        for counted, divisor in _DIVISORS:
+            for size in sizes:
+                yield m.case("contiguous", m.tensor(*size), *rows[3], counted, divisor)
+        if m.dtype == "float32":
+            kernel = [1, 2, 3] if three else [2, 3]
+            yield m.case("large", m.tensor(1, 65_539, *kernel), kernel)
 
     return samples
 
 
 def _mean_gradients(m: Maker) -> Iterator[Case]:
     for kind, layout, size in _inputs(m, False):
-        for kernel, stride, pad in _WINDOWS:
-            grad = m.tensor(*size[:2], *windows(size[2:], kernel, stride, pad))
-            yield m.case(
-                kind, grad, m.tensor(*size, layout=layout), kernel, stride, pad, False, kernel != [3, 2], None
-            )
-    grad = m.tensor(2, 3, *windows((9, 11), [3, 2], [2, 1], [1, 1]))
-    yield m.case("contiguous", grad, m.tensor(2, 3, 9, 11), [3, 2], [2, 1], [1, 1], False, True, 5)
+        for i, (kernel, stride, pad, ceil) in enumerate(_WINDOWS):
+            grad = m.tensor(*size[:2], *windows(size[2:], kernel, stride, pad, ceil=ceil))
+            tensor = m.tensor(*size, layout=layout)
+            yield m.case(kind, grad, tensor, kernel, stride, pad, ceil, i % 3 < 2, None)
+        kernel, stride, pad, ceil = _WINDOWS[3]
+        for counted, divisor in _DIVISORS:
+            grad = m.tensor(*size[:2], *windows(size[2:], kernel, stride, pad, ceil=ceil))
+            yield m.case("contiguous", grad, m.tensor(*size), kernel, stride, pad, ceil, counted, divisor)
+    if m.dtype == "float32":
+        grad, tensor = m.tensor(1, 65_539, 1, 1), m.tensor(1, 65_539, 2, 3)
+        yield m.case("large", grad, tensor, [2, 3], [], [0], False, True, None)
 
 
 def _max_gradients(m: Maker) -> Iterator[Case]:
+    rows = [(*window[:3], [1, 1], window[3]) for window in _WINDOWS]
     for kind, layout, size in _inputs(m, False):
-        for kernel, stride, pad in _WINDOWS:
+        for kernel, stride, pad, dilation, ceil in (*rows, *_DILATED):
             tensor = m.distinct(*size, layout=layout)
-            indices = _maxima(tensor.view.astype(np.float64), kernel, stride or kernel, pad)
-            yield m.case(kind, m.tensor(*indices.shape), tensor, kernel, stride, pad, [1, 1], False,
+            indices = _maxima(tensor.view.astype(np.float64), kernel, stride or kernel, pad, dilation, ceil)
+            yield m.case(kind, m.tensor(*indices.shape), tensor, kernel, stride, pad, dilation, ceil,
                          m.values(indices, "int64"), model="resnet")  # fmt: skip
+    if m.dtype == "float32":  # more than 2^16 elements of a plane
+        tensor = m.distinct(1, 1, 259, 257)
+        indices = _maxima(tensor.view.astype(np.float64), [5, 9], [97, 31], [0, 0], [1, 1], False)
+        yield m.case("large", m.tensor(*indices.shape), tensor, [5, 9], [97, 31], [0, 0], [1, 1], False,
+                     m.values(indices, "int64"))  # fmt: skip
 
 
-def _maxima(values: np.ndarray[Any, Any], kernel: list[int], stride: list[int], pad: list[int]) -> Any:
+def _maxima(
+    values: np.ndarray[Any, Any],
+    kernel: list[int],
+    stride: list[int],
+    pad: list[int],
+    dilation: list[int],
+    ceil: bool,
+) -> Any:
     """Flat index of the maximum of each window."""
-    height, width = values.shape[2:]
-    rows, columns = windows((height, width), kernel, stride, pad)
-    found = np.zeros((*values.shape[:2], rows, columns), np.int64)
-    for i, j in np.ndindex(rows, columns):
-        top, left = i * stride[0] - pad[0], j * stride[1] - pad[1]
-        ys = range(max(top, 0), min(top + kernel[0], height))
-        xs = range(max(left, 0), min(left + kernel[1], width))
-        flat = np.array([y * width + x for y in ys for x in xs])
+    space = values.shape[2:]
+    found = np.zeros((*values.shape[:2], *windows(space, kernel, stride, pad, dilation, ceil)), np.int64)
+    for place in np.ndindex(*found.shape[2:]):
+        ys, xs = (
+            [at for at in first + per(dilation, d) * np.arange(per(kernel, d)) if 0 <= at < n]
+            for d, n in enumerate(space)
+            for first in (place[d] * per(stride, d) - per(pad, d),)
+        )
+        flat = np.array([y * space[1] + x for y in ys for x in xs])
         inside = values.reshape(*values.shape[:2], -1)[..., flat]
-        found[..., i, j] = flat[inside.argmax(-1)]
+        found[(..., *place)] = flat[inside.argmax(-1)]
     return found
 
 
 def _adaptive(three: bool = False) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         for kind, layout, size in _inputs(m, three):
-            for out in ([1, 1], [3, 4]):
-                yield m.case(kind, m.tensor(*size, layout=layout), _deep(out, three), model="resnet")
+            for out in ([1, 1, 1], [3, 3, 4], [4, 7, 2], [6, 1, 13]):
+                yield m.case(kind, m.tensor(*size, layout=layout), out if three else out[1:], model="resnet")
+        if m.dtype == "float32":
+            deep = [1] if three else []
+            yield m.case("large", m.tensor(1, 65_539, *deep, 2, 3), [*deep, 2, 1])
 
     return samples
 
 
 def _adaptive_gradients(m: Maker) -> Iterator[Case]:
     for kind, layout, size in _inputs(m, False):
-        for out in ((1, 1), (3, 4)):
+        for out in ((1, 1), (3, 4), (7, 2), (1, 13), (13, 1)):
             yield m.case(kind, m.tensor(*size[:2], *out), m.tensor(*size, layout=layout), model="resnet")
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(1, 65_539, 2, 1), m.tensor(1, 65_539, 2, 3))
 
 
 _OUT = "self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, {}, ceil_mode)"
@@ -118,12 +171,14 @@ _INDEXED = '(self.dtype, "int64")'
 _SIZED = "self.shape[:2] + tuple(output_size)"
 
 OPERATORS: list[Operator] = [
-    op("max_pool2d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _pools(distinct=True), CHOSEN),
-    op("max_pool3d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _pools(True, distinct=True), CHOSEN),
+    op("max_pool2d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _maximum_pools(), CHOSEN),
+    op("max_pool3d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _maximum_pools(True), CHOSEN),
     op("max_pool2d_with_indices_backward", dt.FLOATS, *_GRADIENT, _max_gradients, _SPREAD,
        magnitude=absolutely("aten::max_pool2d_with_indices_backward")),
-    op("avg_pool2d", dt.FLOATS, _MEANS, "self.dtype", _pools(), _MEAN, magnitude=absolutely("aten::avg_pool2d")),
-    op("avg_pool3d", dt.FLOATS, _MEANS, "self.dtype", _pools(True), _MEAN, magnitude=absolutely("aten::avg_pool3d")),
+    op("avg_pool2d", dt.FLOATS, _MEANS, "self.dtype", _mean_pools(), _MEAN,
+       magnitude=absolutely("aten::avg_pool2d")),
+    op("avg_pool3d", dt.FLOATS, _MEANS, "self.dtype", _mean_pools(True), _MEAN,
+       magnitude=absolutely("aten::avg_pool3d")),
     op("avg_pool2d_backward", dt.FLOATS, *_GRADIENT, _mean_gradients, _SPREAD,
        magnitude=absolutely("aten::avg_pool2d_backward")),
     op("_adaptive_avg_pool2d", dt.FLOATS, _SIZED, "self.dtype", _adaptive(), _MEAN,

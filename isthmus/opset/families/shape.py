@@ -44,12 +44,18 @@ def _cats(m: Maker) -> Iterator[Case]:
     yield m.case("strided", [m.tensor(3, 5, layout="transposed"), m.tensor(4, 5, layout="sliced")], 0)
     yield m.case("zero-size", [m.tensor(3, 5), m.tensor(0), m.tensor(3, 0)], 1)
     yield m.case("contiguous", [m.tensor(7)], 0)
+    yield m.case(
+        "contiguous", [m.tensor(2, n, 3) for n in range(1, 131)], -2
+    )  # more than one kernel's arguments
+    if m.dtype == "float32":
+        yield m.case("large", [m.tensor(2, 32_801), m.tensor(2, 5)], -1)
 
 
 def _stacks(m: Maker) -> Iterator[Case]:
     yield m.case("0-dim", [m.tensor(), m.tensor(), m.tensor()], 0, model="llama")
-    for dim in (0, 1, -1):
+    for dim in (0, 1, -1, 2, -2, -3):
         yield m.case("contiguous", [m.tensor(3, 5), m.tensor(3, 5)], dim)
+    yield m.case("contiguous", [m.tensor(2, 3) for _ in range(131)], 1)
     yield m.case("strided", [m.tensor(3, 5, layout="transposed"), m.tensor(3, 5, layout="sliced")], 1)
     yield m.case("zero-size", [m.tensor(0, 5), m.tensor(0, 5)], 1)
 
@@ -89,12 +95,16 @@ def _pads(m: Maker) -> Iterator[Case]:
     for pad, value in (([1, 2], 0), ([0, 3, 2, 1], 1.5), ([-1, 2], 0), ([0, 1], -100)):
         fill = value if m.is_float else max(int(value), 0) if m.kind_of_dtype == "uint" else int(value)
         yield m.case("contiguous", m.tensor(3, 5, 7), pad, fill, model="llama")
+    yield m.case("contiguous", m.tensor(3, 5, 7), [3, 0, -2, 1, 4, -1], 2)
+    yield m.case("contiguous", m.tensor(2, 3, 5), [-1, -3, 0, 2, 1, 5], 1)
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(257, 255), [3, 1, 0, 2], -0.375)
     yield m.case("strided", m.tensor(5, 7, layout="transposed"), [2, 1], 0)
     yield m.case("zero-size", m.tensor(3, 0), [2, 1], 1)
 
 
 def _repeats(m: Maker) -> Iterator[Case]:
-    for times in ([2, 3], [2, 1, 3], [1, 1]):
+    for times in ([2, 3], [2, 1, 3], [1, 1], [4, 3, 2], [2, 3, 1, 4]):
         yield m.case("contiguous", m.tensor(3, 5), times)
     yield m.case("strided", m.tensor(3, 5, layout="transposed"), [2, 2])
     yield m.case("zero-size", m.tensor(0, 5), [3, 2])
@@ -103,19 +113,26 @@ def _repeats(m: Maker) -> Iterator[Case]:
 
 
 def _flips(m: Maker) -> Iterator[Case]:
-    for dims in ([0], [1, 2], [-1], []):
+    for dims in ([0], [1, 2], [-1], [], [-3, 2], [2, 0, 1], [-2]):
         yield m.case("contiguous", m.tensor(3, 5, 7), dims)
     yield m.case("strided", m.tensor(3, 5, layout="transposed"), [1])
     yield m.case("zero-size", m.tensor(0, 5), [1])
 
 
 def _rolls(m: Maker) -> Iterator[Case]:
-    for shifts, dims in (([1], [1]), ([-2, 3], [0, 2]), ([4], [])):
+    for shifts, dims in (([1], [1]), ([-2, 3], [0, 2]), ([4], []), ([3, -1, 2], [-1, 0, 1]), ([0, 12], [0, 1]),
+                         ([-106], []), ([2, -3], [1, 1]), ([-9], [-2])):  # fmt: skip
         yield m.case("contiguous", m.tensor(3, 5, 7), shifts, dims)
     yield m.case("strided", m.tensor(3, 5, layout="transposed"), [2], [0])
 
 
 def _triangles(m: Maker) -> Iterator[Case]:
+    for diagonal in (-20, 20, -6, 8):
+        yield m.case("contiguous", m.tensor(7, 9), diagonal)
+        yield m.case("contiguous", m.tensor(2, 3, 9, 5), diagonal // 2)
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(259, 257), 3)
+        yield m.case("large", m.tensor(10_937, 2, 3), -1)
     for diagonal in (0, 1, -2):
         yield m.case("contiguous", m.tensor(7, 9), diagonal, model="llama")
         yield m.case("strided", m.tensor(2, 9, 5, layout="transposed"), diagonal)
@@ -129,16 +146,23 @@ def _parts(name: str) -> Any:
         if name == "slice":
             yield m.case("contiguous", m.tensor(7, 9), m.tensor(3, 9), 0, 1, 6, 2)
             yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.tensor(7, 4), 1, 2, 6)
+            for dim, start, end, step, count in ((-2, -5, -1, 2, 2), (1, None, 6, 3, 2), (-2, 2, None, 1, 5),
+                                                 (1, -100, 100, 4, 2), (1, 5, 2, 1, 0)):  # fmt: skip
+                yield m.case("contiguous", m.tensor(3, 7, 5), m.tensor(3, count, 5), dim, start, end, step)
         elif name == "select":
             yield m.case("contiguous", m.tensor(7, 9), m.tensor(9), 0, 3)
             yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.tensor(7, layout="sliced"), 1, -1)
+            yield m.case("contiguous", m.tensor(3, 7, 5), m.tensor(3, 5), -2, -6)
         elif name == "slice_backward":
             yield m.case("contiguous", m.tensor(2, 3, 9), [2, 7, 9], 1, 4, 7, 1, model="llama")
             yield m.case("contiguous", m.tensor(2, 4), [2, 9], 1, 1, 8, 2)
+            yield m.case("contiguous", m.tensor(3, 2, 5), [3, 7, 5], -2, -5, -1, 2)
+            yield m.case("contiguous", m.tensor(3, 2, 5), [3, 7, 5], 1, -100, 100, 4)
             yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 9], 1, 0, 4, 1)
         else:
             yield m.case("contiguous", m.tensor(2, 9), [2, 7, 9], 1, 4, model="bert")
             yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 4, 5], 2, 1)
+            yield m.case("contiguous", m.tensor(3, 5), [3, 7, 5], -2, -6)
 
     return samples
 

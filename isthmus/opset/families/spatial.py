@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import EXACT, Operator, accumulated, op
@@ -14,24 +17,43 @@ if TYPE_CHECKING:
     import torch
 
 
-def _pads(rank: int) -> Any:
+_POWERS = (2.0, 1.0, float("inf"), 0.0, 0.5, 1.5, 3.0)
+
+
+def _pads(rank: int, reflection: bool) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         size, pad = (5, 6, 7)[-rank:], [1, 2, 3, 0, 2, 1][: 2 * rank]
         yield m.case("contiguous", m.tensor(2, 3, *size), pad)
         yield m.case("contiguous", m.tensor(3, *size), pad[::-1])
         yield m.case("strided", m.tensor(2, 3, *size, layout="transposed"), pad)
         yield m.case("contiguous", m.tensor(1, 1, *size), [2, *[0] * (2 * rank - 1)])
+        widest = [6, 6, 5, 4, 3, 4] if reflection else [17, 9, 6, 20, 5, 13]
+        yield m.case("contiguous", m.tensor(2, 3, *size), widest[: 2 * rank])
+        crops = [-2, 3, 1, -3, -1, -1]  # by negative pads
+        yield m.case("contiguous", m.tensor(2, 3, *size), crops[: 2 * rank])
+        if m.dtype == "float32":
+            yield m.case("large", m.tensor(1, 32_771, *[2] * rank), [1, 0, 0, 1, 0, 0][: 2 * rank])
 
     return samples
 
 
-def _resizes(*extra: Any) -> Any:
+def _resizes(*flags: Any) -> Any:
+    """Sizes given alone, and with the scales that they were floored from."""
+
     def samples(m: Maker) -> Iterator[Case]:
-        for size, out in (((5, 7), [10, 14]), ((9, 6), [4, 11]), ((3, 3), [3, 3])):
-            for option in extra or ((),):
+        for size, out in (
+            ((5, 7), [10, 14]), ((9, 6), [4, 11]), ((3, 3), [3, 3]), ((7, 5), [1, 1]), ((1, 4), [3, 1]),
+        ):  # fmt: skip
+            for option in flags or ((),):
                 yield m.case("contiguous", m.tensor(2, 3, *size), out, *option)
-        yield m.case("strided", m.tensor(2, 3, 5, 4, layout="channels_last"), [7, 9], *(extra or ((),))[0])
-        yield m.case("contiguous", m.tensor(2, 3, 5, 7), [11, 15], *(extra or ((),))[0], 2.3, 2.2)
+        yield m.case("strided", m.tensor(2, 3, 5, 4, layout="channels_last"), [7, 9], *(flags or ((),))[0])
+        yield m.case("contiguous", m.tensor(2, 3, 5, 7), [11, 15], *(flags or ((),))[0], 2.3, 2.2)
+        for option in flags or ((),):
+            yield m.case("contiguous", m.tensor(2, 3, 11, 5), [4, 8], *option, 0.43, 1.7)
+            yield m.case("contiguous", m.tensor(1, 2, 5, 11), [13, 6], *option, 2.7, None)
+            yield m.case("contiguous", m.tensor(1, 2, 9, 5), [4, 8], *option, None, 1.7)
+            if m.dtype == "float32":
+                yield m.case("large", m.tensor(1, 32_771, 2, 1), [1, 3], *option)
 
     return samples
 
@@ -40,45 +62,90 @@ def _grids(m: Maker) -> Iterator[Case]:
     for mode, padding, corners in ((0, 0, False), (0, 1, True), (0, 2, False), (1, 0, False)):
         yield m.case("contiguous", m.tensor(2, 3, 5, 7), m.tensor(2, 3, 5, 2, low=-1.3, high=1.3), mode, padding,
                      corners)  # fmt: skip
+    # Every mode, with points far outside; odd multiples of 1/32 are exact and never halfway between two pixels.
+    for mode, padding, corners in product((0, 1, 2), (0, 1, 2), (False, True)):
+        near, far = (
+            m.integers(2, 3, 4, 2, low=-40, high=40).view,
+            m.integers(2, 3, 3, 2, low=-900, high=900).view,
+        )
+        points = (2 * np.concatenate([near, far], 2) + 1) / 32
+        yield m.case("contiguous", m.tensor(2, 3, 5, 7), m.values(points), mode, padding, corners)
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(2, 1, 4, 6), m.tensor(2, 257, 131, 2, low=-1, high=1), 0, 0, False)
 
 
 def _folds(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 12, 20), [5, 6], [2, 2], [1, 1], [0, 0], [1, 1])
     yield m.case("strided", m.tensor(2, 18, 12, layout="transposed"), [7, 5], [3, 3], [1, 1], [1, 1], [2, 2])
     yield m.case("contiguous", m.tensor(1, 18, 8), [9, 7], [3, 2], [2, 1], [1, 0], [2, 3])
+    yield m.case("contiguous", m.tensor(2, 12, 26), [6, 9], [2, 3], [3, 2], [1, 4], [4, 1])
+    yield m.case("contiguous", m.tensor(2, 4, 9), [5, 9], [1, 2], [4, 5], [0, 2], [2, 3])
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(1, 2, 66_306), [259, 257], [2, 1], [1, 1], [0, 0], [1, 1])
 
 
 def _fold_columns(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 3, 5, 6), [2, 2], [1, 1], [0, 0], [1, 1])
     yield m.case("strided", m.tensor(2, 2, 7, 5, layout="channels_last"), [3, 3], [2, 2], [1, 1], [1, 2])
     yield m.case("contiguous", m.tensor(1, 3, 9, 7), [3, 2], [2, 1], [1, 0], [1, 2])
+    yield m.case("contiguous", m.tensor(2, 2, 6, 9), [2, 3], [3, 2], [1, 4], [4, 1])
+    yield m.case("contiguous", m.tensor(2, 2, 5, 9), [1, 2], [4, 5], [0, 2], [2, 3])
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(1, 1, 259, 257), [2, 1], [1, 1], [0, 0], [1, 1])
 
 
 def _distances(m: Maker) -> Iterator[Case]:
-    for power in (2.0, 1.0, float("inf")):
+    for power in _POWERS:
         yield m.case("contiguous", m.tensor(2, 5, 7), m.tensor(2, 4, 7), power, None)
     yield m.case("strided", m.tensor(5, 7, layout="transposed"), m.tensor(4, 7, layout="sliced"), 2.0, 2)
+    for power in _POWERS:  # equal coordinates and equal points
+        grid = m.integers(9, 3, low=-1, high=2).view
+        yield m.case("contiguous", m.values(grid), m.values(grid[::-1][:7]), power, 2)
+    for mode in (0, 1, 2):  # more than 25 points, where PyTorch may use a matrix product
+        yield m.case("contiguous", m.tensor(67, 5), m.tensor(131, 5, low=4, high=6), 2.0, mode)
+    yield m.case("contiguous", m.tensor(3, 1), m.tensor(2, 1), 3.0, None)
+    yield m.case("zero-size", m.tensor(2, 0, 3), m.tensor(2, 4, 3), 1.0, None)
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(257, 3), m.tensor(263, 3), 1.0, None)
 
 
 def _own_distances(m: Maker) -> Iterator[Case]:
-    for power in (2.0, 1.0):
+    for power in _POWERS:
         yield m.case("contiguous", m.tensor(6, 7), power)
+        yield m.case(
+            "contiguous", m.values(m.integers(7, 3, low=-1, high=2).view), power
+        )  # equal coordinates
+    yield m.case("contiguous", m.tensor(131, 1), 2.0)
+    yield m.case("zero-size", m.tensor(1, 3), 1.0)
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(367, 2), 1.0)
 
 
 def _transforms(m: Maker) -> Iterator[Case]:
     for dims, norm, half in (([1], 0, True), ([0, 2], 1, True), ([2], 2, False)):
         yield m.case("contiguous", m.tensor(3, 5, 8), dims, norm, half)
     yield m.case("strided", m.tensor(3, 8, layout="transposed"), [1], 0, True)
+    # The last of dims is halved, wherever it is.
+    for dims, norm, half in (
+        ([2, 0], 2, True),
+        ([1, 2, 0], 1, False),
+        ([0, 1, 2], 0, True),
+        ([0, 1], 2, False),
+    ):
+        yield m.case("contiguous", m.tensor(4, 5, 6), dims, norm, half)
+    for size in (1, 2, 17, 64, 1021, 4096):
+        yield m.case("contiguous", m.tensor(2, size), [1], 1, True)
 
 
 def _inverses(m: Maker) -> Iterator[Case]:
-    import numpy as np
-
     kind = "complex64" if m.dtype == "float32" else "complex128"
-    for shape, dims, last in (((3, 5), [1], 8), ((3, 5), [1], 9), ((4, 3, 5), [0, 2], 8)):
+    for shape, dims, last, norm in (
+        ((3, 5), [1], 8, 2), ((3, 5), [1], 9, 2), ((4, 3, 5), [0, 2], 8, 2), ((5, 3, 4), [2, 0], 9, 1),
+        ((5, 3, 4), [1, 2, 0], 8, 0), ((3, 2), [1], 2, 1), ((2, 1), [1], 1, 0), ((2, 511), [1], 1021, 1),
+    ):  # fmt: skip
         full = [last if i == dims[-1] else n for i, n in enumerate(shape)]
         spectrum = np.fft.rfftn(m.tensor(*full).view, axes=dims)
-        yield m.case("contiguous", m.values(spectrum, kind), dims, 2, last)
+        yield m.case("contiguous", m.values(spectrum, kind), dims, norm, last)
 
 
 def _frequency_size(self: torch.Tensor, dim: list[int], normalization: int, onesided: bool) -> Any:
@@ -132,8 +199,8 @@ _POSITIONS = ("tuple((n + 2 * padding[i] - dilation[i] * (kernel_size[i] - 1) - 
               "for i, n in enumerate(self.shape[2:]))")  # fmt: skip
 
 OPERATORS: list[Operator] = [
-    *[op(f"reflection_pad{rank}d", dt.FLOATS, _PADDED, "self.dtype", _pads(rank), EXACT) for rank in (1, 2, 3)],
-    *[op(f"replication_pad{rank}d", dt.FLOATS, _PADDED, "self.dtype", _pads(rank), EXACT) for rank in (1, 2, 3)],
+    *[op(f"{mode}_pad{rank}d", dt.FLOATS, _PADDED, "self.dtype", _pads(rank, mode == "reflection"), EXACT)
+      for mode in ("reflection", "replication") for rank in (1, 2, 3)],
     op("upsample_nearest2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype", _resizes(), EXACT),
     op("upsample_bilinear2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype",
        _resizes((False,), (True,)), _HALVES, magnitude=_resized_size, special=()),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.drivers.numpy.kernels.kernel import Array, Function, Maybe, like, register, wide, writes
+from isthmus.drivers.numpy.kernels.kernel import Array, Function, Maybe, double, like, register, wide, writes
 from isthmus.drivers.numpy.kernels.pointwise import FLOATING, UNARY, addcdiv, addcmul, divide, lerp, power
 from isthmus.drivers.numpy.kernels.reductions import vector_norm
 
@@ -37,7 +37,12 @@ PAIRS: dict[str, Function] = {
 }
 
 register({f"_foreach_{name}": each(UNARY[name]) for name in ("abs", "neg", "sign")})
-register({f"_foreach_{name}": each(FLOATING[name]) for name in ("exp", "sqrt", "rsqrt", "reciprocal")})
+register(
+    {
+        f"_foreach_{name}": each(lambda x, f=FLOATING[name]: f(double(x)))
+        for name in ("exp", "sqrt", "rsqrt", "reciprocal")
+    }
+)
 register({f"_foreach_{name}.Scalar": with_one(f) for name, f in ARITHMETIC.items()})
 register({f"_foreach_{name}.ScalarList": with_each(f) for name, f in ARITHMETIC.items()})
 register({f"_foreach_{name}.List": with_each(f) for name, f in PAIRS.items()})
@@ -136,4 +141,5 @@ def update_scale(
 ) -> None:
     grows = not found_inf and tracker + 1 == interval
     tracker[...] = 0 if found_inf or grows else tracker + 1
-    scale[...] = scale * (backoff if found_inf else growth if grows else 1)
+    changed = scale * (backoff if found_inf else growth if grows else 1)
+    scale[...] = changed if np.isfinite(changed.astype(scale.dtype)) else scale
