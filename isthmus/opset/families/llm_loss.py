@@ -45,13 +45,13 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, Array, tuple[Any, ...]]]:
         # A negative scale; an ignored class that exists; all of the target smoothed away.
         ("contiguous", (8, 11), "contiguous", (0, 0.45, -1.3, 2.0, 0.2)),
         ("contiguous", (9, 7), "contiguous", (6, 1.0, 1.0, 1.5, 0.0)),
-        ("contiguous", (5, 6), "contiguous", (-1, 0.0, 1.7, 0.9, 0.0)),
+        ("contiguous", (5, 6), "contiguous", (-1, 0.0, 1.7, 3.0, 0.0)),
     ):
         yield kind, m.tensor(*shape, layout=layout), _target(m, shape[:-1], shape[-1], terms[0]), terms
     # Exponentials that overflow; a row whose targets are all ignored; ends of the row as targets.
     high = m.values([[900.0, 1.0, -900.0], [-900.0, -901.0, -902.5], [0.0, 700.0, 700.0]])
     yield "special", high, m.values([0, 2, 1], "int64"), _PLAIN
-    yield "special", high, m.values([0, 0, 2], "int64"), (_IGNORED, 0.2, 0.5, 30.0, 1e-4)
+    yield "special", high, m.values([0, 0, 2], "int64"), (_IGNORED, 0.2, 0.5, 400.0, 1e-4)
     yield "contiguous", m.tensor(2, 9), m.values([_IGNORED, _IGNORED], "int64"), _PLAIN
     if m.dtype == "float32":
         yield "large", m.repeated(2, 65_601), m.values([65_600, 40_001], "int64"), (_IGNORED, 0.1, 0.9, 0.0, 1e-3)
@@ -106,7 +106,7 @@ def _linears(m: Maker) -> Iterator[Case]:
     # A gradient without other terms, other terms without a gradient, and a bias whose gradient is not wanted.
     for terms, chunk, scale, wanted in (
         (_PLAIN, 4, 1.0, [False, True, True]),
-        ((3, 0.25, -1.6, 2.0, 0.05), 1, None, [False, False, True]),
+        ((3, 0.25, -1.6, 6.0, 0.05), 1, None, [False, False, True]),
         ((0, 0.0, 1.0, 3.0, 0.0), 5, -0.7, [False, True, False]),
         ((_IGNORED, 0.6, 0.4, 0.0, 0.3), 6, 1.0, [True, True, False]),
     ):
