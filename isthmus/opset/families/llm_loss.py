@@ -54,7 +54,12 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, Array, tuple[Any, ...]]]:
     yield "special", high, m.values([0, 0, 2], "int64"), (_IGNORED, 0.2, 0.5, 400.0, 1e-4)
     yield "contiguous", m.tensor(2, 9), m.values([_IGNORED, _IGNORED], "int64"), _PLAIN
     if m.dtype == "float32":
-        yield "large", m.repeated(2, 65_601), m.values([65_600, 40_001], "int64"), (_IGNORED, 0.1, 0.9, 0.0, 1e-3)
+        yield (
+            "large",
+            m.repeated(2, 65_601),
+            m.values([65_600, 40_001], "int64"),
+            (_IGNORED, 0.1, 0.9, 0.0, 1e-3),
+        )
         yield "large", m.repeated(65_601, 3), m.integers(65_601, high=3), (1, 0.3, 1.1, 4.0, 0.02)
 
 

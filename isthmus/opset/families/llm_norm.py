@@ -62,7 +62,10 @@ def _gradients(m: Maker) -> Iterator[Case]:
         yield m.case(kind, m.tensor(*tensor.shape), added, tensor, _weight(m, tensor, weighted), rstd)
     # Rows of large and of small norms, in more than two dimensions, with one optional argument each.
     for low, high in ((-2e4, 3e4), (-2e-3, 3e-3)):
-        tensor, grad, added = (m.tensor(2, 3, 13, low=low, high=high), *(m.tensor(2, 3, 13) for _ in range(2)))
+        tensor, grad, added = (
+            m.tensor(2, 3, 13, low=low, high=high),
+            *(m.tensor(2, 3, 13) for _ in range(2)),
+        )
         rstd = m.tensor(2, 3, 1, low=0.5 / high, high=2 / high, dtype=m.compute_dtype)
         yield m.case("special", grad, None, tensor, m.tensor(13), rstd)
         yield m.case("special", grad, added, tensor, None, rstd)

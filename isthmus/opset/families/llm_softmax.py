@@ -21,7 +21,13 @@ def _scores(m: Maker) -> Iterator[tuple[str, Array, Array | None, float, bool]]:
     yield "contiguous", m.tensor(9, 13), m.mask(9, 1, share=0.4), 0.37, True
     yield "contiguous", m.tensor(2, 5, 21), m.mask(1, 21, share=0.5), 0.37, False
     yield "contiguous", m.tensor(1, 1), None, 0.37, False
-    yield "strided", m.tensor(2, 3, 5, 19, layout="heads"), m.mask(2, 1, 5, 19, layout="transposed"), 0.37, False
+    yield (
+        "strided",
+        m.tensor(2, 3, 5, 19, layout="heads"),
+        m.mask(2, 1, 5, 19, layout="transposed"),
+        0.37,
+        False,
+    )
     yield "strided", m.tensor(7, 19, layout="transposed"), None, 0.37, True
     yield "large", m.tensor(3, 1031), None, 0.37, False
     yield "zero-size", m.tensor(2, 0, 7), None, 0.37, False
@@ -33,7 +39,13 @@ def _scores(m: Maker) -> Iterator[tuple[str, Array, Array | None, float, bool]]:
     yield "contiguous", m.tensor(3, 5, 6), m.mask(6, share=0.4), 0.0, False
     # Scores whose exponentials overflow, above hidden ones and below.
     high = m.values([[900.0, 30_000.0, 901.0, -900.0], [-30_000.0, -900.0, -902.0, 30_000.0]])
-    yield "special", high, m.values([[False, True, False, False], [False, False, False, True]], "bool"), 1.0, False
+    yield (
+        "special",
+        high,
+        m.values([[False, True, False, False], [False, False, False, True]], "bool"),
+        1.0,
+        False,
+    )
     yield "special", high, None, -0.01, False
     if m.dtype == "float32":
         yield "large", m.repeated(2, 130, 520), m.mask(130, 1, share=0.1), 0.7, True
