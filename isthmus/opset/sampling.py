@@ -13,7 +13,7 @@ import numpy as np
 from isthmus.opset import dtypes as dt
 from isthmus.opset.schema import Argument, Schema
 
-PERIOD = 4093  # of the values of large derived tensors; a prime, so that no power of two or size hides it
+PERIOD = 4093  # of the values of large tensors; a prime, so that no power of two or size hides it
 Values = np.ndarray[Any, np.dtype[Any]]
 KINDS = ("contiguous", "strided", "zero-size", "0-dim", "broadcast", "large", "special")
 
@@ -137,6 +137,10 @@ class Maker:
         floor = 0 if kind == "uint" else math.floor(4 * low)
         integers = np.floor(floor + (math.ceil(4 * high) - floor) * uniform)
         return place(integers.astype(dt.DTYPES[name].numpy), layout)
+
+    def repeated(self, *shape: int, low: float = -2.7, high: float = 3.1) -> Array:
+        """Large tensor of :data:`PERIOD` random values in [low, high), repeated, so that golden data stay small."""
+        return place(np.resize(self.tensor(PERIOD, low=low, high=high).view, shape))
 
     def values(self, values: Any, dtype: str | None = None, layout: str = "contiguous") -> Array:
         """Tensor of the given values, rounded to the dtype."""

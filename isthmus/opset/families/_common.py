@@ -1,6 +1,6 @@
 """Sample makers that several families share."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,15 @@ def _specials(m: Maker, count: int, extremes: bool) -> list[Array]:
 def size_of(reference: Callable[..., Any]) -> Any:
     """Magnitude by a reference that has the option ``magnitude``."""
     return lambda **arguments: reference(**arguments, magnitude=True)
+
+
+def points(*columns: Sequence[float], **scalars: Any) -> Any:
+    """A case of a pointwise operator at given points: the values of each of its tensors."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        yield m.case("special", *[m.values(column) for column in columns], **scalars)
+
+    return samples
 
 
 def several(*makers: Callable[[Maker], Iterator[Case]]) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.families._common import ANY, elementwise, several
+from isthmus.opset.families._common import ANY, elementwise, points, several
 from isthmus.opset.operator import (
     CHOSEN,
     EXACT,
@@ -43,6 +43,7 @@ def _times(bound: float) -> Any:
 def _gelus(m: Maker) -> Iterator[Case]:
     yield from elementwise((-6, 6), special=False, approximate="none")(m)
     yield from elementwise((-6, 6), special=False, approximate="tanh")(m)
+    yield from several(points(_FAR, approximate="none"), points(_FAR, approximate="tanh"))(m)
 
 
 def _backward(*ranges: Any, **scalars: Any) -> Any:
@@ -65,29 +66,50 @@ def _backward(*ranges: Any, **scalars: Any) -> Any:
     return samples
 
 
+_FAR = (80.0, -80.0, 1000.0, -1000.0, 0.0, -0.0, 20_000.0, -20_000.0)  # whose exponentials overflow
+
+
+_GRADS = (0.5, -1.5, 2.25, 1.0, -0.75, 3.0, 1.25, -2.0)
+
+
 _TWO_ROUNDINGS = Tolerance(0.51, 4, "up to four roundings before the last")
 
 OPERATORS: list[Operator] = [
     op("relu", dt.NUMBERS, *_LIKE, elementwise(ANY), CHOSEN),
-    op("threshold_backward", dt.FLOATS, *_PAIR, _backward(ANY, ANY, threshold=0), EXACT),
+    op("threshold_backward", dt.FLOATS, *_PAIR, several(
+        _backward(ANY, ANY, threshold=0), points(_GRADS[:5], [0.0, -0.0, 0.5, -0.5, 1e-3], threshold=0),
+        points(_GRADS[:5], [1.5, 1.25, 1.75, -1.5, 0.0], threshold=1.5), points(_GRADS[:5], [-0.75, -0.5, -1.0, 0.0, 3.0], threshold=-0.75)
+    ), EXACT),
     op("sigmoid", dt.FLOATS, *_LIKE, elementwise(_WIDE), transcendental(4), extreme=MODERATE),
     op("sigmoid_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _backward(ANY, (0.01, 0.99)),
        _TWO_ROUNDINGS, magnitude=lambda grad_output, output: grad_output.abs()),
     op("tanh", dt.FLOATS, *_LIKE, elementwise((-5, 5)), transcendental(4)),
     op("tanh_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _backward(ANY, (-0.99, 0.99)),
        _TWO_ROUNDINGS, magnitude=lambda grad_output, output: 2 * grad_output.abs()),
-    op("silu", dt.FLOATS, *_LIKE, elementwise(_WIDE, special=False), transcendental(4), extreme=MODERATE),
-    op("silu_backward", dt.FLOATS, *_PAIR, _backward(ANY, _WIDE), _DERIVED, magnitude=_times(1)),
+    op("silu", dt.FLOATS, *_LIKE, several(elementwise(_WIDE, special=False), points(_FAR)), transcendental(4),
+       extreme=MODERATE),
+    op("silu_backward", dt.FLOATS, *_PAIR, several(_backward(ANY, _WIDE), points(_GRADS, _FAR)), _DERIVED, magnitude=_times(1)),
     op("gelu", dt.FLOATS, *_LIKE, _gelus, _GATED, magnitude=lambda self, approximate: self.abs(), special=ONLY_NAN),
     op("gelu_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype",
-       several(_backward(ANY, (-6, 6), approximate="none"), _backward(ANY, (-6, 6), approximate="tanh")),
+       several(_backward(ANY, (-6, 6), approximate="none"), _backward(ANY, (-6, 6), approximate="tanh"),
+               points(_GRADS, _FAR, approximate="none"), points(_GRADS, _FAR, approximate="tanh")),
        _DERIVED, magnitude=_times(1)),
-    op("hardtanh", dt.FLOATS, *_LIKE, elementwise(ANY, min_val=-0.5, max_val=1.25)),
-    op("leaky_relu", dt.FLOATS, *_LIKE, elementwise(ANY, negative_slope=0.07), SCALED),
+    op("hardtanh", dt.FLOATS, *_LIKE, several(
+        elementwise(ANY, min_val=-0.5, max_val=1.25), points([0.25, 0.75, 0.5, -3.0, 3.0], min_val=0.5, max_val=0.75),
+        points([-2.0, -1.5, -1.25, 0.0, 1.0], min_val=-1.5, max_val=-1.25), points([-2.0, 1.0, 3.0], min_val=1.0, max_val=1.0)
+    )),
+    op("leaky_relu", dt.FLOATS, *_LIKE, several(
+        elementwise(ANY, negative_slope=0.07), points([-3.0, -0.5, 0.0, -0.0, 2.0], negative_slope=-0.3),
+        points([-3.0, -0.5, 0.25, 2.0], negative_slope=1.5), points([-3.0, -0.5, 2.0], negative_slope=0)
+    ), SCALED),
     op("elu", dt.FLOATS, *_LIKE, several(
-        elementwise((-5, 3), alpha=1.5), elementwise((-5, 3), special=False, alpha=0.7, scale=1.05, input_scale=0.9)
+        elementwise((-5, 3), alpha=1.5), elementwise((-5, 3), special=False, alpha=0.7, scale=1.05, input_scale=0.9),
+        points([-80.0, -1000.0, -1e-3, 1e-3, 0.0, -0.0, 1000.0], alpha=0.7, scale=1.5),
+        points([-4.0, -0.5, 0.75, 2.0], alpha=1.25, scale=0.5, input_scale=2.5)
     ), transcendental(4)),
     op("softplus", dt.FLOATS, *_LIKE, several(
-        elementwise((-9, 25)), elementwise((-9, 25), special=False, beta=0.5, threshold=4.0)
+        elementwise((-9, 25)), elementwise((-9, 25), special=False, beta=0.5, threshold=4.0),
+        points([-80.0, -12.0, 0.0, -0.0, 19.5, 20.0, 20.5, 1000.0], beta=1, threshold=20),
+        points([-6.0, -0.5, 0.25, 0.5, 0.75, 2.0, 1000.0], beta=4, threshold=2), points([-2.0, 0.5, 3.0], beta=0.25, threshold=-1)
     ), transcendental(4)),
 ]  # fmt: skip

@@ -26,6 +26,19 @@ def _gates(m: Maker) -> Iterator[tuple[str, Array, Array | None, int]]:
         ("large", (2, 2062), "contiguous", 1),
     ):
         yield kind, m.tensor(*shape, layout=layout, low=-9), None, dim
+    yield "contiguous", m.tensor(4, 3, 5, 2, low=-9), None, 0
+    yield "contiguous", m.tensor(3, 6, 5, 3, low=-9), None, -3
+    yield "contiguous", m.tensor(3, 1, 8, 5, low=-9), None, 2
+    yield "contiguous", m.tensor(10, low=-9), None, -1
+    yield "contiguous", m.tensor(3, 5, 4, low=-9), m.tensor(3, 5, 4), 0  # the dimension is not used
+    # Gates whose exponentials overflow, and zeros of both signs.
+    high = [80.0, -80.0, 1000.0, -1000.0, 0.0, -0.0, 20_000.0, -20_000.0]
+    yield "special", m.values(high), m.tensor(8), -1
+    yield "special", m.values([high, high[::-1]]), None, 0
+    if m.dtype == "float32":
+        yield "large", m.repeated(2, 65_602), None, -1
+        yield "large", m.repeated(65_602, 2), None, 0
+        yield "large", m.repeated(65_601), m.tensor(65_601), -1
 
 
 def _forward(m: Maker) -> Iterator[Case]:

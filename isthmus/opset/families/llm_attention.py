@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.opset.families._attention_calls import calls
 from isthmus.opset.families._common import size_of
 from isthmus.opset.operator import Operator, Tolerance, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
@@ -15,68 +16,16 @@ _TOLERANCE = {
     "bfloat16": Tolerance(0.51, 2.0**15, "the weights are rounded to bfloat16 before the products"),
     "float16": Tolerance(0.51, 2.0**12, "the weights are rounded to float16 before the products"),
 }
-_NONE: dict[str, Any] = {
-    "bias": None, "mask": None, "alibi_slopes": None, "cu_seqlens_q": None, "cu_seqlens_k": None, "rng": None,
-    "left": None, "right": None, "top_left": False, "softcap": 0.0, "dropout_p": 0.0,
-}  # fmt: skip
-
-
-def _calls(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Kind and arguments of the forward's cases."""
-    yield "contiguous", _fixed(m, 2, 5, 7, 2, 1, 8, right=0)
-    yield "contiguous", _fixed(m, 1, 37, 41, 4, 2, 19, left=9, right=3)
-    yield "contiguous", _fixed(m, 1, 6, 3, 2, 2, 4, right=0)  # queries with no visible key
-    yield "contiguous", _fixed(m, 1, 9, 5, 2, 2, 4, right=0, top_left=True)
-    yield "contiguous", _fixed(m, 2, 1, 70, 4, 1, 16)
-    yield "contiguous", _fixed(m, 2, 11, 13, 2, 2, 5, softcap=2.5, alibi_slopes=_accurate(m, 2), right=1)
-    hidden = m.mask(2, 1, 11, 13, share=0.4)
-    yield "contiguous", _fixed(m, 2, 11, 13, 2, 2, 6, bias=_accurate(m, 1, 2, 1, 13), mask=hidden)
-    yield (
-        "contiguous",
-        _fixed(m, 2, 6, 10, 2, 1, 8, dropout_p=0.3, rng=m.values([1234567890123, 7], "int64")),
-    )
-    yield "strided", _fixed(m, 2, 8, 9, 3, 3, 8, layout="heads", right=0)
-    yield "large", _fixed(m, 1, 150, 270, 2, 1, 40, right=0)
-    yield "zero-size", _fixed(m, 2, 0, 4, 2, 1, 8)
-    yield "zero-size", _fixed(m, 2, 3, 0, 2, 1, 8)
-    yield "contiguous", _packed(m, [0, 4, 4, 9], [0, 6, 8, 11], right=0)
-    yield "contiguous", _packed(m, [0, 1, 8], [0, 0, 9], left=3, right=2)
-
-
-def _accurate(m: Maker, *shape: int) -> Array:
-    return m.tensor(*shape, low=-0.4, high=0.6, dtype=m.compute_dtype)
-
-
-def _fixed(
-    m: Maker, batch: int, queries: int, keys: int, heads: int, key_heads: int, size: int,
-    layout: str = "contiguous", **others: Any,
-) -> dict[str, Any]:  # fmt: skip
-    return {
-        "query": m.tensor(batch, queries, heads, size, layout=layout),
-        "key": m.tensor(batch, keys, key_heads, size, layout=layout, high=2.3),
-        "value": m.tensor(batch, keys, key_heads, size, layout=layout, low=-1.9),
-        **_NONE, "max_seqlen_q": queries, "max_seqlen_k": keys, "scale": size**-0.5 / 4, **others,
-    }  # fmt: skip
-
-
-def _packed(m: Maker, ends_q: list[int], ends_k: list[int], **others: Any) -> dict[str, Any]:
-    return {
-        "query": m.tensor(ends_q[-1], 4, 8),
-        "key": m.tensor(ends_k[-1], 2, 8, high=2.3),
-        "value": m.tensor(ends_k[-1], 2, 8, low=-1.9),
-        **_NONE, "cu_seqlens_q": m.values(ends_q, "int32"), "cu_seqlens_k": m.values(ends_k, "int32"),
-        "max_seqlen_q": 9, "max_seqlen_k": 9, "scale": 0.1, **others,
-    }  # fmt: skip
 
 
 def _forwards(m: Maker) -> Iterator[Case]:
-    for kind, arguments in _calls(m):
+    for kind, arguments in calls(m):
         yield m.case(kind, **arguments)
 
 
 def _backwards(m: Maker) -> Iterator[Case]:
     accurate = m.compute_dtype
-    for kind, arguments in _calls(m):
+    for kind, arguments in calls(m):
         arrays: dict[str, Any] = {
             k: np.asarray(v.view) if isinstance(v, Array) else v for k, v in arguments.items()
         }
@@ -106,7 +55,7 @@ def _kept(rng: Any, numbers: Any, queries: int, keys: int, dropout_p: float) -> 
             (one >> shift) ^ c[3] ^ np.uint64(high), one & word,
         ]  # fmt: skip
         low, high = (low + 0x9E3779B9) % 2**32, (high + 0xBB67AE85) % 2**32
-    drawn = np.stack(c, -1).reshape(*grid[0].shape[:-1], -1)[..., :keys]
+    drawn = np.stack(c, -1).reshape(*grid[0].shape[:-1], 4 * grid[0].shape[-1])[..., :keys]
     return (drawn < round((1 - dropout_p) * 2**32)).astype(np.float64)
 
 
@@ -143,6 +92,11 @@ def _scores(a: dict[str, Any], i: int, q: Any, k: Any) -> tuple[Any, Any]:
     if a["right"] is not None:
         dots = np.where(column > row + a["right"], -np.inf, dots)
     return dots, slope
+
+
+def _weights(scores: Any, lse: Any) -> Any:
+    """Weights of the given log-sum-exp, as backward has them; 0 for queries without a visible key."""
+    return np.exp(scores - np.where(np.isneginf(lse), 0, lse)[..., None])
 
 
 def _computed(grad: Any = None, magnitude: bool = False, **arguments: Any) -> dict[str, Any]:
@@ -182,7 +136,9 @@ def _computed(grad: Any = None, magnitude: bool = False, **arguments: Any) -> di
         factor = np.ones(scores.shape)
         if a["rng"] is not None and a["dropout_p"]:
             numbers = i * heads + np.arange(heads)
-            factor = _kept(a["rng"], numbers, queries, keys, a["dropout_p"]) / (1 - a["dropout_p"])
+            factor = _kept(a["rng"], numbers, queries, keys, a["dropout_p"]) / max(
+                1 - a["dropout_p"], 2.0**-32
+            )
         made["out"][at_q] = np.einsum("hqk,khd->qhd", weights * factor * spread, size(v))
         at_lse = (i,) if batched else (slice(None), *at_q)
         made["lse"][at_lse] = (
@@ -190,6 +146,7 @@ def _computed(grad: Any = None, magnitude: bool = False, **arguments: Any) -> di
         )
         if grad is None:
             continue
+        weights = _weights(scores, a["lse"][at_lse])
         dy, y = grad[at_q].astype(np.float64), a["out"][at_q]
         back = np.einsum("qhd,khd->hqk", size(dy), size(v)) * factor
         delta = np.einsum("qhd,qhd->hq", size(dy), size(y))[..., None]

@@ -12,6 +12,13 @@ from isthmus.opset.sampling import Case, Maker
 _FORWARD = accumulated(64, "two blocked sums over the row, of a sum that may cancel")
 _BACKWARD = accumulated(96, "two blocked sums over the row, and over the batch")
 _EPS = 1e-5
+_PARTS_OF = ("residual", "bias", "rowscale", "layerscale", "mask")
+# Optional arguments, p, eps, rms, wide_sum: each argument without and with most of the others, p with and without.
+_COMBINED: tuple[tuple[tuple[str, ...], float, float, bool, bool], ...] = (
+    (("rowscale",), 0.0, 0.3, False, False), (("layerscale", "mask"), 0.75, 1e-2, False, True),
+    (("residual", "mask"), 0.5, 1e-3, True, False), (("rowscale", "bias"), 0.0, 0.05, True, True),
+    (("residual", "layerscale"), 0.0, 1e-4, False, True), (("mask", "bias", "rowscale"), 0.0, 1e-3, False, False),
+)  # fmt: skip
 
 
 def _rows(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -38,6 +45,23 @@ def _rows(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
             "input": m.tensor(*shape, layout=layout, low=-1.7), **extra, "weight": m.tensor(n),
             "p": 0.2 if full else 0.0, "eps": _EPS, "rms": rms, "wide_sum": not full,
         }  # fmt: skip
+    yield from _combined(m)
+
+
+def _combined(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
+    for i, (parts, p, eps, rms, wide_sum) in enumerate(_COMBINED):
+        shape, n = (2, 3, 13), 13
+        values: dict[str, Any] = {
+            "residual": m.tensor(*shape, dtype=m.compute_dtype if wide_sum else m.dtype), "bias": m.tensor(n),
+            "rowscale": m.tensor(*shape[:-1]), "layerscale": m.tensor(n), "mask": m.mask(*shape, share=0.7),
+        }  # fmt: skip
+        extra = {name: values[name] if name in parts else None for name in _PARTS_OF}
+        # Small rows expose a misplaced epsilon.
+        low, high = ((-1.7, 3.1), (-0.02, 0.05))[i % 2]
+        yield "special", {
+            "input": m.tensor(*shape, low=low, high=high), **extra, "weight": m.tensor(n), "p": p, "eps": eps,
+            "rms": rms, "wide_sum": wide_sum,
+        }  # fmt: skip
 
 
 def _norms(m: Maker) -> Iterator[Case]:
@@ -46,17 +70,19 @@ def _norms(m: Maker) -> Iterator[Case]:
 
 
 def _gradients(m: Maker) -> Iterator[Case]:
-    for kind, given in _rows(m):
-        shape, wide = given["input"].shape, m.compute_dtype
+    for i, (kind, given) in enumerate(_rows(m)):
+        shape, wide, scaled = given["input"].shape, m.compute_dtype, given["layerscale"] is not None
         total = m.tensor(*shape, dtype=wide if given["rms"] or given["wide_sum"] else m.dtype)
         values = total.view.astype(np.float64)
         mean = np.zeros((*shape[:-1], 1)) if given["rms"] else values.mean(-1, keepdims=True)
-        rstd = 1 / np.sqrt(((values - mean) ** 2).mean(-1, keepdims=True) + _EPS)
-        full = given["residual"] is not None
+        rstd = 1 / np.sqrt(((values - mean) ** 2).mean(-1, keepdims=True) + given["eps"])
+        combined = kind == "special"
+        added = i % 2 == 0 if combined else given["residual"] is not None
         yield m.case(
-            kind, m.tensor(*shape), m.tensor(*shape, dtype=total.dtype) if full else None, total,
-            given["input"] if full else None, given["weight"], given["rowscale"], given["layerscale"],
-            given["mask"], m.values(mean, wide), m.values(rstd, wide), given["p"], given["rms"], full, full,
+            kind, m.tensor(*shape), m.tensor(*shape, dtype=total.dtype) if added else None, total,
+            given["input"] if scaled else None, given["weight"], given["rowscale"], given["layerscale"],
+            given["mask"], m.values(mean, wide), m.values(rstd, wide), given["p"], given["rms"],
+            given["bias"] is not None, given["residual"] is not None,
         )  # fmt: skip
 
 

@@ -42,8 +42,25 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, Array, tuple[Any, ...]]]:
         ("strided", (3, 4, 35), "heads", _PLAIN),
         ("large", (3, 4111), "contiguous", _PLAIN),
         ("zero-size", (0, 7), "contiguous", _PLAIN),
+        # A negative scale; an ignored class that exists; all of the target smoothed away.
+        ("contiguous", (8, 11), "contiguous", (0, 0.45, -1.3, 2.0, 0.2)),
+        ("contiguous", (9, 7), "contiguous", (6, 1.0, 1.0, 1.5, 0.0)),
+        ("contiguous", (5, 6), "contiguous", (-1, 0.0, 1.7, 3.0, 0.0)),
     ):
         yield kind, m.tensor(*shape, layout=layout), _target(m, shape[:-1], shape[-1], terms[0]), terms
+    # Exponentials that overflow; a row whose targets are all ignored; ends of the row as targets.
+    high = m.values([[900.0, 1.0, -900.0], [-900.0, -901.0, -902.5], [0.0, 700.0, 700.0]])
+    yield "special", high, m.values([0, 2, 1], "int64"), _PLAIN
+    yield "special", high, m.values([0, 0, 2], "int64"), (_IGNORED, 0.2, 0.5, 400.0, 1e-4)
+    yield "contiguous", m.tensor(2, 9), m.values([_IGNORED, _IGNORED], "int64"), _PLAIN
+    if m.dtype == "float32":
+        yield (
+            "large",
+            m.repeated(2, 65_601),
+            m.values([65_600, 40_001], "int64"),
+            (_IGNORED, 0.1, 0.9, 0.0, 1e-3),
+        )
+        yield "large", m.repeated(65_601, 3), m.integers(65_601, high=3), (1, 0.3, 1.1, 4.0, 0.02)
 
 
 def _losses(m: Maker) -> Iterator[Case]:
@@ -54,13 +71,13 @@ def _losses(m: Maker) -> Iterator[Case]:
 def _lse(m: Maker, logits: Array, terms: tuple[Any, ...]) -> Array:
     z = logits.view.astype(np.float64) * terms[2]
     z = terms[3] * np.tanh(z / terms[3]) if terms[3] else z
-    return m.values(np.log(np.exp(z).sum(-1)), m.compute_dtype)
+    return m.values(np.logaddexp.reduce(z, -1), m.compute_dtype)
 
 
 def _row_gradients(m: Maker, logits: Array, terms: tuple[Any, ...]) -> tuple[Array, Array | None, Array]:
     """Gradients of the losses and optionally of the log-sum-exp; and the log-sum-exp."""
     shape = logits.shape[:-1]
-    grad_lse = m.tensor(*shape, dtype=m.compute_dtype) if terms == _FULL else None
+    grad_lse = m.tensor(*shape, dtype=m.compute_dtype) if terms[1] in (0.1, 0.45, 1.0) else None
     return m.tensor(*shape, dtype=m.compute_dtype), grad_lse, _lse(m, logits, terms)
 
 
@@ -91,6 +108,21 @@ def _linears(m: Maker) -> Iterator[Case]:
         grad = m.tensor(rows, dtype=m.compute_dtype) if terms == _FULL else None
         target = _target(m, (rows,), classes, terms[0])
         yield m.case(kind, hidden, weight, bias, target, grad, *terms, chunk, wanted)
+    # A gradient without other terms, other terms without a gradient, and a bias whose gradient is not wanted.
+    for terms, chunk, scale, wanted in (
+        (_PLAIN, 4, 1.0, [False, True, True]),
+        ((3, 0.25, -1.6, 6.0, 0.05), 1, None, [False, False, True]),
+        ((0, 0.0, 1.0, 3.0, 0.0), 5, -0.7, [False, True, False]),
+        ((_IGNORED, 0.6, 0.4, 0.0, 0.3), 6, 1.0, [True, True, False]),
+    ):
+        hidden, weight = (m.tensor(n, 7, low=-0.9, high=1.1) for n in (11, 10))
+        grad = m.tensor(11, low=-2 * scale, high=scale, dtype=m.compute_dtype) if scale else None
+        yield m.case("contiguous", hidden, weight, m.tensor(10), _target(m, (11,), 10, terms[0]), grad, *terms, chunk,
+                     wanted)  # fmt: skip
+    if m.dtype == "float32":
+        hidden, weight = m.tensor(130, 68, low=-0.3, high=0.3), m.tensor(257, 68, low=-0.3, high=0.3)
+        yield m.case("large", hidden, weight, m.tensor(257), _target(m, (130,), 257, _IGNORED), None, *_PLAIN, 64,
+                     [True, True, True])  # fmt: skip
 
 
 def _capped(logits: Any, scale: float, softcap: float) -> Any:

@@ -21,7 +21,17 @@ _SHAPES = (("contiguous", 7, 35, 14, "contiguous"), ("contiguous", 5, 1, 3, "con
            ("zero-size", 4, 9, 0, "contiguous"))  # fmt: skip
 
 
+_FACTORS = [-1.5, 0.0, 1.0, 2.25, -0.0, 0.3]
+_FAR = [65_600, 32_768, 0, 65_600, 40_001, 32_767]  # repeated, unordered, beyond 16 bits, the last row
+
+
 def _gathers(m: Maker) -> Iterator[Case]:
+    rows, factors = m.values([3, 0, 3, 4, 4, 1], "int64"), m.values(_FACTORS, m.compute_dtype)
+    yield m.case("contiguous", m.tensor(5, 3), rows, factors)
+    if m.dtype == "float32":
+        yield m.case("large", m.repeated(65_601, 2), m.values(_FAR, "int64"), factors)
+        yield m.case("large", m.tensor(5, 2), m.integers(65_601, high=5), None)
+        yield m.case("large", m.tensor(7, 4133), m.integers(20, high=7), m.tensor(20))
     for kind, tokens, hidden, rows, layout in _SHAPES:
         for scaled in (False, True):
             yield m.case(kind, m.tensor(tokens, hidden, layout=layout), m.integers(rows, high=tokens),
@@ -29,6 +39,11 @@ def _gathers(m: Maker) -> Iterator[Case]:
 
 
 def _scatters(m: Maker) -> Iterator[Case]:
+    rows, factors = m.values([3, 0, 3, 4, 4, 3], "int64"), m.values(_FACTORS, m.compute_dtype)
+    yield m.case("contiguous", m.tensor(6, 3), rows, factors, 9)
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(6, 2), m.values(_FAR, "int64"), factors, 65_601)
+        yield m.case("large", m.tensor(20, 4133), m.integers(20, high=7), m.tensor(20), 7)
     for kind, tokens, hidden, rows, layout in _SHAPES:
         for scaled in (False, True):
             yield m.case(kind, m.tensor(rows, hidden, layout=layout), m.integers(rows, high=tokens),
@@ -37,6 +52,9 @@ def _scatters(m: Maker) -> Iterator[Case]:
 
 
 def _dots(m: Maker) -> Iterator[Case]:
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(6, 2), m.repeated(65_601, 2), m.values(_FAR, "int64"))
+        yield m.case("large", m.tensor(20, 4133), m.tensor(7, 4133), m.integers(20, high=7))
     for kind, tokens, hidden, rows, layout in _SHAPES:
         yield m.case(kind, m.tensor(rows, hidden, layout=layout), m.tensor(tokens, hidden),
                      m.integers(rows, high=tokens))  # fmt: skip
@@ -49,7 +67,10 @@ def _groups(m: Maker) -> Iterator[tuple[str, Any, Any, Any, bool]]:
         ("strided", (4, 2), 6, 9, "transposed"),
         ("large", (5, 70, 1, 0, 33, 2, 9, 4), 65, 31, "contiguous"),
         ("zero-size", (0, 0), 5, 4, "contiguous"),
-    ):
+        ("contiguous", (0, 4, 0, 0, 3, 0), 1, 5, "contiguous"),  # empty groups at both ends
+        *((("large", (130, 0, 3, 67), 68, 20, "contiguous"), ("large", (1, 2) * 70, 3, 2, "contiguous"),
+           ("large", (2, 3), 4133, 5, "contiguous")) if m.dtype == "float32" else ()),
+    ):  # fmt: skip
         for trans in (False, True):
             shape = (outer, inner) if trans else (inner, outer)
             yield (kind, m.tensor(sum(sizes), inner, layout=layout), m.tensor(len(sizes), *shape, layout=layout),
@@ -64,7 +85,9 @@ def _products(m: Maker) -> Iterator[Case]:
 def _gradients(m: Maker) -> Iterator[Case]:
     for kind, tensor, weight, sizes, trans in _groups(m):
         grad = m.tensor(tensor.shape[0], weight.shape[1 if trans else 2])
-        for needed in ((True, True), (False, True)) if kind == "contiguous" else ((True, True),):
+        for needed in (
+            ((True, True), (False, True), (True, False)) if kind == "contiguous" else ((True, True),)
+        ):
             yield m.case(kind, grad, tensor, weight, sizes, trans, *needed)
 
 

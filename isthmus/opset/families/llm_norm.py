@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from isthmus.opset.families._common import size_of
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
@@ -24,6 +26,15 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, bool]]:
         yield kind, m.tensor(*shape, layout=layout, low=-1.7), weighted
 
 
+def _extremes(m: Maker) -> Iterator[tuple[Array, float]]:
+    """Rows (and an epsilon): small ones, which expose a misplaced epsilon, zeros, and squares beyond a half."""
+    yield m.tensor(3, 13, low=-2e-3, high=3e-3), 1e-3
+    yield m.values([[0.0] * 13, [-0.0] * 13, [1e-4] * 13]), 1e-5
+    yield m.tensor(2, 13, low=-2e4, high=3e4), 1e-6
+    yield m.tensor(3, 13), 0.7
+    yield m.tensor(3, 13, low=0.1), 0.0
+
+
 def _weight(m: Maker, tensor: Array, weighted: bool) -> Array | None:
     return m.tensor(tensor.shape[-1]) if weighted else None
 
@@ -31,23 +42,33 @@ def _weight(m: Maker, tensor: Array, weighted: bool) -> Array | None:
 def _norms(m: Maker) -> Iterator[Case]:
     for kind, tensor, weighted in _rows(m):
         yield m.case(kind, tensor, _weight(m, tensor, weighted), _EPS)
-    # Small values expose a misplaced epsilon.
-    yield m.case("contiguous", m.tensor(3, 13, low=-2e-3, high=3e-3), m.tensor(13), 1e-3)
+    for tensor, eps in _extremes(m):
+        yield m.case("special", tensor, m.tensor(13), eps)
 
 
 def _sums(m: Maker) -> Iterator[Case]:
     for kind, tensor, weighted in _rows(m):
         yield m.case(kind, tensor, m.tensor(*tensor.shape), _weight(m, tensor, weighted), _EPS)
+    for i, (tensor, eps) in enumerate(_extremes(m)):
+        same = np.flip(tensor.view, 0) * (0.5 + np.arange(13) / 13)
+        yield m.case("special", tensor, m.values(same), m.tensor(13) if i % 2 else None, eps)
 
 
 def _gradients(m: Maker) -> Iterator[Case]:
-    import numpy as np
-
     for kind, tensor, weighted in _rows(m):
         wide = tensor.view.astype(np.float64)
         rstd = m.values(1 / np.sqrt((wide**2).mean(-1, keepdims=True) + _EPS), m.compute_dtype)
         added = m.tensor(*tensor.shape) if weighted else None
         yield m.case(kind, m.tensor(*tensor.shape), added, tensor, _weight(m, tensor, weighted), rstd)
+    # Rows of large and of small norms, in more than two dimensions, with one optional argument each.
+    for low, high in ((-2e4, 3e4), (-2e-3, 3e-3)):
+        tensor, grad, added = (
+            m.tensor(2, 3, 13, low=low, high=high),
+            *(m.tensor(2, 3, 13) for _ in range(2)),
+        )
+        rstd = m.tensor(2, 3, 1, low=0.5 / high, high=2 / high, dtype=m.compute_dtype)
+        yield m.case("special", grad, None, tensor, m.tensor(13), rstd)
+        yield m.case("special", grad, added, tensor, None, rstd)
 
 
 def _norm(input: Any, weight: Any, eps: float, magnitude: bool = False) -> Any:

@@ -47,7 +47,18 @@ def _adams(m: Maker) -> Iterator[Case]:
         yield _adam_case(
             m, norm=_flag(m, 3.0), grad_scale=_flag(m, 32.0), found_inf=_flag(m, found), weight_decay=0.0
         )
+    # Betas, epsilon, clipping and scaling with each other, and with each use of the weights and of the direction.
+    yield _adam_case(m, steps=0.0, beta1=0.5, beta2=0.7, eps=0.3, weight_decay=2.0, lr=0.1, maximize=True)
+    yield _adam_case(m, steps=999.0, beta1=0.0, beta2=0.99, decoupled=False, weight_decay=0.7, amsgrad=True,
+                     norm=_flag(m, 5.0), max_norm=2.5, lr=1.5)  # fmt: skip
+    yield _adam_case(m, steps=1.0, beta1=0.8, grad_scale=_flag(m, 0.25), maximize=True, decoupled=False,
+                     weight_decay=1.3, amsgrad=True, eps=0.02, lr=0.3)  # fmt: skip
+    yield _adam_case(m, steps=30.0, norm=_flag(m, 0.0), max_norm=0.01, found_inf=_flag(m, 0.0), lr=0.0)
+    yield _adam_case(m, norm=_flag(m, 100.0), max_norm=3.0, found_inf=_flag(m, 1.0), amsgrad=True)
     if m.dtype in _WIDE:
+        yield _adam_case(m, state="float32", grad="float32", master=True, amsgrad=True, decoupled=False,
+                         maximize=True, weight_decay=0.4, lr=0.2, eps=0.05)  # fmt: skip
+        yield _adam_case(m, state="float32", master=True, found_inf=_flag(m, 1.0))
         yield _adam_case(m, state="float32", amsgrad=True)
         yield _adam_case(m, state="float32", grad="float32", master=True)
     if m.dtype == "float32":
@@ -101,6 +112,13 @@ def _norms(m: Maker) -> Iterator[Case]:
     for order in (2.0, 1.0, float("inf"), 3.0):
         yield m.case("contiguous", _list(m, -2.7, 3.1), order, model="llama")
     yield m.case("strided", _list(m, -2.7, 3.1, layout="sliced"), 2.0)
+    yield m.case("contiguous", _list(m, 0.1, 3.1), 0.5)
+    yield m.case("contiguous", _list(m, -2.7, 3.1), 2.5)
+    yield m.case("zero-size", [m.tensor(0), m.tensor(3, 0)], 2.0)
+    yield m.case("contiguous", [m.values([0.0, -0.0]), m.values([-7.5, 2.0, 7.25])], float("inf"))
+    if m.dtype == "float32":
+        yield m.case("large", [m.tensor(7 + i) for i in range(130)], 1.0)
+        yield m.case("large", [m.repeated(70_001), m.tensor(0), m.repeated(66_000)], 2.0)
     yield m.case("large", [m.tensor(50007), m.tensor(3)], 2.0)
 
 

@@ -30,6 +30,30 @@ def _samples(m: Maker) -> Iterator[Case]:
                  False, False)  # fmt: skip
     yield m.case("zero-size", m.tensor(2, 0, 3, 8), m.tensor(2, 0, 1, 8), *_angles(m, 3, 4), None, 1, 8, -1,
                  False, False)  # fmt: skip
+    yield from _combined(m)
+
+
+def _combined(m: Maker) -> Iterator[Case]:
+    """Both orders of dimensions, pairs, tables and directions, with a part of the heads and of the features."""
+    for seq_dim, dim, heads, interleaved, conjugate, whole in (
+        (1, 10, 3, False, True, False), (2, 6, 1, True, True, False), (2, 10, 0, True, False, True),
+        (1, 6, 4, True, False, False), (1, 6, 2, False, True, True), (2, 14, 5, False, False, False),
+    ):  # fmt: skip
+        sizes, others = ((2, 4, 5, 14), (2, 4, 3, 14)) if seq_dim == 1 else ((2, 5, 4, 14), (2, 3, 4, 14))
+        tables, positions = _angles(m, 9, dim if whole else dim // 2), None
+        if heads % 2:  # repeated, unordered, to the last row
+            positions = m.values([[8, 0, 8, 3], [5, 7, 1, 1]], "int64")
+        yield m.case("contiguous", m.tensor(*sizes), m.tensor(*others), *tables, positions, seq_dim, dim, heads,
+                     interleaved, conjugate)  # fmt: skip
+    if m.dtype == "float32":
+        tables = m.repeated(65_700, 2, low=-1, high=1), m.repeated(65_700, 2, low=-0.9, high=1)
+        positions = m.values([[32_767, 32_768, 65_699, 40_000, 65_536]], "int64")
+        yield m.case(
+            "large", m.tensor(2, 5, 3, 6), m.tensor(2, 5, 1, 6), *tables, positions, 1, 4, -1, False, True
+        )
+        tables = _angles(m, 130, 96)
+        yield m.case("large", m.repeated(1, 3, 130, 192), m.repeated(1, 1, 130, 192), *tables, None, 2, 192, -1, True,
+                     False)  # fmt: skip
 
 
 def _pairs(m: Maker) -> Iterator[Case]:

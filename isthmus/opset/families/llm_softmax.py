@@ -12,33 +12,57 @@ _FORWARD = accumulated(48, "exponentials within 20 units in the last place, over
 _BACKWARD = accumulated(32, "a blocked sum of products over the row")
 
 
-def _scores(m: Maker) -> Iterator[tuple[str, Array, Array | None, bool]]:
-    """(kind, scores, mask, causal): square and rectangular, masks of every broadcast shape, rows masked out."""
-    yield "contiguous", m.tensor(2, 3, 17, 35), m.mask(2, 1, 17, 35, share=0.3), False
-    yield "contiguous", m.tensor(2, 19, 19), None, True
-    yield "contiguous", m.tensor(3, 5, 33), None, True
-    yield "contiguous", m.tensor(2, 11, 7), None, True
-    yield "contiguous", m.tensor(9, 13), m.mask(9, 1, share=0.4), True
-    yield "contiguous", m.tensor(2, 5, 21), m.mask(1, 21, share=0.5), False
-    yield "contiguous", m.tensor(1, 1), None, False
-    yield "strided", m.tensor(2, 3, 5, 19, layout="heads"), m.mask(2, 1, 5, 19, layout="transposed"), False
-    yield "strided", m.tensor(7, 19, layout="transposed"), None, True
-    yield "large", m.tensor(3, 1031), None, False
-    yield "zero-size", m.tensor(2, 0, 7), None, False
+def _scores(m: Maker) -> Iterator[tuple[str, Array, Array | None, float, bool]]:
+    """(kind, scores, mask, scale, causal): rectangles, masks of every broadcast shape, rows masked out."""
+    yield "contiguous", m.tensor(2, 3, 17, 35), m.mask(2, 1, 17, 35, share=0.3), 0.37, False
+    yield "contiguous", m.tensor(2, 19, 19), None, 0.37, True
+    yield "contiguous", m.tensor(3, 5, 33), None, 0.37, True
+    yield "contiguous", m.tensor(2, 11, 7), None, 0.37, True
+    yield "contiguous", m.tensor(9, 13), m.mask(9, 1, share=0.4), 0.37, True
+    yield "contiguous", m.tensor(2, 5, 21), m.mask(1, 21, share=0.5), 0.37, False
+    yield "contiguous", m.tensor(1, 1), None, 0.37, False
+    yield (
+        "strided",
+        m.tensor(2, 3, 5, 19, layout="heads"),
+        m.mask(2, 1, 5, 19, layout="transposed"),
+        0.37,
+        False,
+    )
+    yield "strided", m.tensor(7, 19, layout="transposed"), None, 0.37, True
+    yield "large", m.tensor(3, 1031), None, 0.37, False
+    yield "zero-size", m.tensor(2, 0, 7), None, 0.37, False
+    rows = m.mask(2, 1, 7, 9, share=0.4).view.copy()
+    rows[0, 0, 2], rows[1, 0, 6] = True, True  # rows without keys
+    yield "contiguous", m.tensor(2, 3, 7, 9), m.values(rows, "bool"), -1.4, False
+    yield "contiguous", m.tensor(2, 3, 7, 9), m.values(rows, "bool"), 2.5, True
+    yield "contiguous", m.tensor(2, 3, 4, 9), m.mask(1, 3, 1, 9, share=0.3), 1.0, True
+    yield "contiguous", m.tensor(3, 5, 6), m.mask(6, share=0.4), 0.0, False
+    # Scores whose exponentials overflow, above hidden ones and below.
+    high = m.values([[900.0, 30_000.0, 901.0, -900.0], [-30_000.0, -900.0, -902.0, 30_000.0]])
+    yield (
+        "special",
+        high,
+        m.values([[False, True, False, False], [False, False, False, True]], "bool"),
+        1.0,
+        False,
+    )
+    yield "special", high, None, -0.01, False
+    if m.dtype == "float32":
+        yield "large", m.repeated(2, 130, 520), m.mask(130, 1, share=0.1), 0.7, True
 
 
 def _forward(m: Maker) -> Iterator[Case]:
-    for kind, scores, mask, causal in _scores(m):
-        yield m.case(kind, scores, mask, 0.37, causal)
+    for kind, scores, mask, scale, causal in _scores(m):
+        yield m.case(kind, scores, mask, scale, causal)
 
 
 def _backward(m: Maker) -> Iterator[Case]:
-    for kind, scores, mask, causal in _scores(m):
-        values = np.exp(scores.view.astype(np.float64))
+    for kind, scores, mask, scale, causal in _scores(m):
+        values = np.exp(np.minimum(scores.view.astype(np.float64), 9))
         if mask is not None:
             values = np.where(mask.view, 0, values)
         out = m.values(values / np.maximum(values.sum(-1, keepdims=True), 1e-9))
-        yield m.case(kind, m.tensor(*scores.shape), out, 0.37, causal)
+        yield m.case(kind, m.tensor(*scores.shape), out, scale, causal)
 
 
 def _upper(scores: Any) -> Any:

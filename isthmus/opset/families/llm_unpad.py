@@ -17,6 +17,8 @@ def _unpads(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(2, 4, 0), [3, 1], 4)
     yield m.case("strided", m.tensor(3, 6, 11, layout="transposed"), [2, 6, 1], 6)
     yield m.case("large", m.tensor(3, 40, 70), [33, 17, 40], 40)
+    if m.dtype == "float32":
+        yield m.case("large", m.repeated(3, 40_000, 1), [40_000, 3, 33_000], 40_000)
 
 
 def _pads(m: Maker) -> Iterator[Case]:
@@ -24,12 +26,15 @@ def _pads(m: Maker) -> Iterator[Case]:
         kind = "contiguous" if sum(lengths) else "zero-size"
         yield m.case(kind, m.tensor(sum(lengths), 5 + i), lengths, most)
     yield m.case("strided", m.tensor(9, 11, layout="transposed"), [2, 6, 1], 6)
-    yield m.case("large", m.tensor(90, 70), [33, 17, 40], 40)
+    yield m.case("large", m.tensor(90, 70), [33, 17, 40], 43)
+    if m.dtype == "float32":
+        yield m.case("large", m.repeated(73_003, 1), [40_000, 3, 33_000], 40_001)
 
 
 def _masks(m: Maker) -> Iterator[Case]:
     for lengths, most in _LENGTHS:
         yield m.case("contiguous", m.tensor(len(lengths), 1, most, most), lengths, 3)
+    yield m.case("contiguous", m.tensor(3, 1, 9, 9), [0, 7, 4], 1)
     yield m.case("zero-size", m.tensor(2, 1, 0, 0), [0, 0], 3)
     yield m.case("strided", m.tensor(2, 1, 5, 5, layout="transposed"), [5, 2], 2)
 
@@ -37,6 +42,7 @@ def _masks(m: Maker) -> Iterator[Case]:
 def _rows(m: Maker) -> Iterator[tuple[str, int, list[int], int]]:
     for kind, lengths, heads in (
         ("contiguous", [5, 0, 1, 19], 3),
+        ("contiguous", [0, 2, 130, 0], 1),
         ("contiguous", [35], 1),
         ("large", [67, 41], 2),
         ("zero-size", [0, 0], 2),
@@ -47,6 +53,8 @@ def _rows(m: Maker) -> Iterator[tuple[str, int, list[int], int]]:
 def _softmaxes(m: Maker) -> Iterator[Case]:
     for kind, count, lengths, heads in _rows(m):
         yield m.case(kind, m.tensor(count, low=-9), lengths, heads)
+    # Exponentials that overflow.
+    yield m.case("special", m.tensor(2 * (9 + 1), low=-30_000, high=30_000), [3, 1], 2)
 
 
 def _gradients(m: Maker) -> Iterator[Case]:

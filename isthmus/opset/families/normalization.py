@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from isthmus.opset import dtypes as dt
+from isthmus.opset.families._normalization_calls import (
+    batch_gradients,
+    batches,
+    group_gradients,
+    groups,
+    layer_gradients,
+    layers,
+)
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, op
 from isthmus.opset.reference import overload
-from isthmus.opset.sampling import Array, Case, Maker
 
 if TYPE_CHECKING:
     import torch
@@ -17,27 +23,8 @@ _FORWARD = accumulated(32, "a mean and a variance by blocked sums or Welford's")
 _BACKWARD = accumulated(64, "two blocked sums over the row or the batch")
 
 
-def _stat(m: Maker, *shape: int, low: float, high: float) -> Array:
-    return m.tensor(*shape, low=low, high=high, dtype=m.compute_dtype)
 
 
-def _layers(m: Maker) -> Iterator[Case]:
-    for kind, shape, axes, layout, model in (
-        ("contiguous", (2, 17, 35), 1, "contiguous", "bert"), ("contiguous", (3, 5, 7), 2, "contiguous", ""),
-        ("strided", (5, 19), 1, "transposed", "bert"), ("strided", (5, 19), 1, "sliced", "bert"),
-        ("large", (3, 1031), 1, "contiguous", "bert"), ("zero-size", (0, 7), 1, "contiguous", ""),
-    ):  # fmt: skip
-        size = list(shape[-axes:])
-        tensor = m.tensor(*shape, layout=layout, low=-1.7)
-        yield m.case(kind, tensor, size, m.tensor(*size), m.tensor(*size), 1e-5, model=model)
-    yield m.case("contiguous", m.tensor(3, 13), [13], None, None, 1e-5)
-    if m.dtype != "float64":  # the reference is not more precise
-        # A mean far from 0 exposes E[x^2] - E[x]^2.
-        yield m.case(
-            "contiguous", m.tensor(3, 67, low=999, high=1001), [67], m.tensor(67), m.tensor(67), 1e-5
-        )
-    # Small values expose a misplaced epsilon.
-    yield m.case("contiguous", m.tensor(3, 13, low=-2e-3, high=3e-3), [13], m.tensor(13), m.tensor(13), 1e-3)
 
 
 def _mean_and_scale(input: torch.Tensor, dims: list[int], eps: float) -> tuple[Any, Any]:
@@ -56,24 +43,6 @@ def _layer_size(
     return out, mean, scale * (2 + mean * scale)  # Welford's: the condition of the variance
 
 
-def _layer_gradients(m: Maker) -> Iterator[Case]:
-    import numpy as np
-
-    for kind, shape, axes, layout, mask, model in (
-        ("contiguous", (2, 17, 35), 1, "contiguous", [True, True, True], "bert"),
-        ("contiguous", (3, 5, 7), 2, "contiguous", [True, True, True], ""),
-        ("contiguous", (6, 13), 1, "contiguous", [True, False, False], "bert"),
-        ("strided", (5, 19), 1, "transposed", [True, True, True], "bert"),
-        ("large", (3, 1031), 1, "contiguous", [True, True, True], "bert"),
-    ):
-        size = list(shape[-axes:])
-        tensor, grad = m.tensor(*shape, layout=layout), m.tensor(*shape)
-        wide = tensor.view.astype(np.float64)
-        dims = tuple(range(-axes, 0))
-        mean = wide.mean(dims, keepdims=True)
-        scale = 1 / np.sqrt(((wide - mean) ** 2).mean(dims, keepdims=True) + 1e-5)
-        stats = [m.values(each, m.compute_dtype) for each in (mean, scale)]
-        yield m.case(kind, grad, tensor, size, *stats, m.tensor(*size), m.tensor(*size), mask, model=model)
 
 
 def _normalized(grad: Any, weight: Any, hat: Any, scale: Any, dims: Any, magnitude: bool) -> Any:
@@ -101,22 +70,8 @@ def _wanted(found: tuple[Any, ...], mask: list[bool]) -> tuple[Any, ...]:
     return tuple(each if wanted else None for each, wanted in zip(found, mask, strict=True))
 
 
-def _groups(m: Maker) -> Iterator[Case]:
-    for kind, shape, groups, layout in (
-        ("contiguous", (2, 6, 5, 7), 3, "contiguous"), ("contiguous", (2, 4, 9), 1, "contiguous"),
-        ("strided", (2, 6, 5, 7), 2, "channels_last"),
-    ):  # fmt: skip
-        n, c, rest = shape[0], shape[1], _product(shape[2:])
-        yield m.case(
-            kind, m.tensor(*shape, layout=layout), m.tensor(c), m.tensor(c), n, c, rest, groups, 1e-5
-        )
-    yield m.case("contiguous", m.tensor(2, 4, 9), None, None, 2, 4, 9, 2, 1e-3)
 
 
-def _product(sizes: tuple[int, ...]) -> int:
-    import math
-
-    return math.prod(sizes)
 
 
 def _per_channel(values: Any, tensor: Any) -> Any:
@@ -132,19 +87,6 @@ def _group_size(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, gr
     return out, flat.abs().mean(2), 2 * scale.squeeze(2)
 
 
-def _group_gradients(m: Maker) -> Iterator[Case]:
-    import numpy as np
-
-    for kind, shape, groups, layout in (
-        ("contiguous", (2, 6, 5, 7), 3, "contiguous"), ("contiguous", (3, 4, 9), 1, "contiguous"),
-        ("strided", (2, 6, 5, 7), 2, "channels_last"),
-    ):  # fmt: skip
-        n, c, rest = shape[0], shape[1], _product(shape[2:])
-        tensor, grad = m.tensor(*shape, layout=layout), m.tensor(*shape, layout=layout)
-        wide = tensor.view.astype(np.float64).reshape(n, groups, -1)
-        mean = wide.mean(2)
-        stats = [m.values(each) for each in (mean, 1 / np.sqrt(wide.var(2) + 1e-5))]
-        yield m.case(kind, grad, tensor, *stats, m.tensor(c), n, c, rest, groups, [True, True, True])
 
 
 def _group_gradient(grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int,
@@ -161,32 +103,8 @@ def _group_gradient(grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any
     return _wanted((first, (grad * hat.reshape(input.shape)).sum(batch), grad.sum(batch)), output_mask)
 
 
-def _images(m: Maker) -> Iterator[tuple[str, Array, int, str]]:
-    yield "contiguous", m.tensor(3, 5, 7, 6), 5, "resnet"
-    yield "strided", m.tensor(2, 7, 5, 3, layout="channels_last"), 7, "resnet"
-    yield "contiguous", m.tensor(19, 6), 6, ""
-    if m.dtype != "float64":
-        yield "contiguous", m.tensor(5, 3, 17, low=999, high=1001), 3, ""
-    if m.dtype in ("float32", "bfloat16"):
-        yield "large", m.tensor(2, 3, 17, 37), 3, "resnet"
 
 
-def _batches(running: str = "given") -> Any:
-    """Training and evaluation over images, with and without ``running`` statistics."""
-
-    def samples(m: Maker) -> Iterator[Case]:
-        for kind, tensor, c, model in _images(m):
-            # Mixed precision has float32 parameters and statistics; pure 16-bit does not.
-            stored = "float32" if m.dtype in dt.HALVES and model else m.dtype
-            scale = [m.tensor(c, dtype=stored), m.tensor(c, dtype=stored)]
-            stats = [m.tensor(c, low=low, high=high, dtype=stored) for low, high in ((-1, 1), (0.3, 2))]
-            modes: dict[str, list[tuple[Any, ...]]] = {
-                "given": [(*stats, True), (*stats, False)], "evaluation": [tuple(stats)], "none": [(True,)],
-            }  # fmt: skip
-            for mode in modes[running]:
-                yield m.case(kind, tensor, *scale, *mode, momentum=0.1, eps=1e-5, model=model)
-
-    return samples
 
 
 def _axes(input: Any) -> list[int]:
@@ -231,19 +149,6 @@ def _forward(name: str) -> Any:
     return reference
 
 
-def _batch_gradients(m: Maker) -> Iterator[Case]:
-    import numpy as np
-
-    for kind, tensor, c, model in _images(m):
-        wide = tensor.view.astype(np.float64)
-        axes = tuple(i for i in range(wide.ndim) if i != 1)
-        kept = m.compute_dtype
-        saved = [m.values(v, kept) for v in (wide.mean(axes), 1 / np.sqrt(wide.var(axes) + 1e-5))]
-        running = [_stat(m, c, low=-1, high=1), _stat(m, c, low=0.3, high=2)]
-        for train in (True, False):
-            grad = m.tensor(*tensor.shape, layout="channels_last" if kind == "strided" else "contiguous")
-            yield m.case(kind, grad, tensor, m.tensor(c, dtype=kept), *running, *saved, train, 1e-5,
-                         [True, True, True], model=model)  # fmt: skip
 
 
 def _batch_gradient(grad_out: Any, input: Any, weight: Any, running_mean: Any, running_var: Any, save_mean: Any,
@@ -272,20 +177,27 @@ _TRIPLE = "(input.dtype, accumulator(input), accumulator(input))"
 _ROW = "tuple(1 if i >= len(input.shape) - len(normalized_shape) else n for i, n in enumerate(input.shape))"
 
 OPERATORS: list[Operator] = [
-    op("native_layer_norm", dt.FLOATS, f"(input.shape, {_ROW}, {_ROW})", _TRIPLE, _layers, _FORWARD,
+    op("native_layer_norm", dt.FLOATS, f"(input.shape, {_ROW}, {_ROW})", _TRIPLE, layers, _FORWARD,
        magnitude=_layer_size, leading=True, empty=False, resizable=True, special=ONLY_NAN),
     op("native_layer_norm_backward", dt.FLOATS,
+<<<<<<< HEAD
        f"tuple({_WANTED} in zip((input.shape, tuple(normalized_shape), tuple(normalized_shape)), output_mask))",
        f"tuple({_WANTED} in zip((input.dtype, weight and weight.dtype, bias and bias.dtype), output_mask))",
        _layer_gradients, _BACKWARD, reference=_layer_gradient, magnitude=_size_of(_layer_gradient), strided=False,
+=======
+       _each("input.shape", "tuple(normalized_shape)", "tuple(normalized_shape)"),
+       _each("input.dtype", "weight.dtype", "bias.dtype"),
+       layer_gradients, _BACKWARD, reference=_layer_gradient, magnitude=_size_of(_layer_gradient), strided=False,
+>>>>>>> llm
        leading=True, empty=False, resizable=True, special=ONLY_NAN),
     op("native_group_norm", dt.FLOATS, "(input.shape, (N, group), (N, group))",
-       "(input.dtype, input.dtype, input.dtype)", _groups, _FORWARD, magnitude=_group_size,
+       "(input.dtype, input.dtype, input.dtype)", groups, _FORWARD, magnitude=_group_size,
        strided=False, empty=False, resizable=True, special=ONLY_NAN),
     op("native_group_norm_backward", dt.FLOATS, f"tuple({_WANTED} in zip((input.shape, (C,), (C,)), output_mask))",
        f"tuple({_WANTED} in zip([input.dtype] * 3, output_mask))",
-       _group_gradients, _BACKWARD, reference=_group_gradient, magnitude=_size_of(_group_gradient), strided=False,
+       group_gradients, _BACKWARD, reference=_group_gradient, magnitude=_size_of(_group_gradient), strided=False,
        empty=False, resizable=True, special=ONLY_NAN),
+<<<<<<< HEAD
     op("native_batch_norm", dt.FLOATS, _SAVED, _TRIPLE, _batches(), _FORWARD,
        reference=_forward("aten::native_batch_norm"), magnitude=_native_size,
        empty=False, resizable=True, special=ONLY_NAN),
@@ -301,5 +213,18 @@ OPERATORS: list[Operator] = [
        f"(input.shape, *[{_WANTED} in zip(({_CHANNELS}, {_CHANNELS}), output_mask[1:])])",
        f"(input.dtype, *[{_WANTED} in zip([(weight or input).dtype] * 2, output_mask[1:])])",
        _batch_gradients, _BACKWARD, reference=_batch_gradient,
+=======
+    op("native_batch_norm", dt.FLOATS, _SAVED, _TRIPLE, batches(), _FORWARD,
+       reference=_forward("aten::native_batch_norm"), magnitude=_native_size, empty=False, resizable=True, special=ONLY_NAN),
+    op("_native_batch_norm_legit", dt.FLOATS, _SAVED, _TRIPLE, batches(), _FORWARD,
+       reference=_forward("aten::_native_batch_norm_legit"), magnitude=_native_size, empty=False, resizable=True, special=ONLY_NAN),
+    op("_native_batch_norm_legit_no_training", dt.FLOATS, _SAVED, _TRIPLE, batches("evaluation"), _FORWARD,
+       reference=_forward("aten::_native_batch_norm_legit_no_training"), magnitude=_stateless_size, empty=False, resizable=True, special=ONLY_NAN),
+    op("_native_batch_norm_legit.no_stats", dt.FLOATS, _SAVED, _TRIPLE, batches("none"), _FORWARD,
+       magnitude=_stateless_size, empty=False, resizable=True, special=ONLY_NAN),
+    op("native_batch_norm_backward", dt.FLOATS,
+       f"(input.shape, *[{_WANTED} in zip(({_CHANNELS}, {_CHANNELS}), output_mask[1:])])",
+       f"(input.dtype, *[{_WANTED} in zip([(weight or input).dtype] * 2, output_mask[1:])])", batch_gradients, _BACKWARD, reference=_batch_gradient,
+>>>>>>> llm
        magnitude=_size_of(_batch_gradient), empty=False, resizable=True),
 ]  # fmt: skip

@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.families._common import ANY, elementwise, several
+from isthmus.opset.families._common import ANY, elementwise, points, several
+from isthmus.opset.families._pointwise_calls import (
+    clamps,
+    large_bound,
+    low_bound,
+    power_base,
+    powers,
+    scalar_bounds,
+    tensor_clamps,
+    whole_powers,
+)
 from isthmus.opset.operator import (
     CHOSEN,
     EXACT,
@@ -79,6 +89,8 @@ def _scalar(*values: Any, floats_only: bool = False, special: bool = True, **oth
         for i, value in enumerate(values):
             if not m.is_float and isinstance(value, float):
                 continue
+            if m.kind_of_dtype == "uint" and value < 0:
+                continue
             each = elementwise(ANY, special=special, other=value, **others) if i == 0 else _two(value, others)
             yield from each(m)
 
@@ -107,6 +119,8 @@ def _sums(m: Maker) -> Iterator[Case]:
     # A power of two for 16-bit floats: rounding the product before the sum is optional.
     yield from elementwise(ANY, ANY, special=False, alpha=-2 if m.dtype in dt.HALVES else 3)(m)
     yield m.case("contiguous", m.tensor(3, 29), m.tensor(3, 29), alpha=2)
+    yield m.case("contiguous", m.tensor(3, 29), m.tensor(3, 29), alpha=0)
+    yield m.case("broadcast", m.tensor(3, 1), m.tensor(29), alpha=-0.5 if m.is_float else 4)
 
 
 def _nonzero_pair(rounding_mode: Any = ()) -> Any:
@@ -148,54 +162,20 @@ _QUOTIENT = Tolerance(0.501, 0, "whole numbers")
 _POWER = transcendental(8, "exp(y log x) in working precision")
 
 
-def _powers(m: Maker) -> Iterator[Case]:
-    for exponent in (2, 3, 0.5, -1.0, 1.7, 0, 1, -2):
-        low = 0.05 if isinstance(exponent, float) or exponent < 0 else -2.7
-        yield m.case("contiguous", m.tensor(3, 29, low=low), exponent)
-    yield m.case("strided", m.tensor(5, 13, layout="transposed"), 2, model="llama")
-    yield m.case("strided", m.tensor(5, 13, layout="sliced"), 3)
-    yield m.case("zero-size", m.tensor(0, 3), 2)
-    yield m.case("0-dim", m.tensor(), 2)
-    yield m.case("large", m.tensor(3, 1371), 2, model="llama")
 
 
-def _power_base(m: Maker) -> Iterator[Case]:
-    for base in (2.0, 10000.0, 0.5, 3):
-        yield m.case("contiguous", base, m.tensor(3, 29, low=-1, high=1), model="llama")
-    yield m.case("strided", 10000.0, m.tensor(5, 13, low=-1, high=1, layout="transposed"))
-    yield m.case("zero-size", 2.0, m.tensor(0, 3))
-    yield m.case("0-dim", 2.0, m.tensor())
 
 
-def _clamps(m: Maker) -> Iterator[Case]:
-    low, high = (-0.75, 1.25) if m.is_float else (3, 7)
-    yield from elementwise(ANY, min=low, max=high)(m)
-    yield m.case("contiguous", m.tensor(3, 29), min=low)
-    yield m.case("contiguous", m.tensor(3, 29), max=high)
-    yield m.case("contiguous", m.tensor(3, 29), min=high, max=low)
-    if m.is_float:
-        special = [float("nan"), float("inf"), -float("inf"), -0.0, 2.0]
-        yield m.case("special", m.values(special), min=low)
-        yield m.case("special", m.values(special), max=high)
-    if m.dtype in ("int32", "int64"):
-        yield m.case("special", m.values([2**24 + i for i in range(7)]), min=2**24 + 1, max=2**24 + 5)
 
 
-def _low_bound(m: Maker) -> Iterator[Case]:
-    if m.is_float:
-        yield m.case("special", m.values([-0.0, 0.0, -3.0, 5.0]), -2)
-    if m.dtype in ("int32", "int64"):
-        yield m.case("special", m.values([2**24 + i for i in range(7)]), 2**24 + 1)
 
 
-def _large_bound(m: Maker) -> Iterator[Case]:
-    if m.dtype in ("int32", "int64"):
-        yield m.case("special", m.values([2**24 + i for i in range(7)]), 2**24 + 5)
 
 
-def _tensor_clamps(m: Maker) -> Iterator[Case]:
-    yield from elementwise(ANY, (-2, 1), (0, 3), special=False)(m)
-    yield m.case("contiguous", m.tensor(3, 29), None, m.tensor(3, 29))
+
+
+
+
 
 
 def _lerp(self: torch.Tensor, end: torch.Tensor, weight: Any) -> Any:
@@ -226,51 +206,56 @@ OPERATORS: list[Operator] = [
       for name, kinds, span, limit in _UNARY],
     op("add.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
     op("sub.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
-    op("rsub.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75), _two(3, {"alpha": 2})), ROUNDED),
-    op("add.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -11.5), _two(3, {"alpha": 2})), _ADD,
+    op("rsub.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -5), _two(3, {"alpha": 2}), _two(7, {"alpha": 0})), ROUNDED),
+    op("add.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -11.5), _two(3, {"alpha": 2}), _two(5, {"alpha": 0})), _ADD,
        magnitude=_scaled_sum),
-    op("sub.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75), _two(3, {"alpha": 2})), _ADD,
+    op("sub.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -7), _two(3, {"alpha": 2}), _two(5, {"alpha": 0})), _ADD,
        magnitude=_scaled_sum),
     op("mul.Tensor", dt.ALL, *PAIR, _plain, ROUNDED),
-    op("mul.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.1, -1), SCALED),
+    op("mul.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.1, -1, 0, 1), SCALED),
     op("div.Tensor", dt.FLOATS, *PAIR, _plain, ROUNDED),
-    op("div.Scalar", dt.FLOATS, *LIKE, _scalar(3, 0.7), SCALED),
+    op("div.Scalar", dt.FLOATS, *LIKE, _scalar(3, 0.7, -0.4, 1), SCALED),
     op("div.Tensor_mode", dt.NUMBERS, *PAIR, several(_nonzero_pair("floor"), _nonzero_pair("trunc")), _QUOTIENT,
        paired=True, limits=False, extreme=()),
     op("div.Scalar_mode", dt.NUMBERS, *LIKE,
        several(_scalar(3, rounding_mode="floor", special=False),
-               _scalar(3, rounding_mode="trunc", special=False)), _QUOTIENT, limits=False),
+               _scalar(3, rounding_mode="trunc", special=False), _scalar(-4, rounding_mode="floor", special=False),
+               _scalar(-4, rounding_mode="trunc", special=False)), _QUOTIENT, limits=False),
     op("floor_divide", dt.NUMBERS, *PAIR, _nonzero_pair(), _QUOTIENT, paired=True, limits=False, extreme=()),
     op("fmod.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), EXACT, paired=True, limits=False, extreme=()),
-    op("fmod.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75), EXACT, limits=False),
+    op("fmod.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75, -2, -1.25, 100), EXACT, limits=False),
     op("remainder.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), _ADD,
        magnitude=_modulus, paired=True, limits=False, extreme=()),
-    op("remainder.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75), _ADD, limits=False,
+    op("remainder.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75, -2, -1.25, 100), _ADD, limits=False,
        magnitude=_modulus),
     op("maximum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("minimum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("atan2", dt.FLOATS, "broadcast(self, other)", "promote(self, other)", _plain, transcendental(4)),
-    op("pow.Tensor_Scalar", dt.FLOATS, *LIKE, _powers, _POWER, extreme=()),
+    op("pow.Tensor_Scalar", dt.FLOATS, *LIKE, powers, _POWER, extreme=()),
     op("pow.Tensor_Tensor", dt.FLOATS, "broadcast(self, exponent)", "promote(self, exponent)",
-       elementwise((0.05, 3), (-2, 2), special=False), _POWER, extreme=()),
-    op("pow.Scalar", dt.FLOATS, "like(exponent)", "exponent.dtype", _power_base, _POWER, extreme=()),
-    op("clamp", dt.NUMBERS, *LIKE, _clamps),
-    op("clamp.Tensor", dt.NUMBERS, "broadcast(self, min, max)", "self.dtype", _tensor_clamps, CHOSEN),
-    op("clamp_min", dt.NUMBERS, *LIKE, several(elementwise(ANY, min=1), _low_bound)),
-    op("clamp_max", dt.NUMBERS, *LIKE, several(elementwise(ANY, max=1), _large_bound)),
+       several(elementwise((0.05, 3), (-2, 2), special=False), whole_powers), _POWER, extreme=()),
+    op("pow.Scalar", dt.FLOATS, "like(exponent)", "exponent.dtype", power_base, _POWER, extreme=()),
+    op("clamp", dt.NUMBERS, *LIKE, clamps),
+    op("clamp.Tensor", dt.NUMBERS, "broadcast(self, min, max)", "self.dtype", tensor_clamps, CHOSEN),
+    op("clamp_min", dt.NUMBERS, *LIKE, several(elementwise(ANY, min=1), scalar_bounds("min"), low_bound)),
+    op("clamp_max", dt.NUMBERS, *LIKE, several(elementwise(ANY, max=1), scalar_bounds("max"), large_bound)),
     op("lerp.Scalar", dt.FLOATS, "broadcast(self, end)", "self.dtype",
        several(elementwise(ANY, ANY, special=False, weight=0.1),
-               elementwise(ANY, ANY, special=False, weight=0.9)), _FUSED, magnitude=_lerp,
+               elementwise(ANY, ANY, special=False, weight=0.9),
+               *[points([-2.5, 3.0, 0.25, 7.0], [1.5, -4.0, 0.25, 7.5], weight=w) for w in (0, 1, 0.5, -0.75, 2.25)]), _FUSED, magnitude=_lerp,
        special=ONLY_NAN),
     op("lerp.Tensor", dt.FLOATS, "broadcast(self, end, weight)", "self.dtype",
-       elementwise(ANY, ANY, (0, 1), special=False), _FUSED, magnitude=_lerp,
+       several(elementwise(ANY, ANY, (0, 1), special=False), elementwise(ANY, ANY, ANY, special=False),
+               points([-2.5, 3.0, 0.25, 7.0], [1.5, -4.0, 0.5, 7.5], [0.0, 1.0, 0.5, -0.0])), _FUSED, magnitude=_lerp,
        special=ONLY_NAN),
     op("addcmul", dt.FLOATS, *_TRIPLE,
-       several(elementwise(ANY, ANY, ANY, special=False), elementwise(ANY, ANY, ANY, special=False, value=0.01)),
+       several(elementwise(ANY, ANY, ANY, special=False), elementwise(ANY, ANY, ANY, special=False, value=0.01),
+               *[points([-2.5, 3.0, 0.25], [1.5, -4.0, 7.5], [0.5, 3.5, -6.0], value=v) for v in (0, -1, -2.5)]),
        _FUSED, magnitude=_addcmul),
     op("addcdiv", dt.FLOATS, *_TRIPLE,
        several(elementwise(ANY, ANY, (0.2, 3), special=False),
-               elementwise(ANY, ANY, (0.2, 3), special=False, value=-0.001)), _FUSED, magnitude=_addcdiv),
+               elementwise(ANY, ANY, (0.2, 3), special=False, value=-0.001),
+               *[points([-2.5, 3.0, 0.25], [1.5, -4.0, 7.5], [0.5, 3.5, -6.0], value=v) for v in (0, -1, 2.5)]), _FUSED, magnitude=_addcdiv),
     *[op(f"bitwise_{name}.Tensor", BITS, *PAIR, _finite) for name in ("and", "or", "xor")],
-    *[op(f"bitwise_{name}.Scalar", dt.INTEGERS, *LIKE, _scalar(5)) for name in ("and", "or", "xor")],
+    *[op(f"bitwise_{name}.Scalar", dt.INTEGERS, *LIKE, _scalar(5, 0, -3)) for name in ("and", "or", "xor")],
 ]  # fmt: skip

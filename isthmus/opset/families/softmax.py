@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, op
 from isthmus.opset.sampling import Array, Case, Maker
@@ -49,8 +51,6 @@ def _safe(m: Maker) -> Iterator[Case]:
 
 
 def _gradients(log: bool) -> Any:
-    import numpy as np
-
     def samples(m: Maker) -> Iterator[Case]:
         for kind, logits, dim, model in _rows(m):
             wide = logits.view.astype(np.float64)
@@ -95,6 +95,21 @@ def _attention(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", query, *rest, 0.0, causal, model=model)
     heads_first = [m.tensor(2, 3, 11, 8, layout="heads") for _ in range(3)]
     yield m.case("strided", *heads_first, 0.0, True, model="llama")
+    for heads, length, keys, width, causal, scale in (
+        (2, 7, 19, 20, True, -0.4), (1, 19, 7, 12, True, 1.0), (2, 5, 9, 68, False, 1.7), (1, 130, 67, 8, True, 0.5),
+    ):  # fmt: skip
+        query = m.tensor(2, heads, length, width)
+        rest = [m.tensor(2, heads, keys, width) for _ in range(2)]
+        yield m.case("contiguous", query, *rest, 0.0, causal, scale=scale)
+    query, *rest = m.tensor(2, 2, 5, 8), *(m.tensor(2, 2, 7, 8) for _ in range(2))
+    hidden = m.tensor(2, 2, 5, 7).view.copy()
+    hidden[:, :, :, 1::3] = -np.inf
+    yield m.case("special", query, *rest, 0.0, False, attn_mask=m.values(hidden), scale=0.9)
+    yield m.case("special", query, *rest, 0.0, False, attn_mask=m.tensor(5, 7), scale=-1.2)
+    yield m.case("special", query, *rest, 0.0, False, scale=20.0)  # scores whose exponentials overflow
+    if m.dtype == "float32":
+        query, *rest = m.tensor(1, 1, 3, 20), *(m.repeated(1, 1, 4133, 20) for _ in range(2))
+        yield m.case("large", query, *rest, 0.0, False)
     masked = [m.tensor(2, 3, 9, 8) for _ in range(3)]
     yield m.case("broadcast", *masked, 0.0, False, attn_mask=m.tensor(2, 1, 9, 9), scale=0.21, model="bert")
 
@@ -127,20 +142,26 @@ def _attention_size(query: Any, key: Any, value: Any, dropout_p: float, is_causa
 
 def _sizes(query: Any, key: Any, mask: Any, scale: Any) -> tuple[Any, Any, float]:
     factor = scale or query.shape[-1] ** -0.5
-    size = query.abs() @ key.abs().transpose(-1, -2) * factor
-    return (size + mask.abs() if mask is not None else size), mask, factor
+    size = query.abs() @ key.abs().transpose(-1, -2) * abs(factor)
+    return (size + mask.abs().nan_to_num(posinf=0) if mask is not None else size), mask, factor
 
 
 def _attention_gradients(m: Maker) -> Iterator[Case]:
-    import numpy as np
-
-    for kind, shape, layout, causal, model in (
-        ("contiguous", (2, 3, 17, 8), "contiguous", True, "llama"), ("contiguous", (2, 2, 7, 12), "contiguous", False,
-         "bert"), ("strided", (2, 3, 11, 8), "heads", True, "llama"),
-    ):  # fmt: skip
-        grad, query, key, value = (m.tensor(*shape, layout=layout) for _ in range(4))
+    for kind, shape, keys, layout, causal, scale, masked, model in (
+        ("contiguous", (2, 3, 17, 8), 17, "contiguous", True, None, False, "llama"),
+        ("contiguous", (2, 2, 7, 12), 7, "contiguous", False, None, False, "bert"),
+        ("strided", (2, 3, 11, 8), 11, "heads", True, None, False, "llama"),
+        ("contiguous", (2, 1, 7, 20), 19, "contiguous", True, -0.4, False, ""),
+        ("contiguous", (1, 2, 19, 12), 7, "contiguous", True, 1.0, False, ""),
+        ("special", (2, 2, 5, 8), 7, "contiguous", False, 0.9, True, ""),
+        ("large", (1, 2, 67, 68), 131, "contiguous", False, 0.2, False, ""),
+    ):
+        grad, query = (m.tensor(*shape, layout=layout) for _ in range(2))
+        key, value = (m.tensor(*shape[:2], keys, shape[3], layout=layout) for _ in range(2))
+        mask = m.tensor(shape[0], shape[1], shape[2], keys) if masked else None
         wide = [t.view.astype(np.float64) for t in (query, key, value)]
-        scores = wide[0] @ wide[1].swapaxes(-1, -2) * shape[-1] ** -0.5
+        scores = wide[0] @ wide[1].swapaxes(-1, -2) * (scale or shape[-1] ** -0.5)
+        scores = scores + mask.view.astype(np.float64) if mask else scores
         if causal:
             scores = np.where(np.triu(np.ones(scores.shape[-2:], bool), 1), -np.inf, scores)
         top = scores.max(-1, keepdims=True)
@@ -148,7 +169,8 @@ def _attention_gradients(m: Maker) -> Iterator[Case]:
         total = power.sum(-1, keepdims=True)
         sums = m.values((np.log(total) + top)[..., 0], m.compute_dtype)
         out = m.values(power / total @ wide[2], layout=layout)
-        yield m.case(kind, grad, query, key, value, out, sums, 0.0, causal, model=model)
+        yield m.case(kind, grad, query, key, value, out, sums, 0.0, causal, attn_mask=mask, scale=scale,
+                     model=model)  # fmt: skip
 
 
 def _attention_gradient(grad_out: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any, dropout_p: float,
@@ -166,7 +188,7 @@ def _attention_gradient_size(grad_out: Any, query: Any, key: Any, value: Any, ou
     size, _, factor = _sizes(query, key, attn_mask, scale)
     grad, wide = grad_out.abs(), weights * (1 + size)
     terms = grad @ value.abs().transpose(-1, -2) + (grad * out.abs()).sum(-1, keepdim=True)
-    slope = wide * terms * factor
+    slope = wide * terms * abs(factor)
     return slope @ key.abs(), slope.transpose(-1, -2) @ query.abs(), wide.transpose(-1, -2) @ grad
 
 

@@ -74,7 +74,7 @@ class Settings(NamedTuple):
             seed, (block, query[:, None], (i * heads + head)[:, None, None], np.array(offset % 2**32))
         )
         drawn = np.stack(words, -1).reshape(heads, queries, 4 * len(block))[..., :keys]
-        return (drawn < round((1 - self.dropout_p) * 2**32)) / (1 - self.dropout_p)
+        return (drawn < round((1 - self.dropout_p) * 2**32)) / max(1 - self.dropout_p, 2.0**-32)
 
 
 def part(x: Array, i: int, queries: int, keys: int) -> Array:
@@ -95,7 +95,11 @@ def by_token(x: Array, groups: int = 1) -> Any:
 def softmax_of(scores: Array) -> tuple[Any, Any]:
     """Return the weights and the log-sum-exp of each row: 0 and -inf without a visible key."""
     lse = np.logaddexp.reduce(scores, -1, initial=-np.inf)
-    return np.exp(scores - np.where(lse == -np.inf, 0, lse)[..., None]), lse
+    return weights_of(scores, lse), lse
+
+
+def weights_of(scores: Array, lse: Array) -> Any:
+    return np.exp(scores - np.where(lse == -np.inf, 0, lse)[..., None])
 
 
 @operator("isthmus::attention")
@@ -134,7 +138,8 @@ def attention_backward(
         q, k, v = by_head(query, at_q), by_head(key, at_k, groups), by_head(value, at_k, groups)
         dy, y = by_head(grad, at_q), by_head(out, at_q)
         scores, slope = settings.scores(i, q, k)
-        weights, factor = softmax_of(scores)[0], settings.dropout(i, scores.shape)
+        rows = double(lse[i] if query.ndim == 4 else lse[:, at_q])
+        weights, factor = weights_of(scores, rows), settings.dropout(i, scores.shape)
         ds = weights * (dy @ v.swapaxes(1, 2) * factor - total(dy * y, -1, True))
         if d_bias is not None:
             into = part(d_bias, i, *scores.shape[1:])

@@ -1,0 +1,92 @@
+"""Calls of powers and clamps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from isthmus.opset.families._common import ANY, elementwise, points
+from isthmus.opset.sampling import Case, Maker
+
+
+def powers(m: Maker) -> Iterator[Case]:
+    """Samples of powers with a number as exponent."""
+    for exponent in (2, 3, 0.5, -1.0, 1.7, 0, 1, -2, -0.5, -1.7, 7.25, 0.25):
+        low = 0.05 if isinstance(exponent, float) or exponent < 0 else -2.7
+        yield m.case("contiguous", m.tensor(3, 29, low=low), exponent)
+    for exponent in (-1, -3, 4, 5.0, -2.0, 0.0):  # whole ones are defined for negative bases
+        yield m.case("special", m.values([-2.5, -1.0, -0.375, 0.25, 1.0, 3.0]), exponent)
+    for exponent in (0.5, 2, 3, 0):
+        yield m.case("special", m.values([0.0, -0.0, 1.0, 4.0]), exponent)
+    yield m.case("strided", m.tensor(5, 13, layout="transposed"), 2, model="llama")
+    yield m.case("strided", m.tensor(5, 13, layout="sliced"), 3)
+    yield m.case("zero-size", m.tensor(0, 3), 2)
+    yield m.case("0-dim", m.tensor(), 2)
+    yield m.case("large", m.tensor(3, 1371), 2, model="llama")
+
+
+def power_base(m: Maker) -> Iterator[Case]:
+    """Samples of powers of a number."""
+    for base in (2.0, 10000.0, 0.5, 3):
+        yield m.case("contiguous", base, m.tensor(3, 29, low=-1, high=1), model="llama")
+    yield m.case("strided", 10000.0, m.tensor(5, 13, low=-1, high=1, layout="transposed"))
+    yield m.case("special", -2.0, m.values([-3.0, 0.0, 2.0, 5.0, 1.0, -1.0]))  # whole exponents
+    yield m.case("special", 0, m.values([0.0, 0.5, 2.0, 3.0]))
+    yield m.case("special", 1, m.values([-900.0, 0.0, 0.5, 900.0]))
+    yield m.case("zero-size", 2.0, m.tensor(0, 3))
+    yield m.case("0-dim", 2.0, m.tensor())
+
+
+whole_powers = points(
+    [-2.0, -2.0, -0.5, -1.0, -1.0, 0.0, 0.0, -0.0, 3.0, 1.0, -2.0, 4.0, 4.0],
+    [3.0, -3.0, 4.0, -5.0, 0.0, 0.0, 2.0, 3.0, -0.0, -900.0, 8.0, -0.5, 0.5],
+)
+
+
+def clamps(m: Maker) -> Iterator[Case]:
+    """Samples of clamps to numbers."""
+    low, high = (-0.75, 1.25) if m.is_float else (3, 7)
+    yield from elementwise(ANY, min=low, max=high)(m)
+    yield m.case("contiguous", m.tensor(3, 29), min=low)
+    yield m.case("contiguous", m.tensor(3, 29), max=high)
+    yield m.case("contiguous", m.tensor(3, 29), min=high, max=low)
+    if m.is_float:
+        special = [float("nan"), float("inf"), -float("inf"), -0.0, 2.0]
+        yield m.case("special", m.values(special), min=low)
+        yield m.case("special", m.values(special), max=high)
+    if m.dtype in ("int32", "int64"):
+        yield m.case("special", m.values([2**24 + i for i in range(7)]), min=2**24 + 1, max=2**24 + 5)
+
+
+def low_bound(m: Maker) -> Iterator[Case]:
+    """Lower bounds that floats, or zeros, lose."""
+    if m.is_float:
+        yield m.case("special", m.values([-0.0, 0.0, -3.0, 5.0]), -2)
+    if m.dtype in ("int32", "int64"):
+        yield m.case("special", m.values([2**24 + i for i in range(7)]), 2**24 + 1)
+
+
+def large_bound(m: Maker) -> Iterator[Case]:
+    """Upper bounds that floats lose."""
+    if m.dtype in ("int32", "int64"):
+        yield m.case("special", m.values([2**24 + i for i in range(7)]), 2**24 + 5)
+
+
+def scalar_bounds(name: str) -> Any:
+    """Samples of one bound, on both sides of 0."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        for value in (-0.6, 0.35) if m.is_float else (0, 5):
+            yield m.case("contiguous", m.tensor(3, 29), **{name: value})
+
+    return samples
+
+
+def tensor_clamps(m: Maker) -> Iterator[Case]:
+    """Samples of clamps to tensors."""
+    yield from elementwise(ANY, (-2, 1), (0, 3), special=False)(m)
+    yield m.case("contiguous", m.tensor(3, 29), None, m.tensor(3, 29))
+    yield m.case("broadcast", m.tensor(3, 29), m.tensor(3, 1), None)
+    yield m.case(
+        "contiguous", m.tensor(3, 29), m.tensor(3, 29, low=0), m.tensor(3, 29, high=1)
+    )  # some min > max
