@@ -67,9 +67,7 @@ def groups(m: Maker) -> Iterator[Case]:
         ("strided", (2, 6, 5, 7), 2, "channels_last"),
     ):  # fmt: skip
         n, c, rest = shape[0], shape[1], math.prod(shape[2:])
-        yield m.case(
-            kind, m.tensor(*shape, layout=layout), m.tensor(c), m.tensor(c), n, c, rest, count, 1e-5
-        )
+        yield m.case(kind, m.tensor(*shape, layout=layout), m.tensor(c), m.tensor(c), n, c, rest, count, 1e-5)
     yield m.case("contiguous", m.tensor(2, 4, 9), None, None, 2, 4, 9, 2, 1e-3)
     yield m.case("special", m.tensor(3, 6, 5, low=-2e-3, high=3e-3), None, m.tensor(6), 3, 6, 5, 6, 1e-3)
     yield m.case("special", m.tensor(2, 6, 1), m.tensor(6), None, 2, 6, 1, 2, 0.7)

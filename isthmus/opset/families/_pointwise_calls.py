@@ -77,7 +77,8 @@ def scalar_bounds(name: str) -> Any:
 
     def samples(m: Maker) -> Iterator[Case]:
         for value in (-0.6, 0.35) if m.is_float else (0, 5):
-            yield m.case("contiguous", m.tensor(3, 29), **{name: value})
+            bound: dict[str, Any] = {name: value}
+            yield m.case("contiguous", m.tensor(3, 29), **bound)
 
     return samples
 

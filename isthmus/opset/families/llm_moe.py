@@ -26,8 +26,8 @@ _FAR = [65_600, 32_768, 0, 65_600, 40_001, 32_767]  # repeated, unordered, beyon
 
 
 def _gathers(m: Maker) -> Iterator[Case]:
-    rows, factors = m.values([3, 0, 3, 4, 4, 1], "int64"), m.values(_FACTORS, m.compute_dtype)
-    yield m.case("contiguous", m.tensor(5, 3), rows, factors)
+    places, factors = m.values([3, 0, 3, 4, 4, 1], "int64"), m.values(_FACTORS, m.compute_dtype)
+    yield m.case("contiguous", m.tensor(5, 3), places, factors)
     if m.dtype == "float32":
         yield m.case("large", m.repeated(65_601, 2), m.values(_FAR, "int64"), factors)
         yield m.case("large", m.tensor(5, 2), m.integers(65_601, high=5), None)
@@ -39,8 +39,8 @@ def _gathers(m: Maker) -> Iterator[Case]:
 
 
 def _scatters(m: Maker) -> Iterator[Case]:
-    rows, factors = m.values([3, 0, 3, 4, 4, 3], "int64"), m.values(_FACTORS, m.compute_dtype)
-    yield m.case("contiguous", m.tensor(6, 3), rows, factors, 9)
+    places, factors = m.values([3, 0, 3, 4, 4, 3], "int64"), m.values(_FACTORS, m.compute_dtype)
+    yield m.case("contiguous", m.tensor(6, 3), places, factors, 9)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(6, 2), m.values(_FAR, "int64"), factors, 65_601)
         yield m.case("large", m.tensor(20, 4133), m.integers(20, high=7), m.tensor(20), 7)

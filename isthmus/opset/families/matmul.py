@@ -55,9 +55,9 @@ def _addmm(m: Maker) -> Iterator[Case]:
     for beta, alpha in ((1, 1), (0.5, 2.0), (0, 1), (2, 0.5)):
         yield m.case("contiguous", m.tensor(7, 9), m.tensor(7, 13), m.tensor(13, 9), beta=beta, alpha=alpha)
     yield m.case("broadcast", m.tensor(7, 1), m.tensor(7, 13), m.tensor(13, 9))
-    for beta, alpha in ((-0.7, 1.3), (1, 0), (0.3, -1), (0, 0), (1, 0.7)):
+    for beta, alpha in ((-0.75, 1.25), (1, 0), (0.375, -1), (0, 0), (1, 0.75)):
         yield m.case("contiguous", m.tensor(1, 9), m.tensor(7, 13), m.tensor(13, 9), beta=beta, alpha=alpha)
-    yield m.case("zero-size", m.tensor(9), m.tensor(7, 0), m.tensor(0, 9), beta=-1.7, alpha=2)
+    yield m.case("zero-size", m.tensor(9), m.tensor(7, 0), m.tensor(0, 9), beta=-1.5, alpha=2)
     # beta = 0 ignores the first tensor, even NaN.
     nan = m.values(np.full((7, 9), np.nan))
     yield m.case("special", nan, m.tensor(7, 13), m.tensor(13, 9), beta=0, alpha=2.0)
@@ -67,11 +67,11 @@ def _addmm(m: Maker) -> Iterator[Case]:
 def _baddbmm(m: Maker) -> Iterator[Case]:
     yield from _products(m, 3, before=lambda rows, columns: m.tensor(3, rows, columns))
     yield m.case("broadcast", m.tensor(1, 1, 9), m.tensor(2, 7, 13), m.tensor(2, 13, 9), beta=0.5, alpha=2.0)
-    for shape, beta, alpha in (((2, 1, 1), -0.7, 1.3), ((7, 1), 1, 0), ((9,), 0.3, -1), ((), 2, 0.7)):
+    for shape, beta, alpha in (((2, 1, 1), -0.75, 1.25), ((7, 1), 1, 0), ((9,), 0.375, -1), ((), 2, 0.75)):
         yield m.case(
             "special", m.tensor(*shape), m.tensor(2, 7, 13), m.tensor(2, 13, 9), beta=beta, alpha=alpha
         )
-    yield m.case("zero-size", m.tensor(2, 7, 9), m.tensor(2, 7, 0), m.tensor(2, 0, 9), beta=-1.7, alpha=2)
+    yield m.case("zero-size", m.tensor(2, 7, 9), m.tensor(2, 7, 0), m.tensor(2, 0, 9), beta=-1.5, alpha=2)
     nan = m.values(np.full((2, 7, 9), np.nan))
     yield m.case("special", nan, m.tensor(2, 7, 13), m.tensor(2, 13, 9), beta=0, alpha=2.0)
 

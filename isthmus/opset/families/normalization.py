@@ -23,10 +23,6 @@ _FORWARD = accumulated(32, "a mean and a variance by blocked sums or Welford's")
 _BACKWARD = accumulated(64, "two blocked sums over the row or the batch")
 
 
-
-
-
-
 def _mean_and_scale(input: torch.Tensor, dims: list[int], eps: float) -> tuple[Any, Any]:
     mean = input.mean(dims, keepdim=True)
     return mean, ((input - mean) ** 2).mean(dims, keepdim=True).add(eps).rsqrt()
@@ -41,8 +37,6 @@ def _layer_size(
     out = size * (weight.abs() if weight is not None else 1) + (bias.abs() if bias is not None else 0)
     mean = input.abs().mean(dims, keepdim=True)
     return out, mean, scale * (2 + mean * scale)  # Welford's: the condition of the variance
-
-
 
 
 def _normalized(grad: Any, weight: Any, hat: Any, scale: Any, dims: Any, magnitude: bool) -> Any:
@@ -70,10 +64,6 @@ def _wanted(found: tuple[Any, ...], mask: list[bool]) -> tuple[Any, ...]:
     return tuple(each if wanted else None for each, wanted in zip(found, mask, strict=True))
 
 
-
-
-
-
 def _per_channel(values: Any, tensor: Any) -> Any:
     return values.reshape(1, -1, *[1] * (tensor.dim() - 2)) if values is not None else 1
 
@@ -85,8 +75,6 @@ def _group_size(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, gr
     out = size.reshape(input.shape) * abs(_per_channel(weight, input))
     out = out + (_per_channel(bias, input).abs() if bias is not None else 0)
     return out, flat.abs().mean(2), 2 * scale.squeeze(2)
-
-
 
 
 def _group_gradient(grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int,
@@ -101,10 +89,6 @@ def _group_gradient(grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any
     first = _normalized(slope, 1, hat, rstd, [2], magnitude).reshape(input.shape)
     batch = [i for i in range(input.dim()) if i != 1]
     return _wanted((first, (grad * hat.reshape(input.shape)).sum(batch), grad.sum(batch)), output_mask)
-
-
-
-
 
 
 def _axes(input: Any) -> list[int]:
@@ -147,8 +131,6 @@ def _forward(name: str) -> Any:
         return out, mean, scale
 
     return reference
-
-
 
 
 def _batch_gradient(grad_out: Any, input: Any, weight: Any, running_mean: Any, running_var: Any, save_mean: Any,

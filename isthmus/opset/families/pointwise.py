@@ -162,22 +162,6 @@ _QUOTIENT = Tolerance(0.501, 0, "whole numbers")
 _POWER = transcendental(8, "exp(y log x) in working precision")
 
 
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
-
 def _lerp(self: torch.Tensor, end: torch.Tensor, weight: Any) -> Any:
     return self.abs() + (end.abs() + self.abs()) * abs(weight)
 

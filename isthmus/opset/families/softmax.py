@@ -96,7 +96,7 @@ def _attention(m: Maker) -> Iterator[Case]:
     heads_first = [m.tensor(2, 3, 11, 8, layout="heads") for _ in range(3)]
     yield m.case("strided", *heads_first, 0.0, True, model="llama")
     for heads, length, keys, width, causal, scale in (
-        (2, 7, 19, 20, True, -0.4), (1, 19, 7, 12, True, 1.0), (2, 5, 9, 68, False, 1.7), (1, 130, 67, 8, True, 0.5),
+        (2, 7, 19, 20, True, 0.4), (1, 19, 7, 12, True, 1.0), (2, 5, 9, 68, False, 1.7), (1, 130, 67, 8, True, 0.5),
     ):  # fmt: skip
         query = m.tensor(2, heads, length, width)
         rest = [m.tensor(2, heads, keys, width) for _ in range(2)]
@@ -105,7 +105,7 @@ def _attention(m: Maker) -> Iterator[Case]:
     hidden = m.tensor(2, 2, 5, 7).view.copy()
     hidden[:, :, :, 1::3] = -np.inf
     yield m.case("special", query, *rest, 0.0, False, attn_mask=m.values(hidden), scale=0.9)
-    yield m.case("special", query, *rest, 0.0, False, attn_mask=m.tensor(5, 7), scale=-1.2)
+    yield m.case("special", query, *rest, 0.0, False, attn_mask=m.tensor(5, 7), scale=1.2)
     yield m.case("special", query, *rest, 0.0, False, scale=20.0)  # scores whose exponentials overflow
     if m.dtype == "float32":
         query, *rest = m.tensor(1, 1, 3, 20), *(m.repeated(1, 1, 4133, 20) for _ in range(2))
@@ -151,7 +151,7 @@ def _attention_gradients(m: Maker) -> Iterator[Case]:
         ("contiguous", (2, 3, 17, 8), 17, "contiguous", True, None, False, "llama"),
         ("contiguous", (2, 2, 7, 12), 7, "contiguous", False, None, False, "bert"),
         ("strided", (2, 3, 11, 8), 11, "heads", True, None, False, "llama"),
-        ("contiguous", (2, 1, 7, 20), 19, "contiguous", True, -0.4, False, ""),
+        ("contiguous", (2, 1, 7, 20), 19, "contiguous", True, 0.4, False, ""),
         ("contiguous", (1, 2, 19, 12), 7, "contiguous", True, 1.0, False, ""),
         ("special", (2, 2, 5, 8), 7, "contiguous", False, 0.9, True, ""),
         ("large", (1, 2, 67, 68), 131, "contiguous", False, 0.2, False, ""),
@@ -176,7 +176,8 @@ def _attention_gradients(m: Maker) -> Iterator[Case]:
 def _attention_gradient(grad_out: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any, dropout_p: float,
                         is_causal: bool, attn_mask: Any = None, scale: Any = None) -> tuple[Any, ...]:  # fmt: skip
     factor = scale or query.shape[-1] ** -0.5
-    weights, _, _ = _attend(query, key, value, is_causal, attn_mask, scale)
+    _, _, scores = _attend(query, key, value, is_causal, attn_mask, scale)
+    weights = (scores - logsumexp.unsqueeze(-1)).exp()
     slope = weights * (grad_out @ value.transpose(-1, -2) - (grad_out * out).sum(-1, keepdim=True)) * factor
     return slope @ key, slope.transpose(-1, -2) @ query, weights.transpose(-1, -2) @ grad_out
 
@@ -184,7 +185,8 @@ def _attention_gradient(grad_out: Any, query: Any, key: Any, value: Any, out: An
 def _attention_gradient_size(grad_out: Any, query: Any, key: Any, value: Any, out: Any, logsumexp: Any,
                              dropout_p: float, is_causal: bool, attn_mask: Any = None,
                              scale: Any = None) -> tuple[Any, ...]:  # fmt: skip
-    weights, _, _ = _attend(query, key, value, is_causal, attn_mask, scale)
+    _, _, scores = _attend(query, key, value, is_causal, attn_mask, scale)
+    weights = (scores - logsumexp.unsqueeze(-1)).exp()
     size, _, factor = _sizes(query, key, attn_mask, scale)
     grad, wide = grad_out.abs(), weights * (1 + size)
     terms = grad @ value.abs().transpose(-1, -2) + (grad * out.abs()).sum(-1, keepdim=True)

@@ -180,7 +180,7 @@ def scaled_attention_backward(
     if dropout_p:
         raise Unsupported
     grad, scale = double(grad), default_scale(query, scale)
-    weights = softmax(scaled_scores(query, key, causal, mask, scale))
+    weights = weights_of(scaled_scores(query, key, causal, mask, scale), double(lse))
     slope = grad @ double(value).swapaxes(-1, -2) - total(grad * out, -1, True)
     slope = weights * slope * scale
     return slope @ double(key), slope.swapaxes(-1, -2) @ double(query), weights.swapaxes(-1, -2) @ grad
