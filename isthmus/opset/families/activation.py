@@ -78,7 +78,8 @@ OPERATORS: list[Operator] = [
     op("relu", dt.NUMBERS, *_LIKE, elementwise(ANY), CHOSEN),
     op("threshold_backward", dt.FLOATS, *_PAIR, several(
         _backward(ANY, ANY, threshold=0), points(_GRADS[:5], [0.0, -0.0, 0.5, -0.5, 1e-3], threshold=0),
-        points(_GRADS[:5], [1.5, 1.25, 1.75, -1.5, 0.0], threshold=1.5), points(_GRADS[:5], [-0.75, -0.5, -1.0, 0.0, 3.0], threshold=-0.75)
+        points(_GRADS[:5], [1.5, 1.25, 1.75, -1.5, 0.0], threshold=1.5),
+        points(_GRADS[:5], [-0.75, -0.5, -1.0, 0.0, 3.0], threshold=-0.75)
     ), EXACT),
     op("sigmoid", dt.FLOATS, *_LIKE, elementwise(_WIDE), transcendental(4), extreme=MODERATE),
     op("sigmoid_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _backward(ANY, (0.01, 0.99)),
@@ -88,7 +89,8 @@ OPERATORS: list[Operator] = [
        _TWO_ROUNDINGS, magnitude=lambda grad_output, output: 2 * grad_output.abs()),
     op("silu", dt.FLOATS, *_LIKE, several(elementwise(_WIDE, special=False), points(_FAR)), transcendental(4),
        extreme=MODERATE),
-    op("silu_backward", dt.FLOATS, *_PAIR, several(_backward(ANY, _WIDE), points(_GRADS, _FAR)), _DERIVED, magnitude=_times(1)),
+    op("silu_backward", dt.FLOATS, *_PAIR, several(_backward(ANY, _WIDE), points(_GRADS, _FAR)), _DERIVED,
+       magnitude=_times(1)),
     op("gelu", dt.FLOATS, *_LIKE, _gelus, _GATED, magnitude=lambda self, approximate: self.abs(), special=ONLY_NAN),
     op("gelu_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype",
        several(_backward(ANY, (-6, 6), approximate="none"), _backward(ANY, (-6, 6), approximate="tanh"),
@@ -96,7 +98,8 @@ OPERATORS: list[Operator] = [
        _DERIVED, magnitude=_times(1)),
     op("hardtanh", dt.FLOATS, *_LIKE, several(
         elementwise(ANY, min_val=-0.5, max_val=1.25), points([0.25, 0.75, 0.5, -3.0, 3.0], min_val=0.5, max_val=0.75),
-        points([-2.0, -1.5, -1.25, 0.0, 1.0], min_val=-1.5, max_val=-1.25), points([-2.0, 1.0, 3.0], min_val=1.0, max_val=1.0)
+        points([-2.0, -1.5, -1.25, 0.0, 1.0], min_val=-1.5, max_val=-1.25),
+        points([-2.0, 1.0, 3.0], min_val=1.0, max_val=1.0)
     )),
     op("leaky_relu", dt.FLOATS, *_LIKE, several(
         elementwise(ANY, negative_slope=0.07), points([-3.0, -0.5, 0.0, -0.0, 2.0], negative_slope=-0.3),
@@ -110,6 +113,7 @@ OPERATORS: list[Operator] = [
     op("softplus", dt.FLOATS, *_LIKE, several(
         elementwise((-9, 25)), elementwise((-9, 25), special=False, beta=0.5, threshold=4.0),
         points([-80.0, -12.0, 0.0, -0.0, 19.5, 20.0, 20.5, 1000.0], beta=1, threshold=20),
-        points([-6.0, -0.5, 0.25, 0.5, 0.75, 2.0, 1000.0], beta=4, threshold=2), points([-2.0, 0.5, 3.0], beta=0.25, threshold=-1)
+        points([-6.0, -0.5, 0.25, 0.5, 0.75, 2.0, 1000.0], beta=4, threshold=2),
+        points([-2.0, 0.5, 3.0], beta=0.25, threshold=-1)
     ), transcendental(4)),
 ]  # fmt: skip
