@@ -86,7 +86,7 @@ def group_gradients(m: Maker) -> Iterator[Case]:
         mean = wide.mean(2)
         stats = [m.values(each) for each in (mean, 1 / np.sqrt(wide.var(2) + 1e-5))]
         yield m.case(kind, grad, tensor, *stats, m.tensor(c), n, c, rest, count, [True, True, True])
-    for count, weighted, mask in ((2, False, [True, False, True]), (6, True, [False, True, False])):
+    for count, weighted, mask in ((2, False, [True, False, False]), (6, True, [False, True, False])):
         stats = [m.tensor(3, count), m.tensor(3, count, low=0.3)]
         yield m.case("special", m.tensor(3, 6, 5), m.tensor(3, 6, 5), *stats, m.tensor(6) if weighted else None,
                      3, 6, 5, count, mask)  # fmt: skip
