@@ -1,4 +1,4 @@
-"""Builds what is compiled: the loader and the host driver, and where PyTorch is installed the core and the kernels.
+"""Builds what is compiled: the loader, the host driver and AscendCL's libraries; with PyTorch the core and the kernels.
 
 The rest of the package is described in pyproject.toml.
 """
@@ -17,6 +17,11 @@ CORE = "isthmus._C"
 LOADER = "isthmus.libisthmus_loader"
 HOST_DRIVER = "isthmus.drivers.host.libisthmus_host"
 KERNELS = "isthmus.ops.libisthmus_kernels"
+# The reference runtime of AscendCL: library and folder of csrc/ascend. All are linked with the first.
+ASCEND = "isthmus.ascend.lib."
+ASCEND_RUNTIME = "libascendcl"
+ASCEND_FOLDERS = {ASCEND_RUNTIME: "acl", "libacl_op_compiler": "op_compiler", "libhccl": "hccl"}
+ASCEND_STAND_INS = ("libge_runner", "libgraph", "libacl_tdt_channel")
 # The loader is compiled into the core too, so that the core is one file that looks for no other at run time.
 CORE_FOLDERS = (
     "core",
@@ -149,6 +154,32 @@ def host_driver() -> Extension:
     )
 
 
+def ascend_library(name: str, paths: list[str], depends: list[str]) -> Extension:
+    """One library of the reference runtime, which sees nothing of PyTorch."""
+    others = [] if name == ASCEND_RUNTIME else [ASCEND_RUNTIME.removeprefix("lib")]
+    return Extension(
+        ASCEND + name,
+        sources=paths,
+        depends=[*headers(), *depends],
+        include_dirs=[str(ROOT / "csrc")],
+        extra_compile_args=["-std=c++17", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
+        # Applications are linked with these names, and worker threads may outlive a dlclose().
+        extra_link_args=[f"-Wl,-soname,{name}.so", "-Wl,-rpath,$ORIGIN", "-Wl,-z,nodelete"],
+        libraries=[*others, "pthread", "dl"],
+        language="c++",
+    )
+
+
+def ascend_runtime() -> list[Extension]:
+    """The host chip under AscendCL's names."""
+    libraries = [
+        ascend_library(name, grouped(f"ascend/{folder}"), sources(f"ascend/{folder}"))
+        for name, folder in ASCEND_FOLDERS.items()
+    ]
+    empty = sources("ascend/stand_ins")
+    return [*libraries, *(ascend_library(name, empty, empty) for name in ASCEND_STAND_INS)]
+
+
 # What at::vec needs for each capability that PyTorch may report; any other builds for the baseline.
 CAPABILITIES = {
     "AVX512": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mavx2", "-mfma", "-mf16c"],
@@ -203,6 +234,8 @@ class Build(BuildExtension):
         return super().get_ext_filename(fullname)
 
     def build_extension(self, ext: Extension) -> None:
+        if ext.name.startswith(ASCEND):
+            ext.library_dirs = [str(Path(self.get_ext_fullpath(ext.name)).parent)]
         outer = self.build_temp
         self.build_temp = str(Path(outer) / ext.name)
         try:
@@ -215,6 +248,7 @@ class Build(BuildExtension):
         super().build_extensions()
 
     def run(self) -> None:
+        (ROOT / ASCEND.replace(".", "/")).mkdir(mode=0o750, exist_ok=True)  # git keeps no folder of ignored files
         super().run()  # which sets inplace aside meanwhile
         in_place = self.inplace or getattr(self, "editable_mode", False)
         package = (ROOT if in_place else Path(self.build_lib)) / "isthmus"
@@ -251,7 +285,7 @@ def remove_core(package: Path) -> None:
 
 def extensions() -> list[Extension]:
     """Everything that can be compiled here."""
-    return [loader(), host_driver(), *([core(), kernels()] if HAS_TORCH else [])]
+    return [loader(), host_driver(), *ascend_runtime(), *([core(), kernels()] if HAS_TORCH else [])]
 
 
 # ISTHMUS_BUILD=none installs only the Python part; make does that while it compiles the rest in place.

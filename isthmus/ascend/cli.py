@@ -18,6 +18,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+# Not -m: torch_npu imports the module before it runs.
+TORCHRUN = "from torch.distributed.run import main; main()"
 # The program's own options are not ours.
 PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
@@ -65,7 +67,7 @@ def _command(program: list[str], nproc: int) -> list[str]:
     if nproc:
         if not (is_module or is_script):
             raise fail("--nproc runs a script.py or -m module", 2)
-        return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(nproc), *program]
+        return [sys.executable, "-c", TORCHRUN, "--nproc-per-node", str(nproc), *program]
     if is_module or is_script or program[0] == "-c":
         return [sys.executable, *program]
     beside = Path(sys.executable).parent  # a command of this environment comes first

@@ -1,4 +1,5 @@
-// Functions of the host in the order of a stream, on the stream's thread or on one that the application lends.
+// Functions of the host in the order of a stream, on the stream's thread or on one that the application
+// lends.
 #include <pthread.h>
 
 #include <chrono>
@@ -91,14 +92,17 @@ ISTHMUS_ASCEND_EXPORT int aclrtUnSubscribeReport(uint64_t thread, void* stream) 
   });
 }
 
-ISTHMUS_ASCEND_EXPORT int aclrtLaunchCallback(void (*function)(void*), void* data, int blocking, void* stream) {
+ISTHMUS_ASCEND_EXPORT int aclrtLaunchCallback(void (*function)(void*), void* data, int blocking,
+                                              void* stream) {
   return call("aclrtLaunchCallback", [&] {
     if (function == nullptr) fail(kInvalidParameter, "function is null; pass a valid function");
-    if (blocking != kNoBlock && blocking != kBlock) fail(kInvalidParameter, "block type %d; pass 0 or 1", blocking);
+    if (blocking != kNoBlock && blocking != kBlock)
+      fail(kInvalidParameter, "block type %d; pass 0 or 1", blocking);
     const auto found = stream_of(stream);
     const uint64_t thread = found->subscriber;
     if (thread == 0)
-      fail(kStreamNoCallback, "no thread runs callbacks of stream %d; call aclrtSubscribeReport() first", found->id);
+      fail(kStreamNoCallback, "no thread runs callbacks of stream %d; call aclrtSubscribeReport() first",
+           found->id);
     const auto callback = std::make_shared<Callback>(Callback{function, data});
     enqueue(*found, [=] { reports().push(thread, callback, blocking == kBlock); });
   });

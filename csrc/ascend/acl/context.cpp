@@ -10,30 +10,31 @@ namespace isthmus::ascend {
 namespace {
 
 // Never destroyed: applications call the runtime in destructors of their own globals.
-struct State {
-  Handles<Context> contexts{1};
+struct Contexts {
+  Handles<Context> handles{1};
   std::mutex mutex;                  // guards what follows
   std::map<int32_t, void*> primary;  // context of each device that was set
 };
 
-State& state() {
-  static State* const state = new State;
-  return *state;
+Contexts& contexts() {
+  static Contexts* const contexts = new Contexts;
+  return *contexts;
 }
 
 thread_local void* current_handle = nullptr;
 std::atomic<bool> initialized{false};
 
 void* primary_context(int32_t device) {
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  void*& handle = state().primary[device];
-  if (handle == nullptr) handle = state().contexts.add(std::make_shared<Context>(Context{device}));
+  const std::lock_guard<std::mutex> lock(contexts().mutex);
+  void*& handle = contexts().primary[device];
+  if (handle == nullptr) handle = contexts().handles.add(std::make_shared<Context>(Context{device}));
   return handle;
 }
 
 void make_current(void* handle) {
-  const auto context = state().contexts.get(handle);
-  if (context == nullptr) fail(kInvalidHandle, "context %p does not exist; it may have been destroyed", handle);
+  const auto context = contexts().handles.get(handle);
+  if (context == nullptr)
+    fail(kInvalidHandle, "context %p does not exist; it may have been destroyed", handle);
   check(chip().device_set(context->device));
   current_handle = handle;
 }
@@ -41,7 +42,7 @@ void make_current(void* handle) {
 }  // namespace
 
 std::shared_ptr<Context> current_context() {
-  auto context = state().contexts.get(current_handle);
+  auto context = contexts().handles.get(current_handle);
   if (context == nullptr)
     fail(kContextNull, "this thread has no context; call aclrtSetDevice() or aclrtSetCurrentContext() first");
   return context;
@@ -74,7 +75,8 @@ ISTHMUS_ASCEND_EXPORT int aclInit(const char*) {
 // The host chip stays usable: applications free memory after this call.
 ISTHMUS_ASCEND_EXPORT int aclFinalize() {
   return call("aclFinalize", [] {
-    if (!initialized.exchange(false)) fail(kUninitialized, "the runtime is not initialised; call aclInit() first");
+    if (!initialized.exchange(false))
+      fail(kUninitialized, "the runtime is not initialised; call aclInit() first");
   });
 }
 
@@ -105,8 +107,8 @@ ISTHMUS_ASCEND_EXPORT int aclrtResetDevice(int32_t device) {
     require_device(device);
     void* handle = nullptr;
     {
-      const std::lock_guard<std::mutex> lock(state().mutex);
-      const auto node = state().primary.extract(device);
+      const std::lock_guard<std::mutex> lock(contexts().mutex);
+      const auto node = contexts().primary.extract(device);
       if (!node.empty()) handle = node.mapped();
     }
     if (handle == nullptr) return;
@@ -114,7 +116,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtResetDevice(int32_t device) {
       const DeviceScope scope(device);
       check(chip().device_synchronize());
     }
-    state().contexts.remove(handle);
+    contexts().handles.remove(handle);
   });
 }
 
@@ -122,9 +124,9 @@ ISTHMUS_ASCEND_EXPORT int aclrtGetPrimaryCtxState(int32_t device, uint32_t* flag
   return call("aclrtGetPrimaryCtxState", [&] {
     require_device(device);
     require_not_null(active, "active");
-    const std::lock_guard<std::mutex> lock(state().mutex);
+    const std::lock_guard<std::mutex> lock(contexts().mutex);
     if (flags != nullptr) *flags = 0;
-    *active = state().primary.count(device) != 0 ? 1 : 0;
+    *active = contexts().primary.count(device) != 0 ? 1 : 0;
   });
 }
 
@@ -132,7 +134,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtCreateContext(void** context, int32_t device) {
   return call("aclrtCreateContext", [&] {
     require_not_null(context, "context");
     require_device(device);
-    void* const handle = state().contexts.add(std::make_shared<Context>(Context{device}));
+    void* const handle = contexts().handles.add(std::make_shared<Context>(Context{device}));
     make_current(handle);
     *context = handle;
   });
@@ -140,7 +142,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtCreateContext(void** context, int32_t device) {
 
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyContext(void* context) {
   return call("aclrtDestroyContext", [&] {
-    if (state().contexts.remove(context) == nullptr)
+    if (contexts().handles.remove(context) == nullptr)
       fail(kInvalidHandle, "context %p does not exist; it may have been destroyed", context);
   });
 }

@@ -10,7 +10,9 @@ namespace {
 
 enum Kind { kHostToHost = 0, kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3, kDefault = 4 };
 
-bool is_device(const isthmus_pointer_attributes& attributes) { return attributes.kind == ISTHMUS_MEMORY_DEVICE; }
+bool is_device(const isthmus_pointer_attributes& attributes) {
+  return attributes.kind == ISTHMUS_MEMORY_DEVICE;
+}
 
 Kind resolved(void* to, const void* from, int kind) {
   switch (kind) {
@@ -20,7 +22,8 @@ Kind resolved(void* to, const void* from, int kind) {
     case kDeviceToDevice:
       return static_cast<Kind>(kind);
     case kDefault:
-      return static_cast<Kind>((is_device(attributes_of(from)) ? 2 : 0) + (is_device(attributes_of(to)) ? 1 : 0));
+      return static_cast<Kind>((is_device(attributes_of(from)) ? 2 : 0) +
+                               (is_device(attributes_of(to)) ? 1 : 0));
     default:
       fail(kInvalidParameter, "kind %d; pass an aclrtMemcpyKind from 0 to 4", kind);
   }

@@ -100,6 +100,7 @@ ISTHMUS_ASCEND_EXPORT int aclopSetAttrDataType(void*, const char*, int) { return
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrListInt(void*, const char*, int, const int64_t*) { return kSuccess; }
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrListFloat(void*, const char*, int, const float*) { return kSuccess; }
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrListBool(void*, const char*, int, const uint8_t*) { return kSuccess; }
-ISTHMUS_ASCEND_EXPORT int aclopSetAttrListListInt(void*, const char*, int, const int*, const int64_t* const[]) {
+ISTHMUS_ASCEND_EXPORT int aclopSetAttrListListInt(void*, const char*, int, const int*,
+                                                  const int64_t* const[]) {
   return kSuccess;
 }

@@ -15,8 +15,9 @@ struct Product {
 
 // Public figures of the products. The first is that of an unknown name.
 constexpr Product kProducts[] = {
-    {"Ascend910B2", 24, 48, 192 << 20}, {"Ascend910B1", 24, 48, 192 << 20}, {"Ascend910B3", 20, 40, 192 << 20},
-    {"Ascend910B4", 20, 40, 96 << 20},  {"Ascend910_9391", 24, 48, 192 << 20},
+    {"Ascend910B2", 24, 48, 192 << 20},    {"Ascend910B1", 24, 48, 192 << 20},
+    {"Ascend910B3", 20, 40, 192 << 20},    {"Ascend910B4", 20, 40, 96 << 20},
+    {"Ascend910_9391", 24, 48, 192 << 20},
 };
 
 const Product& product() {

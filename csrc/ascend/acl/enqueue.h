@@ -9,8 +9,9 @@ extern "C" {
 struct isthmus_driver;
 struct isthmus_stream_t;
 
-/* Runs function(data) on the stream's thread after the work enqueued so far, and returns at once. The function may
- * read and write device memory; it must not call an acl function that waits for a stream, and must not throw.
+/* Runs function(data) on the stream's thread after the work enqueued so far, and returns at once. The
+ * function may read and write device memory; it must not call an acl function that waits for a stream, and
+ * must not throw.
  *
  * stream: an aclrtStream, or null for the default stream of the calling thread's device.
  * Returns 0, or an aclError, with its message in aclGetRecentErrMsg(); the function does not run then. */

@@ -64,7 +64,8 @@ int report(int code, const char* function, const char* message) noexcept {
 
 using namespace isthmus::ascend;
 
-// The message of the thread's last failure, once; null if there is none. Valid until the next call on this thread.
+// The message of the thread's last failure, once; null if there is none. Valid until the next call on this
+// thread.
 ISTHMUS_ASCEND_EXPORT const char* aclGetRecentErrMsg() {
   if (message_of_thread[0] == '\0') return nullptr;
   std::snprintf(message_returned, sizeof(message_returned), "%s", message_of_thread);

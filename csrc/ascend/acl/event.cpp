@@ -10,8 +10,8 @@ namespace isthmus::ascend {
 namespace {
 
 constexpr int kTimestampInvalid = 107006;
-constexpr uint32_t kShared = 0x40;           // flag ACL_EVENT_IPC
-constexpr size_t kHandleBytes = 64;          // aclrtIpcEventHandle
+constexpr uint32_t kShared = 0x40;   // flag ACL_EVENT_IPC
+constexpr size_t kHandleBytes = 64;  // aclrtIpcEventHandle
 constexpr uint32_t kWaitEqual = 1, kWaitGreaterEqual = 0;
 
 struct Event {
@@ -33,10 +33,11 @@ std::shared_ptr<Event> event_of(const void* handle) {
   return event;
 }
 
-void create(void** handle, uint32_t flags) {
+void create_event(void** handle, uint32_t flags) {
   require_not_null(handle, "event");
   isthmus_event event = nullptr;
-  check(current_chip().event_create((flags & kShared) != 0 ? ISTHMUS_EVENT_SHARED : ISTHMUS_EVENT_TIMING, &event));
+  check(current_chip().event_create((flags & kShared) != 0 ? ISTHMUS_EVENT_SHARED : ISTHMUS_EVENT_TIMING,
+                                    &event));
   *handle = events().add(std::make_shared<Event>(event));
 }
 
@@ -48,7 +49,8 @@ bool completed(const Event& event) {
 
 double elapsed_ms(isthmus_event from, isthmus_event to) {
   double milliseconds = 0;
-  if (chip().event_elapsed(from, to, &milliseconds) != ISTHMUS_OK) fail(kTimestampInvalid, "%s", chip().last_error());
+  if (chip().event_elapsed(from, to, &milliseconds) != ISTHMUS_OK)
+    fail(kTimestampInvalid, "%s", chip().last_error());
   return milliseconds;
 }
 
@@ -87,15 +89,15 @@ uint64_t* value_at(void* pointer) {
 using namespace isthmus::ascend;
 
 ISTHMUS_ASCEND_EXPORT int aclrtCreateEvent(void** event) {
-  return call("aclrtCreateEvent", [&] { create(event, 0); });
+  return call("aclrtCreateEvent", [&] { create_event(event, 0); });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtCreateEventWithFlag(void** event, uint32_t flags) {
-  return call("aclrtCreateEventWithFlag", [&] { create(event, flags); });
+  return call("aclrtCreateEventWithFlag", [&] { create_event(event, flags); });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtCreateEventExWithFlag(void** event, uint32_t flags) {
-  return call("aclrtCreateEventExWithFlag", [&] { create(event, flags); });
+  return call("aclrtCreateEventExWithFlag", [&] { create_event(event, flags); });
 }
 
 // Streams that wait for the event keep waiting for the work that it captured.
@@ -107,7 +109,8 @@ ISTHMUS_ASCEND_EXPORT int aclrtDestroyEvent(void* event) {
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtRecordEvent(void* event, void* stream) {
-  return call("aclrtRecordEvent", [&] { check(chip().event_record(event_of(event)->event, stream_of(stream)->queue)); });
+  return call("aclrtRecordEvent",
+              [&] { check(chip().event_record(event_of(event)->event, stream_of(stream)->queue)); });
 }
 
 // An event is recorded again without a reset.

@@ -35,6 +35,4 @@ ISTHMUS_ASCEND_EXPORT int rtKernelLaunch(const void*, uint32_t, void*, uint32_t,
   return call("rtKernelLaunch", refuse);
 }
 
-ISTHMUS_ASCEND_EXPORT int rtGetC2cCtrlAddr(uint64_t*, uint32_t*) {
-  return call("rtGetC2cCtrlAddr", refuse);
-}
+ISTHMUS_ASCEND_EXPORT int rtGetC2cCtrlAddr(uint64_t*, uint32_t*) { return call("rtGetC2cCtrlAddr", refuse); }

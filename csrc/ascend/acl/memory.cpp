@@ -1,8 +1,9 @@
 // Device memory, page-locked and registered host memory.
+#include "memory.h"
+
 #include <map>
 
 #include "context.h"
-#include "memory.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -29,7 +30,8 @@ void register_host(void* pointer, size_t bytes) {
   const bool overlaps_previous =
       next != ranges.begin() && std::prev(next)->first + std::prev(next)->second > begin;
   if (overlaps_next || overlaps_previous)
-    fail(kInvalidParameter, "the %zu bytes at %p overlap registered memory; unregister it first", bytes, pointer);
+    fail(kInvalidParameter, "the %zu bytes at %p overlap registered memory; unregister it first", bytes,
+         pointer);
   ranges.emplace(begin, bytes);
 }
 

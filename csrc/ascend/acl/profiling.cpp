@@ -38,7 +38,9 @@ ISTHMUS_ASCEND_EXPORT int aclprofDestroyStepInfo(void* info) {
   return kSuccess;
 }
 
-ISTHMUS_ASCEND_EXPORT int MsprofRegisterCallback(uint32_t, int (*)(uint32_t, void*, uint32_t)) { return kSuccess; }
+ISTHMUS_ASCEND_EXPORT int MsprofRegisterCallback(uint32_t, int (*)(uint32_t, void*, uint32_t)) {
+  return kSuccess;
+}
 ISTHMUS_ASCEND_EXPORT int MsprofReportApi(uint32_t, const void*) { return kSuccess; }
 ISTHMUS_ASCEND_EXPORT int MsprofReportCompactInfo(uint32_t, const void*, uint32_t) { return kSuccess; }
 ISTHMUS_ASCEND_EXPORT int MsprofReportAdditionalInfo(uint32_t, const void*, uint32_t) { return kSuccess; }

@@ -49,7 +49,8 @@ ISTHMUS_ASCEND_EXPORT int aclrtGetSysParamOpt(int option, int64_t* value) {
 // mode: 0 saturation, 1 infinities. The host chip computes with infinities.
 ISTHMUS_ASCEND_EXPORT int aclrtSetDeviceSatMode(int mode) {
   return call("aclrtSetDeviceSatMode", [&] {
-    if (mode != 0 && mode != 1) fail(kInvalidParameter, "mode %d; pass 0 (saturation) or 1 (infinities)", mode);
+    if (mode != 0 && mode != 1)
+      fail(kInvalidParameter, "mode %d; pass 0 (saturation) or 1 (infinities)", mode);
   });
 }
 

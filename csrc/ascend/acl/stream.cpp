@@ -9,25 +9,25 @@
 namespace isthmus::ascend {
 namespace {
 
-struct State {
-  Handles<Stream> streams{2};
+struct Streams {
+  Handles<Stream> handles{2};
   std::atomic<int32_t> next_id{0};
-  std::mutex mutex;                                            // guards what follows
+  std::mutex mutex;                                               // guards what follows
   std::unordered_map<int32_t, std::shared_ptr<Stream>> defaults;  // by device
 };
 
-State& state() {
-  static State* const state = new State;
-  return *state;
+Streams& streams() {
+  static Streams* const streams = new Streams;
+  return *streams;
 }
 
 std::shared_ptr<Stream> default_stream(int32_t device) {
-  const std::lock_guard<std::mutex> lock(state().mutex);
-  auto& stream = state().defaults[device];
+  const std::lock_guard<std::mutex> lock(streams().mutex);
+  auto& stream = streams().defaults[device];
   if (stream == nullptr) {
     isthmus_stream queue = nullptr;
     check(chip().stream_default(&queue));
-    stream = std::make_shared<Stream>(queue, device, state().next_id++);
+    stream = std::make_shared<Stream>(queue, device, streams().next_id++);
   }
   return stream;
 }
@@ -72,19 +72,19 @@ std::shared_ptr<Stream> require_stream(const void* handle, std::shared_ptr<Strea
   return stream;
 }
 
-void create(void** handle) {
+void create_stream(void** handle) {
   require_not_null(handle, "stream");
   const int32_t device = current_context()->device;
   isthmus_stream queue = nullptr;
   check(chip().stream_create(ISTHMUS_STREAM_PRIORITY_DEFAULT, &queue));
-  *handle = state().streams.add(std::make_shared<Stream>(queue, device, state().next_id++));
+  *handle = streams().handles.add(std::make_shared<Stream>(queue, device, streams().next_id++));
 }
 
 }  // namespace
 
 std::shared_ptr<Stream> stream_of(const void* handle) {
   if (handle == nullptr) return default_stream(current_context()->device);
-  return require_stream(handle, state().streams.get(handle));
+  return require_stream(handle, streams().handles.get(handle));
 }
 
 void enqueue_function(const Stream& stream, void (*function)(void*), void* data) {
@@ -94,7 +94,7 @@ void enqueue_function(const Stream& stream, void (*function)(void*), void* data)
 void wait_for_streams(int32_t device, int32_t milliseconds) {
   const auto limit = after(milliseconds);
   wait(*default_stream(device), limit);
-  for (const auto& [handle, stream] : state().streams.all())
+  for (const auto& [handle, stream] : streams().handles.all())
     if (stream->device == device) wait(*stream, limit);
 }
 
@@ -118,17 +118,17 @@ ISTHMUS_ASCEND_EXPORT int isthmus_ascend_queue(void* stream, isthmus_stream_t** 
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtCreateStream(void** stream) {
-  return call("aclrtCreateStream", [&] { create(stream); });
+  return call("aclrtCreateStream", [&] { create_stream(stream); });
 }
 
 // The host chip has neither priorities nor kinds of streams.
 ISTHMUS_ASCEND_EXPORT int aclrtCreateStreamWithConfig(void** stream, uint32_t, uint32_t) {
-  return call("aclrtCreateStreamWithConfig", [&] { create(stream); });
+  return call("aclrtCreateStreamWithConfig", [&] { create_stream(stream); });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyStream(void* stream) {
   return call("aclrtDestroyStream", [&] {
-    const auto found = require_stream(stream, state().streams.remove(stream));
+    const auto found = require_stream(stream, streams().handles.remove(stream));
     check(chip().stream_synchronize(found->queue));
     check(chip().stream_destroy(found->queue));
   });
@@ -137,7 +137,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtDestroyStream(void* stream) {
 // Does not wait; work enqueued so far still runs.
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyStreamForce(void* stream) {
   return call("aclrtDestroyStreamForce", [&] {
-    check(chip().stream_destroy(require_stream(stream, state().streams.remove(stream))->queue));
+    check(chip().stream_destroy(require_stream(stream, streams().handles.remove(stream))->queue));
   });
 }
 

@@ -19,8 +19,8 @@ struct Stream {
   Stream(isthmus_stream queue, int32_t device, int32_t id) : queue(queue), device(device), id(id) {}
 };
 
-// The stream of a handle; of null, the default stream of the calling thread's device. Throws Failure if it does not
-// exist or the thread has no context.
+// The stream of a handle; of null, the default stream of the calling thread's device. Throws Failure if it
+// does not exist or the thread has no context.
 std::shared_ptr<Stream> stream_of(const void* handle);
 
 // Runs the task on the stream's thread, in order. Throws Failure if the stream does not accept it.

@@ -42,12 +42,13 @@ using namespace isthmus::ascend;
 // What the runtime reads of aclrtPhysicalMemProp, in its layout.
 struct aclrtPhysicalMemProp {
   int handle_type, allocation_type, attribute;
-  uint32_t location;       // device
-  int location_type;       // 0 host, 1 device
+  uint32_t location;  // device
+  int location_type;  // 0 host, 1 device
   uint64_t reserved;
 };
 
-ISTHMUS_ASCEND_EXPORT int aclrtReserveMemAddress(void** pointer, size_t bytes, size_t, void* expected, uint64_t) {
+ISTHMUS_ASCEND_EXPORT int aclrtReserveMemAddress(void** pointer, size_t bytes, size_t, void* expected,
+                                                 uint64_t) {
   return call("aclrtReserveMemAddress", [&] {
     require_not_null(pointer, "pointer");
     void* reserved = nullptr;
@@ -67,8 +68,8 @@ ISTHMUS_ASCEND_EXPORT int aclrtReleaseMemAddress(void* pointer) {
   });
 }
 
-ISTHMUS_ASCEND_EXPORT int aclrtMallocPhysical(void** handle, size_t bytes, const aclrtPhysicalMemProp* properties,
-                                              uint64_t) {
+ISTHMUS_ASCEND_EXPORT int aclrtMallocPhysical(void** handle, size_t bytes,
+                                              const aclrtPhysicalMemProp* properties, uint64_t) {
   return call("aclrtMallocPhysical", [&] {
     require_not_null(handle, "handle");
     require_not_null(properties, "properties");
@@ -151,16 +152,19 @@ ISTHMUS_ASCEND_EXPORT int aclrtIpcMemClose(const char* key) {
 
 // Unsupported: the host chip shares memory of aclrtMalloc() only.
 ISTHMUS_ASCEND_EXPORT int aclrtMemExportToShareableHandle(void*, int, uint64_t, uint64_t*) {
-  return call("aclrtMemExportToShareableHandle",
-              [] { fail(kUnsupported, "physical memory is not shared between processes; turn expandable segments off"); });
+  return call("aclrtMemExportToShareableHandle", [] {
+    fail(kUnsupported, "physical memory is not shared between processes; turn expandable segments off");
+  });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtMemSetPidToShareableHandle(uint64_t, int32_t*, size_t) {
-  return call("aclrtMemSetPidToShareableHandle",
-              [] { fail(kUnsupported, "physical memory is not shared between processes; turn expandable segments off"); });
+  return call("aclrtMemSetPidToShareableHandle", [] {
+    fail(kUnsupported, "physical memory is not shared between processes; turn expandable segments off");
+  });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtMemImportFromShareableHandle(uint64_t, int32_t, void**) {
-  return call("aclrtMemImportFromShareableHandle",
-              [] { fail(kUnsupported, "physical memory is not shared between processes; turn expandable segments off"); });
+  return call("aclrtMemImportFromShareableHandle", [] {
+    fail(kUnsupported, "physical memory is not shared between processes; turn expandable segments off");
+  });
 }

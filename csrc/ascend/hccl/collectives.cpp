@@ -79,7 +79,8 @@ isthmus_dtype dtype_of(int dtype) {
     case 16:
       return ISTHMUS_FLOAT8_E5M2;
     default:
-      throw Failure{kUnsupported, "HcclDataType " + std::to_string(dtype) + " is not supported on the host chip"};
+      throw Failure{kUnsupported,
+                    "HcclDataType " + std::to_string(dtype) + " is not supported on the host chip"};
   }
 }
 
@@ -114,16 +115,16 @@ isthmus_reduce_op reduction_of(int operation) {
 
 using namespace isthmus::ascend::hccl;
 
-ISTHMUS_ASCEND_EXPORT int HcclAllReduce(void* from, void* to, uint64_t count, int dtype, int operation, void* comm,
-                                        void* stream) {
+ISTHMUS_ASCEND_EXPORT int HcclAllReduce(void* from, void* to, uint64_t count, int dtype, int operation,
+                                        void* comm, void* stream) {
   return call("HcclAllReduce", [&] {
-    check(chip().all_reduce(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr, comm_of(comm)->comm,
-                            queue_of(stream)));
+    check(chip().all_reduce(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr,
+                            comm_of(comm)->comm, queue_of(stream)));
   });
 }
 
-ISTHMUS_ASCEND_EXPORT int HcclReduce(void* from, void* to, uint64_t count, int dtype, int operation, uint32_t root,
-                                     void* comm, void* stream) {
+ISTHMUS_ASCEND_EXPORT int HcclReduce(void* from, void* to, uint64_t count, int dtype, int operation,
+                                     uint32_t root, void* comm, void* stream) {
   return call("HcclReduce", [&] {
     check(chip().reduce(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr,
                         static_cast<int32_t>(root), comm_of(comm)->comm, queue_of(stream)));
@@ -138,36 +139,39 @@ ISTHMUS_ASCEND_EXPORT int HcclBroadcast(void* buffer, uint64_t count, int dtype,
   });
 }
 
-ISTHMUS_ASCEND_EXPORT int HcclAllGather(void* from, void* to, uint64_t count, int dtype, void* comm, void* stream) {
+ISTHMUS_ASCEND_EXPORT int HcclAllGather(void* from, void* to, uint64_t count, int dtype, void* comm,
+                                        void* stream) {
   return call("HcclAllGather", [&] {
     check(chip().all_gather(to, from, count, dtype_of(dtype), comm_of(comm)->comm, queue_of(stream)));
   });
 }
 
-ISTHMUS_ASCEND_EXPORT int HcclReduceScatter(void* from, void* to, uint64_t count, int dtype, int operation, void* comm,
-                                            void* stream) {
+ISTHMUS_ASCEND_EXPORT int HcclReduceScatter(void* from, void* to, uint64_t count, int dtype, int operation,
+                                            void* comm, void* stream) {
   return call("HcclReduceScatter", [&] {
     check(chip().reduce_scatter(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr,
                                 comm_of(comm)->comm, queue_of(stream)));
   });
 }
 
-ISTHMUS_ASCEND_EXPORT int HcclScatter(void* from, void* to, uint64_t count, int dtype, uint32_t root, void* comm,
-                                      void* stream) {
+ISTHMUS_ASCEND_EXPORT int HcclScatter(void* from, void* to, uint64_t count, int dtype, uint32_t root,
+                                      void* comm, void* stream) {
   return call("HcclScatter", [&] {
     check(chip().scatter(to, from, count, dtype_of(dtype), static_cast<int32_t>(root), comm_of(comm)->comm,
                          queue_of(stream)));
   });
 }
 
-ISTHMUS_ASCEND_EXPORT int HcclSend(void* from, uint64_t count, int dtype, uint32_t peer, void* comm, void* stream) {
+ISTHMUS_ASCEND_EXPORT int HcclSend(void* from, uint64_t count, int dtype, uint32_t peer, void* comm,
+                                   void* stream) {
   return call("HcclSend", [&] {
     check(chip().send(from, count, dtype_of(dtype), static_cast<int32_t>(peer), comm_of(comm)->comm,
                       queue_of(stream)));
   });
 }
 
-ISTHMUS_ASCEND_EXPORT int HcclRecv(void* to, uint64_t count, int dtype, uint32_t peer, void* comm, void* stream) {
+ISTHMUS_ASCEND_EXPORT int HcclRecv(void* to, uint64_t count, int dtype, uint32_t peer, void* comm,
+                                   void* stream) {
   return call("HcclRecv", [&] {
     check(chip().receive(to, count, dtype_of(dtype), static_cast<int32_t>(peer), comm_of(comm)->comm,
                          queue_of(stream)));
@@ -183,7 +187,8 @@ struct HcclSendRecvItem {
   uint32_t peer;
 };
 
-ISTHMUS_ASCEND_EXPORT int HcclBatchSendRecv(const HcclSendRecvItem* items, uint32_t count, void* comm, void* stream) {
+ISTHMUS_ASCEND_EXPORT int HcclBatchSendRecv(const HcclSendRecvItem* items, uint32_t count, void* comm,
+                                            void* stream) {
   return call("HcclBatchSendRecv", [&] {
     require_not_null(items, "items");
     const auto found = comm_of(comm);
@@ -211,9 +216,10 @@ ISTHMUS_ASCEND_EXPORT int HcclAlltoAll(const void* from, uint64_t from_count, in
   });
 }
 
-ISTHMUS_ASCEND_EXPORT int HcclAlltoAllV(const void* from, const uint64_t* from_counts, const uint64_t* from_offsets,
-                                        int from_dtype, void* to, const uint64_t* to_counts,
-                                        const uint64_t* to_offsets, int to_dtype, void* comm, void* stream) {
+ISTHMUS_ASCEND_EXPORT int HcclAlltoAllV(const void* from, const uint64_t* from_counts,
+                                        const uint64_t* from_offsets, int from_dtype, void* to,
+                                        const uint64_t* to_counts, const uint64_t* to_offsets, int to_dtype,
+                                        void* comm, void* stream) {
   return call("HcclAlltoAllV", [&] {
     require_equal(from_dtype, to_dtype);
     const auto found = comm_of(comm);
@@ -221,8 +227,8 @@ ISTHMUS_ASCEND_EXPORT int HcclAlltoAllV(const void* from, const uint64_t* from_c
                              counts_of(to_offsets, found->size, "receive offsets"),
                              counts_of(from_counts, found->size, "send counts"),
                              counts_of(from_offsets, found->size, "send offsets")};
-    check(chip().all_to_all_v(to, counts[0].data(), counts[1].data(), from, counts[2].data(), counts[3].data(),
-                              dtype_of(to_dtype), found->comm, queue_of(stream)));
+    check(chip().all_to_all_v(to, counts[0].data(), counts[1].data(), from, counts[2].data(),
+                              counts[3].data(), dtype_of(to_dtype), found->comm, queue_of(stream)));
   });
 }
 
@@ -242,15 +248,16 @@ ISTHMUS_ASCEND_EXPORT int HcclAlltoAllVC(const void* from, const uint64_t* matri
   });
 }
 
-ISTHMUS_ASCEND_EXPORT int HcclAllGatherV(const void* from, uint64_t count, void* to, const uint64_t* to_counts,
-                                         const uint64_t* to_offsets, int dtype, void* comm, void* stream) {
+ISTHMUS_ASCEND_EXPORT int HcclAllGatherV(const void* from, uint64_t count, void* to,
+                                         const uint64_t* to_counts, const uint64_t* to_offsets, int dtype,
+                                         void* comm, void* stream) {
   return call("HcclAllGatherV", [&] {
     const auto found = comm_of(comm);
     const Counts counts = counts_of(to_counts, found->size, "counts");
     const Counts offsets = counts_of(to_offsets, found->size, "offsets");
     const Counts sent(counts.size(), count), start(counts.size(), 0);
-    check(chip().all_to_all_v(to, counts.data(), offsets.data(), from, sent.data(), start.data(), dtype_of(dtype),
-                              found->comm, queue_of(stream)));
+    check(chip().all_to_all_v(to, counts.data(), offsets.data(), from, sent.data(), start.data(),
+                              dtype_of(dtype), found->comm, queue_of(stream)));
   });
 }
 

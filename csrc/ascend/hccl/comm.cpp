@@ -29,7 +29,8 @@ int64_t timeout_ms() {
   char* end = nullptr;
   const double seconds = std::strtod(value, &end);
   if (*end != '\0' || !(seconds >= 0))
-    throw Failure{kInvalidParameter, std::string("HCCL_EXEC_TIMEOUT=") + value + " is not a number of seconds"};
+    throw Failure{kInvalidParameter,
+                  std::string("HCCL_EXEC_TIMEOUT=") + value + " is not a number of seconds"};
   return static_cast<int64_t>(seconds * 1000);
 }
 
@@ -99,7 +100,8 @@ void check(isthmus_status status) {
 }
 
 void require_not_null(const void* pointer, const char* argument) {
-  if (pointer == nullptr) throw Failure{kNullPointer, std::string(argument) + " is null; pass a valid pointer"};
+  if (pointer == nullptr)
+    throw Failure{kNullPointer, std::string(argument) + " is null; pass a valid pointer"};
 }
 
 std::shared_ptr<Comm> comm_of(const void* handle) {
@@ -137,8 +139,8 @@ ISTHMUS_ASCEND_EXPORT int HcclCommInitRootInfo(uint32_t size, const void* info, 
 }
 
 // The configuration tunes the vendor's links.
-ISTHMUS_ASCEND_EXPORT int HcclCommInitRootInfoConfig(uint32_t size, const void* info, uint32_t rank, const void*,
-                                                     void** comm) {
+ISTHMUS_ASCEND_EXPORT int HcclCommInitRootInfoConfig(uint32_t size, const void* info, uint32_t rank,
+                                                     const void*, void** comm) {
   return call("HcclCommInitRootInfoConfig", [&] { create_from_root_info(size, info, rank, comm); });
 }
 

@@ -1,5 +1,5 @@
-// libacl_op_compiler.so: the older interface of operators. Compilation at run time is off, so that applications
-// take the aclnn functions; operators of the older interface are refused by name.
+// libacl_op_compiler.so: the older interface of operators. Compilation at run time is off, so that
+// applications take the aclnn functions; operators of the older interface are refused by name.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -33,9 +33,9 @@ ISTHMUS_ASCEND_EXPORT int aclGetCompileopt(int, char* value, size_t room) {
   return kSuccess;
 }
 
-ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecute(const char* name, int, const void* const[], const void* const[], int,
-                                                 const void* const[], void* const[], const void*, int, int,
-                                                 const char*, void*) {
+ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecute(const char* name, int, const void* const[],
+                                                 const void* const[], int, const void* const[], void* const[],
+                                                 const void*, int, int, const char*, void*) {
   return refuse("aclopCompileAndExecute", name);
 }
 
