@@ -1,4 +1,4 @@
-"""Builds what is compiled: the loader, the host driver and AscendCL's libraries; with PyTorch the core and the kernels.
+"""Builds what is compiled: the loader, the host driver, AscendCL's libraries; with PyTorch the core and the kernels.
 
 The rest of the package is described in pyproject.toml.
 """
@@ -248,7 +248,8 @@ class Build(BuildExtension):
         super().build_extensions()
 
     def run(self) -> None:
-        (ROOT / ASCEND.replace(".", "/")).mkdir(mode=0o750, exist_ok=True)  # git keeps no folder of ignored files
+        # Libraries are copied there; git keeps no folder of ignored files.
+        (ROOT / ASCEND.replace(".", "/")).mkdir(mode=0o750, exist_ok=True)
         super().run()  # which sets inplace aside meanwhile
         in_place = self.inplace or getattr(self, "editable_mode", False)
         package = (ROOT if in_place else Path(self.build_lib)) / "isthmus"
