@@ -132,6 +132,6 @@ def sites_in(text: str) -> Iterator[Site]:
 
 def call_sites(op_plugin: Path) -> list[Site]:
     """Return the call sites of a checkout of op-plugin, in the order of its files."""
-    return [
-        site for path in sorted((op_plugin / "op_plugin/ops").rglob("*.cpp")) for site in sites_in(path.read_text())
-    ]
+    folders = ("op_plugin/ops", "op_plugin/utils/custom_functions/opapi")
+    files = [path for folder in folders for path in sorted((op_plugin / folder).rglob("*.cpp"))]
+    return [site for path in files for site in sites_in(path.read_text())]

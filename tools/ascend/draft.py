@@ -15,7 +15,7 @@ from pathlib import Path
 import torchgen
 import yaml
 from torchgen.gen import parse_native_yaml
-from torchgen.model import Argument, FunctionSchema, NativeFunction
+from torchgen.model import Argument, FunctionSchema, NativeFunction, SchemaKind
 
 from tools.ascend.callsites import Site, call_sites, kind_of_expression
 
@@ -39,7 +39,7 @@ ACCEPTS = {
     "bool": {"bool"},
     "dtype": {"dtype"},
 }
-RENAMED = {"result": "out", "output": "out", "y": "out"}
+RENAMED = dict.fromkeys(("result", "output", "y", "grad_input", "out0"), "out")
 AFFIXES = re.compile(r"(_opapi|_op_api|_npu|_nocheck|_no_check|_out|_symint|_common|_impl|_)+$")
 VARIANT = re.compile(r"(Scalar|Tensor|Dim|V\d|List|s)$")
 
@@ -62,7 +62,11 @@ def yaml_sites(op_plugin: Path) -> Iterator[Site]:
         schema = FunctionSchema.parse(entry["func"])
         arguments = [(argument.name, schema_kind(argument)) for argument in schema.arguments.flat_all]
         kinds = dict(arguments)
-        results = [key for key in generated if re.fullmatch(r"out\d*", key) and key not in kinds]
+        inplace = schema.kind() == SchemaKind.inplace
+        if inplace and not generated["exec"].startswith("aclnnInplace") and "," not in generated["exec"]:
+            continue  # goes through the out variant
+        results = [key for key, value in generated.items() if isinstance(value, dict) and "size" in value]
+        results = [key for key in results if key not in kinds and not inplace]
         kinds.update(dict.fromkeys(results, "tensor"))
         for name, value in generated.get("new_params", {}).items():
             kinds[name] = kind_of_expression(f"x_{name}", f"auto x_{name} = {value};")
