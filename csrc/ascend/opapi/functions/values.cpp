@@ -8,9 +8,8 @@
 namespace isthmus::ascend {
 namespace {
 
-// generator(seed, offset[, more]): each a number or a tensor of one. None while shapes are checked.
-c10::IValue generator(Values& arguments, bool checking) {
-  if (checking) return {};
+// generator(seed, offset[, more]): each a number or a tensor of one.
+c10::IValue generator(Values& arguments, bool) {
   uint64_t seed = 0;
   for (const c10::IValue& argument : arguments) {
     const int64_t part = argument.isTensor() ? argument.toTensor().item().toLong() : argument.toInt();
@@ -64,9 +63,9 @@ c10::IValue transposed(Values& arguments, bool) {
 }
 
 // resize(tensor, value): the value in the tensor's memory, and its shape, known only now, in the tensor.
-c10::IValue resize(Values& arguments, bool) {
+c10::IValue resize(Values& arguments, bool checking) {
   const at::Tensor &target = arguments[0].toTensor(), &value = arguments[1].toTensor();
-  if (!target.defined() || target.is_meta()) return {};
+  if (!target.defined() || checking) return {};
   target.unsafeGetTensorImpl()->set_sizes_contiguous(value.sizes());
   target.copy_(value);
   return {};
