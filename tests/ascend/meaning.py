@@ -1,7 +1,7 @@
 """The meaning of a row in Python: its program evaluated with torch.ops.aten, apart from the C++ that runs it."""
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -17,18 +17,27 @@ def overload(node: ast.expr) -> torch._ops.OpOverload:
     return getattr(getattr(torch.ops.aten, node.value.id), node.attr)
 
 
-def functional(called: torch._ops.OpOverload) -> torch._ops.OpOverload:
+def functional(called: torch._ops.OpOverload) -> Callable[..., Any]:
     """Return the overload without outputs that computes what an out or an in-place overload does."""
     schema = called._schema
     if not any(argument.alias_info and argument.alias_info.is_write for argument in schema.arguments):
         return called
-    kept = [(a.name, str(a.type)) for a in schema.arguments if not a.is_out]
-    packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").rstrip("_"))
-    for name in packet.overloads():
+    kept = [a.name for a in schema.arguments if not a.is_out]
+    packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").rstrip("_"), None)
+    for name in packet.overloads() if packet else ():
         candidate = getattr(packet, name)
-        if [(a.name, str(a.type)) for a in candidate._schema.arguments] == kept:
+        names = [a.name for a in candidate._schema.arguments]
+        if names[: len(kept)] == kept and all(a.kwarg_only for a in candidate._schema.arguments[len(kept) :]):
             return candidate
-    raise LookupError(f"no functional overload of {called}")
+    return lambda **given: called(**{name: copied(value) for name, value in given.items()})
+
+
+def copied(value: Any) -> Any:
+    """Return a copy with the same strides."""
+    if isinstance(value, torch.Tensor):
+        storage = value.untyped_storage().clone()
+        return torch.empty(0, dtype=value.dtype).set_(storage, value.storage_offset(), value.shape, value.stride())
+    return [copied(element) for element in value] if isinstance(value, list) else value
 
 
 class Meaning:
@@ -97,6 +106,8 @@ class Meaning:
             return float(value)
         if value is None and text.startswith("List"):
             return []
+        if text == "List[Optional[Tensor]]":
+            return [None if index.numel() == 0 else index for index in value]
         return value
 
 

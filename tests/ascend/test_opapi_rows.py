@@ -7,7 +7,7 @@ import torch
 
 from tests.ascend import opapi
 from tests.ascend.cases import OUT, arguments
-from tests.ascend.meaning import Meaning
+from tests.ascend.meaning import Meaning, copied
 from tools.ascend.table import Row
 
 ADAPTED = {name for name, row in opapi.ROWS.items() if any(f"{f}(" in row.program for f in (
@@ -24,14 +24,6 @@ def beside(value: Any) -> Any:
     shape = [*value.shape[:-1], 2 * value.shape[-1]] if value.dim() else [2]
     memory = torch.full(shape, 1, dtype=value.dtype)
     return memory[..., ::2] if value.dim() else memory[1]
-
-
-def copied(value: Any) -> Any:
-    """Return a copy with the same strides."""
-    if isinstance(value, torch.Tensor):
-        storage = value.untyped_storage().clone()
-        return torch.empty(0, dtype=value.dtype).set_(storage, value.storage_offset(), value.shape, value.stride())
-    return [copied(element) for element in value] if isinstance(value, list) else value
 
 
 @pytest.mark.parametrize("row", [row for name, row in opapi.ROWS.items() if name not in ADAPTED], ids=lambda row: row.name)
