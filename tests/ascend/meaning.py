@@ -22,12 +22,12 @@ def functional(called: torch._ops.OpOverload) -> Callable[..., Any]:
     schema = called._schema
     if not any(argument.alias_info and argument.alias_info.is_write for argument in schema.arguments):
         return called
-    kept = [a.name for a in schema.arguments if not a.is_out]
+    kept = [(a.name, str(a.type)) for a in schema.arguments if not a.is_out]
     packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").rstrip("_"), None)
     for name in packet.overloads() if packet else ():
         candidate = getattr(packet, name)
-        names = [a.name for a in candidate._schema.arguments]
-        if names[: len(kept)] == kept and all(a.kwarg_only for a in candidate._schema.arguments[len(kept) :]):
+        parts = [(a.name, str(a.type)) for a in candidate._schema.arguments]
+        if parts[: len(kept)] == kept and all(a.kwarg_only for a in candidate._schema.arguments[len(kept) :]):
             return candidate
     return lambda **given: called(**{name: copied(value) for name, value in given.items()})
 
