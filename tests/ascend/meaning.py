@@ -27,7 +27,7 @@ def functional(called: torch._ops.OpOverload) -> Callable[..., Any]:
     for name in packet.overloads() if packet else ():
         candidate = getattr(packet, name)
         parts = [(a.name, str(a.type)) for a in candidate._schema.arguments]
-        if parts[: len(kept)] == kept and all(a.kwarg_only for a in candidate._schema.arguments[len(kept) :]):
+        if parts[: len(kept)] == kept and all(a.kwarg_only and not a.is_out for a in candidate._schema.arguments[len(kept) :]):
             return candidate
     return lambda **given: called(**{name: copied(value) for name, value in given.items()})
 

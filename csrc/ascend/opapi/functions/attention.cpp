@@ -11,13 +11,18 @@
 namespace isthmus::ascend {
 namespace {
 
-// As [batch, heads, sequence, head size], whatever the layout.
-at::Tensor by_head(const at::Tensor& tensor, const std::string& layout, int64_t heads) {
+at::Tensor split_heads(const at::Tensor& tensor, const std::string& layout, int64_t heads) {
   if (layout == "BNSD") return tensor;
   if (layout == "BSND") return tensor.transpose(1, 2);
   TORCH_CHECK(layout == "BSH" || layout == "SBH", "inputLayout is ", layout, ", expected BNSD, BSND, BSH or SBH");
   const at::Tensor batched = layout == "SBH" ? tensor.transpose(0, 1) : tensor;
   return batched.unflatten(-1, {heads, -1}).transpose(1, 2);
+}
+
+// As [batch, heads, sequence, head size], whatever the layout; the kernel asks for a dense last dimension.
+at::Tensor by_head(const at::Tensor& tensor, const std::string& layout, int64_t heads) {
+  const at::Tensor split = split_heads(tensor, layout, heads);
+  return split.stride(-1) == 1 ? split : split.contiguous();
 }
 
 // The inverse of by_head.
