@@ -35,22 +35,19 @@ at::Tensor in_layout(const at::Tensor& tensor, const std::string& layout) {
 
 struct Heads {
   at::Tensor query, key, value;
-  int64_t groups;  // query heads per head of key and value
 };
 
 Heads heads_of(const Values& arguments, int64_t head_num, const std::string& layout) {
   const at::Tensor query = by_head(arguments[0].toTensor(), layout, head_num);
-  const auto shared = [&](size_t i) {
+  const auto shared = [&](size_t i) {  // fewer heads may be shared by groups of the query's
     const at::Tensor& tensor = arguments[i].toTensor();
     const int64_t heads = layout.find('H') == std::string::npos ? head_num : tensor.size(-1) / query.size(-1);
     return by_head(tensor, layout, heads);
   };
   const at::Tensor key = shared(1), value = shared(2);
-  const int64_t groups = query.size(1) / key.size(1);
-  TORCH_CHECK(groups * key.size(1) == query.size(1), "query has ", query.size(1), " heads, no multiple of the ",
-              key.size(1), " of key");
-  if (groups == 1) return {query, key, value, 1};
-  return {query, key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1), groups};
+  TORCH_CHECK(key.size(1) > 0 && query.size(1) % key.size(1) == 0, "query has ", query.size(1),
+              " heads, expected a multiple of the ", key.size(1), " of key");
+  return {query, key, value};
 }
 
 struct Mask {
@@ -83,7 +80,7 @@ void refuse(const Values& arguments, size_t pse, size_t drop_mask, double keep) 
 c10::IValue flash_attention(Values& arguments, bool) {
   refuse(arguments, 3, 4, arguments[7].toDouble());
   const std::string& layout = arguments[9].toStringRef();
-  const auto [query, key, value, groups] = heads_of(arguments, arguments[8].toInt(), layout);
+  const auto [query, key, value] = heads_of(arguments, arguments[8].toInt(), layout);
   const Mask mask = mask_of(arguments[5].toTensor(), arguments[10].toInt(), query, key);
   const auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0, mask.causal, mask.added,
                                                                            arguments[6].toDouble());
@@ -99,17 +96,13 @@ c10::IValue flash_attention_grad(Values& arguments, bool) {
   refuse(arguments, 4, 5, arguments[10].toDouble());
   const std::string& layout = arguments[12].toStringRef();
   const int64_t head_num = arguments[11].toInt();
-  const auto [query, key, value, groups] = heads_of(arguments, head_num, layout);
+  const auto [query, key, value] = heads_of(arguments, head_num, layout);
   const Mask mask = mask_of(arguments[6].toTensor(), arguments[13].toInt(), query, key);
   const at::Tensor dy = by_head(arguments[3].toTensor(), layout, head_num);
   const at::Tensor out = by_head(arguments[8].toTensor(), layout, head_num);
-  auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+  const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       dy, query, key, value, out, arguments[7].toTensor().select(-1, 0), 0, mask.causal, mask.added,
       arguments[9].toDouble());
-  if (groups > 1) {
-    dk = dk.unflatten(1, {-1, groups}).sum(2);
-    dv = dv.unflatten(1, {-1, groups}).sum(2);
-  }
   const at::Tensor grads[] = {dq, dk, dv};
   for (size_t i = 0; i < 3; ++i) arguments[14 + i].toTensor().copy_(in_layout(grads[i], layout));
   return {};
