@@ -13,11 +13,12 @@ namespace {
 constexpr int kSuccess = 0, kInvalidParameter = 100000, kUnsupported = 207000;
 constexpr char kOff[] = "disable";
 
-int refuse(const char* function, const char* operator_name) {
+int refuse(const char* name) {
   char message[256];
   std::snprintf(message, sizeof(message), "operator %s of the older interface is not implemented",
-                operator_name != nullptr ? operator_name : "(null)");
-  return isthmus_ascend_report(kUnsupported, function, message);
+                name != nullptr ? name : "(null)");
+  isthmus_ascend_set_error_message(message);
+  return kUnsupported;
 }
 
 }  // namespace
@@ -27,8 +28,10 @@ ISTHMUS_ASCEND_EXPORT int aclSetCompileopt(int, const char*) { return kSuccess; 
 ISTHMUS_ASCEND_EXPORT size_t aclGetCompileoptSize(int) { return sizeof(kOff); }
 
 ISTHMUS_ASCEND_EXPORT int aclGetCompileopt(int, char* value, size_t room) {
-  if (value == nullptr || room < sizeof(kOff))
-    return isthmus_ascend_report(kInvalidParameter, "aclGetCompileopt", "the value needs a larger buffer");
+  if (value == nullptr || room < sizeof(kOff)) {
+    isthmus_ascend_set_error_message("aclGetCompileopt: the value needs a larger buffer");
+    return kInvalidParameter;
+  }
   std::memcpy(value, kOff, sizeof(kOff));
   return kSuccess;
 }
@@ -36,13 +39,13 @@ ISTHMUS_ASCEND_EXPORT int aclGetCompileopt(int, char* value, size_t room) {
 ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecute(const char* name, int, const void* const[],
                                                  const void* const[], int, const void* const[], void* const[],
                                                  const void*, int, int, const char*, void*) {
-  return refuse("aclopCompileAndExecute", name);
+  return refuse(name);
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecuteV2(const char* name, int, void* const[], void* const[], int,
                                                    void* const[], void* const[], void*, int, int, const char*,
                                                    void*) {
-  return refuse("aclopCompileAndExecuteV2", name);
+  return refuse(name);
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopStartDumpArgs(uint32_t, const char*) { return kSuccess; }
