@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <dlfcn.h>
 
 #include <cstdio>
 #include <cstring>
@@ -12,6 +11,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "ascend/acl/enqueue.h"
 #include "ascend/opapi/objects.h"
 #include "ascend/opapi/program.h"
 
@@ -26,24 +26,9 @@ namespace {
 // Values of aclnnStatus.
 constexpr int kNullPointer = 161001;
 constexpr int kInvalidParameter = 161002;
-constexpr int kRuntimeError = 361001;
 
-// Of libascendcl.so, where it is loaded; without it, work runs in the calling thread.
-using Enqueue = int (*)(void* stream, void (*function)(void*), void* data);
-using SetMessage = void (*)(const char* message);
-
-template <typename F>
-F runtime_symbol(const char* name) {
-  return reinterpret_cast<F>(dlsym(RTLD_DEFAULT, name));
-}
-
-int fail(int status, const std::string& message) {
-  static const auto set_message = runtime_symbol<SetMessage>("isthmus_ascend_set_error_message");
-  if (set_message)
-    set_message(message.c_str());
-  else
-    std::fprintf(stderr, "isthmus: %s\n", message.c_str());
-  return status;
+int fail(int status, const std::string& function, const char* message) {
+  return isthmus_ascend_report(status, ("aclnn" + function).c_str(), message);
 }
 
 // Kernels of the CPU alone: no autograd, no autocast, no view tracking.
@@ -197,7 +182,7 @@ void run(void* data) {
     const KernelsOnly guard;
     executor->program->run(executor->arguments, false);
   } catch (const std::exception& error) {
-    fail(kRuntimeError, "aclnn" + executor->program->name() + " failed on the stream: " + error.what());
+    std::fprintf(stderr, "isthmus: aclnn%s failed on its stream: %s\n", executor->program->name().c_str(), error.what());
   }
 }
 
@@ -205,7 +190,7 @@ void run(void* data) {
 
 int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpExecutor** executor) {
   std::string name(kRows[row], std::strchr(kRows[row], '('));
-  if (!workspace_size || !executor) return fail(kNullPointer, "aclnn" + name + ": workspaceSize or executor is null");
+  if (!workspace_size || !executor) return fail(kNullPointer, name, "workspaceSize or executor is null; pass valid pointers");
   try {
     const Program& compiled = program(row);
     auto made = std::make_unique<aclOpExecutor>();
@@ -217,22 +202,17 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
     *executor = made.release();
     return 0;
   } catch (const c10::Error& error) {
-    return fail(kInvalidParameter, "aclnn" + name + ": " + error.what_without_backtrace());
+    return fail(kInvalidParameter, name, error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return fail(kInvalidParameter, "aclnn" + name + ": " + error.what());
+    return fail(kInvalidParameter, name, error.what());
   }
 }
 
 int launch(aclOpExecutor* executor, void* stream) {
-  if (!executor) return fail(kNullPointer, "executor is null");
-  static const auto enqueue = runtime_symbol<Enqueue>("isthmus_ascend_enqueue");
-  if (enqueue) {
-    const int status = enqueue(stream, run, executor);
-    if (status) delete executor;
-    return status;
-  }
-  run(executor);
-  return 0;
+  if (!executor) return fail(kNullPointer, "", "executor is null; call the first phase before the second");
+  const int status = isthmus_ascend_enqueue(stream, run, executor);
+  if (status) delete executor;
+  return status;
 }
 
 }  // namespace isthmus::ascend
