@@ -17,8 +17,8 @@ struct isthmus_stream_t;
  * Returns 0, or an aclError, with its message in aclGetRecentErrMsg(); the function does not run then. */
 int isthmus_ascend_enqueue(void* stream, void (*function)(void*), void* data);
 
-/* Keeps the message of a failure for aclGetRecentErrMsg() of this thread: cause, value, remedy. */
-void isthmus_ascend_set_error_message(const char* message);
+/* Keeps a message for aclGetRecentErrMsg() of this thread and returns code. */
+int isthmus_ascend_report(int code, const char* function, const char* message);
 
 /* The host chip, initialised; null on failure, with its message in aclGetRecentErrMsg(). */
 const struct isthmus_driver* isthmus_ascend_chip(void);

@@ -54,8 +54,8 @@ void check(isthmus_status status) {
 }
 
 int report(int code, const char* function, const char* message) noexcept {
-  std::snprintf(message_of_thread, sizeof(message_of_thread), "isthmus ascend: %s: error %d: %s", function,
-                code, message);
+  std::snprintf(message_of_thread, sizeof(message_of_thread), "isthmus ascend: error %d in %s: %s", code,
+                function, message);
   code_of_thread = code;
   return code;
 }
@@ -84,6 +84,6 @@ ISTHMUS_ASCEND_EXPORT int aclrtGetLastError(int level) {
   return code;
 }
 
-ISTHMUS_ASCEND_EXPORT void isthmus_ascend_set_error_message(const char* message) {
-  std::snprintf(message_of_thread, sizeof(message_of_thread), "isthmus ascend: %s", message);
+ISTHMUS_ASCEND_EXPORT int isthmus_ascend_report(int code, const char* function, const char* message) {
+  return report(code, function, message);
 }

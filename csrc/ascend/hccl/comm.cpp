@@ -95,12 +95,6 @@ int code_of(isthmus_status status) noexcept {
   }
 }
 
-int report(int code, const char* function, const std::string& message) noexcept {
-  const std::string text = std::string(function) + ": error " + std::to_string(code) + ": " + message;
-  isthmus_ascend_set_error_message(text.c_str());
-  return code;
-}
-
 void check(isthmus_status status) {
   if (status != ISTHMUS_OK) throw Failure{code_of(status), chip().last_error()};
 }

@@ -57,9 +57,6 @@ size_t bytes_of(int dtype);
 // The driver's stream of an aclrtStream. Throws Failure.
 isthmus_stream queue_of(void* stream);
 
-// Keeps the message for aclGetRecentErrMsg() and returns the code.
-int report(int code, const char* function, const std::string& message) noexcept;
-
 // Runs the body of an exported function; its failure is the message of aclGetRecentErrMsg() too.
 template <typename Body>
 int call(const char* function, Body&& body) noexcept {
@@ -67,9 +64,9 @@ int call(const char* function, Body&& body) noexcept {
     body();
     return kSuccess;
   } catch (const Failure& failure) {
-    return report(failure.code, function, failure.message);
+    return isthmus_ascend_report(failure.code, function, failure.message.c_str());
   } catch (const std::exception& error) {
-    return report(kInternal, function, error.what());
+    return isthmus_ascend_report(kInternal, function, error.what());
   }
 }
 

@@ -13,12 +13,11 @@ namespace {
 constexpr int kSuccess = 0, kInvalidParameter = 100000, kUnsupported = 207000;
 constexpr char kOff[] = "disable";
 
-int refuse(const char* name) {
+int refuse(const char* function, const char* operator_name) {
   char message[256];
   std::snprintf(message, sizeof(message), "operator %s of the older interface is not implemented",
-                name != nullptr ? name : "(null)");
-  isthmus_ascend_set_error_message(message);
-  return kUnsupported;
+                operator_name != nullptr ? operator_name : "(null)");
+  return isthmus_ascend_report(kUnsupported, function, message);
 }
 
 }  // namespace
@@ -28,10 +27,8 @@ ISTHMUS_ASCEND_EXPORT int aclSetCompileopt(int, const char*) { return kSuccess; 
 ISTHMUS_ASCEND_EXPORT size_t aclGetCompileoptSize(int) { return sizeof(kOff); }
 
 ISTHMUS_ASCEND_EXPORT int aclGetCompileopt(int, char* value, size_t room) {
-  if (value == nullptr || room < sizeof(kOff)) {
-    isthmus_ascend_set_error_message("aclGetCompileopt: the value needs a larger buffer");
-    return kInvalidParameter;
-  }
+  if (value == nullptr || room < sizeof(kOff))
+    return isthmus_ascend_report(kInvalidParameter, "aclGetCompileopt", "the value needs a larger buffer");
   std::memcpy(value, kOff, sizeof(kOff));
   return kSuccess;
 }
@@ -39,13 +36,13 @@ ISTHMUS_ASCEND_EXPORT int aclGetCompileopt(int, char* value, size_t room) {
 ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecute(const char* name, int, const void* const[],
                                                  const void* const[], int, const void* const[], void* const[],
                                                  const void*, int, int, const char*, void*) {
-  return refuse(name);
+  return refuse("aclopCompileAndExecute", name);
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecuteV2(const char* name, int, void* const[], void* const[], int,
                                                    void* const[], void* const[], void*, int, int, const char*,
                                                    void*) {
-  return refuse(name);
+  return refuse("aclopCompileAndExecuteV2", name);
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopStartDumpArgs(uint32_t, const char*) { return kSuccess; }
