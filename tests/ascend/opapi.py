@@ -102,7 +102,9 @@ class Objects:
             return ctypes.c_void_p(None)
         if kind in ("tensors", "scalars"):
             make = self.tensor if kind == "tensors" else self.scalar
-            elements = (ctypes.c_void_p * len(value))(*(make(element, owned=False).value for element in value))
+            elements = (ctypes.c_void_p * len(value))(
+                *(make(element, owned=False).value for element in value)
+            )
             return self._create(f"{kind[:-1].capitalize()}List", elements, ctypes.c_uint64(len(value)))
         what, element = {
             "ints": ("IntArray", ctypes.c_int64),

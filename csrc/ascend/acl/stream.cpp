@@ -111,6 +111,8 @@ ISTHMUS_ASCEND_EXPORT int isthmus_ascend_enqueue(void* stream, void (*function)(
 
 ISTHMUS_ASCEND_EXPORT int isthmus_ascend_queue(void* stream, isthmus_stream_t** queue, int* device) {
   return call("isthmus_ascend_queue", [&] {
+    require_not_null(queue, "queue");
+    require_not_null(device, "device");
     const auto found = stream_of(stream);
     *queue = found->queue;
     *device = found->device;
