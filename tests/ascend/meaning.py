@@ -27,7 +27,9 @@ def functional(called: torch._ops.OpOverload) -> Callable[..., Any]:
     for name in packet.overloads() if packet else ():
         candidate = getattr(packet, name)
         parts = [(a.name, str(a.type)) for a in candidate._schema.arguments]
-        if parts[: len(kept)] == kept and all(a.kwarg_only and not a.is_out for a in candidate._schema.arguments[len(kept) :]):
+        if parts[: len(kept)] == kept and all(
+            a.kwarg_only and not a.is_out for a in candidate._schema.arguments[len(kept) :]
+        ):
             return candidate
     return lambda **given: called(**{name: copied(value) for name, value in given.items()})
 
@@ -36,7 +38,9 @@ def copied(value: Any) -> Any:
     """Return a copy with the same strides."""
     if isinstance(value, torch.Tensor):
         storage = value.untyped_storage().clone()
-        return torch.empty(0, dtype=value.dtype).set_(storage, value.storage_offset(), value.shape, value.stride())
+        return torch.empty(0, dtype=value.dtype).set_(
+            storage, value.storage_offset(), value.shape, value.stride()
+        )
     return [copied(element) for element in value] if isinstance(value, list) else value
 
 
@@ -53,7 +57,9 @@ class Meaning:
     def run(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Assign):
             target, value = statement.targets[0], self.value(statement.value)
-            pairs = zip(target.elts, value, strict=False) if isinstance(target, ast.Tuple) else [(target, value)]
+            pairs = (
+                zip(target.elts, value, strict=False) if isinstance(target, ast.Tuple) else [(target, value)]
+            )
             for name, part in pairs:
                 assert isinstance(name, ast.Name)
                 (self.results if name.id in self.parameters else self.names)[name.id] = part
@@ -96,7 +102,9 @@ class Meaning:
         called = overload(node.func)
         types = [a.type for a in called._schema.arguments]
         arguments = [self.fitted(value, kind) for value, kind in zip(arguments, types, strict=False)]
-        return called(*arguments, **{keyword.arg: self.value(keyword.value) for keyword in node.keywords if keyword.arg})
+        return called(
+            *arguments, **{keyword.arg: self.value(keyword.value) for keyword in node.keywords if keyword.arg}
+        )
 
     @staticmethod
     def fitted(value: Any, kind: Any) -> Any:

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.ascend import opapi
-from tests.ascend.cases import flags, positive, real, whole
+from tests.ascend.tensors import flags, positive, real, whole
 
 
 def equal(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> None:
@@ -42,7 +42,7 @@ def test_swiglu(dim: int) -> None:
 def test_scatter(name: str, mode: int) -> None:
     x, index = real(3, 4), torch.tensor([[3, 0], [1, 2], [0, 3]])
     source = 0.7 if "Value" in name else real(3, 2)
-    expected = x.clone() if mode == 0 else x.clone()
+    expected = x.clone()
     for i in range(3):
         for j in range(2):
             value = source if isinstance(source, float) else float(source[i, j])
@@ -75,12 +75,25 @@ def test_gradients_of_losses(reduction: int) -> None:
         equal(dx, torch.autograd.grad(loss, x, dy)[0])
 
     logits = F.binary_cross_entropy_with_logits
-    check("BinaryCrossEntropyWithLogitsBackward",
-          logits(x, target, weight, reduction=kind, pos_weight=pos_weight), target, weight, pos_weight, reduction)  # fmt: skip
-    check("BinaryCrossEntropyWithLogitsBackward", logits(x, target, reduction=kind), target, None, None, reduction)
+    weighted = logits(x, target, weight, reduction=kind, pos_weight=pos_weight)
+    check("BinaryCrossEntropyWithLogitsBackward", weighted, target, weight, pos_weight, reduction)
+    check(
+        "BinaryCrossEntropyWithLogitsBackward",
+        logits(x, target, reduction=kind),
+        target,
+        None,
+        None,
+        reduction,
+    )
     check("L1LossBackward", F.l1_loss(x, target, reduction=kind), target, reduction)
     for log_target in (False, True):
-        check("KlDivBackward", F.kl_div(x, target, reduction=kind, log_target=log_target), target, reduction, log_target)
+        check(
+            "KlDivBackward",
+            F.kl_div(x, target, reduction=kind, log_target=log_target),
+            target,
+            reduction,
+            log_target,
+        )
 
 
 @pytest.mark.parametrize("amsgrad", [False, True])
@@ -103,7 +116,9 @@ def test_dropout() -> None:
     for name, seed in (("DropoutGenMask", (7, 1)), ("DropoutGenMaskV2", (7, 1))):
         opapi.call(name, [30, 30], 0.25, *seed, *([torch.float32] if "V2" in name else []), mask)
     again = torch.zeros_like(mask)
-    opapi.call("DropoutGenMaskV2Tensor", [900], 0.25, torch.tensor([7]), torch.tensor([0]), 1, torch.float32, again)
+    opapi.call(
+        "DropoutGenMaskV2Tensor", [900], 0.25, torch.tensor([7]), torch.tensor([0]), 1, torch.float32, again
+    )
     opapi.call("DropoutDoMask", x, mask, 0.25, y)
     kept = y != 0
     equal(y[kept], x[kept] / 0.75)
@@ -135,12 +150,29 @@ def test_flash_attention(layout: str, sparse: int, groups: int) -> None:
     inputs = [heads(x.detach(), layout) for x in (query, key, value)]
     out, largest, total = torch.zeros(inputs[0].shape), torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8)
     fixed = (0.4, 1.0, 65536, 65536, 4, layout, 0, sparse)
-    opapi.call("FlashAttentionScore", *inputs, None, None, None, mask, None, *fixed, largest, total, None, out)
+    opapi.call(
+        "FlashAttentionScore", *inputs, None, None, None, mask, None, *fixed, largest, total, None, out
+    )
     equal(out, heads(expected.detach(), layout))
     scores = (query @ key.repeat_interleave(groups, 1).mT * 0.4).masked_fill(~allowed, -torch.inf)
     equal(largest[..., 0] + total[..., 0].log(), scores.logsumexp(-1).detach())
     grads = [torch.zeros(x.shape) for x in inputs]
-    opapi.call("FlashAttentionScoreGrad", *inputs, heads(dy, layout), None, None, None, mask, largest, total, None, out,
-               None, *fixed, *grads, None)  # fmt: skip
-    for actual, wanted in zip(grads, torch.autograd.grad(expected, (query, key, value), dy.double()), strict=True):
+    saved = (largest, total, None, out)
+    opapi.call(
+        "FlashAttentionScoreGrad",
+        *inputs,
+        heads(dy, layout),
+        None,
+        None,
+        None,
+        mask,
+        *saved,
+        None,
+        *fixed,
+        *grads,
+        None,
+    )
+    for actual, wanted in zip(
+        grads, torch.autograd.grad(expected, (query, key, value), dy.double()), strict=True
+    ):
         equal(actual, heads(wanted, layout), 1e-4)

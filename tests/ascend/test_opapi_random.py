@@ -21,7 +21,9 @@ def near(value: torch.Tensor, mean: float, spread: float) -> None:
     assert abs(value.double().std() / spread - 1) < 0.05
 
 
-def draw(name: str, before: list[Any], after: list[Any], out: torch.Tensor, seed: tuple[Any, ...]) -> torch.Tensor:
+def draw(
+    name: str, before: list[Any], after: list[Any], out: torch.Tensor, seed: tuple[Any, ...]
+) -> torch.Tensor:
     """Run an in-place row, or one whose output is last."""
     inplace = name.startswith("Inplace") or name == "SimThreadExponential"
     arguments = [out, *before, *seed, *after] if inplace else [*before, *seed, *after, out]

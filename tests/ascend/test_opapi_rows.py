@@ -1,4 +1,4 @@
-"""Every row against ATen, called from Python with the same inputs: strided, transposed, offset, scalars not default."""
+"""Every row against ATen called from Python with the same inputs: strided, transposed, offset; unusual scalars."""
 
 from typing import Any
 
@@ -26,7 +26,9 @@ def beside(value: Any) -> Any:
     return memory[..., ::2] if value.dim() else memory[1]
 
 
-@pytest.mark.parametrize("row", [row for name, row in opapi.ROWS.items() if name not in ADAPTED], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [row for name, row in opapi.ROWS.items() if name not in ADAPTED], ids=lambda row: row.name
+)
 def test_row(row: Row) -> None:
     torch.manual_seed(1)
     given = arguments(row)
@@ -42,7 +44,13 @@ def test_row(row: Row) -> None:
         actual = given[names.index(name)]
         if name in shapes:
             assert shapes[name] == list(expected.shape)
-            actual = torch.as_strided(actual, expected.shape, torch.empty(expected.shape).stride(), actual.storage_offset())
-        for one, other in zip(*(x if isinstance(x, (list, tuple)) else [x] for x in (actual, expected)), strict=True):
+            actual = torch.as_strided(
+                actual, expected.shape, torch.empty(expected.shape).stride(), actual.storage_offset()
+            )
+        for one, other in zip(
+            *(x if isinstance(x, (list, tuple)) else [x] for x in (actual, expected)), strict=True
+        ):
             if other.numel():  # an output that the operator leaves out has no element
-                torch.testing.assert_close(one, other.reshape(one.shape).to(one.dtype), rtol=0, atol=0, equal_nan=True)
+                torch.testing.assert_close(
+                    one, other.reshape(one.shape).to(one.dtype), rtol=0, atol=0, equal_nan=True
+                )

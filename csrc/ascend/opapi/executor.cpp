@@ -57,7 +57,8 @@ c10::IValue array(const void* pointer) {
 c10::IValue value(Kind kind, Argument argument) {
   const void* pointer = argument.pointer;
   switch (kind) {
-    case Kind::kTensor: return pointer ? static_cast<const aclTensor*>(pointer)->tensor : at::Tensor();
+    case Kind::kTensor:
+      return pointer ? static_cast<const aclTensor*>(pointer)->tensor : at::Tensor();
     case Kind::kTensors: {
       c10::List<at::Tensor> tensors;
       if (pointer)
@@ -74,13 +75,20 @@ c10::IValue value(Kind kind, Argument argument) {
           scalars.push_back(element->scalar);
       return scalars;
     }
-    case Kind::kInts: return array<int64_t, aclIntArray>(pointer);
-    case Kind::kFloats: return array<double, aclFloatArray>(pointer);
-    case Kind::kBools: return array<bool, aclBoolArray>(pointer);
-    case Kind::kInt: return argument.integer;
-    case Kind::kBool: return argument.integer != 0;
-    case Kind::kReal: return argument.real;
-    case Kind::kString: return pointer ? c10::IValue(std::string(static_cast<const char*>(pointer))) : c10::IValue();
+    case Kind::kInts:
+      return array<int64_t, aclIntArray>(pointer);
+    case Kind::kFloats:
+      return array<double, aclFloatArray>(pointer);
+    case Kind::kBools:
+      return array<bool, aclBoolArray>(pointer);
+    case Kind::kInt:
+      return argument.integer;
+    case Kind::kBool:
+      return argument.integer != 0;
+    case Kind::kReal:
+      return argument.real;
+    case Kind::kString:
+      return pointer ? c10::IValue(std::string(static_cast<const char*>(pointer))) : c10::IValue();
     case Kind::kDtype: {
       const auto dtype = scalar_type(static_cast<int>(argument.integer));
       return dtype ? c10::IValue(static_cast<int64_t>(*dtype)) : c10::IValue();
@@ -167,7 +175,8 @@ void check(const Program& program, const Values& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
     const auto given = arguments[i].toTensor().sizes(), computed = slots[i].toTensor().sizes();
-    TORCH_CHECK(given == computed, program.parameters()[i].name, " has shape ", given, ", expected ", computed);
+    TORCH_CHECK(given == computed, program.parameters()[i].name, " has shape ", given, ", expected ",
+                computed);
   }
 }
 
@@ -189,7 +198,8 @@ void run(void* data) {
     const KernelsOnly guard;
     executor->program->run(executor->arguments, false);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "isthmus: aclnn%s failed on its stream: %s\n", executor->program->name().c_str(), error.what());
+    std::fprintf(stderr, "isthmus: aclnn%s failed on its stream: %s\n", executor->program->name().c_str(),
+                 error.what());
   }
 }
 
@@ -197,13 +207,15 @@ void run(void* data) {
 
 int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpExecutor** executor) {
   std::string name(kRows[row], std::strchr(kRows[row], '('));
-  if (!workspace_size || !executor) return fail(kNullPointer, name, "workspaceSize or executor is null; pass valid pointers");
+  if (!workspace_size || !executor)
+    return fail(kNullPointer, name, "workspaceSize or executor is null; pass valid pointers");
   try {
     const Program& compiled = program(row);
     auto made = std::make_unique<aclOpExecutor>();
     made->program = &compiled;
     const auto& parameters = compiled.parameters();
-    for (size_t i = 0; i < parameters.size(); ++i) made->arguments.push_back(value(parameters[i].kind, arguments[i]));
+    for (size_t i = 0; i < parameters.size(); ++i)
+      made->arguments.push_back(value(parameters[i].kind, arguments[i]));
     check_once(compiled, row, made->arguments);
     *workspace_size = 0;
     *executor = made.release();

@@ -102,13 +102,18 @@ c10::IValue list(Values values) {
 
 c10::IValue evaluate(const Expression& expression, const Values& slots, bool checking) {
   switch (expression.type) {
-    case Expression::Type::kSlot: return slots[expression.slot];
-    case Expression::Type::kConstant: return expression.constant;
-    case Expression::Type::kOperator: return call(expression, slots, checking);
-    default: break;
+    case Expression::Type::kSlot:
+      return slots[expression.slot];
+    case Expression::Type::kConstant:
+      return expression.constant;
+    case Expression::Type::kOperator:
+      return call(expression, slots, checking);
+    default:
+      break;
   }
   Values values;
-  for (const Expression& argument : expression.arguments) values.push_back(evaluate(argument, slots, checking));
+  for (const Expression& argument : expression.arguments)
+    values.push_back(evaluate(argument, slots, checking));
   if (expression.type == Expression::Type::kList) return list(std::move(values));
   return expression.function(values, checking);
 }

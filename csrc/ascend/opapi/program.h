@@ -30,7 +30,18 @@ struct NamedFunction {
 Function find_function(const std::string& name);
 
 enum class Kind : uint8_t {  // as in kKinds of parser.cpp
-  kTensor, kTensors, kScalar, kScalars, kInts, kFloats, kBools, kInt, kBool, kReal, kString, kDtype,
+  kTensor,
+  kTensors,
+  kScalar,
+  kScalars,
+  kInts,
+  kFloats,
+  kBools,
+  kInt,
+  kBool,
+  kReal,
+  kString,
+  kDtype,
 };
 
 struct Parameter {

@@ -14,7 +14,8 @@ namespace {
 at::Tensor split_heads(const at::Tensor& tensor, const std::string& layout, int64_t heads) {
   if (layout == "BNSD") return tensor;
   if (layout == "BSND") return tensor.transpose(1, 2);
-  TORCH_CHECK(layout == "BSH" || layout == "SBH", "inputLayout is ", layout, ", expected BNSD, BSND, BSH or SBH");
+  TORCH_CHECK(layout == "BSH" || layout == "SBH", "inputLayout is ", layout,
+              ", expected BNSD, BSND, BSH or SBH");
   const at::Tensor batched = layout == "SBH" ? tensor.transpose(0, 1) : tensor;
   return batched.unflatten(-1, {heads, -1}).transpose(1, 2);
 }
@@ -59,8 +60,8 @@ struct Mask {
 Mask mask_of(const at::Tensor& mask, int64_t sparse_mode, const at::Tensor& query, const at::Tensor& key) {
   TORCH_CHECK(sparse_mode >= 0 && sparse_mode <= 3, "sparseMode is ", sparse_mode, ", expected 0, 1, 2 or 3");
   if (sparse_mode >= 2) {
-    TORCH_CHECK(sparse_mode == 2 || query.size(2) == key.size(2), "sparseMode is 3 and query has ", query.size(2),
-                " positions, key ", key.size(2), "; expected as many");
+    TORCH_CHECK(sparse_mode == 2 || query.size(2) == key.size(2), "sparseMode is 3 and query has ",
+                query.size(2), " positions, key ", key.size(2), "; expected as many");
     return {std::nullopt, true};
   }
   if (!mask.defined()) return {std::nullopt, false};
@@ -72,26 +73,28 @@ Mask mask_of(const at::Tensor& mask, int64_t sparse_mode, const at::Tensor& quer
 
 void refuse(const Values& arguments, size_t pse, size_t drop_mask, double keep) {
   TORCH_CHECK(!arguments[pse].toTensor().defined(), "realShift is not supported");
-  TORCH_CHECK(!arguments[drop_mask].toTensor().defined() && keep == 1, "dropout is not supported: keepProb is ", keep);
+  TORCH_CHECK(!arguments[drop_mask].toTensor().defined() && keep == 1,
+              "dropout is not supported: keepProb is ", keep);
 }
 
-// flash_attention(query, key, value, pse, drop_mask, atten_mask, scale, keep_prob, head_num, layout, sparse_mode,
-// softmax_max, softmax_sum, out). The logarithm of the sum of exponentials is given as maximum, and 1 as sum.
+// flash_attention(query, key, value, pse, drop_mask, atten_mask, scale, keep_prob, head_num, layout,
+// sparse_mode, softmax_max, softmax_sum, out). The logarithm of the sum of exponentials is given as maximum,
+// and 1 as sum.
 c10::IValue flash_attention(Values& arguments, bool) {
   refuse(arguments, 3, 4, arguments[7].toDouble());
   const std::string& layout = arguments[9].toStringRef();
   const auto [query, key, value] = heads_of(arguments, arguments[8].toInt(), layout);
   const Mask mask = mask_of(arguments[5].toTensor(), arguments[10].toInt(), query, key);
-  const auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, 0, mask.causal, mask.added,
-                                                                           arguments[6].toDouble());
+  const auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+      query, key, value, 0, mask.causal, mask.added, arguments[6].toDouble());
   arguments[13].toTensor().copy_(in_layout(out, layout));
   if (arguments[11].toTensor().defined()) arguments[11].toTensor().copy_(sums.unsqueeze(-1));
   if (arguments[12].toTensor().defined()) arguments[12].toTensor().fill_(1);
   return {};
 }
 
-// flash_attention_grad(query, key, value, dy, pse, drop_mask, atten_mask, softmax_max, attention_in, scale, keep_prob,
-// head_num, layout, sparse_mode, dq, dk, dv)
+// flash_attention_grad(query, key, value, dy, pse, drop_mask, atten_mask, softmax_max, attention_in, scale,
+// keep_prob, head_num, layout, sparse_mode, dq, dk, dv)
 c10::IValue flash_attention_grad(Values& arguments, bool) {
   refuse(arguments, 4, 5, arguments[10].toDouble());
   const std::string& layout = arguments[12].toStringRef();

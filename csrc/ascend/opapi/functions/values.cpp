@@ -19,7 +19,9 @@ c10::IValue generator(Values& arguments, bool) {
 }
 
 // dtype(tensor)
-c10::IValue dtype(Values& arguments, bool) { return static_cast<int64_t>(arguments[0].toTensor().scalar_type()); }
+c10::IValue dtype(Values& arguments, bool) {
+  return static_cast<int64_t>(arguments[0].toTensor().scalar_type());
+}
 
 // positive(number): None for zero and below, by which the interface says that the value is absent.
 c10::IValue positive(Values& arguments, bool) {
@@ -35,8 +37,8 @@ c10::IValue nonempty(Values& arguments, bool) {
 // choice(number, first, second, ...): the value with this number.
 c10::IValue choice(Values& arguments, bool) {
   const int64_t number = arguments[0].toInt();
-  TORCH_CHECK(number >= 0 && number + 1 < static_cast<int64_t>(arguments.size()), "mode is ", number, ", expected 0 to ",
-              arguments.size() - 2);
+  TORCH_CHECK(number >= 0 && number + 1 < static_cast<int64_t>(arguments.size()), "mode is ", number,
+              ", expected 0 to ", arguments.size() - 2);
   return arguments[number + 1];
 }
 
@@ -75,9 +77,9 @@ c10::IValue resize(Values& arguments, bool checking) {
 
 const std::vector<NamedFunction>& value_functions() {
   static const std::vector<NamedFunction> functions = {
-      {"generator", generator}, {"dtype", dtype},   {"positive", positive}, {"nonempty", nonempty},
-      {"choice", choice},       {"scalar", scalar}, {"resize", resize},
-      {"numbers", numbers}, {"unless", unless}, {"transposed", transposed},
+      {"generator", generator}, {"dtype", dtype},           {"positive", positive}, {"nonempty", nonempty},
+      {"choice", choice},       {"scalar", scalar},         {"resize", resize},     {"numbers", numbers},
+      {"unless", unless},       {"transposed", transposed},
   };
   return functions;
 }
