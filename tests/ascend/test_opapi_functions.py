@@ -25,6 +25,45 @@ def test_rms_norm() -> None:
         equal(actual, wanted)
 
 
+def test_rms_norm_of_a_sum_and_with_an_offset() -> None:
+    x1, x2, weight = real(2, 3, 4), real(2, 3, 4), real(4)
+    y, rstd, x = torch.zeros(2, 3, 4), torch.zeros(2, 3, 1), torch.zeros(2, 3, 4)
+    opapi.call("AddRmsNorm", x1, x2, weight, 1e-3, y, rstd, x)
+    equal(x, x1 + x2)
+    equal(y, F.rms_norm(x1 + x2, (4,), weight, 1e-3))
+    opapi.call("GemmaRmsNorm", x1, weight, 1e-3, y, rstd)
+    equal(y, F.rms_norm(x1, (4,), weight + 1, 1e-3))
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_rotary(mode: int) -> None:
+    x = real(2, 3, 4, 6).requires_grad_()
+    cos, sin = (real(1, 3, 1, 6).requires_grad_() for _ in range(2))
+    pairs = torch.view_as_complex(
+        (x.unflatten(-1, (2, -1)).mT if mode == 0 else x.unflatten(-1, (-1, 2))).contiguous()
+    )
+    turned = torch.view_as_real(pairs * 1j)
+    expected = x * cos + (turned.mT if mode == 0 else turned).flatten(-2) * sin
+    y, dy = torch.zeros(2, 3, 4, 6), real(2, 3, 4, 6)
+    inputs = [cos.detach(), sin.detach()]
+    opapi.call("RotaryPositionEmbedding", x.detach(), *inputs, mode, y)
+    equal(y, expected.detach())
+    grads = [torch.zeros(2, 3, 4, 6), torch.zeros(1, 3, 1, 6), torch.zeros(1, 3, 1, 6)]
+    opapi.call("RotaryPositionEmbeddingGrad", dy, *inputs, x.detach(), mode, *grads)
+    for actual, wanted in zip(grads, torch.autograd.grad(expected, (x, cos, sin), dy), strict=True):
+        equal(actual, wanted)
+
+
+def test_fast_gelu() -> None:
+    x, dy = real(3, 4).requires_grad_(), real(3, 4)
+    expected = x * torch.sigmoid(1.702 * x)
+    y, dx = torch.zeros(3, 4), torch.zeros(3, 4)
+    opapi.call("FastGelu", x.detach(), y)
+    opapi.call("FastGeluBackward", dy, x.detach(), dx)
+    equal(y, expected.detach())
+    equal(dx, torch.autograd.grad(expected, x, dy)[0])
+
+
 @pytest.mark.parametrize("dim", [0, -1])
 def test_swiglu(dim: int) -> None:
     x = real(4, 6).requires_grad_()
@@ -176,3 +215,29 @@ def test_flash_attention(layout: str, sparse: int, groups: int) -> None:
         grads, torch.autograd.grad(expected, (query, key, value), dy.double()), strict=True
     ):
         equal(actual, heads(wanted, layout), 1e-4)
+
+
+@pytest.mark.parametrize("sparse", [1, 2])
+def test_flash_attention_with_dropout(sparse: int) -> None:
+    query, key, value = (real(2, n, 5, 8).requires_grad_() for n in (4, 2, 2))
+    mask = flags(5, 5) & ~torch.eye(5, dtype=torch.bool)
+    allowed = torch.ones(5, 5, dtype=torch.bool).tril() if sparse == 2 else ~mask
+    bits = torch.zeros(32, dtype=torch.uint8)
+    opapi.call("DropoutGenMaskV2", [200], 0.25, 3, 1, torch.float32, bits)
+    kept = torch.stack([(bits >> bit) & 1 for bit in range(8)], 1).flatten()[:200].reshape(2, 4, 5, 5)
+    scores = (query @ key.repeat_interleave(2, 1).mT * 0.4).masked_fill(~allowed, -torch.inf)
+    expected = (scores.softmax(-1) * kept / 0.75) @ value.repeat_interleave(2, 1)
+    inputs, dy = [x.detach() for x in (query, key, value)], real(2, 4, 5, 8)
+    out, largest, total = torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8)
+    fixed = (0.4, 0.75, 65536, 65536, 4, "BNSD", 0, sparse)
+    opapi.call(
+        "FlashAttentionScore", *inputs, None, bits, None, mask, None, *fixed, largest, total, None, out
+    )
+    equal(out, expected.detach())
+    grads = [torch.zeros(x.shape) for x in inputs]
+    saved = (largest, total, None, out)
+    opapi.call(
+        "FlashAttentionScoreGrad", *inputs, dy, None, bits, None, mask, *saved, None, *fixed, *grads, None
+    )
+    for actual, wanted in zip(grads, torch.autograd.grad(expected, (query, key, value), dy), strict=True):
+        equal(actual, wanted)

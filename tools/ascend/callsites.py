@@ -48,7 +48,7 @@ AUTO = (
     (r"array_to_small_vector|output_size|\.sizes\(\)|IntArrayRef", "ints"),
     (r"\.scalar_type\(\)|result_type|kFloat|ScalarType::", "dtype"),
     (r"get_cube_math_type|npu_cube_math|int8_t", "int8"),
-    (r"static_cast<(\w+)>|\.(first|second)$|get_rng|philox|\.size\(|\.dim\(\)|std::get<", "int"),
+    (r"static_cast<(\w+)>|get_rng|philox|\.size\(|\.dim\(\)|std::get<", "int"),
     (r"TensorList|tensorlist", "tensors"),
     (r"char|\.data\(\)|c_str", "string"),
     (r"^(true|false)$|[!=]=|&&|\|\|", "bool"),

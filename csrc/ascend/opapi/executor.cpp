@@ -171,6 +171,9 @@ void check(const Program& program, const Values& arguments) {
     program.run(slots, true);
   } catch (const c10::LinAlgError&) {
     return;  // of values that are not the caller's
+  } catch (const c10::Error& error) {
+    if (std::strcmp(error.what_without_backtrace(), "ZeroDivisionError") == 0) return;  // the same
+    throw;
   }
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;

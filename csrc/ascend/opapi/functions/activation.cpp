@@ -83,17 +83,22 @@ c10::IValue dropout_mask(Values& arguments, bool checking) {
 
 // dropout_apply(x, mask, p): x / (1 - p) where the bit is set, else 0.
 c10::IValue dropout_apply(Values& arguments, bool checking) {
-  const at::Tensor &x = arguments[0].toTensor(), mask = arguments[1].toTensor().view(-1);
+  const at::Tensor &x = arguments[0].toTensor(), &mask = arguments[1].toTensor();
   TORCH_CHECK(mask.numel() * 8 >= x.numel(), "mask has ", mask.numel(), " bytes, too few for ", x.numel(),
               " elements");
   if (checking) return x;
-  const at::Tensor bits = at::empty({mask.numel(), 8}, at::kBool);
-  for (int64_t bit = 0; bit < 8; ++bit) bits.select(1, bit).copy_(mask.bitwise_and(1 << bit));
   const double keep = 1 - arguments[2].toDouble();
-  return x.mul(bits.view(-1).slice(0, 0, x.numel()).view(x.sizes())).mul(keep == 0 ? 0 : 1 / keep);
+  return x.mul(unpacked_bits(mask, x.sizes())).mul(keep == 0 ? 0 : 1 / keep);
 }
 
 }  // namespace
+
+at::Tensor unpacked_bits(const at::Tensor& mask, at::IntArrayRef sizes) {
+  const at::Tensor bytes = mask.contiguous().view(-1);
+  const at::Tensor bits = at::empty({bytes.numel(), 8}, at::kBool);
+  for (int64_t bit = 0; bit < 8; ++bit) bits.select(1, bit).copy_(bytes.bitwise_and(1 << bit));
+  return bits.view(-1).slice(0, 0, c10::multiply_integers(sizes)).view(sizes);
+}
 
 const std::vector<NamedFunction>& activation_functions() {
   static const std::vector<NamedFunction> functions = {

@@ -2,6 +2,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 #include <limits>
@@ -71,22 +72,71 @@ Mask mask_of(const at::Tensor& mask, int64_t sparse_mode, const at::Tensor& quer
   return {added.expand({query.size(0), added.size(1), query.size(2), key.size(2)}), false};
 }
 
-void refuse(const Values& arguments, size_t pse, size_t drop_mask, double keep) {
-  TORCH_CHECK(!arguments[pse].toTensor().defined(), "realShift is not supported");
-  TORCH_CHECK(!arguments[drop_mask].toTensor().defined() && keep == 1,
-              "dropout is not supported: keepProb is ", keep);
+void refuse_bias(const at::Tensor& pse) { TORCH_CHECK(!pse.defined(), "realShift is not supported"); }
+
+// Attention written out, which dropout asks for: probabilities, and what each is multiplied with.
+struct Probabilities {
+  at::Tensor kept, log_sums, factors;
+};
+
+Probabilities probabilities(const Heads& heads, const Mask& mask, double scale, double keep,
+                            const at::Tensor& bits) {
+  at::Tensor scores = heads.query.matmul(heads.key.transpose(-2, -1)).mul(scale);
+  if (mask.added) scores = scores.add(*mask.added);
+  if (mask.causal) {
+    const at::Tensor later =
+        at::ones({scores.size(-2), scores.size(-1)}, scores.options().dtype(at::kBool)).triu(1);
+    scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
+  }
+  TORCH_CHECK(bits.defined() && bits.numel() * 8 >= scores.numel(), "dropMask is too small for ",
+              scores.sizes());
+  const at::Tensor factors = unpacked_bits(bits, scores.sizes()).to(scores.scalar_type()).div(keep);
+  return {scores.softmax(-1), scores.logsumexp(-1), factors};
+}
+
+Heads with_heads_of_query(const Heads& heads) {
+  const int64_t groups = heads.query.size(1) / heads.key.size(1);
+  return {heads.query, heads.key.repeat_interleave(groups, 1), heads.value.repeat_interleave(groups, 1)};
+}
+
+std::tuple<at::Tensor, at::Tensor> forward(const Heads& heads, const Mask& mask, double scale, double keep,
+                                           const at::Tensor& bits) {
+  if (keep == 1)
+    return at::_scaled_dot_product_flash_attention_for_cpu(heads.query, heads.key, heads.value, 0,
+                                                           mask.causal, mask.added, scale);
+  const Heads all = with_heads_of_query(heads);
+  const Probabilities p = probabilities(all, mask, scale, keep, bits);
+  return {p.kept.mul(p.factors).matmul(all.value), p.log_sums};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(const Heads& heads, const Mask& mask, double scale,
+                                                        double keep, const at::Tensor& bits,
+                                                        const at::Tensor& dy, const at::Tensor& out,
+                                                        const at::Tensor& log_sums) {
+  if (keep == 1)
+    return at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        dy, heads.query, heads.key, heads.value, out, log_sums, 0, mask.causal, mask.added, scale);
+  const Heads all = with_heads_of_query(heads);
+  const Probabilities p = probabilities(all, mask, scale, keep, bits);
+  const auto of_shared = [&](const at::Tensor& grad) {
+    return grad.unflatten(1, {heads.key.size(1), -1}).sum(2);
+  };
+  const at::Tensor grads = dy.matmul(all.value.transpose(-2, -1)).mul(p.factors);
+  const at::Tensor scores = p.kept.mul(grads.sub(grads.mul(p.kept).sum(-1, true))).mul(scale);
+  return {scores.matmul(all.key), of_shared(scores.transpose(-2, -1).matmul(all.query)),
+          of_shared(p.kept.mul(p.factors).transpose(-2, -1).matmul(dy))};
 }
 
 // flash_attention(query, key, value, pse, drop_mask, atten_mask, scale, keep_prob, head_num, layout,
 // sparse_mode, softmax_max, softmax_sum, out). The logarithm of the sum of exponentials is given as maximum,
 // and 1 as sum.
 c10::IValue flash_attention(Values& arguments, bool) {
-  refuse(arguments, 3, 4, arguments[7].toDouble());
+  refuse_bias(arguments[3].toTensor());
   const std::string& layout = arguments[9].toStringRef();
-  const auto [query, key, value] = heads_of(arguments, arguments[8].toInt(), layout);
-  const Mask mask = mask_of(arguments[5].toTensor(), arguments[10].toInt(), query, key);
-  const auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
-      query, key, value, 0, mask.causal, mask.added, arguments[6].toDouble());
+  const Heads heads = heads_of(arguments, arguments[8].toInt(), layout);
+  const Mask mask = mask_of(arguments[5].toTensor(), arguments[10].toInt(), heads.query, heads.key);
+  const auto [out, sums] =
+      forward(heads, mask, arguments[6].toDouble(), arguments[7].toDouble(), arguments[4].toTensor());
   arguments[13].toTensor().copy_(in_layout(out, layout));
   if (arguments[11].toTensor().defined()) arguments[11].toTensor().copy_(sums.unsqueeze(-1));
   if (arguments[12].toTensor().defined()) arguments[12].toTensor().fill_(1);
@@ -96,16 +146,15 @@ c10::IValue flash_attention(Values& arguments, bool) {
 // flash_attention_grad(query, key, value, dy, pse, drop_mask, atten_mask, softmax_max, attention_in, scale,
 // keep_prob, head_num, layout, sparse_mode, dq, dk, dv)
 c10::IValue flash_attention_grad(Values& arguments, bool) {
-  refuse(arguments, 4, 5, arguments[10].toDouble());
+  refuse_bias(arguments[4].toTensor());
   const std::string& layout = arguments[12].toStringRef();
   const int64_t head_num = arguments[11].toInt();
-  const auto [query, key, value] = heads_of(arguments, head_num, layout);
-  const Mask mask = mask_of(arguments[6].toTensor(), arguments[13].toInt(), query, key);
+  const Heads heads = heads_of(arguments, head_num, layout);
+  const Mask mask = mask_of(arguments[6].toTensor(), arguments[13].toInt(), heads.query, heads.key);
   const at::Tensor dy = by_head(arguments[3].toTensor(), layout, head_num);
   const at::Tensor out = by_head(arguments[8].toTensor(), layout, head_num);
-  const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-      dy, query, key, value, out, arguments[7].toTensor().select(-1, 0), 0, mask.causal, mask.added,
-      arguments[9].toDouble());
+  const auto [dq, dk, dv] = backward(heads, mask, arguments[9].toDouble(), arguments[10].toDouble(),
+                                     arguments[5].toTensor(), dy, out, arguments[7].toTensor().select(-1, 0));
   const at::Tensor grads[] = {dq, dk, dv};
   for (size_t i = 0; i < 3; ++i) arguments[14 + i].toTensor().copy_(in_layout(grads[i], layout));
   return {};
