@@ -146,6 +146,7 @@ CASES: dict[str, Callable[[], list[Any]]] = {
         [3, 3],
         0,
         True,
+        torch.zeros(1),
     ],
     "CtcLossBackward": lambda: [
         real(2),

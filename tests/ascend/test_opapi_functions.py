@@ -42,7 +42,7 @@ def test_rotary(mode: int) -> None:
     pairs = torch.view_as_complex(
         (x.unflatten(-1, (2, -1)).mT if mode == 0 else x.unflatten(-1, (-1, 2))).contiguous()
     )
-    turned = torch.view_as_real(pairs * 1j)
+    turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * 1j)
     expected = x * cos + (turned.mT if mode == 0 else turned).flatten(-2) * sin
     y, dy = torch.zeros(2, 3, 4, 6), real(2, 3, 4, 6)
     inputs = [cos.detach(), sin.detach()]
