@@ -157,7 +157,7 @@ def streams() -> None:
     wait, note, late = (
         Function(lambda _: gate.wait()),
         Function(lambda _: order.append(2)),
-        Function(gate.set),
+        Function(lambda _: gate.set()),
     )
     acl.aclrtLaunchHostFunc(first, wait, None)
     acl.aclrtLaunchHostFunc(first, note, None)
