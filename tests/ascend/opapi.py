@@ -49,6 +49,7 @@ class Objects:
     def __init__(self) -> None:
         self.library = library()
         self.made: list[tuple[str, int]] = []
+        self.values: list[Any] = []  # the arguments of the call
 
     def _create(self, what: str, *arguments: Any, owned: bool = True) -> ctypes.c_void_p:
         create = getattr(self.library, f"aclCreate{what}")
@@ -133,19 +134,57 @@ def prepare(made: Objects, row: Row, arguments: Sequence[Any]) -> tuple[int, cty
     """Call phase one; return its status and the executor."""
     phase = getattr(made.library, f"aclnn{row.name}GetWorkspaceSize")
     values = [made.argument(kind, value) for (kind, _), value in zip(row.parameters, arguments, strict=True)]
+    made.values = values
     size, executor = ctypes.c_uint64(1), ctypes.c_void_p()
     status = phase(*values, ctypes.byref(size), ctypes.byref(executor))
     assert status != 0 or size.value == 0
     return status, executor
 
 
-def call(name: str, *arguments: Any) -> None:
-    """Call both phases; the objects are destroyed in between, as callers may. Raises ValueError for a status."""
+def start() -> None:
+    """Initialise libascendcl.so and choose its first device."""
+    runtime = ctypes.CDLL(str(LIBRARY.with_name("libascendcl.so")))
+    assert runtime.aclInit(None) in (0, 100002)
+    assert runtime.aclrtSetDevice(0) == 0
+
+
+def message() -> str:
+    """Return the last error message of this thread."""
+    recent = ctypes.CDLL(str(LIBRARY.with_name("libascendcl.so"))).aclGetRecentErrMsg
+    recent.restype = ctypes.c_char_p
+    return (recent() or b"").decode()
+
+
+def view_shape(made: Objects, tensor: ctypes.c_void_p) -> list[int]:
+    """Return the shape of an aclTensor; its array, which C++ callers delete, stays."""
+    dims, count = ctypes.POINTER(ctypes.c_int64)(), ctypes.c_uint64()
+    assert made.library.aclGetViewShape(tensor, ctypes.byref(dims), ctypes.byref(count)) == 0
+    return dims[: count.value]
+
+
+def call(name: str, *arguments: Any, shapes: Sequence[str] = ()) -> dict[str, list[int]]:
+    """Call both phases and wait for the device.
+
+    The objects are destroyed in between, as callers may, unless `shapes` names parameters whose shapes are known
+    only after the second phase; these are returned.
+
+    Raises:
+        ValueError: with the message of the runtime, for a status other than 0.
+    """
+    start()
     row = ROWS[name]
+    found = {}
     with objects() as made:
         status, executor = prepare(made, row, arguments)
-    if status == 0:
-        phase = getattr(library(), f"aclnn{name}")
-        status = phase(ctypes.c_void_p(None), ctypes.c_uint64(0), executor, ctypes.c_void_p(None))
-    if status != 0:
-        raise ValueError(f"aclnn{name} returned {status}")
+        tensors = dict(zip((name for _, name in row.parameters), made.values, strict=True))
+        if not shapes:
+            made.destroy()
+        if status == 0:
+            phase = getattr(made.library, f"aclnn{name}")
+            status = phase(ctypes.c_void_p(None), ctypes.c_uint64(0), executor, ctypes.c_void_p(None))
+        if status != 0:
+            raise ValueError(f"{status}: {message()}")
+        assert ctypes.CDLL(str(LIBRARY.with_name("libascendcl.so"))).aclrtSynchronizeDevice() == 0
+        for parameter in shapes:
+            found[parameter] = view_shape(made, tensors[parameter])
+    return found

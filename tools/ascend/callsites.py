@@ -17,7 +17,8 @@ KINDS = {
     "scalars": r"(at::|c10::)?ArrayRef<(at::|c10::)?Scalar>|std::vector<(at|c10)::Scalar>",
     "tensor": r"(at::)?Tensor|(c10::|std::|at::)optional<(at::)?Tensor>|TensorWrapper|c10::MaybeOwned<.*Tensor>",
     "scalar": r"(at::|c10::)?Scalar|(c10::|std::)optional<(at::|c10::)?Scalar>",
-    "ints": r"(at::|c10::)?(Optional)?(Sym)?IntArrayRef|(c10::|at::)?OptionalIntArrayRef|(c10::|at::)?SmallVector<int64_t,.*>"
+    "ints": r"(at::|c10::)?(Optional)?(Sym)?IntArrayRef|(c10::|at::)?OptionalIntArrayRef"
+    r"|(c10::|at::)?SmallVector<int64_t,.*>"
     r"|std::vector<int64_t>|(c10::|std::)optional<(at::|c10::)?(Sym)?IntArrayRef>|(c10::|at::)(Optional)?ArrayRef<(c10::)?(SymInt|int64_t)>"
     r"|c10::OptionalArrayRef<.*>|c10::SymIntArrayRef|std::array<int64_t, ?\w+>",
     "bools": r"(::)?std::array<bool, ?\w+>|at::ArrayRef<bool>",
@@ -34,8 +35,14 @@ KINDS = {
 AUTO = (
     (r"_char$|^\"", "string"),
     (r"^\*(seed|offset)_ptr$|^(?!static_cast).*\[i\]$", "tensor"),
-    (r"\.(contiguous|clone|to|view|reshape|squeeze|unsqueeze|transpose|t|permute|index_select|select)\([^;]*\)$", "tensor"),
-    (r"(apply_tensor\w*|empty\w*|copy_scalar_to_device|zeros\w*|ones\w*|copy_tensor_host_to_device|expand_tensor)\(", "tensor"),
+    (
+        r"\.(contiguous|clone|to|view|reshape|squeeze|unsqueeze|transpose|t|permute|index_select|select)\([^;]*\)$",
+        "tensor",
+    ),
+    (
+        r"(apply_tensor\w*|empty\w*|copy_scalar_to_device|zeros\w*|ones\w*|copy_tensor_host_to_device|expand_tensor)\(",
+        "tensor",
+    ),
     (r"value_or\(at::Tensor\(\)\)|get_tensor|format_trans|copy_tensor|promote|to_type", "tensor"),
     (r"\.item\(\)$|Scalar\(", "scalar"),
     (r"array_to_small_vector|output_size|\.sizes\(\)|IntArrayRef", "ints"),

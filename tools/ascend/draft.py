@@ -72,7 +72,9 @@ def yaml_sites(op_plugin: Path) -> Iterator[Site]:
             kinds[name] = kind_of_expression(f"x_{name}", f"auto x_{name} = {value};")
         called, *given = [part.strip() for part in generated["exec"].split(",")]
         given = given or [*(name for name, _ in arguments), *results]
-        yield Site(called, str(schema.name), tuple(arguments), tuple((name, kinds.get(name, "?")) for name in given))
+        yield Site(
+            called, str(schema.name), tuple(arguments), tuple((name, kinds.get(name, "?")) for name in given)
+        )
 
 
 def snake(name: str) -> str:
@@ -93,7 +95,11 @@ def base_names(name: str, sites: Iterable[Site]) -> list[str]:
     for site in sites:
         base = site.function.split(".")[0]
         bases += [base.rstrip("_"), AFFIXES.sub("", base)]
-    folded = [base for one in bases for base in (one, one.replace("foreach", "_foreach"), f"_{one}", f"linalg_{one}")]
+    folded = [
+        base
+        for one in bases
+        for base in (one, one.replace("foreach", "_foreach"), f"_{one}", f"linalg_{one}")
+    ]
     return list(dict.fromkeys(folded))
 
 
@@ -106,7 +112,9 @@ def assign(function: NativeFunction, parameters: list[tuple[str, str]]) -> tuple
     for argument in arguments:
         kinds = ACCEPTS.get(schema_kind(argument), {schema_kind(argument)})
         for parameter in free:
-            same = parameter[0] == argument.name or RENAMED.get(parameter[0]) == RENAMED.get(argument.name, argument.name)
+            same = parameter[0] == argument.name or RENAMED.get(parameter[0]) == RENAMED.get(
+                argument.name, argument.name
+            )
             if same and parameter[1] in kinds:
                 texts[argument.name] = parameter[0]
                 free.remove(parameter)
@@ -138,7 +146,9 @@ def typed(sites: list[Site]) -> Site:
     """Return the best typed call, with the kinds that other calls of the same length know."""
     length = max((len(site.arguments) for site in sites), key=[len(site.arguments) for site in sites].count)
     same = [site for site in sites if len(site.arguments) == length]
-    best = min(same, key=lambda site: sum(kind == "?" or not name.isidentifier() for name, kind in site.arguments))
+    best = min(
+        same, key=lambda site: sum(kind == "?" or not name.isidentifier() for name, kind in site.arguments)
+    )
     kinds = []
     for i, (name, kind) in enumerate(best.arguments):
         votes = [site.arguments[i][1] for site in same if site.arguments[i][1] != "?"]
@@ -161,11 +171,13 @@ def draft(name: str, sites: list[Site], operators: dict[str, list[NativeFunction
     """Return the row of one function."""
     site = typed(sites)
     parameters = named(site.arguments)
-    inplace = name.startswith("aclnnInplace") or name.startswith("aclnnForeach") and name.endswith("_")
+    inplace = name.startswith("aclnnInplace") or (name.startswith("aclnnForeach") and name.endswith("_"))
     best: tuple[float, str, list[str], set[str]] | None = None
     for order, base in enumerate(base_names(name, sites)):
         for function in operators.get(base, []) + operators.get(base + "_", []):
-            written = {a.name for a in function.func.arguments.flat_all if a.annotation and a.annotation.is_write}
+            written = {
+                a.name for a in function.func.arguments.flat_all if a.annotation and a.annotation.is_write
+            }
             if not written or (inplace and function.func.kind().name != "inplace"):
                 continue
             match = assign(function, parameters)
@@ -175,14 +187,18 @@ def draft(name: str, sites: list[Site], operators: dict[str, list[NativeFunction
     if best is None:
         return f"{name}({head})  # {site.function}"
     sure = best[0] >= 3 * len(best[2]) - 1
-    return f"{name}({head}) = {best[1]}({', '.join(best[2])})" + ("" if sure else f"  # check {site.function}")
+    return f"{name}({head}) = {best[1]}({', '.join(best[2])})" + (
+        "" if sure else f"  # check {site.function}"
+    )
 
 
 def main() -> None:
     """Print the rows of all functions."""
     op_plugin = Path(sys.argv[1])
     folder = Path(torchgen.__file__).parent / "packaged/ATen/native"
-    native = parse_native_yaml(str(folder / "native_functions.yaml"), str(folder / "tags.yaml")).native_functions
+    native = parse_native_yaml(
+        str(folder / "native_functions.yaml"), str(folder / "tags.yaml")
+    ).native_functions
     operators: dict[str, list[NativeFunction]] = defaultdict(list)
     for function in native:
         operators[str(function.func.name.name)].append(function)

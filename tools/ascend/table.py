@@ -27,7 +27,9 @@ def read_rows(text: str) -> list[Row]:
         match = ROW.fullmatch(line)
         if match is None:
             raise ValueError(f"line {number} is not `Name(kind parameter, ...) = program`: {line}")
-        parameters = tuple((kind, name) for kind, name in (part.split() for part in match[2].split(", ") if part))
+        parameters = tuple(
+            (kind, name) for kind, name in (part.split() for part in match[2].split(", ") if part)
+        )
         if match[1] in rows:
             raise ValueError(f"line {number}: a second row for {match[1]}")
         rows[match[1]] = Row(match[1], parameters, match[3], line)

@@ -11,26 +11,46 @@ namespace isthmus::ascend {
 // Numbers of aclDataType.
 std::optional<at::ScalarType> scalar_type(int acl_data_type) {
   switch (acl_data_type) {
-    case 0: return at::kFloat;
-    case 1: return at::kHalf;
-    case 2: return at::kChar;
-    case 3: return at::kInt;
-    case 4: return at::kByte;
-    case 6: return at::kShort;
-    case 7: return at::kUInt16;
-    case 8: return at::kUInt32;
-    case 9: return at::kLong;
-    case 10: return at::kUInt64;
-    case 11: return at::kDouble;
-    case 12: return at::kBool;
-    case 16: return at::kComplexFloat;
-    case 17: return at::kComplexDouble;
-    case 27: return at::kBFloat16;
-    case 33: return at::kComplexHalf;
-    case 35: return at::kFloat8_e5m2;
-    case 36: return at::kFloat8_e4m3fn;
-    case 37: return at::kFloat8_e8m0fnu;
-    default: return std::nullopt;
+    case 0:
+      return at::kFloat;
+    case 1:
+      return at::kHalf;
+    case 2:
+      return at::kChar;
+    case 3:
+      return at::kInt;
+    case 4:
+      return at::kByte;
+    case 6:
+      return at::kShort;
+    case 7:
+      return at::kUInt16;
+    case 8:
+      return at::kUInt32;
+    case 9:
+      return at::kLong;
+    case 10:
+      return at::kUInt64;
+    case 11:
+      return at::kDouble;
+    case 12:
+      return at::kBool;
+    case 16:
+      return at::kComplexFloat;
+    case 17:
+      return at::kComplexDouble;
+    case 27:
+      return at::kBFloat16;
+    case 33:
+      return at::kComplexHalf;
+    case 35:
+      return at::kFloat8_e5m2;
+    case 36:
+      return at::kFloat8_e4m3fn;
+    case 37:
+      return at::kFloat8_e8m0fnu;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -43,19 +63,32 @@ c10::Scalar scalar_at(const void* value) {
 
 std::optional<c10::Scalar> read_scalar(const void* value, int acl_data_type) {
   switch (acl_data_type) {
-    case 0: return scalar_at<float>(value);
-    case 1: return scalar_at<at::Half>(value);
-    case 2: return scalar_at<int8_t>(value);
-    case 3: return scalar_at<int32_t>(value);
-    case 4: return scalar_at<uint8_t>(value);
-    case 6: return scalar_at<int16_t>(value);
-    case 9: return scalar_at<int64_t>(value);
-    case 11: return scalar_at<double>(value);
-    case 12: return scalar_at<bool>(value);
-    case 16: return scalar_at<c10::complex<float>>(value);
-    case 17: return scalar_at<c10::complex<double>>(value);
-    case 27: return scalar_at<at::BFloat16>(value);
-    default: return std::nullopt;
+    case 0:
+      return scalar_at<float>(value);
+    case 1:
+      return scalar_at<at::Half>(value);
+    case 2:
+      return scalar_at<int8_t>(value);
+    case 3:
+      return scalar_at<int32_t>(value);
+    case 4:
+      return scalar_at<uint8_t>(value);
+    case 6:
+      return scalar_at<int16_t>(value);
+    case 9:
+      return scalar_at<int64_t>(value);
+    case 11:
+      return scalar_at<double>(value);
+    case 12:
+      return scalar_at<bool>(value);
+    case 16:
+      return scalar_at<c10::complex<float>>(value);
+    case 17:
+      return scalar_at<c10::complex<double>>(value);
+    case 27:
+      return scalar_at<at::BFloat16>(value);
+    default:
+      return std::nullopt;
   }
 }
 
@@ -74,9 +107,10 @@ size_t span(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, size
 
 using isthmus::ascend::scalar_type;
 
-EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t dim_count, int data_type, const int64_t* strides,
-                                  int64_t offset, int /*format*/, const int64_t* /*storage_dims*/,
-                                  uint64_t /*storage_dim_count*/, void* data) {
+EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t dim_count, int data_type,
+                                  const int64_t* strides, int64_t offset, int /*format*/,
+                                  const int64_t* /*storage_dims*/, uint64_t /*storage_dim_count*/,
+                                  void* data) {
   const auto dtype = scalar_type(data_type);
   if (!dtype || (dim_count && (!view_dims || !strides))) return nullptr;
   const at::IntArrayRef sizes(view_dims, dim_count);
@@ -85,8 +119,8 @@ EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t dim_count, 
   const caffe2::TypeMeta meta = c10::scalarTypeToTypeMeta(*dtype);
   const size_t bytes = isthmus::ascend::span(sizes, steps, offset, meta.itemsize());
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(data, c10::kCPU), nullptr, false);
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                         meta);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage),
+                                                         c10::DispatchKeySet(c10::DispatchKey::CPU), meta);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, steps, offset);
   return new aclTensor{std::move(tensor)};
 }

@@ -10,10 +10,11 @@ namespace isthmus::ascend {
 namespace {
 
 const std::unordered_map<std::string_view, Kind> kKinds = {
-    {"tensor", Kind::kTensor}, {"tensors", Kind::kTensors}, {"scalar", Kind::kScalar}, {"scalars", Kind::kScalars},
-    {"ints", Kind::kInts},     {"floats", Kind::kFloats},   {"bools", Kind::kBools},   {"int", Kind::kInt},
-    {"int8", Kind::kInt},      {"int32", Kind::kInt},       {"bool", Kind::kBool},     {"double", Kind::kReal},
-    {"float", Kind::kReal},    {"string", Kind::kString},   {"dtype", Kind::kDtype},
+    {"tensor", Kind::kTensor},   {"tensors", Kind::kTensors}, {"scalar", Kind::kScalar},
+    {"scalars", Kind::kScalars}, {"ints", Kind::kInts},       {"floats", Kind::kFloats},
+    {"bools", Kind::kBools},     {"int", Kind::kInt},         {"int8", Kind::kInt},
+    {"int32", Kind::kInt},       {"bool", Kind::kBool},       {"double", Kind::kReal},
+    {"float", Kind::kReal},      {"string", Kind::kString},   {"dtype", Kind::kDtype},
 };
 
 }  // namespace
@@ -169,7 +170,9 @@ class Parser {
     return true;
   }
 
-  void expect(char wanted) { TORCH_CHECK(take(wanted), program_.name_, ": expected ", wanted, " before ", at_); }
+  void expect(char wanted) {
+    TORCH_CHECK(take(wanted), program_.name_, ": expected ", wanted, " before ", at_);
+  }
 
   std::string word() {
     peek();

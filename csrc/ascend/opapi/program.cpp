@@ -39,12 +39,46 @@ c10::IValue fitted(c10::IValue value, const c10::TypePtr& type) {
 
 c10::IValue evaluate(const Expression& expression, const Values& slots, bool checking);
 
+// Memory without gaps for what an operator writes: some of ATen's kernels ignore the strides of an output.
+class Written {
+ public:
+  // The tensor or tensors to pass in place of the value.
+  c10::IValue dense(const c10::IValue& value) {
+    if (value.isTensor()) return dense(value.toTensor());
+    if (!value.isTensorList()) return value;
+    c10::List<at::Tensor> result;
+    for (const at::Tensor& tensor : value.toTensorVector()) result.push_back(dense(tensor));
+    return result;
+  }
+
+  void finish() {
+    for (const auto& [target, written] : pairs_) {
+      TORCH_CHECK(target.sizes() == written.sizes(), "an output has shape ", target.sizes(), ", expected ",
+                  written.sizes());
+      target.copy_(written);
+    }
+  }
+
+ private:
+  at::Tensor dense(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.is_contiguous()) return tensor;
+    return pairs_.emplace_back(tensor, tensor.contiguous()).second;
+  }
+
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
+};
+
 c10::IValue call(const Expression& expression, const Values& slots, bool checking) {
   torch::jit::Stack stack;
+  Written written;
   const auto& arguments = expression.handle->schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i)
-    stack.push_back(fitted(evaluate(expression.arguments[i], slots, checking), arguments[i].real_type()));
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    c10::IValue value = fitted(evaluate(expression.arguments[i], slots, checking), arguments[i].real_type());
+    const auto* alias = arguments[i].alias_info();
+    stack.push_back(alias && alias->isWrite() ? written.dense(value) : std::move(value));
+  }
   expression.handle->callBoxed(stack);
+  written.finish();
   if (stack.size() == 1) return std::move(stack[0]);
   return c10::ivalue::Tuple::create(std::move(stack));
 }
@@ -68,13 +102,18 @@ c10::IValue list(Values values) {
 
 c10::IValue evaluate(const Expression& expression, const Values& slots, bool checking) {
   switch (expression.type) {
-    case Expression::Type::kSlot: return slots[expression.slot];
-    case Expression::Type::kConstant: return expression.constant;
-    case Expression::Type::kOperator: return call(expression, slots, checking);
-    default: break;
+    case Expression::Type::kSlot:
+      return slots[expression.slot];
+    case Expression::Type::kConstant:
+      return expression.constant;
+    case Expression::Type::kOperator:
+      return call(expression, slots, checking);
+    default:
+      break;
   }
   Values values;
-  for (const Expression& argument : expression.arguments) values.push_back(evaluate(argument, slots, checking));
+  for (const Expression& argument : expression.arguments)
+    values.push_back(evaluate(argument, slots, checking));
   if (expression.type == Expression::Type::kList) return list(std::move(values));
   return expression.function(values, checking);
 }

@@ -20,8 +20,8 @@ namespace isthmus::ascend {
 
 using Values = std::vector<c10::IValue>;
 
-// A function of functions/: takes evaluated arguments. `checking` is true while shapes are checked on tensors
-// without data.
+// A function of functions/: takes evaluated arguments. `checking` is true while shapes are checked on
+// tensors of other values.
 using Function = c10::IValue (*)(Values& arguments, bool checking);
 struct NamedFunction {
   const char* name;
@@ -30,7 +30,18 @@ struct NamedFunction {
 Function find_function(const std::string& name);
 
 enum class Kind : uint8_t {  // as in kKinds of parser.cpp
-  kTensor, kTensors, kScalar, kScalars, kInts, kFloats, kBools, kInt, kBool, kReal, kString, kDtype,
+  kTensor,
+  kTensors,
+  kScalar,
+  kScalars,
+  kInts,
+  kFloats,
+  kBools,
+  kInt,
+  kBool,
+  kReal,
+  kString,
+  kDtype,
 };
 
 struct Parameter {

@@ -12,7 +12,9 @@
 namespace isthmus::ascend {
 namespace {
 
-at::Tensor widened(const at::Tensor& tensor) { return tensor.to(c10::promoteTypes(tensor.scalar_type(), at::kFloat)); }
+at::Tensor widened(const at::Tensor& tensor) {
+  return tensor.to(c10::promoteTypes(tensor.scalar_type(), at::kFloat));
+}
 
 std::vector<int64_t> last_dims(int64_t count) {
   std::vector<int64_t> dims;
@@ -28,7 +30,8 @@ c10::IValue pair(at::Tensor first, at::Tensor second) {
 c10::IValue rms_norm(Values& arguments, bool) {
   const at::Tensor &x = arguments[0].toTensor(), &weight = arguments[1].toTensor();
   const at::Tensor wide = widened(x);
-  const at::Tensor rstd = at::rsqrt(wide.square().mean(last_dims(weight.dim()), true).add(arguments[2].toDouble()));
+  const at::Tensor rstd =
+      at::rsqrt(wide.square().mean(last_dims(weight.dim()), true).add(arguments[2].toDouble()));
   return pair(wide.mul(rstd).mul(widened(weight)), rstd);
 }
 
@@ -37,7 +40,8 @@ c10::IValue rms_norm_grad(Values& arguments, bool) {
   const at::Tensor &weight = arguments[3].toTensor(), rstd = widened(arguments[2].toTensor());
   const at::Tensor dy = widened(arguments[0].toTensor()), normed = widened(arguments[1].toTensor()).mul(rstd);
   const at::Tensor scaled = dy.mul(widened(weight));
-  const at::Tensor dx = rstd.mul(scaled.sub(normed.mul(scaled.mul(normed).mean(last_dims(weight.dim()), true))));
+  const at::Tensor dx =
+      rstd.mul(scaled.sub(normed.mul(scaled.mul(normed).mean(last_dims(weight.dim()), true))));
   at::Tensor dweight = dy.mul(normed);
   if (dweight.dim() > weight.dim()) dweight = dweight.flatten(0, dweight.dim() - weight.dim() - 1).sum(0);
   return pair(dx, dweight);
@@ -47,7 +51,8 @@ c10::IValue rms_norm_grad(Values& arguments, bool) {
 c10::IValue swiglu(Values& arguments, bool) {
   const at::Tensor& x = arguments[0].toTensor();
   const auto halves = x.chunk(2, arguments[1].toInt());
-  TORCH_CHECK(halves.size() == 2 && halves[0].sizes() == halves[1].sizes(), "size of dim is odd: ", x.sizes());
+  TORCH_CHECK(halves.size() == 2 && halves[0].sizes() == halves[1].sizes(),
+              "size of dim is odd: ", x.sizes());
   return at::silu(widened(halves[0])).mul(widened(halves[1]));
 }
 
@@ -65,10 +70,11 @@ c10::IValue dropout_mask(Values& arguments, bool checking) {
   int64_t count = 1;
   for (const int64_t size : arguments[0].toIntVector()) count *= size;
   at::Tensor mask = arguments[3].toTensor();
-  TORCH_CHECK(mask.numel() * 8 >= count, "mask has ", mask.numel(), " bytes, too few for ", count, " elements");
+  TORCH_CHECK(mask.numel() * 8 >= count, "mask has ", mask.numel(), " bytes, too few for ", count,
+              " elements");
   if (checking) return {};
-  const at::Tensor keep = at::empty({mask.numel() * 8}, at::kBool).bernoulli_(1 - arguments[1].toDouble(),
-                                                                             arguments[2].toGenerator());
+  const at::Tensor keep = at::empty({mask.numel() * 8}, at::kBool)
+                              .bernoulli_(1 - arguments[1].toDouble(), arguments[2].toGenerator());
   mask.zero_();
   for (int64_t bit = 0; bit < 8; ++bit)
     mask.view(-1).bitwise_or_(keep.view({-1, 8}).select(1, bit).to(at::kByte).bitwise_left_shift(bit));
@@ -78,7 +84,8 @@ c10::IValue dropout_mask(Values& arguments, bool checking) {
 // dropout_apply(x, mask, p): x / (1 - p) where the bit is set, else 0.
 c10::IValue dropout_apply(Values& arguments, bool checking) {
   const at::Tensor &x = arguments[0].toTensor(), mask = arguments[1].toTensor().view(-1);
-  TORCH_CHECK(mask.numel() * 8 >= x.numel(), "mask has ", mask.numel(), " bytes, too few for ", x.numel(), " elements");
+  TORCH_CHECK(mask.numel() * 8 >= x.numel(), "mask has ", mask.numel(), " bytes, too few for ", x.numel(),
+              " elements");
   if (checking) return x;
   const at::Tensor bits = at::empty({mask.numel(), 8}, at::kBool);
   for (int64_t bit = 0; bit < 8; ++bit) bits.select(1, bit).copy_(mask.bitwise_and(1 << bit));

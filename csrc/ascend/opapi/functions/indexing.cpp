@@ -6,7 +6,8 @@
 namespace isthmus::ascend {
 namespace {
 
-// scatter_mode(self, dim, index, source, mode): the source is a tensor or a scalar; mode 0 writes, 1 adds, 2 multiplies.
+// scatter_mode(self, dim, index, source, mode): the source is a tensor or a scalar; mode 0 writes, 1 adds, 2
+// multiplies.
 c10::IValue scatter_mode(Values& arguments, bool) {
   const at::Tensor &self = arguments[0].toTensor(), &index = arguments[2].toTensor();
   const int64_t dim = arguments[1].toInt(), mode = arguments[4].toInt();
@@ -20,9 +21,11 @@ c10::IValue scatter_mode(Values& arguments, bool) {
   return mode == 0 ? self.scatter(dim, index, value) : self.scatter(dim, index, value, reduce);
 }
 
-// one_hot_values(self, depth, on, off, axis): `on` where the class is the index, else `off`; on and off have one element.
+// one_hot_values(self, depth, on, off, axis): `on` where the class is the index, else `off`; on and off have
+// one element.
 c10::IValue one_hot_values(Values& arguments, bool) {
-  const at::Tensor &self = arguments[0].toTensor(), &on = arguments[2].toTensor(), &off = arguments[3].toTensor();
+  const at::Tensor &self = arguments[0].toTensor(), &on = arguments[2].toTensor(),
+                   &off = arguments[3].toTensor();
   auto sizes = self.sizes().vec();
   const int64_t axis = arguments[4].toInt(), place = axis < 0 ? self.dim() : axis;
   sizes.insert(sizes.begin() + place, arguments[1].toInt());

@@ -8,9 +8,8 @@
 namespace isthmus::ascend {
 namespace {
 
-// generator(seed, offset[, more]): each a number or a tensor of one. None while shapes are checked.
-c10::IValue generator(Values& arguments, bool checking) {
-  if (checking) return {};
+// generator(seed, offset[, more]): each a number or a tensor of one.
+c10::IValue generator(Values& arguments, bool) {
   uint64_t seed = 0;
   for (const c10::IValue& argument : arguments) {
     const int64_t part = argument.isTensor() ? argument.toTensor().item().toLong() : argument.toInt();
@@ -20,7 +19,9 @@ c10::IValue generator(Values& arguments, bool checking) {
 }
 
 // dtype(tensor)
-c10::IValue dtype(Values& arguments, bool) { return static_cast<int64_t>(arguments[0].toTensor().scalar_type()); }
+c10::IValue dtype(Values& arguments, bool) {
+  return static_cast<int64_t>(arguments[0].toTensor().scalar_type());
+}
 
 // positive(number): None for zero and below, by which the interface says that the value is absent.
 c10::IValue positive(Values& arguments, bool) {
@@ -36,8 +37,8 @@ c10::IValue nonempty(Values& arguments, bool) {
 // choice(number, first, second, ...): the value with this number.
 c10::IValue choice(Values& arguments, bool) {
   const int64_t number = arguments[0].toInt();
-  TORCH_CHECK(number >= 0 && number + 1 < static_cast<int64_t>(arguments.size()), "mode is ", number, ", expected 0 to ",
-              arguments.size() - 2);
+  TORCH_CHECK(number >= 0 && number + 1 < static_cast<int64_t>(arguments.size()), "mode is ", number,
+              ", expected 0 to ", arguments.size() - 2);
   return arguments[number + 1];
 }
 
@@ -64,9 +65,9 @@ c10::IValue transposed(Values& arguments, bool) {
 }
 
 // resize(tensor, value): the value in the tensor's memory, and its shape, known only now, in the tensor.
-c10::IValue resize(Values& arguments, bool) {
+c10::IValue resize(Values& arguments, bool checking) {
   const at::Tensor &target = arguments[0].toTensor(), &value = arguments[1].toTensor();
-  if (!target.defined() || target.is_meta()) return {};
+  if (!target.defined() || checking) return {};
   target.unsafeGetTensorImpl()->set_sizes_contiguous(value.sizes());
   target.copy_(value);
   return {};
@@ -76,9 +77,9 @@ c10::IValue resize(Values& arguments, bool) {
 
 const std::vector<NamedFunction>& value_functions() {
   static const std::vector<NamedFunction> functions = {
-      {"generator", generator}, {"dtype", dtype},   {"positive", positive}, {"nonempty", nonempty},
-      {"choice", choice},       {"scalar", scalar}, {"resize", resize},
-      {"numbers", numbers}, {"unless", unless}, {"transposed", transposed},
+      {"generator", generator}, {"dtype", dtype},           {"positive", positive}, {"nonempty", nonempty},
+      {"choice", choice},       {"scalar", scalar},         {"resize", resize},     {"numbers", numbers},
+      {"unless", unless},       {"transposed", transposed},
   };
   return functions;
 }
