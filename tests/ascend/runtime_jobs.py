@@ -157,7 +157,7 @@ def streams() -> None:
     wait, note, late = (
         Function(lambda _: gate.wait()),
         Function(lambda _: order.append(2)),
-        Function(gate.set),
+        Function(lambda _: gate.set()),
     )
     acl.aclrtLaunchHostFunc(first, wait, None)
     acl.aclrtLaunchHostFunc(first, note, None)
@@ -258,6 +258,9 @@ def callbacks() -> None:
 
 def virtual_memory() -> None:
     """Reserved addresses get memory, are read and written, and lose it."""
+    acl.aclrtReleaseMemAddress(
+        acl.made("aclrtReserveMemAddress", 512, 0, None, 1)
+    )  # as a probe, without a device
     acl.aclrtSetDevice(1)
     properties = struct.pack("<iiiIiiQ", 0, 0, 4, 1, 1, 0, 0)
     address = acl.made("aclrtReserveMemAddress", 4 * MIB, 0, None, 1)

@@ -42,3 +42,5 @@ def test_invalid_option() -> None:
     code = "from tests.ascend.runtime import acl; acl.aclrtSetDevice(0)"
     failed = children.run(code, **{**ENVIRONMENT, "ISTHMUS_ASCEND_MEMORY": "much"})
     assert "ISTHMUS_ASCEND_MEMORY=much: not a size" in failed.stderr
+    failed = children.run(code, **{**ENVIRONMENT, "ISTHMUS_HOST_STRICT": "1"})
+    assert "ISTHMUS_HOST_STRICT=1 is not supported" in failed.stderr

@@ -25,6 +25,9 @@ void configure() {
   try {
     pass_option(options::kAscendDevices, options::kHostDevices.variable);
     pass_option(options::kAscendMemory, options::kHostMemory.variable);
+    if (options::read(options::kHostStrict))
+      fail(kUnsupported, "%s=1 is not supported: operators read device memory in place; unset it",
+           options::kHostStrict.variable);
     if (options::value_of(options::kHostMemory.variable).empty())
       setenv(options::kHostMemory.variable, std::to_string(options::kAscendMemory.initial).c_str(), 1);
   } catch (const options::Error& error) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <map>
+#include <utility>
 
 #include "context.h"
 
@@ -62,6 +63,17 @@ ISTHMUS_ASCEND_EXPORT int aclrtDeviceGetBareTgid(int32_t* process) {
   return call("aclrtDeviceGetBareTgid", [&] {
     require_not_null(process, "process");
     *process = getpid();
+  });
+}
+
+// mode: how strictly a capture treats calls of this thread, exchanged with the present one. There is no
+// capture yet.
+ISTHMUS_ASCEND_EXPORT int aclmdlRICaptureThreadExchangeMode(int* mode) {
+  return call("aclmdlRICaptureThreadExchangeMode", [&] {
+    thread_local int present = 0;
+    require_not_null(mode, "mode");
+    if (*mode < 0 || *mode > 2) fail(kInvalidParameter, "mode %d; pass 0, 1 or 2", *mode);
+    std::swap(*mode, present);
   });
 }
 

@@ -29,6 +29,13 @@ struct Sizes {
   }
 };
 
+size_t rounded(size_t bytes) {
+  size_t unit = 0;
+  check(chip().virtual_granularity(&unit));
+  if (bytes > SIZE_MAX - unit) fail(kOutOfMemory, "%zu bytes of addresses", bytes);
+  return (bytes + unit - 1) / unit * unit;
+}
+
 Sizes& sizes() {
   static Sizes* const sizes = new Sizes;
   return *sizes;
@@ -47,17 +54,20 @@ struct aclrtPhysicalMemProp {
   uint64_t reserved;
 };
 
+// A thread without a context reserves for device 0, and any size is allowed: applications probe for the
+// function so.
 ISTHMUS_ASCEND_EXPORT int aclrtReserveMemAddress(void** pointer, size_t bytes, size_t, void* expected,
                                                  uint64_t) {
   return call("aclrtReserveMemAddress", [&] {
     require_not_null(pointer, "pointer");
+    const size_t whole = rounded(bytes);
     void* reserved = nullptr;
-    check(current_chip().virtual_reserve(bytes, &reserved));
+    check(chip().virtual_reserve(whole, &reserved));
     if (expected != nullptr && reserved != expected) {
-      chip().virtual_release(reserved, bytes);
+      chip().virtual_release(reserved, whole);
       fail(kUnsupported, "the host chip chooses addresses; pass null instead of %p", expected);
     }
-    sizes().keep(sizes().reserved, reserved, bytes);
+    sizes().keep(sizes().reserved, reserved, whole);
     *pointer = reserved;
   });
 }

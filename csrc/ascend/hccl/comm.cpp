@@ -204,6 +204,7 @@ ISTHMUS_ASCEND_EXPORT int HcclGetCommAsyncError(void* comm, int* error) {
   return call("HcclGetCommAsyncError", [&] {
     require_not_null(error, "error");
     *error = code_of(chip().comm_error(comm_of(comm)->comm));
+    if (*error != kSuccess) isthmus_ascend_report(*error, "HcclGetCommAsyncError", chip().last_error());
   });
 }
 
