@@ -18,13 +18,14 @@
 #   make migrate-projects MIRRORS=path   whole public projects, converted, into docs/results/ (minutes)
 #   make migrate-ddp MIRRORS=path   public scripts on two ranks after convert --ddp, into docs/results/ (minutes)
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
+#   make ascend       install the vendor's torch_npu into a separate folder, run it on the host chip, and test it (minutes)
 #   make mutate       plant mistakes in correct kernels and run the conformance suite on them (minutes)
 #   make sanitize     random programs on every allocator under AddressSanitizer and ThreadSanitizer (minutes)
 #   make wheel [PYTHONS="python3.11 python3.12"]  build a wheel into dist/ and check it in a fresh environment
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo mutate sanitize site site-check wheel clean
+.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend mutate sanitize site site-check wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,7 +35,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 
 STAMPS := build/stamps
 CXX_FILES := $(shell find csrc -name '*.cpp' -o -name '*.h')
-EXPORTS := csrc/drivers/host/exports.map
+EXPORTS := csrc/drivers/host/exports.map csrc/ascend/opapi/functions.table
 FORMATTED := $(filter-out csrc/driver.h csrc/operators.h csrc/isthmus_ops.h,$(CXX_FILES))
 # pip compiles no module: Python does when it first imports one, fewer than a tenth of them, and has to keep the result.
 unexport PYTHONDONTWRITEBYTECODE
@@ -151,6 +152,16 @@ $(STAMPS)/internevo: $(STAMPS)/packages
 	@$(PIP) --no-deps --target build/internevo InternEvo==0.4.9 \
 	  requests urllib3 certifi charset-normalizer tensorboard protobuf absl-py
 	@touch $@
+
+# torch_npu loads itself at `import torch`, so it is in the environment of no other target.
+$(STAMPS)/torch_npu: $(STAMPS)/packages
+	@$(PIP) --no-deps --target build/torch_npu torch_npu==2.13.0
+	@touch $@
+
+ascend: setup $(STAMPS)/torch_npu
+	@PYTHONPATH=build/torch_npu $(BIN)/isthmus ascend run -c \
+	  "import torch;import torch_npu; a = torch.randn(3, 4).npu(); print(a + a);"
+	@$(PYTEST) tests/ascend
 
 internevo: setup $(STAMPS)/internevo
 	@PYTHONPATH=build/internevo PYTHONWARNINGS=ignore $(BIN)/isthmus run tests/scripts/internevo_training.py

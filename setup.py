@@ -1,10 +1,12 @@
-"""Builds what is compiled: the loader and the host driver, and where PyTorch is installed the core and the kernels.
+"""Builds what is compiled: the loader, the host driver, AscendCL's libraries; with PyTorch the core and the kernels.
 
 The rest of the package is described in pyproject.toml.
 """
 
 import os
 import shutil
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +19,12 @@ CORE = "isthmus._C"
 LOADER = "isthmus.libisthmus_loader"
 HOST_DRIVER = "isthmus.drivers.host.libisthmus_host"
 KERNELS = "isthmus.ops.libisthmus_kernels"
+# The reference runtime of AscendCL: library and folder of csrc/ascend. All are linked with the first.
+ASCEND = "isthmus.ascend.lib."
+ASCEND_RUNTIME = "libascendcl"
+ASCEND_FOLDERS = {ASCEND_RUNTIME: "acl", "libacl_op_compiler": "op_compiler", "libhccl": "hccl"}
+ASCEND_OPERATORS = "libopapi"
+ASCEND_STAND_INS = ("libge_runner", "libgraph", "libacl_tdt_channel")
 # The loader is compiled into the core too, so that the core is one file that looks for no other at run time.
 CORE_FOLDERS = (
     "core",
@@ -149,6 +157,52 @@ def host_driver() -> Extension:
     )
 
 
+def ascend_library(name: str, paths: list[str], depends: list[str]) -> Extension:
+    """One library of the reference runtime, which sees nothing of PyTorch."""
+    others = [] if name == ASCEND_RUNTIME else [ASCEND_RUNTIME.removeprefix("lib")]
+    return Extension(
+        ASCEND + name,
+        sources=paths,
+        depends=[*headers(), *depends],
+        include_dirs=[str(ROOT / "csrc")],
+        extra_compile_args=["-std=c++17", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
+        # Applications are linked with these names, and worker threads may outlive a dlclose().
+        extra_link_args=[f"-Wl,-soname,{name}.so", "-Wl,-rpath,$ORIGIN", "-Wl,-z,nodelete"],
+        libraries=[*others, "pthread", "dl"],
+        language="c++",
+    )
+
+
+def ascend_runtime() -> list[Extension]:
+    """The host chip under AscendCL's names."""
+    libraries = [
+        ascend_library(name, grouped(f"ascend/{folder}"), sources(f"ascend/{folder}"))
+        for name, folder in ASCEND_FOLDERS.items()
+    ]
+    empty = sources("ascend/stand_ins")
+    return [*libraries, *(ascend_library(name, empty, empty) for name in ASCEND_STAND_INS)]
+
+
+def ascend_operators() -> Extension:
+    """The aclnn functions of the reference runtime, on PyTorch's CPU kernels."""
+    table = "csrc/ascend/opapi/functions.table"
+    exports = GROUPS / "ascend_opapi_exports.cpp"
+    subprocess.run([sys.executable, "-m", "tools.ascend.exports", str(exports)], cwd=ROOT, check=True)
+    system = [flag for path in include_paths() for flag in ("-isystem", path)]
+    folders = ("ascend/opapi", "ascend/opapi/functions")
+    return Extension(
+        ASCEND + ASCEND_OPERATORS,
+        sources=[*(path for folder in folders for path in grouped(folder)), str(exports.relative_to(ROOT))],
+        depends=[*headers(), table, *(path for folder in folders for path in sources(folder))],
+        include_dirs=[str(ROOT / "csrc")],
+        extra_compile_args=[*system, "-std=c++20", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
+        extra_link_args=[f"-Wl,-soname,{ASCEND_OPERATORS}.so", "-Wl,-rpath,$ORIGIN", "-Wl,-z,nodelete"],
+        library_dirs=library_paths(),
+        libraries=[ASCEND_RUNTIME.removeprefix("lib"), "c10", "torch", "torch_cpu"],
+        language="c++",
+    )
+
+
 # What at::vec needs for each capability that PyTorch may report; any other builds for the baseline.
 CAPABILITIES = {
     "AVX512": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mavx2", "-mfma", "-mf16c"],
@@ -203,6 +257,8 @@ class Build(BuildExtension):
         return super().get_ext_filename(fullname)
 
     def build_extension(self, ext: Extension) -> None:
+        if ext.name.startswith(ASCEND):
+            ext.library_dirs = [str(Path(self.get_ext_fullpath(ext.name)).parent), *ext.library_dirs]
         outer = self.build_temp
         self.build_temp = str(Path(outer) / ext.name)
         try:
@@ -215,6 +271,8 @@ class Build(BuildExtension):
         super().build_extensions()
 
     def run(self) -> None:
+        # Libraries are copied there; git keeps no folder of ignored files.
+        (ROOT / ASCEND.replace(".", "/")).mkdir(mode=0o750, exist_ok=True)
         super().run()  # which sets inplace aside meanwhile
         in_place = self.inplace or getattr(self, "editable_mode", False)
         package = (ROOT if in_place else Path(self.build_lib)) / "isthmus"
@@ -245,13 +303,23 @@ def write_build_record(path: Path) -> None:
 
 def remove_core(package: Path) -> None:
     """Drop the core that an earlier build, with PyTorch, left where this one collects its files."""
-    for stale in (package / "_build.py", *package.glob("_C.*.so"), *package.glob("ops/*.so")):
+    for stale in (
+        package / "_build.py",
+        *package.glob("_C.*.so"),
+        *package.glob("ops/*.so"),
+        package / "ascend/lib/libopapi.so",
+    ):
         stale.unlink(missing_ok=True)
 
 
 def extensions() -> list[Extension]:
     """Everything that can be compiled here."""
-    return [loader(), host_driver(), *([core(), kernels()] if HAS_TORCH else [])]
+    return [
+        loader(),
+        host_driver(),
+        *ascend_runtime(),
+        *([core(), kernels(), ascend_operators()] if HAS_TORCH else []),
+    ]
 
 
 # ISTHMUS_BUILD=none installs only the Python part; make does that while it compiles the rest in place.

@@ -24,7 +24,8 @@ COMMANDS = {
         "run": (
             "isthmus.launch.cli",
             "Run a CUDA script, a module or a launcher on the available accelerator.",
-        )
+        ),
+        "ascend": ("isthmus.ascend.cli", "Run programs for Ascend NPUs on a machine without one."),
     },
     "Move a project": {
         "migrate": (

@@ -18,6 +18,7 @@ BELOW = {
     "collectives": {"memory", "core", "loader", "options"},
     "kernels": {"core"},
     "drivers": {"options"},
+    "ascend": {"options"},
     "bindings": {"collectives", "dispatch", "memory", "core", "loader", "options"},
 }
 _INCLUDE = re.compile(r'^#include "(\w+)/', re.MULTILINE)

@@ -1,0 +1,25 @@
+// The host chip, and what it calls itself here.
+#pragma once
+
+#include <string>
+
+#include "driver.h"
+
+namespace isthmus::ascend {
+
+// The table of the host chip's driver. Throws Failure if it cannot be opened.
+const isthmus_driver& driver();
+
+// As above, initialised.
+const isthmus_driver& chip();
+
+// Number of devices that this process sees.
+int32_t device_count();
+
+// Throws kInvalidDevice unless the device exists.
+void require_device(int32_t device);
+
+// The product's name that aclrtGetSocName() returns.
+const std::string& soc_name();
+
+}  // namespace isthmus::ascend

@@ -1,0 +1,123 @@
+// Copies and fills.
+#include <cstring>
+
+#include "context.h"
+#include "memory.h"
+#include "stream.h"
+
+namespace isthmus::ascend {
+namespace {
+
+enum Kind { kHostToHost = 0, kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3, kDefault = 4 };
+
+bool is_device(const isthmus_pointer_attributes& attributes) {
+  return attributes.kind == ISTHMUS_MEMORY_DEVICE;
+}
+
+Kind resolved(void* to, const void* from, int kind) {
+  switch (kind) {
+    case kHostToHost:
+    case kHostToDevice:
+    case kDeviceToHost:
+    case kDeviceToDevice:
+      return static_cast<Kind>(kind);
+    case kDefault:
+      return static_cast<Kind>((is_device(attributes_of(from)) ? 2 : 0) +
+                               (is_device(attributes_of(to)) ? 1 : 0));
+    default:
+      fail(kInvalidParameter, "kind %d; pass an aclrtMemcpyKind from 0 to 4", kind);
+  }
+}
+
+void require_room(size_t room, size_t bytes, const void* to, const void* from) {
+  if (bytes > room)
+    fail(kInvalidParameter, "%zu bytes do not fit into the %zu at the destination %p", bytes, room, to);
+  if (bytes == 0) return;
+  require_not_null(to, "destination");
+  require_not_null(from, "source");
+}
+
+// Enqueues a copy between devices' memory; false if both are on the stream's device.
+bool copy_peer(void* to, const void* from, size_t bytes, isthmus_stream queue) {
+  const int32_t to_device = attributes_of(to).device, from_device = attributes_of(from).device;
+  if (to_device == from_device || to_device < 0 || from_device < 0) return false;
+  check(chip().copy_peer_async(to, to_device, from, from_device, bytes, queue));
+  return true;
+}
+
+void copy_async(void* to, const void* from, size_t bytes, int kind, const Stream& stream) {
+  switch (resolved(to, from, kind)) {
+    case kHostToHost:
+      return enqueue(stream, [=] { std::memmove(to, from, bytes); });
+    case kHostToDevice:
+      return check(chip().copy_async(to, from, bytes, ISTHMUS_HOST_TO_DEVICE, stream.queue));
+    case kDeviceToHost:
+      return check(chip().copy_async(to, from, bytes, ISTHMUS_DEVICE_TO_HOST, stream.queue));
+    default:
+      if (!copy_peer(to, from, bytes, stream.queue))
+        check(chip().copy_async(to, from, bytes, ISTHMUS_DEVICE_TO_DEVICE, stream.queue));
+  }
+}
+
+void copy(void* to, const void* from, size_t bytes, int kind) {
+  switch (resolved(to, from, kind)) {
+    case kHostToHost:
+      std::memmove(to, from, bytes);
+      return;
+    case kHostToDevice:
+      return check(chip().copy(to, from, bytes, ISTHMUS_HOST_TO_DEVICE));
+    case kDeviceToHost:
+      return check(chip().copy(to, from, bytes, ISTHMUS_DEVICE_TO_HOST));
+    default: {
+      const DeviceScope scope(std::max(attributes_of(from).device, 0));
+      if (copy_peer(to, from, bytes, nullptr)) return check(chip().stream_synchronize(nullptr));
+      check(chip().copy(to, from, bytes, ISTHMUS_DEVICE_TO_DEVICE));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace isthmus::ascend
+
+using namespace isthmus::ascend;
+
+ISTHMUS_ASCEND_EXPORT int aclrtMemcpy(void* to, size_t room, const void* from, size_t bytes, int kind) {
+  return call("aclrtMemcpy", [&] {
+    current_context();
+    require_room(room, bytes, to, from);
+    if (bytes != 0) copy(to, from, bytes, kind);
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtMemcpyAsync(void* to, size_t room, const void* from, size_t bytes, int kind,
+                                           void* stream) {
+  return call("aclrtMemcpyAsync", [&] {
+    const auto found = stream_of(stream);
+    require_room(room, bytes, to, from);
+    if (bytes != 0) copy_async(to, from, bytes, kind, *found);
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtMemset(void* pointer, size_t room, int32_t value, size_t bytes) {
+  return call("aclrtMemset", [&] {
+    current_context();
+    require_room(room, bytes, pointer, pointer);
+    const auto attributes = attributes_of(pointer);
+    if (!is_device(attributes)) {
+      std::memset(pointer, value, bytes);
+      return;
+    }
+    const DeviceScope scope(attributes.device);
+    check(chip().set_async(pointer, static_cast<uint8_t>(value), bytes, nullptr));
+    check(chip().stream_synchronize(nullptr));
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtMemsetAsync(void* pointer, size_t room, int32_t value, size_t bytes,
+                                           void* stream) {
+  return call("aclrtMemsetAsync", [&] {
+    const auto found = stream_of(stream);
+    require_room(room, bytes, pointer, pointer);
+    check(chip().set_async(pointer, static_cast<uint8_t>(value), bytes, found->queue));
+  });
+}

@@ -1,0 +1,129 @@
+// What devices are: product, cores, features, peers.
+#include <array>
+#include <cstring>
+#include <string_view>
+
+#include "context.h"
+
+namespace isthmus::ascend {
+namespace {
+
+struct Product {
+  std::string_view soc;
+  int64_t cube_cores, vector_cores, l2_bytes;
+};
+
+// Public figures of the products. The first is that of an unknown name.
+constexpr Product kProducts[] = {
+    {"Ascend910B2", 24, 48, 192 << 20},    {"Ascend910B1", 24, 48, 192 << 20},
+    {"Ascend910B3", 20, 40, 192 << 20},    {"Ascend910B4", 20, 40, 96 << 20},
+    {"Ascend910_9391", 24, 48, 192 << 20},
+};
+
+const Product& product() {
+  for (const Product& known : kProducts)
+    if (known.soc == soc_name()) return known;
+  return kProducts[0];
+}
+
+// aclDeviceInfo and aclCannAttr.
+enum Capability { kAiCores = 0, kVectorCores = 1, kL2Bytes = 2 };
+constexpr std::array<int, 3> kFeatures{0, 1, 2};  // infinities and NaN, bfloat16, compilation at run time
+
+int64_t cores(int kind) {
+  if (kind != 0 && kind != 1) fail(kInvalidParameter, "kind %d of cores; pass 0 (cube) or 1 (vector)", kind);
+  return kind == 0 ? product().cube_cores : product().vector_cores;
+}
+
+}  // namespace
+}  // namespace isthmus::ascend
+
+using namespace isthmus::ascend;
+
+ISTHMUS_ASCEND_EXPORT const char* aclrtGetSocName() { return soc_name().c_str(); }
+
+ISTHMUS_ASCEND_EXPORT int aclGetDeviceCapability(uint32_t device, int kind, int64_t* value) {
+  return call("aclGetDeviceCapability", [&] {
+    require_not_null(value, "value");
+    require_device(static_cast<int32_t>(device));
+    switch (kind) {
+      case kAiCores:
+      case kVectorCores:
+        *value = cores(kind);
+        return;
+      case kL2Bytes:
+        *value = product().l2_bytes;
+        return;
+      default:
+        fail(kUnsupported, "device information %d is unknown", kind);
+    }
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclGetCannAttributeList(const int** attributes, size_t* count) {
+  return call("aclGetCannAttributeList", [&] {
+    require_not_null(attributes, "attributes");
+    require_not_null(count, "count");
+    *attributes = kFeatures.data();
+    *count = kFeatures.size();
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclGetCannAttribute(int attribute, int32_t* value) {
+  return call("aclGetCannAttribute", [&] {
+    require_not_null(value, "value");
+    if (attribute < 0 || attribute >= static_cast<int>(kFeatures.size()))
+      fail(kInvalidParameter, "attribute %d is unknown", attribute);
+    *value = 1;
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtGetDeviceResLimit(int32_t device, int kind, uint32_t* count) {
+  return call("aclrtGetDeviceResLimit", [&] {
+    require_not_null(count, "count");
+    require_device(device);
+    *count = static_cast<uint32_t>(cores(kind));
+  });
+}
+
+// aclrtUtilizationInfo, in its layout; percent.
+struct aclrtUtilizationInfo {
+  int32_t cube, vector, ai_cpu, memory;
+  void* extension;
+};
+
+ISTHMUS_ASCEND_EXPORT int aclrtGetDeviceUtilizationRate(int32_t device, aclrtUtilizationInfo* utilization) {
+  return call("aclrtGetDeviceUtilizationRate", [&] {
+    require_not_null(utilization, "utilization");
+    require_device(device);
+    isthmus_telemetry telemetry{};
+    telemetry.struct_size = sizeof(telemetry);
+    check(chip().telemetry(device, &telemetry));
+    const auto percent = [](double share) { return share < 0 ? 0 : static_cast<int32_t>(share * 100); };
+    utilization->cube = utilization->vector = percent(telemetry.compute_utilization);
+    utilization->ai_cpu = 0;
+    utilization->memory = percent(telemetry.memory_utilization);
+  });
+}
+
+// Every device reaches every other.
+ISTHMUS_ASCEND_EXPORT int aclrtDeviceCanAccessPeer(int32_t* possible, int32_t device, int32_t peer) {
+  return call("aclrtDeviceCanAccessPeer", [&] {
+    require_not_null(possible, "possible");
+    require_device(device);
+    require_device(peer);
+    *possible = device == peer ? 0 : 1;
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtDeviceEnablePeerAccess(int32_t peer, uint32_t) {
+  return call("aclrtDeviceEnablePeerAccess", [&] { require_device(peer); });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtGetLogicDevIdByUserDevId(int32_t user, int32_t* logic) {
+  return call("aclrtGetLogicDevIdByUserDevId", [&] {
+    require_not_null(logic, "logic");
+    require_device(user);
+    *logic = user;
+  });
+}

@@ -1,0 +1,33 @@
+/* What libascendcl.so offers to the other libraries of the reference runtime. */
+#ifndef ISTHMUS_ASCEND_ENQUEUE_H_
+#define ISTHMUS_ASCEND_ENQUEUE_H_
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct isthmus_driver;
+struct isthmus_stream_t;
+
+/* Runs function(data) on the stream's thread after the work enqueued so far, and returns at once. The
+ * function may read and write device memory; it must not call an acl function that waits for a stream, and
+ * must not throw.
+ *
+ * stream: an aclrtStream, or null for the default stream of the calling thread's device.
+ * Returns 0, or an aclError, with its message in aclGetRecentErrMsg(); the function does not run then. */
+int isthmus_ascend_enqueue(void* stream, void (*function)(void*), void* data);
+
+/* Keeps a message for aclGetRecentErrMsg() of this thread and returns code. */
+int isthmus_ascend_report(int code, const char* function, const char* message);
+
+/* The host chip, initialised; null on failure, with its message in aclGetRecentErrMsg(). */
+const struct isthmus_driver* isthmus_ascend_chip(void);
+
+/* The host chip's stream of an aclrtStream, and its device. Returns 0, or an aclError. */
+int isthmus_ascend_queue(void* stream, struct isthmus_stream_t** queue, int* device);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* ISTHMUS_ASCEND_ENQUEUE_H_ */

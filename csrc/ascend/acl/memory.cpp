@@ -1,0 +1,117 @@
+// Device memory, page-locked and registered host memory.
+#include "memory.h"
+
+#include <map>
+
+#include "context.h"
+
+namespace isthmus::ascend {
+namespace {
+
+// Host memory that the application registered, by address.
+struct Registered {
+  std::mutex mutex;
+  std::map<char*, size_t> ranges;
+};
+
+Registered& registered() {
+  static Registered* const registered = new Registered;
+  return *registered;
+}
+
+void register_host(void* pointer, size_t bytes) {
+  require_not_null(pointer, "pointer");
+  if (bytes == 0) fail(kInvalidParameter, "0 bytes at %p; register at least 1", pointer);
+  char* const begin = static_cast<char*>(pointer);
+  const std::lock_guard<std::mutex> lock(registered().mutex);
+  auto& ranges = registered().ranges;
+  const auto next = ranges.lower_bound(begin);
+  const bool overlaps_next = next != ranges.end() && next->first < begin + bytes;
+  const bool overlaps_previous =
+      next != ranges.begin() && std::prev(next)->first + std::prev(next)->second > begin;
+  if (overlaps_next || overlaps_previous)
+    fail(kInvalidParameter, "the %zu bytes at %p overlap registered memory; unregister it first", bytes,
+         pointer);
+  ranges.emplace(begin, bytes);
+}
+
+}  // namespace
+
+isthmus_pointer_attributes attributes_of(const void* pointer) {
+  isthmus_pointer_attributes attributes{};
+  check(chip().pointer_attributes(pointer, &attributes));
+  return attributes;
+}
+
+}  // namespace isthmus::ascend
+
+using namespace isthmus::ascend;
+
+// Policies choose pages of the vendor's memory; the host chip has one kind.
+ISTHMUS_ASCEND_EXPORT int aclrtMalloc(void** pointer, size_t bytes, int) {
+  return call("aclrtMalloc", [&] {
+    require_not_null(pointer, "pointer");
+    check(current_chip().memory_allocate(bytes, pointer));
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtMallocAlign32(void** pointer, size_t bytes, int) {
+  return call("aclrtMallocAlign32", [&] {
+    require_not_null(pointer, "pointer");
+    check(current_chip().memory_allocate(bytes, pointer));
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtFree(void* pointer) {
+  return call("aclrtFree", [&] {
+    require_not_null(pointer, "pointer");
+    check(chip().memory_free(pointer));
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtMallocHost(void** pointer, size_t bytes) {
+  return call("aclrtMallocHost", [&] {
+    require_not_null(pointer, "pointer");
+    check(current_chip().host_allocate(bytes, pointer));
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtFreeHost(void* pointer) {
+  return call("aclrtFreeHost", [&] {
+    require_not_null(pointer, "pointer");
+    check(chip().host_free(pointer));
+  });
+}
+
+// The device reaches registered memory under its own address.
+ISTHMUS_ASCEND_EXPORT int aclrtHostRegister(void* pointer, uint64_t bytes, int, void** device_pointer) {
+  return call("aclrtHostRegister", [&] {
+    require_not_null(device_pointer, "device pointer");
+    register_host(pointer, bytes);
+    *device_pointer = pointer;
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtHostRegisterV2(void* pointer, uint64_t bytes, uint32_t) {
+  return call("aclrtHostRegisterV2", [&] { register_host(pointer, bytes); });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtHostUnregister(void* pointer) {
+  return call("aclrtHostUnregister", [&] {
+    const std::lock_guard<std::mutex> lock(registered().mutex);
+    if (registered().ranges.erase(static_cast<char*>(pointer)) == 0)
+      fail(kInvalidParameter, "%p is not registered; pass the address given to aclrtHostRegister()", pointer);
+  });
+}
+
+// All kinds of memory (DDR, HBM, ...) are the device's one.
+ISTHMUS_ASCEND_EXPORT int aclrtGetMemInfo(int, size_t* free_bytes, size_t* total_bytes) {
+  return call("aclrtGetMemInfo", [&] {
+    require_not_null(free_bytes, "free");
+    require_not_null(total_bytes, "total");
+    uint64_t free_now = 0, total = 0;
+    check(current_chip().device_memory(&free_now, &total));
+    *free_bytes = free_now;
+    *total_bytes = total;
+  });
+}

@@ -1,0 +1,59 @@
+// Profiling entry points: accepted, so that the vendor's profiler runs; it finds no device data.
+#include <time.h>
+
+#include <cstdint>
+
+#include "errors.h"
+
+using namespace isthmus::ascend;
+
+namespace {
+
+// What aclprofConfig and aclprofStepInfo point to.
+struct Opaque {
+  int64_t unused = 0;
+};
+
+}  // namespace
+
+ISTHMUS_ASCEND_EXPORT int aclprofInit(const char*, size_t) { return kSuccess; }
+ISTHMUS_ASCEND_EXPORT int aclprofStart(const void*) { return kSuccess; }
+ISTHMUS_ASCEND_EXPORT int aclprofStop(const void*) { return kSuccess; }
+ISTHMUS_ASCEND_EXPORT int aclprofFinalize() { return kSuccess; }
+ISTHMUS_ASCEND_EXPORT int aclprofGetStepTimestamp(void*, int, void*) { return kSuccess; }
+
+ISTHMUS_ASCEND_EXPORT void* aclprofCreateConfig(uint32_t*, uint32_t, int, const void*, uint64_t) {
+  return new Opaque;
+}
+
+ISTHMUS_ASCEND_EXPORT int aclprofDestroyConfig(const void* config) {
+  delete static_cast<const Opaque*>(config);
+  return kSuccess;
+}
+
+ISTHMUS_ASCEND_EXPORT void* aclprofCreateStepInfo() { return new Opaque; }
+
+ISTHMUS_ASCEND_EXPORT int aclprofDestroyStepInfo(void* info) {
+  delete static_cast<Opaque*>(info);
+  return kSuccess;
+}
+
+ISTHMUS_ASCEND_EXPORT int MsprofRegisterCallback(uint32_t, int (*)(uint32_t, void*, uint32_t)) {
+  return kSuccess;
+}
+ISTHMUS_ASCEND_EXPORT int MsprofReportApi(uint32_t, const void*) { return kSuccess; }
+ISTHMUS_ASCEND_EXPORT int MsprofReportCompactInfo(uint32_t, const void*, uint32_t) { return kSuccess; }
+ISTHMUS_ASCEND_EXPORT int MsprofReportAdditionalInfo(uint32_t, const void*, uint32_t) { return kSuccess; }
+
+// FNV-1a.
+ISTHMUS_ASCEND_EXPORT uint64_t MsprofGetHashId(const char* text, size_t length) {
+  uint64_t hash = 14695981039346656037u;
+  for (size_t i = 0; i < length; ++i) hash = (hash ^ static_cast<unsigned char>(text[i])) * 1099511628211u;
+  return hash;
+}
+
+ISTHMUS_ASCEND_EXPORT uint64_t MsprofSysCycleTime() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC_RAW, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(time.tv_nsec);
+}

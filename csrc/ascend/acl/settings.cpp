@@ -1,0 +1,86 @@
+// Settings that have no counterpart on the host chip: accepted and, where they can be read, kept.
+#include <unistd.h>
+
+#include <atomic>
+#include <map>
+#include <utility>
+
+#include "context.h"
+
+namespace isthmus::ascend {
+namespace {
+
+// Of aclSysParamOpt, by number.
+struct Parameters {
+  std::mutex mutex;
+  std::map<int, int64_t> values;
+};
+
+Parameters& parameters() {
+  static Parameters* const parameters = new Parameters;
+  return *parameters;
+}
+
+void set_parameter(int option, int64_t value) {
+  const std::lock_guard<std::mutex> lock(parameters().mutex);
+  parameters().values[option] = value;
+}
+
+}  // namespace
+}  // namespace isthmus::ascend
+
+using namespace isthmus::ascend;
+
+ISTHMUS_ASCEND_EXPORT int aclrtSetSysParamOpt(int option, int64_t value) {
+  return call("aclrtSetSysParamOpt", [&] { set_parameter(option, value); });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtCtxSetSysParamOpt(int option, int64_t value) {
+  return call("aclrtCtxSetSysParamOpt", [&] { set_parameter(option, value); });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtGetSysParamOpt(int option, int64_t* value) {
+  return call("aclrtGetSysParamOpt", [&] {
+    require_not_null(value, "value");
+    const std::lock_guard<std::mutex> lock(parameters().mutex);
+    *value = parameters().values[option];
+  });
+}
+
+// mode: 0 saturation, 1 infinities. The host chip computes with infinities.
+ISTHMUS_ASCEND_EXPORT int aclrtSetDeviceSatMode(int mode) {
+  return call("aclrtSetDeviceSatMode", [&] {
+    if (mode != 0 && mode != 1)
+      fail(kInvalidParameter, "mode %d; pass 0 (saturation) or 1 (infinities)", mode);
+  });
+}
+
+// Seconds; tasks of the host chip have no limit.
+ISTHMUS_ASCEND_EXPORT int aclrtSetOpWaitTimeout(uint32_t) { return kSuccess; }
+ISTHMUS_ASCEND_EXPORT int aclrtSetOpExecuteTimeOut(uint32_t) { return kSuccess; }
+
+ISTHMUS_ASCEND_EXPORT int aclrtDeviceGetBareTgid(int32_t* process) {
+  return call("aclrtDeviceGetBareTgid", [&] {
+    require_not_null(process, "process");
+    *process = getpid();
+  });
+}
+
+// mode: how strictly a capture treats calls of this thread, exchanged with the present one. There is no
+// capture yet.
+ISTHMUS_ASCEND_EXPORT int aclmdlRICaptureThreadExchangeMode(int* mode) {
+  return call("aclmdlRICaptureThreadExchangeMode", [&] {
+    thread_local int present = 0;
+    require_not_null(mode, "mode");
+    if (*mode < 0 || *mode > 2) fail(kInvalidParameter, "mode %d; pass 0, 1 or 2", *mode);
+    std::swap(*mode, present);
+  });
+}
+
+// Dumps of operators' inputs and outputs are not written.
+ISTHMUS_ASCEND_EXPORT int aclmdlInitDump() { return kSuccess; }
+ISTHMUS_ASCEND_EXPORT int aclmdlSetDump(const char*) { return kSuccess; }
+ISTHMUS_ASCEND_EXPORT int aclmdlFinalizeDump() { return kSuccess; }
+
+// Log of the application; level: 0 debug, 1 info, 2 warning, 3 error.
+ISTHMUS_ASCEND_EXPORT void aclAppLog(int, const char*, const char*, uint32_t, const char*, ...) {}

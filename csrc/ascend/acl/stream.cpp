@@ -1,0 +1,191 @@
+#include "stream.h"
+
+#include <chrono>
+#include <condition_variable>
+
+#include "context.h"
+#include "enqueue.h"
+
+namespace isthmus::ascend {
+namespace {
+
+struct Streams {
+  Handles<Stream> handles{2};
+  std::atomic<int32_t> next_id{0};
+  std::mutex mutex;                                               // guards what follows
+  std::unordered_map<int32_t, std::shared_ptr<Stream>> defaults;  // by device
+};
+
+Streams& streams() {
+  static Streams* const streams = new Streams;
+  return *streams;
+}
+
+std::shared_ptr<Stream> default_stream(int32_t device) {
+  const std::lock_guard<std::mutex> lock(streams().mutex);
+  auto& stream = streams().defaults[device];
+  if (stream == nullptr) {
+    isthmus_stream queue = nullptr;
+    check(chip().stream_default(&queue));
+    stream = std::make_shared<Stream>(queue, device, streams().next_id++);
+  }
+  return stream;
+}
+
+// A point in the work of a stream; outlives a waiter that gave up.
+class Marker {
+ public:
+  void complete() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    completed_ = true;
+    changed_.notify_all();
+  }
+
+  bool wait_until(std::chrono::steady_clock::time_point limit) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    return changed_.wait_until(lock, limit, [&] { return completed_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool completed_ = false;
+};
+
+// Waits for the work enqueued so far. Throws kStreamTimeout.
+void wait(const Stream& stream, std::chrono::steady_clock::time_point limit) {
+  const isthmus_status status = chip().stream_query(stream.queue);
+  if (status == ISTHMUS_OK) return;
+  const auto marker = std::make_shared<Marker>();
+  enqueue(stream, [marker] { marker->complete(); });
+  if (!marker->wait_until(limit))
+    fail(kStreamTimeout, "stream %d of device %d did not finish its work within the limit", stream.id,
+         stream.device);
+}
+
+std::chrono::steady_clock::time_point after(int32_t milliseconds) {
+  return std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+}
+
+std::shared_ptr<Stream> require_stream(const void* handle, std::shared_ptr<Stream> stream) {
+  if (stream == nullptr) fail(kInvalidHandle, "stream %p does not exist; it may have been destroyed", handle);
+  return stream;
+}
+
+void create_stream(void** handle) {
+  require_not_null(handle, "stream");
+  const int32_t device = current_context()->device;
+  isthmus_stream queue = nullptr;
+  check(chip().stream_create(ISTHMUS_STREAM_PRIORITY_DEFAULT, &queue));
+  *handle = streams().handles.add(std::make_shared<Stream>(queue, device, streams().next_id++));
+}
+
+}  // namespace
+
+std::shared_ptr<Stream> stream_of(const void* handle) {
+  if (handle == nullptr) return default_stream(current_context()->device);
+  return require_stream(handle, streams().handles.get(handle));
+}
+
+void enqueue_function(const Stream& stream, void (*function)(void*), void* data) {
+  check(chip().stream_host_function(stream.queue, function, data));
+}
+
+void wait_for_streams(int32_t device, int32_t milliseconds) {
+  const auto limit = after(milliseconds);
+  wait(*default_stream(device), limit);
+  for (const auto& [handle, stream] : streams().handles.all())
+    if (stream->device == device) wait(*stream, limit);
+}
+
+}  // namespace isthmus::ascend
+
+using namespace isthmus::ascend;
+
+ISTHMUS_ASCEND_EXPORT int isthmus_ascend_enqueue(void* stream, void (*function)(void*), void* data) {
+  return call("isthmus_ascend_enqueue", [&] {
+    if (function == nullptr) fail(kInvalidParameter, "function is null; pass a valid function");
+    enqueue_function(*stream_of(stream), function, data);
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int isthmus_ascend_queue(void* stream, isthmus_stream_t** queue, int* device) {
+  return call("isthmus_ascend_queue", [&] {
+    require_not_null(queue, "queue");
+    require_not_null(device, "device");
+    const auto found = stream_of(stream);
+    *queue = found->queue;
+    *device = found->device;
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtCreateStream(void** stream) {
+  return call("aclrtCreateStream", [&] { create_stream(stream); });
+}
+
+// The host chip has neither priorities nor kinds of streams.
+ISTHMUS_ASCEND_EXPORT int aclrtCreateStreamWithConfig(void** stream, uint32_t, uint32_t) {
+  return call("aclrtCreateStreamWithConfig", [&] { create_stream(stream); });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtDestroyStream(void* stream) {
+  return call("aclrtDestroyStream", [&] {
+    const auto found = require_stream(stream, streams().handles.remove(stream));
+    check(chip().stream_synchronize(found->queue));
+    check(chip().stream_destroy(found->queue));
+  });
+}
+
+// Does not wait; work enqueued so far still runs.
+ISTHMUS_ASCEND_EXPORT int aclrtDestroyStreamForce(void* stream) {
+  return call("aclrtDestroyStreamForce", [&] {
+    check(chip().stream_destroy(require_stream(stream, streams().handles.remove(stream))->queue));
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeStream(void* stream) {
+  return call("aclrtSynchronizeStream", [&] { check(chip().stream_synchronize(stream_of(stream)->queue)); });
+}
+
+// milliseconds: -1 waits without a limit.
+ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeStreamWithTimeout(void* stream, int32_t milliseconds) {
+  return call("aclrtSynchronizeStreamWithTimeout", [&] {
+    const auto found = stream_of(stream);
+    if (milliseconds >= 0) wait(*found, after(milliseconds));
+    check(chip().stream_synchronize(found->queue));
+  });
+}
+
+// status: 0 completed, 1 not ready.
+ISTHMUS_ASCEND_EXPORT int aclrtStreamQuery(void* stream, int* status) {
+  return call("aclrtStreamQuery", [&] {
+    require_not_null(status, "status");
+    const isthmus_status found = chip().stream_query(stream_of(stream)->queue);
+    if (found != ISTHMUS_NOT_READY) check(found);
+    *status = found == ISTHMUS_NOT_READY ? 1 : 0;
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtStreamGetId(void* stream, int32_t* id) {
+  return call("aclrtStreamGetId", [&] {
+    require_not_null(id, "id");
+    *id = stream_of(stream)->id;
+  });
+}
+
+// Accepted: the host chip stops at no failure of a task.
+ISTHMUS_ASCEND_EXPORT int aclrtSetStreamFailureMode(void* stream, uint64_t) {
+  return call("aclrtSetStreamFailureMode", [&] { stream_of(stream); });
+}
+
+// Accepted: floating-point overflow gives infinities, as on a 910B.
+ISTHMUS_ASCEND_EXPORT int aclrtSetStreamOverflowSwitch(void* stream, uint32_t flag) {
+  return call("aclrtSetStreamOverflowSwitch", [&] { stream_of(stream)->overflow_switch = flag; });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtGetStreamOverflowSwitch(void* stream, uint32_t* flag) {
+  return call("aclrtGetStreamOverflowSwitch", [&] {
+    require_not_null(flag, "flag");
+    *flag = stream_of(stream)->overflow_switch;
+  });
+}

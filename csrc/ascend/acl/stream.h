@@ -1,0 +1,43 @@
+// Streams: queues of the host chip with what the vendor's interface adds to them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "driver.h"
+
+namespace isthmus::ascend {
+
+struct Stream {
+  isthmus_stream queue;
+  int32_t device;
+  int32_t id;
+  std::atomic<uint32_t> overflow_switch{0};
+  std::atomic<uint64_t> subscriber{0};  // thread that runs its callbacks; 0: none
+
+  Stream(isthmus_stream queue, int32_t device, int32_t id) : queue(queue), device(device), id(id) {}
+};
+
+// The stream of a handle; of null, the default stream of the calling thread's device. Throws Failure if it
+// does not exist or the thread has no context.
+std::shared_ptr<Stream> stream_of(const void* handle);
+
+// Runs the task on the stream's thread, in order. Throws Failure if the stream does not accept it.
+template <typename Task>
+void enqueue(const Stream& stream, Task task);
+
+// Waits at most so long for the work of all streams of the device. Throws kStreamTimeout.
+void wait_for_streams(int32_t device, int32_t milliseconds);
+
+void enqueue_function(const Stream& stream, void (*function)(void*), void* data);
+
+template <typename Task>
+void enqueue(const Stream& stream, Task task) {
+  auto held = std::make_unique<Task>(std::move(task));
+  enqueue_function(
+      stream, [](void* data) { (*std::unique_ptr<Task>(static_cast<Task*>(data)))(); }, held.get());
+  held.release();
+}
+
+}  // namespace isthmus::ascend

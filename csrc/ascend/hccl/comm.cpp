@@ -1,0 +1,236 @@
+// Life of communicators.
+#include "comm.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "ascend/acl/handles.h"
+
+namespace isthmus::ascend::hccl {
+namespace {
+
+constexpr size_t kRootInfoBytes = 4108;
+constexpr size_t kNameBytes = 128;
+constexpr int64_t kTimeoutSeconds = 1836;  // of HCCL_EXEC_TIMEOUT
+static_assert(kRootInfoBytes >= sizeof(isthmus_unique_id));
+
+Handles<Comm>& comms() {
+  static Handles<Comm>* const comms = new Handles<Comm>{4};
+  return *comms;
+}
+
+// HCCL_EXEC_TIMEOUT in milliseconds; 0: none.
+int64_t timeout_ms() {
+  const char* value = std::getenv("HCCL_EXEC_TIMEOUT");
+  if (value == nullptr || *value == '\0') return kTimeoutSeconds * 1000;
+  char* end = nullptr;
+  const double seconds = std::strtod(value, &end);
+  if (*end != '\0' || !(seconds >= 0))
+    throw Failure{kInvalidParameter,
+                  std::string("HCCL_EXEC_TIMEOUT=") + value + " is not a number of seconds"};
+  return static_cast<int64_t>(seconds * 1000);
+}
+
+// FNV-1a of the id.
+std::string name_of(const isthmus_unique_id& id) {
+  uint64_t hash = 14695981039346656037u;
+  for (const char byte : id.bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
+  char text[32];
+  std::snprintf(text, sizeof(text), "hccl_%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+// Waits for the other ranks.
+void* create(const isthmus_unique_id& id, uint32_t size, uint32_t rank) {
+  auto made = std::make_shared<Comm>();
+  made->rank = static_cast<int32_t>(rank);
+  made->size = static_cast<int32_t>(size);
+  made->name = name_of(id);
+  isthmus_comm_options options{};
+  options.struct_size = sizeof(options);
+  options.rank = made->rank;
+  options.world_size = made->size;
+  options.timeout_ms = timeout_ms();
+  options.name = made->name.c_str();
+  check(chip().comm_create(&id, &options, &made->comm));
+  return comms().add(std::move(made));
+}
+
+void create_from_root_info(uint32_t size, const void* info, uint32_t rank, void** comm) {
+  require_not_null(info, "root info");
+  require_not_null(comm, "comm");
+  isthmus_unique_id id;
+  std::memcpy(id.bytes, info, sizeof(id.bytes));
+  *comm = create(id, size, rank);
+}
+
+}  // namespace
+
+const isthmus_driver& chip() {
+  const isthmus_driver* found = isthmus_ascend_chip();
+  if (found == nullptr) throw Failure{kInternal, "the host chip cannot be opened"};
+  return *found;
+}
+
+int code_of(isthmus_status status) noexcept {
+  switch (status) {
+    case ISTHMUS_OK:
+      return kSuccess;
+    case ISTHMUS_INVALID_ARGUMENT:
+    case ISTHMUS_NO_DEVICE:
+      return kInvalidParameter;
+    case ISTHMUS_OUT_OF_MEMORY:
+      return kOutOfMemory;
+    case ISTHMUS_UNSUPPORTED:
+      return kUnsupported;
+    case ISTHMUS_TIMEOUT:
+      return kTimeout;
+    case ISTHMUS_PEER_LOST:
+      return kRemoteFailure;
+    default:
+      return kInternal;
+  }
+}
+
+void check(isthmus_status status) {
+  if (status != ISTHMUS_OK) throw Failure{code_of(status), chip().last_error()};
+}
+
+void require_not_null(const void* pointer, const char* argument) {
+  if (pointer == nullptr)
+    throw Failure{kNullPointer, std::string(argument) + " is null; pass a valid pointer"};
+}
+
+std::shared_ptr<Comm> comm_of(const void* handle) {
+  auto comm = comms().get(handle);
+  if (comm == nullptr)
+    throw Failure{kInvalidParameter, "the communicator does not exist; it may have been destroyed"};
+  return comm;
+}
+
+isthmus_stream queue_of(void* stream) {
+  isthmus_stream queue = nullptr;
+  int device = 0;
+  if (isthmus_ascend_queue(stream, &queue, &device) != 0)
+    throw Failure{kInvalidParameter, "the stream does not exist; it may have been destroyed"};
+  return queue;
+}
+
+}  // namespace isthmus::ascend::hccl
+
+using namespace isthmus::ascend::hccl;
+
+// info: 4108 bytes, which the application passes to the other ranks.
+ISTHMUS_ASCEND_EXPORT int HcclGetRootInfo(void* info) {
+  return call("HcclGetRootInfo", [&] {
+    require_not_null(info, "root info");
+    isthmus_unique_id id;
+    check(chip().comm_unique_id(&id));
+    std::memset(info, 0, kRootInfoBytes);
+    std::memcpy(info, id.bytes, sizeof(id.bytes));
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int HcclCommInitRootInfo(uint32_t size, const void* info, uint32_t rank, void** comm) {
+  return call("HcclCommInitRootInfo", [&] { create_from_root_info(size, info, rank, comm); });
+}
+
+// The configuration tunes the vendor's links.
+ISTHMUS_ASCEND_EXPORT int HcclCommInitRootInfoConfig(uint32_t size, const void* info, uint32_t rank,
+                                                     const void*, void** comm) {
+  return call("HcclCommInitRootInfoConfig", [&] { create_from_root_info(size, info, rank, comm); });
+}
+
+// Communicators of all devices of one process, rank i on devices[i].
+ISTHMUS_ASCEND_EXPORT int HcclCommInitAll(uint32_t size, const int32_t* devices, void** result) {
+  return call("HcclCommInitAll", [&] {
+    require_not_null(devices, "devices");
+    require_not_null(result, "comms");
+    isthmus_unique_id id;
+    check(chip().comm_unique_id(&id));
+    std::vector<Failure> failures(size, Failure{kSuccess, {}});
+    std::vector<std::thread> threads;
+    for (uint32_t rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        try {
+          check(chip().device_set(devices[rank]));
+          result[rank] = create(id, size, rank);
+        } catch (const Failure& failure) {
+          failures[rank] = failure;
+        }
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    for (const Failure& failure : failures)
+      if (failure.code != kSuccess) throw failure;
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int HcclCommDestroy(void* comm) {
+  return call("HcclCommDestroy", [&] {
+    const auto found = comms().remove(comm);
+    if (found == nullptr)
+      throw Failure{kInvalidParameter, "the communicator does not exist; it may have been destroyed"};
+    check(chip().comm_destroy(found->comm));
+  });
+}
+
+// name: 128 bytes.
+ISTHMUS_ASCEND_EXPORT int HcclGetCommName(void* comm, char* name) {
+  return call("HcclGetCommName", [&] {
+    require_not_null(name, "name");
+    std::snprintf(name, kNameBytes, "%s", comm_of(comm)->name.c_str());
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int HcclGetRankSize(void* comm, uint32_t* size) {
+  return call("HcclGetRankSize", [&] {
+    require_not_null(size, "size");
+    *size = static_cast<uint32_t>(comm_of(comm)->size);
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int HcclGetRankId(void* comm, uint32_t* rank) {
+  return call("HcclGetRankId", [&] {
+    require_not_null(rank, "rank");
+    *rank = static_cast<uint32_t>(comm_of(comm)->rank);
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int HcclGetCommAsyncError(void* comm, int* error) {
+  return call("HcclGetCommAsyncError", [&] {
+    require_not_null(error, "error");
+    *error = code_of(chip().comm_error(comm_of(comm)->comm));
+    if (*error != kSuccess) isthmus_ascend_report(*error, "HcclGetCommAsyncError", chip().last_error());
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT const char* HcclGetErrorString(int code) {
+  switch (code) {
+    case kSuccess:
+      return "no error";
+    case kInvalidParameter:
+      return "invalid parameter";
+    case kNullPointer:
+      return "null pointer";
+    case kUnsupported:
+      return "not supported on the host chip";
+    case kTimeout:
+      return "timed out waiting for other ranks";
+    case kRemoteFailure:
+      return "a rank of the communicator is lost";
+    case kOutOfMemory:
+      return "out of memory";
+    default:
+      return "internal error";
+  }
+}
+
+// No field of a communicator's configuration is read.
+ISTHMUS_ASCEND_EXPORT uint32_t HcclGetCommConfigCapability() { return 0; }
+
+// Settings of determinism; the host chip's collectives are deterministic.
+ISTHMUS_ASCEND_EXPORT int HcclSetConfig(int, int64_t) { return kSuccess; }

@@ -1,0 +1,73 @@
+// Communicators, and the numbers of libhccl.so's interface.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "ascend/acl/enqueue.h"
+#include "driver.h"
+
+#define ISTHMUS_ASCEND_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace isthmus::ascend::hccl {
+
+// Values of HcclResult.
+enum Result : int {
+  kSuccess = 0,
+  kInvalidParameter = 1,
+  kNullPointer = 2,
+  kInternal = 4,
+  kUnsupported = 5,
+  kTimeout = 9,
+  kRemoteFailure = 21,
+  kOutOfMemory = 24,
+};
+
+struct Failure {
+  int code;  // an HcclResult
+  std::string message;
+};
+
+struct Comm {
+  isthmus_comm comm;
+  int32_t rank, size;
+  std::string name;  // the same on all ranks
+};
+
+// The host chip. Throws Failure.
+const isthmus_driver& chip();
+
+// Throws the driver's last error unless the status is ISTHMUS_OK.
+void check(isthmus_status status);
+int code_of(isthmus_status status) noexcept;
+
+// Throws Failure if the pointer is null.
+void require_not_null(const void* pointer, const char* argument);
+
+// Throws Failure if it does not exist.
+std::shared_ptr<Comm> comm_of(const void* handle);
+
+// The driver's number; throws Failure if there is none.
+isthmus_dtype dtype_of(int dtype);
+isthmus_reduce_op reduction_of(int operation);
+size_t bytes_of(int dtype);
+
+// The driver's stream of an aclrtStream. Throws Failure.
+isthmus_stream queue_of(void* stream);
+
+// Runs the body of an exported function; its failure is the message of aclGetRecentErrMsg() too.
+template <typename Body>
+int call(const char* function, Body&& body) noexcept {
+  try {
+    body();
+    return kSuccess;
+  } catch (const Failure& failure) {
+    return isthmus_ascend_report(failure.code, function, failure.message.c_str());
+  } catch (const std::exception& error) {
+    return isthmus_ascend_report(kInternal, function, error.what());
+  }
+}
+
+}  // namespace isthmus::ascend::hccl

@@ -1,0 +1,244 @@
+// The two phases of every aclnn function.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+
+#include "ascend/acl/enqueue.h"
+#include "ascend/opapi/objects.h"
+#include "ascend/opapi/program.h"
+
+struct aclOpExecutor {
+  const isthmus::ascend::Program* program;
+  isthmus::ascend::Values arguments;
+};
+
+namespace isthmus::ascend {
+namespace {
+
+// Values of aclnnStatus.
+constexpr int kNullPointer = 161001;
+constexpr int kInvalidParameter = 161002;
+
+int fail(int status, const std::string& function, const char* message) {
+  return isthmus_ascend_report(status, ("aclnn" + function).c_str(), message);
+}
+
+// Kernels of the CPU alone: no autograd, no autocast, no view tracking.
+struct KernelsOnly {
+  at::AutoDispatchBelowADInplaceOrView below;
+  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
+};
+
+const Program& program(int row) {
+  static std::mutex mutex;
+  static std::vector<std::unique_ptr<Program>> programs;
+  const std::lock_guard lock(mutex);
+  if (static_cast<size_t>(row) >= programs.size()) programs.resize(row + 1);
+  if (!programs[row]) programs[row] = std::make_unique<Program>(kRows[row]);
+  return *programs[row];
+}
+
+template <typename T, typename Object>
+c10::IValue array(const void* pointer) {
+  if (!pointer) return {};
+  c10::List<T> result;
+  for (const auto value : static_cast<const Object*>(pointer)->values) result.push_back(value);
+  return result;
+}
+
+c10::IValue value(Kind kind, Argument argument) {
+  const void* pointer = argument.pointer;
+  switch (kind) {
+    case Kind::kTensor:
+      return pointer ? static_cast<const aclTensor*>(pointer)->tensor : at::Tensor();
+    case Kind::kTensors: {
+      c10::List<at::Tensor> tensors;
+      if (pointer)
+        for (const aclTensor* element : static_cast<const aclTensorList*>(pointer)->elements)
+          tensors.push_back(element ? element->tensor : at::Tensor());
+      return tensors;
+    }
+    case Kind::kScalar:
+      return pointer ? c10::IValue(static_cast<const aclScalar*>(pointer)->scalar) : c10::IValue();
+    case Kind::kScalars: {
+      c10::impl::GenericList scalars(c10::NumberType::get());
+      if (pointer)
+        for (const aclScalar* element : static_cast<const aclScalarList*>(pointer)->elements)
+          scalars.push_back(element->scalar);
+      return scalars;
+    }
+    case Kind::kInts:
+      return array<int64_t, aclIntArray>(pointer);
+    case Kind::kFloats:
+      return array<double, aclFloatArray>(pointer);
+    case Kind::kBools:
+      return array<bool, aclBoolArray>(pointer);
+    case Kind::kInt:
+      return argument.integer;
+    case Kind::kBool:
+      return argument.integer != 0;
+    case Kind::kReal:
+      return argument.real;
+    case Kind::kString:
+      return pointer ? c10::IValue(std::string(static_cast<const char*>(pointer))) : c10::IValue();
+    case Kind::kDtype: {
+      const auto dtype = scalar_type(static_cast<int>(argument.integer));
+      return dtype ? c10::IValue(static_cast<int64_t>(*dtype)) : c10::IValue();
+    }
+  }
+  return {};
+}
+
+// Everything that the check of a call depends on, as bytes.
+class Signature {
+ public:
+  Signature(int row, const Values& arguments) {
+    number(row);
+    for (const c10::IValue& argument : arguments) add(argument);
+  }
+  std::string take() { return std::move(bytes_); }
+
+ private:
+  void number(int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
+
+  void add(const at::Tensor& tensor) {
+    if (!tensor.defined()) return number(-1);
+    number(tensor.dim() * 256 + static_cast<int64_t>(tensor.scalar_type()));
+    for (const int64_t size : tensor.sizes()) number(size);
+    for (const int64_t stride : tensor.strides()) number(stride);
+  }
+
+  void add(const c10::IValue& argument) {
+    if (argument.isTensor()) {
+      add(argument.toTensor());
+    } else if (argument.isTensorList()) {
+      number(static_cast<int64_t>(argument.toListRef().size()));
+      for (const c10::IValue& element : argument.toListRef()) add(element.toTensor());
+    } else if (argument.isList()) {
+      number(static_cast<int64_t>(argument.toListRef().size()));
+      for (const c10::IValue& element : argument.toListRef()) add(element);
+    } else if (argument.isInt() || argument.isBool()) {
+      number(argument.toScalar().toLong());
+    } else if (argument.isDouble()) {
+      const double real = argument.toDouble();
+      bytes_.append(reinterpret_cast<const char*>(&real), sizeof real);
+    } else if (argument.isString()) {
+      bytes_ += argument.toStringRef();
+    } else {
+      number(argument.isNone() ? 0 : 1);
+    }
+  }
+
+  std::string bytes_;
+};
+
+// A tensor like this one with memory of its own: ones, or zeros where it may be an index.
+at::Tensor stand_in(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  const bool index = at::isIntegralType(tensor.scalar_type(), false);
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).fill_(index ? 0 : 1);
+}
+
+struct Silent : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+// Runs the row on stand-ins, so that shapes and dtypes that it refuses are known before the stream gets it.
+void check(const Program& program, const Values& arguments) {
+  Values slots;
+  for (const c10::IValue& argument : arguments) {
+    if (argument.isTensor()) {
+      slots.push_back(stand_in(argument.toTensor()));
+    } else if (argument.isTensorList()) {
+      c10::List<at::Tensor> tensors;
+      for (const at::Tensor& tensor : argument.toTensorVector()) tensors.push_back(stand_in(tensor));
+      slots.emplace_back(tensors);
+    } else {
+      slots.push_back(argument);
+    }
+  }
+  Silent silent;  // outputs resized are errors here
+  const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+  try {
+    program.run(slots, true);
+  } catch (const c10::LinAlgError&) {
+    return;  // of values that are not the caller's
+  } catch (const c10::Error& error) {
+    if (std::strcmp(error.what_without_backtrace(), "ZeroDivisionError") == 0) return;  // the same
+    throw;
+  }
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
+    const auto given = arguments[i].toTensor().sizes(), computed = slots[i].toTensor().sizes();
+    TORCH_CHECK(given == computed, program.parameters()[i].name, " has shape ", given, ", expected ",
+                computed);
+  }
+}
+
+// Checks a call once for each signature.
+void check_once(const Program& program, int row, const Values& arguments) {
+  constexpr size_t kLimit = 16384;
+  static thread_local std::unordered_set<std::string> good;
+  std::string signature = Signature(row, arguments).take();
+  if (good.count(signature)) return;
+  const KernelsOnly guard;
+  check(program, arguments);
+  if (good.size() == kLimit) good.clear();
+  good.insert(std::move(signature));
+}
+
+void run(void* data) {
+  const std::unique_ptr<aclOpExecutor> executor(static_cast<aclOpExecutor*>(data));
+  try {
+    const KernelsOnly guard;
+    executor->program->run(executor->arguments, false);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "isthmus: aclnn%s failed on its stream: %s\n", executor->program->name().c_str(),
+                 error.what());
+  }
+}
+
+}  // namespace
+
+int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpExecutor** executor) {
+  std::string name(kRows[row], std::strchr(kRows[row], '('));
+  if (!workspace_size || !executor)
+    return fail(kNullPointer, name, "workspaceSize or executor is null; pass valid pointers");
+  try {
+    const Program& compiled = program(row);
+    auto made = std::make_unique<aclOpExecutor>();
+    made->program = &compiled;
+    const auto& parameters = compiled.parameters();
+    for (size_t i = 0; i < parameters.size(); ++i)
+      made->arguments.push_back(value(parameters[i].kind, arguments[i]));
+    check_once(compiled, row, made->arguments);
+    *workspace_size = 0;
+    *executor = made.release();
+    return 0;
+  } catch (const c10::Error& error) {
+    return fail(kInvalidParameter, name, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return fail(kInvalidParameter, name, error.what());
+  }
+}
+
+int launch(aclOpExecutor* executor, void* stream) {
+  if (!executor) return fail(kNullPointer, "", "executor is null; call the first phase before the second");
+  const int status = isthmus_ascend_enqueue(stream, run, executor);
+  if (status) delete executor;
+  return status;
+}
+
+}  // namespace isthmus::ascend
+
+extern "C" __attribute__((visibility("default"))) int aclDestroyAclOpExecutor(const aclOpExecutor* executor) {
+  return delete executor, 0;
+}

@@ -1,0 +1,111 @@
+// Normalisation, gated activations and dropout of the vendor's own.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+
+#include "ascend/opapi/functions/families.h"
+
+namespace isthmus::ascend {
+namespace {
+
+at::Tensor widened(const at::Tensor& tensor) {
+  return tensor.to(c10::promoteTypes(tensor.scalar_type(), at::kFloat));
+}
+
+std::vector<int64_t> last_dims(int64_t count) {
+  std::vector<int64_t> dims;
+  for (int64_t i = 1; i <= count; ++i) dims.push_back(-i);
+  return dims;
+}
+
+c10::IValue pair(at::Tensor first, at::Tensor second) {
+  return c10::ivalue::Tuple::create(std::move(first), std::move(second));
+}
+
+// rms_norm(x, weight, epsilon): (y, 1 / root mean square), over the dimensions of the weight.
+c10::IValue rms_norm(Values& arguments, bool) {
+  const at::Tensor &x = arguments[0].toTensor(), &weight = arguments[1].toTensor();
+  const at::Tensor wide = widened(x);
+  const at::Tensor rstd =
+      at::rsqrt(wide.square().mean(last_dims(weight.dim()), true).add(arguments[2].toDouble()));
+  return pair(wide.mul(rstd).mul(widened(weight)), rstd);
+}
+
+// rms_norm_grad(dy, x, rstd, weight): (dx, dweight).
+c10::IValue rms_norm_grad(Values& arguments, bool) {
+  const at::Tensor &weight = arguments[3].toTensor(), rstd = widened(arguments[2].toTensor());
+  const at::Tensor dy = widened(arguments[0].toTensor()), normed = widened(arguments[1].toTensor()).mul(rstd);
+  const at::Tensor scaled = dy.mul(widened(weight));
+  const at::Tensor dx =
+      rstd.mul(scaled.sub(normed.mul(scaled.mul(normed).mean(last_dims(weight.dim()), true))));
+  at::Tensor dweight = dy.mul(normed);
+  if (dweight.dim() > weight.dim()) dweight = dweight.flatten(0, dweight.dim() - weight.dim() - 1).sum(0);
+  return pair(dx, dweight);
+}
+
+// swiglu(x, dim): silu of the first half, times the second.
+c10::IValue swiglu(Values& arguments, bool) {
+  const at::Tensor& x = arguments[0].toTensor();
+  const auto halves = x.chunk(2, arguments[1].toInt());
+  TORCH_CHECK(halves.size() == 2 && halves[0].sizes() == halves[1].sizes(),
+              "size of dim is odd: ", x.sizes());
+  return at::silu(widened(halves[0])).mul(widened(halves[1]));
+}
+
+// swiglu_grad(dy, x, dim)
+c10::IValue swiglu_grad(Values& arguments, bool) {
+  const at::Tensor dy = widened(arguments[0].toTensor());
+  const int64_t dim = arguments[2].toInt();
+  const auto halves = arguments[1].toTensor().chunk(2, dim);
+  const at::Tensor first = widened(halves[0]), second = widened(halves[1]);
+  return at::cat({at::silu_backward(dy.mul(second), first), dy.mul(at::silu(first))}, dim);
+}
+
+// dropout_mask(shape, p, generator, mask): one bit for each element of the shape, set with probability 1 - p.
+c10::IValue dropout_mask(Values& arguments, bool checking) {
+  int64_t count = 1;
+  for (const int64_t size : arguments[0].toIntVector()) count *= size;
+  at::Tensor mask = arguments[3].toTensor();
+  TORCH_CHECK(mask.numel() * 8 >= count, "mask has ", mask.numel(), " bytes, too few for ", count,
+              " elements");
+  if (checking) return {};
+  const at::Tensor keep = at::empty({mask.numel() * 8}, at::kBool)
+                              .bernoulli_(1 - arguments[1].toDouble(), arguments[2].toGenerator());
+  mask.zero_();
+  for (int64_t bit = 0; bit < 8; ++bit)
+    mask.view(-1).bitwise_or_(keep.view({-1, 8}).select(1, bit).to(at::kByte).bitwise_left_shift(bit));
+  return {};
+}
+
+// dropout_apply(x, mask, p): x / (1 - p) where the bit is set, else 0.
+c10::IValue dropout_apply(Values& arguments, bool checking) {
+  const at::Tensor &x = arguments[0].toTensor(), &mask = arguments[1].toTensor();
+  TORCH_CHECK(mask.numel() * 8 >= x.numel(), "mask has ", mask.numel(), " bytes, too few for ", x.numel(),
+              " elements");
+  if (checking) return x;
+  const double keep = 1 - arguments[2].toDouble();
+  return x.mul(unpacked_bits(mask, x.sizes())).mul(keep == 0 ? 0 : 1 / keep);
+}
+
+}  // namespace
+
+at::Tensor unpacked_bits(const at::Tensor& mask, at::IntArrayRef sizes) {
+  const at::Tensor bytes = mask.contiguous().view(-1);
+  const at::Tensor bits = at::empty({bytes.numel(), 8}, at::kBool);
+  for (int64_t bit = 0; bit < 8; ++bit) bits.select(1, bit).copy_(bytes.bitwise_and(1 << bit));
+  return bits.view(-1).slice(0, 0, c10::multiply_integers(sizes)).view(sizes);
+}
+
+const std::vector<NamedFunction>& activation_functions() {
+  static const std::vector<NamedFunction> functions = {
+      {"rms_norm", rms_norm},       {"rms_norm_grad", rms_norm_grad}, {"swiglu", swiglu},
+      {"swiglu_grad", swiglu_grad}, {"dropout_mask", dropout_mask},   {"dropout_apply", dropout_apply},
+  };
+  return functions;
+}
+
+}  // namespace isthmus::ascend

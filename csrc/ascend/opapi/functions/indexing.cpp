@@ -1,0 +1,46 @@
+// Functions of rows that scatter, and one-hot codes.
+#include <ATen/core/Tensor.h>
+
+#include "ascend/opapi/functions/families.h"
+
+namespace isthmus::ascend {
+namespace {
+
+// scatter_mode(self, dim, index, source, mode): the source is a tensor or a scalar; mode 0 writes, 1 adds, 2
+// multiplies.
+c10::IValue scatter_mode(Values& arguments, bool) {
+  const at::Tensor &self = arguments[0].toTensor(), &index = arguments[2].toTensor();
+  const int64_t dim = arguments[1].toInt(), mode = arguments[4].toInt();
+  TORCH_CHECK(mode >= 0 && mode <= 2, "reduction is ", mode, ", expected 0, 1 or 2");
+  const char* reduce = mode == 1 ? "add" : "multiply";
+  if (arguments[3].isTensor()) {
+    const at::Tensor& source = arguments[3].toTensor();
+    return mode == 0 ? self.scatter(dim, index, source) : self.scatter(dim, index, source, reduce);
+  }
+  const c10::Scalar value = arguments[3].toScalar();
+  return mode == 0 ? self.scatter(dim, index, value) : self.scatter(dim, index, value, reduce);
+}
+
+// one_hot_values(self, depth, on, off, axis): `on` where the class is the index, else `off`; on and off have
+// one element.
+c10::IValue one_hot_values(Values& arguments, bool) {
+  const at::Tensor &self = arguments[0].toTensor(), &on = arguments[2].toTensor(),
+                   &off = arguments[3].toTensor();
+  auto sizes = self.sizes().vec();
+  const int64_t axis = arguments[4].toInt(), place = axis < 0 ? self.dim() : axis;
+  sizes.insert(sizes.begin() + place, arguments[1].toInt());
+  return off.reshape({}).expand(sizes).clone().scatter_(place, self.to(at::kLong).unsqueeze(place),
+                                                        on.reshape({}).expand(sizes));
+}
+
+}  // namespace
+
+const std::vector<NamedFunction>& indexing_functions() {
+  static const std::vector<NamedFunction> functions = {
+      {"scatter_mode", scatter_mode},
+      {"one_hot_values", one_hot_values},
+  };
+  return functions;
+}
+
+}  // namespace isthmus::ascend

@@ -1,0 +1,86 @@
+// Gradients of losses that ATen has no operator for, and optimizers.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/sigmoid.h>
+
+#include <charconv>
+#include <cstdlib>
+
+#include "ascend/opapi/functions/families.h"
+
+namespace isthmus::ascend {
+namespace {
+
+constexpr int64_t kMean = 1;  // reduction: 0 none, 1 mean, 2 sum
+
+at::Tensor reduced(const at::Tensor& grad, const at::Tensor& self, int64_t reduction) {
+  return reduction == kMean ? grad.div(self.numel()) : grad;
+}
+
+// bce_with_logits_grad(dy, self, target, weight, pos_weight, reduction)
+c10::IValue bce_with_logits_grad(Values& arguments, bool) {
+  const at::Tensor &self = arguments[1].toTensor(), &target = arguments[2].toTensor();
+  const at::Tensor &weight = arguments[3].toTensor(), &pos_weight = arguments[4].toTensor();
+  at::Tensor grad = at::sigmoid(self).sub(target);
+  if (pos_weight.defined()) {
+    const at::Tensor positive = target.mul(pos_weight);
+    grad = positive.add(1).sub(target).mul(at::sigmoid(self)).sub(positive);
+  }
+  if (weight.defined()) grad = grad.mul(weight);
+  return reduced(grad.mul(arguments[0].toTensor()), self, arguments[5].toInt());
+}
+
+// kl_div_grad(dy, self, target, reduction, log_target)
+c10::IValue kl_div_grad(Values& arguments, bool) {
+  const at::Tensor &self = arguments[1].toTensor(), &target = arguments[2].toTensor();
+  const at::Tensor grad = arguments[0].toTensor().neg();
+  const at::Tensor result =
+      arguments[4].toBool() ? target.exp().mul(grad) : target.mul(grad).masked_fill(target.le(0), 0);
+  return reduced(result.expand_as(self), self, arguments[3].toInt());
+}
+
+// l1_loss_grad(dy, self, target, reduction)
+c10::IValue l1_loss_grad(Values& arguments, bool) {
+  const at::Tensor& self = arguments[1].toTensor();
+  return reduced(self.sub(arguments[2].toTensor()).sign().mul(arguments[0].toTensor()), self,
+                 arguments[3].toInt());
+}
+
+// The double that a user wrote, which the interface narrows to float: the shortest decimal of the float.
+double written(const c10::IValue& value) {
+  char text[32];
+  *std::to_chars(text, text + sizeof text - 1, static_cast<float>(value.toDouble())).ptr = '\0';
+  return std::strtod(text, nullptr);
+}
+
+// fused_adamw(var, m, v, max_v, grad, step, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize); the
+// interface counts steps from 0, ATen from 1.
+c10::IValue fused_adamw(Values& arguments, bool checking) {
+  const auto tensor = [&](size_t i) { return arguments[i].toTensor(); };
+  for (size_t i = 1; i < 5; ++i)
+    TORCH_CHECK(!tensor(i).defined() || tensor(i).sizes() == tensor(0).sizes(), "a state has shape ",
+                tensor(i).sizes(), ", expected ", tensor(0).sizes());
+  if (checking) return {};
+  std::vector<at::Tensor> largest;
+  if (arguments[11].toBool()) largest.push_back(tensor(3));
+  at::_fused_adamw_({tensor(0)}, {tensor(4)}, {tensor(1)}, {tensor(2)}, largest,
+                    {tensor(5).to(at::kFloat).add(1).reshape({})}, written(arguments[6]),
+                    written(arguments[7]), written(arguments[8]), written(arguments[9]),
+                    written(arguments[10]), arguments[11].toBool(), arguments[12].toBool());
+  return {};
+}
+
+}  // namespace
+
+const std::vector<NamedFunction>& training_functions() {
+  static const std::vector<NamedFunction> functions = {
+      {"bce_with_logits_grad", bce_with_logits_grad},
+      {"kl_div_grad", kl_div_grad},
+      {"l1_loss_grad", l1_loss_grad},
+      {"fused_adamw", fused_adamw},
+  };
+  return functions;
+}
+
+}  // namespace isthmus::ascend

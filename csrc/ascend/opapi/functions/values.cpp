@@ -1,0 +1,87 @@
+// Functions of rows that give an argument its meaning: generators, dtypes, absent values, names of modes.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
+
+#include "ascend/opapi/functions/families.h"
+
+namespace isthmus::ascend {
+namespace {
+
+// generator(seed, offset[, more]): each a number or a tensor of one.
+c10::IValue generator(Values& arguments, bool) {
+  uint64_t seed = 0;
+  for (const c10::IValue& argument : arguments) {
+    const int64_t part = argument.isTensor() ? argument.toTensor().item().toLong() : argument.toInt();
+    seed = seed * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(part);
+  }
+  return at::detail::createCPUGenerator(seed);
+}
+
+// dtype(tensor)
+c10::IValue dtype(Values& arguments, bool) {
+  return static_cast<int64_t>(arguments[0].toTensor().scalar_type());
+}
+
+// positive(number): None for zero and below, by which the interface says that the value is absent.
+c10::IValue positive(Values& arguments, bool) {
+  const bool absent = arguments[0].isInt() ? arguments[0].toInt() <= 0 : arguments[0].toDouble() <= 0;
+  return absent ? c10::IValue() : arguments[0];
+}
+
+// nonempty(ints): None for no element.
+c10::IValue nonempty(Values& arguments, bool) {
+  return !arguments[0].isNone() && arguments[0].toListRef().empty() ? c10::IValue() : arguments[0];
+}
+
+// choice(number, first, second, ...): the value with this number.
+c10::IValue choice(Values& arguments, bool) {
+  const int64_t number = arguments[0].toInt();
+  TORCH_CHECK(number >= 0 && number + 1 < static_cast<int64_t>(arguments.size()), "mode is ", number,
+              ", expected 0 to ", arguments.size() - 2);
+  return arguments[number + 1];
+}
+
+// scalar(tensor): its one element.
+c10::IValue scalar(Values& arguments, bool checking) {
+  return checking ? c10::IValue(1.0) : c10::IValue(arguments[0].toTensor().item());
+}
+
+// numbers(ints, like): a tensor of them, where `like` is.
+c10::IValue numbers(Values& arguments, bool) {
+  const auto values = arguments[0].toIntVector();
+  return at::tensor(values, at::kLong).to(arguments[1].toTensor().device());
+}
+
+// unless(number, absent): None for the number that says that the value is absent.
+c10::IValue unless(Values& arguments, bool) {
+  return arguments[0].toInt() == arguments[1].toInt() ? c10::IValue() : arguments[0];
+}
+
+// transposed(matrices); a tensor of fewer dimensions, which stands for no result, as it is.
+c10::IValue transposed(Values& arguments, bool) {
+  const at::Tensor& tensor = arguments[0].toTensor();
+  return tensor.dim() < 2 ? tensor : tensor.transpose(-2, -1);
+}
+
+// resize(tensor, value): the value in the tensor's memory, and its shape, known only now, in the tensor.
+c10::IValue resize(Values& arguments, bool checking) {
+  const at::Tensor &target = arguments[0].toTensor(), &value = arguments[1].toTensor();
+  if (!target.defined() || checking) return {};
+  target.unsafeGetTensorImpl()->set_sizes_contiguous(value.sizes());
+  target.copy_(value);
+  return {};
+}
+
+}  // namespace
+
+const std::vector<NamedFunction>& value_functions() {
+  static const std::vector<NamedFunction> functions = {
+      {"generator", generator}, {"dtype", dtype},           {"positive", positive}, {"nonempty", nonempty},
+      {"choice", choice},       {"scalar", scalar},         {"resize", resize},     {"numbers", numbers},
+      {"unless", unless},       {"transposed", transposed},
+  };
+  return functions;
+}
+
+}  // namespace isthmus::ascend

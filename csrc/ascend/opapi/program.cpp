@@ -1,0 +1,158 @@
+#include "ascend/opapi/program.h"
+
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+
+namespace isthmus::ascend {
+namespace {
+
+// An undefined index is a tensor of shape {0}.
+c10::IValue indices(const c10::IValue& tensors) {
+  c10::List<std::optional<at::Tensor>> result;
+  for (const at::Tensor& tensor : tensors.toTensorVector()) {
+    const bool absent = !tensor.defined() || (tensor.dim() == 1 && tensor.size(0) == 0);
+    result.push_back(absent ? std::nullopt : std::optional(tensor));
+  }
+  return result;
+}
+
+// The value as an argument of this type: what the C interface says otherwise than the schema.
+c10::IValue fitted(c10::IValue value, const c10::TypePtr& type) {
+  if (const auto optional = type->cast<c10::OptionalType>()) {
+    if (value.isNone() || (value.isTensor() && !value.toTensor().defined())) return {};
+    return fitted(std::move(value), optional->getElementType());
+  }
+  if (value.isScalar() || value.isBool()) {
+    const c10::Scalar scalar = value.toScalar();
+    if (type->kind() == c10::TypeKind::FloatType) return scalar.toDouble();
+    if (type->kind() == c10::TypeKind::IntType) return scalar.toLong();
+    if (type->kind() == c10::TypeKind::BoolType) return scalar.toBool();
+    if (type->kind() == c10::TypeKind::ListType) return fitted(c10::List<int64_t>({scalar.toLong()}), type);
+  }
+  if (type->kind() == c10::TypeKind::ListType) {
+    const auto element = type->castRaw<c10::ListType>()->getElementType();
+    if (element->kind() == c10::TypeKind::OptionalType && value.isTensorList()) return indices(value);
+    if (value.isNone()) return c10::List<int64_t>();
+  }
+  return value;
+}
+
+c10::IValue evaluate(const Expression& expression, const Values& slots, bool checking);
+
+// Memory without gaps for what an operator writes: some of ATen's kernels ignore the strides of an output.
+class Written {
+ public:
+  // The tensor or tensors to pass in place of the value.
+  c10::IValue dense(const c10::IValue& value) {
+    if (value.isTensor()) return dense(value.toTensor());
+    if (!value.isTensorList()) return value;
+    c10::List<at::Tensor> result;
+    for (const at::Tensor& tensor : value.toTensorVector()) result.push_back(dense(tensor));
+    return result;
+  }
+
+  void finish() {
+    for (const auto& [target, written] : pairs_) {
+      TORCH_CHECK(target.sizes() == written.sizes(), "an output has shape ", target.sizes(), ", expected ",
+                  written.sizes());
+      target.copy_(written);
+    }
+  }
+
+ private:
+  at::Tensor dense(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.is_contiguous()) return tensor;
+    return pairs_.emplace_back(tensor, tensor.contiguous()).second;
+  }
+
+  std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
+};
+
+c10::IValue call(const Expression& expression, const Values& slots, bool checking) {
+  torch::jit::Stack stack;
+  Written written;
+  const auto& arguments = expression.handle->schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    c10::IValue value = fitted(evaluate(expression.arguments[i], slots, checking), arguments[i].real_type());
+    const auto* alias = arguments[i].alias_info();
+    stack.push_back(alias && alias->isWrite() ? written.dense(value) : std::move(value));
+  }
+  expression.handle->callBoxed(stack);
+  written.finish();
+  if (stack.size() == 1) return std::move(stack[0]);
+  return c10::ivalue::Tuple::create(std::move(stack));
+}
+
+c10::IValue list(Values values) {
+  if (values.empty()) return c10::List<int64_t>();
+  if (values[0].isTensor()) {
+    c10::List<at::Tensor> result;
+    for (c10::IValue& value : values) result.push_back(value.toTensor());
+    return result;
+  }
+  if (values[0].isBool()) {
+    c10::List<bool> result;
+    for (c10::IValue& value : values) result.push_back(value.toBool());
+    return result;
+  }
+  c10::List<int64_t> result;
+  for (c10::IValue& value : values) result.push_back(value.toInt());
+  return result;
+}
+
+c10::IValue evaluate(const Expression& expression, const Values& slots, bool checking) {
+  switch (expression.type) {
+    case Expression::Type::kSlot:
+      return slots[expression.slot];
+    case Expression::Type::kConstant:
+      return expression.constant;
+    case Expression::Type::kOperator:
+      return call(expression, slots, checking);
+    default:
+      break;
+  }
+  Values values;
+  for (const Expression& argument : expression.arguments)
+    values.push_back(evaluate(argument, slots, checking));
+  if (expression.type == Expression::Type::kList) return list(std::move(values));
+  return expression.function(values, checking);
+}
+
+void copy_into(const at::Tensor& target, const at::Tensor& value, const std::string& function) {
+  const bool absent = !target.defined() || !value.defined() || (value.numel() == 0 && target.numel() != 0);
+  if (absent) return;  // an output that the caller or the operator leaves out
+  TORCH_CHECK(target.sizes() == value.sizes() || target.numel() == value.numel(), "an output of ", function,
+              " has shape ", target.sizes(), ", expected ", value.sizes());
+  target.copy_(value.sizes() == target.sizes() ? value : value.reshape(target.sizes()));
+}
+
+}  // namespace
+
+void Program::run(Values& slots, bool checking) const {
+  slots.resize(slots_);
+  const auto assign = [&](size_t target, c10::IValue value) {
+    if (target >= parameters_.size()) {
+      slots[target] = std::move(value);
+    } else if (value.isTensor()) {
+      copy_into(slots[target].toTensor(), value.toTensor(), name_);
+    } else {
+      const auto outputs = slots[target].toTensorVector();
+      const auto values = value.toTensorVector();
+      TORCH_CHECK(outputs.size() == values.size(), name_, ": an output list has ", outputs.size(),
+                  " tensors, expected ", values.size());
+      for (size_t i = 0; i < values.size(); ++i) copy_into(outputs[i], values[i], name_);
+    }
+  };
+  for (const Statement& statement : statements_) {
+    c10::IValue value = evaluate(statement.value, slots, checking);
+    if (statement.targets.size() == 1) {
+      assign(statement.targets[0], std::move(value));
+    } else if (!statement.targets.empty()) {
+      const auto& elements = value.toTupleRef().elements();
+      TORCH_CHECK(elements.size() >= statement.targets.size(), name_, ": too few results");
+      for (size_t i = 0; i < statement.targets.size(); ++i) assign(statement.targets[i], elements[i]);
+    }
+  }
+}
+
+}  // namespace isthmus::ascend

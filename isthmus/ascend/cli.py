@@ -1,0 +1,99 @@
+"""The command ``isthmus ascend``."""
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import isthmus
+from isthmus._support.exits import fail
+from isthmus.ascend.environment import NotBuilt, variables
+
+app = typer.Typer(
+    help="An Ascend machine without a card: run torch_npu, unmodified, on the host chip.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+# Not -m: torch_npu imports the module before it runs.
+TORCHRUN = "from torch.distributed.run import main; main()"
+# The program's own options are not ours.
+PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
+
+
+@app.command(
+    context_settings=PASS_ON,
+    epilog="Examples: isthmus ascend run train.py --lr 1e-4 | isthmus ascend run --nproc 2 train.py | "
+    "isthmus ascend run -m pkg.train | isthmus ascend run torchrun --nproc-per-node 2 train.py",
+)
+def run(
+    program: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="{script.py | -m module | -c code | command} [arguments]",
+            help="The program and its own arguments.",
+            show_default=False,
+        ),
+    ],
+    nproc: Annotated[
+        int, typer.Option("--nproc", help="Run a script or a module as so many ranks, by torchrun.")
+    ] = 0,
+    devices: Annotated[
+        int | None,
+        typer.Option(help="Number of NPUs. Default: ISTHMUS_ASCEND_DEVICES, or one for each rank."),
+    ] = None,
+) -> None:
+    """Run a program that uses torch_npu."""
+    environment = _environment()
+    if devices is not None:
+        environment["ISTHMUS_ASCEND_DEVICES"] = str(devices)
+    command = _command(program, nproc)
+    os.execve(command[0], command, environment)
+
+
+def _environment() -> dict[str, str]:
+    try:
+        return os.environ | variables()
+    except NotBuilt as error:
+        raise fail(error) from None
+
+
+def _command(program: list[str], nproc: int) -> list[str]:
+    """Return the command line: Python's for a script, a module or code, else the program's own."""
+    is_module, is_script = program[0] == "-m", program[0].endswith(".py")
+    if nproc:
+        if not (is_module or is_script):
+            raise fail("--nproc runs a script.py or -m module", 2)
+        return [sys.executable, "-c", TORCHRUN, "--nproc-per-node", str(nproc), *program]
+    if is_module or is_script or program[0] == "-c":
+        return [sys.executable, *program]
+    beside = Path(sys.executable).parent  # a command of this environment comes first
+    found = shutil.which(program[0], path=os.pathsep.join([str(beside), os.environ.get("PATH", "")]))
+    if found is None:
+        raise fail(f"no such command or script: {program[0]}", 2)
+    return [found, *program[1:]]
+
+
+@app.command()
+def env() -> None:
+    """Print the shell's export lines: eval "$(isthmus ascend env)"."""
+    try:
+        found = variables()
+    except NotBuilt as error:
+        raise fail(error) from None
+    for name, value in found.items():
+        print(f"export {name}={shlex.quote(value)}")
+
+
+@app.command()
+def info() -> None:
+    """Print the NPUs and their memory, as npu-smi does."""
+    from isthmus.ascend.info import npus, table
+
+    try:
+        print(table(npus(), isthmus.__version__))
+    except RuntimeError as error:
+        raise fail(error) from None

@@ -1,0 +1,35 @@
+"""The environment in which torch_npu finds the libraries of the reference runtime."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent
+LIBRARIES = FOLDER / "lib"
+HOME = FOLDER / "home"  # the folders that torch_npu looks for in an installation of CANN
+
+
+class NotBuilt(RuntimeError):
+    """The libraries of the reference runtime are absent."""
+
+
+def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables to set.
+
+    Args:
+        environment: the present variables; LD_LIBRARY_PATH is extended.
+
+    Raises:
+        NotBuilt: the libraries are absent.
+    """
+    if not (LIBRARIES / "libascendcl.so").exists():
+        raise NotBuilt(f"no such file: {LIBRARIES / 'libascendcl.so'}; build it with `make build`")
+    known = [path for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
+    others = [path for path in known if path != str(LIBRARIES)]
+    return {
+        "ASCEND_HOME_PATH": str(HOME),
+        "ASCEND_TOOLKIT_HOME": str(HOME),
+        "ASCEND_OPP_PATH": str(HOME / "opp"),
+        "LD_LIBRARY_PATH": os.pathsep.join([str(LIBRARIES), *others]),
+        "ISTHMUS_DRIVER": "none",  # PyTorch has room for one backend of this kind: torch_npu's
+    }

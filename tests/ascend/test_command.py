@@ -1,0 +1,72 @@
+"""isthmus ascend run, env and info."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from isthmus.ascend.environment import HOME, LIBRARIES
+from isthmus.ascend.info import Npu, table
+from tests.helpers.children import ROOT
+
+
+def isthmus(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command."""
+    return subprocess.run(
+        [sys.executable, "-m", "isthmus", "ascend", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_environment_of_a_shell() -> None:
+    script = 'eval "$("$@")"; echo "$ASCEND_HOME_PATH:$LD_LIBRARY_PATH"'
+    command = ["bash", "-c", script, "bash", sys.executable, "-m", "isthmus", "ascend", "env"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": "/a:/b"}
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert printed == f"{HOME}:{LIBRARIES}:/a:/b\n"
+
+
+def test_run_passes_options_and_status_on(tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(
+        "import os, sys; print(sys.argv[1:], os.environ['ISTHMUS_ASCEND_DEVICES']); sys.exit(3)"
+    )
+    ended = isthmus("run", "--devices", "5", str(script), "--nproc", "9", "-m")
+    assert (ended.stdout, ended.returncode) == ("['--nproc', '9', '-m'] 5\n", 3)
+
+
+def test_run_starts_a_module_code_or_a_command() -> None:
+    assert isthmus("run", "-m", "platform", "--terse").stdout
+    assert isthmus("run", "-c", "import sys; print(sys.argv)", "-x").stdout == "['-c', '-x']\n"
+    assert isthmus("run", "printenv", "ASCEND_HOME_PATH").stdout == f"{HOME}\n"
+
+
+def test_run_refuses_what_it_cannot_start() -> None:
+    ended = isthmus("run", "no-such-command")
+    assert (ended.returncode, ended.stderr) == (2, "isthmus: no such command or script: no-such-command\n")
+    assert (
+        isthmus("run", "--nproc", "2", "printenv").stderr
+        == "isthmus: --nproc runs a script.py or -m module\n"
+    )
+
+
+def test_info_has_a_row_for_each_npu() -> None:
+    ended = isthmus("info", ISTHMUS_ASCEND_DEVICES="3", ISTHMUS_ASCEND_MEMORY="2GiB")
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert [line[2] for line in lines if "910B2" in line] == ["0", "1", "2"]
+    assert ended.stdout.count("0    / 2048 ") == 3
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_table_is_laid_out_as_npu_smi() -> None:
+    lines = table([Npu(7, "910B1", 68, 64114 << 20, 65536 << 20)], "1").splitlines()
+    assert lines[6:] == [
+        "| 7     910B1               | OK            | -           -                 0    / 0             |",
+        "| 0                         | -             | 68          0    / 0          64114/ 65536         |",
+        "+===========================+===============+====================================================+",
+    ]

@@ -1,0 +1,241 @@
+"""Rows that functions of csrc/ascend/opapi/functions compute, against PyTorch's own derivative or definition."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tests.ascend import opapi
+from tests.ascend.tensors import flags, positive, real, whole
+
+
+def equal(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(actual, expected.to(actual.dtype), rtol=tolerance, atol=tolerance)
+
+
+def test_rms_norm() -> None:
+    x, weight = real(2, 3, 4).requires_grad_(), real(3, 4).requires_grad_()
+    y, rstd, dy = torch.zeros(2, 3, 4), torch.zeros(2, 1, 1), real(2, 3, 4)
+    opapi.call("RmsNorm", x.detach(), weight.detach(), 1e-3, y, rstd)
+    expected = F.rms_norm(x, (3, 4), weight, 1e-3)
+    equal(y, expected.detach())
+    equal(rstd, x.detach().square().mean((1, 2), keepdim=True).add(1e-3).rsqrt())
+    dx, dweight = torch.zeros(2, 3, 4), torch.zeros(3, 4)
+    opapi.call("RmsNormGrad", dy, x.detach(), rstd, weight.detach(), dx, dweight)
+    for actual, wanted in zip((dx, dweight), torch.autograd.grad(expected, (x, weight), dy), strict=True):
+        equal(actual, wanted)
+
+
+def test_rms_norm_of_a_sum_and_with_an_offset() -> None:
+    x1, x2, weight = real(2, 3, 4), real(2, 3, 4), real(4)
+    y, rstd, x = torch.zeros(2, 3, 4), torch.zeros(2, 3, 1), torch.zeros(2, 3, 4)
+    opapi.call("AddRmsNorm", x1, x2, weight, 1e-3, y, rstd, x)
+    equal(x, x1 + x2)
+    equal(y, F.rms_norm(x1 + x2, (4,), weight, 1e-3))
+    opapi.call("GemmaRmsNorm", x1, weight, 1e-3, y, rstd)
+    equal(y, F.rms_norm(x1, (4,), weight + 1, 1e-3))
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_rotary(mode: int) -> None:
+    x = real(2, 3, 4, 6).requires_grad_()
+    cos, sin = (real(1, 3, 1, 6).requires_grad_() for _ in range(2))
+    pairs = x.unflatten(-1, (2, -1)).mT if mode == 0 else x.unflatten(-1, (-1, 2))
+    turned = torch.view_as_real(torch.view_as_complex(pairs.contiguous()) * 1j)
+    expected = x * cos + (turned.mT if mode == 0 else turned).flatten(-2) * sin
+    y, dy = torch.zeros(2, 3, 4, 6), real(2, 3, 4, 6)
+    inputs = [cos.detach(), sin.detach()]
+    opapi.call("RotaryPositionEmbedding", x.detach(), *inputs, mode, y)
+    equal(y, expected.detach())
+    grads = [torch.zeros(2, 3, 4, 6), torch.zeros(1, 3, 1, 6), torch.zeros(1, 3, 1, 6)]
+    opapi.call("RotaryPositionEmbeddingGrad", dy, *inputs, x.detach(), mode, *grads)
+    for actual, wanted in zip(grads, torch.autograd.grad(expected, (x, cos, sin), dy), strict=True):
+        equal(actual, wanted)
+
+
+def test_fast_gelu() -> None:
+    x, dy = real(3, 4).requires_grad_(), real(3, 4)
+    expected = x * torch.sigmoid(1.702 * x)
+    y, dx = torch.zeros(3, 4), torch.zeros(3, 4)
+    opapi.call("FastGelu", x.detach(), y)
+    opapi.call("FastGeluBackward", dy, x.detach(), dx)
+    equal(y, expected.detach())
+    equal(dx, torch.autograd.grad(expected, x, dy)[0])
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+def test_swiglu(dim: int) -> None:
+    x = real(4, 6).requires_grad_()
+    first, second = x.chunk(2, dim)
+    expected = F.silu(first) * second
+    y, dx, dy = torch.zeros(expected.shape), torch.zeros(4, 6), real(*expected.shape)
+    opapi.call("SwiGlu", x.detach(), dim, y)
+    opapi.call("SwiGluGrad", dy, x.detach(), dim, dx)
+    equal(y, expected.detach())
+    equal(dx, torch.autograd.grad(expected, x, dy)[0])
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("name", ["Scatter", "ScatterValue", "InplaceScatter", "InplaceScatterValue"])
+def test_scatter(name: str, mode: int) -> None:
+    x, index = real(3, 4), torch.tensor([[3, 0], [1, 2], [0, 3]])
+    source = 0.7 if "Value" in name else real(3, 2)
+    expected = x.clone()
+    for i in range(3):
+        for j in range(2):
+            value = source if isinstance(source, float) else float(source[i, j])
+            at = (i, int(index[i, j]))
+            expected[at] = {0: value, 1: float(expected[at]) + value, 2: float(expected[at]) * value}[mode]
+    out = [] if "Inplace" in name else [torch.zeros(3, 4)]
+    opapi.call(name, x, 1, index, source, mode, *out)
+    equal(out[0] if out else x, expected)
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_one_hot(axis: int) -> None:
+    index = whole(3, 4, high=5)
+    expected = F.one_hot(index, 5).movedim(-1, axis) * 4 - 1
+    out = torch.zeros(expected.shape, dtype=torch.int64)
+    opapi.call("OneHot", index, 5, torch.tensor([3]), torch.tensor([-1]), axis, out)
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize("reduction", [0, 1, 2])
+def test_gradients_of_losses(reduction: int) -> None:
+    kind = ("none", "mean", "sum")[reduction]
+    x, target, weight = real(3, 4).requires_grad_(), positive(3, 4), positive(3, 4)
+    dy = real(3, 4) if reduction == 0 else real()
+    pos_weight = positive(4)
+
+    def check(name: str, loss: torch.Tensor, *arguments: object) -> None:
+        dx = torch.zeros(3, 4)
+        opapi.call(name, dy, x.detach(), *arguments, dx)
+        equal(dx, torch.autograd.grad(loss, x, dy)[0])
+
+    logits = F.binary_cross_entropy_with_logits
+    weighted = logits(x, target, weight, reduction=kind, pos_weight=pos_weight)
+    check("BinaryCrossEntropyWithLogitsBackward", weighted, target, weight, pos_weight, reduction)
+    check(
+        "BinaryCrossEntropyWithLogitsBackward",
+        logits(x, target, reduction=kind),
+        target,
+        None,
+        None,
+        reduction,
+    )
+    check("L1LossBackward", F.l1_loss(x, target, reduction=kind), target, reduction)
+    for log_target in (False, True):
+        check(
+            "KlDivBackward",
+            F.kl_div(x, target, reduction=kind, log_target=log_target),
+            target,
+            reduction,
+            log_target,
+        )
+
+
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_fused_adamw_has_the_bits_of_the_cpu(amsgrad: bool) -> None:
+    parameter = torch.nn.Parameter(real(3, 4).contiguous())
+    optimizer = torch.optim.AdamW([parameter], lr=1e-3, weight_decay=0.1, amsgrad=amsgrad, fused=True)
+    ours = parameter.detach().clone()
+    state = [torch.zeros(3, 4), torch.zeros(3, 4), torch.zeros(3, 4) if amsgrad else None]
+    for step in range(3):
+        parameter.grad = real(3, 4).contiguous()
+        gradient = parameter.grad.clone()
+        optimizer.step()
+        opapi.call("ApplyAdamWV2", ours, *state, gradient, torch.tensor([float(step)]),
+                   1e-3, 0.9, 0.999, 0.1, 1e-8, amsgrad, False)  # fmt: skip
+    assert torch.equal(ours, parameter.detach())
+
+
+def test_dropout() -> None:
+    mask, y, x = torch.zeros(128, dtype=torch.uint8), torch.zeros(30, 30), real(30, 30) + 5
+    for name, seed in (("DropoutGenMask", (7, 1)), ("DropoutGenMaskV2", (7, 1))):
+        opapi.call(name, [30, 30], 0.25, *seed, *([torch.float32] if "V2" in name else []), mask)
+    again = torch.zeros_like(mask)
+    opapi.call(
+        "DropoutGenMaskV2Tensor", [900], 0.25, torch.tensor([7]), torch.tensor([0]), 1, torch.float32, again
+    )
+    opapi.call("DropoutDoMask", x, mask, 0.25, y)
+    kept = y != 0
+    equal(y[kept], x[kept] / 0.75)
+    assert 0.7 < kept.float().mean() < 0.8
+    bits = torch.stack([(mask >> bit) & 1 for bit in range(8)], 1).flatten()[:900].reshape(30, 30)
+    assert torch.equal(bits.bool(), kept)
+    assert again.any() and not torch.equal(again, mask)
+
+
+def heads(x: torch.Tensor, layout: str) -> torch.Tensor:
+    """Return [batch, heads, sequence, size] in a layout."""
+    if layout == "BNSD":
+        return x
+    x = x.transpose(1, 2)
+    return x if layout == "BSND" else x.flatten(2) if layout == "BSH" else x.flatten(2).transpose(0, 1)
+
+
+@pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH", "SBH"])
+@pytest.mark.parametrize("sparse", [0, 1, 2, 3])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_flash_attention(layout: str, sparse: int, groups: int) -> None:
+    query, key, value = (real(2, n, 5, 8).requires_grad_() for n in (4, 4 // groups, 4 // groups))
+    mask = flags(5, 5) & ~torch.eye(5, dtype=torch.bool)
+    allowed = torch.ones(5, 5, dtype=torch.bool).tril() if sparse >= 2 else ~mask
+    expected = F.scaled_dot_product_attention(
+        query.double(), key.double(), value.double(), allowed, scale=0.4, enable_gqa=True
+    )
+    dy = real(2, 4, 5, 8)
+    inputs = [heads(x.detach(), layout) for x in (query, key, value)]
+    out, largest, total = torch.zeros(inputs[0].shape), torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8)
+    fixed = (0.4, 1.0, 65536, 65536, 4, layout, 0, sparse)
+    opapi.call(
+        "FlashAttentionScore", *inputs, None, None, None, mask, None, *fixed, largest, total, None, out
+    )
+    equal(out, heads(expected.detach(), layout))
+    scores = (query @ key.repeat_interleave(groups, 1).mT * 0.4).masked_fill(~allowed, -torch.inf)
+    equal(largest[..., 0] + total[..., 0].log(), scores.logsumexp(-1).detach())
+    grads = [torch.zeros(x.shape) for x in inputs]
+    saved = (largest, total, None, out)
+    opapi.call(
+        "FlashAttentionScoreGrad",
+        *inputs,
+        heads(dy, layout),
+        None,
+        None,
+        None,
+        mask,
+        *saved,
+        None,
+        *fixed,
+        *grads,
+        None,
+    )
+    for actual, wanted in zip(
+        grads, torch.autograd.grad(expected, (query, key, value), dy.double()), strict=True
+    ):
+        equal(actual, heads(wanted, layout), 1e-4)
+
+
+@pytest.mark.parametrize("sparse", [1, 2])
+def test_flash_attention_with_dropout(sparse: int) -> None:
+    query, key, value = (real(2, n, 5, 8).requires_grad_() for n in (4, 2, 2))
+    mask = flags(5, 5) & ~torch.eye(5, dtype=torch.bool)
+    allowed = torch.ones(5, 5, dtype=torch.bool).tril() if sparse == 2 else ~mask
+    bits = torch.zeros(32, dtype=torch.uint8)
+    opapi.call("DropoutGenMaskV2", [200], 0.25, 3, 1, torch.float32, bits)
+    kept = torch.stack([(bits >> bit) & 1 for bit in range(8)], 1).flatten()[:200].reshape(2, 4, 5, 5)
+    scores = (query @ key.repeat_interleave(2, 1).mT * 0.4).masked_fill(~allowed, -torch.inf)
+    expected = (scores.softmax(-1) * kept / 0.75) @ value.repeat_interleave(2, 1)
+    inputs, dy = [x.detach() for x in (query, key, value)], real(2, 4, 5, 8)
+    out, largest, total = torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8)
+    fixed = (0.4, 0.75, 65536, 65536, 4, "BNSD", 0, sparse)
+    opapi.call(
+        "FlashAttentionScore", *inputs, None, bits, None, mask, None, *fixed, largest, total, None, out
+    )
+    equal(out, expected.detach())
+    grads = [torch.zeros(x.shape) for x in inputs]
+    saved = (largest, total, None, out)
+    opapi.call(
+        "FlashAttentionScoreGrad", *inputs, dy, None, bits, None, mask, *saved, None, *fixed, *grads, None
+    )
+    for actual, wanted in zip(grads, torch.autograd.grad(expected, (query, key, value), dy), strict=True):
+        equal(actual, wanted)

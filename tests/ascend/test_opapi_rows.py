@@ -1,0 +1,57 @@
+"""Every row against ATen called from Python with the same inputs: strided, transposed, offset; unusual scalars."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.ascend import opapi
+from tests.ascend.cases import OUT, arguments
+from tests.ascend.meaning import Meaning, copied
+from tools.ascend.table import Row
+
+# What meaning.py does not evaluate: tested in test_opapi_functions.py and test_opapi_random.py.
+FUNCTIONS = (
+    "generator rms_norm rms_norm_grad swiglu swiglu_grad dropout_mask dropout_apply bce_with_logits_grad kl_div_grad "
+    "l1_loss_grad fused_adamw flash_attention flash_attention_grad scatter_mode one_hot_values rotary rotary_grad"
+).split()
+ADAPTED = {name for name, row in opapi.ROWS.items() if any(f"{f}(" in row.program for f in FUNCTIONS)}
+
+
+def beside(value: Any) -> Any:
+    """Return memory for an output like this: every second element of a larger one, filled with another value."""
+    if isinstance(value, (list, tuple)):
+        return [beside(element) for element in value]
+    shape = [*value.shape[:-1], 2 * value.shape[-1]] if value.dim() else [2]
+    memory = torch.full(shape, 1, dtype=value.dtype)
+    return memory[..., ::2] if value.dim() else memory[1]
+
+
+@pytest.mark.parametrize(
+    "row", [row for name, row in opapi.ROWS.items() if name not in ADAPTED], ids=lambda row: row.name
+)
+def test_row(row: Row) -> None:
+    torch.manual_seed(1)
+    given = arguments(row)
+    meaning = Meaning(row, copied(given))
+    assert meaning.results
+    names = [name for _, name in row.parameters]
+    for i, value in enumerate(given):
+        if value is OUT:
+            given[i] = beside(meaning.results[names[i]]) if names[i] in meaning.results else None
+    resized = [name for name in meaning.results if f"resize({name}," in row.program]
+    shapes = opapi.call(row.name, *given, shapes=resized)
+    for name, expected in meaning.results.items():
+        actual = given[names.index(name)]
+        if name in shapes:
+            assert shapes[name] == list(expected.shape)
+            actual = torch.as_strided(
+                actual, expected.shape, torch.empty(expected.shape).stride(), actual.storage_offset()
+            )
+        for one, other in zip(
+            *(x if isinstance(x, (list, tuple)) else [x] for x in (actual, expected)), strict=True
+        ):
+            if other.numel():  # an output that the operator leaves out has no element
+                torch.testing.assert_close(
+                    one, other.reshape(one.shape).to(one.dtype), rtol=0, atol=0, equal_nan=True
+                )

@@ -1,0 +1,46 @@
+"""The reference runtime of AscendCL, without torch_npu."""
+
+import os
+
+import pytest
+
+from tests.ascend.runtime import LIBRARIES
+from tests.helpers import children
+
+RUNTIME = (
+    "devices errors memory registration copies streams events values callbacks virtual_memory sharing information"
+).split()
+HCCL = "reductions movements communicators".split()
+ENVIRONMENT = {
+    "ISTHMUS_ASCEND_DEVICES": "2",
+    "ISTHMUS_ASCEND_MEMORY": "64MiB",
+    "ISTHMUS_ASCEND_SOC": "Ascend910B3",
+    "ISTHMUS_DRIVER": "none",
+    "PYTHONPATH": os.pathsep.join(filter(None, [str(children.ROOT), os.environ.get("PYTHONPATH")])),
+}
+
+
+@pytest.mark.parametrize("job", RUNTIME)
+def test_runtime(job: str) -> None:
+    children.output(f"from tests.ascend import runtime_jobs; runtime_jobs.{job}()", **ENVIRONMENT)
+
+
+@pytest.mark.parametrize("job", HCCL)
+def test_hccl(job: str) -> None:
+    children.output(f"from tests.ascend import hccl_jobs; hccl_jobs.{job}()", **ENVIRONMENT)
+
+
+def test_nulls() -> None:
+    paths = [str(LIBRARIES / name) for name in ("libascendcl.so", "libacl_op_compiler.so", "libhccl.so")]
+    children.output(
+        f"import sys; sys.argv[1:] = {paths}; from tests.ascend import runtime_jobs; runtime_jobs.nulls()",
+        **ENVIRONMENT,
+    )
+
+
+def test_invalid_option() -> None:
+    code = "from tests.ascend.runtime import acl; acl.aclrtSetDevice(0)"
+    failed = children.run(code, **{**ENVIRONMENT, "ISTHMUS_ASCEND_MEMORY": "much"})
+    assert "ISTHMUS_ASCEND_MEMORY=much: not a size" in failed.stderr
+    failed = children.run(code, **{**ENVIRONMENT, "ISTHMUS_HOST_STRICT": "1"})
+    assert "ISTHMUS_HOST_STRICT=1 is not supported" in failed.stderr

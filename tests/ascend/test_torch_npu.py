@@ -1,0 +1,111 @@
+"""The vendor's torch_npu on the reference runtime."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.children import ROOT
+
+FOLDER = ROOT / "build/torch_npu"
+needs_torch_npu = pytest.mark.skipif(
+    not FOLDER.exists(), reason="torch_npu is not installed; `make ascend` installs it"
+)
+
+TRAINING = """
+import os
+import torch, torch_npu
+import torch.distributed as dist
+from torch.nn.functional import mse_loss
+
+rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+torch.npu.set_device(rank)
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+expected = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
+expected.load_state_dict(model.state_dict())
+trained = model.npu()
+if size > 1:
+    dist.init_process_group("hccl")
+    trained = torch.nn.parallel.DistributedDataParallel(trained)
+optimizers = [torch.optim.AdamW(m.parameters(), lr=0.01) for m in (model, expected)]
+random = torch.Generator().manual_seed(1)
+for _ in range(10):
+    inputs, targets = torch.randn(size, 6, 8, generator=random), torch.randn(size, 6, 4, generator=random)
+    mse_loss(trained(inputs[rank].npu()), targets[rank].npu()).backward()
+    (sum(mse_loss(expected(inputs[i]), targets[i]) for i in range(size)) / size).backward()
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+for one, other in zip(model.parameters(), expected.parameters(), strict=True):
+    assert torch.equal(one.detach().cpu(), other.detach())
+if size > 1:
+    dist.barrier()
+    dist.destroy_process_group()
+print("equal")
+"""
+
+DEVICE = """
+import torch, torch_npu
+
+assert torch.npu.device_count() == 2
+ones = torch.ones(1 << 20, pin_memory=True).npu(non_blocking=True)
+stream, event = torch.npu.Stream(), torch.npu.Event(enable_timing=True)
+with torch.npu.stream(stream):
+    stream.wait_stream(torch.npu.default_stream())
+    twice = ones * 2
+    event.record()
+torch.npu.current_stream().wait_event(event)
+assert (ones + twice).sum().item() == 3 << 20
+assert ones.to("npu:1").device.index == 1
+try:
+    torch.empty(1 << 30, device="npu")
+except torch.OutOfMemoryError as error:
+    assert "256.00 MiB total capacity" in str(error), error
+else:
+    raise AssertionError("4 GiB fit")
+print((ones[:3] + 1).tolist())
+"""
+
+
+def run(*arguments: str, **environment: str) -> str:
+    """Return the output of ``isthmus ascend run`` with these arguments."""
+    path = os.pathsep.join([str(FOLDER), str(ROOT)])
+    child = subprocess.run(
+        [sys.executable, "-m", "isthmus", "ascend", "run", *arguments],
+        env={**os.environ, "PYTHONPATH": path, "ISTHMUS_ASCEND_MEMORY": "256MiB", **environment},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr
+    return child.stdout
+
+
+@needs_torch_npu
+def test_verification_line() -> None:
+    out = run("-c", "import torch;import torch_npu; a = torch.randn(3, 4).npu(); print(a + a);")
+    assert "device='npu:0'" in out
+
+
+@needs_torch_npu
+@pytest.mark.parametrize("segments", ["False", "True"])
+def test_device(segments: str) -> None:
+    out = run("--devices", "2", "-c", DEVICE, PYTORCH_NPU_ALLOC_CONF=f"expandable_segments:{segments}")
+    assert out == "[2.0, 2.0, 2.0]\n"
+
+
+@needs_torch_npu
+@pytest.mark.parametrize("queue", ["0", "1", "2"])
+def test_training_equals_cpu(queue: str) -> None:
+    assert run("-c", TRAINING, TASK_QUEUE_ENABLE=queue) == "equal\n"
+
+
+@needs_torch_npu
+def test_two_ranks_equal_one(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINING)
+    assert run("--nproc", "2", str(script)) == "equal\n" * 2

@@ -1,0 +1,73 @@
+"""Writes the C functions that libopapi.so exports, with the exact types of their parameters, from its table.
+
+Usage: python -m tools.ascend.exports FILE.cpp
+"""
+
+import sys
+from pathlib import Path
+
+from tools.ascend.table import Row, rows
+
+# A parameter's C type by its kind; float and double are passed in registers of different contents.
+C_TYPES = {
+    "tensor": "const aclTensor*",
+    "tensors": "const aclTensorList*",
+    "scalar": "const aclScalar*",
+    "scalars": "const aclScalarList*",
+    "ints": "const aclIntArray*",
+    "floats": "const aclFloatArray*",
+    "bools": "const aclBoolArray*",
+    "int": "int64_t",
+    "int8": "int8_t",
+    "int32": "int32_t",
+    "dtype": "int32_t",
+    "bool": "bool",
+    "double": "double",
+    "float": "float",
+    "string": "const char*",
+}
+HEAD = """#include "ascend/opapi/calls.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#define PHASES(row, name, arguments, values) \\
+  EXPORT int name##GetWorkspaceSize arguments { \\
+    const isthmus::ascend::Argument given[] = values; \\
+    return isthmus::ascend::prepare(row, given, size, executor); \\
+  } \\
+  EXPORT int name(void*, uint64_t, aclOpExecutor* executor, void* stream) { \\
+    return isthmus::ascend::launch(executor, stream); \\
+  }
+#define A(...) (__VA_ARGS__, uint64_t* size, aclOpExecutor** executor)
+#define V(...) {__VA_ARGS__}
+"""
+
+
+def export(index: int, row: Row) -> str:
+    """Return both functions of a row."""
+    arguments = ", ".join(f"{C_TYPES[kind]} {name}_" for kind, name in row.parameters)
+    values = ", ".join(f"{name}_" for _, name in row.parameters)
+    return f"PHASES({index}, aclnn{row.name}, A({arguments}), V({values}))\n"
+
+
+def source(table: list[Row]) -> str:
+    """Return the text of the C++ source."""
+    texts = "".join(f"    {quoted(row.text)},\n" for row in table)
+    functions = "".join(export(index, row) for index, row in enumerate(table))
+    return f"{HEAD}\nconst char* const isthmus::ascend::kRows[] = {{\n{texts}}};\n\n{functions}"
+
+
+def quoted(text: str) -> str:
+    """Return a C string literal."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def main() -> None:
+    """Write the file; leave it untouched if it has this text."""
+    path, text = Path(sys.argv[1]), source(rows())
+    if not path.exists() or path.read_text() != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
