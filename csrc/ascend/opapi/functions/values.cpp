@@ -68,6 +68,10 @@ c10::IValue transposed(Values& arguments, bool) {
 c10::IValue resize(Values& arguments, bool checking) {
   const at::Tensor &target = arguments[0].toTensor(), &value = arguments[1].toTensor();
   if (!target.defined() || checking) return {};
+  const size_t room = target.storage().nbytes() - target.storage_offset() * target.itemsize();
+  if (target.storage().nbytes() == 0) return {};  // not asked for
+  TORCH_CHECK(value.numel() * target.itemsize() <= room, "an output has ", room,
+              " bytes, too few for the shape ", value.sizes());
   target.unsafeGetTensorImpl()->set_sizes_contiguous(value.sizes());
   target.copy_(value);
   return {};
