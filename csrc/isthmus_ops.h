@@ -1548,7 +1548,8 @@ static inline int isthmus_call_aten_any_dim(void* function, const TVMFFIAny* ite
 
 /* aten::any.dims(Tensor self, int[]? dim=None, bool keepdim=False) -> Tensor
  * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64, bool
- * shape: reduced(self, dim, keepdim); dtype: "uint8" if self.dtype == "uint8" else "bool"
+ * shape: like(self) if dim == [] else reduced(self, dim, keepdim); dtype: "uint8" if self.dtype == "uint8"
+ *     else "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_any_dims "aten::any.dims"
 typedef isthmus_status (*isthmus_aten_any_dims_fn)(isthmus_context* context, const DLTensor* self,
@@ -2230,8 +2231,9 @@ static inline int isthmus_call_aten_convolution(void* function, const TVMFFIAny*
  *     SymInt[] stride, SymInt[] padding, SymInt[] dilation, bool transposed, SymInt[] output_padding,
  *     SymInt groups, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
  * dtypes: bfloat16, float16, float32, float64
- * shape: (input.shape, weight.shape, tuple(bias_sizes) if output_mask[2] else None); dtype: (input.dtype,
- *     weight.dtype, weight.dtype if output_mask[2] else None)
+ * shape: tuple(each if wanted else None for each, wanted in zip((input.shape, weight.shape,
+ *     (grad_output.shape[1],)), output_mask)); dtype: tuple(each if wanted else None for each, wanted in
+ *     zip((input.dtype, weight.dtype, weight.dtype), output_mask))
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_aten_convolution_backward "aten::convolution_backward"
 typedef isthmus_status (*isthmus_aten_convolution_backward_fn)(isthmus_context* context,
@@ -3913,8 +3915,9 @@ static inline int isthmus_call_aten_native_batch_norm(void* function, const TVMF
  *     Tensor? running_var, Tensor? save_mean, Tensor? save_invstd, bool train, float eps, bool[3]
  *     output_mask) -> (Tensor, Tensor, Tensor)
  * dtypes: bfloat16, float16, float32, float64
- * shape: (input.shape, (input.shape[1],), (input.shape[1],)); dtype: (input.dtype, weight.dtype,
- *     weight.dtype)
+ * shape: (input.shape, *[each if wanted else None for each, wanted in zip(((input.shape[1],),
+ *     (input.shape[1],)), output_mask[1:])]); dtype: (input.dtype, *[each if wanted else None for each,
+ *     wanted in zip([(weight or input).dtype] * 2, output_mask[1:])])
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_aten_native_batch_norm_backward "aten::native_batch_norm_backward"
 typedef isthmus_status (*isthmus_aten_native_batch_norm_backward_fn)(isthmus_context* context,
@@ -4005,7 +4008,8 @@ static inline int isthmus_call_aten_native_group_norm(void* function, const TVMF
 /* aten::native_group_norm_backward(Tensor grad_out, Tensor input, Tensor mean, Tensor rstd, Tensor?
  *     weight, SymInt N, SymInt C, SymInt HxW, int group, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
  * dtypes: bfloat16, float16, float32, float64
- * shape: (input.shape, (C,), (C,)); dtype: (input.dtype, input.dtype, input.dtype)
+ * shape: tuple(each if wanted else None for each, wanted in zip((input.shape, (C,), (C,)), output_mask));
+ *     dtype: tuple(each if wanted else None for each, wanted in zip([input.dtype] * 3, output_mask))
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_aten_native_group_norm_backward "aten::native_group_norm_backward"
 typedef isthmus_status (*isthmus_aten_native_group_norm_backward_fn)(isthmus_context* context,
@@ -4069,9 +4073,9 @@ static inline int isthmus_call_aten_native_layer_norm(void* function, const TVMF
 /* aten::native_layer_norm_backward(Tensor grad_out, Tensor input, SymInt[] normalized_shape, Tensor mean,
  *     Tensor rstd, Tensor? weight, Tensor? bias, bool[3] output_mask) -> (Tensor, Tensor, Tensor)
  * dtypes: bfloat16, float16, float32, float64
- * shape: (input.shape if output_mask[0] else None, tuple(normalized_shape) if output_mask[1] else None,
- *     tuple(normalized_shape) if output_mask[2] else None); dtype: (input.dtype, weight.dtype if
- *     output_mask[1] else None, weight.dtype if output_mask[2] else None)
+ * shape: tuple(each if wanted else None for each, wanted in zip((input.shape, tuple(normalized_shape),
+ *     tuple(normalized_shape)), output_mask)); dtype: tuple(each if wanted else None for each, wanted in
+ *     zip((input.dtype, weight and weight.dtype, bias and bias.dtype), output_mask))
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_aten_native_layer_norm_backward "aten::native_layer_norm_backward"
 typedef isthmus_status (*isthmus_aten_native_layer_norm_backward_fn)(isthmus_context* context,
