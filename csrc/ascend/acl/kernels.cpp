@@ -23,16 +23,11 @@ ISTHMUS_ASCEND_EXPORT int aclrtGetFunctionAddr(void*, void**, void**) {
   return call("aclrtGetFunctionAddr", refuse);
 }
 
-ISTHMUS_ASCEND_EXPORT int rtDevBinaryRegister(const void*, void**) {
-  return call("rtDevBinaryRegister", refuse);
-}
+// Linked by name from the wheel; arguments do not matter to a function that refuses.
+ISTHMUS_ASCEND_EXPORT int rtDevBinaryRegister() { return call("rtDevBinaryRegister", refuse); }
 
-ISTHMUS_ASCEND_EXPORT int rtFunctionRegister(void*, const void*, const char*, const void*, uint32_t) {
-  return call("rtFunctionRegister", refuse);
-}
+ISTHMUS_ASCEND_EXPORT int rtFunctionRegister() { return call("rtFunctionRegister", refuse); }
 
-ISTHMUS_ASCEND_EXPORT int rtKernelLaunch(const void*, uint32_t, void*, uint32_t, void*, void*) {
-  return call("rtKernelLaunch", refuse);
-}
+ISTHMUS_ASCEND_EXPORT int rtKernelLaunch() { return call("rtKernelLaunch", refuse); }
 
-ISTHMUS_ASCEND_EXPORT int rtGetC2cCtrlAddr(uint64_t*, uint32_t*) { return call("rtGetC2cCtrlAddr", refuse); }
+ISTHMUS_ASCEND_EXPORT int rtGetC2cCtrlAddr() { return call("rtGetC2cCtrlAddr", refuse); }
