@@ -208,9 +208,9 @@ WRONG: dict[str, tuple[str, str]] = {
         "\n    out[...] = total",
         "elements are wrong",
     ),
-    "ignores_the_seed": (
+    "not_random": (
         UNIFORM + "\n    self[...] = np.linspace(low, high * 0.9999, self.size)",
-        "another seed",
+        "depend on each other",
     ),
     "wrong_range": (
         UNIFORM + "\n    self[...] = np.random.default_rng(context.seed).random(self.shape)",
