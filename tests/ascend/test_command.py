@@ -1,6 +1,7 @@
 """isthmus ascend run, env and info."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_info_has_a_row_for_each_npu() -> None:
     assert ended.returncode == 0, ended.stderr
     lines = ended.stdout.splitlines()
     assert [line[2] for line in lines if "910B2" in line] == ["0", "1", "2"]
-    assert ended.stdout.count("0    / 2048 ") == 3
+    assert len(re.findall(r"\d+ +/ 2048 ", ended.stdout)) == 3  # other processes may use the devices
     assert len({len(line) for line in lines}) == 1
 
 
