@@ -19,7 +19,7 @@
  *   - Tensors lie in memory of context->device, under the DLPack device that the driver declares. Their data
  *     pointer includes the offset (byte_offset is 0) and strides are never null. A tensor without elements may
  *     have a null data pointer. Tensors, outputs too, are aligned to their element only: the data pointer of a
- *     slice such as x[1:] is no multiple of 16 bytes. The stride of a dimension of size 1 is arbitrary.
+ *     slice such as x[1:] is not a multiple of 16 bytes. The stride of a dimension of size 1 is arbitrary.
  *   - A kernel enqueues its work on context->stream. A kernel that computes in the calling thread instead has
  *     the flag ISTHMUS_OPERATOR_HOST: the stream is idle when it is called, its work is done when it returns, and its tensors
  *     and its workspace have the addresses at which the CPU reaches them (the driver's host_window).

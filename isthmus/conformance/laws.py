@@ -134,10 +134,9 @@ def _ordered(values: Array) -> str:
     """Whether a permutation leaves many numbers where they were, or next to each other."""
     fixed = int((values == np.arange(values.size)).sum())
     pairs = int((np.diff(values) == 1).sum())
-    most = min(_MOST_IN_ORDER, values.size - 1)
-    if values.size < _ENOUGH or max(fixed, pairs) <= most:
+    if values.size < _ENOUGH or max(fixed, pairs) <= _MOST_IN_ORDER:
         return ""
-    kind = "numbers are where they were" if fixed > most else "numbers are followed by the next"
+    kind = "numbers are where they were" if fixed > _MOST_IN_ORDER else "numbers are followed by the next"
     return f"{max(fixed, pairs)} of {values.size} {kind}: not shuffled"
 
 
