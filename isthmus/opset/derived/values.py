@@ -16,7 +16,8 @@ from isthmus.opset.sampling import Array, Case, place
 _MOST = 8192  # maximum elements of a base case
 _BEYOND_FLOAT = {"int32": (1 << 24) + 1, "int64": (1 << 53) + 1}  # not representable in float32 and float64
 _POSITIONS = ("index", "indices", "target", "shifts", "offsets", "repeats")  # integers that are positions
-_SETTINGS = ("grad_scale", "found_inf", "inv_scale")  # of a gradient scaler; always float32
+# Of a gradient scaler, always float32; and numbers of steps.
+_SETTINGS = ("grad_scale", "found_inf", "inv_scale", "state_steps", "steps")
 _PLACES = (0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 66)  # of a row of 67: ends of vectors, and the ends of the row
 
 
@@ -43,7 +44,7 @@ def planted(scope: Scope) -> Iterator[Case]:
 
 
 def scaled(scope: Scope) -> Iterator[Case]:
-    """Derive cases with one tensor at a time so large that float16 or squares overflow, or denormal.
+    """Derive cases with one argument at a time so large that float16 or cubes overflow, or denormal.
 
     Pointwise operators and those that move data have extremes of their own.
     """
@@ -54,22 +55,21 @@ def scaled(scope: Scope) -> Iterator[Case]:
         return
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
     factors = {"large": 2.0 ** (8 if dtype == "float16" else 50), "denormal": float(info.tiny) / 4}
-    found = [i for i, (name, array) in enumerate(arrays(base.arguments)) if _is_data(name, array, dtype)]
-    rows = [(i, label) for i in found for label in factors]
-    for i, label in scope.shared(iter(rows)):
-        arguments = changed(base.arguments, _multiplied(i, factors[label]))
-        yield scope.case(arguments, f"{label}-{i}", kind="special")
+    found = dict.fromkeys(name for name, array in arrays(base.arguments) if _is_data(name, array, dtype))
+    for name, label in scope.shared(iter([(name, label) for name in found for label in factors])):
+        arguments = changed(base.arguments, _multiplied(name, dtype, factors[label]))
+        yield scope.case(arguments, f"{label}-{name}", kind="special")
 
 
 def _is_data(name: str, array: Array, dtype: str) -> bool:
     return array.dtype == dtype and name not in _SETTINGS
 
 
-def _multiplied(at: int, factor: float) -> Change:
-    """Multiply the tensor at a position by a power of two."""
+def _multiplied(argument: str, dtype: str, factor: float) -> Change:
+    """Multiply an argument's tensors of the dtype by a power of two."""
 
-    def change(_: str, i: int, array: Array) -> Array:
-        if i != at:
+    def change(name: str, _: int, array: Array) -> Array:
+        if name != argument or array.dtype != dtype:
             return array
         return place((array.view.astype(np.float64) * factor).astype(array.storage.dtype))
 

@@ -114,6 +114,7 @@ OPERATORS: list[Operator] = [
         elementwise((-9, 25)), elementwise((-9, 25), special=False, beta=0.5, threshold=4.0),
         points([-80.0, -12.0, 0.0, -0.0, 19.5, 20.0, 20.5, 1000.0], beta=1, threshold=20),
         points([-6.0, -0.5, 0.25, 0.5, 0.75, 2.0, 1000.0], beta=4, threshold=2),
-        points([-2.0, 0.5, 3.0], beta=0.25, threshold=-1)
+        points([-2.0, 0.5, 3.0], beta=0.25, threshold=-1),
+        points([-1.0, 2.0, 2.25, 2.3, 2.75], beta=1.01, threshold=2.5)
     ), transcendental(4)),
 ]  # fmt: skip

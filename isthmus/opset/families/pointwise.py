@@ -98,6 +98,18 @@ def _scalar(*values: Any, floats_only: bool = False, special: bool = True, **oth
     return samples
 
 
+def _exact_alpha(m: Maker) -> Iterator[Case]:
+    """A factor that bfloat16 rounds, and whose product no other dtype does."""
+    if m.is_float:
+        yield m.case("contiguous", m.values([1.0, -3.0, 5.5, 0.25]), other=3, alpha=2.0078125)
+
+
+def _infinite_divisor(m: Maker) -> Iterator[Case]:
+    """Numbers divided by infinities."""
+    for divisor in (float("inf"), -float("inf")) if m.is_float else ():
+        yield m.case("special", m.values([-5.5, 5.5, 0.0, -0.0]), other=divisor)
+
+
 def _two(value: Any, others: dict[str, Any]) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(3, 31), other=value, **others)
@@ -192,12 +204,12 @@ OPERATORS: list[Operator] = [
     op("add.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
     op("sub.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
     op("rsub.Scalar", dt.NUMBERS, *LIKE,
-       several(_scalar(3, 0.75, -5), _two(3, {"alpha": 2}), _two(7, {"alpha": 0})), ROUNDED),
+       several(_scalar(3, 0.75, -5), _two(3, {"alpha": 2}), _two(7, {"alpha": 0}), _exact_alpha), ROUNDED),
     op("add.Scalar", dt.NUMBERS, *LIKE,
-       several(_scalar(3, 0.75, -11.5), _two(3, {"alpha": 2}), _two(5, {"alpha": 0})), _ADD,
+       several(_scalar(3, 0.75, -11.5), _two(3, {"alpha": 2}), _two(5, {"alpha": 0}), _exact_alpha), _ADD,
        magnitude=_scaled_sum),
     op("sub.Scalar", dt.NUMBERS, *LIKE,
-       several(_scalar(3, 0.75, -7), _two(3, {"alpha": 2}), _two(5, {"alpha": 0})), _ADD,
+       several(_scalar(3, 0.75, -7), _two(3, {"alpha": 2}), _two(5, {"alpha": 0}), _exact_alpha), _ADD,
        magnitude=_scaled_sum),
     op("mul.Tensor", dt.ALL, *PAIR, _plain, ROUNDED),
     op("mul.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.1, -1, 0, 1), SCALED),
@@ -211,10 +223,12 @@ OPERATORS: list[Operator] = [
                _scalar(-4, rounding_mode="trunc", special=False)), _QUOTIENT, limits=False),
     op("floor_divide", dt.NUMBERS, *PAIR, _nonzero_pair(), _QUOTIENT, paired=True, limits=False, extreme=()),
     op("fmod.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), EXACT, paired=True, limits=False, extreme=()),
-    op("fmod.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75, -2, -1.25, 100), EXACT, limits=False),
+    op("fmod.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100), _infinite_divisor), EXACT,
+       limits=False),
     op("remainder.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), _ADD,
        magnitude=_modulus, paired=True, limits=False, extreme=()),
-    op("remainder.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75, -2, -1.25, 100), _ADD, limits=False,
+    op("remainder.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100), _infinite_divisor), _ADD,
+       limits=False,
        magnitude=_modulus),
     op("maximum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("minimum", dt.ALL, *PAIR, _plain, CHOSEN),
