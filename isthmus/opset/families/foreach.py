@@ -1,7 +1,10 @@
 """Operators over lists of tensors, as optimizers use them."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import (
@@ -98,6 +101,7 @@ def _norm(self: list[Any], ord: Any, dtype: Any = None) -> list[Any]:
 ANY, APART = (-2.7, 3.1), (0.3, 3.1)
 _SUM = Tolerance(0.501, 1, "correctly rounded; with an alpha, its product is rounded before")
 _FUSED = Tolerance(0.51, 4, "up to four roundings before the last")
+_WRAPPING = (-1, 200, -200, 40_000, -70_000, 3_000_000_000, -(1 << 40) - 5)  # in narrower integers
 _NUMBERS = ((2,), (0.375,), (-1.5,), (0,), (1,), (-1000,))
 _FRACTIONS = ((2,), (0.1,), (-1.5,), (1,), (-1000,))
 
@@ -152,6 +156,10 @@ def _norms(m: Maker) -> Iterator[Case]:
         yield m.case("zero-size", [m.tensor(7), m.tensor(0, 5), m.tensor()], order)
     yield m.case("contiguous", [m.values([0.0, -3.0, 4.0]), m.values([0.0, 0.0]), m.values(-2.0)], 2)
     yield m.case("contiguous", [m.values([0.0, -3.0, -0.0]), m.values([0.0, 0.0]), m.values(-2.0)], 0)
+    for order in (float("inf"), float("-inf")):  # the extremum is the last element; NaN is not dropped
+        down = np.linspace(2.5, 0.25, 70_001 if m.dtype == "float32" else 67)
+        ends = [m.values(down), m.values(3.0 - down), m.values([-3.0, math.nan, 4.0, -0.5])]
+        yield m.case("large" if m.dtype == "float32" else "special", ends, order)
 
 
 def _powers(m: Maker) -> Iterator[Case]:
@@ -162,10 +170,15 @@ def _powers(m: Maker) -> Iterator[Case]:
 
 def _copies(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", _list(m), _list(m), model="llama")
-    for source in dt.ALL:  # without floats that overflow integers
-        if source != m.dtype:
-            low = 0 if m.kind_of_dtype == "uint" else -9.6
-            yield m.case("contiguous", [m.tensor(7, 9)], [m.tensor(7, 9, dtype=source, low=low, high=25)])
+    for source in dt.ALL:
+        if source == m.dtype:
+            continue
+        kind = dt.DTYPES[source].kind
+        wraps = kind in ("int", "uint") and not m.is_float  # floats that overflow integers are left out
+        low = 0 if m.kind_of_dtype == "uint" else -9.6
+        plain = m.tensor(7, 9, dtype=source, low=low, high=25)
+        yield m.case("contiguous", [m.tensor(7, 9), m.tensor(9 - 2 * wraps)],
+                     [plain, m.values(_WRAPPING if wraps else plain.view[0], source)])  # fmt: skip
 
 
 def _zeros(m: Maker) -> Iterator[Case]:
