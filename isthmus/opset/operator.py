@@ -81,6 +81,7 @@ class Operator:
         empty: whether derived dimensions may be empty; False if the mean of nothing is unspecified.
         extreme: finite values that overflow a naive formula, not the right one. None stands for the extremes of the
             dtype and of functions for pointwise operators, for none of others.
+        denormal: whether denormal inputs are tested; False where valid formulas underflow, or round them twice.
         limits: whether it is defined for the limits of integers; False for divisions.
         strided: whether tensors may be strided; False where PyTorch requires contiguous tensors.
         special: tested values among NaN and infinity; not infinity if valid orders of evaluation differ in
@@ -105,6 +106,7 @@ class Operator:
     longest: int = 1 << 20
     empty: bool = True
     extreme: tuple[float, ...] | None = None
+    denormal: bool = True
     limits: bool = True
     leading: bool = False
     resizable: bool = False

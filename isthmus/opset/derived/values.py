@@ -17,6 +17,7 @@ _MOST = 8192  # maximum elements of a base case
 _BEYOND_FLOAT = {"int32": (1 << 24) + 1, "int64": (1 << 53) + 1}  # not representable in float32 and float64
 _POSITIONS = ("index", "indices", "target", "shifts", "offsets", "repeats")  # integers that are positions
 # Of a gradient scaler, always float32; and numbers of steps.
+_SAVED = ("mean", "rstd", "save_mean", "save_invstd", "out", "logsumexp", "lse")  # by the forward operator
 _SETTINGS = ("grad_scale", "found_inf", "inv_scale", "state_steps", "steps")
 _PLACES = (0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 66)  # of a row of 67: ends of vectors, and the ends of the row
 
@@ -51,11 +52,15 @@ def scaled(scope: Scope) -> Iterator[Case]:
     operator, dtype = scope.operator, scope.maker.dtype
     base = _base(scope)
     moves = operator.tolerance[dtype].ulp == operator.tolerance[dtype].accumulate == 0
-    if base is None or not scope.maker.is_float or moves or operator.pointwise or operator.extreme == ():
+    if base is None or not scope.maker.is_float or moves or operator.pointwise or operator.paired:
         return
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
-    factors = {"large": 2.0 ** (8 if dtype == "float16" else 50), "denormal": float(info.tiny) / 4}
-    found = dict.fromkeys(name for name, array in arrays(base.arguments) if _is_data(name, array, dtype))
+    factors = {"large": 2.0 ** (8 if dtype == "float16" else 50)}
+    factors |= {"denormal": float(info.tiny) / 4} if operator.denormal else {}
+    tensors = arrays(base.arguments)
+    found = dict.fromkeys(
+        name for name, array in tensors if _is_data(name, array, dtype) and name not in _SAVED
+    )
     for name, label in scope.shared(iter([(name, label) for name in found for label in factors])):
         arguments = changed(base.arguments, _multiplied(name, dtype, factors[label]))
         yield scope.case(arguments, f"{label}-{name}", kind="special")
@@ -133,7 +138,7 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
     extreme = operator.extreme
     if pointwise:
         if extreme is None:
-            yield "extremes", _of_sums(dtype) if limit.accumulate else _of_functions(dtype)
+            yield "extremes", _of_sums(dtype, operator.denormal) if limit.accumulate else _of_functions(dtype)
         elif extreme:
             yield "extremes", _finite(np.array(extreme), kind)
         return
@@ -215,21 +220,13 @@ def _finite(numbers: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[An
     return made[np.isfinite(made.astype(np.float64))]
 
 
-def _of_sums(dtype: str) -> np.ndarray[Any, Any]:
-    """Values beyond float16 whose products of three do not overflow, denormal ones, and zeros of both signs."""
+def _of_sums(dtype: str, denormal: bool) -> np.ndarray[Any, Any]:
+    """Values beyond float16 whose products of three do not overflow, zeros of both signs, and denormal ones."""
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
     large = 2.0 ** (int(math.log2(float(info.max))) // 3)
-    tiny, least = float(info.tiny), float(info.smallest_subnormal)
-    numbers = [
-        large * 0.75,
-        large,
-        70_000.0 if dtype != "float16" else 0.5 * large,
-        tiny * 0.75,
-        least,
-        1.5,
-        1e-3,
-        0.0,
-    ]
+    beyond = 70_000.0 if dtype != "float16" else 0.5 * large
+    numbers = [large * 0.75, large, beyond, 1.5, 2.0**-10, 0.0]
+    numbers += [float(info.tiny) * 0.75] if denormal else []
     return np.array([*numbers, *[-n for n in numbers]]).astype(dt.DTYPES[dtype].numpy)
 
 

@@ -33,9 +33,6 @@ def power_base(m: Maker) -> Iterator[Case]:
     yield m.case("special", -2.0, m.values([-3.0, 0.0, 2.0, 5.0, 1.0, -1.0]))  # whole exponents
     yield m.case("special", 0, m.values([0.0, 0.5, 2.0, 3.0]))
     yield m.case("special", 1, m.values([-900.0, 0.0, 0.5, 900.0]))
-    far = [float("inf"), -float("inf"), float("nan"), 900.0, -900.0, 0.0]
-    for base in (1.0001, 0.9999):  # a number near 1 to an infinite power, not to the largest finite one
-        yield m.case("special", base, m.values(far))
     yield m.case("zero-size", 2.0, m.tensor(0, 3))
     yield m.case("0-dim", 2.0, m.tensor())
 

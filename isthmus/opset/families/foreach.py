@@ -139,9 +139,10 @@ def _ternary(name: str) -> Iterator[Operator]:
         _lists(ANY, ANY, last, scalars=((1,), (-0.01,), (2.5,))),
         _FUSED,
         magnitude=size,
+        denormal=False,
     )
     by_item = _lists(ANY, ANY, last, scalars=(("item",),), by_item=_item_scalars)
-    yield op(f"_foreach_{name}.ScalarList", *rule, by_item, _FUSED, magnitude=size)
+    yield op(f"_foreach_{name}.ScalarList", *rule, by_item, _FUSED, magnitude=size, denormal=False)
 
 
 def _unary(name: str, low: float, high: float, limit: Any) -> Operator:
@@ -201,7 +202,7 @@ OPERATORS: list[Operator] = [
     _unary("rsqrt", *APART, transcendental(2)), _unary("exp", -5, 5, transcendental(2)),
     op("_foreach_norm.Scalar", dt.FLOATS, "[() for t in self]", _DTYPES, _norms,
        accumulated(32, "pairwise or blocked sums, then a root"), reference=_norm, magnitude=_each(_norm_size),
-       empty=False),
+       empty=False, denormal=False),
     op("_foreach_copy_", dt.NUMBERS, "None", "None", _copies, ROUNDED),
     op("_foreach_zero_", dt.FLOATS, "None", "None", _zeros),
 ]  # fmt: skip
