@@ -20,7 +20,6 @@ class Result:
         users: operators that execute the line of a source mutant, separated by spaces.
         kind: class of the mistake.
         mutation: mutation operator.
-        detail: the changed part of the kernel.
         name: identifies the mutant across revisions.
         status: "caught", "survived" or "equivalent".
         message: the suite's message, or the proof of equivalence.
@@ -32,7 +31,6 @@ class Result:
     users: str
     kind: str
     mutation: str
-    detail: str
     name: str
     status: str = ""
     message: str = ""
@@ -54,17 +52,20 @@ def settled(blank: Result, trial: Trial) -> Result:
     blank.message, blank.case, blank.raised = trial.message, trial.case, trial.raised
     blank.status = "caught" if trial.caught else "survived"
     if not trial.caught:
-        operators = blank.users if blank.users or "::" not in blank.kernel else blank.kernel
-        entry = equivalent.find(operators, blank.mutation, blank.detail)
+        operators = blank.kernel if "::" in blank.kernel else blank.users
+        entry = equivalent.find(blank.name.partition(": ")[2], operators)
         if entry:
             blank.status, blank.message = "equivalent", entry.proof
     return blank
 
 
 def unused_proofs(results: Iterable[Result]) -> list[str]:
-    """Return the proofs that cover no survivor: operators, mutation, detail."""
-    used = {r.message for r in results if r.status == "equivalent"}
-    return [" | ".join(entry[:3]) for entry in equivalent.EQUIVALENCES if entry.proof not in used]
+    """Return the patterns of mutants and operators that cover no survivor."""
+    found = [r for r in results if r.status == "equivalent"]
+    used = {
+        equivalent.find(r.name.partition(": ")[2], r.kernel if "::" in r.kernel else r.users) for r in found
+    }
+    return [" | ".join(entry[:2]) for entry in equivalent.EQUIVALENCES if entry not in used]
 
 
 def summary(score: Score) -> dict[str, Any]:
