@@ -41,10 +41,12 @@ def mutants(target: Target) -> Iterator[Mutant]:
 
 
 def reported(source: str, kind: str, text: str, operators: str) -> Callable[[Wrong], Wrong]:
-    """Register a kernel with a reported mistake; operators are separated by spaces."""
+    """Register a kernel with a reported mistake of operators, named without aten:: and separated by spaces."""
 
     def register(wrong: Wrong) -> Wrong:
-        REPORTS.append(Report(source, kind, text, tuple(operators.split()), wrong))
+        REPORTS.append(
+            Report(source, kind, text, tuple(f"aten::{name}" for name in operators.split()), wrong)
+        )
         return wrong
 
     return register
@@ -75,18 +77,13 @@ def wide(x: Any) -> Any:
     return x.astype(np.float64) if isinstance(x, np.ndarray) and is_float(x) else x
 
 
-@reported(
-    "pytorch/pytorch#187521",
-    "special values",
-    "beta = 0 propagates NaN of the input",
-    "aten::baddbmm aten::addmm",
-)
+@reported("pytorch/pytorch#187521", "special values", "beta = 0 propagates NaN of the input", "baddbmm addmm")
 @computed
 def beta_zero(x: Array, a: Array, b: Array, beta: Any, alpha: Any) -> Array:
     return beta * wide(x) + alpha * np.matmul(wide(a), wide(b))
 
 
-@reported("pytorch/pytorch#96037", "memory", "beta = 0 multiplies the prior output", "aten::baddbmm")
+@reported("pytorch/pytorch#96037", "memory", "beta = 0 multiplies the prior output", "baddbmm")
 def prior_content(right: Call, call: Invocation) -> None:
     out = np.array(call.outputs[0])
     right(call)
@@ -94,9 +91,7 @@ def prior_content(right: Call, call: Invocation) -> None:
         call.outputs[0][...] = 0 * out + call.outputs[0]
 
 
-@reported(
-    "torch-spyre/torch-spyre#4411", "indexing", "only one of equal indices is accumulated", "aten::index_put"
-)
+@reported("torch-spyre/torch-spyre#4411", "indexing", "only one of equal indices is accumulated", "index_put")
 def put_without_adding(right: Call, call: Invocation) -> None:
     x, indices, values, accumulate = call.inputs
     if not accumulate:
@@ -109,10 +104,7 @@ def put_without_adding(right: Call, call: Invocation) -> None:
 
 
 @reported(
-    "tenstorrent/tt-metal#56056",
-    "special values",
-    "a row of -inf becomes uniform instead of NaN",
-    "aten::_softmax",
+    "tenstorrent/tt-metal#56056", "special values", "a row of -inf becomes uniform instead of NaN", "_softmax"
 )
 @after
 def uniform_where_masked(call: Invocation) -> None:
@@ -123,7 +115,7 @@ def uniform_where_masked(call: Invocation) -> None:
         out[...] = np.where(masked, np.ones((), out.dtype) / out.dtype.type(x.shape[dim]), out)
 
 
-@reported("pytorch/pytorch#120899", "special values", "NaN becomes the bound", "aten::clamp")
+@reported("pytorch/pytorch#120899", "special values", "NaN becomes the bound", "clamp")
 @computed
 def clamp(x: Array, low: Any, high: Any) -> Any:
     x = x if low is None else np.fmax(wide(x), low)
@@ -131,16 +123,13 @@ def clamp(x: Array, low: Any, high: Any) -> Any:
 
 
 @reported(
-    "pytorch/pytorch#26302",
-    "indexing",
-    "the row of padding_idx gets a gradient",
-    "aten::embedding_dense_backward",
+    "pytorch/pytorch#26302", "indexing", "the row of padding_idx gets a gradient", "embedding_dense_backward"
 )
 def padding_row_kept(right: Call, call: Invocation) -> None:
     right(call.with_input(3, -1))
 
 
-@reported("pytorch/pytorch#43874", "formula", "the quotient is truncated", "aten::floor_divide")
+@reported("pytorch/pytorch#43874", "formula", "the quotient is truncated", "floor_divide")
 @computed
 def truncating_division(x: Array, y: Array) -> Any:
     if is_float(x):
@@ -149,9 +138,7 @@ def truncating_division(x: Array, y: Array) -> Any:
     return np.where(y == 0, 0, np.sign(x).astype(np.int64) * np.sign(safe) * (np.abs(x) // np.abs(safe)))
 
 
-@reported(
-    "pytorch/pytorch#189243", "special values", "inf // 1 is inf instead of NaN", "aten::div.Tensor_mode"
-)
+@reported("pytorch/pytorch#189243", "special values", "inf // 1 is inf instead of NaN", "div.Tensor_mode")
 def floor_of_quotient(right: Call, call: Invocation) -> None:
     x, y, mode = call.inputs
     if mode != "floor" or not is_float(call.outputs[0]):
@@ -165,7 +152,7 @@ def floor_of_quotient(right: Call, call: Invocation) -> None:
     "flagos-ai/FlagGems#4988",
     "formula",
     "weight decay of _fused_adam follows the rule of AdamW",
-    "aten::_fused_adam_",
+    "_fused_adam_",
 )
 def decoupled(right: Call, call: Invocation) -> None:
     """Adam with decoupled weight decay, as in AdamW."""
@@ -180,7 +167,7 @@ def decoupled(right: Call, call: Invocation) -> None:
     "pytorch/pytorch#31295",
     "formula",
     "a weighted mean is divided by the number of samples",
-    "aten::nll_loss_forward",
+    "nll_loss_forward",
 )
 @after
 def mean_by_count(call: Invocation) -> None:
@@ -190,7 +177,7 @@ def mean_by_count(call: Invocation) -> None:
         loss[...] = wide(loss) * wide(total) / max(int((target != ignore).sum()), 1)
 
 
-@reported("pytorch/xla#896", "formula", "ignored samples are counted in the mean", "aten::nll_loss_forward")
+@reported("pytorch/xla#896", "formula", "ignored samples are counted in the mean", "nll_loss_forward")
 @after
 def ignored_are_counted(call: Invocation) -> None:
     _, target, weight, reduction, _ = call.inputs
@@ -199,7 +186,7 @@ def ignored_are_counted(call: Invocation) -> None:
         loss[...] = wide(loss) * wide(total) / target.size
 
 
-@reported("pytorch/pytorch#41998", "indexing", "the last of equal elements is found", "aten::argmax")
+@reported("pytorch/pytorch#41998", "indexing", "the last of equal elements is found", "argmax")
 @computed
 def last_of_equal(x: Array, dim: int | None, keepdim: bool) -> Any:
     if x.ndim == 0 or x.size == 0:
@@ -211,10 +198,7 @@ def last_of_equal(x: Array, dim: int | None, keepdim: bool) -> Any:
 
 
 @reported(
-    "pytorch/pytorch#190491",
-    "accumulation",
-    "variance as E[x^2] - E[x]^2 in float32",
-    "aten::native_layer_norm",
+    "pytorch/pytorch#190491", "accumulation", "variance as E[x^2] - E[x]^2 in float32", "native_layer_norm"
 )
 def variance_in_one_pass(right: Call, call: Invocation) -> None:
     x, shape, weight, bias, eps = call.inputs
@@ -233,10 +217,7 @@ def variance_in_one_pass(right: Call, call: Invocation) -> None:
 
 
 @reported(
-    "tenstorrent/tt-metal#55438",
-    "formula",
-    "running_var takes the biased variance",
-    "aten::native_batch_norm",
+    "tenstorrent/tt-metal#55438", "formula", "running_var takes the biased variance", "native_batch_norm"
 )
 def biased_running_variance(right: Call, call: Invocation) -> None:
     x, _, _, _, running, training, momentum = call.inputs[:7]
@@ -247,7 +228,7 @@ def biased_running_variance(right: Call, call: Invocation) -> None:
         running[...] = (1 - momentum) * wide(old) + momentum * variance
 
 
-@reported("pytorch/pytorch#33384", "formula", "padding counts as zero", "aten::max_pool2d_with_indices")
+@reported("pytorch/pytorch#33384", "formula", "padding counts as zero", "max_pool2d_with_indices")
 @after
 def padded_with_zero(call: Invocation) -> None:
     """Pool windows that reach beyond the border as if padded with 0."""
@@ -260,10 +241,7 @@ def padded_with_zero(call: Invocation) -> None:
 
 
 @reported(
-    "pytorch/pytorch#116567",
-    "special values",
-    "a NaN with the sign bit set sorts first",
-    "aten::sort aten::sort.stable",
+    "pytorch/pytorch#116567", "special values", "a NaN with the sign bit set sorts first", "sort sort.stable"
 )
 def negative_nan_first(right: Call, call: Invocation) -> None:
     """Sort by the sign first: a NaN with the sign bit set is the smallest."""
@@ -282,7 +260,7 @@ def negative_nan_first(right: Call, call: Invocation) -> None:
     "intel/intel-extension-for-pytorch#682",
     "memory",
     "an empty index returns before the input is copied",
-    "aten::scatter.src aten::scatter.value",
+    "scatter.src scatter.value",
 )
 def empty_index_returns_early(right: Call, call: Invocation) -> None:
     names = [a.name for a in call.schema.inputs]
@@ -291,7 +269,7 @@ def empty_index_returns_early(right: Call, call: Invocation) -> None:
 
 
 @reported(
-    "pytorch/pytorch#50042", "tail", "the last taps of strided groups are wrong", "aten::convolution_backward"
+    "pytorch/pytorch#50042", "tail", "the last taps of strided groups are wrong", "convolution_backward"
 )
 @after
 def last_tap_of_groups(call: Invocation) -> None:
@@ -302,7 +280,7 @@ def last_tap_of_groups(call: Invocation) -> None:
         gradient[..., -1, :] = gradient[..., 0, :]
 
 
-@reported("tenstorrent/tt-metal#56517", "accumulation", "1 + tanh(u) cancels for negative x", "aten::gelu")
+@reported("tenstorrent/tt-metal#56517", "accumulation", "1 + tanh(u) cancels for negative x", "gelu")
 def gelu_with_cancellation(right: Call, call: Invocation) -> None:
     x, approximate = call.inputs
     if approximate != "tanh" or x.dtype == np.float64:
@@ -317,7 +295,7 @@ def gelu_with_cancellation(right: Call, call: Invocation) -> None:
     "facebookresearch/fairscale#263",
     "accumulation",
     "squares are summed in float16",
-    "aten::linalg_vector_norm aten::_foreach_norm.Scalar",
+    "linalg_vector_norm _foreach_norm.Scalar",
 )
 def norm_in_half(right: Call, call: Invocation) -> None:
     right(call)
@@ -332,7 +310,7 @@ def norm_in_half(right: Call, call: Invocation) -> None:
     "tenstorrent/tt-metal#45968",
     "accumulation",
     "variance as E[x^2] - E[x]^2 in float32",
-    "aten::native_batch_norm",
+    "native_batch_norm",
 )
 def variance_cancels(right: Call, call: Invocation) -> None:
     """Compute batch statistics as E[x^2] - E[x]^2 in float32."""

@@ -37,6 +37,11 @@ class Result:
     case: str = ""
     raised: bool = False
 
+    def equivalence(self) -> equivalent.Equivalence | None:
+        """Return the proof that no input distinguishes the mutant from the correct kernel, if there is one."""
+        operators = self.kernel if "::" in self.kernel else self.users
+        return equivalent.find(self.name.partition(": ")[2], operators)
+
 
 @dataclass
 class Score:
@@ -52,8 +57,7 @@ def settled(blank: Result, trial: Trial) -> Result:
     blank.message, blank.case, blank.raised = trial.message, trial.case, trial.raised
     blank.status = "caught" if trial.caught else "survived"
     if not trial.caught:
-        operators = blank.kernel if "::" in blank.kernel else blank.users
-        entry = equivalent.find(blank.name.partition(": ")[2], operators)
+        entry = blank.equivalence()
         if entry:
             blank.status, blank.message = "equivalent", entry.proof
     return blank
@@ -61,10 +65,7 @@ def settled(blank: Result, trial: Trial) -> Result:
 
 def unused_proofs(results: Iterable[Result]) -> list[str]:
     """Return the patterns of mutants and operators that cover no survivor."""
-    found = [r for r in results if r.status == "equivalent"]
-    used = {
-        equivalent.find(r.name.partition(": ")[2], r.kernel if "::" in r.kernel else r.users) for r in found
-    }
+    used = {r.equivalence() for r in results if r.status == "equivalent"}
     return [" | ".join(entry[:2]) for entry in equivalent.EQUIVALENCES if entry not in used]
 
 
