@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -110,5 +109,5 @@ def _tensor(pool: Any, shape: Shape, turn: int, strided: bool, may_repeat: bool)
     names: list[str] = [*(ALL if strided else PACKED), *(["expanded"] if may_repeat else [])]
     name = names[turn % len(names)]
     if name == "expanded":
-        return expanded(values, turn % len(shape)) if shape and math.prod(shape) else laid(values, "odd")
+        return expanded(values, turn % len(shape)) if shape and values.size else laid(values, "odd")
     return laid(values, name)
