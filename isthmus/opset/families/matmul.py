@@ -8,10 +8,12 @@ import numpy as np
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import Operator, accumulated, op
 from isthmus.opset.reference import absolutely
-from isthmus.opset.sampling import Case, Maker
+from isthmus.opset.sampling import PERIOD, Array, Case, Maker
 
 # Typically sqrt(K) roundings, at worst K; blocked kernels stay far below.
 _GEMM = accumulated(32, "sums of up to a few hundred products in the compute dtype, blocked")
+
+_LONG = 65_601  # products of an element
 
 # rows, inner, columns
 _SIZES = (
@@ -22,6 +24,11 @@ _SIZES = (
     ("zero-size", (3, 0, 7), "qwen_moe"),
     ("large", (67, 261, 131), "llama"),
 )
+
+
+def _whole_numbers(m: Maker, *shape: int) -> Array:
+    """Integers from -3 to 3, so that sums of many products are exact in any order."""
+    return m.values(np.resize(m.integers(PERIOD, low=-3, high=4).view, shape))
 
 
 def _products(m: Maker, *lead: int, before: Any = None) -> Iterator[Case]:
@@ -38,6 +45,10 @@ def _products(m: Maker, *lead: int, before: Any = None) -> Iterator[Case]:
         first = (before(13, 11),) if before else ()
         pair = m.tensor(*lead, 13, 19, layout=left), m.tensor(*lead, 19, 11, layout=right)
         yield m.case("strided", *first, *pair, model="bert")
+    if m.dtype == "float32":
+        first = (before(2, 3),) if before else ()
+        pair = _whole_numbers(m, *lead, 2, _LONG), _whole_numbers(m, *lead, _LONG, 3)
+        yield m.case("large", *first, *pair)
 
 
 def _mm(m: Maker) -> Iterator[Case]:
@@ -80,12 +91,16 @@ def _mv(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(17, 35), m.tensor(35))
     yield m.case("strided", m.tensor(17, 35, layout="transposed"), m.tensor(35, layout="sliced"))
     yield m.case("zero-size", m.tensor(0, 5), m.tensor(5))
+    if m.dtype == "float32":
+        yield m.case("large", _whole_numbers(m, 3, _LONG), _whole_numbers(m, _LONG))
 
 
 def _dot(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(67), m.tensor(67))
     yield m.case("strided", m.tensor(29, layout="sliced"), m.tensor(29))
     yield m.case("zero-size", m.tensor(0), m.tensor(0))
+    if m.dtype == "float32":
+        yield m.case("large", _whole_numbers(m, _LONG), _whole_numbers(m, _LONG))
 
 
 OPERATORS: list[Operator] = [

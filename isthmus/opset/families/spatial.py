@@ -199,13 +199,14 @@ _POSITIONS = ("tuple((n + 2 * padding[i] - dilation[i] * (kernel_size[i] - 1) - 
               "for i, n in enumerate(self.shape[2:]))")  # fmt: skip
 
 OPERATORS: list[Operator] = [
-    *[op(f"{mode}_pad{rank}d", dt.FLOATS, _PADDED, "self.dtype", _pads(rank, mode == "reflection"), EXACT)
+    *[op(f"{mode}_pad{rank}d", dt.FLOATS, _PADDED, "self.dtype", _pads(rank, mode == "reflection"), EXACT,
+         resizable=True)
       for mode in ("reflection", "replication") for rank in (1, 2, 3)],
-    op("upsample_nearest2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype", _resizes(), EXACT),
+    op("upsample_nearest2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype", _resizes(), EXACT, resizable=True),
     op("upsample_bilinear2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype",
-       _resizes((False,), (True,)), _HALVES, magnitude=_resized_size, special=()),
+       _resizes((False,), (True,)), _HALVES, magnitude=_resized_size, special=(), resizable=True),
     op("grid_sampler_2d", _WIDE, "input.shape[:2] + grid.shape[1:3]", "input.dtype", _grids, _INTERPOLATED,
-       magnitude=_grid_size, special=()),  # a weight of 0 times NaN
+       magnitude=_grid_size, special=(), resizable=True),  # a weight of 0 times NaN
     op("col2im", dt.FLOATS,
        "(self.shape[0], self.shape[1] // (kernel_size[0] * kernel_size[1])) + tuple(output_size)",
        "self.dtype", _folds,
@@ -215,10 +216,10 @@ OPERATORS: list[Operator] = [
        magnitude=absolutely("aten::col2im")),
     op("im2col", dt.FLOATS,
        f"(lambda p: (self.shape[0], self.shape[1] * kernel_size[0] * kernel_size[1], p[0] * p[1]))({_POSITIONS})",
-       "self.dtype", _fold_columns, EXACT),
+       "self.dtype", _fold_columns, EXACT, resizable=True),
     op("_cdist_forward", _WIDE, "x1.shape[:-1] + (x2.shape[-2],)", "x1.dtype", _distances,
        accumulated(32, "a sum over the coordinates, by differences or by a matrix product"),
-       magnitude=_distance_size),
+       magnitude=_distance_size, resizable=True),
     op("_pdist_forward", _WIDE, "(self.shape[0] * (self.shape[0] - 1) // 2,)", "self.dtype", _own_distances,
        accumulated(32, "a sum over the coordinates"),
        magnitude=lambda self, p: __import__("torch").pdist(self, p), strided=False),
