@@ -51,7 +51,9 @@ def sizes(scope: Scope) -> Iterator[Case]:
         if _fits(scope, arguments, old, new):
             arguments = _replaced(arguments, old, new)
             shapes = _results(scope, arguments)
-            elements = sum(math.prod(array.shape) for _, array in arrays(arguments)) + sum(map(math.prod, shapes))
+            elements = sum(math.prod(array.shape) for _, array in arrays(arguments)) + sum(
+                map(math.prod, shapes)
+            )
             if elements > (_MOST if new >= _LONG else _SMALL) or (new == _MANY and _sums(scope, shapes)):
                 continue
             arguments = changed(arguments, _placed(scope, new, i))
@@ -99,7 +101,10 @@ def _sums(scope: Scope, shapes: list[tuple[int, ...]]) -> bool:
 
 
 def _indexed(scope: Scope, arguments: Arguments) -> bool:
-    return scope.maker.is_float and any(array.dtype in ("int64", "int32") for _, array in arrays(arguments))
+    return any(
+        array.dtype in ("int64", "int32") and (scope.maker.is_float or name in ("index", "indices"))
+        for name, array in arrays(arguments)
+    )
 
 
 def _far(distance: int) -> Change:

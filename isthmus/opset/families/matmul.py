@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import whole_numbers
 from isthmus.opset.operator import Operator, accumulated, op
 from isthmus.opset.reference import absolutely
-from isthmus.opset.sampling import PERIOD, Array, Case, Maker
+from isthmus.opset.sampling import Case, Maker
 
 # Typically sqrt(K) roundings, at worst K; blocked kernels stay far below.
 _GEMM = accumulated(32, "sums of up to a few hundred products in the compute dtype, blocked")
@@ -24,11 +25,6 @@ _SIZES = (
     ("zero-size", (3, 0, 7), "qwen_moe"),
     ("large", (67, 261, 131), "llama"),
 )
-
-
-def _whole_numbers(m: Maker, *shape: int) -> Array:
-    """Integers from -3 to 3, so that sums of many products are exact in any order."""
-    return m.values(np.resize(m.integers(PERIOD, low=-3, high=4).view, shape))
 
 
 def _products(m: Maker, *lead: int, before: Any = None) -> Iterator[Case]:
@@ -47,7 +43,7 @@ def _products(m: Maker, *lead: int, before: Any = None) -> Iterator[Case]:
         yield m.case("strided", *first, *pair, model="bert")
     if m.dtype == "float32":
         first = (before(2, 3),) if before else ()
-        pair = _whole_numbers(m, *lead, 2, _LONG), _whole_numbers(m, *lead, _LONG, 3)
+        pair = whole_numbers(m, *lead, 2, _LONG), whole_numbers(m, *lead, _LONG, 3)
         yield m.case("large", *first, *pair)
 
 
@@ -92,7 +88,7 @@ def _mv(m: Maker) -> Iterator[Case]:
     yield m.case("strided", m.tensor(17, 35, layout="transposed"), m.tensor(35, layout="sliced"))
     yield m.case("zero-size", m.tensor(0, 5), m.tensor(5))
     if m.dtype == "float32":
-        yield m.case("large", _whole_numbers(m, 3, _LONG), _whole_numbers(m, _LONG))
+        yield m.case("large", whole_numbers(m, 3, _LONG), whole_numbers(m, _LONG))
 
 
 def _dot(m: Maker) -> Iterator[Case]:
@@ -100,7 +96,7 @@ def _dot(m: Maker) -> Iterator[Case]:
     yield m.case("strided", m.tensor(29, layout="sliced"), m.tensor(29))
     yield m.case("zero-size", m.tensor(0), m.tensor(0))
     if m.dtype == "float32":
-        yield m.case("large", _whole_numbers(m, _LONG), _whole_numbers(m, _LONG))
+        yield m.case("large", whole_numbers(m, _LONG), whole_numbers(m, _LONG))
 
 
 OPERATORS: list[Operator] = [

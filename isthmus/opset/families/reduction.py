@@ -102,6 +102,16 @@ def _whole(low: float = -2.7, high: float = 3.1, *args: Any, empty: bool = True)
     return samples
 
 
+def _means(samples: Any, *args: Any) -> Any:
+    """Samples, and values whose sum float16 cannot hold, although it holds the mean."""
+
+    def made(m: Maker) -> Iterator[Case]:
+        yield from samples(m)
+        yield m.case("contiguous", m.tensor(5, 67, low=20_000, high=65_000), *args)
+
+    return made
+
+
 def _powers_of_two(m: Maker) -> Array:
     """Many factors whose product is exact in any order: 1, -1, and few others."""
     factors = np.ones(70_001)
@@ -181,11 +191,11 @@ def _norm_size(self: torch.Tensor, ord: Any, dim: Any, keepdim: bool, **_: Any) 
 def _spread(
     self: torch.Tensor, dim: Any, correction: Any = 1, unbiased: bool = True, keepdim: bool = False
 ) -> Any:
-    """Squares of distances from the mean, and what an error of the mean, relative to it, adds to them."""
+    """Squares of distances from the mean, and what a rounding of the mean adds to them."""
     axes = dim or list(range(self.dim()))
     mean = self.mean(axes, True)
     distance = self - mean
-    total = (distance * distance).sum(axes, keepdim) + (distance * mean).abs().sum(axes, keepdim)
+    total = (distance * distance + (distance * mean).abs() + mean * mean * 2**-23).sum(axes, keepdim)
     return total * (2 / max(self.numel() // max(total.numel(), 1) - 1, 1))
 
 
@@ -250,8 +260,10 @@ OPERATORS: list[Operator] = [
        magnitude=absolutely("aten::sum")),
     op("sum.dim_IntList", (*dt.FLOATS, "int32", "int64", "bool"), _DIM, "summed(self, dtype)", _over_dims(), _SUM,
        magnitude=absolutely("aten::sum.dim_IntList")),
-    op("mean", dt.FLOATS, "()", "self.dtype", _whole(empty=False), _SUM, magnitude=absolutely("aten::mean")),
-    op("mean.dim", dt.FLOATS, _DIM, "self.dtype", _over_dims(), _SUM, magnitude=absolutely("aten::mean.dim")),
+    op("mean", dt.FLOATS, "()", "self.dtype", _means(_whole(empty=False)), _SUM,
+       magnitude=absolutely("aten::mean")),
+    op("mean.dim", dt.FLOATS, _DIM, "self.dtype", _means(_over_dims(), [1]), _SUM,
+       magnitude=absolutely("aten::mean.dim")),
     op("prod", dt.FLOATS, "()", "summed(self, dtype)", _products, _PRODUCT, longest=1024),
     op("prod.dim_int", dt.FLOATS, _DIM, "summed(self, dtype)", _products_along, _PRODUCT,
        longest=1024),

@@ -89,6 +89,11 @@ def _masked_scatters(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(7, 9), m.mask(7, 9), m.tensor(63))
     yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.mask(7, 9), m.tensor(63, layout="sliced"))
     yield m.case("zero-size", m.tensor(0, 9), m.mask(0, 9), m.tensor(0))
+    yield m.case("broadcast", m.tensor(3, 1, 9), m.mask(5, 1), m.tensor(135))
+    yield m.case("contiguous", m.tensor(5, 1), m.mask(5, 1), m.tensor(11))
+    if m.dtype == "float32":
+        for shape in ((65_601, 2), (2, 65_601)):
+            yield m.case("large", m.repeated(*shape), m.mask(*shape), m.repeated(131_202))
 
 
 def _pads(m: Maker) -> Iterator[Case]:
@@ -215,6 +220,8 @@ OPERATORS: list[Operator] = [
     op("triu", dt.ALL, *_SAME, _triangles),
     op("slice_scatter", dt.ALL, *_SAME, _parts("slice"), resizable=True),
     op("select_scatter", dt.ALL, *_SAME, _parts("select"), resizable=True),
-    op("slice_backward", dt.FLOATS, "tuple(input_sizes)", "grad_output.dtype", _parts("slice_backward"), resizable=True),
-    op("select_backward", dt.FLOATS, "tuple(input_sizes)", "grad_output.dtype", _parts("select_backward"), resizable=True),
+    op("slice_backward", dt.FLOATS, "tuple(input_sizes)", "grad_output.dtype", _parts("slice_backward"),
+       resizable=True),
+    op("select_backward", dt.FLOATS, "tuple(input_sizes)", "grad_output.dtype", _parts("select_backward"),
+       resizable=True),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import whole_numbers
 from isthmus.opset.operator import EXACT, Operator, accumulated, op
 from isthmus.opset.reference import absolutely
 from isthmus.opset.sampling import Case, Maker
@@ -54,6 +55,8 @@ def _resizes(*flags: Any) -> Any:
             yield m.case("contiguous", m.tensor(1, 2, 9, 5), [4, 8], *option, None, 1.7)
             if m.dtype == "float32":
                 yield m.case("large", m.tensor(1, 32_771, 2, 1), [1, 3], *option)
+                yield m.case("large", m.repeated(1, 1, 31, 4133), [65, 1031], *option)
+                yield m.case("large", m.repeated(2, 1, 3, 29), [1031, 65], *option)
 
     return samples
 
@@ -72,6 +75,7 @@ def _grids(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(2, 3, 5, 7), m.values(points), mode, padding, corners)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(2, 1, 4, 6), m.tensor(2, 257, 131, 2, low=-1, high=1), 0, 0, False)
+        yield m.case("large", m.repeated(1, 1, 263, 257), m.tensor(1, 3, 65, 2, low=-1, high=1), 0, 0, False)
 
 
 def _folds(m: Maker) -> Iterator[Case]:
@@ -107,6 +111,8 @@ def _distances(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(2, 0, 3), m.tensor(2, 4, 3), 1.0, None)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(257, 3), m.tensor(263, 3), 1.0, None)
+        for power in (2.0, 1.0, float("inf")):  # sums of squares of integers are exact
+            yield m.case("large", whole_numbers(m, 2, 65_601), whole_numbers(m, 3, 65_601), power, None)
 
 
 def _own_distances(m: Maker) -> Iterator[Case]:
@@ -202,7 +208,8 @@ OPERATORS: list[Operator] = [
     *[op(f"{mode}_pad{rank}d", dt.FLOATS, _PADDED, "self.dtype", _pads(rank, mode == "reflection"), EXACT,
          resizable=True)
       for mode in ("reflection", "replication") for rank in (1, 2, 3)],
-    op("upsample_nearest2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype", _resizes(), EXACT, resizable=True),
+    op("upsample_nearest2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype", _resizes(), EXACT,
+       resizable=True),
     op("upsample_bilinear2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype",
        _resizes((False,), (True,)), _HALVES, magnitude=_resized_size, special=(), resizable=True),
     op("grid_sampler_2d", _WIDE, "input.shape[:2] + grid.shape[1:3]", "input.dtype", _grids, _INTERPOLATED,
