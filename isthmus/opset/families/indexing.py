@@ -243,7 +243,9 @@ def _puts(m: Maker) -> Iterator[Case]:
             # More than 2^16 rows of values, and of columns beside the index.
             many = m.values(m.permutation(65_601), "int64")
             yield m.case("large", m.repeated(65_601, 2), [many], m.repeated(65_601, 2), add)
-            yield m.case("large", m.repeated(3, 65_601), [m.values([2, 0], "int64")], m.repeated(2, 65_601), add)
+            yield m.case(
+                "large", m.repeated(3, 65_601), [m.values([2, 0], "int64")], m.repeated(2, 65_601), add
+            )
 
 
 def _put_size(self: Any, indices: Any, values: Any, accumulate: bool) -> Any:

@@ -71,7 +71,7 @@ def _maximum_pools(three: bool = False) -> Any:
             deep = [1] if three else []
             yield m.case("large", m.distinct(1, 1, *deep, 259, 257), [*deep, 5, 9], [*deep, 97, 31])
             yield m.case("large", m.distinct(1, 65_539, *deep, 2, 3), [*deep, 2, 3])
-            # More than 2^16 windows of a plane, and images; more than 4096 elements of a window, the last the largest.
+            # More than 2^16 windows of a plane, and images; more than 4096 elements of a window, the last the most.
             yield m.case("large", m.distinct(1, 1, *deep, 259, 257), [*deep, 1, 2], [*deep, 1, 1])
             yield m.case("large", m.distinct(65_539, 1, *deep, 1, 2), [*deep, 1, 2])
             yield m.case("large", m.values(np.arange(4158.0).reshape(1, 1, *deep, 63, 66)), [*deep, 63, 66])
