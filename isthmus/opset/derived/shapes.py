@@ -106,8 +106,9 @@ def shapes(scope: Scope) -> Iterator[Case]:
 
 
 def _as_imprecise(scope: Scope) -> bool:
-    """Whether the reference rounds as much as the operator: long sums in float64."""
-    return scope.maker.dtype == "float64" and scope.operator.tolerance["float64"].accumulate > 0
+    """Whether the reference rounds as much as the operator, or frameworks add in blocks of halves: long sums."""
+    dtype = scope.maker.dtype
+    return dtype in ("float64", *dt.HALVES) and scope.operator.tolerance[dtype].accumulate > 0
 
 
 def same_shaped(scope: Scope) -> list[Case]:

@@ -15,7 +15,7 @@ _SIZES = (1, 31, 32, 64, 65, 127, 129, 257, 0, 128, 2, 1025)
 _LONG = 4133  # more than 4096 products or elements of a row
 _MANY = 65_601  # more than 2^16 rows
 _MOST, _SMALL = 400_000, 50_000  # elements of a call with a long dimension, and without
-_OTHERS = 6  # of so many sizes, one is tried on cases after the first
+_OTHERS = 12  # of so many sizes, one is tried on cases after the first
 _EACH = 5  # sizes of a case that are replaced, of lists of tensors of many sizes
 _KEPT = (
     "dim", "padding_idx", "ignore_index", "reduction", "pad", "padding", "repeats", "start", "end", "step", "index",
@@ -54,7 +54,9 @@ def sizes(scope: Scope) -> Iterator[Case]:
             elements = sum(math.prod(array.shape) for _, array in arrays(arguments)) + sum(
                 map(math.prod, shapes)
             )
-            if elements > (_MOST if new >= _LONG else _SMALL) or (new == _MANY and _sums(scope, shapes)):
+            if elements > (_MOST if new >= _LONG else _SMALL) or (
+                new > _most(scope) and _sums(scope, new, shapes)
+            ):
                 continue
             arguments = changed(arguments, _placed(scope, new, i))
             output = (*STRIDED, "unaligned")[i % 8] if scope.operator.strided and new < _LONG else "unaligned"
@@ -94,9 +96,14 @@ def _results(scope: Scope, arguments: Arguments) -> list[tuple[int, ...]]:
     return [each for each in (said if several else (said,)) if each is not None]
 
 
-def _sums(scope: Scope, shapes: list[tuple[int, ...]]) -> bool:
-    """Whether the rows are summed, which the tolerance does not allow for so many."""
-    summed = any(_MANY not in shape for shape in shapes)
+def _most(scope: Scope) -> int:
+    """Return the most terms of a sum; few if each addition may round to a half."""
+    return 512 if scope.operator.tolerance[scope.maker.dtype].accumulate > 1024 else _LONG
+
+
+def _sums(scope: Scope, new: int, shapes: list[tuple[int, ...]]) -> bool:
+    """Whether a dimension is summed."""
+    summed = any(new not in shape for shape in shapes)
     return summed and scope.operator.tolerance[scope.maker.dtype].accumulate > 0
 
 
