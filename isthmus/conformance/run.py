@@ -160,7 +160,7 @@ class Runner:
         if chosen:
             jobs.put(
                 Job(
-                    DRIVER_FAMILY,
+                    "",
                     [case.name for case in chosen],
                     lambda name: CaseResult(DRIVER_FAMILY, "", f"driver::{functions[name]}", "", name),
                 )
@@ -183,8 +183,8 @@ class Runner:
                 reason = f"no library has a kernel, which tier {self._options.tier} requires"
                 self._done(run)(_failure(golden, name, reason))
         jobs: Queue[Job] = Queue()
-        for family in sorted({golden.operators[name].family for name in selected & claimed}):
-            for job in _jobs(golden, family, selected & claimed):
+        for name in sorted(selected & claimed, key=lambda name: (golden.operators[name].family, name)):
+            for job in _jobs(golden, name):
                 jobs.put(job)
         serve_all(
             jobs, self._options.jobs, worker, lambda: self._worker(self._through, golden), self._done(run)
@@ -237,15 +237,15 @@ def _failure(golden: Reader, name: str, reason: str) -> CaseResult:
     return CaseResult(golden.operators[name].family, "", name, "", "", status=FAILED, message=reason)
 
 
-def _jobs(golden: Reader, family: str, names: set[str]) -> list[Job]:
-    rows = golden.rows(family)
-    cases = [i for i, row in enumerate(rows) if row["operator"] in names]
+def _jobs(golden: Reader, name: str) -> list[Job]:
+    rows, family = golden.rows(name), golden.operators[name].family
 
     def blank(index: int) -> CaseResult:
         row = rows[index]
-        return CaseResult(family, "", row["operator"], row["dtype"], row["id"], row["layout"])
+        return CaseResult(family, "", name, row["dtype"], row["id"], row["layout"])
 
-    return [Job(family, cases[i : i + _CASES_OF_A_JOB], blank) for i in range(0, len(cases), _CASES_OF_A_JOB)]
+    starts = range(0, len(rows), _CASES_OF_A_JOB)
+    return [Job(name, range(len(rows))[i : i + _CASES_OF_A_JOB], blank) for i in starts]
 
 
 def _environment() -> dict[str, Any]:

@@ -59,18 +59,15 @@ class Selection:
     """
 
     def __init__(self, golden: Reader, pattern: str = "*", family: str = "") -> None:
-        families = [family] if family else golden.families
+        families = sorted({entry.family for entry in golden.operators.values()})
         self.families: dict[str, str] = {}
         self.cases: dict[str, list[Case]] = defaultdict(list)
-        if family and family not in golden.families:
-            raise ValueError(
-                f"--family {family}: unknown family; expected one of {', '.join(golden.families)}"
-            )
-        for each in families:
-            for case in golden.cases(each):
-                if fnmatch.fnmatchcase(case.operator, pattern):
-                    self.cases[case.operator].append(case)
-                    self.families[case.operator] = each
+        if family and family not in families:
+            raise ValueError(f"--family {family}: unknown family; expected one of {', '.join(families)}")
+        for name, entry in golden.operators.items():
+            if fnmatch.fnmatchcase(name, pattern) and family in ("", entry.family):
+                self.cases[name] = list(golden.cases(name))
+                self.families[name] = entry.family
         if not self.cases:
             raise ValueError(f"--operators {pattern}: unknown operator")
         self.untried = sorted(name for name, cases in self.cases.items() if any(map(_is_complex, cases)))
