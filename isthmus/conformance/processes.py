@@ -39,18 +39,26 @@ class _Died(Exception):
 
 
 class Job(NamedTuple):
-    """Cases for a worker: an operator, or "" for driver cases, and the identifiers of the cases."""
+    """Cases for a worker.
 
-    operator: str
+    Attributes:
+        cases: identifiers of the cases.
+        blank: makes the empty result of a case.
+        operator: the operator; "" for driver cases.
+        golden: folder of the golden data of an operator.
+    """
+
     cases: Sequence[Any]
     blank: Callable[[Any], CaseResult]
+    operator: str = ""
+    golden: str = ""
 
     def message(self, start: int, after: str) -> dict[str, Any]:
         """Return the message to the worker: the cases from start on; for the first, libraries after `after`."""
         cases = list(self.cases[start:])
         if not self.operator:
             return {"driver_cases": cases}
-        return {"operator": self.operator, "cases": cases, "after": after}
+        return {"golden": self.golden, "operator": self.operator, "cases": cases, "after": after}
 
 
 class WorkerProcess:
