@@ -81,7 +81,9 @@ def generate(
     except (ImportError, OSError, ValueError) as error:
         raise fail(f"conform generate: {' '.join(str(error).split())}", 2) from None
     rejected = {name: count for name, count in done.rejected.items() if count}
-    most = ", ".join(f"{name} {rejected[name]}" for name in sorted(rejected, key=rejected.get)[:-4:-1])
+    most = ", ".join(
+        f"{name} {rejected[name]}" for name in sorted(rejected, key=lambda name: rejected[name])[:-4:-1]
+    )
     note = f"; PyTorch rejected {sum(rejected.values())} derived calls of {len(rejected)} operators, most of {most}"
     print(f"{done.cases} cases in {folder}{note if rejected else ''}")
 
