@@ -125,6 +125,10 @@ def _linears(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", hidden, weight, m.tensor(10), _target(m, (11,), 10, terms[0]), grad, *terms, chunk,
                      wanted)  # fmt: skip
     if m.dtype == "float32":
+        for rows, features in ((4133, 3), (3, 4133)):
+            hidden, weight = (m.tensor(n, features, low=-0.1, high=0.12) for n in (rows, 5))
+            yield m.case("large", hidden, weight, m.tensor(5), _target(m, (rows,), 5, 2), None, *_FULL, rows,
+                         [True, True, True])  # fmt: skip
         hidden, weight = m.tensor(130, 68, low=-0.3, high=0.3), m.tensor(257, 68, low=-0.3, high=0.3)
         yield m.case("large", hidden, weight, m.tensor(257), _target(m, (130,), 257, _IGNORED), None, *_PLAIN, 64,
                      [True, True, True])  # fmt: skip
@@ -211,5 +215,5 @@ OPERATORS: list[Operator] = [
               "weight.shape if wanted[1] else None, weight.shape[:1] if wanted[2] else None)",
               "(accumulator(hidden), accumulator(hidden), hidden.dtype if wanted[0] else None, "
               "weight.dtype if wanted[1] else None, accumulator(hidden) if wanted[2] else None)",
-              _linears, _LINEAR, reference=_linear, magnitude=size_of(_linear), resizable=True, special=ONLY_NAN),
+              _linears, _LINEAR, reference=_linear, magnitude=size_of(_linear), special=ONLY_NAN),
 ]  # fmt: skip
