@@ -150,7 +150,7 @@ OPERATORS: list[Operator] = [
               differentiable="input scale", reference=_gather, resizable=True, special=ONLY_NAN),
     extension("scatter_rows(Tensor input, Tensor rows, Tensor? scale, int size) -> Tensor",
               "(size, input.shape[1])", "input.dtype", _scatters, _SUM, differentiable="input scale",
-              reference=_scatter, magnitude=size_of(_scatter), resizable=True, special=ONLY_NAN),
+              reference=_scatter, magnitude=size_of(_scatter), special=ONLY_NAN),
     extension("row_products(Tensor input, Tensor other, Tensor rows) -> Tensor",
               "(rows.shape[0],)", "accumulator(input)", _dots, _PRODUCT,
               reference=_dot, magnitude=lambda **a: _dot(**a, magnitude=True), resizable=True, special=ONLY_NAN),
