@@ -14,6 +14,7 @@ import isthmus
 from isthmus._support.exits import fail
 from isthmus.ascend.environment import NotBuilt, variables
 
+
 class Fault(StrEnum):
     """A failure to inject."""
 
@@ -113,8 +114,7 @@ def fault(
     ],
     call: Annotated[int, typer.Option(min=1, help="Number of the call that fails first.")] = 1,
     function: Annotated[
-        str,
-        typer.Option(help="Only functions whose names begin so count and fail, such as aclrtMemcpy."),
+        str, typer.Option(help="Only functions whose names begin so count and fail, such as aclrtMemcpy.")
     ] = "",
 ) -> None:
     """Run a program and inject a failure, to test its recovery; options stand before the kind."""
@@ -135,7 +135,9 @@ def shell() -> None:
 
 @app.command()
 def coverage(
-    missing: Annotated[bool, typer.Option("--missing", help="Print the names of the missing functions.")] = False,
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Print the names of the missing functions.")
+    ] = False,
 ) -> None:
     """Print how many of the aclnn functions that torch_npu names the runtime has."""
     from isthmus.ascend.coverage import implemented, installed, named_by
