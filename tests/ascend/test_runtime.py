@@ -8,7 +8,8 @@ from tests.ascend.runtime import LIBRARIES
 from tests.helpers import children
 
 RUNTIME = (
-    "devices errors memory registration copies streams models events values callbacks virtual_memory sharing information"
+    "devices errors memory registration copies streams models events values callbacks "
+    "virtual_memory sharing information"
 ).split()
 HCCL = "reductions movements communicators".split()
 ENVIRONMENT = {
