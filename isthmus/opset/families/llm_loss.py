@@ -203,11 +203,13 @@ OPERATORS: list[Operator] = [
     extension("cross_entropy_backward(Tensor grad, Tensor? grad_lse, Tensor logits, Tensor target, Tensor lse, "
               f"{_TERMS}) -> Tensor",
               "logits.shape", "logits.dtype", _gradients, _GRADIENT, reference=_gradient,
-              magnitude=size_of(_gradient), resizable=True, special=ONLY_NAN),
+              magnitude=size_of(_gradient), resizable=True, special=ONLY_NAN,
+              denormal=False),
     extension("cross_entropy_backward_(Tensor(a!) logits, Tensor grad, Tensor? grad_lse, Tensor target, Tensor lse, "
               f"{_TERMS}) -> ()",
               "None", "None", _written_gradients, _GRADIENT, reference=_gradient_over,
-              magnitude=size_of(_gradient), resizable=True, special=ONLY_NAN),
+              magnitude=size_of(_gradient), resizable=True, special=ONLY_NAN,
+              denormal=False),
     extension("linear_cross_entropy(Tensor hidden, Tensor weight, Tensor? bias, Tensor target, Tensor? grad, "
               f"{_TERMS}, int chunk_size, bool[3] wanted) -> "
               "(Tensor loss, Tensor lse, Tensor? grad_hidden, Tensor? grad_weight, Tensor? grad_bias)",
@@ -215,5 +217,5 @@ OPERATORS: list[Operator] = [
               "weight.shape if wanted[1] else None, weight.shape[:1] if wanted[2] else None)",
               "(accumulator(hidden), accumulator(hidden), hidden.dtype if wanted[0] else None, "
               "weight.dtype if wanted[1] else None, accumulator(hidden) if wanted[2] else None)",
-              _linears, _LINEAR, reference=_linear, magnitude=size_of(_linear), special=ONLY_NAN),
+              _linears, _LINEAR, reference=_linear, magnitude=size_of(_linear), special=ONLY_NAN, denormal=False),
 ]  # fmt: skip

@@ -167,5 +167,5 @@ OPERATORS: list[Operator] = [
               "None", "None", _adams, _UPDATE, reference=_adam(), magnitude=_adam(True), special=ONLY_NAN),
     extension("grad_norm(Tensor[] grads, float norm_type) -> (Tensor total, Tensor each)",
               "((), (len(grads),))", f"({_NORM_DTYPE}, {_NORM_DTYPE})", _norms, _NORM,
-              reference=_norm, magnitude=_norm, special=ONLY_NAN),
+              reference=_norm, magnitude=_norm, special=ONLY_NAN, denormal=False),
 ]  # fmt: skip
