@@ -91,7 +91,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
     for dimensions in groups:
         for row in scope.shared(covering(dimensions, scope.pairs)):
             yield from _made(scope, row, dim)
-    if _as_imprecise(scope):
+    if as_imprecise(scope):
         return
     reduces = "reduced" in scope.operator.shape
     places, modes = [*_enlarged(dim, reduces)], _modes(bases)[: _MODES if dim else len(_LARGE)]
@@ -105,7 +105,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
             yield from _made(scope, row, dim)
 
 
-def _as_imprecise(scope: Scope) -> bool:
+def as_imprecise(scope: Scope) -> bool:
     """Whether the reference rounds as much as the operator, or frameworks add in blocks of halves: long sums."""
     dtype = scope.maker.dtype
     return dtype in ("float64", *dt.HALVES) and scope.operator.tolerance[dtype].accumulate > 0
