@@ -73,9 +73,8 @@ def shapes(scope: Scope) -> Iterator[Case]:
     """Derive cases of every rank, dimension, size and layout."""
     bases = same_shaped(scope)
     dim = next((a for a in scope.maker.schema.arguments if a.name in ("dim", "dims")), None)
-    broadcasts = _BROADCASTS if scope.operator.broadcasts else _ALIKE
-    if scope.operator.paired:
-        broadcasts = ("same",)
+    varied = _BROADCASTS if scope.operator.broadcasts else _ALIKE
+    broadcasts = ("same",) if scope.operator.paired else varied
     axes = {name: (False, True) for name in _FLAGS if name in bases[0].arguments}
     common: dict[str, Any] = {
         "base": bases,
