@@ -61,12 +61,11 @@ class Selection:
     def __init__(self, golden: Reader, pattern: str = "*") -> None:
         self.opset: str = golden.manifest["opset"]
         self.families: dict[str, str] = {}
-        self.cases: dict[str, list[Case]] = defaultdict(list)
-        for each in golden.families:
-            for case in golden.cases(each):
-                if fnmatch.fnmatchcase(case.operator, pattern):
-                    self.cases[case.operator].append(case)
-                    self.families[case.operator] = each
+        self.cases: dict[str, list[Case]] = {}
+        for name, entry in golden.operators.items():
+            if fnmatch.fnmatchcase(name, pattern):
+                self.cases[name] = list(golden.cases(name))
+                self.families[name] = entry.family
         if not self.cases:
             raise ValueError(f"--operators {pattern}: unknown operator")
         self.untried = sorted(name for name, cases in self.cases.items() if any(map(_is_complex, cases)))

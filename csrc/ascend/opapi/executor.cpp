@@ -196,7 +196,7 @@ void check_once(const Program& program, int row, const Values& arguments) {
 }
 
 void run(void* data) {
-  const std::unique_ptr<aclOpExecutor> executor(static_cast<aclOpExecutor*>(data));
+  auto* executor = static_cast<aclOpExecutor*>(data);
   try {
     const KernelsOnly guard;
     executor->program->run(executor->arguments, false);
@@ -232,9 +232,8 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
 
 int launch(aclOpExecutor* executor, void* stream) {
   if (!executor) return fail(kNullPointer, "", "executor is null; call the first phase before the second");
-  const int status = isthmus_ascend_enqueue(stream, run, executor);
-  if (status) delete executor;
-  return status;
+  return isthmus_ascend_enqueue(
+      stream, run, [](void* data) { delete static_cast<aclOpExecutor*>(data); }, executor);
 }
 
 }  // namespace isthmus::ascend

@@ -21,11 +21,11 @@ _FREE = re.compile(
     r"like\(\w+\)|broadcast\(.*\)|\(?reduced\(self.*|.* else reduced\(self.*|\(\)|None|\(self\.shape, self\.shape\)"
     r"|\(at\(self, dim, k\).*|\(bins,\)|.*if reduction else like\(self\)"
 )
-_RANKS: tuple[Shape, ...] = (
+RANKS: tuple[Shape, ...] = (
     (2, 3, 5), (3, 4, 1, 5), (2, 3, 4, 1, 3), (2, 1, 3, 2, 1, 3), (5, 7), (2, 2, 3, 1, 2, 1, 2), (1, 7),
     (2, 1, 2, 3, 1, 2, 1, 2),
 )  # fmt: skip
-_SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
+SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
 # More than 2^16 elements, rows and columns, and more than 4096 elements in a row.
 _LARGE: tuple[Shape, ...] = ((70_001,), (65_601, 2), (17, 4133), (2, 65_601))
 _MODES = 6  # most settings of the other arguments that large cases cover
@@ -81,7 +81,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
         "output": ("contiguous", "unaligned", "step", "reversed"),
         **axes,
     }
-    ranks = [*_ranked(dim.is_list)] if dim else [Place(shape) for shape in _RANKS]
+    ranks = [*_ranked(dim.is_list)] if dim else [Place(shape) for shape in RANKS]
     groups = (
         {"layout": list(ALL), "place": ranks, "broadcast": broadcasts, **common},
         {"place": [*_sized(dim)], "layout": [*PACKED, "step"], **common},
@@ -139,7 +139,7 @@ def _decided(scope: Scope, dim: Any) -> list[Place]:
 
 def _ranked(several: bool) -> Iterator[Place]:
     """Every dimension of ranks to 4, from both ends; the first, middle and last of higher ranks."""
-    by_rank: list[Shape] = [(7,), (5, 3), (3, 4, 5), (3, 4, 1, 5), *[s for s in _RANKS if len(s) > 4]]
+    by_rank: list[Shape] = [(7,), (5, 3), (3, 4, 5), (3, 4, 1, 5), *[s for s in RANKS if len(s) > 4]]
     if several:
         for i, dims in enumerate(_LISTS):
             least = max([3, *[d + 1 for d in dims], *[-d for d in dims]])
@@ -156,7 +156,7 @@ def _along(dim: Any, axis: int) -> Any:
 
 
 def _sized(dim: Any) -> Iterator[Place]:
-    for i, n in enumerate(_SIZES):
+    for i, n in enumerate(SIZES):
         if dim is None:
             yield Place((n,) if i % 3 else (3, n))
         else:

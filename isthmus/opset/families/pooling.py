@@ -194,7 +194,7 @@ OPERATORS: list[Operator] = [
     op("avg_pool3d", dt.FLOATS, _MEANS, "self.dtype", _mean_pools(True), _MEAN,
        magnitude=absolutely("aten::avg_pool3d")),
     op("avg_pool2d_backward", dt.FLOATS, *_GRADIENT, _mean_gradients, _SPREAD,
-       magnitude=absolutely("aten::avg_pool2d_backward")),
+       magnitude=absolutely("aten::avg_pool2d_backward"), denormal=False),
     op("_adaptive_avg_pool2d", dt.FLOATS, _SIZED, "self.dtype", _adaptive(), _MEAN,
        magnitude=absolutely("aten::_adaptive_avg_pool2d")),
     op("_adaptive_avg_pool3d", dt.FLOATS, _SIZED, "self.dtype", _adaptive(True), _MEAN,

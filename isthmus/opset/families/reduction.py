@@ -283,7 +283,7 @@ OPERATORS: list[Operator] = [
     op("cumsum", (*dt.FLOATS, "int64"), "like(self)", "summed(self, dtype)", _arrays,
        accumulated(64, "one rounding for each element before it"), magnitude=absolutely("aten::cumsum")),
     op("linalg_vector_norm", dt.FLOATS, _DIM, "self.dtype", _norms,
-       accumulated(32, "pairwise or blocked sums, then a root"), magnitude=_norm_size),
+       accumulated(32, "pairwise or blocked sums, then a root"), magnitude=_norm_size, denormal=False),
     op("var.correction", dt.FLOATS, _DIM, "self.dtype", _variances,
        accumulated(64, "two passes or Welford's"), magnitude=_spread),
     op("histc", ("float32", "float64"), "(bins,)", "self.dtype", _counts, EXACT),

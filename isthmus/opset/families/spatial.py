@@ -229,7 +229,7 @@ OPERATORS: list[Operator] = [
        magnitude=_distance_size),
     op("_pdist_forward", _WIDE, "(self.shape[0] * (self.shape[0] - 1) // 2,)", "self.dtype", _own_distances,
        accumulated(32, "a sum over the coordinates"),
-       magnitude=lambda self, p: __import__("torch").pdist(self, p), strided=False),
+       magnitude=lambda self, p: __import__("torch").pdist(self, p), strided=False, denormal=False),
     op("_fft_r2c", _WIDE, _HALF_SPECTRUM, '"complex64" if self.dtype == "float32" else "complex128"', _transforms,
        accumulated(16, "log2(n) butterflies"), magnitude=_frequency_size),
     op("_fft_c2r", _WIDE, "at(self, dim[-1], last_dim_size)",
