@@ -12,16 +12,6 @@
 namespace isthmus::ascend {
 namespace {
 
-at::Tensor widened(const at::Tensor& tensor) {
-  return tensor.to(c10::promoteTypes(tensor.scalar_type(), at::kFloat));
-}
-
-std::vector<int64_t> last_dims(int64_t count) {
-  std::vector<int64_t> dims;
-  for (int64_t i = 1; i <= count; ++i) dims.push_back(-i);
-  return dims;
-}
-
 c10::IValue pair(at::Tensor first, at::Tensor second) {
   return c10::ivalue::Tuple::create(std::move(first), std::move(second));
 }
@@ -92,6 +82,16 @@ c10::IValue dropout_apply(Values& arguments, bool checking) {
 }
 
 }  // namespace
+
+at::Tensor widened(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.to(c10::promoteTypes(tensor.scalar_type(), at::kFloat)) : tensor;
+}
+
+std::vector<int64_t> last_dims(int64_t count) {
+  std::vector<int64_t> dims;
+  for (int64_t i = 1; i <= count; ++i) dims.push_back(-i);
+  return dims;
+}
 
 at::Tensor unpacked_bits(const at::Tensor& mask, at::IntArrayRef sizes) {
   const at::Tensor bytes = mask.contiguous().view(-1);

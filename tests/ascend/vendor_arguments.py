@@ -1,0 +1,21 @@
+"""Arguments of rows that no ATen operator has the name of, as in case_arguments.py."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from tests.ascend.tensors import real
+
+VENDOR_CASES: dict[str, Callable[[], list[Any]]] = {
+    "FakeQuantPerTensorAffineCachemask": lambda: [
+        real(3, 4),
+        torch.tensor([0.1]),
+        torch.tensor([2], dtype=torch.int32),
+        1.0,
+        -20,
+        15,
+    ],
+    "MoeComputeExpertTokens": lambda: [torch.tensor([0, 0, 1, 3, 3, 3], dtype=torch.int32), 5],
+    "RotaryPositionEmbeddingV2": lambda: [real(2, 3, 4), real(2, 3, 4), real(2, 3, 4), 0, real(4, 4)],
+}
