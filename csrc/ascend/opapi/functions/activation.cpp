@@ -81,6 +81,17 @@ c10::IValue dropout_apply(Values& arguments, bool checking) {
   return x.mul(unpacked_bits(mask, x.sizes())).mul(keep == 0 ? 0 : 1 / keep);
 }
 
+// dropout(x, p, generator, mask, out): a mask, and x with it applied.
+c10::IValue dropout(Values& arguments, bool checking) {
+  const at::Tensor &x = arguments[0].toTensor(), &out = arguments[4].toTensor();
+  TORCH_CHECK(out.sizes() == x.sizes(), "out has shape ", out.sizes(), ", expected ", x.sizes());
+  Values drawn = {c10::List<int64_t>(x.sizes()), arguments[1], arguments[2], arguments[3]};
+  dropout_mask(drawn, checking);
+  Values applied = {arguments[0], arguments[3], arguments[1]};
+  out.copy_(dropout_apply(applied, checking).toTensor());
+  return {};
+}
+
 }  // namespace
 
 at::Tensor widened(const at::Tensor& tensor) {
@@ -104,6 +115,7 @@ const std::vector<NamedFunction>& activation_functions() {
   static const std::vector<NamedFunction> functions = {
       {"rms_norm", rms_norm},       {"rms_norm_grad", rms_norm_grad}, {"swiglu", swiglu},
       {"swiglu_grad", swiglu_grad}, {"dropout_mask", dropout_mask},   {"dropout_apply", dropout_apply},
+      {"dropout", dropout},
   };
   return functions;
 }

@@ -135,8 +135,8 @@ void group_norm_swish(const Call& call) {
   const at::Tensor x = call.tensor("input").contiguous();
   const auto [batch, channels, pixels] = images(x);
   auto [y, mean, rstd] =
-      at::native_group_norm(x, dense(call.optional("weight")), dense(call.optional("bias")), batch, channels, pixels,
-                            call.integer("num_groups"), call.real("eps"));
+      at::native_group_norm(x, dense(call.optional("weight")), dense(call.optional("bias")), batch, channels,
+                            pixels, call.integer("num_groups"), call.real("eps"));
   if (call.integer("activate", 1)) y = y.mul(at::sigmoid(y.mul(call.real("swish_scale", 1))));
   call.give("out", y);
   call.give("mean", mean);
