@@ -104,6 +104,11 @@ class Parser {
 
   Expression call(std::string name) {
     const std::string overload = take('.') ? word() : "";
+    if (const Fused* fused = overload.empty() ? find_fused(name) : nullptr) {
+      program_.fused_ = fused;
+      for (const char character : std::string_view("(...)")) expect(character);
+      return constant({});
+    }
     if (Family family = overload.empty() ? find_family(name) : nullptr) {
       Expression result(Expression::Type::kFamily);
       result.family = family;

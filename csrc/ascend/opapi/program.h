@@ -38,6 +38,9 @@ struct NamedFamily {
 };
 Family find_family(const std::string& name);
 
+struct Fused;  // of exchange.h
+const Fused* find_fused(const std::string& name);
+
 enum class Kind : uint8_t {  // as in kKinds of parser.cpp
   kTensor,
   kTensors,
@@ -87,6 +90,9 @@ class Program {
   // The parameters, then the locals of the row.
   const std::vector<std::string>& names() const { return names_; }
 
+  // What the row does if it exchanges data with other ranks; it does nothing else then. Null if it does not.
+  const Fused* fused() const { return fused_; }
+
   // Runs on slots whose first parameters().size() values are the arguments.
   void run(Values& slots, bool checking) const;
 
@@ -96,6 +102,7 @@ class Program {
   std::vector<Parameter> parameters_;
   std::vector<Statement> statements_;
   std::vector<std::string> names_;
+  const Fused* fused_ = nullptr;
 };
 
 // What `name(...)` gives to a family: the values of the row by name. A name that the row lacks is absent.

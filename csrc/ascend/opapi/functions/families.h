@@ -18,6 +18,7 @@ const std::vector<NamedFamily>& quant_families();
 const std::vector<NamedFamily>& flash_attention_families();
 const std::vector<NamedFamily>& infer_attention_families();
 const std::vector<NamedFamily>& moe_families();
+const std::vector<NamedFamily>& sequence_families();
 const std::vector<NamedFamily>& loss_families();
 const std::vector<NamedFamily>& assorted_families();
 const std::vector<NamedFamily>& matmul_families();
