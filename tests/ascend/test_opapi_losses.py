@@ -364,3 +364,33 @@ def test_dropout_and_its_mask_at_once() -> None:
     kept = torch.stack([(mask >> bit) & 1 for bit in range(8)], 1).flatten()[:900].reshape(30, 30).bool()
     torch.testing.assert_close(out, torch.where(kept, x / 0.75, 0))
     assert 0.7 < kept.float().mean() < 0.8
+
+
+@pytest.mark.parametrize("name", ["MhcPre", "MhcPreV2"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_mappings_before_a_layer(name: str, weighted: bool) -> None:
+    x, phi, alpha, bias, gamma = real(3, 2, 5), real(8, 10), real(3), real(8), real(2, 5)
+    flat = x.double().flatten(1)
+    inverse = (flat.square().mean(-1, keepdim=True) + 1e-3).rsqrt()
+    mix = (flat * gamma.flatten() if weighted else flat) @ phi.double().T
+    weight = mix * inverse
+    pre = torch.sigmoid(weight[:, :2] * alpha[0] + bias[:2]) + 1e-2
+    expected = {
+        "h_in": (pre[..., None] * x).sum(1),
+        "h_post": 2 * torch.sigmoid(weight[:, 2:4] * alpha[1] + bias[2:4]),
+        "h_res": (weight[:, 4:] * alpha[2] + bias[4:]).unflatten(-1, (2, 2)),
+        "inv_rms": inverse[:, 0],
+        "h_mix": mix,
+        "h_pre": pre,
+    }
+    given = {"x": x, "phi": phi, "alpha": alpha, "bias": bias, "gamma": gamma if weighted else None}
+    check(name, expected, **given, norm_eps=1e-3, hc_eps=1e-2)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_softmax_with_a_bias_of_positions(apart: bool) -> None:
+    x, mask, bias = real(2, 3, 4, 5, 5), real(3, 5, 5), real(4, 5, 5)
+    y = torch.softmax(x.double() * 0.7 + mask[:, None] + bias, -1)
+    if apart:
+        x, y = x.flatten(0, 1), y.flatten(0, 1)
+    check("MaskedSoftmaxWithRelPosBias", {"out": y}, x=x, atten_mask=mask, relative_pos_bias=bias, scale=0.7)

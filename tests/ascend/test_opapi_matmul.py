@@ -403,3 +403,32 @@ def test_feed_forward(grouped: bool, kind: str, activation: str) -> None:
     options: dict[str, Any] = {"expert_tokens": [2, 0, 3]} if grouped else {}
     inputs = given if grouped else {key: value[0] for key, value in given.items()}
     check("FFNV2", {"out": torch.stack(rows)}, 1e-4, x=x, **inputs, activation=activation, **options)
+
+
+def test_convolution_of_codes() -> None:
+    x, weight, scale, bias = (
+        codes(2, 4, 6, 5),
+        codes(6, 2, 3, 3),
+        positive(6) / 100,
+        whole(6, high=99).to(torch.int32),
+    )
+    sums = F.conv2d(x.double(), weight.double(), bias.double(), (2, 1), (1, 1), (1, 1), 2)
+    given = {
+        "x": x,
+        "weight": weight,
+        "bias": bias,
+        "strides": [2, 1],
+        "pads": [1, 1],
+        "dilations": [1, 1],
+        "groups": 2,
+    }
+    check(
+        "QuantConvolution",
+        {"out": sums * scale.double()[:, None, None]},
+        **given,
+        scale=scale,
+        output_padding=[0, 0],
+    )
+    bits = packed(scale)
+    out = sums * unpacked(bits)[:, None, None]
+    check("QuantConvolution", {"out": out}, **given, scale=bits, output_padding=[0, 0])

@@ -6,6 +6,7 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 #include <ATen/ops/maximum.h>
+#include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -224,6 +225,31 @@ void mhc_post_grad(const Call& call) {
   call.give("dh_post", dy.mul(out.unsqueeze(-2)).sum(-1));
 }
 
+// The mappings before a layer of hyper-connections, from all streams' columns: projections of their norm.
+void mhc_pre(const Call& call) {
+  const at::Tensor x = widened(call.tensor("x")), phi = widened(call.tensor("phi")),
+                   alpha = widened(call.tensor("alpha"));
+  const at::Tensor bias = widened(call.tensor("bias")), flat = x.flatten(-2);
+  TORCH_CHECK(call.integer("inner_precise") == 0, "innerPrecise is ", call.integer("inner_precise"),
+              ", expected 0");
+  const int64_t streams = x.size(-2);
+  const at::Tensor inv_rms = at::rsqrt(flat.square().mean(-1, true).add(call.real("norm_eps")));
+  const at::Tensor scaled = call.has("gamma") ? flat.mul(widened(call.tensor("gamma")).reshape(-1)) : flat;
+  const at::Tensor mix = scaled.matmul(phi.t()), weight = mix.mul(inv_rms);
+  TORCH_CHECK(mix.size(-1) == streams * (streams + 2) && bias.numel() == mix.size(-1), "phi has ",
+              mix.size(-1), " rows and bias ", bias.numel(), " elements, expected ", streams * (streams + 2));
+  const auto part = [&](int64_t i, int64_t begin, int64_t end) {
+    return weight.slice(-1, begin, end).mul(alpha[i]).add(bias.slice(0, begin, end));
+  };
+  const at::Tensor pre = at::sigmoid(part(0, 0, streams)).add(call.real("hc_eps"));
+  call.give("h_in", pre.unsqueeze(-1).mul(x).sum(-2));
+  call.give("h_post", at::sigmoid(part(1, streams, 2 * streams)).mul(2));
+  call.give("h_res", part(2, 2 * streams, mix.size(-1)).unflatten(-1, {streams, streams}));
+  call.give("inv_rms", inv_rms);
+  call.give("h_mix", mix);
+  call.give("h_pre", pre);
+}
+
 // y = x / scale as 8-bit floats, and the largest magnitude of x.
 void quant_max(const Call& call) {
   const at::Tensor x = widened(call.tensor("x"));
@@ -253,6 +279,7 @@ const std::vector<NamedFamily>& assorted_families() {
       {"coalesce", coalesce},
       {"top_k_top_p", top_k_top_p},
       {"mhc_post", mhc_post},
+      {"mhc_pre", mhc_pre},
       {"mhc_post_grad", mhc_post_grad},
       {"quant_max", quant_max},
   };

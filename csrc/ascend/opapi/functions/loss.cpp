@@ -95,6 +95,19 @@ void scaled_masked_softmax_grad(const Call& call) {
   call.give("dx", grad.masked_fill(mask, 0).mul(call.real("scale")));
 }
 
+// softmax(x * scale + mask + bias) of [batch, windows, heads, ...], a mask for each window, a bias for each
+// head
+void biased_softmax(const Call& call) {
+  at::Tensor x = widened(call.tensor("x")).mul(call.real("scale"));
+  if (call.has("atten_mask")) {
+    const at::Tensor mask = widened(call.tensor("atten_mask"));
+    const bool apart = x.dim() == 4 && mask.dim() == 3;  // batch and windows in one dimension
+    x = apart ? x.unflatten(0, {-1, mask.size(0)}).add(mask.unsqueeze(1)).flatten(0, 1)
+              : x.add(mask.dim() == 3 ? mask.unsqueeze(1) : mask);
+  }
+  call.give("out", x.add(widened(call.tensor("relative_pos_bias"))).softmax(-1));
+}
+
 // All dimensions but the channels.
 std::vector<int64_t> but_channels(const at::Tensor& x) {
   TORCH_CHECK(x.dim() > 1, "input has ", x.dim(), " dimensions, expected at least 2");
@@ -191,6 +204,7 @@ const std::vector<NamedFamily>& loss_families() {
       {"kl_div_target_grad", kl_div_target_grad},
       {"scaled_masked_softmax", scaled_masked_softmax},
       {"scaled_masked_softmax_grad", scaled_masked_softmax_grad},
+      {"biased_softmax", biased_softmax},
       {"batch_norm_stats", batch_norm_stats},
       {"batch_norm_elemt", batch_norm_elemt},
       {"batch_norm_reduce_grad", batch_norm_reduce_grad},

@@ -1,6 +1,7 @@
 // Products with quantised weights, rows or results, and what is fused with them.
 #include "ascend/opapi/functions/matmul.h"
 
+#include <ATen/ops/convolution.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/sigmoid.h>
@@ -185,6 +186,23 @@ void fused_matmul(const Call& call) {
   give_product(call, "out", result);
 }
 
+// A convolution of codes, exact, times a scale of each output channel, plus a bias of the sums.
+void quant_convolution(const Call& call) {
+  const at::Tensor x = call.tensor("x").to(at::kDouble), weight = call.tensor("weight").to(at::kDouble);
+  TORCH_CHECK(!call.flag("transposed") && call.integer("offset_x") == 0,
+              "transposed or offsetX is set, expected neither");
+  const at::Tensor sums =
+      at::convolution(x, weight, {}, call.ints("strides"), call.ints("pads"), call.ints("dilations"), false,
+                      call.ints("output_padding"), call.integer("groups"));
+  const auto by_channel = [&](const at::Tensor& vector) {
+    std::vector<int64_t> sizes(x.dim(), 1);
+    sizes[1] = vector.numel();
+    return vector.to(at::kDouble).reshape(sizes);
+  };
+  const at::Tensor moved = call.has("bias") ? sums.add(by_channel(call.tensor("bias"))) : sums;
+  give_product(call, "out", moved.mul(by_channel(scales(call.tensor("scale")))));
+}
+
 // self + x @ A @ B * scale in some columns, with the matrices of the row's adapter; none for an index of -1.
 void add_adapters(const Call& call) {
   const at::Tensor self = call.tensor("self"), index = call.tensor("indices").to(at::kLong);
@@ -217,6 +235,7 @@ const std::vector<NamedFamily>& matmul_families() {
       {"quant_matmul_dequant", quant_matmul_dequant},
       {"transpose_matmul", transpose_matmul},
       {"fused_matmul", fused_matmul},
+      {"quant_convolution", quant_convolution},
       {"add_adapters", add_adapters},
   };
   return families;
