@@ -1,4 +1,4 @@
-/* Isthmus driver interface, version 1.1.
+/* Isthmus driver interface, version 1.2.
  *
  * What a chip's maker implements so that PyTorch runs on the chip. A driver is a shared library that
  * exports one symbol, isthmus_driver_get(), which returns one table of function pointers. Nothing here
@@ -34,7 +34,7 @@ extern "C" {
 #endif
 
 #define ISTHMUS_DRIVER_VERSION_MAJOR 1u
-#define ISTHMUS_DRIVER_VERSION_MINOR 1u
+#define ISTHMUS_DRIVER_VERSION_MINOR 2u
 #define ISTHMUS_DRIVER_VERSION ((ISTHMUS_DRIVER_VERSION_MAJOR << 16) | ISTHMUS_DRIVER_VERSION_MINOR)
 
 /* ---- Types ------------------------------------------------------------------------------------------ */
@@ -57,6 +57,7 @@ typedef struct isthmus_stream_t* isthmus_stream;
 typedef struct isthmus_event_t* isthmus_event;
 typedef struct isthmus_comm_t* isthmus_comm;
 typedef struct isthmus_memory_handle_t* isthmus_memory_handle;
+typedef struct isthmus_graph_t* isthmus_graph;
 
 typedef enum isthmus_copy_kind {
   ISTHMUS_HOST_TO_DEVICE = 1,
@@ -431,6 +432,27 @@ typedef struct isthmus_driver {
   /* [O] Details of the failure that comm_error() returns. Without it: the core reports comm_error()'s message only,
    * and cannot tell which rank is lost. Hccl and nccl: none. */
   isthmus_status (*comm_failure)(isthmus_comm comm, isthmus_comm_failure* failure);
+
+  /* ---- Since version 1.2 ---- */
+  /* ---- Graphs [O, as one group] ---- Without it: work is not captured.
+   * Work of a captured stream is kept instead of run, and runs at each graph_launch() with the same addresses. What a
+   * host function is given must stay valid until graph_destroy(). */
+  /* Captures the stream, which must not be the default one. A stream that waits for an event recorded in a capture
+   * joins it. The driver refuses to synchronize or query a captured stream or event, to let captured work wait for
+   * events recorded outside, and to copy from or to pageable memory. acl: aclmdlRICaptureBegin.
+   * cuda: cudaStreamBeginCapture (relaxed). */
+  isthmus_status (*graph_begin)(isthmus_stream stream);
+  /* Called on the stream of graph_begin(). The capture ends for all its streams even if the call fails, as it does
+   * when a stream that joined has work for which no other stream of the capture waited. acl: aclmdlRICaptureEnd.
+   * cuda: cudaStreamEndCapture, cudaGraphInstantiate. */
+  isthmus_status (*graph_end)(isthmus_stream stream, isthmus_graph* graph);
+  /* Number of the capture that the stream takes part in, never used twice; 0 if none. acl: aclmdlRICaptureGetInfo.
+   * cuda: cudaStreamGetCaptureInfo. */
+  isthmus_status (*graph_capturing)(isthmus_stream stream, uint64_t* id);
+  /* Launches of one graph must not overlap. acl: aclmdlRIExecuteAsync. cuda: cudaGraphLaunch. */
+  isthmus_status (*graph_launch)(isthmus_graph graph, isthmus_stream stream);
+  /* Outstanding launches still run. acl: aclmdlRIDestroy. cuda: cudaGraphExecDestroy. */
+  isthmus_status (*graph_destroy)(isthmus_graph graph);
 } isthmus_driver;
 
 /* The one exported symbol. core_version is the ISTHMUS_DRIVER_VERSION of the caller; a driver that does not

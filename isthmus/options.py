@@ -129,6 +129,9 @@ OPTIONS = (
     Option("ascend_memory", "size", "64GiB", "isthmus ascend",
            "memory of one NPU: 64GiB, 512MiB, or bytes; used as it is needed", least=2 << 20, most=64 << 40),
     Option("ascend_soc", "text", "Ascend910B2", "isthmus ascend", "product that the NPUs claim to be"),
+    Option("ascend_fault", "text", "", "isthmus ascend",
+           "failure to inject, as `isthmus ascend fault` sets it: lost, ecc, memory, core, oom, hang or link, then "
+           ":call and :function"),
     Option("allocator", "text", "planned", "device memory",
            "caching allocator: planned, lifetime, torch, bf, bs, raw; chip:1=torch,bf for one device",
            check=_check_allocator),

@@ -39,6 +39,7 @@ const Member kOptional[] = {
     ISTHMUS_OPTIONAL(telemetry),
     ISTHMUS_OPTIONAL(comm_reachable),
     ISTHMUS_OPTIONAL(comm_failure),
+    ISTHMUS_OPTIONAL(graph_begin),
 };
 #undef ISTHMUS_OPTIONAL
 

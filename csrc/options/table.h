@@ -36,6 +36,7 @@ constexpr Choice kHostCollective{"ISTHMUS_HOST_COLLECTIVE", "", 3, {"mesh", "rin
 constexpr Integer kAscendDevices{"ISTHMUS_ASCEND_DEVICES", 0, 0, 64};
 constexpr Size kAscendMemory{"ISTHMUS_ASCEND_MEMORY", 68719476736u, 2097152u, 70368744177664u};
 constexpr Text kAscendSoc{"ISTHMUS_ASCEND_SOC", "Ascend910B2"};
+constexpr Text kAscendFault{"ISTHMUS_ASCEND_FAULT", ""};
 constexpr Text kAllocator{"ISTHMUS_ALLOCATOR", "planned"};
 constexpr Text kAllocConf{"ISTHMUS_ALLOC_CONF", ""};
 constexpr Switch kLeakReport{"ISTHMUS_LEAK_REPORT", false};

@@ -4,6 +4,7 @@ import os
 import shlex
 import shutil
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,19 @@ import typer
 import isthmus
 from isthmus._support.exits import fail
 from isthmus.ascend.environment import NotBuilt, variables
+
+
+class Fault(StrEnum):
+    """A failure to inject."""
+
+    LOST = "lost"
+    ECC = "ecc"
+    MEMORY = "memory"
+    CORE = "core"
+    OOM = "oom"
+    HANG = "hang"
+    LINK = "link"
+
 
 app = typer.Typer(
     help="An Ascend machine without a card: run torch_npu, unmodified, on the host chip.",
@@ -75,6 +89,66 @@ def _command(program: list[str], nproc: int) -> list[str]:
     if found is None:
         raise fail(f"no such command or script: {program[0]}", 2)
     return [found, *program[1:]]
+
+
+@app.command(
+    context_settings=PASS_ON,
+    epilog="Examples: isthmus ascend fault ecc --call 20 train.py | isthmus ascend fault oom --call 100 train.py",
+)
+def fault(
+    kind: Annotated[
+        Fault,
+        typer.Argument(
+            help="lost: the device; ecc: an HBM error; memory: an uncorrectable memory error; core: a kernel "
+            "fails; oom: no more memory; hang: the default stream stops; link: collectives fail.",
+            show_default=False,
+        ),
+    ],
+    program: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="{script.py | -m module | -c code | command} [arguments]",
+            help="The program, as of `isthmus ascend run`.",
+            show_default=False,
+        ),
+    ],
+    call: Annotated[int, typer.Option(min=1, help="Number of the call that fails first.")] = 1,
+    function: Annotated[
+        str, typer.Option(help="Only functions whose names begin so count and fail, such as aclrtMemcpy.")
+    ] = "",
+) -> None:
+    """Run a program and inject a failure, to test its recovery; options stand before the kind."""
+    environment = _environment()
+    environment["ISTHMUS_ASCEND_FAULT"] = ":".join([kind.value, str(call), *([function] if function else [])])
+    command = _command(program, 0)
+    os.execve(command[0], command, environment)
+
+
+@app.command()
+def shell() -> None:
+    """Start a shell in which python runs torch_npu, and npu-smi prints the NPUs."""
+    environment = _environment()
+    command = environment.get("SHELL") or "/bin/sh"
+    print("Ascend shell of isthmus; `exit` leaves it.", file=sys.stderr)
+    os.execve(command, [command], environment)
+
+
+@app.command()
+def coverage(
+    missing: Annotated[
+        bool, typer.Option("--missing", help="Print the names of the missing functions.")
+    ] = False,
+) -> None:
+    """Print how many of the aclnn functions that torch_npu names the runtime has."""
+    from isthmus.ascend.coverage import implemented, installed, named_by
+
+    folder = installed()
+    if folder is None:
+        raise fail("torch_npu is not installed; install it with: pip install torch_npu")
+    named, present = named_by(folder), implemented()
+    print(f"{len(named & present)} of {len(named)} aclnn functions that torch_npu names are implemented")
+    if missing:
+        print("\n".join(f"aclnn{name}" for name in sorted(named - present)))
 
 
 @app.command()

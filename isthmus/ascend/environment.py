@@ -6,6 +6,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
 LIBRARIES = FOLDER / "lib"
+COMMANDS = FOLDER / "bin"  # npu-smi
 HOME = FOLDER / "home"  # the folders that torch_npu looks for in an installation of CANN
 
 
@@ -17,7 +18,7 @@ def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return the variables to set.
 
     Args:
-        environment: the present variables; LD_LIBRARY_PATH is extended.
+        environment: the present variables; LD_LIBRARY_PATH and PATH are extended.
 
     Raises:
         NotBuilt: the libraries are absent.
@@ -31,5 +32,6 @@ def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         "ASCEND_TOOLKIT_HOME": str(HOME),
         "ASCEND_OPP_PATH": str(HOME / "opp"),
         "LD_LIBRARY_PATH": os.pathsep.join([str(LIBRARIES), *others]),
+        "PATH": os.pathsep.join([str(COMMANDS), environment.get("PATH", os.defpath)]),
         "ISTHMUS_DRIVER": "none",  # PyTorch has room for one backend of this kind: torch_npu's
     }

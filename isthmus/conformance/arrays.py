@@ -95,7 +95,7 @@ class Mapped:
     """The arrays of a file, read-only, mapped on access."""
 
     def __init__(self, path: Path) -> None:
-        self._bytes = np.memmap(path, np.uint8, mode="r")
+        self._bytes = np.memmap(path, np.uint8, mode="r").view(np.ndarray)  # slices of a memmap are slow
         length = int.from_bytes(self._bytes[:8].tobytes(), "little")
         self._start = 8 + length
         self._header: dict[str, Any] = json.loads(self._bytes[8 : self._start].tobytes())
@@ -108,5 +108,5 @@ class Mapped:
         dtype = np.dtype(np.complex128) if key.startswith(_PAIRS) else _DTYPES[row["dtype"]]
         raw = self._bytes[start:end]
         aligned = raw if raw.ctypes.data % dtype.itemsize == 0 else raw.copy()
-        array = aligned.view(dtype).view(np.ndarray)
+        array = aligned.view(dtype)
         return _repeated(array, int(self._sizes[key])) if key in self._sizes else array

@@ -77,10 +77,15 @@ def generate(
     folder = output or cache.folder(thorough)
     try:
         with Bar("operators") as bar:
-            count = write(folder, ",".join(operators or ["*"]), seed, bar.at, thorough)
+            done = write(folder, ",".join(operators or ["*"]), seed, bar.at, thorough)
     except (ImportError, OSError, ValueError) as error:
         raise fail(f"conform generate: {' '.join(str(error).split())}", 2) from None
-    print(f"{count} cases in {folder}")
+    rejected = {name: count for name, count in done.rejected.items() if count}
+    most = ", ".join(
+        f"{name} {rejected[name]}" for name in sorted(rejected, key=lambda name: rejected[name])[:-4:-1]
+    )
+    note = f"; PyTorch rejected {sum(rejected.values())} derived calls of {len(rejected)} operators, most of {most}"
+    print(f"{done.cases} cases in {folder}{note if rejected else ''}")
 
 
 @app.command()

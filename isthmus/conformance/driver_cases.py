@@ -7,6 +7,7 @@ from isthmus.conformance.driver import (
     devices,
     events,
     figures,
+    graphs,
     groups,
     memory,
     optional,
@@ -24,7 +25,7 @@ __all__ = ["DriverCase", "cases"]
 def cases() -> list[DriverCase]:
     """Return all cases, in the order of driver.h; names are unique."""
     basic = (devices, memory, copies, streams, events, order, figures, transfers)
-    optional_groups = (collectives, groups, activity, sharing, telemetry, optional)
+    optional_groups = (collectives, groups, activity, sharing, telemetry, graphs, optional)
     return [
         case._replace(name=f"{file.__name__.rpartition('.')[2]}.{case.name}")
         for file in basic + optional_groups

@@ -1,9 +1,15 @@
 """Generates golden data from the opset, by PyTorch on the CPU."""
 
 import hashlib
+import multiprocessing
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +24,13 @@ from isthmus.opset.tiers import tiers_of
 # What PyTorch raises for a call that it does not support.
 _REJECTED = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, AssertionError)
 Progress = Callable[[str, int, int], None]
+
+
+class Generated(NamedTuple):
+    """What was written: the number of cases, and of derived calls that PyTorch rejected by operator."""
+
+    cases: int
+    rejected: dict[str, int]
 
 
 def digest() -> str:
@@ -35,8 +48,8 @@ def generate(
     seed: int = 0,
     progress: Progress | None = None,
     thorough: bool = False,
-) -> int:
-    """Write golden data.
+) -> Generated:
+    """Write golden data, with a process per processor.
 
     Args:
         folder: output folder, created if absent.
@@ -45,61 +58,67 @@ def generate(
         progress: called with (operator, done, total).
         thorough: derive cases for every pair of values, and for every dtype all of them.
 
-    Returns:
-        The number of cases written.
-
     Raises:
         UsageError: unknown operator.
         RuleError: a rule of the opset contradicts PyTorch.
     """
+    named = matching(split([operators]), opset.operators())
+    chosen = [name for name in opset.operators() if name in named]
+    writer = golden.Writer(folder, digest(), seed)
+    done = Generated(0, {})
+    # Forks of a process that has used PyTorch's threads could hang.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(chosen)), spawn, _one_thread) as pool:
+        written = pool.map(partial(_write, folder=folder, seed=seed, thorough=thorough), chosen)
+        for name, (entry, files) in zip(chosen, written, strict=True):
+            writer.operator(name, entry, files)
+            done = Generated(done.cases + entry.cases, done.rejected | {name: entry.rejected})
+            if progress:
+                progress(name, len(done.rejected), len(chosen))
+    writer.close(torch=version("torch"), numpy=np.__version__, thorough=thorough)
+    return done
+
+
+def _one_thread() -> None:
     import torch
 
-    named = matching(split([operators]), opset.operators())
-    chosen = [operator for name, operator in opset.operators().items() if name in named]
-    writer = golden.Writer(folder, digest(), seed)
-    for each in chosen:
-        schema = opset.records()[each.name]["schema"]
-        writer.operator(each.name, schema, each.family, tiers_of(each.name), each.law is not None)
-    threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the order of summation changes the last bits
-    try:
-        count = sum(_family(writer, family, chosen, seed, progress, thorough) for family in opset.FAMILIES)
-    finally:
-        torch.set_num_threads(threads)
-    writer.close(torch=torch.__version__, numpy=np.__version__, thorough=thorough)
-    return count
 
 
-def _family(
-    writer: golden.Writer,
-    family: str,
-    chosen: list[spec.Operator],
-    seed: int,
-    progress: Progress | None,
-    thorough: bool,
-) -> int:
-    members = [each for each in chosen if each.family == family]
-
-    def cases() -> Iterator[golden.Case]:
-        for each in members:
-            if progress:
-                progress(each.name, chosen.index(each), len(chosen))
-            yield from golden_cases(each, seed, thorough)
-
-    return writer.family(family, cases()) if members else 0
+def _write(name: str, folder: Path, seed: int, thorough: bool) -> tuple[golden.OperatorEntry, dict[str, str]]:
+    operator = opset.operators()[name]
+    tally: Counter[str] = Counter()
+    files = golden.write_cases(folder, name, golden_cases(operator, seed, thorough, tally))
+    schema, tiers = opset.records()[name]["schema"], tuple(sorted(tiers_of(name)))
+    return golden.OperatorEntry(schema, operator.family, tiers, operator.law is not None, **tally), files
 
 
-def golden_cases(operator: spec.Operator, seed: int = 0, pairs: bool = False) -> Iterator[golden.Case]:
-    """Yield the cases of an operator with their expected results, without derived ones that PyTorch rejects."""
+def golden_cases(
+    operator: spec.Operator, seed: int = 0, pairs: bool = False, tally: Counter[str] | None = None
+) -> Iterator[golden.Case]:
+    """Yield the cases of an operator with their expected results, without derived ones that PyTorch rejects.
+
+    Args:
+        operator: the operator.
+        seed: seed of the samples.
+        pairs: derive cases for every pair of values.
+        tally: receives the number of "cases", of "derived" ones among them, and of "rejected" derived calls.
+    """
+    counts = Counter() if tally is None else tally
     for dtype in operator.dtypes:
         for case in operator.cases(dtype, seed, pairs):
             try:
-                yield _case(operator, case)
+                made = _case(operator, case)
             except RuleError:
                 raise
             except _REJECTED:
                 if not case.label:
                     raise
+                counts["rejected"] += 1
+            else:
+                counts["cases"] += 1
+                counts["derived"] += bool(case.label)
+                yield made
 
 
 def _case(operator: spec.Operator, case: sampling.Case) -> golden.Case:

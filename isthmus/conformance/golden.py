@@ -1,12 +1,13 @@
 """Golden data: cases with expected results, in files that are read without PyTorch.
 
 A folder contains ``manifest.json`` (format, opset, seed, operators, SHA-256 of every file and of itself) and for each
-family of operators ``<family>.json`` (cases) and ``<family>.safetensors`` (arrays, see
-:mod:`isthmus.conformance.arrays`). Equal arrays are stored once. Equal cases give equal bytes.
+operator, such as ``aten::mm``, ``aten.mm.json`` (cases) and ``aten.mm.safetensors`` (arrays, see
+:mod:`isthmus.conformance.arrays`), so that a run of one operator reads no others. Equal arrays of an operator are
+stored once. Equal cases give equal bytes.
 
     writer = Writer(folder, opset=digest, seed=0)
-    writer.operator("aten::add.Tensor", "aten::add.Tensor(Tensor self, ...", "pointwise", tier=["core"])
-    writer.family("pointwise", cases)
+    files = write_cases(folder, "aten::mm", cases)
+    writer.operator("aten::mm", OperatorEntry("aten::mm(Tensor self, ...", "matmul", ("core",)), files)
     writer.close()
 
 A case in JSON: ``id``, ``operator``, ``dtype``, ``layout``; ``arguments`` in the order of ``schema.inputs``, each
@@ -19,8 +20,8 @@ of ``schema.outputs`` and ``written`` by the name of the argument: ``{"tensor": 
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, overload
 
@@ -41,9 +42,10 @@ __all__ = [
     "Value",
     "Writer",
     "row_major",
+    "write_cases",
 ]
 
-FORMAT = 2
+FORMAT = 3
 MANIFEST = "manifest.json"
 REMEDY = "run `isthmus conform generate` again"
 
@@ -54,12 +56,25 @@ class GoldenError(ValueError):
 
 @dataclass(frozen=True)
 class OperatorEntry:
-    """An operator of the manifest: schema (text), family, tiers ("core", names of models), random or not."""
+    """An operator of the manifest.
+
+    Attributes:
+        schema: text of its schema.
+        family: its family.
+        tiers: "core" and names of models, sorted.
+        random: whether its results follow a law.
+        cases: number of its cases.
+        derived: number of those that are derived (:mod:`isthmus.opset.derived`).
+        rejected: number of derived calls that PyTorch rejected, which are not cases.
+    """
 
     schema: str
     family: str
     tiers: tuple[str, ...] = ()
     random: bool = False
+    cases: int = 0
+    derived: int = 0
+    rejected: int = 0
 
 
 def _digest(manifest: dict[str, Any]) -> str:
@@ -86,30 +101,10 @@ class Writer:
         folder.chmod(0o750)
         (folder / MANIFEST).unlink(missing_ok=True)
 
-    def operator(
-        self, name: str, schema: str, family: str, tiers: Iterable[str] = (), random: bool = False
-    ) -> None:
-        """Add an operator; required before its cases."""
-        self._operators[name] = {"schema": schema, "family": family, "tiers": sorted(tiers), "random": random}
-
-    def family(self, name: str, cases: Iterable[Case]) -> int:
-        """Write the cases of one family and return their number.
-
-        Raises:
-            ValueError: a case of an operator that was not added, or a duplicate case.
-        """
-        store = arrays.Store()
-        rows, seen = [], set()
-        for case in cases:
-            key = (case.operator, case.dtype, case.id)
-            if case.operator not in self._operators or key in seen:
-                problem = "duplicate" if key in seen else "of an operator that was not added"
-                raise ValueError(f"golden case {' '.join(key)}: {problem}")
-            seen.add(key)
-            rows.append(case_to_json(case, store))
-        self._write(f"{name}.json", (json.dumps({"cases": rows}, separators=(",", ":")) + "\n").encode())
-        self._files[f"{name}.safetensors"] = store.write(self._folder / f"{name}.safetensors")
-        return len(rows)
+    def operator(self, name: str, entry: OperatorEntry, written: Mapping[str, str]) -> None:
+        """Add an operator and its files, as returned by :func:`write_cases`."""
+        self._operators[name] = asdict(entry)
+        self._files.update(written)
 
     def close(self, **notes: Any) -> None:
         """Write the manifest, including notes such as versions."""
@@ -119,8 +114,34 @@ class Writer:
             self._folder / MANIFEST, [json.dumps(manifest, indent=1, sort_keys=True).encode(), b"\n"]
         )
 
-    def _write(self, name: str, data: bytes) -> None:
-        self._files[name] = files.write_file(self._folder / name, [data])
+
+def write_cases(folder: Path, operator: str, cases: Iterable[Case]) -> dict[str, str]:
+    """Write the cases of one operator; return the SHA-256 of each file by name.
+
+    Raises:
+        ValueError: a case of another operator, or a duplicate case.
+    """
+    store = arrays.Store()
+    rows, seen = [], set()
+    for case in cases:
+        key = (case.operator, case.dtype, case.id)
+        if case.operator != operator or key in seen:
+            problem = "duplicate" if key in seen else f"written as a case of {operator}"
+            raise ValueError(f"golden case {' '.join(key)}: {problem}")
+        seen.add(key)
+        rows.append(case_to_json(case, store))
+    text = json.dumps({"cases": rows}, separators=(",", ":")) + "\n"
+    json_file, arrays_file = _files_of(operator)
+    return {
+        json_file: files.write_file(folder / json_file, text.encode()),
+        arrays_file: store.write(folder / arrays_file),
+    }
+
+
+def _files_of(operator: str) -> tuple[str, str]:
+    """Return the names of an operator's files: cases and arrays."""
+    stem = operator.replace("::", ".")
+    return f"{stem}.json", f"{stem}.safetensors"
 
 
 class Cases(Sequence[Case]):
@@ -193,21 +214,17 @@ class Reader:
         if missing:
             raise GoldenError(f"{folder / missing[0]}: no such file; {REMEDY}")
 
-    @property
-    def families(self) -> list[str]:
-        """The families, sorted."""
-        return sorted(name.removesuffix(".json") for name in self._digests if name.endswith(".json"))
-
-    def rows(self, family: str) -> list[dict[str, Any]]:
-        """Return the cases of a family as JSON. Raises GoldenError."""
-        for suffix in (".json", ".safetensors"):
-            self._check(family + suffix)
-        rows: list[dict[str, Any]] = json.loads((self.folder / f"{family}.json").read_bytes())["cases"]
+    def rows(self, operator: str) -> list[dict[str, Any]]:
+        """Return the cases of an operator as JSON. Raises GoldenError."""
+        names = _files_of(operator)
+        for name in names:
+            self._check(name)
+        rows: list[dict[str, Any]] = json.loads((self.folder / names[0]).read_bytes())["cases"]
         return rows
 
-    def cases(self, family: str) -> Sequence[Case]:
-        """Return the cases of a family, decoded on access. Raises GoldenError."""
-        return Cases(self.rows(family), arrays.Mapped(self.folder / f"{family}.safetensors"))
+    def cases(self, operator: str) -> Sequence[Case]:
+        """Return the cases of an operator, decoded on access. Raises GoldenError."""
+        return Cases(self.rows(operator), arrays.Mapped(self.folder / _files_of(operator)[1]))
 
     def _check(self, name: str) -> None:
         if self._trusts_all or name in self._trusted:

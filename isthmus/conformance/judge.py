@@ -112,13 +112,23 @@ def rounded(values: Array, dtype: str) -> Array:
 
 def differing(left: Array, right: Any) -> Array:
     """Return for each element whether the bits of two arrays of one dtype differ; flat, shape (size,)."""
-    other = np.broadcast_to(right, left.shape)
-    return np.asarray((raw(left) != raw(other)).any(axis=1)) if left.size else np.zeros(0, np.bool_)
+    if not left.size:
+        return np.zeros(0, np.bool_)
+    different = _words(left) != _words(np.broadcast_to(right, left.shape))
+    return different[:, 0] | different[:, -1]
 
 
-def raw(array: Array) -> Array:
-    """Return the bytes of the elements, shape (size, itemsize)."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(array.size, -1)
+def filled(array: Array, byte: int) -> Array:
+    """Return for each element whether all of its bytes equal a byte; flat, shape (size,)."""
+    words = _words(array)
+    same = words == int.from_bytes(bytes([byte]) * words.itemsize, "little")
+    return same[:, 0] & same[:, -1]
+
+
+def _words(array: Array) -> Array:
+    """Return the bits of the elements, at least one, as unsigned integers: one each, two for complex128."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(f"u{min(flat.itemsize, 8)}").reshape(flat.size, -1)
 
 
 def _exact(got: Array, reference: Array) -> Verdict:
@@ -178,10 +188,10 @@ def _close(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
 
 def _same_special(left: Array, right: Array) -> Array:
     """Return whether two numbers are both NaN or the same infinity, per part of complex numbers."""
-    parts = []
-    for a, b in ((left.real, right.real), (left.imag, right.imag)):
-        parts.append((np.isnan(a) & np.isnan(b)) | (a == b) | (np.isfinite(a) & np.isfinite(b)))
-    return np.asarray(parts[0] & parts[1] & (np.isfinite(left) == np.isfinite(right)))
+    same = np.asarray(np.isfinite(left) == np.isfinite(right))
+    for a, b in ((left.real, right.real), (left.imag, right.imag))[: 1 + np.iscomplexobj(left)]:
+        same &= (np.isnan(a) & np.isnan(b)) | (a == b) | (np.isfinite(a) & np.isfinite(b))
+    return same
 
 
 def _other_zero(got: Array, reference: Array) -> Array:
@@ -192,7 +202,7 @@ def _other_zero(got: Array, reference: Array) -> Array:
 
 
 def _histogram(ulps: Array) -> list[int]:
-    bins = np.searchsorted(BINS, np.nan_to_num(ulps.reshape(-1), nan=np.inf), side="left")
+    bins = np.searchsorted(BINS, ulps.reshape(-1), side="left")  # NaN is in the last bin
     return [int(n) for n in np.bincount(bins, minlength=len(BINS) + 1)]
 
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from queue import Empty, Queue
 from typing import Any, NamedTuple
 
-from isthmus.conformance.results import CRASHED, DRIVER_FAMILY, CaseResult
+from isthmus.conformance.results import CRASHED, CaseResult
 
 CASE_SECONDS = 120.0  # time limit of a case
 START_SECONDS = 120.0
@@ -39,18 +39,26 @@ class _Died(Exception):
 
 
 class Job(NamedTuple):
-    """Cases for a worker: a family of golden data, or "driver", and the identifiers of the cases."""
+    """Cases for a worker.
 
-    family: str
+    Attributes:
+        cases: identifiers of the cases.
+        blank: makes the empty result of a case.
+        operator: the operator; "" for driver cases.
+        golden: folder of the golden data of an operator.
+    """
+
     cases: Sequence[Any]
     blank: Callable[[Any], CaseResult]
+    operator: str = ""
+    golden: str = ""
 
     def message(self, start: int, after: str) -> dict[str, Any]:
         """Return the message to the worker: the cases from start on; for the first, libraries after `after`."""
         cases = list(self.cases[start:])
-        if self.family == DRIVER_FAMILY:
+        if not self.operator:
             return {"driver_cases": cases}
-        return {"family": self.family, "cases": cases, "after": after}
+        return {"golden": self.golden, "operator": self.operator, "cases": cases, "after": after}
 
 
 class WorkerProcess:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.conformance.arrays import Array
-from isthmus.conformance.judge import differing, raw
+from isthmus.conformance.judge import differing, filled
 from isthmus.conformance.memory import POISONS, Slot
 
 
@@ -18,9 +18,7 @@ def unwritten(slot: Slot, first: Array, second: Array) -> str:
     """Report the elements of an output that still held the poison after both calls."""
     if slot.storage is not None or 0 in slot.shape:
         return ""
-    left = (raw(slot.view(first)) == POISONS[0]).all(axis=1) & (raw(slot.view(second)) == POISONS[1]).all(
-        axis=1
-    )
+    left = filled(slot.view(first), POISONS[0]) & filled(slot.view(second), POISONS[1])
     count = int(left.sum())
     if not count:
         return ""

@@ -7,7 +7,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 from isthmus._support.files import make_folder, write_file
-from isthmus.conformance.page import render
 from isthmus.conformance.results import CRASHED, FAILED, KNOWN, NOT_CLAIMED, STATUSES
 
 _FORMAT = 1
@@ -30,6 +29,8 @@ def write(folder: Path, run: dict[str, Any], mutation: Path | None = None) -> No
     Raises:
         ReportError: the mutation file cannot be read, or the folder cannot be written.
     """
+    from isthmus.conformance.page import render  # slow to import, and needed only here
+
     score = read_score(mutation) if mutation else run.get("mutation")
     data = {**run, "format": _FORMAT, "mutation": score}
     try:

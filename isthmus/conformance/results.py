@@ -1,6 +1,6 @@
 """Results of cases, sent from workers to the report."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from isthmus.conformance.executor import Outcome
@@ -51,7 +51,7 @@ class CaseResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return the result as a dictionary for JSON."""
-        return asdict(self)
+        return dict(vars(self))
 
 
 def of_outcome(family: str, library: str, case: Case, outcome: Outcome, seconds: float) -> CaseResult:
@@ -81,7 +81,7 @@ def _worst(outcome: Outcome) -> dict[str, Any] | None:
     if not found:
         return None
     label, worst = max(found, key=lambda pair: (pair[1].tolerances, pair[1].ulps))
-    row: dict[str, Any] = {"output": label, **asdict(worst)}
+    row: dict[str, Any] = {"output": label, **vars(worst)}
     # JSON has no infinity: null means that the error is infinite.
     for key in ("ulps", "tolerances"):
         row[key] = row[key] if row[key] < float("inf") else None

@@ -124,14 +124,14 @@ class Runner:
         self._known = known.load(self._candidate.known_failures, names, self._through)
         if isinstance(self._golden, Reader):
             select(self._golden, self._options.operators, self._options.tier)
-        worker = self._worker("kernels", None)
+        worker = self._worker("kernels")
         description = self._candidate.description or worker.hello["description"]
         run = Run({**worker.hello, **_environment(), "description": description, "through": self._through})
-        self._run_driver_cases(run, worker)
+        unused = self._run_driver_cases(run, worker)
         golden = self._golden if isinstance(self._golden, Reader) else self._golden()
         run.head["golden"] = {key: golden.manifest[key] for key in ("opset", "seed", "format")}
         run.head["golden"]["coverage"] = coverage(golden)
-        self._run_operators(run, golden)
+        self._run_operators(run, golden, unused)
         run.stale = self._stale(run, golden)
         run.results.sort(key=lambda r: (r.family != DRIVER_FAMILY, r.family, r.operator, r.dtype))
         return run
@@ -148,30 +148,34 @@ class Runner:
         has_kernels = bool(self._options.libraries or self._candidate.operators)
         return "kernels" if has_kernels or not has_torch() else "pytorch"
 
-    def _run_driver_cases(self, run: Run, worker: WorkerProcess) -> None:
+    def _run_driver_cases(self, run: Run, worker: WorkerProcess) -> WorkerProcess | None:
+        """Run the selected driver cases. Return the worker if there are none."""
         patterns = self._options.operators or ("*",)
         chosen = [
             c
             for c in driver_cases()
             if not self._options.tier and matches(f"driver::{c.function}", *patterns)
         ]
+        if not chosen:
+            return worker
         functions = {case.name: case.function for case in chosen}
-        jobs: Queue[Job] = Queue()
-        if chosen:
-            jobs.put(
-                Job(
-                    DRIVER_FAMILY,
-                    [case.name for case in chosen],
-                    lambda name: CaseResult(DRIVER_FAMILY, "", f"driver::{functions[name]}", "", name),
-                )
-            )
-        serve_all(jobs, 1, worker, lambda: self._worker("kernels", None), self._done(run))
 
-    def _run_operators(self, run: Run, golden: Reader) -> None:
+        def blank(name: str) -> CaseResult:
+            return CaseResult(DRIVER_FAMILY, "", f"driver::{functions[name]}", "", name)
+
+        jobs: Queue[Job] = Queue()
+        jobs.put(Job([case.name for case in chosen], blank))
+        serve_all(jobs, 1, worker, lambda: self._worker("kernels"), self._done(run))
+        return None
+
+    def _run_operators(self, run: Run, golden: Reader, unused: WorkerProcess | None) -> None:
         selected = select(golden, self._options.operators, self._options.tier)
+        if unused and not (selected and self._through == "kernels"):
+            unused.close()
+            unused = None
         if not selected:
             return
-        worker = self._worker(self._through, golden)
+        worker = unused or self._worker(self._through)
         run.head["libraries"] = worker.hello["libraries"]
         claimed = {name for library in worker.hello["libraries"] for name in library["operators"]}
         if self._through == "pytorch":
@@ -183,12 +187,10 @@ class Runner:
                 reason = f"no library has a kernel, which tier {self._options.tier} requires"
                 self._done(run)(_failure(golden, name, reason))
         jobs: Queue[Job] = Queue()
-        for family in sorted({golden.operators[name].family for name in selected & claimed}):
-            for job in _jobs(golden, family, selected & claimed):
+        for name in sorted(selected & claimed, key=lambda name: (golden.operators[name].family, name)):
+            for job in _jobs(golden, name):
                 jobs.put(job)
-        serve_all(
-            jobs, self._options.jobs, worker, lambda: self._worker(self._through, golden), self._done(run)
-        )
+        serve_all(jobs, self._options.jobs, worker, lambda: self._worker(self._through), self._done(run))
         self._refuse_unjudged(run, golden, selected)
 
     def _refuse_unjudged(self, run: Run, golden: Reader, selected: set[str]) -> None:
@@ -202,12 +204,11 @@ class Runner:
                 reason = "no library has a kernel" if absent else "the libraries claim none of its cases"
                 self._done(run)(_failure(golden, name, f"--operators {pattern} judged nothing: {reason}"))
 
-    def _worker(self, through: str, golden: Reader | None) -> WorkerProcess:
+    def _worker(self, through: str) -> WorkerProcess:
         threads = max(1, (os.cpu_count() or 1) // self._options.jobs)
         setup = {
             "driver": self._options.driver or self._candidate.name,
             "libraries": [str(Path(path).absolute()) for path in self._options.libraries],
-            "golden": str(golden.folder) if golden else "",
             "through": through,
         }
         return WorkerProcess(setup, threads)
@@ -237,15 +238,15 @@ def _failure(golden: Reader, name: str, reason: str) -> CaseResult:
     return CaseResult(golden.operators[name].family, "", name, "", "", status=FAILED, message=reason)
 
 
-def _jobs(golden: Reader, family: str, names: set[str]) -> list[Job]:
-    rows = golden.rows(family)
-    cases = [i for i, row in enumerate(rows) if row["operator"] in names]
+def _jobs(golden: Reader, name: str) -> list[Job]:
+    rows, family = golden.rows(name), golden.operators[name].family
 
     def blank(index: int) -> CaseResult:
         row = rows[index]
-        return CaseResult(family, "", row["operator"], row["dtype"], row["id"], row["layout"])
+        return CaseResult(family, "", name, row["dtype"], row["id"], row["layout"])
 
-    return [Job(family, cases[i : i + _CASES_OF_A_JOB], blank) for i in range(0, len(cases), _CASES_OF_A_JOB)]
+    starts = range(0, len(rows), _CASES_OF_A_JOB)
+    return [Job(range(len(rows))[i : i + _CASES_OF_A_JOB], blank, name, str(golden.folder)) for i in starts]
 
 
 def _environment() -> dict[str, Any]:

@@ -55,7 +55,7 @@ def select(golden: Reader, patterns: Sequence[str], tier: str = "") -> set[str]:
     Raises:
         UsageError: unknown operator or tier, or the data lacks a selected operator.
     """
-    tiers = {name: tiers_of(name) for name in opset.operators()}
+    tiers = {name: tiers_of(name) for name in opset.records()}
     tiers.update((name, list(entry.tiers)) for name, entry in golden.operators.items())
     known = sorted({each for belongs in tiers.values() for each in belongs})
     if tier and tier not in known:
@@ -72,7 +72,7 @@ def select(golden: Reader, patterns: Sequence[str], tier: str = "") -> set[str]:
 
 def coverage(golden: Reader) -> str:
     """Return the coverage of golden data as a line; "" if it is complete."""
-    count, whole = len(golden.operators), len(opset.operators())
+    count, whole = len(golden.operators), len(opset.records())
     return f"golden data has {count} of {whole} operators" if count < whole else ""
 
 

@@ -1,8 +1,9 @@
 """The worker process that runs cases, so that a crash of a kernel becomes a result.
 
 It reads jobs as lines of JSON from standard input and writes answers as lines of JSON to the file descriptor given as
-the first argument; standard output belongs to the kernels. The first job is ``{"driver", "libraries", "golden",
-"through"}``, answered by ``{"hello": ...}`` or ``{"error": ...}``. Jobs ``{"family", "cases": [index]}`` or
+the first argument; standard output belongs to the kernels. The first job is ``{"driver", "libraries",
+"through"}``, answered by ``{"hello": ...}`` or ``{"error": ...}``. Jobs ``{"golden": folder, "operator",
+"cases": [index]}`` or
 ``{"driver_cases": [name]}`` follow. Each call is answered by ``{"start": n, "library": name}`` before it and
 ``{"result": ...}`` after it, and each job by ``{"done": true}``. ``{"note": text}`` says how the call may end the
 process, "" when it no longer may. ``"after": name`` skips, for the first case, the
@@ -15,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 if __name__ == "__main__" and "pytorch" not in sys.argv:
     sys.modules["torch"] = None  # type: ignore[assignment]  # a kernel that imports it fails with a clear error
@@ -34,7 +35,7 @@ from isthmus.conformance.results import (
     of_outcome,
 )
 from isthmus.drivers import find
-from isthmus.opset.schema import Schema, parse
+from isthmus.opset.schema import parse
 
 
 class Worker:
@@ -46,9 +47,8 @@ class Worker:
     """
 
     def __init__(self, setup: dict[str, Any], note: Callable[[str], None]) -> None:
-        self._golden = Reader(Path(setup["golden"]), checked=True) if setup["golden"] else None
-        self._families: dict[str, Sequence[Case]] = {}
-        self._schemas: dict[str, Schema] = {}
+        self._golden: Reader | None = None
+        self._operator, self._cases = "", cast(Sequence[Case], ())
         if setup["through"] == "pytorch":
             from isthmus.conformance.through_pytorch import PyTorchTarget
 
@@ -71,8 +71,9 @@ class Worker:
                 yield {"start": n, "library": ""}
                 yield {"result": self._driver_case(named[name]).to_json()}
         else:
+            self._open(job["golden"], job["operator"])
             for n, index in enumerate(job["cases"]):
-                yield from self._operator_case(n, job["family"], index, "" if n else job["after"])
+                yield from self._operator_case(n, self._cases[index], "" if n else job["after"])
         yield {"done": True}
 
     def _driver_case(self, case: DriverCase) -> CaseResult:
@@ -87,15 +88,16 @@ class Worker:
         result.seconds = time.perf_counter() - start
         return result
 
-    def _operator_case(self, n: int, family: str, index: int, after: str) -> Iterator[dict[str, Any]]:
-        assert self._golden is not None
-        if family not in self._families:
-            self._families = {family: self._golden.cases(family)}
-        case = self._families[family][index]
-        schema = self._schemas.get(case.operator) or parse(self._golden.operators[case.operator].schema)
-        self._schemas[case.operator] = schema
+    def _open(self, folder: str, operator: str) -> None:
+        self._golden = self._golden or Reader(Path(folder), checked=True)
+        if operator != self._operator:
+            self._operator, self._cases = operator, self._golden.cases(operator)
+            self._entry = self._golden.operators[operator]
+            self._schema = parse(self._entry.schema)
+
+    def _operator_case(self, n: int, case: Case, after: str) -> Iterator[dict[str, Any]]:
         skipping = bool(after)
-        for library, call in self._target.calls(schema, case):
+        for library, call in self._target.calls(self._schema, case):
             if skipping:
                 skipping = library != after
                 continue
@@ -106,7 +108,7 @@ class Worker:
             except Exception as error:  # an error of the driver or of the suite, not of the kernel
                 outcome = Outcome(CRASHED, f"{type(error).__name__}: {' '.join(str(error).split())}")
             seconds = time.perf_counter() - start
-            yield {"result": of_outcome(family, library, case, outcome, seconds).to_json()}
+            yield {"result": of_outcome(self._entry.family, library, case, outcome, seconds).to_json()}
 
 
 def main() -> None:

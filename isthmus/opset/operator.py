@@ -39,6 +39,8 @@ SPECIAL = (math.nan, math.inf)
 ONLY_NAN = (math.nan,)
 # Extremes of functions by exp(x) or exp(-x), which overflows before they do.
 MODERATE = (86.0, -86.0, 30_000.0, -30_000.0, 1e-3, -0.0)
+# Extremes of powers: exp(y log x) is inaccurate where a power is large, and the sign of 0 ** -0.5 is open.
+POWERS = (70_000.0, -70_000.0, 1e9, -1e9, 1e-9, 1.5, -1.0)
 # Slightly above 0.5 ulp: the reference is rounded to float64, and 16-bit results may be rounded from float32.
 ROUNDED = Tolerance(0.501, 0, "one operation, correctly rounded")
 CHOSEN = Tolerance(0.5, 0, "one of the inputs; the sign of a zero is open")
@@ -79,6 +81,7 @@ class Operator:
         empty: whether derived dimensions may be empty; False if the mean of nothing is unspecified.
         extreme: finite values that overflow a naive formula, not the right one. None stands for the extremes of the
             dtype and of functions for pointwise operators, for none of others.
+        denormal: whether denormal inputs are tested; False where valid formulas underflow, or round them twice.
         limits: whether it is defined for the limits of integers; False for divisions.
         strided: whether tensors may be strided; False where PyTorch requires contiguous tensors.
         special: tested values among NaN and infinity; not infinity if valid orders of evaluation differ in
@@ -103,6 +106,7 @@ class Operator:
     longest: int = 1 << 20
     empty: bool = True
     extreme: tuple[float, ...] | None = None
+    denormal: bool = True
     limits: bool = True
     leading: bool = False
     resizable: bool = False
@@ -123,7 +127,8 @@ class Operator:
         """Whether each element of its result depends on one element of each tensor."""
         from isthmus.opset import records
 
-        return "pointwise" in records()[self.name]["tags"] or self.name == "aten::floor_divide"
+        tagged = "pointwise" in records()[self.name]["tags"] or self.name == "aten::floor_divide"
+        return tagged or self.shape == "[t.shape for t in self]"
 
     def of_family(self, family: str) -> Operator:
         """A copy of the operator with the given family."""

@@ -14,6 +14,7 @@ from tests.ascend.runtime import (
     DEVICE_TO_DEVICE,
     DEVICE_TO_HOST,
     HANDLE,
+    HBM_ECC,
     HOST_TO_DEVICE,
     MIB,
     OUT_OF_MEMORY,
@@ -180,6 +181,66 @@ def streams() -> None:
             acl.aclrtSynchronizeStream(stream)
         with fails(HANDLE):
             acl.aclrtDestroyStream(stream)
+
+
+def models() -> None:
+    """Captured work runs at each execution of its model only, work of a second stream in its order."""
+    acl.aclrtSetDevice(0)
+    first, second = (acl.made("aclrtCreateStream") for _ in range(2))
+    fork, join = (acl.made("aclrtCreateEventExWithFlag", 8) for _ in range(2))
+    order: list[int] = []
+    notes = [Function(lambda _, i=i: order.append(i)) for i in range(3)]
+    status, model = ctypes.c_int(), ctypes.c_void_p()
+    acl.aclmdlRICaptureBegin(first, 2)
+    acl.aclrtLaunchHostFunc(first, notes[0], None)
+    acl.aclrtRecordEvent(fork, first)
+    acl.aclrtStreamWaitEvent(second, fork)
+    acl.aclrtLaunchHostFunc(second, notes[1], None)
+    acl.aclrtRecordEvent(join, second)
+    acl.aclrtStreamWaitEvent(first, join)
+    acl.aclrtLaunchHostFunc(first, notes[2], None)
+    for stream in (first, second):
+        acl.aclmdlRICaptureGetInfo(stream, ctypes.byref(status), ctypes.byref(model))
+        assert status.value == 1 and model.value
+        with fails(PARAMETER):
+            acl.aclrtSynchronizeStream(stream)
+    with fails(PARAMETER):
+        acl.aclmdlRIExecuteAsync(model.value, first)
+    forked = acl.told("aclmdlRICaptureEnd", first, kind=ctypes.c_void_p)
+    assert forked == model.value
+    acl.aclmdlRICaptureGetInfo(second, ctypes.byref(status), ctypes.byref(model))
+    assert status.value == 0 and not model.value
+    model = acl.told("aclmdlRICaptureEnd", _captured(first, notes[0]), kind=ctypes.c_void_p)
+    acl.aclrtSynchronizeDevice()
+    assert order == []
+    for _ in range(2):
+        acl.aclmdlRIExecuteAsync(model, second)
+    acl.aclmdlRIDestroy(model)
+    acl.aclrtSynchronizeStream(second)
+    assert order == [0, 0]
+    acl.aclmdlRIExecuteAsync(forked, first)
+    acl.aclrtSynchronizeStream(first)
+    assert order == [0, 0, 0, 1, 2]
+    for call in ("aclmdlRIDestroy", "aclmdlRIDebugPrint"):
+        with fails(HANDLE):
+            getattr(acl, call)(model)
+    with fails(PARAMETER):
+        acl.told("aclmdlRICaptureEnd", first, kind=ctypes.c_void_p)
+
+
+def _captured(stream: int, function: object) -> int:
+    acl.aclmdlRICaptureBegin(stream, 0)
+    acl.aclrtLaunchHostFunc(stream, function, None)
+    return stream
+
+
+def faults() -> None:
+    """ISTHMUS_ASCEND_FAULT fails the second synchronization, and no other."""
+    acl.aclrtSetDevice(0)
+    acl.aclrtSynchronizeDevice()
+    with fails(HBM_ECC):
+        acl.aclrtSynchronizeStream(0)
+    acl.aclrtSynchronizeStream(0)
 
 
 def events() -> None:

@@ -55,6 +55,34 @@ def test_run_refuses_what_it_cannot_start() -> None:
     )
 
 
+def test_fault_sets_the_variable() -> None:
+    code = "import os; print(os.environ['ISTHMUS_ASCEND_FAULT'])"
+    arguments = ("--call", "7", "--function", "aclrtMemcpy", "ecc", "-c", code)
+    assert isthmus("fault", *arguments).stdout == "ecc:7:aclrtMemcpy\n"
+    assert isthmus("fault", "oom", "-c", code).stdout == "oom:1\n"
+    assert isthmus("fault", "flood", "-c", code).returncode == 2
+
+
+def test_a_shell_has_npu_smi() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "isthmus", "ascend", "shell"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SHELL": "/bin/sh", "ISTHMUS_ASCEND_DEVICES": "1"},
+        input="npu-smi info && npu-smi flood",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "910B2" in ended.stdout
+    assert "npu-smi: unknown arguments: flood" in ended.stderr
+
+
+def test_coverage_needs_torch_npu() -> None:
+    ended = isthmus("coverage")
+    assert (ended.returncode, "torch_npu is not installed" in ended.stderr) == (1, True)
+
+
 def test_info_has_a_row_for_each_npu() -> None:
     ended = isthmus("info", ISTHMUS_ASCEND_DEVICES="3", ISTHMUS_ASCEND_MEMORY="2GiB")
     assert ended.returncode == 0, ended.stderr

@@ -8,7 +8,8 @@ from tests.ascend.runtime import LIBRARIES
 from tests.helpers import children
 
 RUNTIME = (
-    "devices errors memory registration copies streams events values callbacks virtual_memory sharing information"
+    "devices errors memory registration copies streams models events values callbacks "
+    "virtual_memory sharing information"
 ).split()
 HCCL = "reductions movements communicators".split()
 ENVIRONMENT = {
@@ -23,6 +24,17 @@ ENVIRONMENT = {
 @pytest.mark.parametrize("job", RUNTIME)
 def test_runtime(job: str) -> None:
     children.output(f"from tests.ascend import runtime_jobs; runtime_jobs.{job}()", **ENVIRONMENT)
+
+
+def test_faults() -> None:
+    variables = {**ENVIRONMENT, "ISTHMUS_ASCEND_FAULT": "ecc:2"}
+    children.output("from tests.ascend import runtime_jobs; runtime_jobs.faults()", **variables)
+    failed = children.run(
+        "from tests.ascend.runtime import acl; acl.aclInit(None)",
+        **variables | {"ISTHMUS_ASCEND_FAULT": "ecc:no"},
+    )
+    assert failed.returncode == 2
+    assert "ISTHMUS_ASCEND_FAULT=ecc:no: not a fault" in failed.stderr
 
 
 @pytest.mark.parametrize("job", HCCL)

@@ -70,6 +70,47 @@ print((ones[:3] + 1).tolist())
 """
 
 
+GRAPH = """
+import copy
+import torch, torch_npu
+from torch.nn.functional import mse_loss
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4)).npu()
+inputs, targets = torch.randn(6, 8).npu(), torch.randn(6, 4).npu()
+
+def step(model, optimizer, inputs, targets):
+    optimizer.zero_grad(set_to_none=True)
+    loss = mse_loss(model(inputs), targets)
+    loss.backward()
+    optimizer.step()
+    return loss
+
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+side = torch.npu.Stream()
+side.wait_stream(torch.npu.current_stream())
+with torch.npu.stream(side):
+    step(model, optimizer, inputs, targets)
+torch.npu.current_stream().wait_stream(side)
+eager = copy.deepcopy(model)
+eager_optimizer = torch.optim.SGD(eager.parameters(), lr=0.1)
+graph = torch.npu.NPUGraph()
+with torch.npu.graph(graph):
+    loss = step(model, optimizer, inputs, targets)
+    numbers = torch.rand(9, device="npu")
+drawn = set()
+for _ in range(3):
+    inputs.normal_()
+    graph.replay()
+    drawn.add(tuple(numbers.tolist()))
+    assert torch.equal(loss, step(eager, eager_optimizer, inputs, targets))
+for one, other in zip(model.parameters(), eager.parameters(), strict=True):
+    assert torch.equal(one, other)
+assert len(drawn) == 3
+print("equal")
+"""
+
+
 def run(*arguments: str, **environment: str) -> str:
     """Return the output of ``isthmus ascend run`` with these arguments."""
     path = os.pathsep.join([str(FOLDER), str(ROOT)])
@@ -102,6 +143,11 @@ def test_device(segments: str) -> None:
 @pytest.mark.parametrize("queue", ["0", "1", "2"])
 def test_training_equals_cpu(queue: str) -> None:
     assert run("-c", TRAINING, TASK_QUEUE_ENABLE=queue) == "equal\n"
+
+
+@needs_torch_npu
+def test_graph_equals_eager() -> None:
+    assert run("-c", GRAPH) == "equal\n"
 
 
 @needs_torch_npu

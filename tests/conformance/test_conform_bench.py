@@ -95,12 +95,9 @@ def test_cases_refused_by_a_kernel_are_skipped_with_the_reason(result: dict[str,
 
 
 def test_enlarging_keeps_what_it_cannot_enlarge(golden: Path) -> None:
-    cases = {case.id: case for family in ("pointwise",) for case in Reader(golden).cases(family)}
-    broadcast = next(case for case in cases.values() if case.layout == "broadcast")
+    cases = {case.layout: case for case in Reader(golden).cases("aten::add.Tensor")}
+    broadcast, large = cases["broadcast"], cases["large"]
     assert bench_cases.enlarged(broadcast) is broadcast
-    large = next(
-        case for case in cases.values() if case.layout == "large" and case.operator == "aten::add.Tensor"
-    )
     tensors = [value for value in bench_cases.enlarged(large).arguments if isinstance(value, Tensor)]
     assert {tensor.shape for tensor in tensors} == {bench_cases.POINTWISE_SHAPE}
 

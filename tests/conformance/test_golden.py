@@ -12,7 +12,17 @@ import numpy as np
 import pytest
 
 from isthmus.conformance import cache
-from isthmus.conformance.golden import Case, Expected, GoldenError, Reader, Tensor, Tolerance, Writer
+from isthmus.conformance.golden import (
+    Case,
+    Expected,
+    GoldenError,
+    OperatorEntry,
+    Reader,
+    Tensor,
+    Tolerance,
+    Writer,
+    write_cases,
+)
 from tests.helpers.conformance_data import EXACT, bfloat16, write_golden
 
 SCHEMA = "aten::neg(Tensor self) -> Tensor"
@@ -20,10 +30,10 @@ SCHEMA = "aten::neg(Tensor self) -> Tensor"
 
 def _one(folder: Path, case: Case) -> Case:
     writer = Writer(folder, "opset", 3)
-    writer.operator(case.operator, SCHEMA, "pointwise", ["core"])
-    writer.family("pointwise", [case])
+    files = write_cases(folder, case.operator, [case])
+    writer.operator(case.operator, OperatorEntry(SCHEMA, "pointwise", ("core",)), files)
     writer.close()
-    return Reader(folder).cases("pointwise")[0]
+    return Reader(folder).cases(case.operator)[0]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +92,7 @@ def test_equal_cases_give_equal_bytes_and_one_copy(tmp_path: Path) -> None:
     large = np.random.default_rng(0).normal(size=10000)
     tensor = Tensor.contiguous(large)
     _one(tmp_path / "c", Case("a", "aten::neg", "float64", "large", [tensor, [tensor]], [None], EXACT))
-    assert large.nbytes < (tmp_path / "c" / "pointwise.safetensors").stat().st_size < 1.1 * large.nbytes
+    assert large.nbytes < (tmp_path / "c" / "aten.neg.safetensors").stat().st_size < 1.1 * large.nbytes
 
 
 def test_files_are_private_to_owner_and_group(tmp_path: Path) -> None:
@@ -95,35 +105,33 @@ def test_files_are_private_to_owner_and_group(tmp_path: Path) -> None:
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o640}
 
 
-def test_a_duplicate_case_or_one_of_an_unknown_operator_is_refused(tmp_path: Path) -> None:
+def test_a_duplicate_case_or_one_of_another_operator_is_refused(tmp_path: Path) -> None:
     case = Case("a", "aten::neg", "float32", "0-dim", [], [None], EXACT)
-    writer = Writer(tmp_path, "opset", 0)
-    with pytest.raises(ValueError, match="not added"):
-        writer.family("pointwise", [case])
-    writer.operator("aten::neg", SCHEMA, "pointwise")
+    with pytest.raises(ValueError, match="aten::neg float32 a: written as a case of aten::abs"):
+        write_cases(tmp_path, "aten::abs", [case])
     with pytest.raises(ValueError, match="duplicate"):
-        writer.family("pointwise", [case, case])
+        write_cases(tmp_path, "aten::neg", [case, case])
 
 
 def _cut(folder: Path) -> None:
-    file = folder / "pointwise.safetensors"
+    file = folder / "aten.add.Tensor.safetensors"
     file.write_bytes(file.read_bytes()[:-9])
 
 
 def _flip(folder: Path) -> None:
-    file = folder / "pointwise.safetensors"
+    file = folder / "aten.add.Tensor.safetensors"
     data = bytearray(file.read_bytes())
     data[-5] ^= 1
     file.write_bytes(data)
 
 
 def _edit(folder: Path) -> None:
-    file = folder / "pointwise.json"
+    file = folder / "aten.add.Tensor.json"
     file.write_text(file.read_text().replace('"ulp":0.5', '"ulp":5.5'))
 
 
 def _remove(folder: Path) -> None:
-    (folder / "pointwise.json").unlink()
+    (folder / "aten.add.Tensor.json").unlink()
 
 
 def _other_format(folder: Path) -> None:
@@ -138,10 +146,10 @@ def _cut_manifest(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "file", "what"),
     [
-        (_cut, "pointwise.safetensors", "modified or truncated"),
-        (_flip, "pointwise.safetensors", "modified or truncated"),
-        (_edit, "pointwise.json", "modified or truncated"),
-        (_remove, "pointwise.json", "no such file"),
+        (_cut, "aten.add.Tensor.safetensors", "modified or truncated"),
+        (_flip, "aten.add.Tensor.safetensors", "modified or truncated"),
+        (_edit, "aten.add.Tensor.json", "modified or truncated"),
+        (_remove, "aten.add.Tensor.json", "no such file"),
         (_other_format, "manifest.json", "format 99"),
         (_cut_manifest, "manifest.json", "not a manifest"),
     ],
@@ -152,7 +160,7 @@ def test_damaged_data_is_reported_in_one_line(
     folder = write_golden(tmp_path / "golden")
     damage(folder)
     with pytest.raises(GoldenError) as error:
-        Reader(folder).cases("pointwise")
+        Reader(folder).cases("aten::add.Tensor")
     text = str(error.value)
     assert file in text
     assert what in text

@@ -29,7 +29,7 @@ def device() -> Iterator[Device]:
 def outcome_of(device: Device, golden: Path, folder: Path, name: str) -> Outcome:
     """Judge one case of a library's kernel."""
     library = load(str(write_enqueued(folder, name)))  # owns its operators
-    case = next(case for case in Reader(golden).cases("pointwise") if case.operator == "aten::add.Tensor")
+    case = Reader(golden).cases("aten::add.Tensor")[0]
     return Executor(device).run(library.operators[case.operator], schema_of(case.operator), case)
 
 

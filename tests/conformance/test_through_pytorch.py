@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.conformance.generate import digest
-from isthmus.conformance.golden import Case, Expected, Reader, Tensor, Writer
+from isthmus.conformance.golden import Case, Expected, OperatorEntry, Reader, Tensor, Writer, write_cases
 from isthmus.opset import schema_of
 from tests.helpers.conformance_data import HALF_ULP, write_golden
 from tests.helpers.conformance_jobs import conform
@@ -29,10 +29,10 @@ def test_the_delegate_route_passes(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_results_that_differ_from_the_reference_fail(tmp_path: Path) -> None:
     golden = write_golden(tmp_path / "golden")
-    cases = [case for case in Reader(golden).cases("pointwise") if case.id == "contiguous"]
+    cases = [case for case in Reader(golden).cases("aten::mul.Tensor") if case.id == "contiguous"]
     wrong = Writer(tmp_path / "wrong", digest(), 0)
-    wrong.operator("aten::mul.Tensor", schema_of("aten::mul.Tensor").text, "pointwise")
-    wrong.family("pointwise", [_altered(case) for case in cases if case.operator == "aten::mul.Tensor"])
+    files = write_cases(tmp_path / "wrong", "aten::mul.Tensor", map(_altered, cases))
+    wrong.operator("aten::mul.Tensor", OperatorEntry(schema_of("aten::mul.Tensor").text, "pointwise"), files)
     wrong.close()
     done = conform("run", "--driver", "host", "--through", "pytorch", "--golden", tmp_path / "wrong")
     assert done.returncode == 1

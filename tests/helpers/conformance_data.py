@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from isthmus.conformance.generate import digest
-from isthmus.conformance.golden import Case, Expected, Tensor, Tolerance, Writer
+from isthmus.conformance.golden import Case, Expected, OperatorEntry, Tensor, Tolerance, Writer, write_cases
 from isthmus.opset import schema_of
 from isthmus.opset.dtypes import DTYPES
 
@@ -122,9 +122,10 @@ def write_golden(folder: Path, seed: int = 0) -> Path:
     writer = Writer(folder, opset=digest(), seed=seed)
     for family, cases in families.items():
         for name in sorted({case.operator for case in cases}):
-            tiers = ["core", "by hand"] if family == "pointwise" else []
-            writer.operator(name, schema_of(name).text, family, tiers, random=family == "random")
-        writer.family(family, cases)
+            tiers = ("by hand", "core") if family == "pointwise" else ()
+            entry = OperatorEntry(schema_of(name).text, family, tiers, random=family == "random")
+            files = write_cases(folder, name, [case for case in cases if case.operator == name])
+            writer.operator(name, entry, files)
     writer.close(numpy="test")
     return folder
 

@@ -240,3 +240,30 @@ static isthmus_status telemetry_of_first_device(int32_t device, isthmus_telemetr
 static isthmus_status telemetry_of_any_device(int32_t device, isthmus_telemetry* telemetry) {
   return host->telemetry(device == 2 ? 1 : device, telemetry);
 }
+
+/* Graphs. */
+DEFECT(launched_twice, graph_launch, (isthmus_graph graph, isthmus_stream stream)) {
+  host->graph_launch(graph, stream);
+  return host->graph_launch(graph, stream);
+}
+DEFECT(launch_waits, graph_launch, (isthmus_graph graph, isthmus_stream stream)) {
+  const isthmus_status status = host->graph_launch(graph, stream);
+  host->stream_synchronize(stream);
+  return status;
+}
+DEFECT(launched_beside, graph_launch, (isthmus_graph graph, isthmus_stream stream)) {
+  (void)stream;
+  static isthmus_stream side;
+  if (side == 0) host->stream_create(0, &side);
+  return host->graph_launch(graph, side);
+}
+DEFECT(run_when_captured, graph_end, (isthmus_stream stream, isthmus_graph* graph)) {
+  const isthmus_status status = host->graph_end(stream, graph);
+  if (status == ISTHMUS_OK) host->graph_launch(*graph, stream);
+  return status;
+}
+DEFECT(never_capturing, graph_capturing, (isthmus_stream stream, uint64_t* id)) {
+  (void)stream;
+  *id = 0;
+  return ISTHMUS_OK;
+}

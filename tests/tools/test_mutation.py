@@ -134,28 +134,28 @@ def test_every_family_of_the_opset_has_kernels_to_mutate(sources: Sources) -> No
 def test_every_class_has_mistakes_and_reports() -> None:
     planted = {report.source: report.kind for report in reports.REPORTS}
     for kind in CLASSES:
-        own = [of for of, _ in source.MUTATIONS.values() if of == kind]
-        assert len(classes.MUTATIONS[kind]) + len(own) >= 5
-        threads = [*page.THREADS[kind], *(thread for thread, of in planted.items() if of == kind)]
+        assert len(classes.MUTATIONS[kind]) + len(source.MUTATIONS.get(kind, ())) >= 5
+        threads = [*page.THREADS.get(kind, ()), *(thread for thread, of in planted.items() if of == kind)]
         assert len(threads) >= 2
         assert all("/" in thread and thread.partition("#")[2].isdigit() for thread in threads)
-    assert set(page.THREADS) == set(CLASSES)
+    assert set(page.THREADS) <= set(CLASSES)
     assert all(name in opset.operators() for report in reports.REPORTS for name in report.operators)
 
 
 def test_names_are_unique_and_chosen_again_in_the_same_order(everything: list[Mutant]) -> None:
     assert len({mutant.name for mutant in everything}) == len(everything) > 10_000
-    chosen = draw(everything, 1, 10)
+    chosen = draw(everything, [1], 10)
     assert len(chosen) == 10 * len(CLASSES)
-    assert draw(reversed(everything), 1, 10) == chosen == named(everything, [m.name for m in chosen])
-    other = draw(everything, 2, 10)
+    assert draw(reversed(everything), [1], 10) == chosen == named(everything, [m.name for m in chosen])
+    other = draw(everything, [2], 10)
     assert len({m.name for m in other} - {m.name for m in chosen}) > 50
+    assert {m.name for m in draw(everything, [1, 2], 10)} == {m.name for m in [*chosen, *other]}
     with pytest.raises(ValueError, match="1 unknown mutants, the first is 'aten::none: no such'"):
         named(everything, ["aten::none: no such"])
 
 
 def test_a_draw_takes_turns_among_the_mistakes_of_a_class(everything: list[Mutant]) -> None:
-    tail = [m.mutation for m in draw(everything, 3, 40) if m.kind == "tail"]
+    tail = [m.mutation for m in draw(everything, [3], 40) if m.kind == "tail"]
     assert all(tail.count(name) >= 4 for name in ("tail not written", "comparison moved"))
 
 
@@ -166,6 +166,10 @@ def test_a_draw_takes_turns_among_the_mistakes_of_a_class(everything: list[Mutan
         ("aten::mm", "ranks dropped", False),
         ("aten::dot", "pitch of rows", False),
         ("aten::sum", "partial block lost", False),
+        ("aten::_amp_update_scale_", "partial block lost", False),
+        ("aten::max.dim", "row of -inf", True),
+        ("aten::argmax", "row of -inf", False),
+        ("aten::minimum", "row of -inf", False),
         ("aten::bitwise_and.Tensor", "NaN lost", False),
         ("aten::add.Tensor", "integers saturate", True),
         ("aten::relu", "integers saturate", False),
@@ -222,7 +226,7 @@ def test_an_unaligned_address_is_rounded_down(everything: list[Mutant]) -> None:
 def test_other_strides_stay_within_the_memory() -> None:
     x = np.arange(12).reshape(3, 4)[:, ::2]
     assert with_strides(x, dense(x.shape)).tolist() == [[0, 1], [2, 3], [4, 5]]
-    assert with_strides(np.arange(3)[:, None], [2, 1]).tolist() == [[0], [2], [1]]
+    assert with_strides(np.arange(3)[:, None], [2, 1]).tolist() == [[0], [2], [~2]]
 
 
 def test_integers_saturate_and_numbers_lose_their_fraction(everything: list[Mutant]) -> None:
@@ -270,6 +274,21 @@ def test_text_of_a_compiled_kernel_gets_its_mutants() -> None:
     woven = compiled.woven("a.cpp", text, sites)
     assert "i = 0 + mutated(0); i < n - mutated(1); ++i" in woven
     assert "x[i] - (1 - 2 * mutated(2)) * 1" in woven
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "at::parallel_for(0, rows, rows_per_task(n * max(1, m)), [&](int64_t begin, int64_t end) {",
+        "for (; i + kSize <= n; i += kSize) body(i, kSize);",
+        "if (r != nullptr) prefetch(r + i);",
+        "for (int64_t row = 0; row < rows; ++row)\n  TORCH_CHECK(row < 5);",
+    ],
+)
+def test_what_holds_no_result_of_a_compiled_kernel_has_no_mutants(line: str) -> None:
+    assert list(compiled.sites_of("a.cpp", line)) == []
+    rounded = "const int64_t blocks = (length + kBlock - 1) / kBlock;"
+    assert len(list(compiled.sites_of("a.cpp", rounded))) == 1  # fewer blocks, not more
 
 
 def test_no_argument_exceeds_its_rank() -> None:
@@ -361,7 +380,6 @@ def test_wrong_input_ends_in_one_line(samples: Reader) -> None:
     result = CliRunner().invoke(app, ["--golden", str(samples.folder), "--mutants", "/none.json"])
     assert result.exit_code == 2
     assert "/none.json: No such file or directory" in result.output
-    for option, value in (("--operators", "aten::none"), ("--family", "none")):
-        result = CliRunner().invoke(app, ["--golden", str(samples.folder), option, value])
-        assert result.exit_code == 2
-        assert f"{option} {value}: unknown" in result.output
+    result = CliRunner().invoke(app, ["--golden", str(samples.folder), "--operators", "aten::none"])
+    assert result.exit_code == 2
+    assert "--operators aten::none: unknown" in result.output

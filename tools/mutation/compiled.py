@@ -31,6 +31,15 @@ BUILD = _ROOT / "build" / "mutants"
 _OPERATOR = re.compile(r'm\.def\(\s*"(\w+)')
 _SKIPPED = re.compile(r"^\s*(#|//|template|using|m\.def|static_assert|TORCH_)|constexpr")
 _UNUSED = "attention_tiles.h"  # needs AVX512, for which the mutated kernels are not compiled
+# What holds no result.
+_NO_RESULT = re.compile(
+    r"[^\n]*prefetch\([^\n]*;"
+    r"|rows_per_task\((?:[^()]|\([^()]*\))*\)|grain = [^;]*;|(?<=, )\w+(?=, \[&\]\(int64_t begin)"  # sizes of tasks
+    r"|\+ k\w+ - 1(?=\) / k)"  # a number of blocks rounded up: one more is empty
+    r"|; [^;\n]+ <= \w+(?=; \w+ \+= )"  # the last whole vector of a loop: the code of the tail computes it as well
+    r"|\S+ >= kStreamedBytes"  # stores past the caches
+    r"|for \([^{}\n]*\)(?=\n *TORCH_CHECK)"  # checks of invalid input
+)
 _ROUNDS = 12  # of dropping rejected lines
 _NEAR = 20  # lines before a rejected one that may be the reason
 # Mutation, class, pattern, replacement; {m} is the call of mutated().
@@ -61,7 +70,6 @@ RULES: tuple[tuple[str, str, str, str], ...] = (
     ("C++ index cut", "saturation", r"(int64_t \w+ = )(\w+\[[^\]]+\]);", r"\1({m} ? int64_t(int16_t(\2)) : \2);"),
     ("C++ integer cut", "saturation", r"static_cast<int64_t>\(([^()]+)\)",
      r"({m} ? int64_t(int8_t(\1)) : static_cast<int64_t>(\1))"),
-    ("C++ alignment assumed", "alignment", r"(is_aligned\(\w+\))", r"(\1 || {m})"),
     ("C++ sign changed", "formula", r"(?<=[\w)\]]) - (?=[\w(])", r" - (1 - 2 * {m}) * "),
     ("C++ term dropped", "formula", r" \* ([a-z]\w*)(?![\w.(\[:<-])", r" * ({m} ? 1 : \1)"),
     ("C++ comparison moved", "tail", r" <= ", r" + {m} <= "),
@@ -102,7 +110,9 @@ class Compiled:
         self.sites: list[Site] = []
         all_sites = [site for name, text in self._texts.items() for site in sites_of(name, text)]
         self._all = [site._replace(number=number) for number, site in enumerate(all_sites)]
-        digest = hashlib.sha256(repr((RULES, _HEADER, _FLAGS, self._texts)).encode()).hexdigest()[:16]
+        digest = hashlib.sha256(repr((RULES, _NO_RESULT, _HEADER, _FLAGS, self._texts)).encode()).hexdigest()[
+            :16
+        ]
         self._build = BUILD / digest
         self._library: Any = None
 
@@ -163,6 +173,9 @@ class Compiled:
             import torch
 
             torch.set_num_threads(2)
+            torch.use_deterministic_algorithms(
+                True, warn_only=True
+            )  # fills fresh memory: no results of earlier calls
             torch.ops.load_library(str(self._build / "kernels.so"))
             self._library = ctypes.CDLL(str(self._build / "kernels.so"))
         return self._library
@@ -235,6 +248,11 @@ def _near(place: str, error: str) -> bool:
     return file == other and 0 <= int(rejected) - int(line) < _NEAR
 
 
+def _lines(text: str) -> list[str]:
+    """Return the lines of a file with blanks in place of what holds no result."""
+    return _NO_RESULT.sub(lambda match: " " * len(match[0]), text).splitlines()
+
+
 def _matches(line: str) -> list[tuple[int, re.Match[str]]]:
     """Return the rules that match a line, with their places; where they overlap, the first rule wins."""
     taken: list[tuple[int, re.Match[str]]] = []
@@ -250,8 +268,8 @@ def _matches(line: str) -> list[tuple[int, re.Match[str]]]:
 
 def sites_of(name: str, text: str) -> Iterator[Site]:
     """Yield the mutants of a file, without numbers."""
-    for number, line in enumerate(text.splitlines(), 1):
-        for rule, match in _matches(line):
+    for number, (line, code) in enumerate(zip(text.splitlines(), _lines(text), strict=True), 1):
+        for rule, match in _matches(code):
             mutation, kind, _, replacement = RULES[rule]
             after = match.expand(replacement).replace("{m}", "1").strip()
             yield Site(-1, mutation, kind, f"{name}:{number}", line.strip(), match.group().strip(), after)
@@ -262,14 +280,14 @@ def woven(name: str, text: str, sites: list[Site]) -> str:
     numbers: dict[str, list[int]] = {}
     for site in sites:
         numbers.setdefault(site.place, []).append(site.number)
-    lines = []
-    for number, plain in enumerate(text.splitlines(), 1):
-        line, own = plain, numbers.get(f"{name}:{number}")
+    lines = text.splitlines()
+    for number, code in enumerate(_lines(text)):
+        own = numbers.get(f"{name}:{number + 1}")
         if own:
-            for (rule, match), site_number in reversed(list(zip(_matches(plain), own, strict=True))):
+            for (rule, match), site_number in reversed(list(zip(_matches(code), own, strict=True))):
                 changed = match.expand(RULES[rule][3]).replace("{m}", f"mutated({site_number})")
-                line = line[: match.start()] + changed + line[match.end() :]
-        lines.append(line)
+                line = lines[number]
+                lines[number] = line[: match.start()] + changed + line[match.end() :]
     return "\n".join(lines) + "\n"
 
 

@@ -9,30 +9,37 @@ from collections.abc import Iterable
 from tools.mutation.mutant import CLASSES, Mutant
 
 
-def draw(mutants: Iterable[Mutant], seed: int, per_class: int) -> list[Mutant]:
+def draw(mutants: Iterable[Mutant], seeds: Iterable[int], per_class: int) -> list[Mutant]:
     """Draw mutants of each class, in turn from each of its mutation operators.
 
     The choice depends on the names alone, so that other revisions of the suite draw the same.
 
     Args:
         mutants: all mutants.
-        seed: another seed gives another choice.
-        per_class: number of each class; fewer where there are no more.
+        seeds: each adds its choice.
+        per_class: number of each class and seed; fewer where there are no more.
     """
-    classes: dict[str, list[tuple[bytes, Mutant]]] = defaultdict(list)
+    classes: dict[str, list[Mutant]] = defaultdict(list)
     for mutant in mutants:
-        key = hashlib.sha256(f"{seed} {mutant.name}".encode()).digest()
-        classes[mutant.kind].append((key, mutant))
-    chosen = []
-    for kind in CLASSES:
-        turn: Counter[str] = Counter()
-        rows = []
-        for key, mutant in sorted(classes[kind], key=lambda row: row[0]):
-            rows.append((turn[mutant.mutation], key, mutant))
-            turn[mutant.mutation] += 1
-        rows.sort(key=lambda row: row[:2])
-        chosen += [mutant for _, _, mutant in rows[:per_class]]
-    return chosen
+        classes[mutant.kind].append(mutant)
+    drawn = (
+        mutant for seed in seeds for kind in CLASSES for mutant in _of_class(classes[kind], seed)[:per_class]
+    )
+    return list({mutant.name: mutant for mutant in drawn}.values())
+
+
+def _of_class(mutants: Iterable[Mutant], seed: int) -> list[Mutant]:
+    """Return the mutants of a class in the order of their draw."""
+    turn: Counter[str] = Counter()
+    rows = []
+    for key, mutant in sorted(((_key(m, seed), m) for m in mutants), key=lambda row: row[0]):
+        rows.append((turn[mutant.mutation], key, mutant))
+        turn[mutant.mutation] += 1
+    return [mutant for _, _, mutant in sorted(rows, key=lambda row: row[:2])]
+
+
+def _key(mutant: Mutant, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed} {mutant.name}".encode()).digest()
 
 
 def named(mutants: Iterable[Mutant], names: Iterable[str]) -> list[Mutant]:

@@ -10,36 +10,35 @@ from typing import NamedTuple
 
 
 class Equivalence(NamedTuple):
-    """Patterns of operators (separated by spaces), mutation and detail, and why such mutants are equivalent."""
+    """A pattern of mutants, as named after the kernel, patterns of their operators, and why they are equivalent."""
 
+    mistake: str
     operators: str
-    mutation: str
-    detail: str
     proof: str
 
 
-def _read() -> tuple[Equivalence, ...]:
-    rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["equivalent"]
-    return tuple(Equivalence(r["operators"], r["mutation"], r.get("detail", ""), r["proof"]) for r in rows)
-
-
-EQUIVALENCES = _read()
+_TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
+EQUIVALENCES = tuple(
+    Equivalence(mistake, operators, proof)
+    for proof, rows in _TABLES.items()
+    for mistake, operators in rows.items()
+)
 
 
 def names(entry: Equivalence, operators: Iterable[str]) -> list[str]:
     """Return the operators that an entry covers."""
-    patterns = [p if p == "*" else f"aten::{p}" for p in entry.operators.split()]
+    patterns = [p if p == "*" or "::" in p else f"aten::{p}" for p in entry.operators.split()]
     return [name for name in operators if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def find(operators: str, mutation: str, detail: str) -> Equivalence | None:
+def find(mistake: str, operators: str) -> Equivalence | None:
     """Return the entry that covers a mutant and all of its operators, or None.
 
-    Mutants of lines that no specified call executes have no operators; neither have their entries.
+    Mutants of lines that no case executes have no operators: only entries of every operator cover them.
     """
     meant = operators.split()
     for entry in EQUIVALENCES:
-        same = fnmatch.fnmatchcase(mutation, entry.mutation) and fnmatch.fnmatchcase(detail, entry.detail)
-        if same and names(entry, meant) == meant and bool(meant) == bool(entry.operators):
+        covered = names(entry, meant) == meant and (meant or entry.operators == "*")
+        if covered and fnmatch.fnmatchcase(mistake, entry.mistake):
             return entry
     return None

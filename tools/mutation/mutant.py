@@ -60,10 +60,9 @@ class Mutant:
 
 
 class Mutation(NamedTuple):
-    """A mutation operator: its name, the mistake it models, and the function that creates its mutants."""
+    """A mutation operator: its name, the function that creates its mutants, and flags that they do not declare."""
 
     name: str
-    text: str
     mutants: Callable[[Target], Made]
     without: int = 0
 
@@ -90,7 +89,7 @@ def reads_floats(target: Target) -> bool:
 
 def has_many(target: Target) -> bool:
     """Apply to kernels whose results can have more than one element."""
-    return not target.is_single
+    return not target.is_single and target.rank > 0
 
 
 def simply(wrong: Wrong, applies: Callable[[Target], bool] = always) -> Callable[[Target], Made]:
@@ -164,6 +163,34 @@ def written_as(change: Callable[[Array, Array], Array]) -> Wrong:
                     x[...] = change(np.array(x, order="C"), old).reshape(x.shape)
 
     return wrong
+
+
+def leaves(start: Callable[[int], int]) -> Wrong:
+    """Make a kernel that does not write the elements from ``start(number of elements)`` on."""
+
+    def change(new: Array, old: Array) -> Array:
+        first = start(new.size)
+        new.reshape(-1)[first:] = old.reshape(-1)[first:]
+        return new
+
+    return written_as(change)
+
+
+def leaves_along(axis: int, start: Callable[[int], int]) -> Wrong:
+    """Make a kernel that does not write what is at ``start(size)`` and beyond along an axis, -1 or -2."""
+
+    def change(new: Array, old: Array) -> Array:
+        if new.ndim >= -axis:
+            index: tuple[Any, ...] = (..., slice(start(new.shape[axis]), None), *[slice(None)] * (-axis - 1))
+            new[index] = old[index]
+        return new
+
+    return written_as(change)
+
+
+def whole(n: int, block: int) -> int:
+    """Return how many of n elements are in whole blocks; all of them if there is not a whole one."""
+    return n - n % block or n
 
 
 def is_float(x: Array) -> bool:

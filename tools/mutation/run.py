@@ -46,31 +46,26 @@ class Selection:
     Args:
         golden: the data.
         pattern: pattern of operator names.
-        family: only this family; "" for all.
 
     Attributes:
         cases: of each operator.
         families: of each operator.
+        opset: digest of the opset.
         untried: operators on complex tensors, which Python kernels do not support.
         is_all: whether all operators of the opset are selected.
 
     Raises:
-        ValueError: unknown operator or family.
+        ValueError: unknown operator.
     """
 
-    def __init__(self, golden: Reader, pattern: str = "*", family: str = "") -> None:
-        families = [family] if family else golden.families
+    def __init__(self, golden: Reader, pattern: str = "*") -> None:
+        self.opset: str = golden.manifest["opset"]
         self.families: dict[str, str] = {}
-        self.cases: dict[str, list[Case]] = defaultdict(list)
-        if family and family not in golden.families:
-            raise ValueError(
-                f"--family {family}: unknown family; expected one of {', '.join(golden.families)}"
-            )
-        for each in families:
-            for case in golden.cases(each):
-                if fnmatch.fnmatchcase(case.operator, pattern):
-                    self.cases[case.operator].append(case)
-                    self.families[case.operator] = each
+        self.cases: dict[str, list[Case]] = {}
+        for name, entry in golden.operators.items():
+            if fnmatch.fnmatchcase(name, pattern):
+                self.cases[name] = list(golden.cases(name))
+                self.families[name] = entry.family
         if not self.cases:
             raise ValueError(f"--operators {pattern}: unknown operator")
         self.untried = sorted(name for name, cases in self.cases.items() if any(map(_is_complex, cases)))
@@ -178,13 +173,8 @@ class Runner:
             for start in range(0, len(members), _PER_TASK):
                 rows = [(m, [] if m.wrong else self._users_of(m)) for m in members[start : start + _PER_TASK]]
                 names = {name for m, users in rows for name in (users if not m.wrong else [m.kernel])}
-                yield (
-                    _Task(tuple(sorted(names)), _trying(rows), is_compiled),
-                    [
-                        Result(m.kernel, " ".join(users), m.kind, m.mutation, m.detail, m.name)
-                        for m, users in rows
-                    ],
-                )
+                blanks = [Result(m.kernel, " ".join(users), m.kind, m.mutation, m.name) for m, users in rows]
+                yield _Task(tuple(sorted(names)), _trying(rows), is_compiled), blanks
 
     def _finish(self, item: tuple[_Task, list[Result]]) -> list[Result]:
         task, blanks = item

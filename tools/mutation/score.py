@@ -20,7 +20,6 @@ class Result:
         users: operators that execute the line of a source mutant, separated by spaces.
         kind: class of the mistake.
         mutation: mutation operator.
-        detail: the changed part of the kernel.
         name: identifies the mutant across revisions.
         status: "caught", "survived" or "equivalent".
         message: the suite's message, or the proof of equivalence.
@@ -32,12 +31,16 @@ class Result:
     users: str
     kind: str
     mutation: str
-    detail: str
     name: str
     status: str = ""
     message: str = ""
     case: str = ""
     raised: bool = False
+
+    def equivalence(self) -> equivalent.Equivalence | None:
+        """Return the proof that no input distinguishes the mutant from the correct kernel, if there is one."""
+        operators = self.kernel if "::" in self.kernel else self.users
+        return equivalent.find(self.name.partition(": ")[2], operators)
 
 
 @dataclass
@@ -54,17 +57,16 @@ def settled(blank: Result, trial: Trial) -> Result:
     blank.message, blank.case, blank.raised = trial.message, trial.case, trial.raised
     blank.status = "caught" if trial.caught else "survived"
     if not trial.caught:
-        operators = blank.users if blank.users or "::" not in blank.kernel else blank.kernel
-        entry = equivalent.find(operators, blank.mutation, blank.detail)
+        entry = blank.equivalence()
         if entry:
             blank.status, blank.message = "equivalent", entry.proof
     return blank
 
 
 def unused_proofs(results: Iterable[Result]) -> list[str]:
-    """Return the proofs that cover no survivor: operators, mutation, detail."""
-    used = {r.message for r in results if r.status == "equivalent"}
-    return [" | ".join(entry[:3]) for entry in equivalent.EQUIVALENCES if entry.proof not in used]
+    """Return the patterns of mutants and operators that cover no survivor."""
+    used = {r.equivalence() for r in results if r.status == "equivalent"}
+    return [" | ".join(entry[:2]) for entry in equivalent.EQUIVALENCES if entry not in used]
 
 
 def summary(score: Score) -> dict[str, Any]:

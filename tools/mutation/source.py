@@ -19,28 +19,16 @@ import numpy as np
 from isthmus.opset.library import Library
 from tools.mutation import reductions
 
-# Class and text of each mutation.
-MUTATIONS = {
-    "operator replaced": ("formula", "+ for -, * for /, & for |, and for or, maximum for minimum"),
-    "source operands swapped": ("formula", "the operands of -, /, ** or @, or two arguments of a function"),
-    "comparison moved": ("tail", "< for <=, == for !="),
-    "condition negated": ("formula", "the branches of a condition are swapped"),
-    "constant changed": ("formula", "one more, half as much again, False for True"),
-    "term dropped": ("formula", "one side of a sum or a product is dropped: bias, weight, factor"),
-    "sign dropped": ("formula", "the minus sign, the not"),
-    "half precision inside": ("accumulation", "a step is computed in float16 instead of float64"),
-    "eps outside the root": ("formula", "sqrt(x + eps) becomes sqrt(x) + eps"),
-    "statement dropped": ("memory", "an assignment to memory is dropped"),
-    "maximum not subtracted": ("special values", "exp(x - max) and log(sum(exp)) without the maximum"),
-    "NaN not propagated": ("special values", "fmax for maximum, a search that skips NaN"),
-    "accumulated in float16": ("accumulation", "a sum is rounded to float16 after each term"),
-    "accumulated in float32": ("accumulation", "a sum is rounded to float32 after each term"),
-    "stops at 2048": ("accumulation", "a reduction stops after 2,048 terms"),
-    "stops at 4096": ("accumulation", "a reduction stops after 4,096 terms"),
-    "stops at 65536": ("accumulation", "a reduction stops after 65,536 terms"),
-    "last term lost": ("accumulation", "a reduction stops one term early"),
-    "variance in one pass": ("accumulation", "variance as E[x^2] - E[x]^2 in float32"),
-}
+MUTATIONS: dict[str, tuple[str, ...]] = {  # of each class
+    "formula": ("operator replaced", "source operands swapped", "condition negated", "constant changed",
+                "term dropped", "sign dropped", "eps outside the root"),
+    "tail": ("comparison moved",),
+    "accumulation": ("half precision inside", "accumulated in float16", "accumulated in float32", "stops at 2048",
+                     "stops at 4096", "stops at 65536", "last term lost", "variance in one pass"),
+    "memory": ("statement dropped",),
+    "special values": ("maximum not subtracted", "NaN not propagated"),
+}  # fmt: skip
+_CLASSES = {name: kind for kind, names in MUTATIONS.items() for name in names}
 # Functions that register kernels: they run when the library is imported, not in kernels.
 _NOT_KERNELS = ("operator", "register", "writes", "each", "with_one", "with_each")
 _UNSWAPPED = ("isinstance", "zip", "map", "slice", "range", "enumerate")
@@ -214,7 +202,7 @@ class _Weaver(ast.NodeTransformer):
         where = self._lines[line - 1].strip()
         place = f"{self._file}:{line}"
         self._sites.append(
-            Site(index, mutation, MUTATIONS[mutation][0], place, where, ast.unparse(before), after)
+            Site(index, mutation, _CLASSES[mutation], place, where, ast.unparse(before), after)
         )
         return ast.Call(ast.Name("active__", ast.Load()), [ast.Constant(index)], [])
 
@@ -292,13 +280,13 @@ def _of_constant(node: ast.Constant) -> Iterator[tuple[str, ast.expr]]:
         yield "constant changed", ast.Constant(node.value * 1.5)
 
 
-def _is_numpy(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "np"
+def _is_module(node: ast.expr, *names: str) -> bool:
+    return isinstance(node, ast.Name) and node.id in (names or ("np", "math"))
 
 
 def _of_attribute(node: ast.Attribute) -> Iterator[tuple[str, ast.expr]]:
     """Yield the mutants of a NumPy function, called here or passed to another."""
-    if not _is_numpy(node.value):
+    if not _is_module(node.value, "np"):
         return
     if node.attr in _IGNORING_NAN:
         yield "NaN not propagated", ast.Attribute(node.value, _IGNORING_NAN[node.attr], ast.Load())
@@ -313,7 +301,7 @@ def _wrong_function(mutation: str, name: str) -> ast.expr:
 def _of_call(node: ast.Call) -> Iterator[tuple[str, ast.expr]]:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     first = node.args[0] if node.args else None
-    if isinstance(node.func, ast.Attribute) and not _is_numpy(node.func.value):
+    if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
         for mutation in reductions.mutants(name):
             arguments = [node.func.value, *node.args]
             yield mutation, ast.Call(_wrong_function(mutation, name), arguments, node.keywords)

@@ -70,7 +70,7 @@ using namespace isthmus::ascend;
 ISTHMUS_ASCEND_EXPORT int aclrtLaunchHostFunc(void* stream, void (*function)(void*), void* data) {
   return call("aclrtLaunchHostFunc", [&] {
     if (function == nullptr) fail(kInvalidParameter, "function is null; pass a valid function");
-    enqueue_function(*stream_of(stream), function, data);
+    enqueue(*stream_of(stream), [=] { function(data); });
   });
 }
 

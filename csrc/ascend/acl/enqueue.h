@@ -2,6 +2,8 @@
 #ifndef ISTHMUS_ASCEND_ENQUEUE_H_
 #define ISTHMUS_ASCEND_ENQUEUE_H_
 
+#define ISTHMUS_ASCEND_LINK_DOWN (-1)
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -11,14 +13,19 @@ struct isthmus_stream_t;
 
 /* Runs function(data) on the stream's thread after the work enqueued so far, and returns at once. The
  * function may read and write device memory; it must not call an acl function that waits for a stream, and
- * must not throw.
+ * must not throw. Of a captured stream it runs at each execution of the model.
  *
  * stream: an aclrtStream, or null for the default stream of the calling thread's device.
- * Returns 0, or an aclError, with its message in aclGetRecentErrMsg(); the function does not run then. */
-int isthmus_ascend_enqueue(void* stream, void (*function)(void*), void* data);
+ * destroy: called with data when it is needed no more, on any thread, even if the call fails.
+ * Returns 0, or an aclError, with its message in aclGetRecentErrMsg(). */
+int isthmus_ascend_enqueue(void* stream, void (*function)(void*), void (*destroy)(void*), void* data);
 
 /* Keeps a message for aclGetRecentErrMsg() of this thread and returns code. */
 int isthmus_ascend_report(int code, const char* function, const char* message);
+
+/* Called by every function of the interface first: 0, or the aclError of ISTHMUS_ASCEND_FAULT, with its message in
+ * aclGetRecentErrMsg(). Functions of Hccl return ISTHMUS_ASCEND_LINK_DOWN as their own error. */
+int isthmus_ascend_fault(const char* function);
 
 /* The host chip, initialised; null on failure, with its message in aclGetRecentErrMsg(). */
 const struct isthmus_driver* isthmus_ascend_chip(void);

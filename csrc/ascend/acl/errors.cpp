@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "chip.h"
-#include "enqueue.h"
 
 namespace isthmus::ascend {
 namespace {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "driver.h"
+#include "enqueue.h"
 
 #define ISTHMUS_ASCEND_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -31,7 +32,10 @@ enum Error : int {
   kInternal = 500000,
   kRuntimeInternal = 507000,
   kAicoreException = 507015,
+  kHeartbeatLost = 507010,
   kStreamTimeout = 507046,
+  kDeviceMemory = 507053,
+  kHbmEcc = 507054,
 };
 
 struct Failure {
@@ -58,6 +62,7 @@ inline void require_not_null(const void* pointer, const char* argument) {
 // Runs the body of an exported function.
 template <typename Body>
 int call(const char* function, Body&& body) noexcept {
+  if (const int fault = isthmus_ascend_fault(function)) return fault;
   try {
     body();
     return kSuccess;

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "context.h"
+#include "model.h"
 #include "stream.h"
 
 namespace isthmus::ascend {
@@ -125,8 +126,8 @@ ISTHMUS_ASCEND_EXPORT int aclrtStreamWaitEvent(void* stream, void* event) {
   return call("aclrtStreamWaitEvent", [&] {
     const auto waited = event_of(event);
     const auto waiter = stream_of(stream);
-    if (completed(*waited)) return;
     check(chip().stream_wait_event(waiter->queue, waited->event));
+    if (is_captured(*waiter) || completed(*waited)) return;
     ++waited->waits;
     enqueue(*waiter, [waited] { --waited->waits; });
   });

@@ -66,17 +66,6 @@ ISTHMUS_ASCEND_EXPORT int aclrtDeviceGetBareTgid(int32_t* process) {
   });
 }
 
-// mode: how strictly a capture treats calls of this thread, exchanged with the present one. There is no
-// capture yet.
-ISTHMUS_ASCEND_EXPORT int aclmdlRICaptureThreadExchangeMode(int* mode) {
-  return call("aclmdlRICaptureThreadExchangeMode", [&] {
-    thread_local int present = 0;
-    require_not_null(mode, "mode");
-    if (*mode < 0 || *mode > 2) fail(kInvalidParameter, "mode %d; pass 0, 1 or 2", *mode);
-    std::swap(*mode, present);
-  });
-}
-
 // Dumps of operators' inputs and outputs are not written.
 ISTHMUS_ASCEND_EXPORT int aclmdlInitDump() { return kSuccess; }
 ISTHMUS_ASCEND_EXPORT int aclmdlSetDump(const char*) { return kSuccess; }

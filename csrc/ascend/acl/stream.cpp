@@ -5,6 +5,7 @@
 
 #include "context.h"
 #include "enqueue.h"
+#include "model.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -87,8 +88,11 @@ std::shared_ptr<Stream> stream_of(const void* handle) {
   return require_stream(handle, streams().handles.get(handle));
 }
 
-void enqueue_function(const Stream& stream, void (*function)(void*), void* data) {
-  check(chip().stream_host_function(stream.queue, function, data));
+void enqueue_work(const Stream& stream, std::unique_ptr<Work> work) {
+  if (keep_in_model(stream, work)) return;
+  const auto run_once = [](void* data) { std::unique_ptr<Work>(static_cast<Work*>(data))->run(); };
+  check(chip().stream_host_function(stream.queue, run_once, work.get()));
+  work.release();
 }
 
 void wait_for_streams(int32_t device, int32_t milliseconds) {
@@ -102,10 +106,13 @@ void wait_for_streams(int32_t device, int32_t milliseconds) {
 
 using namespace isthmus::ascend;
 
-ISTHMUS_ASCEND_EXPORT int isthmus_ascend_enqueue(void* stream, void (*function)(void*), void* data) {
+ISTHMUS_ASCEND_EXPORT int isthmus_ascend_enqueue(void* stream, void (*function)(void*), void (*destroy)(void*),
+                                                 void* data) {
   return call("isthmus_ascend_enqueue", [&] {
-    if (function == nullptr) fail(kInvalidParameter, "function is null; pass a valid function");
-    enqueue_function(*stream_of(stream), function, data);
+    require_not_null(reinterpret_cast<void*>(function), "function");
+    require_not_null(reinterpret_cast<void*>(destroy), "destroy");
+    auto owned = std::shared_ptr<void>(data, destroy);
+    enqueue(*stream_of(stream), [function, owned = std::move(owned)] { function(owned.get()); });
   });
 }
 

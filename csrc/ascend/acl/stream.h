@@ -23,21 +23,27 @@ struct Stream {
 // does not exist or the thread has no context.
 std::shared_ptr<Stream> stream_of(const void* handle);
 
-// Runs the task on the stream's thread, in order. Throws Failure if the stream does not accept it.
-template <typename Task>
-void enqueue(const Stream& stream, Task task);
+// Work of a stream, which runs once, or at each execution of a model.
+struct Work {
+  virtual ~Work() = default;
+  virtual void run() = 0;
+};
+
+// Runs the work on the stream's thread, in order. Throws Failure if the stream does not accept it.
+void enqueue_work(const Stream& stream, std::unique_ptr<Work> work);
 
 // Waits at most so long for the work of all streams of the device. Throws kStreamTimeout.
 void wait_for_streams(int32_t device, int32_t milliseconds);
 
-void enqueue_function(const Stream& stream, void (*function)(void*), void* data);
-
+// As enqueue_work(), of a function without arguments.
 template <typename Task>
 void enqueue(const Stream& stream, Task task) {
-  auto held = std::make_unique<Task>(std::move(task));
-  enqueue_function(
-      stream, [](void* data) { (*std::unique_ptr<Task>(static_cast<Task*>(data)))(); }, held.get());
-  held.release();
+  struct Call final : Work {
+    explicit Call(Task task) : task(std::move(task)) {}
+    void run() override { task(); }
+    Task task;
+  };
+  enqueue_work(stream, std::make_unique<Call>(std::move(task)));
 }
 
 }  // namespace isthmus::ascend

@@ -237,6 +237,8 @@ ISTHMUS_ASCEND_EXPORT const char* HcclGetErrorString(int code) {
       return "not supported on the host chip";
     case kTimeout:
       return "timed out waiting for other ranks";
+    case kLinkDown:
+      return "a link is down";
     case kRemoteFailure:
       return "a rank of the communicator is lost";
     case kOutOfMemory:

@@ -21,6 +21,7 @@ enum Result : int {
   kInternal = 4,
   kUnsupported = 5,
   kTimeout = 9,
+  kLinkDown = 13,  // of a transfer by RoCE
   kRemoteFailure = 21,
   kOutOfMemory = 24,
 };
@@ -60,6 +61,7 @@ isthmus_stream queue_of(void* stream);
 // Runs the body of an exported function; its failure is the message of aclGetRecentErrMsg() too.
 template <typename Body>
 int call(const char* function, Body&& body) noexcept {
+  if (isthmus_ascend_fault(function) != 0) return kLinkDown;
   try {
     body();
     return kSuccess;

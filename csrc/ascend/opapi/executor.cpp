@@ -215,8 +215,8 @@ void guarded(const aclOpExecutor& executor, const std::function<void()>& work) {
 }
 
 void run(void* data) {
-  const std::unique_ptr<aclOpExecutor> executor(static_cast<aclOpExecutor*>(data));
-  guarded(*executor, [&] { executor->program->run(executor->arguments, false); });
+  aclOpExecutor& executor = *static_cast<aclOpExecutor*>(data);
+  guarded(executor, [&] { executor.program->run(executor.arguments, false); });
 }
 
 void run_before(void* data) {
@@ -225,9 +225,8 @@ void run_before(void* data) {
 }
 
 void run_after(void* data) {
-  const std::unique_ptr<aclOpExecutor> executor(static_cast<aclOpExecutor*>(data));
-  guarded(*executor,
-          [&] { after(executor->transfer, Call(*executor->program, executor->arguments, false)); });
+  aclOpExecutor& executor = *static_cast<aclOpExecutor*>(data);
+  guarded(executor, [&] { after(executor.transfer, Call(*executor.program, executor.arguments, false)); });
 }
 
 // The checked transfer of a row, with its buffers.
@@ -270,14 +269,14 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
 
 int launch(aclOpExecutor* executor, void* stream) {
   if (!executor) return fail(kNullPointer, "", "executor is null; call the first phase before the second");
-  if (executor->program->fused()) {
-    int status = isthmus_ascend_enqueue(stream, run_before, executor);
-    if (!status) status = start(executor->transfer, stream);
-    return status ? status : isthmus_ascend_enqueue(stream, run_after, executor);
-  }
-  const int status = isthmus_ascend_enqueue(stream, run, executor);
-  if (status) delete executor;
-  return status;
+  const auto release = [](void* data) { delete static_cast<aclOpExecutor*>(data); };
+  void (*const keep)(void*) = [](void*) {};
+  if (!executor->program->fused()) return isthmus_ascend_enqueue(stream, run, release, executor);
+  int status = isthmus_ascend_enqueue(stream, run_before, keep, executor);
+  if (!status) status = start(executor->transfer, stream);
+  void (*const last)(void*) = status ? keep : run_after;  // the executor is released after what uses it
+  const int ended = isthmus_ascend_enqueue(stream, last, release, executor);
+  return status ? status : ended;
 }
 
 }  // namespace isthmus::ascend

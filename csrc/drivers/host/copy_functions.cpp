@@ -129,6 +129,7 @@ isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy
     require_device_of(stream, device_side.device->index(), "copy_async");
     // Pageable memory may be freed when the call returns.
     const bool pageable = other_side.device == nullptr && !runtime().pinned.covers(other_side.address, bytes);
+    if (pageable) stream.require_not_captured("copy_async of pageable memory");
     enqueue(stream, bytes, pageable, work_of(copy, stream));
     return ISTHMUS_OK;
   });

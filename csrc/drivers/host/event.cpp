@@ -54,8 +54,17 @@ Event::Event(std::shared_ptr<SharedEvent> shared)
 
 void Event::record(Stream& stream) {
   if (shared_ != nullptr) return record_shared(stream);
+  auto capture = stream.capturing() ? stream.capture() : nullptr;
   // Held over submit(), so that the last record() by time is the last by the stream's order too.
   const std::lock_guard<std::mutex> lock(mutex_);
+  capture_ = capture;
+  if (capture != nullptr) {
+    record_.reset();
+    time_ns_ = 0;
+    captured_ = &stream;
+    position_ = capture->position();
+    return;
+  }
   if (stream.idle()) {
     record_.reset();
     time_ns_ = now_ns();
@@ -67,6 +76,7 @@ void Event::record(Stream& stream) {
 }
 
 void Event::record_shared(Stream& stream) {
+  stream.require_not_captured("event_record of a shared event");
   const uint64_t number = shared_->start();
   if (stream.idle()) {
     shared_->finish(number);
@@ -81,7 +91,29 @@ std::shared_ptr<Awaited> Event::pending() {
     return number != 0 ? std::make_shared<SharedRecord>(shared_, number) : nullptr;
   }
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (const auto capture = capture_.lock(); capture != nullptr && capture->active()) {
+    fail(ISTHMUS_INVALID_ARGUMENT,
+         "the event is part of a capture in progress; query it, or wait for it, after graph_end()");
+  }
   return record_ != nullptr && !record_->done() ? record_ : nullptr;
+}
+
+bool Event::wait_in_capture(Stream& stream) {
+  const auto capture = stream.capturing() ? stream.capture() : nullptr;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto own = capture_.lock();
+  if (own != nullptr && own->active()) {
+    if (capture != own) own->join(stream);
+    own->join_work(*captured_, position_, stream);
+    return true;
+  }
+  const bool recorded = shared_ != nullptr || record_ != nullptr || time_ns_ != 0;
+  if (capture != nullptr && recorded) {
+    fail(ISTHMUS_INVALID_ARGUMENT,
+         "stream_wait_event: the stream is captured, the event was recorded outside the capture; record it in "
+         "the capture, or wait before graph_begin()");
+  }
+  return capture != nullptr;
 }
 
 void Event::require_timing(const char* argument) const {

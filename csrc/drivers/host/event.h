@@ -9,6 +9,7 @@
 
 namespace isthmus::host {
 
+class Capture;
 class SharedEvent;
 class Stream;
 
@@ -46,8 +47,11 @@ class Event {
   explicit Event(std::shared_ptr<SharedEvent> shared);
 
   void record(Stream& stream);
-  // The work captured by the last record(); null if it is done or nothing was recorded.
+  // The work captured by the last record(); null if it is done or nothing was recorded. Throws Failure if it
+  // is part of a graph that is being captured.
   std::shared_ptr<Awaited> pending();
+  // Whether the stream's wait is part of a capture, to which it belongs then.
+  bool wait_in_capture(Stream& stream);
   // Null unless the event is shared.
   SharedEvent* shared() const { return shared_.get(); }
   void require_timing(const char* argument) const;
@@ -61,6 +65,9 @@ class Event {
   const std::shared_ptr<SharedEvent> shared_;
   std::mutex mutex_;  // guards what follows
   std::shared_ptr<Record> record_;
+  std::weak_ptr<Capture> capture_;  // of the last record(), with its stream and position
+  const Stream* captured_ = nullptr;
+  size_t position_ = 0;
   int64_t time_ns_ = 0;  // of a record that completed immediately and needs no Record
 };
 

@@ -75,7 +75,9 @@ isthmus_status event_elapsed(isthmus_event start, isthmus_event end, double* mil
 isthmus_status stream_wait_event(isthmus_stream handle, isthmus_event event) {
   return call([&] {
     Stream& stream = stream_of(handle);
-    const auto record = event_of(event, "stream_wait_event").pending();
+    Event& awaited = event_of(event, "stream_wait_event");
+    if (awaited.wait_in_capture(stream)) return ISTHMUS_OK;
+    const auto record = awaited.pending();
     // A stream never needs to wait for its own past.
     if (record == nullptr || record->stream() == &stream) return ISTHMUS_OK;
     stream.submit(activity::recorded(ISTHMUS_ACTIVITY_SYNCHRONIZE, "Stream Wait Event", stream, 0,

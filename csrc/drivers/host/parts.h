@@ -16,5 +16,6 @@ void add_collective_functions(isthmus_driver& table);    // collectives/collecti
 void add_sharing_functions(isthmus_driver& table);       // sharing_functions.cpp
 void add_activity_functions(isthmus_driver& table);      // activity_functions.cpp
 void add_telemetry_functions(isthmus_driver& table);     // telemetry_functions.cpp
+void add_graph_functions(isthmus_driver& table);         // graph_functions.cpp
 
 }  // namespace isthmus::host

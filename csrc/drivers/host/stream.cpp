@@ -50,6 +50,10 @@ Stream::~Stream() {
 uint64_t Stream::submit(Task task) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (closing_) fail(ISTHMUS_INVALID_ARGUMENT, "the stream %p was destroyed", static_cast<void*>(this));
+  if (capture_ != nullptr) {
+    capture_->add(*this, std::move(task));
+    return 0;
+  }
   if (!worker_.joinable()) start_worker();
   queue_.push_back(std::move(task));
   const uint64_t number = submitted_.load(std::memory_order_relaxed) + 1;
@@ -60,7 +64,7 @@ uint64_t Stream::submit(Task task) {
 
 bool Stream::run_if_idle(const Task& task) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!idle()) return false;
+  if (!idle() || capture_ != nullptr) return false;
   task();
   return true;
 }
@@ -75,6 +79,7 @@ void Stream::wait(uint64_t number) {
 }
 
 void Stream::synchronize() {
+  require_not_captured("stream_synchronize");
   const uint64_t number = submitted_.load(std::memory_order_acquire);
   if (!done(number)) wait(number);
   if (!failed_.load(std::memory_order_acquire)) return;
@@ -84,6 +89,32 @@ void Stream::synchronize() {
   failure_.reset();
   failed_ = false;
   throw failure;
+}
+
+std::shared_ptr<Capture> Stream::capture() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return capture_;
+}
+
+void Stream::begin_capture(std::shared_ptr<Capture> capture) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (capture_ != nullptr) {
+    fail(ISTHMUS_INVALID_ARGUMENT, "the stream %p is in another capture; end that first",
+         static_cast<void*>(this));
+  }
+  capture_ = std::move(capture);
+  capturing_.store(true, std::memory_order_release);
+}
+
+void Stream::end_capture() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  capture_.reset();
+  capturing_.store(false, std::memory_order_release);
+}
+
+void Stream::require_not_captured(const char* function) const {
+  if (capturing())
+    fail(ISTHMUS_INVALID_ARGUMENT, "%s: the stream is captured; call it after graph_end()", function);
 }
 
 void Stream::close() {

@@ -5,18 +5,17 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "error.h"
+#include "graph.h"
 
 namespace isthmus::host {
 
-using Task = std::function<void()>;  // may throw Failure
-
+// A Task may throw Failure.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   // delays: wait a random time before each task, to expose races.
@@ -29,9 +28,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Whether a handle is a stream; catches mistakes, not handles of freed memory.
   bool is_valid() const { return tag_ == kTag; }
 
-  // Appends the task; returns the number to wait for.
+  // Appends the task, to the graph if the stream is captured; returns the number to wait for.
   uint64_t submit(Task task);
-  // Runs the task in the calling thread if nothing is queued or running; false if something is.
+  // Runs the task in the calling thread if nothing is queued or running and the stream is not captured; else
+  // returns false.
   bool run_if_idle(const Task& task);
 
   bool idle() const noexcept { return done(submitted_.load(std::memory_order_acquire)); }
@@ -39,6 +39,15 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void wait(uint64_t number);
   // Waits for all tasks submitted so far; throws the first failure since the last call.
   void synchronize();
+
+  bool capturing() const noexcept { return capturing_.load(std::memory_order_acquire); }
+  // The capture that the stream takes part in, or null.
+  std::shared_ptr<Capture> capture();
+  // Throws Failure if the stream is captured already.
+  void begin_capture(std::shared_ptr<Capture> capture);
+  void end_capture();
+  // Throws Failure if the stream is captured; function is the driver's.
+  void require_not_captured(const char* function) const;
 
   // Accepts no more tasks; queued ones still run.
   void close();
@@ -54,14 +63,15 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void run(const Task& task) noexcept;
 
   std::atomic<uint64_t> submitted_{0}, completed_{0};
-  std::atomic<bool> failed_{false};
+  std::atomic<bool> failed_{false}, capturing_{false};
   std::atomic<uint64_t> tag_{kTag};
   const int32_t device_;
   const bool delays_;
-  std::mutex mutex_;  // guards what follows, and writes of submitted_ and failed_
+  std::mutex mutex_;  // guards what follows, and writes of submitted_, failed_ and capturing_
   std::condition_variable work_, finished_;
   std::deque<Task> queue_;
   std::optional<Failure> failure_;
+  std::shared_ptr<Capture> capture_;
   std::thread worker_;
   bool closing_ = false;
 };

@@ -43,7 +43,11 @@ isthmus_status stream_synchronize(isthmus_stream handle) {
 }
 
 isthmus_status stream_query(isthmus_stream handle) {
-  return call([&] { return stream_of(handle).idle() ? ISTHMUS_OK : ISTHMUS_NOT_READY; });
+  return call([&] {
+    Stream& stream = stream_of(handle);
+    stream.require_not_captured("stream_query");
+    return stream.idle() ? ISTHMUS_OK : ISTHMUS_NOT_READY;
+  });
 }
 
 isthmus_status stream_default(isthmus_stream* stream) {

@@ -27,6 +27,7 @@ isthmus_driver make_table(bool delegate) {
   add_sharing_functions(table);
   add_activity_functions(table);
   add_telemetry_functions(table);
+  add_graph_functions(table);
   return table;
 }
 

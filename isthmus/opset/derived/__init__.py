@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from isthmus.opset.derived.arguments import layouts, narrow_indices, options
+from isthmus.opset.derived.arguments import layouts, narrow_indices, options, repetitions
 from isthmus.opset.derived.axes import ranks
 from isthmus.opset.derived.calls import Scope
-from isthmus.opset.derived.shapes import is_free, shapes
+from isthmus.opset.derived.expansions import expansions
+from isthmus.opset.derived.lists import alone, is_list, lists
+from isthmus.opset.derived.shapes import is_free, same_shaped, shapes
 from isthmus.opset.derived.sizes import sizes
-from isthmus.opset.derived.values import of_any_shape, planted
+from isthmus.opset.derived.values import of_any_shape, planted, scaled
 from isthmus.opset.sampling import Case, Maker
 
 if TYPE_CHECKING:
@@ -33,12 +35,19 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
     """
     scope = Scope(operator, maker, own, pairs)
     yield from planted(scope)
-    if is_free(scope):
+    yield from scaled(scope)
+    if is_list(scope):
+        yield from lists(scope)
+        if scope.operator.shape != "None":
+            yield from of_any_shape(scope, alone(scope))
+    elif is_free(scope):
         yield from shapes(scope)
-        yield from of_any_shape(scope)
+        yield from of_any_shape(scope, same_shaped(scope))
     else:
         yield from layouts(scope)
+        yield from repetitions(scope)
         yield from ranks(scope)
         yield from sizes(scope)
+        yield from expansions(scope)
     yield from options(scope)
     yield from narrow_indices(scope)

@@ -10,7 +10,7 @@ import numpy as np
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, in_layouts
-from isthmus.opset.derived.layouts import ALL, PACKED, laid
+from isthmus.opset.derived.layouts import ALL, PACKED, expanded, laid
 from isthmus.opset.sampling import Array, Case, place
 
 # Flags that change what is specified, such as the order of ties, or nothing that a kernel sees.
@@ -28,14 +28,18 @@ _FACTORS = ("alpha", "beta", "value")
 
 
 def layouts(scope: Scope) -> Iterator[Case]:
-    """Derive a case for each layout of the first tensor; the other tensors have others, so has the output."""
+    """Derive a case for each layout of the first tensor; the other tensors have others, so has the output.
+
+    The calls are those with the most optional tensors, so that each tensor gets each layout.
+    """
     bases = scope.bases()
     if not bases:
         return
     names = list(ALL if scope.operator.strided else PACKED)
     rank = max(_rank(base) for base in bases)
     deep = [base for base in bases if _rank(base) == rank]
-    rows = [(deep[i % len(deep)], name) for i, name in enumerate(names)]
+    full = [base for base in deep if not any(_given(base) < _given(other) for other in deep)]
+    rows = [(full[i % len(full)], name) for i, name in enumerate(names)]
     if scope.pairs:
         rows = [(base, name) for base in bases for name in names]
     for i, (base, name) in enumerate(scope.shared(iter(rows))):
@@ -44,6 +48,28 @@ def layouts(scope: Scope) -> Iterator[Case]:
         )
         change = in_layouts(name) if scope.operator.strided else _packed(name)
         yield scope.case(changed(base.arguments, change), f"{name}-out-{output}", output)
+
+
+def _given(case: Case) -> set[str]:
+    return {name for name, _ in arrays(case.arguments)}
+
+
+def repetitions(scope: Scope) -> Iterator[Case]:
+    """Derive cases whose tensors repeat along their first, second and last dimension, with stride 0."""
+    bases = scope.bases()
+    if not bases or not scope.operator.strided:
+        return
+    written = {a.name for a in scope.maker.schema.arguments if a.written}
+    base = max(bases, key=lambda case: (_rank(case), len(_given(case))))
+
+    for axis in scope.shared(iter((0, 1, -1))):
+
+        def repeated(name: str, _: int, array: Array, axis: int = axis) -> Array:
+            if name in written or array.dtype not in (scope.maker.dtype, "bool") or not array.shape:
+                return array
+            return expanded(array.view, min(axis, len(array.shape) - 1))
+
+        yield scope.case(changed(base.arguments, repeated), f"repeats{axis}")
 
 
 def _rank(case: Case) -> int:

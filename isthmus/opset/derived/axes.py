@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed
+from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, in_layouts
+from isthmus.opset.derived.layouts import ALL
 from isthmus.opset.sampling import Array, Case, place
 
 _COPIES = (1, 2, 1, 2, 1, 1, 2)  # sizes of additional leading axes
@@ -17,7 +18,7 @@ def ranks(scope: Scope) -> Iterator[Case]:
     """Derive cases of every rank to 8, with the dimension at every place and negative.
 
     Tensors of the highest rank get more leading axes, along which they repeat, and their axes are permuted alike. It
-    applies to operators with an argument ``dim``; without one the leading axes are added alone.
+    applies to operators with an argument ``dim``; without one the leading axes are added alone. Layouts vary alike.
     """
     schema = scope.maker.schema
     names = {a.name for a in schema.arguments if a.base == "int" and not a.is_list}
@@ -32,9 +33,12 @@ def ranks(scope: Scope) -> Iterator[Case]:
             if fit:
                 base = fit[(rank + i) % len(fit)]
                 rows.append((base, rank - _rank(base), turn, (turn + rank) % 2 == 1))
-    for base, more, turn, negative in scope.shared(iter(rows)):
+    for i, (base, more, turn, negative) in enumerate(scope.shared(iter(rows))):
         arguments = _turned(base, more, turn if moves else 0, negative, moves)
         label = f"rank{_rank(base) + more}" + (f"-dim{arguments['dim']}" if moves else "")
+        if scope.operator.strided:
+            layout = [*ALL][i % len(ALL)]
+            arguments, label = changed(arguments, in_layouts(layout)), f"{label}-{layout}"
         yield scope.case(arguments, label)
 
 

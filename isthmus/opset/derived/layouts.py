@@ -8,7 +8,7 @@ import numpy as np
 
 from isthmus.opset.sampling import Array, Values, contiguous_strides
 
-_ODD = 7919  # stride of dimensions of size 1, which no access uses
+_ODD = 7919  # an arbitrary stride of dimensions of size 1, which no access uses
 
 
 class Layout(NamedTuple):
@@ -19,14 +19,14 @@ class Layout(NamedTuple):
         step: distance of neighbours in the innermost dimension, in elements.
         gap: unused elements after each row of the innermost dimension.
         offset: elements before the first.
-        odd: whether dimensions of size 1 have an arbitrary stride.
+        odd: stride of dimensions of size 1, which no access uses; None for that of the order.
     """
 
     order: Callable[[int], Sequence[int]]
     step: int = 1
     gap: int = 0
     offset: int = 0
-    odd: bool = False
+    odd: int | None = None
 
     def place(self, shape: tuple[int, ...]) -> tuple[int, tuple[int, ...], int]:
         """Return size of the storage, strides and offset of a tensor of a shape, in elements."""
@@ -36,8 +36,8 @@ class Layout(NamedTuple):
         packed = contiguous_strides(wide)
         steps = (*packed[:-1], self.step) if memory else ()
         strides = [steps[order.index(i)] for i in range(len(shape))]
-        if self.odd:
-            strides = [_ODD if n == 1 else step for n, step in zip(shape, strides, strict=True)]
+        if self.odd is not None:
+            strides = [self.odd if n == 1 else step for n, step in zip(shape, strides, strict=True)]
         return self.offset + math.prod(wide), tuple(strides), self.offset
 
 
@@ -71,15 +71,15 @@ def _swapped(rank: int) -> Sequence[int]:
 PACKED = {
     "unaligned": Layout(_kept, offset=1),
     "contiguous": Layout(_kept),
-    "odd": Layout(_kept, offset=3, odd=True),
+    "odd": Layout(_kept, offset=3, odd=_ODD),
 }
 STRIDED = {
-    "reversed": Layout(_reversed),
-    "step": Layout(_kept, step=2, gap=1, offset=3),
-    "rotated": Layout(_rotated, offset=1),
-    "rows": Layout(_kept, gap=3, offset=1),
-    "swapped": Layout(_swapped, step=3, offset=2),
-    "channels_last": Layout(_channels_last, odd=True),
+    "reversed": Layout(_reversed, odd=1),
+    "step": Layout(_kept, step=2, gap=1, offset=3, odd=1),
+    "rotated": Layout(_rotated, offset=1, odd=0),
+    "rows": Layout(_kept, gap=3, offset=1, odd=_ODD),
+    "swapped": Layout(_swapped, step=3, offset=2, odd=1),
+    "channels_last": Layout(_channels_last, odd=_ODD),
     "heads": Layout(_heads, gap=1, offset=5),
 }
 ALL = {**PACKED, **STRIDED}

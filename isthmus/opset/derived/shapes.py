@@ -7,26 +7,33 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, resized
 from isthmus.opset.derived.covering import covering
 from isthmus.opset.derived.layouts import ALL, PACKED, expanded, laid
-from isthmus.opset.sampling import Array, Case
+from isthmus.opset.sampling import Array, Case, Values
 
 Shape = tuple[int, ...]
 
 _FREE = re.compile(
     r"like\(\w+\)|broadcast\(.*\)|\(?reduced\(self.*|.* else reduced\(self.*|\(\)|None|\(self\.shape, self\.shape\)"
-    r"|at\(self, dim, k\)|\(bins,\)|.*if reduction else like\(self\)"
+    r"|\(at\(self, dim, k\).*|\(bins,\)|.*if reduction else like\(self\)"
 )
-_RANKS: tuple[Shape, ...] = (
-    (2, 3, 5), (3, 1, 4, 5), (2, 3, 1, 4, 3), (2, 1, 3, 2, 2, 3), (5, 7), (2, 2, 3, 1, 2, 2, 2),
-    (2, 1, 2, 3, 1, 2, 2, 2),
+RANKS: tuple[Shape, ...] = (
+    (2, 3, 5), (3, 4, 1, 5), (2, 3, 4, 1, 3), (2, 1, 3, 2, 1, 3), (5, 7), (2, 2, 3, 1, 2, 1, 2), (1, 7),
+    (2, 1, 2, 3, 1, 2, 1, 2),
 )  # fmt: skip
-_SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
+SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
 # More than 2^16 elements, rows and columns, and more than 4096 elements in a row.
 _LARGE: tuple[Shape, ...] = ((70_001,), (65_601, 2), (17, 4133), (2, 65_601))
+_MODES = 8  # most settings of the other arguments that large cases cover
+# Along a dimension: a long one inside and outside of others, and more than 2^16 rows and columns of results.
+_LARGE_ALONG = (((70_001,), 0), ((4133, 17), 0), ((65_601, 2), 1), ((2, 65_601), 0))
+_LARGE_REDUCED = (((70_001,), 0), ((4133, 17), 0), ((65_601, 2, 2), -1), ((2, 2, 65_601), 1))
 _BROADCASTS = ("same", "row", "column", "same", "scalar", "mutual", "expanded", "ones", "first row")
+_ALIKE = ("same", "same", "expanded")  # of operators that do not broadcast
 _FLAGS = ("keepdim", "descending", "largest")
 _LISTS: tuple[list[int], ...] = (
     [0, 1],
@@ -66,14 +73,16 @@ def shapes(scope: Scope) -> Iterator[Case]:
     """Derive cases of every rank, dimension, size and layout."""
     bases = same_shaped(scope)
     dim = next((a for a in scope.maker.schema.arguments if a.name in ("dim", "dims")), None)
-    broadcasts = _BROADCASTS if scope.operator.broadcasts and not scope.operator.paired else ("same",)
+    broadcasts = _BROADCASTS if scope.operator.broadcasts else _ALIKE
+    if scope.operator.paired:
+        broadcasts = ("same",)
     axes = {name: (False, True) for name in _FLAGS if name in bases[0].arguments}
     common: dict[str, Any] = {
         "base": bases,
         "output": ("contiguous", "unaligned", "step", "reversed"),
         **axes,
     }
-    ranks = [*_ranked(dim.is_list)] if dim else [Place(shape) for shape in _RANKS]
+    ranks = [*_ranked(dim.is_list)] if dim else [Place(shape) for shape in RANKS]
     groups = (
         {"layout": list(ALL), "place": ranks, "broadcast": broadcasts, **common},
         {"place": [*_sized(dim)], "layout": [*PACKED, "step"], **common},
@@ -82,14 +91,24 @@ def shapes(scope: Scope) -> Iterator[Case]:
     for dimensions in groups:
         for row in scope.shared(covering(dimensions, scope.pairs)):
             yield from _made(scope, row, dim)
-    for row in scope.shared(covering({"place": [*_enlarged(dim)], "layout": ["unaligned", "contiguous"]}), 8):
-        if math.prod(row["place"].shape) <= scope.operator.longest and not _as_imprecise(scope):
-            yield from _made(scope, {**row, "base": bases[0]}, dim)
+    if _as_imprecise(scope):
+        return
+    reduces = "reduced" in scope.operator.shape
+    places, modes = [*_enlarged(dim, reduces)], _modes(bases)[: _MODES if dim else len(_LARGE)]
+    large: dict[str, Any] = {"place": places, "layout": ["unaligned", "contiguous"], "base": modes, **axes}
+    large |= {"keepdim": [False]} if "keepdim" in axes else {}
+    decided = _decided(scope, dim)
+    ends = {"place": decided, "values": ("last", "last", "but last", "but last"), "layout": ["unaligned"]}
+    rows = [*covering(large), *(covering({**ends, "base": modes}) if decided else ())]
+    for row in scope.shared(iter(rows), 8):
+        if math.prod(row["place"].shape) <= scope.operator.longest:
+            yield from _made(scope, row, dim)
 
 
 def _as_imprecise(scope: Scope) -> bool:
-    """Whether the reference rounds as much as the operator: long sums in float64."""
-    return scope.maker.dtype == "float64" and scope.operator.tolerance["float64"].accumulate > 0
+    """Whether the reference rounds as much as the operator, or frameworks add in blocks of halves: long sums."""
+    dtype = scope.maker.dtype
+    return dtype in ("float64", *dt.HALVES) and scope.operator.tolerance[dtype].accumulate > 0
 
 
 def same_shaped(scope: Scope) -> list[Case]:
@@ -99,9 +118,29 @@ def same_shaped(scope: Scope) -> list[Case]:
     ]  # fmt: skip
 
 
+def _modes(bases: list[Case]) -> list[Case]:
+    """Return one case for each setting of the arguments that are neither dimensions nor flags."""
+    found: dict[str, Case] = {}
+    for base in bases:
+        given = {k: v for k, v in base.arguments.items() if k not in (*_FLAGS, "dim", "dims", "k", "shifts")}
+        found.setdefault(repr([v for v in given.values() if not isinstance(v, Array)]), base)
+    return list(found.values())
+
+
+def _decided(scope: Scope, dim: Any) -> list[Place]:
+    """Return places of long reductions that one element decides; none if the operator adds without extremes."""
+    operator = scope.operator
+    chooses = operator.tolerance[scope.maker.dtype].accumulate == 0 or operator.extreme
+    if not chooses or operator.distinct or not (operator.shape == "()" or (dim and dim.name == "dim")):
+        return []
+    flat = Place((263, 257), [] if dim and dim.is_list else None)
+    long = Place((70_001,), _along(dim, 0))
+    return [long, flat if dim is None or dim.optional or dim.is_list else long]
+
+
 def _ranked(several: bool) -> Iterator[Place]:
     """Every dimension of ranks to 4, from both ends; the first, middle and last of higher ranks."""
-    by_rank: list[Shape] = [(7,), (5, 3), (3, 4, 5), (3, 1, 4, 5), *[s for s in _RANKS if len(s) > 4]]
+    by_rank: list[Shape] = [(7,), (5, 3), (3, 4, 5), (3, 4, 1, 5), *[s for s in RANKS if len(s) > 4]]
     if several:
         for i, dims in enumerate(_LISTS):
             least = max([3, *[d + 1 for d in dims], *[-d for d in dims]])
@@ -118,7 +157,7 @@ def _along(dim: Any, axis: int) -> Any:
 
 
 def _sized(dim: Any) -> Iterator[Place]:
-    for i, n in enumerate(_SIZES):
+    for i, n in enumerate(SIZES):
         if dim is None:
             yield Place((n,) if i % 3 else (3, n))
         else:
@@ -132,9 +171,16 @@ def _emptied(dim: Any) -> Iterator[Place]:
         yield Place(shape, _along(dim, axis))
 
 
-def _enlarged(dim: Any) -> Iterator[Place]:
-    for shape, axis in zip(_LARGE[: None if dim else 2], (0, 1, -1, 0), strict=False):
-        yield Place(shape, _along(dim, axis))
+def _enlarged(dim: Any, reduces: bool) -> Iterator[Place]:
+    if dim is None:
+        yield from map(Place, _LARGE)
+        return
+    rows = _LARGE_REDUCED if reduces else _LARGE_ALONG
+    yield from (Place(shape, _along(dim, axis)) for shape, axis in rows)
+    if dim.is_list:
+        yield Place((67, 3, 71), [0, -1])
+    if dim.optional and dim.name == "dim":
+        yield Place((263, 257))
 
 
 def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
@@ -150,9 +196,12 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
         count += 1
         shape = _narrowed(place.shape, mode, i)
         values = scope.maker.distinct(*shape).view if scope.operator.distinct else resized(array.view, shape)
+        if "values" in row and array.dtype == scope.maker.dtype:
+            values = _deciding(array.view, shape, row["values"] == "last", scope.operator.extreme)
         written = next(a for a in scope.maker.schema.arguments if a.name == name).written
-        if mode == "expanded" and i and shape and not written:
-            return expanded(values, i % len(shape))
+        axis = _repeated_axis(len(shape), i, place.dim if scope.operator.distinct else None)
+        if mode == "expanded" and axis is not None and not written:
+            return expanded(values, axis)
         names = list(ALL) if scope.operator.strided else list(PACKED)
         first = names.index(layout) if layout in names else 0
         return laid(values, names[(first + 4 * i) % len(names)])
@@ -163,10 +212,13 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
         arguments[dim.name] = place.dim
         if "shifts" in arguments:
             arguments["shifts"] = [3, -2, 5, 1][: max(1, len(place.dim))]
+        if "k" in arguments and place.shape:
+            arguments["k"] = min(arguments["k"], place.shape[place.dim])
     text = "x".join(map(str, place.shape)) or "scalar"
     words = [f"rank{len(place.shape)}", text, layout]
     words += [f"dim{place.dim}".replace(" ", "")] if dim is not None else []
     words += [mode] if mode != "same" else []
+    words += [row["values"]] if "values" in row else []
     output = row.get("output", "contiguous") if scope.operator.strided else "unaligned"
     words += [f"out-{output}"] if output != "contiguous" else []
     yield scope.case(arguments, "-".join(words).replace(" ", "-"), output)
@@ -186,6 +238,22 @@ def _narrowed(shape: Shape, mode: str, i: int) -> Shape:
         "scalar": (),
         "ones": (1,) * len(shape),
     }.get(mode, shape)
+
+
+def _repeated_axis(rank: int, i: int, dim: int | None) -> int | None:
+    """Return the axis along which the tensor at position i has stride 0; not dim. None if there is no other."""
+    axes = [axis for axis in range(rank) if dim is None or axis != dim % rank]
+    return axes[(i - 1 if i or rank % 3 else rank // 2) % len(axes)] if axes else None
+
+
+def _deciding(values: Values, shape: Shape, last: bool, extreme: tuple[float, ...] | None) -> Values:
+    """Fill with the lowest value before the highest, which is extreme; with the highest before the lowest."""
+    low, high = values.min(), values.max()
+    if extreme:
+        high = np.asarray(max(extreme)).astype(values.dtype)
+    made = np.full(shape, low if last else high, values.dtype)
+    made.reshape(-1)[-1] = high if last else low
+    return made
 
 
 def _different(scope: Scope) -> int:

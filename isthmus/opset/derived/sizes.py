@@ -6,20 +6,28 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed, resized
+from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed, in_layouts, resized
+from isthmus.opset.derived.layouts import ALL, STRIDED, laid
 from isthmus.opset.rules import evaluate
 from isthmus.opset.sampling import Array, Case, place
 
 _SIZES = (1, 31, 32, 64, 65, 127, 129, 257, 0, 128, 2, 1025)
 _LONG = 4133  # more than 4096 products or elements of a row
 _MANY = 65_601  # more than 2^16 rows
-_MOST = 400_000  # elements of a tensor
+_MOST, _SMALL = 400_000, 50_000  # elements of a call with a long dimension, and without
+_OTHERS = 12  # of so many sizes, one is tried on cases after the first
+_EACH = 5  # sizes of a case that are replaced, of lists of tensors of many sizes
+_KEPT = (
+    "dim", "padding_idx", "ignore_index", "reduction", "pad", "padding", "repeats", "start", "end", "step", "index",
+    "compute_mode", "interpolation_mode", "padding_mode",
+)  # fmt: skip
+_OF_ONE = ("step", "reversed", "swapped", "rows")  # layouts that differ where a dimension has size 1
 
 
 def sizes(scope: Scope) -> Iterator[Case]:
     """Derive a case for each size of each dimension, and with one dimension long; beside a long one others are small.
 
-    Sizes are taken as the same dimension wherever they are equal.
+    Sizes are taken as the same dimension wherever they are equal. Layouts of tensors and outputs vary alike.
     """
     bases = scope.bases()
     if not bases or not scope.operator.resizable:
@@ -28,51 +36,82 @@ def sizes(scope: Scope) -> Iterator[Case]:
     for i, base in enumerate(bases):
         found = _found(base)
         for j, old in enumerate(found):
-            news = _SIZES if i == 0 or scope.pairs else _SIZES[(i + j) % 4 :: 4]
+            news = _SIZES if i == 0 or scope.pairs else _SIZES[(i + j) % _OTHERS :: _OTHERS]
             rows += [(base, old, new) for new in news]
         if i == 0:
             rows += [(base, old, new) for old in found for new in (_LONG, _MANY)]
-    for base, old, new in scope.shared(iter(rows), 5):
+    for i, (base, old, new) in enumerate(scope.shared(iter(rows), 8)):
         if (new > 2000 and not scope.leading) or (new == 0 and not scope.operator.empty):
             continue
         arguments = base.arguments
-        small = {_MANY: 3, _LONG: 5}.get(new, 0)
+        small = {_MANY: 3, _LONG: 5, _SIZES[-1]: 6}.get(new, 0)
         small += small == old
         for other in _found(base) if small else ():
             arguments = _replaced(arguments, other, small) if other not in (old, 2) else arguments
         if _fits(scope, arguments, old, new):
             arguments = _replaced(arguments, old, new)
-            if new == _MANY and _sums(scope, arguments):
+            shapes = _results(scope, arguments)
+            elements = sum(math.prod(array.shape) for _, array in arrays(arguments)) + sum(
+                map(math.prod, shapes)
+            )
+            if elements > (_MOST if new >= _LONG else _SMALL) or (
+                new > _most(scope) and _sums(scope, new, shapes)
+            ):
                 continue
-            yield scope.case(arguments, f"size{old}to{new}")
+            arguments = changed(arguments, _placed(scope, new, i))
+            output = (*STRIDED, "unaligned")[i % 8] if scope.operator.strided and new < _LONG else "unaligned"
+            yield scope.case(arguments, f"size{old}to{new}-out-{output}", output)
             if new == _MANY and _indexed(scope, arguments) and scope.operator.name.startswith("aten::"):
                 far = changed(arguments, _far(new - old))
                 yield scope.case(far, f"size{old}to{new}-far", kind="large")
 
 
 def _found(base: Case) -> list[int]:
-    return sorted({n for _, array in arrays(base.arguments) for n in array.shape if n > 1})
+    return sorted({n for _, array in arrays(base.arguments) for n in array.shape if n > 1})[:_EACH]
+
+
+def _placed(scope: Scope, size: int, i: int) -> Change:
+    """Vary layouts; long tensors have none that need more memory."""
+    if size >= _LONG or not scope.operator.strided:
+        return lambda _, j, array: laid(array.view, "unaligned")
+    if size == 1:
+        return lambda _, j, array: laid(array.view, _OF_ONE[(i + j) % len(_OF_ONE)])
+    return in_layouts([*ALL][i % len(ALL)])
 
 
 def _fits(scope: Scope, arguments: Arguments, old: int, new: int) -> bool:
-    """Whether the call with a size replaced is small enough and indices stay within bounds, which only grow."""
-    shapes = [[new if n == old else n for n in array.shape] for _, array in arrays(arguments)]
-    largest = max(map(math.prod, shapes))
-    output = math.prod(sorted({n for shape in shapes for n in shape})[-2:])
+    """Whether the tensors with a size replaced are small enough and indices stay within bounds, which only grow."""
+    sizes = [math.prod(new if n == old else n for n in array.shape) for _, array in arrays(arguments)]
     grows = new > old or not _indexed(scope, arguments)
-    return max(largest, output) <= _MOST and grows and largest <= scope.operator.longest
+    return grows and sum(sizes) <= _MOST and max(sizes) <= scope.operator.longest
 
 
-def _sums(scope: Scope, arguments: Arguments) -> bool:
-    """Whether the rows are summed, which the tolerance does not allow for so many."""
-    said = evaluate(scope.operator.shape, arguments)
-    shapes = said if isinstance(said, tuple) and any(isinstance(each, tuple) for each in said) else (said,)
-    summed = any(each is not None and _MANY not in each for each in shapes)
+def _results(scope: Scope, arguments: Arguments) -> list[tuple[int, ...]]:
+    """Return the shapes of the results; none if PyTorch will reject the call, to which no rule applies."""
+    try:
+        said = evaluate(scope.operator.shape, arguments)
+    except (ValueError, IndexError):
+        return []
+    several = isinstance(said, list | tuple) and any(each is None or isinstance(each, tuple) for each in said)
+    return [each for each in (said if several else (said,)) if each is not None]
+
+
+def _most(scope: Scope) -> int:
+    """Return the most terms of a sum; few if each addition may round to a half."""
+    return 512 if scope.operator.tolerance[scope.maker.dtype].accumulate > 1024 else _LONG
+
+
+def _sums(scope: Scope, new: int, shapes: list[tuple[int, ...]]) -> bool:
+    """Whether a dimension is summed."""
+    summed = any(new not in shape for shape in shapes)
     return summed and scope.operator.tolerance[scope.maker.dtype].accumulate > 0
 
 
 def _indexed(scope: Scope, arguments: Arguments) -> bool:
-    return scope.maker.is_float and any(array.dtype in ("int64", "int32") for _, array in arrays(arguments))
+    return any(
+        array.dtype in ("int64", "int32") and (scope.maker.is_float or name in ("index", "indices"))
+        for name, array in arrays(arguments)
+    )
 
 
 def _far(distance: int) -> Change:
@@ -86,7 +125,7 @@ def _replaced(arguments: Arguments, old: int, new: int) -> Arguments:
         return place(resized(array.view, shape)) if shape != array.shape else array
 
     def number(name: str, value: Any) -> Any:
-        if isinstance(value, bool) or name in ("dim", "padding_idx", "ignore_index", "reduction"):
+        if isinstance(value, bool) or name in _KEPT:
             return value
         if isinstance(value, list):
             return [number(name, item) for item in value]

@@ -11,19 +11,20 @@ import numpy as np
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed, resized
-from isthmus.opset.derived.shapes import same_shaped
 from isthmus.opset.sampling import Array, Case, place
 
 _MOST = 8192  # maximum elements of a base case
 _BEYOND_FLOAT = {"int32": (1 << 24) + 1, "int64": (1 << 53) + 1}  # not representable in float32 and float64
 _POSITIONS = ("index", "indices", "target", "shifts", "offsets", "repeats")  # integers that are positions
-_SETTINGS = ("grad_scale", "found_inf", "inv_scale")  # of a gradient scaler; always float32
+# Of a gradient scaler, always float32; and numbers of steps.
+_SAVED = ("mean", "rstd", "save_mean", "save_invstd", "out", "logsumexp", "lse")  # by the forward operator
+_SETTINGS = ("grad_scale", "found_inf", "inv_scale", "state_steps", "steps")
 _PLACES = (0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 66)  # of a row of 67: ends of vectors, and the ends of the row
 
 
 def planted(scope: Scope) -> Iterator[Case]:
     """Derive cases with NaN, infinity and integers beyond the floats' precision among ordinary values."""
-    base = max((case for case in scope.own if _plain(case)), key=_tensors, default=None)
+    base = _base(scope)
     if base is None:
         return
     operator, dtype = scope.operator, scope.maker.dtype
@@ -43,34 +44,78 @@ def planted(scope: Scope) -> Iterator[Case]:
         yield scope.case(changed(base.arguments, _enlarged(dtype)), "beyond-float", kind="special")
 
 
-def of_any_shape(scope: Scope) -> Iterator[Case]:
+def scaled(scope: Scope) -> Iterator[Case]:
+    """Derive cases with one argument at a time so large that float16 or cubes overflow, or denormal.
+
+    Pointwise operators and those that move data have extremes of their own.
+    """
+    operator, dtype = scope.operator, scope.maker.dtype
+    base = _base(scope)
+    moves = operator.tolerance[dtype].ulp == operator.tolerance[dtype].accumulate == 0
+    if base is None or not scope.maker.is_float or moves or operator.pointwise or operator.paired:
+        return
+    info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
+    factors = {"large": 2.0 ** (8 if dtype == "float16" else 50)}
+    factors |= {"denormal": float(info.tiny) / 4} if operator.denormal else {}
+    tensors = arrays(base.arguments)
+    found = dict.fromkeys(
+        name for name, array in tensors if _is_data(name, array, dtype) and name not in _SAVED
+    )
+    for name, label in scope.shared(iter([(name, label) for name in found for label in factors])):
+        arguments = changed(base.arguments, _multiplied(name, dtype, factors[label]))
+        yield scope.case(arguments, f"{label}-{name}", kind="special")
+
+
+def _is_data(name: str, array: Array, dtype: str) -> bool:
+    return array.dtype == dtype and name not in _SETTINGS
+
+
+def _multiplied(argument: str, dtype: str, factor: float) -> Change:
+    """Multiply an argument's tensors of the dtype by a power of two."""
+
+    def change(name: str, _: int, array: Array) -> Array:
+        if name != argument or array.dtype != dtype:
+            return array
+        return place((array.view.astype(np.float64) * factor).astype(array.storage.dtype))
+
+    return change
+
+
+def of_any_shape(scope: Scope, bases: list[Case]) -> Iterator[Case]:
     """Derive cases of operators whose tensors may have any one shape: special rows, extremes, denormals, limits."""
     operator, dtype = scope.operator, scope.maker.dtype
-    bases = same_shaped(scope)
-    pointwise = operator.pointwise
     along = next((a for a in scope.maker.schema.arguments if a.name in ("dim", "dims")), None)
-    for i, (label, found) in enumerate(_sets(scope, pointwise)):
-        # Pointwise operators meet all pairs of the values; others get them as rows and as columns.
-        base = bases[i % len(bases)]
-        count = sum(1 for name, array in arrays(base.arguments) if array.dtype == dtype)
-        grids = np.meshgrid(*[found] * min(count, 2), indexing="ij") if pointwise else [found] * count
-        kept = [array for _, array in arrays(base.arguments)]
+    for i, (label, found) in enumerate(_sets(scope, operator.pointwise)):
+        # Pointwise operators meet all pairs of the values, or every number; others get them as rows and as columns.
+        alone = operator.pointwise and _tensors(bases[0]) == 1
+        for base in scope.shared(iter(bases if alone else [bases[i % len(bases)]]), 3 if alone else 1):
+            for flags in _settings(base.arguments) if along else ({"axis": -1},):
+                axis = flags["axis"]
+                filled = changed(base.arguments, _filled(base, found, dtype, operator.pointwise))
+                arguments = filled | {k: v for k, v in flags.items() if k != "axis"}
+                if along:
+                    arguments[along.name] = [axis] if along.is_list else axis
+                if "shifts" in arguments:
+                    arguments["shifts"] = [3]
+                words = [label, *[f"{name}-{value}".lower() for name, value in flags.items()]]
+                yield scope.case(arguments, "-".join(words), kind="special")
 
-        def change(name: str, i: int, array: Array, grids: Any = grids, kept: Any = kept) -> Array:
-            if array.dtype != dtype or name in _SETTINGS:
-                return place(resized(array.view, grids[0].shape))
-            n = sum(1 for each in kept[:i] if each.dtype == dtype)
-            return place(grids[n]) if n < len(grids) else place(resized(array.view, grids[0].shape))
 
-        for flags in _settings(base.arguments) if along else ({"axis": -1},):
-            arguments = changed(base.arguments, change) | {k: v for k, v in flags.items() if k != "axis"}
-            axis = flags["axis"]
-            if along:
-                arguments[along.name] = [axis] if along.is_list else axis
-            if "shifts" in arguments:
-                arguments["shifts"] = [3]
-            words = [label, *[f"{name}-{value}".lower() for name, value in flags.items()]]
-            yield scope.case(arguments, "-".join(words), kind="special")
+def _filled(base: Case, found: np.ndarray[Any, Any], dtype: str, pairs: bool) -> Change:
+    """Fill the tensors of a call, but no single number beside tensors, with the values or with all pairs of them."""
+    several = any(array.shape for _, array in arrays(base.arguments))
+    tensors = [(name, array) for name, array in arrays(base.arguments) if array.shape or not several]
+    count = sum(1 for name, array in tensors if _is_data(name, array, dtype))
+    grids = np.meshgrid(*[found] * min(count, 2), indexing="ij") if pairs else [found] * count
+    rest = iter(grids)
+
+    def change(name: str, _: int, array: Array) -> Array:
+        if several and not array.shape:
+            return array
+        grid = next(rest, None) if _is_data(name, array, dtype) else None
+        return place(resized(array.view, grids[0].shape) if grid is None else grid)
+
+    return change
 
 
 def _settings(arguments: Arguments) -> Iterator[dict[str, Any]]:
@@ -92,16 +137,17 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
     limit = operator.tolerance[dtype]
     extreme = operator.extreme
     if pointwise:
-        if extreme is None and limit.accumulate == 0:
-            yield "extremes", _of_functions(dtype)
+        if extreme is None:
+            yield "extremes", _of_sums(dtype, operator.denormal) if limit.accumulate else _of_functions(dtype)
         elif extreme:
-            yield "extremes", np.array(extreme).astype(kind)
+            yield "extremes", _finite(np.array(extreme), kind)
         return
     if extreme:
         rows = [[x, x - 1, 0.5, -x, 1.0] for x in extreme]
-        with np.errstate(over="ignore"):
-            made = np.array(rows).astype(kind)
-        yield "extremes", made[np.isfinite(made.astype(np.float64)).all(1)]
+        yield (
+            "extremes",
+            np.array(rows)[[_finite(np.array(row), kind).size == len(row) for row in rows]].astype(kind),
+        )
     if operator.distinct:
         return
     ordinary = np.linspace(-1.7, 2.3, 67)
@@ -162,6 +208,28 @@ def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
     return np.array([*signed, -0.0]).astype(dt.DTYPES[dtype].numpy)
 
 
+def _base(scope: Scope) -> Case | None:
+    """Return the plain own case with the most tensors."""
+    return max((case for case in scope.own if _plain(case)), key=_tensors, default=None)
+
+
+def _finite(numbers: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Return the numbers that are finite in a dtype, in that dtype."""
+    with np.errstate(over="ignore"):
+        made = numbers.astype(kind)
+    return made[np.isfinite(made.astype(np.float64))]
+
+
+def _of_sums(dtype: str, denormal: bool) -> np.ndarray[Any, Any]:
+    """Values beyond float16 whose products of three do not overflow, zeros of both signs, and denormal ones."""
+    info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
+    large = 2.0 ** (int(math.log2(float(info.max))) // 3)
+    beyond = 70_000.0 if dtype != "float16" else 0.5 * large
+    numbers = [large * 0.75, large, beyond, 1.5, 2.0**-10, 0.0]
+    numbers += [float(info.tiny) * 0.75] if denormal else []
+    return np.array([*numbers, *[-n for n in numbers]]).astype(dt.DTYPES[dtype].numpy)
+
+
 def _plain(case: Case) -> bool:
     sizes = [math.prod(array.shape) for _, array in arrays(case.arguments)]
     return case.kind == "contiguous" and any(sizes) and max(sizes) <= _MOST
@@ -183,9 +251,13 @@ def _narrowed(_: str, i: int, array: Array) -> Array:
 def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Change:
     """Insert the value (NaN with its sign bit set), -0.0 and 0.0 into every tensor of the dtype.
 
-    Each tensor has them at different positions; at half of all positions if no element depends on another.
+    Each tensor has them at different positions; at half of all positions, with denormals and the largest number, if
+    elements are moved.
     """
-    numbers = (math.copysign(value, -1) if math.isnan(value) else value, -0.0, 0.0)
+    numbers = [math.copysign(value, -1) if math.isnan(value) else value, -0.0, 0.0]
+    if everywhere:
+        info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
+        numbers += [-float(info.smallest_subnormal), float(info.tiny) / 2, float(info.max)]
     count = 0
 
     def change(name: str, _: int, array: Array) -> Array:
@@ -198,7 +270,7 @@ def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Chang
         for i, number in reversed([*enumerate(numbers)]):
             first = 5 * count + 2 * i
             if everywhere:
-                flat[first % 6 :: 6] = number
+                flat[first % 12 :: 12] = number
             flat[first % flat.size] = number
         return place(found, "sliced" if strided and found.ndim else "contiguous")
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from isthmus.opset.sampling import Array, Maker
 
 Call = tuple[str, dict[str, Any]]
@@ -30,8 +32,9 @@ def calls(m: Maker) -> Iterator[Call]:
     yield "large", _fixed(m, 1, 150, 270, 2, 1, 40, right=0)
     yield "zero-size", _fixed(m, 2, 0, 4, 2, 1, 8)
     yield "zero-size", _fixed(m, 2, 3, 0, 2, 1, 8)
-    yield "contiguous", _packed(m, [0, 4, 4, 9], [0, 6, 8, 11], right=0)
-    yield "contiguous", _packed(m, [0, 1, 8], [0, 0, 9], left=3, right=2)
+    yield "special", _packed(m, [0, 4, 4, 9], [0, 6, 8, 11], right=0)
+    yield "special", _packed(m, [0, 1, 8], [0, 0, 9], left=3, right=2)
+    yield "contiguous", _fixed(m, 1, 1, 3, 1, 1, 3)
     yield from _windows(m)
     yield from _scores(m)
     yield from _packs(m)
@@ -62,6 +65,14 @@ def _scores(m: Maker) -> Iterator[Call]:
     # Scores of hundreds: exp overflows, the quotient does not; tanh saturates.
     yield "contiguous", _fixed(m, 1, 6, 9, 2, 1, 8, scale=12.5)
     yield "contiguous", _fixed(m, 1, 6, 9, 2, 1, 8, scale=4.0, softcap=30.0, right=1)
+    # 16-bit products overflow; so do sums of the values.
+    large = {"low": -50.0, "high": 60.0}
+    query, key = m.tensor(1, 5, 2, 64, **large), m.tensor(1, 9, 2, 64, **large)
+    yield "special", _call(query, key, m.tensor(1, 9, 2, 4, low=-3e4, high=6e4), scale=1e-3)
+    # Additive masks: some keys, all keys of a query, and all keys by a finite number.
+    added = m.tensor(1, 2, 4, 6, dtype=m.compute_dtype).view.copy()
+    added[..., 1::3], added[0, :, 1], added[0, 0, 3], added[0, 1, 2] = -np.inf, -np.inf, -1e30, -1e38
+    yield "special", _fixed(m, 1, 4, 6, 2, 1, 4, bias=m.values(added, m.compute_dtype))
     # Hidden scores far above the visible ones.
     tall = m.values([[[[900.0, 1.0, 2.0, 900.0]]]], m.compute_dtype)
     yield (
@@ -98,8 +109,36 @@ def _sizes(m: Maker) -> Iterator[Call]:
     if m.dtype == "float32":
         query, key, value = m.tensor(1, 2, 1, 20), m.repeated(1, 4133, 1, 20), m.repeated(1, 4133, 1, 20)
         yield "large", _call(query, key, value, right=0)
+        query, key, value = (m.tensor(1, n, 1, 4133, low=-0.3, high=0.4) for n in (2, 3, 3))
+        yield "large", _call(query, key, value)  # features
+        query, key, value = m.repeated(1, 4133, 2, 4), m.tensor(1, 5, 1, 4), m.tensor(1, 5, 1, 4)
+        yield "large", _call(query, key, value, bias=_accurate(m, 1, 1, 1, 5))
+        query, key, value = m.repeated(300, 1, 2, 3), m.repeated(300, 2, 1, 3), m.repeated(300, 2, 1, 3)
+        yield "large", _call(query, key, value, bias=_accurate(m, 300, 1, 1, 2))
+        yield "large", _many(m)
         query, key, value = m.repeated(1, 1, 65_601, 2), m.tensor(1, 3, 1, 2), m.tensor(1, 3, 1, 2)
         yield "large", _call(query, key, value, softcap=1.5)
+
+
+def _many(m: Maker) -> dict[str, Any]:
+    """More than 2^8 sequences and 2^16 tokens: the two longest have few keys and few queries."""
+    queries = np.concatenate([[0, 65_601, 2], np.arange(300) % 3])
+    keys = np.concatenate([[0, 2, 65_601], np.arange(300) % 4])
+    ends = {
+        "cu_seqlens_q": m.values(queries.cumsum(), "int32"),
+        "cu_seqlens_k": m.values(keys.cumsum(), "int32"),
+    }
+    query, key, value = (m.repeated(int(n.sum()), 1, 2) for n in (queries, keys, keys))
+    return _call(query, key, value, **ends, max_seqlen_q=65_601, max_seqlen_k=65_601)
+
+
+def without_numbers(m: Maker) -> Iterator[dict[str, Any]]:
+    """Calls with NaN in the features of one query, of a key and of a value that every query sees."""
+    for name in ("query", "key", "value"):
+        arguments = _fixed(m, 1, 5, 37, 2, 2, 8, right=36)
+        values = arguments[name].view.copy()
+        values[0, 3, 1, 2] = np.nan
+        yield {**arguments, name: m.values(values)}
 
 
 def _accurate(m: Maker, *shape: int) -> Array:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.sampling import Array, Case, Maker
+from isthmus.opset.sampling import PERIOD, Array, Case, Maker
 
 Range = tuple[float, float]
 ANY: Range = (-2.7, 3.1)
@@ -33,6 +33,11 @@ def special_values(dtype: str, extremes: bool = True) -> np.ndarray[Any, Any]:
     tiny, smallest = float(info.tiny), float(info.smallest_subnormal)
     values = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -1.5, tiny, -tiny, smallest, -3 * smallest]
     return np.array([*values, float(info.max), -float(info.max)] if extremes else values)
+
+
+def whole_numbers(m: Maker, *shape: int) -> Array:
+    """Large tensor of integers from -3 to 3, so that sums of many products are exact in any order."""
+    return m.values(np.resize(m.integers(PERIOD, low=-3, high=4).view, shape))
 
 
 def shapes_for(maker: Maker) -> Iterator[tuple[str, str, tuple[int, ...], str]]:
@@ -81,9 +86,9 @@ def _broadcasts(m: Maker, ranges: tuple[Range, ...], scalars: dict[str, Any]) ->
 def _specials(m: Maker, count: int, extremes: bool) -> list[Array]:
     values = special_values(m.dtype, extremes)
     grids = np.meshgrid(*[values] * min(count, 2), indexing="ij")
-    tensors = [m.values(grid.reshape(-1)) for grid in grids]
+    tensors = [m.values(grid) for grid in grids]  # of two tensors rows of one value, such as -inf
     while len(tensors) < count:
-        tensors.append(m.tensor(len(grids[0].reshape(-1))))
+        tensors.append(m.tensor(*grids[0].shape))
     return tensors
 
 

@@ -69,6 +69,14 @@ def groups(m: Maker) -> Iterator[Case]:
         n, c, rest = shape[0], shape[1], math.prod(shape[2:])
         yield m.case(kind, m.tensor(*shape, layout=layout), m.tensor(c), m.tensor(c), n, c, rest, count, 1e-5)
     yield m.case("contiguous", m.tensor(2, 4, 9), None, None, 2, 4, 9, 2, 1e-3)
+    if m.dtype != "float64":
+        far = m.tensor(2, 6, 35, low=999, high=1001)
+        yield m.case("contiguous", far, m.tensor(6), m.tensor(6), 2, 6, 35, 3, 1e-5)
+    if m.dtype == "float32":
+        yield m.case("large", m.repeated(2, 6, 4133), m.tensor(6), m.tensor(6), 2, 6, 4133, 3, 1e-5)
+        yield m.case("large", m.repeated(8201, 8, 3), m.tensor(8), m.tensor(8), 8201, 8, 3, 8, 1e-5)
+        wide = m.repeated(65_602)
+        yield m.case("large", m.repeated(1, 65_602, 2), wide, m.repeated(65_602), 1, 65_602, 2, 32_801, 1e-5)
     yield m.case("special", m.tensor(3, 6, 5, low=-2e-3, high=3e-3), None, m.tensor(6), 3, 6, 5, 6, 1e-3)
     yield m.case("special", m.tensor(2, 6, 1), m.tensor(6), None, 2, 6, 1, 2, 0.7)
     yield m.case("special", m.values([[[4.0] * 3] * 4]), m.tensor(4), m.tensor(4), 1, 4, 3, 2, 0.01)
@@ -100,6 +108,9 @@ def _images(m: Maker) -> Iterator[tuple[str, Array, int, str]]:
         yield "contiguous", m.tensor(5, 3, 17, low=999, high=1001), 3, ""
     if m.dtype in ("float32", "bfloat16"):
         yield "large", m.tensor(2, 3, 17, 37), 3, "resnet"
+    if m.dtype == "float32":
+        yield "large", m.repeated(4133, 5), 5, ""
+        yield "large", m.repeated(3, 65_601), 65_601, ""
 
 
 def batches(running: str = "given") -> Any:

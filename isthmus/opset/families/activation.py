@@ -69,6 +69,7 @@ def _backward(*ranges: Any, **scalars: Any) -> Any:
 _FAR = (80.0, -80.0, 1000.0, -1000.0, 0.0, -0.0, 20_000.0, -20_000.0)  # whose exponentials overflow
 
 
+_LARGE_GRADS = (60_000.0, -1e9, 3e-5, 2.0, 70_000.0)  # some beyond float16
 _GRADS = (0.5, -1.5, 2.25, 1.0, -0.75, 3.0, 1.25, -2.0)
 
 
@@ -82,11 +83,13 @@ OPERATORS: list[Operator] = [
         points(_GRADS[:5], [-0.75, -0.5, -1.0, 0.0, 3.0], threshold=-0.75)
     ), EXACT),
     op("sigmoid", dt.FLOATS, *_LIKE, elementwise(_WIDE), transcendental(4), extreme=MODERATE),
-    op("sigmoid_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _backward(ANY, (0.01, 0.99)),
-       _TWO_ROUNDINGS, magnitude=lambda grad_output, output: grad_output.abs()),
+    op("sigmoid_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", several(
+        _backward(ANY, (0.01, 0.99)), points(_LARGE_GRADS, [0.5, 0.25, 1.0, 0.0, 0.75])
+    ), _TWO_ROUNDINGS, magnitude=lambda grad_output, output: grad_output.abs(), extreme=()),
     op("tanh", dt.FLOATS, *_LIKE, elementwise((-5, 5)), transcendental(4)),
-    op("tanh_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", _backward(ANY, (-0.99, 0.99)),
-       _TWO_ROUNDINGS, magnitude=lambda grad_output, output: 2 * grad_output.abs()),
+    op("tanh_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", several(
+        _backward(ANY, (-0.99, 0.99)), points(_LARGE_GRADS, [0.5, -0.25, 1.0, -1.0, 0.0])
+    ), _TWO_ROUNDINGS, magnitude=lambda grad_output, output: 2 * grad_output.abs(), extreme=()),
     op("silu", dt.FLOATS, *_LIKE, several(elementwise(_WIDE, special=False), points(_FAR)), transcendental(4),
        extreme=MODERATE),
     op("silu_backward", dt.FLOATS, *_PAIR, several(_backward(ANY, _WIDE), points(_GRADS, _FAR)), _DERIVED,
@@ -114,6 +117,7 @@ OPERATORS: list[Operator] = [
         elementwise((-9, 25)), elementwise((-9, 25), special=False, beta=0.5, threshold=4.0),
         points([-80.0, -12.0, 0.0, -0.0, 19.5, 20.0, 20.5, 1000.0], beta=1, threshold=20),
         points([-6.0, -0.5, 0.25, 0.5, 0.75, 2.0, 1000.0], beta=4, threshold=2),
-        points([-2.0, 0.5, 3.0], beta=0.25, threshold=-1)
+        points([-2.0, 0.5, 3.0], beta=0.25, threshold=-1),
+        points([-1.0, 2.0, 2.25, 2.3, 2.75], beta=1.01, threshold=2.5)
     ), transcendental(4)),
 ]  # fmt: skip

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import whole_numbers
 from isthmus.opset.operator import Operator, accumulated, op
 from isthmus.opset.reference import absolutely
-from isthmus.opset.rules import convolved
-from isthmus.opset.sampling import Case, Maker
+from isthmus.opset.rules import Shape, convolved
+from isthmus.opset.sampling import Array, Case, Maker
 
 _SUMS = accumulated(32, "sums of products over channels and window, blocked")
 _GRADIENTS = accumulated(64, "sums of products over channels and window, or batch and positions, blocked")
@@ -36,11 +37,22 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("contiguous", "contiguous", (1, 4, 3, 4, 2), (4, 3, 2, 3, 4), 1, [1, 2, 3], [1, 0, 2], [2, 3, 1], 1,
      [0, 1, 2], 2, ""),
 )  # fmt: skip
-# More channels than one tile; more than 2^16 positions.
+# More channels than one tile; more than 2^16 positions, channels, groups and images; more than 4096 products.
 _LARGE: tuple[tuple[Any, ...], ...] = (
     ("large", "contiguous", (1, 139, 3, 4), (131, 139, 1, 2), 1, [1, 1], [0, 1], [1, 1], 0, [0, 0], 1, ""),
+    ("large", "contiguous", (1, 4133, 2, 3), (3, 4133, 1, 2), 0, [1, 1], [0, 0], [1, 1], 0, [0, 0], 1, ""),
+    ("large", "contiguous", (65_601, 1, 2), (2, 1, 2), 1, [1], [0], [1], 0, [0], 1, ""),
+    ("large", "contiguous", (1, 1, 2, 2), (65_601, 1, 1, 2), 1, [1, 1], [0, 0], [1, 1], 0, [0, 0], 1, ""),
+    ("large", "contiguous", (1, 65_601, 2), (65_601, 1, 2), 1, [1], [0], [1], 0, [0], 65_601, ""),
+    ("large", "contiguous", (1, 2, 131, 127), (2, 2, 2, 2), 1, [2, 2], [0, 0], [1, 1], 1, [1, 0], 1, ""),
     ("large", "contiguous", (1, 1, 259, 257), (2, 1, 1, 2), 0, [1, 1], [0, 0], [1, 1], 0, [0, 0], 1, ""),
 )
+
+
+def _operands(m: Maker, kind: str, layout: str, size: Shape, weight: Shape) -> tuple[Array, Array]:
+    if kind == "large":
+        return whole_numbers(m, *size), whole_numbers(m, *weight)
+    return m.tensor(*size, layout=layout), m.tensor(*weight)
 
 
 def _forward(m: Maker) -> Iterator[Case]:
@@ -48,7 +60,7 @@ def _forward(m: Maker) -> Iterator[Case]:
         *_ROWS,
         *(_LARGE if m.dtype == "float32" else ()),
     ):
-        tensor, kernel = m.tensor(*size, layout=layout), m.tensor(*weight)
+        tensor, kernel = _operands(m, kind, layout, size, weight)
         channels = weight[1] * options[5] if options[3] else weight[0]
         bias = m.tensor(channels) if biased else None
         options[3] = bool(options[3])
@@ -60,13 +72,14 @@ def _forward(m: Maker) -> Iterator[Case]:
 def _backward(m: Maker) -> Iterator[Case]:
     for kind, layout, size, weight, biased, *options, model in (
         *_ROWS,
-        *(_LARGE[:1] if m.dtype == "float32" else ()),
+        *(_LARGE if m.dtype == "float32" else ()),
     ):
-        tensor, kernel = m.tensor(*size, layout=layout), m.tensor(*weight)
+        tensor, kernel = _operands(m, kind, layout, size, weight)
         options[3] = bool(options[3])
         shape = convolved(tensor, kernel, *options)
         mask = [True, True, bool(biased)]
-        yield m.case(kind, m.tensor(*shape), tensor, kernel, [shape[1]] if biased else None, *options, mask,
+        grad = whole_numbers(m, *shape) if kind == "large" else m.tensor(*shape)
+        yield m.case(kind, grad, tensor, kernel, [shape[1]] if biased else None, *options, mask,
                      model=model)  # fmt: skip
 
 

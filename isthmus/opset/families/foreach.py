@@ -1,13 +1,17 @@
 """Operators over lists of tensors, as optimizers use them."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import (
     CHOSEN,
     EXACT,
     ONLY_NAN,
+    POWERS,
     ROOT,
     ROUNDED,
     SCALED,
@@ -25,33 +29,19 @@ _SHAPES = "[t.shape for t in self]"
 _DTYPES = "[t.dtype for t in self]"
 
 
-def _list(m: Maker, low: float = -2.7, high: float = 3.1, layout: str = "contiguous") -> list[Array]:
-    return [m.tensor(*size, low=low, high=high, layout=layout) for size in _SIZES]
+def _list(m: Maker, low: float = -2.7, high: float = 3.1) -> list[Array]:
+    return [m.tensor(*size, low=low, high=high) for size in _SIZES]
 
 
 def _lists(*ranges: tuple[float, float], scalars: Any = ((),), by_item: Any = None) -> Any:
-    """Calls with one list for each range, then the other arguments; one call with strided tensors."""
+    """Calls with one list for each range, then the other arguments."""
 
     def samples(m: Maker) -> Iterator[Case]:
-        for kind, layout in (("contiguous", "contiguous"), ("strided", "transposed"), ("strided", "sliced")):
-            for scalar in scalars:
-                if not m.is_float and any(isinstance(item, float) for item in scalar):
-                    continue
-                lists = [_list(m, low, high, layout) for low, high in ranges]
-                extra = tuple(by_item(m) if item == "item" else item for item in scalar)
-                yield m.case(kind, *lists, *extra, model="llama")
-        if (
-            m.dtype == "float32"
-        ):  # more tensors than fit the arguments of one kernel, and one of several blocks
-            sizes = (*range(1, 131), 65_539)
-            many = [[m.tensor(n, low=low, high=high) for n in sizes] for low, high in ranges]
-            scalar = next(iter(scalars))
-            items = [
-                [1 + i % 7 / 4 for i in range(len(sizes))] if item == "item" else item for item in scalar
-            ]
-            if by_item is _item_tensor and items:
-                items[0] = _item_tensor(m)
-            yield m.case("large", *many, *items)
+        for scalar in scalars:
+            if not m.is_float and any(isinstance(item, float) for item in scalar):
+                continue
+            extra = tuple(by_item(m) if item == "item" else item for item in scalar)
+            yield m.case("contiguous", *[_list(m, low, high) for low, high in ranges], *extra, model="llama")
 
     return samples
 
@@ -111,6 +101,7 @@ def _norm(self: list[Any], ord: Any, dtype: Any = None) -> list[Any]:
 ANY, APART = (-2.7, 3.1), (0.3, 3.1)
 _SUM = Tolerance(0.501, 1, "correctly rounded; with an alpha, its product is rounded before")
 _FUSED = Tolerance(0.51, 4, "up to four roundings before the last")
+_WRAPPING = (-1, 200, -200, 40_000, -70_000, 3_000_000_000, -(1 << 40) - 5)  # in narrower integers
 _NUMBERS = ((2,), (0.375,), (-1.5,), (0,), (1,), (-1000,))
 _FRACTIONS = ((2,), (0.1,), (-1.5,), (1,), (-1000,))
 
@@ -148,9 +139,10 @@ def _ternary(name: str) -> Iterator[Operator]:
         _lists(ANY, ANY, last, scalars=((1,), (-0.01,), (2.5,))),
         _FUSED,
         magnitude=size,
+        denormal=False,
     )
     by_item = _lists(ANY, ANY, last, scalars=(("item",),), by_item=_item_scalars)
-    yield op(f"_foreach_{name}.ScalarList", *rule, by_item, _FUSED, magnitude=size)
+    yield op(f"_foreach_{name}.ScalarList", *rule, by_item, _FUSED, magnitude=size, denormal=False)
 
 
 def _unary(name: str, low: float, high: float, limit: Any) -> Operator:
@@ -161,13 +153,14 @@ def _norms(m: Maker) -> Iterator[Case]:
     for order in (2, 1, float("inf"), 0, 3, 0.5, -1, float("-inf")):
         tensors = [each for each in _list(m) if 0 not in each.shape]
         yield m.case("contiguous", tensors, order, model="llama")
-    yield m.case("strided", [m.tensor(7, 13, layout="transposed"), m.tensor(9, layout="sliced")], 2)
     for order in (2, 1):
         yield m.case("zero-size", [m.tensor(7), m.tensor(0, 5), m.tensor()], order)
     yield m.case("contiguous", [m.values([0.0, -3.0, 4.0]), m.values([0.0, 0.0]), m.values(-2.0)], 2)
     yield m.case("contiguous", [m.values([0.0, -3.0, -0.0]), m.values([0.0, 0.0]), m.values(-2.0)], 0)
-    if m.dtype == "float32":
-        yield m.case("large", [m.tensor(n) for n in (*range(1, 131), 65_539)], 2)
+    for order in (float("inf"), float("-inf")):  # the extremum is the last element; NaN is not dropped
+        down = np.linspace(2.5, 0.25, 70_001 if m.dtype == "float32" else 67)
+        ends = [m.values(down), m.values(3.0 - down), m.values([-3.0, math.nan, 4.0, -0.5])]
+        yield m.case("large" if m.dtype == "float32" else "special", ends, order)
 
 
 def _powers(m: Maker) -> Iterator[Case]:
@@ -177,17 +170,20 @@ def _powers(m: Maker) -> Iterator[Case]:
 
 
 def _copies(m: Maker) -> Iterator[Case]:
-    for kind, layout in (("contiguous", "contiguous"), ("strided", "transposed")):
-        yield m.case(kind, _list(m), _list(m, layout=layout), model="llama")
-
-    if m.dtype == "float32":
-        sizes = (*range(1, 131), 65_539)
-        yield m.case("large", [m.tensor(n) for n in sizes], [m.tensor(n) for n in sizes])
+    yield m.case("contiguous", _list(m), _list(m), model="llama")
+    for source in dt.ALL:
+        if source == m.dtype:
+            continue
+        kind = dt.DTYPES[source].kind
+        wraps = kind in ("int", "uint") and not m.is_float  # floats that overflow integers are left out
+        low = 0 if m.kind_of_dtype == "uint" else -9.6
+        plain = m.tensor(7, 9, dtype=source, low=low, high=25)
+        yield m.case("contiguous", [m.tensor(7, 9), m.tensor(9 - 2 * wraps)],
+                     [plain, m.values(_WRAPPING if wraps else plain.view[0], source)])  # fmt: skip
 
 
 def _zeros(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", _list(m), model="llama")
-    yield m.case("strided", _list(m, layout="transposed"))
 
 
 OPERATORS: list[Operator] = [
@@ -200,12 +196,13 @@ OPERATORS: list[Operator] = [
     op("_foreach_maximum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), CHOSEN),
     op("_foreach_minimum.List", dt.FLOATS, _SHAPES, _DTYPES, _lists(ANY, ANY), CHOSEN),
     op("_foreach_pow.Scalar", dt.FLOATS, _SHAPES, _DTYPES, _powers,
-       transcendental(8, "exp(y log x) in working precision")),
+       transcendental(8, "exp(y log x) in working precision"), extreme=POWERS),
     _unary("abs", *ANY, EXACT), _unary("neg", *ANY, EXACT), _unary("sign", *ANY, EXACT),
     _unary("sqrt", 0, 50, ROOT), _unary("reciprocal", -3.1, -0.3, ROUNDED),
     _unary("rsqrt", *APART, transcendental(2)), _unary("exp", -5, 5, transcendental(2)),
     op("_foreach_norm.Scalar", dt.FLOATS, "[() for t in self]", _DTYPES, _norms,
-       accumulated(32, "pairwise or blocked sums, then a root"), reference=_norm, magnitude=_each(_norm_size)),
-    op("_foreach_copy_", dt.FLOATS, "None", "None", _copies),
+       accumulated(32, "pairwise or blocked sums, then a root"), reference=_norm, magnitude=_each(_norm_size),
+       empty=False, denormal=False),
+    op("_foreach_copy_", dt.NUMBERS, "None", "None", _copies, ROUNDED),
     op("_foreach_zero_", dt.FLOATS, "None", "None", _zeros),
 ]  # fmt: skip

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
+from isthmus.opset.derived.layouts import expanded
 from isthmus.opset.operator import EXACT, Operator, Tolerance, accumulated, op
-from isthmus.opset.sampling import Array, Case, Maker
+from isthmus.opset.sampling import Array, Case, Maker, place
 
 if TYPE_CHECKING:
     import torch
@@ -77,6 +78,7 @@ def _gather(m: Maker) -> Iterator[Case]:
         part = [4, 6, 2]
         part[dim] = 11
         yield m.case("contiguous", m.tensor(5, 7, 3), dim, m.integers(*part, high=(5, 7, 3)[dim]))
+    yield m.case("broadcast", m.tensor(9, 5, 7), 0, _repeated_index(m, 6, 5, 7, high=9))
     if m.dtype == "float32":
         yield m.case("large", m.tensor(2, 65_601), 1, m.values([[65_600, 32_768], [0, 65_537]], "int64"))
         yield m.case("large", m.tensor(65_601, 2), -2, m.values([[65_600], [32_768], [65_537]], "int64"))
@@ -121,11 +123,33 @@ def _scatter(value: bool) -> Any:
             if value:
                 other = -0.75 * dim if m.is_float else -dim
             yield m.case("contiguous", m.tensor(5, 6, 7), dim, index, other)
+        source = -2 if value and m.kind_of_dtype != "uint" else 3 if value else m.tensor(6, 5, 7)
+        yield m.case("broadcast", m.tensor(9, 5, 7), -3, _repeated_index(m, 6, 5, 7, high=9), source)
         if m.dtype == "float32":
             index = m.values([[65_600, 32_768, 0, 65_537]], "int64")
             yield m.case("large", m.tensor(2, 65_601), 1, index, 0 if value else m.tensor(1, 4))
+            if not value:  # more than 2^16 rows and columns of the index
+                for shape, dim in (((65_601, 2), 1), ((2, 65_601), 0)):
+                    index = m.values(np.resize([[1, 0], [0, 1]], shape) if dim else np.resize([[1], [0]], shape),
+                                     "int64")  # fmt: skip
+                    yield m.case("large", m.repeated(*shape), dim, index, m.repeated(*shape))
 
     return samples
+
+
+def _repeated_index(m: Maker, *shape: int, high: int) -> Array:
+    """An index with stride 0 along the last dimension, as of rows of tokens; its values differ along the first."""
+    rows = np.stack([m.permutation(high)[: shape[0]] for _ in range(shape[1])], axis=1)
+    return expanded(np.repeat(rows[:, :, None], shape[2], axis=2), 2)
+
+
+def _wrapping(m: Maker, *shape: int) -> Array:
+    """Integers whose sums wrap around; for floats ordinary values."""
+    if m.is_float:
+        return m.tensor(*shape)
+    info = np.iinfo(dt.DTYPES[m.dtype].numpy)
+    ends = np.array([info.max, info.max - 1, info.min, info.max // 2 + 1, info.min + 3], info.dtype)
+    return place(ends[m.integers(*shape, high=5).view])
 
 
 def _scatter_add(m: Maker) -> Iterator[Case]:
@@ -138,6 +162,8 @@ def _scatter_add(m: Maker) -> Iterator[Case]:
         )
     for dim in (-1, -3):  # a source larger than the index
         yield m.case("contiguous", m.tensor(5, 6, 7), dim, m.integers(3, 4, 2, high=4), m.tensor(4, 5, 3))
+    yield m.case("broadcast", m.tensor(9, 5, 7), 0, _repeated_index(m, 6, 5, 7, high=9), m.tensor(6, 5, 7))
+    yield m.case("special", _wrapping(m, 3, 7), 0, m.integers(13, 5, high=3), _wrapping(m, 13, 5))
     if m.dtype == "float32":
         index = m.values([[65_600, 32_768, 0, 65_537, 65_600]], "int64")
         yield m.case("large", m.tensor(2, 65_601), 1, index, m.tensor(1, 5))
@@ -214,6 +240,12 @@ def _puts(m: Maker) -> Iterator[Case]:
         if m.dtype == "float32":
             far = m.values([65_600, -2, 32_768, -65_601, 65_537], "int64")
             yield m.case("large", m.tensor(65_601, 2), [far], m.tensor(5, 2), add)
+            # More than 2^16 rows of values, and of columns beside the index.
+            many = m.values(m.permutation(65_601), "int64")
+            yield m.case("large", m.repeated(65_601, 2), [many], m.repeated(65_601, 2), add)
+            yield m.case(
+                "large", m.repeated(3, 65_601), [m.values([2, 0], "int64")], m.repeated(2, 65_601), add
+            )
 
 
 def _put_size(self: Any, indices: Any, values: Any, accumulate: bool) -> Any:
@@ -226,6 +258,7 @@ def _index_add(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(7, 13), 0, m.integers(19, high=7), m.tensor(19, 13), model="qwen_moe")
     yield m.case("contiguous", m.tensor(5, 7), 1, m.integers(4, high=7), m.tensor(5, 4), alpha=2)
     yield m.case("strided", m.tensor(7, 5, layout="transposed"), 0, m.integers(9, high=7), m.tensor(9, 5))
+    yield m.case("special", _wrapping(m, 3, 7), 0, m.integers(13, high=3), _wrapping(m, 13, 7), alpha=1)
     for alpha in (3 if m.kind_of_dtype == "uint" else -3, 0, *([0.75] if m.is_float else [])):
         yield m.case(
             "contiguous", m.tensor(3, 6, 5), -2, m.integers(9, high=4), m.tensor(3, 9, 5), alpha=alpha
@@ -250,11 +283,12 @@ OPERATORS: list[Operator] = [
     op("gather", dt.ALL, "like(index)", "self.dtype", _gather, resizable=True),
     op("index_select", dt.ALL, "at(self, dim, index.shape[0])", "self.dtype", _select, resizable=True),
     op("scatter.src", dt.ALL, *_SAME, _scatter(False)),
-    op("scatter.value", dt.NUMBERS, *_SAME, _scatter(True)),
+    op("scatter.value", dt.NUMBERS, *_SAME, _scatter(True), resizable=True),
     op("scatter_add", dt.NUMBERS, *_SAME, _scatter_add, _ADDED,
-       magnitude=lambda self, dim, index, src: self.abs().scatter_add(dim, index, src.abs())),
-    op("scatter_reduce.two", dt.FLOATS, *_SAME, _scatter_reduce, _ADDED, magnitude=_scatter_reduce_size),
+       magnitude=lambda self, dim, index, src: self.abs().scatter_add(dim, index, src.abs()), resizable=True),
+    op("scatter_reduce.two", dt.FLOATS, *_SAME, _scatter_reduce, _ADDED, magnitude=_scatter_reduce_size,
+       resizable=True),
     op("index.Tensor", dt.ALL, "indexed(self, indices)", "self.dtype", _index, EXACT, resizable=True),
     op("index_put", dt.NUMBERS, *_SAME, _puts, _ADDED, magnitude=_put_size),
-    op("index_add", dt.NUMBERS, *_SAME, _index_add, _ADDED, magnitude=_index_added_size),
+    op("index_add", dt.NUMBERS, *_SAME, _index_add, _ADDED, magnitude=_index_added_size, resizable=True),
 ]  # fmt: skip

@@ -35,6 +35,11 @@ def _gates(m: Maker) -> Iterator[tuple[str, Array, Array | None, int]]:
     high = [80.0, -80.0, 1000.0, -1000.0, 0.0, -0.0, 20_000.0, -20_000.0]
     yield "special", m.values(high), m.tensor(8), -1
     yield "special", m.values([high, high[::-1]]), None, 0
+    yield "special", m.tensor(3, 7), m.tensor(3, 7, low=-3e4, high=6e4), -1  # 16-bit products overflow
+    if m.dtype != "float16":
+        yield "special", m.tensor(7, low=-4e5, high=5e5), m.tensor(7), -1
+    yield "contiguous", m.tensor(1, 3, 1, 5), m.tensor(1, 3, 1, 5), -1
+    yield "contiguous", m.tensor(3, 129), m.tensor(3, 129), 1
     if m.dtype == "float32":
         yield "large", m.repeated(2, 65_602), None, -1
         yield "large", m.repeated(65_602, 2), None, 0
@@ -78,9 +83,10 @@ _HALF = "at(gate.shape, dim, gate.shape[dim] // 2) if up is None else gate.shape
 
 OPERATORS: list[Operator] = [
     extension("swiglu(Tensor gate, Tensor? up, int dim) -> Tensor out", _HALF, "gate.dtype", _forward, _GATED,
-              differentiable="gate up", reference=_swiglu, magnitude=size_of(_swiglu), special=ONLY_NAN),
+              differentiable="gate up", reference=_swiglu, magnitude=size_of(_swiglu), special=ONLY_NAN,
+              denormal=False),
     extension("swiglu_backward(Tensor grad, Tensor gate, Tensor? up, int dim) "
               "-> (Tensor grad_gate, Tensor? grad_up)",
               "(gate.shape, None if up is None else up.shape)", "(gate.dtype, None if up is None else up.dtype)",
-              _backward, _SLOPE, reference=_gradient, magnitude=size_of(_gradient), special=ONLY_NAN),
+              _backward, _SLOPE, reference=_gradient, magnitude=size_of(_gradient), special=ONLY_NAN, denormal=False),
 ]  # fmt: skip

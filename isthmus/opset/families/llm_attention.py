@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.families._attention_calls import calls
+from isthmus.opset.families._attention_calls import calls, without_numbers
 from isthmus.opset.families._common import size_of
 from isthmus.opset.operator import Operator, Tolerance, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
@@ -21,6 +21,8 @@ _TOLERANCE = {
 def _forwards(m: Maker) -> Iterator[Case]:
     for kind, arguments in calls(m):
         yield m.case(kind, **arguments)
+    for arguments in without_numbers(m):
+        yield m.case("special", **arguments)
 
 
 def _backwards(m: Maker) -> Iterator[Case]:

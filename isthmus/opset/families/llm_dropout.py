@@ -30,6 +30,7 @@ def _rows(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
         ("contiguous", (3, 64), "contiguous", False, False),
         ("contiguous", (3, 13), "contiguous", False, True),
         ("strided", (5, 19), "transposed", True, False),
+        ("contiguous", (2, 1, 3, 2, 2, 13), "contiguous", True, False),
         ("large", (3, 1031), "contiguous", True, True),
         ("zero-size", (0, 7), "contiguous", True, False),
     ):
@@ -57,7 +58,7 @@ def _combined(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
         }  # fmt: skip
         extra = {name: values[name] if name in parts else None for name in _PARTS_OF}
         # Small rows expose a misplaced epsilon.
-        low, high = ((-1.7, 3.1), (-0.02, 0.05))[i % 2]
+        low, high = ((-1.7, 3.1), (-0.02, 0.05), (-3e4, 6e4))[i % 3]
         yield "special", {
             "input": m.tensor(*shape, low=low, high=high), **extra, "weight": m.tensor(n), "p": p, "eps": eps,
             "rms": rms, "wide_sum": wide_sum,
@@ -143,7 +144,7 @@ OPERATORS: list[Operator] = [
               f"(input.shape, input.shape, {_STATISTIC}, {_STATISTIC})",
               f"(input.dtype, {_SUM}, accumulator(input), accumulator(input))", _norms, _FORWARD,
               differentiable="input residual weight bias layerscale", reference=_norm, magnitude=size_of(_norm),
-              special=ONLY_NAN),
+              empty=False, resizable=True, special=ONLY_NAN),
     extension("dropout_add_norm_backward(Tensor grad, Tensor? grad_sum, Tensor sum, Tensor? input, Tensor weight, "
               f"{_PARTS}, Tensor mean, Tensor rstd, float p, bool rms, bool with_bias, bool with_residual) -> "
               "(Tensor grad_input, Tensor? grad_residual, Tensor grad_weight, Tensor? grad_bias, "
@@ -152,5 +153,6 @@ OPERATORS: list[Operator] = [
               "None if layerscale is None else weight.shape)",
               "(grad.dtype, sum.dtype if with_residual else None, accumulator(grad), "
               "accumulator(grad) if with_bias else None, None if layerscale is None else accumulator(grad))",
-              _gradients, _BACKWARD, reference=_gradient, magnitude=size_of(_gradient), special=ONLY_NAN),
+              _gradients, _BACKWARD, reference=_gradient, magnitude=size_of(_gradient),
+              empty=False, resizable=True, special=ONLY_NAN),
 ]  # fmt: skip

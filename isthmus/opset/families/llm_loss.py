@@ -52,6 +52,8 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, Array, tuple[Any, ...]]]:
     high = m.values([[900.0, 1.0, -900.0], [-900.0, -901.0, -902.5], [0.0, 700.0, 700.0]])
     yield "special", high, m.values([0, 2, 1], "int64"), _PLAIN
     yield "special", high, m.values([0, 0, 2], "int64"), (_IGNORED, 0.2, 0.5, 400.0, 1e-4)
+    yield "contiguous", m.tensor(1, 3), m.values([1], "int64"), _FULL
+    yield "contiguous", m.tensor(1, 1, 2), m.values([[1]], "int64"), _PLAIN
     yield "contiguous", m.tensor(2, 9), m.values([_IGNORED, _IGNORED], "int64"), _PLAIN
     if m.dtype == "float32":
         yield (
@@ -60,6 +62,9 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, Array, tuple[Any, ...]]]:
             m.values([65_600, 40_001], "int64"),
             (_IGNORED, 0.1, 0.9, 0.0, 1e-3),
         )
+        logits = m.tensor(2, 65_601).view.copy()
+        logits[0, -1] = 1000.0  # a maximum that only the last block has
+        yield "large", m.values(logits), m.values([3, 65_600], "int64"), _PLAIN
         yield "large", m.repeated(65_601, 3), m.integers(65_601, high=3), (1, 0.3, 1.1, 4.0, 0.02)
 
 
@@ -120,6 +125,10 @@ def _linears(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", hidden, weight, m.tensor(10), _target(m, (11,), 10, terms[0]), grad, *terms, chunk,
                      wanted)  # fmt: skip
     if m.dtype == "float32":
+        for rows, features in ((4133, 3), (3, 4133)):
+            hidden, weight = (m.tensor(n, features, low=-0.1, high=0.12) for n in (rows, 5))
+            yield m.case("large", hidden, weight, m.tensor(5), _target(m, (rows,), 5, 2), None, *_FULL, rows,
+                         [True, True, True])  # fmt: skip
         hidden, weight = m.tensor(130, 68, low=-0.3, high=0.3), m.tensor(257, 68, low=-0.3, high=0.3)
         yield m.case("large", hidden, weight, m.tensor(257), _target(m, (130,), 257, _IGNORED), None, *_PLAIN, 64,
                      [True, True, True])  # fmt: skip
@@ -190,15 +199,17 @@ _TERMS = "int ignore_index, float label_smoothing, float logit_scale, float soft
 OPERATORS: list[Operator] = [
     extension(f"cross_entropy(Tensor logits, Tensor target, {_TERMS}) -> (Tensor loss, Tensor lse)",
               "(target.shape, target.shape)", "(accumulator(logits), accumulator(logits))", _losses, _LOSS,
-              differentiable="logits", reference=_loss, magnitude=size_of(_loss), special=ONLY_NAN),
+              differentiable="logits", reference=_loss, magnitude=size_of(_loss), resizable=True, special=ONLY_NAN),
     extension("cross_entropy_backward(Tensor grad, Tensor? grad_lse, Tensor logits, Tensor target, Tensor lse, "
               f"{_TERMS}) -> Tensor",
               "logits.shape", "logits.dtype", _gradients, _GRADIENT, reference=_gradient,
-              magnitude=size_of(_gradient), special=ONLY_NAN),
+              magnitude=size_of(_gradient), resizable=True, special=ONLY_NAN,
+              denormal=False),
     extension("cross_entropy_backward_(Tensor(a!) logits, Tensor grad, Tensor? grad_lse, Tensor target, Tensor lse, "
               f"{_TERMS}) -> ()",
               "None", "None", _written_gradients, _GRADIENT, reference=_gradient_over,
-              magnitude=size_of(_gradient), special=ONLY_NAN),
+              magnitude=size_of(_gradient), resizable=True, special=ONLY_NAN,
+              denormal=False),
     extension("linear_cross_entropy(Tensor hidden, Tensor weight, Tensor? bias, Tensor target, Tensor? grad, "
               f"{_TERMS}, int chunk_size, bool[3] wanted) -> "
               "(Tensor loss, Tensor lse, Tensor? grad_hidden, Tensor? grad_weight, Tensor? grad_bias)",
@@ -206,5 +217,5 @@ OPERATORS: list[Operator] = [
               "weight.shape if wanted[1] else None, weight.shape[:1] if wanted[2] else None)",
               "(accumulator(hidden), accumulator(hidden), hidden.dtype if wanted[0] else None, "
               "weight.dtype if wanted[1] else None, accumulator(hidden) if wanted[2] else None)",
-              _linears, _LINEAR, reference=_linear, magnitude=size_of(_linear), special=ONLY_NAN),
+              _linears, _LINEAR, reference=_linear, magnitude=size_of(_linear), special=ONLY_NAN, denormal=False),
 ]  # fmt: skip

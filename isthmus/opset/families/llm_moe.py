@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from isthmus.opset.families._common import size_of
 from isthmus.opset.operator import ONLY_NAN, ROUNDED, Operator, Tolerance, accumulated, extension
 from isthmus.opset.sampling import Case, Maker
 
@@ -69,7 +70,8 @@ def _groups(m: Maker) -> Iterator[tuple[str, Any, Any, Any, bool]]:
         ("zero-size", (0, 0), 5, 4, "contiguous"),
         ("contiguous", (0, 4, 0, 0, 3, 0), 1, 5, "contiguous"),  # empty groups at both ends
         *((("large", (130, 0, 3, 67), 68, 20, "contiguous"), ("large", (1, 2) * 70, 3, 2, "contiguous"),
-           ("large", (2, 3), 4133, 5, "contiguous")) if m.dtype == "float32" else ()),
+           ("large", (2, 3), 4133, 5, "contiguous"), ("large", (65_000, 0, 601), 3, 2, "contiguous"),
+           ("large", (3, 2), 4, 1031, "contiguous")) if m.dtype == "float32" else ()),
     ):  # fmt: skip
         for trans in (False, True):
             shape = (outer, inner) if trans else (inner, outer)
@@ -145,19 +147,19 @@ _INNER = "weight.shape[1 if trans_b else 2]"
 OPERATORS: list[Operator] = [
     extension("gather_rows(Tensor input, Tensor rows, Tensor? scale) -> Tensor",
               "(rows.shape[0], input.shape[1])", "input.dtype", _gathers, _SCALED,
-              differentiable="input scale", reference=_gather, special=ONLY_NAN),
+              differentiable="input scale", reference=_gather, resizable=True, special=ONLY_NAN),
     extension("scatter_rows(Tensor input, Tensor rows, Tensor? scale, int size) -> Tensor",
               "(size, input.shape[1])", "input.dtype", _scatters, _SUM, differentiable="input scale",
-              reference=_scatter, magnitude=lambda **a: _scatter(**a, magnitude=True), special=ONLY_NAN),
+              reference=_scatter, magnitude=size_of(_scatter), special=ONLY_NAN),
     extension("row_products(Tensor input, Tensor other, Tensor rows) -> Tensor",
               "(rows.shape[0],)", "accumulator(input)", _dots, _PRODUCT,
-              reference=_dot, magnitude=lambda **a: _dot(**a, magnitude=True), special=ONLY_NAN),
+              reference=_dot, magnitude=lambda **a: _dot(**a, magnitude=True), resizable=True, special=ONLY_NAN),
     extension("grouped_matmul(Tensor input, Tensor weight, Tensor sizes, bool trans_b) -> Tensor",
               f"(input.shape[0], {_INNER})", "input.dtype", _products, _MATMUL, differentiable="input weight",
-              reference=_matmul, magnitude=_absolutely(_matmul), special=ONLY_NAN),
+              reference=_matmul, magnitude=_absolutely(_matmul), resizable=True, special=ONLY_NAN),
     extension("grouped_matmul_backward(Tensor grad, Tensor input, Tensor weight, Tensor sizes, bool trans_b, "
               "bool for_input, bool for_weight) -> (Tensor? grad_input, Tensor? grad_weight)",
               "(input.shape if for_input else None, weight.shape if for_weight else None)",
               "(input.dtype if for_input else None, weight.dtype if for_weight else None)", _gradients, _MATMUL,
-              reference=_backward, magnitude=_absolutely(_backward), special=ONLY_NAN),
+              reference=_backward, magnitude=_absolutely(_backward), resizable=True, special=ONLY_NAN),
 ]  # fmt: skip

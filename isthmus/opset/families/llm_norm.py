@@ -33,6 +33,8 @@ def _extremes(m: Maker) -> Iterator[tuple[Array, float]]:
     yield m.tensor(2, 13, low=-2e4, high=3e4), 1e-6
     yield m.tensor(3, 13), 0.7
     yield m.tensor(3, 13, low=0.1), 0.0
+    if m.dtype != "float16":
+        yield m.tensor(2, 13, low=-3e8, high=5e8), 1e-6
 
 
 def _weight(m: Maker, tensor: Array, weighted: bool) -> Array | None:

@@ -6,16 +6,22 @@ from typing import Any
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
 
-_SIZES: tuple[tuple[int, ...], ...] = ((7, 13), (35,), (), (0, 5), (3, 1, 17), (1031,))
+_Sizes = tuple[tuple[int, ...], ...]
+_SIZES: _Sizes = ((7, 13), (35,), (), (0, 5), (2, 1, 2, 1, 1, 3, 2), (1031,))
 _UPDATE = accumulated(32, "a dozen roundings; averages, their quotient and the update")
 _NORM = accumulated(32, "blocked sums")
 _WIDE = {"bfloat16": "float32", "float16": "float32"}
 
 
 def _list(
-    m: Maker, low: float, high: float, dtype: str | None = None, layout: str = "contiguous"
+    m: Maker,
+    low: float,
+    high: float,
+    dtype: str | None = None,
+    layout: str = "contiguous",
+    sizes: _Sizes = _SIZES,
 ) -> list[Array]:
-    return [m.tensor(*size, low=low, high=high, dtype=dtype, layout=layout) for size in _SIZES]
+    return [m.tensor(*size, low=low, high=high, dtype=dtype, layout=layout) for size in sizes]
 
 
 def _flag(m: Maker, value: float) -> Array:
@@ -23,17 +29,22 @@ def _flag(m: Maker, value: float) -> Array:
 
 
 def _adam_case(m: Maker, kind: str = "contiguous", *, steps: float = 2.0, amsgrad: bool = False,
-               state: str | None = None, grad: str | None = None, master: bool = False,
+               state: str | None = None, grad: str | None = None, master: bool = False, sizes: _Sizes = _SIZES,
+               grads: tuple[float, float] = (-2.7, 3.1), averages: tuple[float, float] = (-1.0, 1.0),
                **change: Any) -> Case:  # fmt: skip
     usual: dict[str, Any] = {
         "norm": None, "grad_scale": None, "found_inf": None, "lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8,
         "weight_decay": 0.01, "max_norm": 1.0, "decoupled": True, "maximize": False,
     }  # fmt: skip
-    params = _list(m, -2.7, 3.1)
+
+    def tensors(low: float, high: float, dtype: str | None = None) -> list[Array]:
+        return _list(m, low, high, dtype, sizes=sizes)
+
+    squares = (0.05, 2.0) if any(averages) else averages
     return m.case(
-        kind, params, _list(m, -2.7, 3.1, grad), _list(m, -1, 1, state), _list(m, 0.05, 2, state),
-        _list(m, 1.0, 2.0, state) if amsgrad else [], _list(m, -2.7, 3.1, "float32") if master else [],
-        [_flag(m, steps + i) for i in range(len(_SIZES))], **{**usual, **change}, model="llama",
+        kind, tensors(-2.7, 3.1), tensors(*grads, grad), tensors(*averages, state), tensors(*squares, state),
+        tensors(1.0, 2.0, state) if amsgrad else [], tensors(-2.7, 3.1, "float32") if master else [],
+        [_flag(m, steps + i % 60) for i in range(len(sizes))], **{**usual, **change}, model="llama",
     )  # fmt: skip
 
 
@@ -41,6 +52,9 @@ def _adams(m: Maker) -> Iterator[Case]:
     yield _adam_case(m, steps=0.0)
     yield _adam_case(m, steps=7.0, maximize=True, decoupled=False, weight_decay=0.3)
     yield _adam_case(m, amsgrad=True, lr=0.03)
+    # Most tensors; its gradients get NaN and infinity.
+    yield _adam_case(m, amsgrad=True, grad_scale=_flag(m, 8.0), found_inf=_flag(m, 0.0), master=m.dtype in _WIDE,
+                     state=_WIDE.get(m.dtype), lr=0.05)  # fmt: skip
     yield _adam_case(m, norm=_flag(m, 37.0), eps=0.1)
     yield _adam_case(m, norm=_flag(m, 0.5), max_norm=0.75)
     for found in (0.0, 1.0):
@@ -61,8 +75,14 @@ def _adams(m: Maker) -> Iterator[Case]:
         yield _adam_case(m, state="float32", master=True, found_inf=_flag(m, 1.0))
         yield _adam_case(m, state="float32", amsgrad=True)
         yield _adam_case(m, state="float32", grad="float32", master=True)
+        yield _adam_case(m, "large", sizes=((70_001,), (3,)), state="float32", master=True, amsgrad=True)
     if m.dtype == "float32":
         yield _adam_case(m, grad="bfloat16")
+        yield _adam_case(m, "large", sizes=((70_001,), (3,)), amsgrad=True, norm=_flag(m, 5.0))
+        yield _adam_case(m, "large", sizes=((3,), (2,)) * 150)
+        # Squares that are denormal, and almost infinite.
+        yield _adam_case(m, "special", grads=(-3e-20, 4e-20), averages=(0.0, 0.0), eps=1e-15)
+        yield _adam_case(m, "special", grads=(-5e17, 9e17), eps=1e-15)
 
 
 def _adam(magnitude: bool = False) -> Any:
@@ -115,6 +135,8 @@ def _norms(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", _list(m, 0.1, 3.1), 0.5)
     yield m.case("contiguous", _list(m, -2.7, 3.1), 2.5)
     yield m.case("zero-size", [m.tensor(0), m.tensor(3, 0)], 2.0)
+    for order in (1.0, float("inf")):
+        yield m.case("special", [m.tensor(5), m.values([1.0, float("nan"), 2.0]), m.tensor(3)], order)
     yield m.case("contiguous", [m.values([0.0, -0.0]), m.values([-7.5, 2.0, 7.25])], float("inf"))
     if m.dtype == "float32":
         yield m.case("large", [m.tensor(7 + i) for i in range(130)], 1.0)
@@ -145,5 +167,5 @@ OPERATORS: list[Operator] = [
               "None", "None", _adams, _UPDATE, reference=_adam(), magnitude=_adam(True), special=ONLY_NAN),
     extension("grad_norm(Tensor[] grads, float norm_type) -> (Tensor total, Tensor each)",
               "((), (len(grads),))", f"({_NORM_DTYPE}, {_NORM_DTYPE})", _norms, _NORM,
-              reference=_norm, magnitude=_norm, special=ONLY_NAN),
+              reference=_norm, magnitude=_norm, special=ONLY_NAN, denormal=False),
 ]  # fmt: skip

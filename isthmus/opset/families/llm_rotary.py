@@ -45,6 +45,12 @@ def _combined(m: Maker) -> Iterator[Case]:
             positions = m.values([[8, 0, 8, 3], [5, 7, 1, 1]], "int64")
         yield m.case("contiguous", m.tensor(*sizes), m.tensor(*others), *tables, positions, seq_dim, dim, heads,
                      interleaved, conjugate)  # fmt: skip
+    # Pairs beyond a half, of which 16-bit products overflow; sizes of 1 and no multiple of a vector.
+    yield m.case("contiguous", m.tensor(1, 3, 1, 6, low=-3e4, high=3.2e4), m.tensor(1, 3, 1, 6), *_angles(m, 3, 3),
+                 None, 1, 6, -1, False, False)  # fmt: skip
+    if m.dtype != "float16":
+        query, key = m.tensor(1, 3, 1, 10, low=-4e5, high=3e5), m.tensor(1, 3, 1, 10, low=-4e5, high=3e5)
+        yield m.case("special", query, key, *_angles(m, 3, 5), None, 1, 10, -1, True, True)
     if m.dtype == "float32":
         tables = m.repeated(65_700, 2, low=-1, high=1), m.repeated(65_700, 2, low=-0.9, high=1)
         positions = m.values([[32_767, 32_768, 65_699, 40_000, 65_536]], "int64")
@@ -120,7 +126,9 @@ OPERATORS: list[Operator] = [
     extension(f"rotary(Tensor query, Tensor? key, {_SETTINGS}) -> (Tensor out, Tensor? out_key)",
               "(query.shape, None if key is None else key.shape)",
               "(query.dtype, None if key is None else key.dtype)", _samples, _TURNED,
-              differentiable="query key", reference=_both, magnitude=_size, special=ONLY_NAN),
+              differentiable="query key", reference=_both, magnitude=_size, resizable=True, special=ONLY_NAN,
+              denormal=False),
     extension(f"rotary_(Tensor(a!) query, Tensor(b!)? key, {_SETTINGS}) -> ()", "None", "None", _pairs, _TURNED,
-              reference=_in_place, magnitude=_size, special=ONLY_NAN),
+              reference=_in_place, magnitude=_size, resizable=True, special=ONLY_NAN,
+              denormal=False),
 ]  # fmt: skip

@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from isthmus.opset.families._common import special_values
 from isthmus.opset.operator import EXACT, ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
 
@@ -11,13 +14,22 @@ _PRODUCT = accumulated(32, "a sum of products")
 _LENGTHS = [([5, 0, 1, 3], 7), ([4], 4), ([2, 2], 2), ([0, 0], 3)]
 
 
+def _moved(m: Maker) -> Any:
+    """Values that only moves of bits keep."""
+    return special_values(m.dtype)
+
+
 def _unpads(m: Maker) -> Iterator[Case]:
     for i, (lengths, most) in enumerate(_LENGTHS):
         yield m.case("contiguous", m.tensor(len(lengths), most, 5 + i), lengths, most)
     yield m.case("zero-size", m.tensor(2, 4, 0), [3, 1], 4)
     yield m.case("strided", m.tensor(3, 6, 11, layout="transposed"), [2, 6, 1], 6)
     yield m.case("large", m.tensor(3, 40, 70), [33, 17, 40], 40)
+    yield m.case("special", m.values([[_moved(m), _moved(m)[::-1]]]), [2], 2)
     if m.dtype == "float32":
+        lengths = [i % 3 for i in range(2100)]
+        yield m.case("large", m.repeated(2100, 2, 3), lengths, 2)
+        yield m.case("large", m.tensor(2, 3, 4133), [1, 3], 3)
         yield m.case("large", m.repeated(3, 40_000, 1), [40_000, 3, 33_000], 40_000)
 
 
@@ -27,7 +39,11 @@ def _pads(m: Maker) -> Iterator[Case]:
         yield m.case(kind, m.tensor(sum(lengths), 5 + i), lengths, most)
     yield m.case("strided", m.tensor(9, 11, layout="transposed"), [2, 6, 1], 6)
     yield m.case("large", m.tensor(90, 70), [33, 17, 40], 43)
+    yield m.case("special", m.values([_moved(m), _moved(m)[::-1]]), [2], 3)
     if m.dtype == "float32":
+        lengths = [i % 3 for i in range(2100)]
+        yield m.case("large", m.repeated(sum(lengths), 3), lengths, 2)
+        yield m.case("large", m.tensor(4, 4133), [1, 3], 3)
         yield m.case("large", m.repeated(73_003, 1), [40_000, 3, 33_000], 40_001)
 
 
@@ -37,6 +53,9 @@ def _masks(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(3, 1, 9, 9), [0, 7, 4], 1)
     yield m.case("zero-size", m.tensor(2, 1, 0, 0), [0, 0], 3)
     yield m.case("strided", m.tensor(2, 1, 5, 5, layout="transposed"), [5, 2], 2)
+    yield m.case("special", m.values(np.resize(_moved(m), (2, 1, 5, 5))), [5, 4], 2)
+    if m.dtype == "float32":
+        yield m.case("large", m.repeated(3, 1, 270, 270), [181, 270, 1], 2)
 
 
 def _rows(m: Maker) -> Iterator[tuple[str, int, list[int], int]]:
@@ -46,6 +65,12 @@ def _rows(m: Maker) -> Iterator[tuple[str, int, list[int], int]]:
         ("contiguous", [35], 1),
         ("large", [67, 41], 2),
         ("zero-size", [0, 0], 2),
+        ("contiguous", [1, 1], 1),
+        *(
+            (("large", [300, 3, 1], 1), ("large", [i % 3 for i in range(2100)], 1))
+            if m.dtype == "float32"
+            else ()
+        ),
     ):
         yield kind, heads * sum(s * s for s in lengths), lengths, heads
 
@@ -85,6 +110,9 @@ def _products(m: Maker) -> Iterator[Case]:
     yield case("strided", m.tensor(total, heads * d, layout="transposed"), m.tensor(scores), True, True,
                sizes=(flat, lengths, lengths, wide, lengths, [heads * s for s in lengths], flat, squares,
                       lengths))  # fmt: skip
+    if m.dtype == "float32":
+        yield m.case("large", m.tensor(2, 4133), m.tensor(4133, 3), False, False, [2], [4133], [3], [4133], [3], [3],
+                     [2 * 4133], [3], [6], 1)  # fmt: skip
     yield case("zero-size", m.tensor(0), m.tensor(0), False, False, sizes=([0] * b,) * 9)
 
 

@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import whole_numbers
 from isthmus.opset.operator import Operator, accumulated, op
 from isthmus.opset.reference import absolutely
 from isthmus.opset.sampling import Case, Maker
 
 # Typically sqrt(K) roundings, at worst K; blocked kernels stay far below.
 _GEMM = accumulated(32, "sums of up to a few hundred products in the compute dtype, blocked")
+
+_LONG = 65_601  # products of an element
 
 # rows, inner, columns
 _SIZES = (
@@ -38,6 +41,10 @@ def _products(m: Maker, *lead: int, before: Any = None) -> Iterator[Case]:
         first = (before(13, 11),) if before else ()
         pair = m.tensor(*lead, 13, 19, layout=left), m.tensor(*lead, 19, 11, layout=right)
         yield m.case("strided", *first, *pair, model="bert")
+    if m.dtype == "float32":
+        first = (before(2, 3),) if before else ()
+        pair = whole_numbers(m, *lead, 2, _LONG), whole_numbers(m, *lead, _LONG, 3)
+        yield m.case("large", *first, *pair)
 
 
 def _mm(m: Maker) -> Iterator[Case]:
@@ -80,12 +87,16 @@ def _mv(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(17, 35), m.tensor(35))
     yield m.case("strided", m.tensor(17, 35, layout="transposed"), m.tensor(35, layout="sliced"))
     yield m.case("zero-size", m.tensor(0, 5), m.tensor(5))
+    if m.dtype == "float32":
+        yield m.case("large", whole_numbers(m, 3, _LONG), whole_numbers(m, _LONG))
 
 
 def _dot(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(67), m.tensor(67))
     yield m.case("strided", m.tensor(29, layout="sliced"), m.tensor(29))
     yield m.case("zero-size", m.tensor(0), m.tensor(0))
+    if m.dtype == "float32":
+        yield m.case("large", whole_numbers(m, _LONG), whole_numbers(m, _LONG))
 
 
 OPERATORS: list[Operator] = [

@@ -22,6 +22,7 @@ from isthmus.opset.operator import (
     EXACT,
     MODERATE,
     ONLY_NAN,
+    POWERS,
     ROOT,
     ROUNDED,
     SCALED,
@@ -95,6 +96,18 @@ def _scalar(*values: Any, floats_only: bool = False, special: bool = True, **oth
             yield from each(m)
 
     return samples
+
+
+def _exact_alpha(m: Maker) -> Iterator[Case]:
+    """A factor that bfloat16 rounds, and whose product no other dtype does."""
+    if m.is_float:
+        yield m.case("contiguous", m.values([1.0, -3.0, 5.5, 0.25]), other=3, alpha=2.0078125)
+
+
+def _infinite_divisor(m: Maker) -> Iterator[Case]:
+    """Numbers divided by infinities."""
+    for divisor in (float("inf"), -float("inf")) if m.is_float else ():
+        yield m.case("special", m.values([-5.5, 5.5, 0.0, -0.0]), other=divisor)
 
 
 def _two(value: Any, others: dict[str, Any]) -> Any:
@@ -191,12 +204,12 @@ OPERATORS: list[Operator] = [
     op("add.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
     op("sub.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
     op("rsub.Scalar", dt.NUMBERS, *LIKE,
-       several(_scalar(3, 0.75, -5), _two(3, {"alpha": 2}), _two(7, {"alpha": 0})), ROUNDED),
+       several(_scalar(3, 0.75, -5), _two(3, {"alpha": 2}), _two(7, {"alpha": 0}), _exact_alpha), ROUNDED),
     op("add.Scalar", dt.NUMBERS, *LIKE,
-       several(_scalar(3, 0.75, -11.5), _two(3, {"alpha": 2}), _two(5, {"alpha": 0})), _ADD,
+       several(_scalar(3, 0.75, -11.5), _two(3, {"alpha": 2}), _two(5, {"alpha": 0}), _exact_alpha), _ADD,
        magnitude=_scaled_sum),
     op("sub.Scalar", dt.NUMBERS, *LIKE,
-       several(_scalar(3, 0.75, -7), _two(3, {"alpha": 2}), _two(5, {"alpha": 0})), _ADD,
+       several(_scalar(3, 0.75, -7), _two(3, {"alpha": 2}), _two(5, {"alpha": 0}), _exact_alpha), _ADD,
        magnitude=_scaled_sum),
     op("mul.Tensor", dt.ALL, *PAIR, _plain, ROUNDED),
     op("mul.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.1, -1, 0, 1), SCALED),
@@ -210,15 +223,17 @@ OPERATORS: list[Operator] = [
                _scalar(-4, rounding_mode="trunc", special=False)), _QUOTIENT, limits=False),
     op("floor_divide", dt.NUMBERS, *PAIR, _nonzero_pair(), _QUOTIENT, paired=True, limits=False, extreme=()),
     op("fmod.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), EXACT, paired=True, limits=False, extreme=()),
-    op("fmod.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75, -2, -1.25, 100), EXACT, limits=False),
+    op("fmod.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100), _infinite_divisor), EXACT,
+       limits=False),
     op("remainder.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), _ADD,
        magnitude=_modulus, paired=True, limits=False, extreme=()),
-    op("remainder.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.75, -2, -1.25, 100), _ADD, limits=False,
+    op("remainder.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100), _infinite_divisor), _ADD,
+       limits=False,
        magnitude=_modulus),
     op("maximum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("minimum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("atan2", dt.FLOATS, "broadcast(self, other)", "promote(self, other)", _plain, transcendental(4)),
-    op("pow.Tensor_Scalar", dt.FLOATS, *LIKE, powers, _POWER, extreme=()),
+    op("pow.Tensor_Scalar", dt.FLOATS, *LIKE, powers, _POWER, extreme=POWERS),
     op("pow.Tensor_Tensor", dt.FLOATS, "broadcast(self, exponent)", "promote(self, exponent)",
        several(elementwise((0.05, 3), (-2, 2), special=False), whole_powers), _POWER, extreme=()),
     op("pow.Scalar", dt.FLOATS, "like(exponent)", "exponent.dtype", power_base, _POWER, extreme=()),
@@ -239,12 +254,12 @@ OPERATORS: list[Operator] = [
     op("addcmul", dt.FLOATS, *_TRIPLE,
        several(elementwise(ANY, ANY, ANY, special=False), elementwise(ANY, ANY, ANY, special=False, value=0.01),
                *[points([-2.5, 3.0, 0.25], [1.5, -4.0, 7.5], [0.5, 3.5, -6.0], value=v) for v in (0, -1, -2.5)]),
-       _FUSED, magnitude=_addcmul),
+       _FUSED, magnitude=_addcmul, denormal=False),
     op("addcdiv", dt.FLOATS, *_TRIPLE,
        several(elementwise(ANY, ANY, (0.2, 3), special=False),
                elementwise(ANY, ANY, (0.2, 3), special=False, value=-0.001),
                *[points([-2.5, 3.0, 0.25], [1.5, -4.0, 7.5], [0.5, 3.5, -6.0], value=v) for v in (0, -1, 2.5)]),
-       _FUSED, magnitude=_addcdiv),
+       _FUSED, magnitude=_addcdiv, denormal=False),
     *[op(f"bitwise_{name}.Tensor", BITS, *PAIR, _finite) for name in ("and", "or", "xor")],
     *[op(f"bitwise_{name}.Scalar", dt.INTEGERS, *LIKE, _scalar(5, 0, -3)) for name in ("and", "or", "xor")],
 ]  # fmt: skip

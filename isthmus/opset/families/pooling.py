@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import whole_numbers
 from isthmus.opset.operator import CHOSEN, Operator, accumulated, op
 from isthmus.opset.reference import absolutely
 from isthmus.opset.rules import per, windows
@@ -70,6 +71,10 @@ def _maximum_pools(three: bool = False) -> Any:
             deep = [1] if three else []
             yield m.case("large", m.distinct(1, 1, *deep, 259, 257), [*deep, 5, 9], [*deep, 97, 31])
             yield m.case("large", m.distinct(1, 65_539, *deep, 2, 3), [*deep, 2, 3])
+            # More than 2^16 windows of a plane, and images; more than 4096 elements of a window, the last the most.
+            yield m.case("large", m.distinct(1, 1, *deep, 259, 257), [*deep, 1, 2], [*deep, 1, 1])
+            yield m.case("large", m.distinct(65_539, 1, *deep, 1, 2), [*deep, 1, 2])
+            yield m.case("large", m.values(np.arange(4158.0).reshape(1, 1, *deep, 63, 66)), [*deep, 63, 66])
 
     return samples
 
@@ -87,6 +92,11 @@ def _mean_pools(three: bool = False) -> Any:
         if m.dtype == "float32":
             kernel = [1, 2, 3] if three else [2, 3]
             yield m.case("large", m.tensor(1, 65_539, *kernel), kernel)
+            yield m.case("large", m.repeated(65_539, 1, *kernel[:-1], 2), [*kernel[:-1], 2])
+            plane = [1, 63, 66] if three else [63, 66]  # one window of more than 4096 elements
+            yield m.case("large", whole_numbers(m, 1, 1, *plane), plane)
+        high = m.tensor(*sizes[0], low=20_000, high=65_000)  # whose sums float16 cannot hold
+        yield m.case("contiguous", high, *rows[0])
 
     return samples
 
@@ -152,6 +162,9 @@ def _adaptive(three: bool = False) -> Any:
         if m.dtype == "float32":
             deep = [1] if three else []
             yield m.case("large", m.tensor(1, 65_539, *deep, 2, 3), [*deep, 2, 1])
+            yield m.case("large", whole_numbers(m, 1, 1, *deep, 263, 257), [1] * (3 if three else 2))
+        high = m.tensor(*_inputs(m, three)[0][2], low=20_000, high=65_000)  # whose sums float16 cannot hold
+        yield m.case("contiguous", high, [1, 1, 2] if three else [1, 2])
 
     return samples
 
@@ -162,6 +175,7 @@ def _adaptive_gradients(m: Maker) -> Iterator[Case]:
             yield m.case(kind, m.tensor(*size[:2], *out), m.tensor(*size, layout=layout), model="resnet")
     if m.dtype == "float32":
         yield m.case("large", m.tensor(1, 65_539, 2, 1), m.tensor(1, 65_539, 2, 3))
+        yield m.case("large", m.tensor(1, 2, 1, 1), m.repeated(1, 2, 263, 257))
 
 
 _OUT = "self.shape[:2] + windows(self.shape[2:], kernel_size, stride, padding, {}, ceil_mode)"
@@ -180,7 +194,7 @@ OPERATORS: list[Operator] = [
     op("avg_pool3d", dt.FLOATS, _MEANS, "self.dtype", _mean_pools(True), _MEAN,
        magnitude=absolutely("aten::avg_pool3d")),
     op("avg_pool2d_backward", dt.FLOATS, *_GRADIENT, _mean_gradients, _SPREAD,
-       magnitude=absolutely("aten::avg_pool2d_backward")),
+       magnitude=absolutely("aten::avg_pool2d_backward"), denormal=False),
     op("_adaptive_avg_pool2d", dt.FLOATS, _SIZED, "self.dtype", _adaptive(), _MEAN,
        magnitude=absolutely("aten::_adaptive_avg_pool2d")),
     op("_adaptive_avg_pool3d", dt.FLOATS, _SIZED, "self.dtype", _adaptive(True), _MEAN,

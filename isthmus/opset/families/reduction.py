@@ -64,6 +64,8 @@ def _distinct_over_dims(m: Maker) -> Iterator[Case]:
     if m.is_float:
         inf = float("inf")
         yield m.case("special", m.values([[inf, inf], [-inf, -inf], [float("nan"), 1.0]]), 1)
+        for dim in (0, 1):
+            yield m.case("special", _largest(m), dim)
     yield m.case("0-dim", m.tensor(), 0)
     yield m.case("zero-size", m.tensor(0, 5), 1)
 
@@ -81,6 +83,14 @@ def _close(m: Maker) -> Array:
     return m.values([[1 + eps, 1.0, 1 + 2 * eps, 1 - eps], [1.0, 1 - eps, 1 - 2 * eps, 1 + eps]])
 
 
+def _largest(m: Maker) -> Array:
+    """The largest finite numbers before infinities, in rows and in columns; a row of -inf."""
+    import ml_dtypes
+
+    inf, most = float("inf"), float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).max)
+    return m.values([[-inf, most, -most], [-inf, -inf, -inf], [-most, inf, -inf], [-inf, most, -most]])
+
+
 def _whole(low: float = -2.7, high: float = 3.1, *args: Any, empty: bool = True) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         for kind, tensor, model in _inputs(m, low, high):
@@ -92,6 +102,39 @@ def _whole(low: float = -2.7, high: float = 3.1, *args: Any, empty: bool = True)
     return samples
 
 
+def _means(samples: Any, *args: Any) -> Any:
+    """Samples, and values whose sum float16 cannot hold, although it holds the mean."""
+
+    def made(m: Maker) -> Iterator[Case]:
+        yield from samples(m)
+        yield m.case("contiguous", m.tensor(5, 67, low=20_000, high=65_000), *args)
+
+    return made
+
+
+def _powers_of_two(m: Maker) -> Array:
+    """Many factors whose product is exact in any order: 1, -1, and few others."""
+    factors = np.ones(70_001)
+    factors[::4099], factors[7::4099], factors[-2:] = 2.0, -0.5, (-1.0, 4.0)
+    return m.values(factors)
+
+
+def _products(m: Maker) -> Iterator[Case]:
+    yield from _whole(0.97, 1.03)(m)
+    if m.dtype == "float32":
+        yield m.case("large", _powers_of_two(m))
+
+
+def _products_along(m: Maker) -> Iterator[Case]:
+    yield from _over_dims(0.9, 1.1, many=False)(m)
+    if m.dtype == "float32":
+        factors = _powers_of_two(m)
+        yield m.case("large", factors, 0)
+        yield m.case("large", m.values(np.resize(factors.view, (4133, 17))), -2, True)
+        for shape, dim in (((65_601, 2, 2), 2), ((2, 3, 65_601), 1)):
+            yield m.case("large", m.repeated(*shape, low=0.9, high=1.1), dim)
+
+
 def _chosen(m: Maker) -> Iterator[Case]:
     for keep in (False, True):
         yield m.case("contiguous", m.distinct(3, 37), 1, keepdim=keep, model="resnet")
@@ -100,6 +143,9 @@ def _chosen(m: Maker) -> Iterator[Case]:
         if m.is_float:
             yield m.case("contiguous", _close(m), 1, keepdim=keep)
     yield m.case("contiguous", m.distinct(4, 11))
+    if m.is_float:
+        for dim in (0, 1, None):
+            yield m.case("special", _largest(m), dim)
     yield m.case("0-dim", m.tensor())
     yield m.case("zero-size", m.tensor(0, 5), 1)
 
@@ -114,9 +160,18 @@ def _arrays(m: Maker) -> Iterator[Case]:
 
 
 def _norms(m: Maker) -> Iterator[Case]:
-    for order in (2, 1, float("inf"), 3.0, float("-inf"), 0):
+    for order in (2, 1, float("inf"), 3.0, float("-inf"), 0, 2.3, -1.7):
         yield m.case("contiguous", m.tensor(3, 37), order, None, False, model="llama")
         yield m.case("strided", m.tensor(5, 19, layout="transposed"), order, [1], True)
+        missing = m.tensor(3, 67).view.copy()
+        missing[[0, 1, 2], [0, 31, 66]] = np.nan
+        if order != 0:  # where NaN may count as one
+            yield m.case("special", m.values(missing), order, [1], False)
+    if m.dtype == "float32":  # the last of many decides
+        for order, last in ((float("inf"), -3.5), (float("-inf"), 0.25)):
+            yield m.case("large", m.values(np.append(np.full(70_000, 1.5), last)), order, [0], False)
+    if m.dtype != "float16":
+        yield m.case("contiguous", m.tensor(3, 37, low=1e5, high=3e6), 2, [1], False)
     yield m.case("contiguous", m.tensor(3, 5, 7), 2, [0, 2], False)
     yield m.case("contiguous", m.values(m.integers(5, 23, high=3).view, m.dtype), 0, [1], False)  # a count
     # The sum of squares is beyond float16, its root is not.
@@ -136,7 +191,11 @@ def _norm_size(self: torch.Tensor, ord: Any, dim: Any, keepdim: bool, **_: Any) 
 def _spread(
     self: torch.Tensor, dim: Any, correction: Any = 1, unbiased: bool = True, keepdim: bool = False
 ) -> Any:
-    total = (self * self).sum(dim or list(range(self.dim())), keepdim)
+    """Squares of distances from the mean, and what a rounding of the mean adds to them."""
+    axes = dim or list(range(self.dim()))
+    mean = self.mean(axes, True)
+    distance = self - mean
+    total = (distance * distance + (distance * mean).abs() + mean * mean * 2**-23).sum(axes, keepdim)
     return total * (2 / max(self.numel() // max(total.numel(), 1) - 1, 1))
 
 
@@ -146,6 +205,10 @@ def _variances(m: Maker) -> Iterator[Case]:
         yield m.case("strided", m.tensor(3, 17, 13, layout="transposed"), dim, correction=correction)
     yield m.case("contiguous", m.tensor(3, 5, 7), [0, 2], correction=1)
     yield m.case("contiguous", m.tensor(3, 13), None)
+    if m.dtype != "float16":  # a mean whose square hides the variance in the compute dtype
+        mean = 3e8 if m.dtype == "float64" else 3e4
+        for dim in (1, 0):
+            yield m.case("contiguous", m.tensor(67, 67, low=mean, high=mean + 5), [dim], correction=1)
     yield m.case("zero-size", m.tensor(0, 5), [1])
 
 
@@ -197,10 +260,12 @@ OPERATORS: list[Operator] = [
        magnitude=absolutely("aten::sum")),
     op("sum.dim_IntList", (*dt.FLOATS, "int32", "int64", "bool"), _DIM, "summed(self, dtype)", _over_dims(), _SUM,
        magnitude=absolutely("aten::sum.dim_IntList")),
-    op("mean", dt.FLOATS, "()", "self.dtype", _whole(empty=False), _SUM, magnitude=absolutely("aten::mean")),
-    op("mean.dim", dt.FLOATS, _DIM, "self.dtype", _over_dims(), _SUM, magnitude=absolutely("aten::mean.dim")),
-    op("prod", dt.FLOATS, "()", "summed(self, dtype)", _whole(0.97, 1.03), _PRODUCT, longest=1024),
-    op("prod.dim_int", dt.FLOATS, _DIM, "summed(self, dtype)", _over_dims(0.9, 1.1, many=False), _PRODUCT,
+    op("mean", dt.FLOATS, "()", "self.dtype", _means(_whole(empty=False)), _SUM,
+       magnitude=absolutely("aten::mean")),
+    op("mean.dim", dt.FLOATS, _DIM, "self.dtype", _means(_over_dims(), [1]), _SUM,
+       magnitude=absolutely("aten::mean.dim")),
+    op("prod", dt.FLOATS, "()", "summed(self, dtype)", _products, _PRODUCT, longest=1024),
+    op("prod.dim_int", dt.FLOATS, _DIM, "summed(self, dtype)", _products_along, _PRODUCT,
        longest=1024),
     op("amax", dt.NUMBERS, _DIM, "self.dtype", _over_dims(), CHOSEN),
     op("amin", dt.NUMBERS, _DIM, "self.dtype", _over_dims(), CHOSEN),
@@ -218,7 +283,7 @@ OPERATORS: list[Operator] = [
     op("cumsum", (*dt.FLOATS, "int64"), "like(self)", "summed(self, dtype)", _arrays,
        accumulated(64, "one rounding for each element before it"), magnitude=absolutely("aten::cumsum")),
     op("linalg_vector_norm", dt.FLOATS, _DIM, "self.dtype", _norms,
-       accumulated(32, "pairwise or blocked sums, then a root"), magnitude=_norm_size),
+       accumulated(32, "pairwise or blocked sums, then a root"), magnitude=_norm_size, denormal=False),
     op("var.correction", dt.FLOATS, _DIM, "self.dtype", _variances,
        accumulated(64, "two passes or Welford's"), magnitude=_spread),
     op("histc", ("float32", "float64"), "(bins,)", "self.dtype", _counts, EXACT),

@@ -89,6 +89,11 @@ def _masked_scatters(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(7, 9), m.mask(7, 9), m.tensor(63))
     yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.mask(7, 9), m.tensor(63, layout="sliced"))
     yield m.case("zero-size", m.tensor(0, 9), m.mask(0, 9), m.tensor(0))
+    yield m.case("broadcast", m.tensor(3, 1, 9), m.mask(5, 1), m.tensor(135))
+    yield m.case("contiguous", m.tensor(5, 1), m.mask(5, 1), m.tensor(11))
+    if m.dtype == "float32":
+        for shape in ((65_601, 2), (2, 65_601)):
+            yield m.case("large", m.repeated(*shape), m.mask(*shape), m.repeated(131_202))
 
 
 def _pads(m: Maker) -> Iterator[Case]:
@@ -198,23 +203,25 @@ OPERATORS: list[Operator] = [
     op("fill_.Scalar", dt.ALL, "None", "None", _fill, ROUNDED),
     op("fill_.Tensor", dt.ALL, "None", "None", _fill_tensors),
     op("zero_", dt.ALL, "None", "None", _zeros),
-    op("cat", dt.ALL, f"at(tensors[0], dim, {_WIDTH})", "tensors[0].dtype", _cats),
+    op("cat", dt.ALL, f"at(tensors[0], dim, {_WIDTH})", "tensors[0].dtype", _cats, resizable=True),
     op("stack", dt.ALL,
        "(lambda s, d: s[:d] + (len(tensors),) + s[d:])(tensors[0].shape, dim % (len(tensors[0].shape) + 1))",
-       "tensors[0].dtype", _stacks),
+       "tensors[0].dtype", _stacks, resizable=True),
     op("where.self", dt.ALL, "broadcast(condition, self, other)", "promote(self, other)", _choices),
     op("masked_fill.Scalar", dt.NUMBERS, "broadcast(self, mask)", "self.dtype", _fills, ROUNDED),
     op("masked_scatter", dt.ALL, "broadcast(self, mask)", "self.dtype", _masked_scatters),
-    op("constant_pad_nd", dt.ALL, "padded(self, pad)", "self.dtype", _pads),
+    op("constant_pad_nd", dt.ALL, "padded(self, pad)", "self.dtype", _pads, resizable=True),
     op("repeat", dt.ALL,
        "tuple(r * n for r, n in zip(repeats, (1,) * (len(repeats) - len(self.shape)) + self.shape))",
-       "self.dtype", _repeats),
+       "self.dtype", _repeats, resizable=True),
     op("flip", dt.ALL, *_SAME, _flips),
     op("roll", dt.ALL, *_SAME, _rolls),
     op("tril", dt.ALL, *_SAME, _triangles),
     op("triu", dt.ALL, *_SAME, _triangles),
-    op("slice_scatter", dt.ALL, *_SAME, _parts("slice")),
-    op("select_scatter", dt.ALL, *_SAME, _parts("select")),
-    op("slice_backward", dt.FLOATS, "tuple(input_sizes)", "grad_output.dtype", _parts("slice_backward")),
-    op("select_backward", dt.FLOATS, "tuple(input_sizes)", "grad_output.dtype", _parts("select_backward")),
+    op("slice_scatter", dt.ALL, *_SAME, _parts("slice"), resizable=True),
+    op("select_scatter", dt.ALL, *_SAME, _parts("select"), resizable=True),
+    op("slice_backward", dt.FLOATS, "tuple(input_sizes)", "grad_output.dtype", _parts("slice_backward"),
+       resizable=True),
+    op("select_backward", dt.FLOATS, "tuple(input_sizes)", "grad_output.dtype", _parts("select_backward"),
+       resizable=True),
 ]  # fmt: skip

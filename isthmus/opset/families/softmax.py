@@ -106,9 +106,15 @@ def _attention(m: Maker) -> Iterator[Case]:
     hidden[:, :, :, 1::3] = -np.inf
     yield m.case("special", query, *rest, 0.0, False, attn_mask=m.values(hidden), scale=0.9)
     yield m.case("special", query, *rest, 0.0, False, attn_mask=m.tensor(5, 7), scale=1.2)
+    large = [m.tensor(1, 2, 5, 64, low=-50, high=60) for _ in range(2)]  # 16-bit products and sums overflow
+    yield m.case("special", *large, m.tensor(1, 2, 5, 64, low=-3e4, high=6e4), 0.0, False, scale=1e-3)
     yield m.case("special", query, *rest, 0.0, False, scale=20.0)  # scores whose exponentials overflow
     if m.dtype == "float32":
         query, *rest = m.tensor(1, 1, 3, 20), *(m.repeated(1, 1, 4133, 20) for _ in range(2))
+        yield m.case("large", query, *rest, 0.0, False)
+        query, *rest = m.repeated(1, 1, 65_601, 4), *(m.tensor(1, 1, 3, 4) for _ in range(2))
+        yield m.case("large", query, *rest, 0.0, False)
+        query, *rest = m.repeated(70, 5, 1, 4), *(m.repeated(70, 5, 2, 4) for _ in range(2))
         yield m.case("large", query, *rest, 0.0, False)
     masked = [m.tensor(2, 3, 9, 8) for _ in range(3)]
     yield m.case("broadcast", *masked, 0.0, False, attn_mask=m.tensor(2, 1, 9, 9), scale=0.21, model="bert")

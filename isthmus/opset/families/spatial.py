@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import whole_numbers
 from isthmus.opset.operator import EXACT, Operator, accumulated, op
 from isthmus.opset.reference import absolutely
 from isthmus.opset.sampling import Case, Maker
@@ -54,6 +55,9 @@ def _resizes(*flags: Any) -> Any:
             yield m.case("contiguous", m.tensor(1, 2, 9, 5), [4, 8], *option, None, 1.7)
             if m.dtype == "float32":
                 yield m.case("large", m.tensor(1, 32_771, 2, 1), [1, 3], *option)
+                if option != (True,):  # scales that make positions exact
+                    yield m.case("large", m.repeated(1, 1, 32, 4132), [64, 1033], *option)
+                yield m.case("large", m.repeated(2, 1, 3, 29), [1031, 65], *option)
 
     return samples
 
@@ -107,6 +111,8 @@ def _distances(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(2, 0, 3), m.tensor(2, 4, 3), 1.0, None)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(257, 3), m.tensor(263, 3), 1.0, None)
+        for power in (2.0, 1.0, float("inf")):  # sums of squares of integers are exact
+            yield m.case("large", whole_numbers(m, 2, 65_601), whole_numbers(m, 3, 65_601), power, None)
 
 
 def _own_distances(m: Maker) -> Iterator[Case]:
@@ -199,9 +205,11 @@ _POSITIONS = ("tuple((n + 2 * padding[i] - dilation[i] * (kernel_size[i] - 1) - 
               "for i, n in enumerate(self.shape[2:]))")  # fmt: skip
 
 OPERATORS: list[Operator] = [
-    *[op(f"{mode}_pad{rank}d", dt.FLOATS, _PADDED, "self.dtype", _pads(rank, mode == "reflection"), EXACT)
+    *[op(f"{mode}_pad{rank}d", dt.FLOATS, _PADDED, "self.dtype", _pads(rank, mode == "reflection"), EXACT,
+         resizable=True)
       for mode in ("reflection", "replication") for rank in (1, 2, 3)],
-    op("upsample_nearest2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype", _resizes(), EXACT),
+    op("upsample_nearest2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype", _resizes(), EXACT,
+       resizable=True),
     op("upsample_bilinear2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype",
        _resizes((False,), (True,)), _HALVES, magnitude=_resized_size, special=()),
     op("grid_sampler_2d", _WIDE, "input.shape[:2] + grid.shape[1:3]", "input.dtype", _grids, _INTERPOLATED,
@@ -215,13 +223,13 @@ OPERATORS: list[Operator] = [
        magnitude=absolutely("aten::col2im")),
     op("im2col", dt.FLOATS,
        f"(lambda p: (self.shape[0], self.shape[1] * kernel_size[0] * kernel_size[1], p[0] * p[1]))({_POSITIONS})",
-       "self.dtype", _fold_columns, EXACT),
+       "self.dtype", _fold_columns, EXACT, resizable=True),
     op("_cdist_forward", _WIDE, "x1.shape[:-1] + (x2.shape[-2],)", "x1.dtype", _distances,
        accumulated(32, "a sum over the coordinates, by differences or by a matrix product"),
        magnitude=_distance_size),
     op("_pdist_forward", _WIDE, "(self.shape[0] * (self.shape[0] - 1) // 2,)", "self.dtype", _own_distances,
        accumulated(32, "a sum over the coordinates"),
-       magnitude=lambda self, p: __import__("torch").pdist(self, p), strided=False),
+       magnitude=lambda self, p: __import__("torch").pdist(self, p), strided=False, denormal=False),
     op("_fft_r2c", _WIDE, _HALF_SPECTRUM, '"complex64" if self.dtype == "float32" else "complex128"', _transforms,
        accumulated(16, "log2(n) butterflies"), magnitude=_frequency_size),
     op("_fft_c2r", _WIDE, "at(self, dim[-1], last_dim_size)",

@@ -85,14 +85,9 @@ def _has(dtype: str) -> Any:
 
 
 MUTATIONS = (
-    Mutation("computed in bfloat16", "float32 and float64 inputs are rounded to bfloat16",
-             simply(read_as(floats_as(narrow)), _has("float32"))),
-    Mutation("computed in float16", "float32 and float64 inputs are rounded to float16",
-             simply(read_as(floats_as(_through_float16)), _has("float32"))),
-    Mutation("computed in float32", "float64 inputs are rounded to float32",
-             simply(read_as(_through_float32), _has("float64"))),
-    Mutation("rows read modulo", "what lies beyond so many elements of a row repeats its begin",
-             each((2048, 4096), _wrapped, reads, 1)),
-    Mutation("rounded toward zero", "results are truncated instead of rounded to nearest",
-             simply(_truncated, _rounds)),
-)  # fmt: skip
+    Mutation("computed in bfloat16", simply(read_as(floats_as(narrow)), _has("float32"))),
+    Mutation("computed in float16", simply(read_as(floats_as(_through_float16)), _has("float32"))),
+    Mutation("computed in float32", simply(read_as(_through_float32), _has("float64"))),
+    Mutation("rows read modulo", each((2048, 4096), _wrapped, reads, 1)),
+    Mutation("rounded toward zero", simply(_truncated, _rounds)),
+)

@@ -117,16 +117,13 @@ def _vector_path_alone(width: int) -> Wrong:
 
 
 MUTATIONS = (
-    *(Mutation(f"read from an address rounded to {width}", "a load drops the low bits of an address",
-               _tensor_rounded(width)) for width in _WIDTHS),
-    Mutation("written to a rounded address", "a store drops the low bits of an address",
-             each(_WIDTHS, _result_rounded, lambda target: bool(target.schema.outputs))),
-    Mutation("head not written", "the elements before the first aligned address are not written",
-             each(_WIDTHS, _head_lost)),
-    Mutation("rows read as aligned", "rows that begin unaligned are read from before",
-             each(_WIDTHS, _rows_rounded, reads, 2)),
-    Mutation("rows written as aligned", "rows that begin unaligned are written before their place",
-             each(_WIDTHS, _written_rows_rounded, has_many, 2)),
-    Mutation("no scalar path", "nothing is computed where an address is not aligned",
-             each(_WIDTHS, _vector_path_alone)),
-)  # fmt: skip
+    *(Mutation(f"read from an address rounded to {width}", _tensor_rounded(width)) for width in _WIDTHS),
+    Mutation(
+        "written to a rounded address",
+        each(_WIDTHS, _result_rounded, lambda target: bool(target.schema.outputs)),
+    ),
+    Mutation("head not written", each(_WIDTHS, _head_lost)),
+    Mutation("rows read as aligned", each(_WIDTHS, _rows_rounded, reads, 2)),
+    Mutation("rows written as aligned", each(_WIDTHS, _written_rows_rounded, has_many, 2)),
+    Mutation("no scalar path", each(_WIDTHS, _vector_path_alone)),
+)

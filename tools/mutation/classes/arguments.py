@@ -138,32 +138,45 @@ def _random(target: Target) -> bool:
 
 
 MUTATIONS = (
-    Mutation("replaced by its default", "a number, flag or list is ignored", _per_argument(_is_single, _default)),
-    Mutation("integer part", "the fraction of a number is lost",
-             _per_argument(_is_number, _real(lambda x: type(x)(int(x))))),
-    Mutation("absolute value", "the sign of a number is lost", _per_argument(_is_signed, _real(abs))),
-    Mutation("number in bfloat16", "a number is rounded to 8 bits", _per_argument(
-        _is_number, _real(lambda x: type(x)(ml_dtypes.bfloat16(x))))),
-    Mutation("absent number read as zero", "an optional number that is absent counts as zero", _per_argument(
-        lambda a: a.optional and a.base in ("Scalar", "float") and not a.is_list, lambda _, value: value, 0)),
-    Mutation("negative dimension is the last", "every negative dimension is taken for -1",
-             _per_argument(_is_dim, _of_dims(lambda d: max(d, -1)))),
-    Mutation("negative dimension off by one", "a negative dimension is counted from the end without it",
-             _per_argument(_is_dim, _of_dims(lambda d: d - 1 if d < -1 else d))),
-    Mutation("dimension is the last", "whatever dimension is given, the last is used",
-             _per_argument(lambda a: a.name in _DIMS and not a.is_list, lambda _, value: -1)),
-    Mutation("only the first of a list", "all numbers of a list are the first",
-             _per_argument(_is_list, lambda _, values: [values[0]] * len(values) if values else values)),
-    Mutation("last list item ignored", "the last number of a list is replaced by the one before",
-             _per_argument(_is_list, lambda _, v: [*v[:-1], v[-2]] if len(v) > 1 else v)),
-    Mutation("empty list read as the last", "no dimension means all, and only the last is taken",
-             _per_argument(lambda a: a.name == "dim" and a.is_list, lambda _, v: v or [-1], [-1])),
-    Mutation("flag inverted", "a flag means the opposite",
-             _per_argument(lambda a: a.base == "bool" and not a.is_list, lambda _, value: not value, True)),
-    Mutation("optional tensor ignored", "bias, weight, mask or running mean is left out", _optional_ignored),
-    Mutation("optional tensor needs another", "a tensor is ignored where the one before it is absent",
-             _optional_for_optional),
-    Mutation("seed ignored", "the same random numbers in each call",
-             stated(lambda: _seeded(lambda seed: 1234), _random)),
-    Mutation("seed of its own", "other random numbers for the same seed", stated(_counting, _random)),
-)  # fmt: skip
+    Mutation("replaced by its default", _per_argument(_is_single, _default)),
+    Mutation("integer part", _per_argument(_is_number, _real(lambda x: type(x)(int(x))))),
+    Mutation("absolute value", _per_argument(_is_signed, _real(abs))),
+    Mutation(
+        "number in bfloat16", _per_argument(_is_number, _real(lambda x: type(x)(ml_dtypes.bfloat16(x))))
+    ),
+    Mutation(
+        "absent number read as zero",
+        _per_argument(
+            lambda a: a.optional and a.base in ("Scalar", "float") and not a.is_list,
+            lambda _, value: value,
+            0,
+        ),
+    ),
+    Mutation("negative dimension is the last", _per_argument(_is_dim, _of_dims(lambda d: max(d, -1)))),
+    Mutation(
+        "negative dimension off by one", _per_argument(_is_dim, _of_dims(lambda d: d - 1 if d < -1 else d))
+    ),
+    Mutation(
+        "dimension is the last",
+        _per_argument(lambda a: a.name in _DIMS and not a.is_list, lambda _, value: -1),
+    ),
+    Mutation(
+        "only the first of a list",
+        _per_argument(_is_list, lambda _, values: [values[0]] * len(values) if values else values),
+    ),
+    Mutation(
+        "last list item ignored", _per_argument(_is_list, lambda _, v: [*v[:-1], v[-2]] if len(v) > 1 else v)
+    ),
+    Mutation(
+        "empty list read as the last",
+        _per_argument(lambda a: a.name == "dim" and a.is_list, lambda _, v: v or [-1], [-1]),
+    ),
+    Mutation(
+        "flag inverted",
+        _per_argument(lambda a: a.base == "bool" and not a.is_list, lambda _, value: not value, True),
+    ),
+    Mutation("optional tensor ignored", _optional_ignored),
+    Mutation("optional tensor needs another", _optional_for_optional),
+    Mutation("seed ignored", stated(lambda: _seeded(lambda seed: 1234), _random)),
+    Mutation("seed of its own", stated(_counting, _random)),
+)

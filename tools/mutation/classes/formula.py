@@ -25,9 +25,12 @@ def _unevenly(right: Call, call: Invocation) -> None:
 
 
 MUTATIONS = (
-    Mutation("one bit off", "the last bit of the first element of a moved tensor", simply(
-        written_as(lambda new, _: floats_as(_one_bit_off)(new)),
-        lambda target: target.reads and target.float_results and target.moves)),
-    Mutation("uneven distribution", "half of the random numbers are halved",
-             simply(_unevenly, lambda target: target.random)),
-)  # fmt: skip
+    Mutation(
+        "one bit off",
+        simply(
+            written_as(lambda new, _: floats_as(_one_bit_off)(new)),
+            lambda target: target.reads and target.float_results and target.moves,
+        ),
+    ),
+    Mutation("uneven distribution", simply(_unevenly, lambda target: target.random)),
+)

@@ -152,21 +152,15 @@ def _tensor_of_list(choose: Callable[[list[Any]], list[Any]]) -> Callable[[Targe
 
 
 MUTATIONS = (
-    Mutation("element index cut", "the index of an element is cut to so many bits", each((12, 16), _cut, reads)),
-    Mutation("sign of a 16-bit index", "results whose index has bit 15 are not written",
-             each(("",), lambda _: _sign_of_16_bits, has_many)),
-    Mutation("grid limited", "rows beyond the largest grid are not computed",
-             each((1024, 65535), _rows_limited, has_many, 2)),
-    Mutation("pitch of rows", "rows are addressed by the number of rows", per_tensor(_pitch_of_rows, reads, 2)),
-    Mutation("last element of a row lost", "the last element of each row is not read",
-             per_tensor(_last_lost, reads, 1)),
-    Mutation("results shifted", "results along a dimension start one element late",
-             each((-1, -2), _shifted, has_many, 2)),
-    Mutation("wrong broadcast", "a broadcast tensor is repeated in memory order", _broadcast_wrong),
-    Mutation("swapped operands", "two tensors of equal shape are swapped", _operands_swapped),
-    Mutation("outputs swapped", "two outputs of equal shape are swapped", _outputs_swapped),
-    Mutation("wrong tensor of a list", "the last tensor of a list is replaced by the one before",
-             _tensor_of_list(lambda values: [*values[:-1], values[-2]])),
-    Mutation("first tensor of a list", "every tensor of a list is the first",
-             _tensor_of_list(lambda values: [values[0]] * len(values))),
-)  # fmt: skip
+    Mutation("element index cut", each((12, 16), _cut, reads)),
+    Mutation("sign of a 16-bit index", each(("",), lambda _: _sign_of_16_bits, has_many)),
+    Mutation("grid limited", each((1024, 65535), _rows_limited, has_many, 2)),
+    Mutation("pitch of rows", per_tensor(_pitch_of_rows, reads, 2)),
+    Mutation("last element of a row lost", per_tensor(_last_lost, reads, 1)),
+    Mutation("results shifted", each((-1, -2), _shifted, has_many, 2)),
+    Mutation("wrong broadcast", _broadcast_wrong),
+    Mutation("swapped operands", _operands_swapped),
+    Mutation("outputs swapped", _outputs_swapped),
+    Mutation("wrong tensor of a list", _tensor_of_list(lambda values: [*values[:-1], values[-2]])),
+    Mutation("first tensor of a list", _tensor_of_list(lambda values: [values[0]] * len(values))),
+)

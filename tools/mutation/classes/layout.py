@@ -14,13 +14,14 @@ from tools.mutation.mutant import Made, Mutation, Wrong, each, per_tensor, read_
 
 
 def with_strides(x: Array, strides: list[int]) -> Array:
-    """Read a tensor with other strides, in elements, modulo its memory: what lies beyond may not be mapped."""
+    """Read a tensor with other strides, in elements; beyond its memory lie the inverted bits of its last element."""
     span = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.strides, strict=True)) // x.itemsize
     memory = np.lib.stride_tricks.as_strided(x, (span,), (x.itemsize,))
+    beyond = ~memory[-1:] if x.dtype == np.bool_ else (~memory[-1:].view(np.uint8)).view(x.dtype)
     index = np.zeros(x.shape, np.int64)
     for axis, (n, stride) in enumerate(zip(x.shape, strides, strict=True)):
         index += (np.arange(n) * stride).reshape(-1, *(1,) * (x.ndim - axis - 1))
-    return memory[index % span]
+    return np.concatenate([memory, beyond])[np.minimum(index, span)]
 
 
 def dense(shape: tuple[int, ...]) -> list[int]:
@@ -149,25 +150,15 @@ def _written_dense(target: Target) -> Made:
 
 
 MUTATIONS = (
-    Mutation("strides ignored", "a strided tensor is read as if it were contiguous",
-             per_tensor(_contiguous, _strided, 1)),
-    Mutation("expanded read as dense", "a stride of 0 is not used",
-             per_tensor(_only(_is_expanded), _strided, 1)),
-    Mutation("transposed read as contiguous", "a dense tensor in another order of dimensions is read in memory order",
-             per_tensor(_only(_is_permuted), _strided, 2)),
-    Mutation("gaps ignored", "a slice is read without its gaps", per_tensor(_only(_has_gaps), _strided, 1)),
-    Mutation("last stride assumed 1", "the stride of the last dimension is not used",
-             per_tensor(_last_assumed_one, _strided, 1)),
-    Mutation("outer strides assumed", "the strides of a batch are computed from its last matrix",
-             per_tensor(_outer_assumed, _strided, 3)),
-    Mutation("stride of size 1 used", "a pitch is taken from a dimension of size 1",
-             per_tensor(_size_one_used, _strided, 2)),
-    Mutation("one row taken for transposed", "a matrix of one row or column is taken for a transposed one",
-             per_tensor(_matrix_transposed, _strided, 2)),
-    Mutation("ranks collapsed", "dimensions beyond so many are collapsed as if they were dense",
-             _beyond((2, 3, 4, 5), _ranks_collapsed)),
-    Mutation("ranks dropped", "dimensions beyond so many do not move the address",
-             _beyond((4, 5, 6), _ranks_dropped)),
-    Mutation("argument written as contiguous", "the strides of an argument are ignored where it is written",
-             _written_dense),
-)  # fmt: skip
+    Mutation("strides ignored", per_tensor(_contiguous, _strided, 1)),
+    Mutation("expanded read as dense", per_tensor(_only(_is_expanded), _strided, 1)),
+    Mutation("transposed read as contiguous", per_tensor(_only(_is_permuted), _strided, 2)),
+    Mutation("gaps ignored", per_tensor(_only(_has_gaps), _strided, 1)),
+    Mutation("last stride assumed 1", per_tensor(_last_assumed_one, _strided, 1)),
+    Mutation("outer strides assumed", per_tensor(_outer_assumed, _strided, 3)),
+    Mutation("stride of size 1 used", per_tensor(_size_one_used, _strided, 2)),
+    Mutation("one row taken for transposed", per_tensor(_matrix_transposed, _strided, 2)),
+    Mutation("ranks collapsed", _beyond((2, 3, 4, 5), _ranks_collapsed)),
+    Mutation("ranks dropped", _beyond((4, 5, 6), _ranks_dropped)),
+    Mutation("argument written as contiguous", _written_dense),
+)

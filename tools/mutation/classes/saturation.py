@@ -136,26 +136,20 @@ def _reads_integers(dtypes: set[str]) -> Callable[[Target], bool]:
 
 
 MUTATIONS = (
-    Mutation("integers cut to 32 bits", "int64 elements keep their low 32 bits",
-             simply(_cut(np.int32), _reads_integers({"int64"}))),
-    Mutation("integers cut to 16 bits", "int32 and int64 elements keep their low 16 bits",
-             simply(_cut(np.int16), _reads_integers({"int32", "int64"}))),
-    Mutation("integers by way of float32", "int32 and int64 inputs are rounded to 24 bits",
-             simply(_by_way_of(np.float32), _reads_integers({"int32", "int64"}))),
-    Mutation("integers by way of float64", "int64 inputs are rounded to 53 bits",
-             simply(_by_way_of(np.float64), _reads_integers({"int64"}))),
-    Mutation("integers saturate", "results stop at the limits of their dtype instead of wrapping around",
-             simply(_saturating, _narrow_overflows)),
-    Mutation("int64 saturates at 32 bits", "int64 results stop at the limits of int32",
-             simply(_sums_saturate, lambda target: _overflows(target) and bool({"int64"} & target.dtypes))),
-    Mutation("conversion clamps", "a conversion to fewer bits clamps instead of wrapping around",
-             _conversion_clamps),
-    Mutation("indices cut to 16 bits", "the values of an index tensor are cut to 16 bits",
-             _per_index(lambda x: x.astype(np.int16).astype(x.dtype))),
-    Mutation("indices cut to 8 bits", "the values of an index tensor are cut to 8 bits",
-             _per_index(lambda x: x.astype(np.uint8).astype(x.dtype))),
-    Mutation("int32 indices read as int64", "an index tensor is assumed to be int64",
-             _index_dtype_assumed(np.int64)),
-    Mutation("int64 indices read as int32", "an index tensor is assumed to be int32",
-             _index_dtype_assumed(np.int32)),
-)  # fmt: skip
+    Mutation("integers cut to 32 bits", simply(_cut(np.int32), _reads_integers({"int64"}))),
+    Mutation("integers cut to 16 bits", simply(_cut(np.int16), _reads_integers({"int32", "int64"}))),
+    Mutation(
+        "integers by way of float32", simply(_by_way_of(np.float32), _reads_integers({"int32", "int64"}))
+    ),
+    Mutation("integers by way of float64", simply(_by_way_of(np.float64), _reads_integers({"int64"}))),
+    Mutation("integers saturate", simply(_saturating, _narrow_overflows)),
+    Mutation(
+        "int64 saturates at 32 bits",
+        simply(_sums_saturate, lambda target: _overflows(target) and bool({"int64"} & target.dtypes)),
+    ),
+    Mutation("conversion clamps", _conversion_clamps),
+    Mutation("indices cut to 16 bits", _per_index(lambda x: x.astype(np.int16).astype(x.dtype))),
+    Mutation("indices cut to 8 bits", _per_index(lambda x: x.astype(np.uint8).astype(x.dtype))),
+    Mutation("int32 indices read as int64", _index_dtype_assumed(np.int64)),
+    Mutation("int64 indices read as int32", _index_dtype_assumed(np.int32)),
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -11,6 +12,8 @@ from isthmus.conformance.judge import FORMATS
 from isthmus.opset import dtypes as dt
 from tools.mutation.kernel import Array, Target
 from tools.mutation.mutant import Mutation, Wrong, floats_as, read_as, reads_floats, simply, written_as
+
+_EXTREMUM = re.compile(r"aten::a?(max|min)(\.dim)?")
 
 
 def _without_nan(x: Array) -> Array:
@@ -81,8 +84,8 @@ def _may_be_infinite(target: Target) -> bool:
 def _searches(target: Target) -> bool:
     """Whether it looks for the largest or smallest number of a row, or subtracts it."""
     families = ("softmax", "llm_softmax", "llm_attention", "llm_loss", "sorting")
-    extremum = target.name.startswith(("aten::amax", "aten::amin", "aten::max", "aten::min", "aten::arg"))
-    return _reads_infinity(target) and (target.operator.family in families or extremum)
+    searches = target.operator.family in families or _EXTREMUM.fullmatch(target.name)
+    return _reads_infinity(target) and target.float_results and bool(searches)
 
 
 def _moves(target: Target) -> bool:
@@ -94,24 +97,15 @@ def _float_results(target: Target) -> bool:
 
 
 MUTATIONS = (
-    Mutation("NaN read as zero", "a fast path drops NaN", simply(_reading(_without_nan), _reads_nan)),
-    Mutation("NaN lost", "NaN in a result becomes zero", simply(_writing(_without_nan), _may_be_nan)),
-    Mutation("infinity read as finite", "an infinity is read as the largest number",
-             simply(_reading(_without_infinity), _reads_infinity)),
-    Mutation("infinity clipped", "infinity in a result becomes the largest number",
-             simply(_writing(_without_infinity), _may_be_infinite)),
-    Mutation("row of -inf", "in rows of -inf alone the lowest number takes its place",
-             simply(_reading(_rows_without_infinity), _searches)),
-    Mutation("sign of zero lost", "-0.0 becomes 0.0 where bits are moved",
-             simply(_writing(_without_minus_zero), _moves)),
-    Mutation("-0.0 read as 0.0", "the sign of a zero is dropped where bits are moved",
-             simply(_reading(_without_minus_zero), _moves)),
-    Mutation("denormal inputs flushed", "denormal inputs are read as zero",
-             simply(_reading(_flushed), _float_results)),
-    Mutation("denormal results flushed", "denormal results become zero",
-             simply(_writing(_flushed), _float_results)),
-    Mutation("range of float16", "results beyond 65504 become infinite",
-             simply(_writing(_range_of_float16), _float_results)),
-    Mutation("inputs clipped", "inputs beyond 65504 are clipped",
-             simply(_reading(_clipped_early), _float_results)),
-)  # fmt: skip
+    Mutation("NaN read as zero", simply(_reading(_without_nan), _reads_nan)),
+    Mutation("NaN lost", simply(_writing(_without_nan), _may_be_nan)),
+    Mutation("infinity read as finite", simply(_reading(_without_infinity), _reads_infinity)),
+    Mutation("infinity clipped", simply(_writing(_without_infinity), _may_be_infinite)),
+    Mutation("row of -inf", simply(_reading(_rows_without_infinity), _searches)),
+    Mutation("sign of zero lost", simply(_writing(_without_minus_zero), _moves)),
+    Mutation("-0.0 read as 0.0", simply(_reading(_without_minus_zero), _moves)),
+    Mutation("denormal inputs flushed", simply(_reading(_flushed), _float_results)),
+    Mutation("denormal results flushed", simply(_writing(_flushed), _float_results)),
+    Mutation("range of float16", simply(_writing(_range_of_float16), _float_results)),
+    Mutation("inputs clipped", simply(_reading(_clipped_early), _float_results)),
+)

@@ -15,6 +15,8 @@ from tools.mutation.mutant import (
     each,
     floats_as,
     has_many,
+    leaves,
+    leaves_along,
     reads,
     reads_floats,
     simply,
@@ -22,29 +24,6 @@ from tools.mutation.mutant import (
 )
 
 _WIDTHS = (4, 8, 16)
-
-
-def _tail_lost(width: int) -> Wrong:
-    """Leave what remains after whole vectors."""
-
-    def change(new: Array, old: Array) -> Array:
-        start = new.size - new.size % width
-        new.reshape(-1)[start:] = old.reshape(-1)[start:]
-        return new
-
-    return written_as(change)
-
-
-def _tail_of_rows_lost(width: int) -> Wrong:
-    """Leave what remains of each row after whole vectors."""
-
-    def change(new: Array, old: Array) -> Array:
-        if new.ndim:
-            start = new.shape[-1] - new.shape[-1] % width
-            new[..., start:] = old[..., start:]
-        return new
-
-    return written_as(change)
 
 
 def _tail_shifted(width: int) -> Wrong:
@@ -58,19 +37,6 @@ def _tail_shifted(width: int) -> Wrong:
         return result
 
     return written_as(change)
-
-
-def _short_lost(width: int) -> Wrong:
-    """Leave results that are shorter than a vector."""
-    return written_as(lambda new, old: old if new.size < width else new)
-
-
-def _last_lost(right: Call, call: Invocation) -> None:
-    def change(new: Array, old: Array) -> Array:
-        new.reshape(-1)[-1] = old.reshape(-1)[-1]
-        return new
-
-    written_as(change)(right, call)
 
 
 def narrow(x: Array) -> Array:
@@ -126,17 +92,16 @@ def _pure(target: Target) -> bool:
 
 
 MUTATIONS = (
-    Mutation("tail not written", "what remains after whole vectors is not written",
-             each(_WIDTHS, _tail_lost)),
-    Mutation("tail of rows not written", "what remains of each row after whole vectors is not written",
-             each(_WIDTHS, _tail_of_rows_lost, has_many)),
-    Mutation("tail shifted", "the last vector is computed from n - width and stored elsewhere",
-             each(_WIDTHS, _tail_shifted, has_many)),
-    Mutation("shorter than a vector", "results shorter than a vector are not written",
-             each(_WIDTHS, _short_lost)),
-    Mutation("last element not written", "off by one at the end of a result", simply(_last_lost)),
-    Mutation("tail by another formula", "what remains after whole vectors is computed in lower precision",
-             each(_WIDTHS, _tail_by_another_formula, _pure)),
-    Mutation("tail of the next row", "rows are rounded up to whole vectors and overwrite the tail with the next row",
-             each(_WIDTHS, _reads_past, lambda target: has_many(target) and reads(target))),
-)  # fmt: skip
+    Mutation("tail not written", each(_WIDTHS, lambda width: leaves(lambda n: n - n % width))),
+    Mutation(
+        "tail of rows not written",
+        each(_WIDTHS, lambda width: leaves_along(-1, lambda n: n - n % width), has_many),
+    ),
+    Mutation("tail shifted", each(_WIDTHS, _tail_shifted, has_many)),
+    Mutation("shorter than a vector", each(_WIDTHS, lambda width: leaves(lambda n: 0 if n < width else n))),
+    Mutation("last element not written", simply(leaves(lambda n: n - 1))),
+    Mutation("tail by another formula", each(_WIDTHS, _tail_by_another_formula, _pure)),
+    Mutation(
+        "tail of the next row", each(_WIDTHS, _reads_past, lambda target: has_many(target) and reads(target))
+    ),
+)

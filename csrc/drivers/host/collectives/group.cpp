@@ -23,6 +23,8 @@ constexpr int64_t kPatienceNanoseconds = 50'000;
 thread_local int depth = 0;
 thread_local std::vector<Request>* collected = nullptr;
 
+using Operations = std::vector<std::unique_ptr<Operation>>;
+
 // The communicators of the requests, locked, always in the same order.
 std::vector<std::unique_lock<std::mutex>> lock_orders(const std::vector<Request>& requests) {
   std::vector<Communicator*> communicators;
@@ -51,8 +53,27 @@ void put_on(Stream& stream, const std::shared_ptr<Batch>& batch, bool may_run_he
   stream.submit([batch] { batch->run(); });
 }
 
+// Replays number their operations when they run.
+void capture(std::vector<Request> requests) {
+  Stream& stream = *requests.front().stream;
+  stream.submit([requests = std::move(requests)] {
+    Operations operations;
+    {
+      const auto locks = lock_orders(requests);
+      for (const Request& request : requests) operations.push_back(make_operation(request));
+    }
+    Batch(std::move(operations)).run();
+  });
+}
+
 void launch(std::vector<Request> requests) {
-  using Operations = std::vector<std::unique_ptr<Operation>>;
+  const auto is_captured = [](const Request& request) { return request.stream->capturing(); };
+  if (std::any_of(requests.begin(), requests.end(), is_captured)) {
+    if (!std::all_of(requests.begin(), requests.end(), is_captured)) {
+      fail(ISTHMUS_INVALID_ARGUMENT, "group_end: some streams of the group are captured, others are not");
+    }
+    return capture(std::move(requests));
+  }
   const auto locks = lock_orders(requests);
   std::vector<std::pair<Stream*, Operations>> streams;
   for (Request& request : requests) {

@@ -94,8 +94,13 @@ def by_token(x: Array, groups: int = 1) -> Any:
 
 def softmax_of(scores: Array) -> tuple[Any, Any]:
     """Return the weights and the log-sum-exp of each row: 0 and -inf without a visible key."""
-    lse = np.logaddexp.reduce(scores, -1, initial=-np.inf)
-    return weights_of(scores, lse), lse
+    top = scores.max(-1, initial=-np.inf)
+    powers = weights_of(
+        scores, top
+    )  # not of the log-sum-exp, which beside a large maximum lacks the logarithm
+    sums = powers.sum(-1)
+    with np.errstate(divide="ignore"):
+        return powers / np.where(sums == 0, 1, sums)[..., None], top + np.log(sums)
 
 
 def weights_of(scores: Array, lse: Array) -> Any:

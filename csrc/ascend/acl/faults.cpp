@@ -1,0 +1,89 @@
+// Failures that ISTHMUS_ASCEND_FAULT injects: kind[:call[:function]], to test an application's recovery.
+#include <unistd.h>
+
+#include <atomic>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "enqueue.h"
+#include "errors.h"
+#include "options/read.h"
+
+namespace isthmus::ascend {
+namespace {
+
+struct Kind {
+  const char* name;
+  int code;
+  const char* functions;  // the default: a prefix of the names of functions that count and fail
+  bool lasts;             // whether every later call of these functions fails too
+  const char* message;
+};
+
+constexpr int kHang = -2;
+constexpr Kind kKinds[] = {
+    {"lost", kHeartbeatLost, "aclrt", true, "the device is lost"},
+    {"ecc", kHbmEcc, "aclrtSynchronize", false, "HBM MULTI BIT ECC ERROR"},
+    {"memory", kDeviceMemory, "aclrtSynchronize", false, "DEVICE MEM ERROR"},
+    {"core", kAicoreException, "aclrtSynchronize", false, "the kernel of an operator failed"},
+    {"oom", kOutOfMemory, "aclrtMalloc", true, "the device is out of memory"},
+    {"hang", kHang, "isthmus_ascend_enqueue", false, ""},
+    {"link", ISTHMUS_ASCEND_LINK_DOWN, "Hccl", true, "a link is down"},
+};
+
+struct Plan {
+  const Kind* kind = nullptr;
+  std::string functions;
+  uint64_t number = 1;  // of the call that fails first
+  std::atomic<uint64_t> calls{0};
+
+  Plan() {
+    const std::string_view text = options::value_of(options::kAscendFault.variable);
+    if (text.empty()) return;
+    const size_t colon = text.find(':'), second = text.find(':', colon == text.npos ? colon : colon + 1);
+    for (const Kind& each : kKinds)
+      if (text.substr(0, colon) == each.name) kind = &each;
+    if (kind == nullptr) refuse(text);
+    functions = second == text.npos ? kind->functions : std::string(text.substr(second + 1));
+    if (colon == text.npos) return;
+    const std::string_view digits = text.substr(colon + 1, second == text.npos ? second : second - colon - 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (error != std::errc() || end != digits.data() + digits.size() || number == 0) refuse(text);
+  }
+
+  [[noreturn]] static void refuse(std::string_view text) {
+    std::fprintf(stderr, "isthmus: %s=%.*s: not a fault; see `isthmus ascend fault --help`\n",
+                 options::kAscendFault.variable, static_cast<int>(text.size()), text.data());
+    std::_Exit(2);
+  }
+
+  bool strikes(const char* function) {
+    if (std::strncmp(function, functions.c_str(), functions.size()) != 0) return false;
+    const uint64_t call = ++calls;
+    return kind->lasts ? call >= number : call == number;
+  }
+};
+
+[[noreturn]] void hang(void*) {
+  for (;;) pause();
+}
+
+}  // namespace
+}  // namespace isthmus::ascend
+
+using namespace isthmus::ascend;
+
+ISTHMUS_ASCEND_EXPORT int isthmus_ascend_fault(const char* function) {
+  static Plan plan;
+  if (__builtin_expect(plan.kind == nullptr, 1) || !plan.strikes(function)) return 0;
+  if (plan.kind->code != kHang) return report(plan.kind->code, function, plan.kind->message);
+  isthmus_stream_t* queue = nullptr;
+  int device = 0;
+  const int status = isthmus_ascend_queue(nullptr, &queue, &device);
+  if (status == 0) isthmus_ascend_chip()->stream_host_function(queue, hang, nullptr);
+  return status;
+}

@@ -1,0 +1,59 @@
+#include "graph.h"
+
+#include <utility>
+
+#include "error.h"
+#include "stream.h"
+
+namespace isthmus::host {
+namespace {
+
+std::atomic<uint64_t> last_id{0};
+
+}  // namespace
+
+void Graph::run() const {
+  for (const Task& task : tasks) task();
+}
+
+Capture::Capture(Stream& origin) : id_(++last_id), origin_(&origin) {}
+
+void Capture::add(const Stream& stream, Task task) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  graph_->tasks.push_back(std::move(task));
+  if (&stream != origin_) unjoined_[&stream] = graph_->tasks.size();
+}
+
+size_t Capture::position() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return graph_->tasks.size();
+}
+
+void Capture::join(Stream& stream) {
+  stream.begin_capture(shared_from_this());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  graph_->streams.push_back(stream.shared_from_this());
+}
+
+void Capture::join_work(const Stream& from, size_t position, const Stream& to) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = unjoined_.find(&from);
+  if (&from == &to || found == unjoined_.end() || found->second > position) return;
+  unjoined_.erase(found);
+  if (&to != origin_) unjoined_[&to] = graph_->tasks.size();
+}
+
+std::shared_ptr<Graph> Capture::end() {
+  active_.store(false, std::memory_order_release);
+  for (const auto& stream : graph_->streams) stream->end_capture();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!unjoined_.empty()) {
+    fail(ISTHMUS_INVALID_ARGUMENT,
+         "graph_end: the work of %zu streams of the capture was not joined; let the first stream wait for "
+         "an event after it",
+         unjoined_.size());
+  }
+  return graph_;
+}
+
+}  // namespace isthmus::host
