@@ -126,9 +126,9 @@ OPERATORS: list[Operator] = [
     extension(f"rotary(Tensor query, Tensor? key, {_SETTINGS}) -> (Tensor out, Tensor? out_key)",
               "(query.shape, None if key is None else key.shape)",
               "(query.dtype, None if key is None else key.dtype)", _samples, _TURNED,
-              differentiable="query key", reference=_both, magnitude=_size, resizable=True, special=ONLY_NAN,
+              differentiable="query key", reference=_both, magnitude=_size, special=ONLY_NAN,
               denormal=False),
     extension(f"rotary_(Tensor(a!) query, Tensor(b!)? key, {_SETTINGS}) -> ()", "None", "None", _pairs, _TURNED,
-              reference=_in_place, magnitude=_size, resizable=True, special=ONLY_NAN,
+              reference=_in_place, magnitude=_size, special=ONLY_NAN,
               denormal=False),
 ]  # fmt: skip
