@@ -42,9 +42,10 @@ class PyTorchTarget:
         name = chip.get_device_name(0)
         float16 = "with" if torch.ops.mkldnn._is_mkldnn_fp16_supported() else "without"
         bfloat16 = "with" if torch.cpu._is_avx512_bf16_supported() else "without"
+        machine = f"oneDNN {float16} float16; AVX512 {bfloat16} BF16"
         routes = {
             "name": "pytorch",
-            "description": f"PyTorch {torch.__version__}, every route; oneDNN {float16} float16; AVX512 {bfloat16} BF16",
+            "description": f"PyTorch {torch.__version__}, every route; {machine}",
             "operators": {},
         }
         return {"driver": isthmus.status().driver, "description": name, "device": name, "libraries": [routes]}
