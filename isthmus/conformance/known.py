@@ -5,14 +5,19 @@
     dtype = "float16"              # optional
     case = "*large*"               # optional
     through = "kernels"            # optional: only for this way of testing, "kernels" or "pytorch"
+    error = "*not implemented*"    # optional: only failures with this message
+    within = 3.5                   # optional: only errors of at most so many tolerances
+    machine = "*rev A*"            # optional: only where the device's name and the libraries' descriptions match
     reason = "the chip has no float16 logarithm; known to the compiler team"
 
 A failure without a reason is an error; one that matches no failing case is stale and makes the run fail.
 """
 
 import fnmatch
+import math
+import re
 import tomllib
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +26,7 @@ from isthmus.conformance.results import BAD, KNOWN, CaseResult
 from isthmus.conformance.selection import nearest
 from isthmus.opset.dtypes import DTYPES
 
-_KEYS = ("operator", "dtype", "case", "through", "reason")
+_KEYS = ("operator", "dtype", "case", "through", "error", "within", "machine", "reason")
 _WAYS = ("", "kernels", "pytorch")
 
 
@@ -31,21 +36,44 @@ class KnownFailureError(ValueError):
 
 @dataclass(frozen=True)
 class KnownFailure:
-    """An entry: patterns of operator, dtype and case, the reason, and its place for messages."""
+    """An entry: patterns of operator, dtype and case, the reason, and its place for messages.
+
+    Attributes:
+        error: pattern of the message.
+        within: largest error in tolerances; if finite, other problems than lost accuracy do not match.
+        machine: pattern of the device's name and the libraries' descriptions.
+    """
 
     operator: str
     dtype: str
     case: str
     reason: str
     place: str
+    error: str = "*"
+    within: float = math.inf
+    machine: str = "*"
 
     def matches(self, result: CaseResult) -> bool:
-        """Return whether the entry matches a result."""
+        """Return whether the entry is about the case of a result."""
         return (
             fnmatch.fnmatchcase(result.operator, self.operator)
             and fnmatch.fnmatchcase(result.dtype, self.dtype)
             and fnmatch.fnmatchcase(result.case, self.case)
         )
+
+    def explains(self, result: CaseResult) -> bool:
+        """Return whether a failure of a matching case is the one that the entry is about."""
+        problems = re.split(r"; (?=\S+: )", result.message)
+        inaccurate = all(problem.endswith("x the tolerance)") for problem in problems)
+        largest = (result.worst or {}).get("tolerances") or math.inf
+        return fnmatch.fnmatchcase(result.message, self.error) and (
+            math.isinf(self.within) or (inaccurate and largest <= self.within)
+        )
+
+    def applies(self, head: Mapping[str, Any]) -> bool:
+        """Return whether the entry is about the machine of a run."""
+        described = [head["device"], *[library["description"] for library in head["libraries"]]]
+        return fnmatch.fnmatchcase(", ".join(described), self.machine)
 
 
 def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure]:
@@ -79,9 +107,9 @@ def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure
 
 
 def mark(known: Sequence[KnownFailure], result: CaseResult) -> None:
-    """Turn a failure that matches an entry into a known failure with its reason."""
+    """Turn a failure that an entry explains into a known failure with its reason."""
     if result.status in BAD:
-        entry = next((entry for entry in known if entry.matches(result)), None)
+        entry = next((each for each in known if each.matches(result) and each.explains(result)), None)
         if entry:
             result.status, result.message = KNOWN, f"{entry.reason} ({result.message})"
 
@@ -100,11 +128,13 @@ def stale(
     lines = []
     for entry in known:
         matched = [result for result in results if entry.matches(result)]
-        if any(result.status == KNOWN for result in matched):
+        if any(result.status == KNOWN and result.message.startswith(entry.reason) for result in matched):
             continue
         about = {name for name in names if fnmatch.fnmatchcase(name, entry.operator)}
         if matched or (about and about <= complete):
-            what = f"all {len(matched)} matching cases pass" if matched else "matches no case"
+            passed = all(result.status not in BAD for result in matched)
+            what = f"all {len(matched)} matching cases pass" if passed else "explains no failure"
+            what = what if matched else "matches no case"
             lines.append(f"{entry.place} ({entry.operator}): {what}; remove it")
     return lines
 
@@ -113,9 +143,11 @@ def _entry(row: dict[str, Any], place: str, operators: Sequence[str]) -> KnownFa
     unknown = sorted(set(row) - set(_KEYS))
     if unknown:
         raise KnownFailureError(f"{place}: unknown key {unknown[0]!r}; expected {', '.join(_KEYS)}")
-    wrong = [key for key in row if not isinstance(row[key], str)]
+    wrong = [key for key in row if not isinstance(row[key], (int, float) if key == "within" else str)]
     if wrong:
-        raise KnownFailureError(f"{place}: {wrong[0]} is not a string")
+        raise KnownFailureError(
+            f"{place}: {wrong[0]} is not a {'number' if wrong[0] == 'within' else 'string'}"
+        )
     operator = row.get("operator", "")
     if not operator:
         raise KnownFailureError(f"{place}: the key 'operator' is missing")
@@ -135,4 +167,7 @@ def _entry(row: dict[str, Any], place: str, operators: Sequence[str]) -> KnownFa
         raise KnownFailureError(
             f"{place} ({operator}): unknown dtype {row['dtype']!r}; expected one of {', '.join(DTYPES)}"
         )
-    return KnownFailure(operator, row.get("dtype", "*"), row.get("case", "*"), row["reason"].strip(), place)
+    given = {key: row[key] for key in ("error", "within", "machine") if key in row}
+    return KnownFailure(
+        operator, row.get("dtype", "*"), row.get("case", "*"), row["reason"].strip(), place, **given
+    )

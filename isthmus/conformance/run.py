@@ -142,7 +142,8 @@ class Runner:
         narrowed = self._options.operators or self._options.tier or self._options.libraries
         ran = {result.operator for result in run.results if result.case}
         complete = ran if narrowed else functions | set(golden.operators)
-        return known.stale(self._known, run.results, complete, functions | set(opset.operators()))
+        entries = [entry for entry in self._known if entry.applies(run.head)]
+        return known.stale(entries, run.results, complete, functions | set(opset.operators()))
 
     def _found_through(self) -> str:
         has_kernels = bool(self._options.libraries or self._candidate.operators)
@@ -215,7 +216,7 @@ class Runner:
 
     def _done(self, run: Run) -> Callable[[CaseResult], None]:
         def done(result: CaseResult) -> None:
-            known.mark(self._known, result)
+            known.mark([entry for entry in self._known if entry.applies(run.head)], result)
             run.results.append(result)
             self._report(result)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -28,6 +29,6 @@ def chip_with(folder: Path, library: Path, known: str) -> Path:
     return file
 
 
-def known_entry(**keys: str) -> str:
+def known_entry(**keys: str | float) -> str:
     """One entry of a file of known failures."""
-    return "[[failure]]\n" + "".join(f'{key} = "{value}"\n' for key, value in keys.items())
+    return "[[failure]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in keys.items())

@@ -130,6 +130,34 @@ DEFECT(copy_async_64_mib, copy_async,
        (void* to, const void* from, size_t bytes, isthmus_copy_kind kind, isthmus_stream stream)) {
   return host->copy_async(to, from, at_most_64_mib(bytes), kind, stream);
 }
+DEFECT(copy_async_from_aligned, copy_async,
+       (void* to, const void* from, size_t bytes, isthmus_copy_kind kind, isthmus_stream stream)) {
+  const size_t cut = kind == ISTHMUS_DEVICE_TO_DEVICE ? (size_t)from % 16 : 0;
+  return host->copy_async(to, (const char*)from - cut, bytes, kind, stream);
+}
+DEFECT(copy_async_refuses_nothing, copy_async,
+       (void* to, const void* from, size_t bytes, isthmus_copy_kind kind, isthmus_stream stream)) {
+  return bytes ? host->copy_async(to, from, bytes, kind, stream) : ISTHMUS_INVALID_ARGUMENT;
+}
+DEFECT(fill_refuses_nothing, set_async, (void* pointer, uint8_t value, size_t bytes, isthmus_stream stream)) {
+  return bytes ? host->set_async(pointer, value, bytes, stream) : ISTHMUS_INVALID_ARGUMENT;
+}
+DEFECT(free_changes_the_device, memory_free, (void* pointer)) {
+  const isthmus_status status = host->memory_free(pointer);
+  host->device_set(0);
+  return status;
+}
+DEFECT(total_is_free, device_memory, (uint64_t* free_bytes, uint64_t* total_bytes)) {
+  const isthmus_status status = host->device_memory(free_bytes, total_bytes);
+  if (status == ISTHMUS_OK) *total_bytes = *free_bytes;
+  return status;
+}
+DEFECT(attributes_of_first_device, pointer_attributes,
+       (const void* pointer, isthmus_pointer_attributes* attributes)) {
+  const isthmus_status status = host->pointer_attributes(pointer, attributes);
+  if (status == ISTHMUS_OK && attributes->device > 0) attributes->device = 0;
+  return status;
+}
 DEFECT(fill_64_mib, set_async, (void* pointer, uint8_t value, size_t bytes, isthmus_stream stream)) {
   return host->set_async(pointer, value, at_most_64_mib(bytes), stream);
 }

@@ -102,10 +102,7 @@ def results(value: object) -> list[golden.Expected]:
 
 
 # Operators of which PyTorch rejects most derived calls, with the reason.
-MOSTLY_REJECTED = {
-    "aten::native_group_norm": "the groups do not divide the channels",
-    "aten::native_group_norm_backward": "the groups do not divide the channels",
-}
+MOSTLY_REJECTED = {"aten::native_group_norm_backward": "the groups do not divide the channels"}
 
 
 @pytest.mark.sampled(6)

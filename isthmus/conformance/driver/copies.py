@@ -67,6 +67,17 @@ def copy_nothing(device: Device) -> None:
         require_bytes(device.read(address, 8), np.full(8, CANARY, np.uint8), "the destination")
 
 
+@CASES.case("copy_async")
+def enqueue_nothing(device: Device) -> None:
+    """An asynchronous copy or fill of 0 bytes is valid and changes nothing."""
+    with guarded(device, 8, 8) as address, pinned(device.driver, 8) as host, stream_of(device) as stream:
+        host[:] = 0
+        device.driver.copy_async(address, host.ctypes.data, 0, CopyKind.HOST_TO_DEVICE, stream)
+        device.driver.set_async(address, 1, 0, stream)
+        device.driver.stream_synchronize(stream)
+        require_bytes(device.read(address, 8), np.full(8, CANARY, np.uint8), "the destination")
+
+
 @CASES.case("copy")
 def copy_of_unknown_kind(device: Device) -> None:
     """An unknown kind returns ISTHMUS_INVALID_ARGUMENT and copies nothing."""
@@ -98,6 +109,20 @@ def copy_async_pinned(device: Device) -> None:
                 copy_out(driver, host[nbytes:], address, stream)
                 driver.stream_synchronize(stream)
                 require_bytes(host[nbytes:].copy(), data, f"{nbytes} bytes at offset {offset}")
+
+
+@CASES.case("copy_async")
+def copy_async_within(device: Device) -> None:
+    """Asynchronous copies within the device copy exactly the requested bytes, from any offset to any other."""
+    driver = device.driver
+    with stream_of(device) as stream:
+        for offset, nbytes in [*SHAPES, (5, LARGE)]:
+            data = pattern(nbytes, nbytes)
+            with allocated(device, nbytes + 1) as source, guarded(device, offset, nbytes) as address:
+                device.write(source + 1, data)
+                driver.copy_async(address, source + 1, nbytes, CopyKind.DEVICE_TO_DEVICE, stream)
+                driver.stream_synchronize(stream)
+                require_bytes(device.read(address, nbytes), data, f"{nbytes} bytes at offset {offset}")
 
 
 @CASES.case("copy_async")

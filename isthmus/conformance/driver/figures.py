@@ -64,7 +64,7 @@ def memory_of_every_device(device: Device) -> None:
 
 @CASES.case("device_memory")
 def totals_agree(device: Device) -> None:
-    """device_memory()'s total is at most the properties' total_memory, and at least 3/4 of it, on every device."""
+    """device_memory()'s total is 3/4 to 1 of total_memory on every device, and allocations do not change it."""
     driver = device.driver
     try:
         for index in range(driver.count()):
@@ -73,6 +73,10 @@ def totals_agree(device: Device) -> None:
             most = driver.properties(index).total_memory
             figures = f"device {index}: free {free}, total {total}, total_memory {most}"
             require(free <= total <= most and total >= 3 * most // 4, figures)
+            address = driver.made("memory_allocate", MIB)
+            found = driver.memory()[1]
+            driver.memory_free(address)
+            require(found == total, f"device {index}: total {total}, and {found} after an allocation")
     finally:
         driver.device_set(device.index)
 

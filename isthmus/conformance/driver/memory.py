@@ -18,6 +18,7 @@ from isthmus.conformance.driver.case import (
     require_bytes,
     require_status,
 )
+from isthmus.conformance.driver.devices import current
 from isthmus.drivers.driver import DriverCallError
 from isthmus.drivers.interface import MemoryKind, Status
 
@@ -143,6 +144,23 @@ def free_elsewhere(device: Device) -> None:
     on_thread(free)
 
 
+@CASES.case("memory_free", devices=2)
+def free_keeps_the_current_device(device: Device) -> None:
+    """memory_allocate() and memory_free() leave the current device, also for memory of another."""
+    driver = device.driver
+    others = [index for index in range(driver.count()) if index != device.index]
+    address = driver.made("memory_allocate", MIB)
+    try:
+        driver.device_set(others[0])
+        own = driver.made("memory_allocate", MIB)
+        for name, freed in (("its", own), ("the first", address)):
+            driver.memory_free(freed)
+            found = current(driver)
+            require(found == others[0], f"{found} after freeing {name} device's memory, not {others[0]}")
+    finally:
+        driver.device_set(device.index)
+
+
 @CASES.case("host_allocate")
 def pinned_memory(device: Device) -> None:
     """Pinned memory is aligned to 64 bytes, and the CPU can read and write it."""
@@ -156,11 +174,17 @@ def pinned_memory(device: Device) -> None:
 @CASES.case("pointer_attributes")
 def attributes_of_device_memory(device: Device) -> None:
     """pointer_attributes() of every address in an allocation returns device memory and its device."""
-    with allocated(device, 4097) as address:
-        for offset in (0, 1, 2048, 4096):
-            found = device.driver.attributes(address + offset)
-            expected = (MemoryKind.DEVICE, device.index)
-            require(found == expected, f"at offset {offset} of 4097: {found}, expected {expected}")
+    driver = device.driver
+    try:
+        for index in range(driver.count()):
+            driver.device_set(index)
+            address = driver.made("memory_allocate", 4097)
+            for offset in (0, 1, 2048, 4096):
+                found, expected = driver.attributes(address + offset), (MemoryKind.DEVICE, index)
+                require(found == expected, f"at offset {offset} of 4097: {found}, expected {expected}")
+            driver.memory_free(address)
+    finally:
+        driver.device_set(device.index)
 
 
 @CASES.case("pointer_attributes")

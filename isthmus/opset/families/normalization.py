@@ -14,7 +14,6 @@ from isthmus.opset.families._normalization_calls import (
     layers,
 )
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, op
-from isthmus.opset.reference import overload
 
 if TYPE_CHECKING:
     import torch
@@ -121,16 +120,24 @@ def _stateless_size(**a: Any) -> tuple[Any, ...]:
     return _batch_size(**a)[:3]
 
 
-def _forward(name: str) -> Any:
-    """The ATen operator, returning the used statistics in evaluation too, like CUDA."""
-
-    def reference(**a: Any) -> Any:
-        out, mean, scale = overload(name)(**a)
-        if not a.get("training"):
-            mean, scale = a["running_mean"], (a["running_var"] + a["eps"]).rsqrt()
-        return out, mean, scale
-
-    return reference
+def _batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any = None, running_var: Any = None,
+                training: bool = False, momentum: float = 0.1, eps: float = 1e-5) -> tuple[Any, ...]:  # fmt: skip
+    """Batch norm; in evaluation it returns the used statistics, like CUDA. PyTorch's own sums are less precise."""
+    if (running_mean is None) != (running_var is None):
+        raise ValueError("one running statistic without the other")
+    axes = _axes(input)
+    mean, variance = running_mean, running_var
+    if training:
+        mean = input.mean(axes)
+        squares = (input - _per_channel(mean, input)).square()
+        variance, count = squares.mean(axes), input.numel() // input.shape[1]
+        for running, value in ((running_mean, mean), (running_var, squares.sum(axes) / (count - 1))):
+            if running is not None:
+                running.lerp_(value, momentum)
+    scale = (variance + eps).rsqrt()
+    hat = (input - _per_channel(mean, input)) * _per_channel(scale, input)
+    out = hat * _per_channel(weight, input) + (_per_channel(bias, input) if bias is not None else 0)
+    return out, mean.clone(), scale
 
 
 def _batch_gradient(grad_out: Any, input: Any, weight: Any, running_mean: Any, running_var: Any, save_mean: Any,
@@ -174,16 +181,16 @@ OPERATORS: list[Operator] = [
        group_gradients, _BACKWARD, reference=_group_gradient, magnitude=_size_of(_group_gradient), strided=False,
        empty=False, resizable=True, special=ONLY_NAN),
     op("native_batch_norm", dt.FLOATS, _SAVED, _TRIPLE, batches(), _FORWARD,
-       reference=_forward("aten::native_batch_norm"), magnitude=_native_size,
+       reference=_batch_norm, magnitude=_native_size,
        empty=False, resizable=True, special=ONLY_NAN),
     op("_native_batch_norm_legit", dt.FLOATS, _SAVED, _TRIPLE, batches(), _FORWARD,
-       reference=_forward("aten::_native_batch_norm_legit"), magnitude=_native_size,
+       reference=_batch_norm, magnitude=_native_size,
        empty=False, resizable=True, special=ONLY_NAN),
     op("_native_batch_norm_legit_no_training", dt.FLOATS, _SAVED, _TRIPLE, batches("evaluation"), _FORWARD,
-       reference=_forward("aten::_native_batch_norm_legit_no_training"), magnitude=_stateless_size,
+       reference=_batch_norm, magnitude=_stateless_size,
        empty=False, resizable=True, special=ONLY_NAN),
     op("_native_batch_norm_legit.no_stats", dt.FLOATS, _SAVED, _TRIPLE, batches("none"), _FORWARD,
-       magnitude=_stateless_size, empty=False, resizable=True, special=ONLY_NAN),
+       reference=_batch_norm, magnitude=_stateless_size, empty=False, resizable=True, special=ONLY_NAN),
     op("native_batch_norm_backward", dt.FLOATS,
        f"(input.shape, *[{_WANTED} in zip(({_CHANNELS}, {_CHANNELS}), output_mask[1:])])",
        f"(input.dtype, *[{_WANTED} in zip([(weight or input).dtype] * 2, output_mask[1:])])",

@@ -14,7 +14,7 @@ from isthmus.opset.sampling import Array, Case, Maker
 if TYPE_CHECKING:
     import torch
 
-_SOFTMAX = accumulated(8, "the exponent's argument is rounded once, the sum is blocked")
+_SOFTMAX = accumulated(32, "the exponent's argument is rounded once; the sum is one of aten::sum")
 _LOG = accumulated(16, "a difference of a logit, the maximum and a logarithm")
 _EXTREME = (90.0, -90.0, 12.0, 1000.0, -1000.0, 30_000.0)  # exp overflows, the quotient does not
 _BACKWARD = accumulated(32, "a blocked sum over the row")

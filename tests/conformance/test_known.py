@@ -1,0 +1,84 @@
+"""Known failures explain a cause, not a case: another error, a larger one or another machine is a failure."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from isthmus.conformance.known import KnownFailure, KnownFailureError, load, mark, stale
+from isthmus.conformance.results import FAILED, KNOWN, PASSED, CaseResult
+from tests.helpers.conformance_jobs import conform, known_entry
+
+_OPERATORS = ("aten::add.Tensor", "aten::rsqrt")
+_LOSS = "out: 2 of 9 elements are wrong; [1] is 2, expected 3 (1.2 ulp, 2.4 x the tolerance)"
+
+
+def _entries(folder: Path, **keys: str | float) -> list[KnownFailure]:
+    text = known_entry(operator="aten::rsqrt", **keys, reason="rounds twice")
+    (folder / "known.toml").write_text(text)
+    return load(str(folder / "known.toml"), _OPERATORS, "pytorch")
+
+
+def _failure(message: str, tolerances: float | None = 2.4) -> CaseResult:
+    worst = {"tolerances": tolerances}
+    return CaseResult(
+        "pointwise", "x", "aten::rsqrt", "float16", "0", status=FAILED, message=message, worst=worst
+    )
+
+
+@pytest.mark.parametrize(
+    ("keys", "message", "tolerances", "known"),
+    [
+        ({}, "raised RuntimeError: no", None, True),
+        ({"within": 2.5}, _LOSS, 2.4, True),
+        ({"within": 2.3}, _LOSS, 2.4, False),
+        ({"within": 3}, f"{_LOSS}; total_weight: {_LOSS[5:]}", 2.4, True),
+        ({"within": 2.5}, f"{_LOSS}; the input self was modified", 2.4, False),
+        ({"within": 2.5}, f"{_LOSS}; out: the same call on another stream gave different bits", 2.4, False),
+        ({"within": 2.5}, "out: 2 of 9 elements are wrong; [1] is nan, expected 3", None, False),
+        ({"error": "*not implemented*"}, 'rsqrt "x" not implemented for Half', None, True),
+        ({"error": "*not implemented*"}, _LOSS, 2.4, False),
+    ],
+)
+def test_an_entry_explains_only_its_error(
+    tmp_path: Path, keys: dict[str, str | float], message: str, tolerances: float | None, known: bool
+) -> None:
+    result = _failure(message, tolerances)
+    mark(_entries(tmp_path, **keys), result)
+    assert (result.status == KNOWN) == known
+    assert ("rounds twice" in result.message) == known
+
+
+def test_an_entry_that_explains_no_failure_is_stale(tmp_path: Path) -> None:
+    entries = _entries(tmp_path, within=2.0)
+    results = [_failure(_LOSS)]
+    mark(entries, results[0])
+    names = set(_OPERATORS)
+    (line,) = stale(entries, results, names, names)
+    assert "explains no failure; remove it" in line
+    results[0].status = PASSED
+    (line,) = stale(entries, results, names, names)
+    assert "all 1 matching cases pass" in line
+
+
+def test_an_entry_of_another_machine_does_not_apply(tmp_path: Path) -> None:
+    (entry,) = _entries(tmp_path, machine="*rev A*")
+    libraries = [{"description": "kernels"}]
+    assert entry.applies({"device": "chip rev A1", "libraries": libraries})
+    assert not entry.applies({"device": "chip rev B", "libraries": libraries})
+
+
+def test_a_limit_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(KnownFailureError, match="within is not a number"):
+        _entries(tmp_path, within="much")
+
+
+@pytest.mark.full
+def test_the_known_failures_of_pytorch_are_those_that_fail(tmp_path: Path) -> None:
+    """Every failure of PyTorch's CPU kernels is explained, and every entry explains one."""
+    done = conform("run", "--driver", "host", "--through", "pytorch", "--output", tmp_path)
+    assert done.returncode == 0, done.stdout
+    rows = json.loads((tmp_path / "report.json").read_text())["results"]
+    assert any(row["status"] == KNOWN for row in rows)
