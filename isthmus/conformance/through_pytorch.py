@@ -37,13 +37,14 @@ class PyTorchTarget:
         self._chip = torch.device("chip", 0)
 
     def describe(self) -> dict[str, Any]:
-        """Describe driver and device; the library is PyTorch, whose CPU kernels depend on oneDNN."""
+        """Describe driver and device; the library is PyTorch, whose CPU kernels depend on the processor."""
         chip: Any = torch.chip  # type: ignore[attr-defined]
         name = chip.get_device_name(0)
-        halves = "with" if torch.ops.mkldnn._is_mkldnn_fp16_supported() else "without"
+        float16 = "with" if torch.ops.mkldnn._is_mkldnn_fp16_supported() else "without"
+        bfloat16 = "with" if torch.cpu._is_avx512_bf16_supported() else "without"
         routes = {
             "name": "pytorch",
-            "description": f"PyTorch {torch.__version__}, every route; oneDNN {halves} float16",
+            "description": f"PyTorch {torch.__version__}, every route; oneDNN {float16} float16; AVX512 {bfloat16} BF16",
             "operators": {},
         }
         return {"driver": isthmus.status().driver, "description": name, "device": name, "libraries": [routes]}

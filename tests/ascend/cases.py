@@ -11,6 +11,7 @@ import torch
 from tests.ascend.case_arguments import CASES
 from tests.ascend.meaning import overload
 from tests.ascend.tensors import flags, positive, real, several, whole
+from tests.ascend.vendor_arguments import VENDOR_CASES
 from tools.ascend.table import Row
 
 OUT = object()
@@ -64,7 +65,7 @@ def by_rule(row: Row, kind: str, name: str) -> Any:
 def arguments(row: Row) -> list[Any]:
     """Return the arguments of a row's case."""
     written = outputs(row)
-    if row.name in CASES:
-        given = iter(CASES[row.name]())
+    if row.name in CASES or row.name in VENDOR_CASES:
+        given = iter((CASES.get(row.name) or VENDOR_CASES[row.name])())
         return [OUT if name in written else next(given) for _, name in row.parameters]
     return [OUT if name in written else by_rule(row, kind, name) for kind, name in row.parameters]

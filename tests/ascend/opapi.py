@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from tests.ascend.meaning import copied
 from tools.ascend.table import Row, rows
 
 LIBRARY = Path(__file__).resolve().parents[2] / "isthmus/ascend/lib/libopapi.so"
@@ -25,7 +26,12 @@ DATA_TYPES = {
     torch.complex64: 16,
     torch.complex128: 17,
     torch.bfloat16: 27,
+    torch.float8_e5m2: 35,
+    torch.float8_e4m3fn: 36,
 }
+ABSENT = {
+    "int": 0, "int8": 0, "int32": 0, "dtype": torch.float32, "bool": False, "double": 0.0, "float": 0.0, "string": ""
+}  # fmt: skip
 C_TYPES = {
     "int": ctypes.c_int64,
     "int8": ctypes.c_int8,
@@ -188,3 +194,38 @@ def call(name: str, *arguments: Any, shapes: Sequence[str] = ()) -> dict[str, li
         for parameter in shapes:
             found[parameter] = view_shape(made, tensors[parameter])
     return found
+
+
+def named(name: str, **arguments: Any) -> None:
+    """Call a function by the names of its parameters; those left out are null, 0 or empty."""
+    parameters = [(kind, parameter) for kind, parameter in ROWS[name].parameters]
+    assert arguments.keys() <= {parameter for _, parameter in parameters}
+    call(name, *(arguments.get(parameter, ABSENT.get(kind)) for kind, parameter in parameters))
+
+
+def check(name: str, expected: dict[str, Any], tolerance: float = 1e-5, **inputs: Any) -> None:
+    """Call a function by name and compare what it writes; a float64 result is asked for as float32.
+
+    A result that is also an input is written in place. Other results are strided memory.
+    """
+    given = {key: copied(value) if key in expected else value for key, value in inputs.items()}
+    for key, value in expected.items():
+        given.setdefault(key, memory(value))
+    named(name, **given)
+    for key, value in expected.items():
+        for one, other in zip(*(x if isinstance(x, list) else [x] for x in (given[key], value)), strict=True):
+            torch.testing.assert_close(
+                one,
+                other.to(one.dtype),
+                rtol=tolerance,
+                atol=tolerance,
+                msg=lambda text, key=key: f"{key}: {text}",
+            )
+
+
+def memory(value: Any) -> Any:
+    """Return memory for a result like this: every second element of a larger one."""
+    if isinstance(value, list):
+        return [memory(element) for element in value]
+    dtype = torch.float32 if value.dtype == torch.float64 else value.dtype
+    return torch.ones(*value.shape, 2).to(dtype)[..., 1]

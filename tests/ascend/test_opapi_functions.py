@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.ascend import opapi
-from tests.ascend.tensors import flags, positive, real, whole
+from tests.ascend.tensors import positive, real, whole
 
 
 def equal(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-5) -> None:
@@ -163,79 +163,3 @@ def test_dropout() -> None:
     bits = torch.stack([(mask >> bit) & 1 for bit in range(8)], 1).flatten()[:900].reshape(30, 30)
     assert torch.equal(bits.bool(), kept)
     assert again.any() and not torch.equal(again, mask)
-
-
-def heads(x: torch.Tensor, layout: str) -> torch.Tensor:
-    """Return [batch, heads, sequence, size] in a layout."""
-    if layout == "BNSD":
-        return x
-    x = x.transpose(1, 2)
-    return x if layout == "BSND" else x.flatten(2) if layout == "BSH" else x.flatten(2).transpose(0, 1)
-
-
-@pytest.mark.parametrize("layout", ["BNSD", "BSND", "BSH", "SBH"])
-@pytest.mark.parametrize("sparse", [0, 1, 2, 3])
-@pytest.mark.parametrize("groups", [1, 2])
-def test_flash_attention(layout: str, sparse: int, groups: int) -> None:
-    query, key, value = (real(2, n, 5, 8).requires_grad_() for n in (4, 4 // groups, 4 // groups))
-    mask = flags(5, 5) & ~torch.eye(5, dtype=torch.bool)
-    allowed = torch.ones(5, 5, dtype=torch.bool).tril() if sparse >= 2 else ~mask
-    expected = F.scaled_dot_product_attention(
-        query.double(), key.double(), value.double(), allowed, scale=0.4, enable_gqa=True
-    )
-    dy = real(2, 4, 5, 8)
-    inputs = [heads(x.detach(), layout) for x in (query, key, value)]
-    out, largest, total = torch.zeros(inputs[0].shape), torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8)
-    fixed = (0.4, 1.0, 65536, 65536, 4, layout, 0, sparse)
-    opapi.call(
-        "FlashAttentionScore", *inputs, None, None, None, mask, None, *fixed, largest, total, None, out
-    )
-    equal(out, heads(expected.detach(), layout))
-    scores = (query @ key.repeat_interleave(groups, 1).mT * 0.4).masked_fill(~allowed, -torch.inf)
-    equal(largest[..., 0] + total[..., 0].log(), scores.logsumexp(-1).detach())
-    grads = [torch.zeros(x.shape) for x in inputs]
-    saved = (largest, total, None, out)
-    opapi.call(
-        "FlashAttentionScoreGrad",
-        *inputs,
-        heads(dy, layout),
-        None,
-        None,
-        None,
-        mask,
-        *saved,
-        None,
-        *fixed,
-        *grads,
-        None,
-    )
-    for actual, wanted in zip(
-        grads, torch.autograd.grad(expected, (query, key, value), dy.double()), strict=True
-    ):
-        equal(actual, heads(wanted, layout), 1e-4)
-
-
-@pytest.mark.parametrize("sparse", [1, 2])
-def test_flash_attention_with_dropout(sparse: int) -> None:
-    query, key, value = (real(2, n, 5, 8).requires_grad_() for n in (4, 2, 2))
-    mask = flags(5, 5) & ~torch.eye(5, dtype=torch.bool)
-    allowed = torch.ones(5, 5, dtype=torch.bool).tril() if sparse == 2 else ~mask
-    bits = torch.zeros(32, dtype=torch.uint8)
-    opapi.call("DropoutGenMaskV2", [200], 0.25, 3, 1, torch.float32, bits)
-    kept = torch.stack([(bits >> bit) & 1 for bit in range(8)], 1).flatten()[:200].reshape(2, 4, 5, 5)
-    scores = (query @ key.repeat_interleave(2, 1).mT * 0.4).masked_fill(~allowed, -torch.inf)
-    expected = (scores.softmax(-1) * kept / 0.75) @ value.repeat_interleave(2, 1)
-    inputs, dy = [x.detach() for x in (query, key, value)], real(2, 4, 5, 8)
-    out, largest, total = torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8), torch.zeros(2, 4, 5, 8)
-    fixed = (0.4, 0.75, 65536, 65536, 4, "BNSD", 0, sparse)
-    opapi.call(
-        "FlashAttentionScore", *inputs, None, bits, None, mask, None, *fixed, largest, total, None, out
-    )
-    equal(out, expected.detach())
-    grads = [torch.zeros(x.shape) for x in inputs]
-    saved = (largest, total, None, out)
-    opapi.call(
-        "FlashAttentionScoreGrad", *inputs, dy, None, bits, None, mask, *saved, None, *fixed, *grads, None
-    )
-    for actual, wanted in zip(grads, torch.autograd.grad(expected, (query, key, value), dy), strict=True):
-        equal(actual, wanted)

@@ -94,5 +94,5 @@ def test_rrelu(name: str) -> None:
 def test_every_random_row_has_a_test() -> None:
     rows = {name for name, row in opapi.ROWS.items() if "generator(" in row.program}
     others = {"Randperm", "RReluWithNoise", "InplaceRReluWithNoise"}
-    dropout = {"DropoutGenMask", "DropoutGenMaskV2", "DropoutGenMaskV2Tensor"}
+    dropout = {"DropoutGenMask", "DropoutGenMaskV2", "DropoutGenMaskV2Tensor", "DropoutV3"}
     assert rows == {*DISTRIBUTIONS, *others, *dropout}

@@ -55,6 +55,7 @@ void* create(const isthmus_unique_id& id, uint32_t size, uint32_t rank) {
   options.world_size = made->size;
   options.timeout_ms = timeout_ms();
   options.name = made->name.c_str();
+  check(chip().device_get(&made->device));
   check(chip().comm_create(&id, &options, &made->comm));
   return comms().add(std::move(made));
 }
@@ -183,6 +184,22 @@ ISTHMUS_ASCEND_EXPORT int HcclGetCommName(void* comm, char* name) {
   return call("HcclGetCommName", [&] {
     require_not_null(name, "name");
     std::snprintf(name, kNameBytes, "%s", comm_of(comm)->name.c_str());
+  });
+}
+
+// For libopapi.so: the communicator of this name on the calling thread's device.
+ISTHMUS_ASCEND_EXPORT int isthmus_ascend_comm(const char* name, void** handle, int64_t* size, int64_t* rank) {
+  return call("isthmus_ascend_comm", [&] {
+    int32_t device = 0;
+    check(chip().device_get(&device));
+    for (const auto& [found, comm] : comms().all()) {
+      if (comm->name != name || comm->device != device) continue;
+      *handle = found;
+      *size = comm->size;
+      *rank = comm->rank;
+      return;
+    }
+    throw Failure{kInvalidParameter, std::string("no communicator is named ") + name};
   });
 }
 

@@ -33,7 +33,7 @@ struct Failure {
 
 struct Comm {
   isthmus_comm comm;
-  int32_t rank, size;
+  int32_t rank, size, device;
   std::string name;  // the same on all ranks
 };
 

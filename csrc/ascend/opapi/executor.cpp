@@ -6,18 +6,21 @@
 
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <unordered_set>
 
 #include "ascend/acl/enqueue.h"
+#include "ascend/opapi/exchange.h"
 #include "ascend/opapi/objects.h"
 #include "ascend/opapi/program.h"
 
 struct aclOpExecutor {
   const isthmus::ascend::Program* program;
   isthmus::ascend::Values arguments;
+  isthmus::ascend::Transfer transfer;  // of a row that exchanges data with other ranks
 };
 
 namespace isthmus::ascend {
@@ -151,8 +154,8 @@ struct Silent : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-// Runs the row on stand-ins, so that shapes and dtypes that it refuses are known before the stream gets it.
-void check(const Program& program, const Values& arguments) {
+// The arguments with memory and values of their own.
+Values stand_ins(const Values& arguments) {
   Values slots;
   for (const c10::IValue& argument : arguments) {
     if (argument.isTensor()) {
@@ -165,6 +168,12 @@ void check(const Program& program, const Values& arguments) {
       slots.push_back(argument);
     }
   }
+  return slots;
+}
+
+// Runs the row on stand-ins, so that shapes and dtypes that it refuses are known before the stream gets it.
+void check(const Program& program, const Values& arguments) {
+  Values slots = stand_ins(arguments);
   Silent silent;  // outputs resized are errors here
   const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
   try {
@@ -195,15 +204,40 @@ void check_once(const Program& program, int row, const Values& arguments) {
   good.insert(std::move(signature));
 }
 
-void run(void* data) {
-  auto* executor = static_cast<aclOpExecutor*>(data);
+void guarded(const aclOpExecutor& executor, const std::function<void()>& work) {
   try {
     const KernelsOnly guard;
-    executor->program->run(executor->arguments, false);
+    work();
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "isthmus: aclnn%s failed on its stream: %s\n", executor->program->name().c_str(),
+    std::fprintf(stderr, "isthmus: aclnn%s failed on its stream: %s\n", executor.program->name().c_str(),
                  error.what());
   }
+}
+
+void run(void* data) {
+  aclOpExecutor& executor = *static_cast<aclOpExecutor*>(data);
+  guarded(executor, [&] { executor.program->run(executor.arguments, false); });
+}
+
+void run_before(void* data) {
+  aclOpExecutor& executor = *static_cast<aclOpExecutor*>(data);
+  guarded(executor, [&] { before(executor.transfer, Call(*executor.program, executor.arguments, false)); });
+}
+
+void run_after(void* data) {
+  aclOpExecutor& executor = *static_cast<aclOpExecutor*>(data);
+  guarded(executor, [&] { after(executor.transfer, Call(*executor.program, executor.arguments, false)); });
+}
+
+// The checked transfer of a row, with its buffers.
+Transfer transfer(const Program& program, const Values& arguments) {
+  const KernelsOnly guard;
+  const Values slots = stand_ins(arguments);
+  const Call call(program, slots, true);
+  Transfer made = prepare_transfer(*program.fused(), call);
+  after(made, call);
+  call.refuse_unread();
+  return made;
 }
 
 }  // namespace
@@ -219,7 +253,10 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
     const auto& parameters = compiled.parameters();
     for (size_t i = 0; i < parameters.size(); ++i)
       made->arguments.push_back(value(parameters[i].kind, arguments[i]));
-    check_once(compiled, row, made->arguments);
+    if (compiled.fused())
+      made->transfer = transfer(compiled, made->arguments);
+    else
+      check_once(compiled, row, made->arguments);
     *workspace_size = 0;
     *executor = made.release();
     return 0;
@@ -232,8 +269,14 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
 
 int launch(aclOpExecutor* executor, void* stream) {
   if (!executor) return fail(kNullPointer, "", "executor is null; call the first phase before the second");
-  return isthmus_ascend_enqueue(
-      stream, run, [](void* data) { delete static_cast<aclOpExecutor*>(data); }, executor);
+  const auto release = [](void* data) { delete static_cast<aclOpExecutor*>(data); };
+  void (*const keep)(void*) = [](void*) {};
+  if (!executor->program->fused()) return isthmus_ascend_enqueue(stream, run, release, executor);
+  int status = isthmus_ascend_enqueue(stream, run_before, keep, executor);
+  if (!status) status = start(executor->transfer, stream);
+  void (*const last)(void*) = status ? keep : run_after;  // the executor is released after what uses it
+  const int ended = isthmus_ascend_enqueue(stream, last, release, executor);
+  return status ? status : ended;
 }
 
 }  // namespace isthmus::ascend

@@ -31,14 +31,13 @@ class Parser {
       const auto found = kKinds.find(kind);
       TORCH_CHECK(found != kKinds.end(), program_.name_, ": unknown kind ", kind);
       program_.parameters_.push_back({found->second, word()});
-      names_.push_back(program_.parameters_.back().name);
+      program_.names_.push_back(program_.parameters_.back().name);
       take(',');
     }
     expect('=');
     do program_.statements_.push_back(statement());
     while (take(';'));
     TORCH_CHECK(!peek(), program_.name_, ": cannot read ", at_);
-    program_.slots_ = names_.size();
   }
 
  private:
@@ -56,7 +55,7 @@ class Parser {
     }
     statement.value = expression();
     for (const std::string& target : targets) {
-      if (slot(target) == names_.size()) names_.push_back(target);
+      if (slot(target) == program_.names_.size()) program_.names_.push_back(target);
       statement.targets.push_back(slot(target));
     }
     return statement;
@@ -73,7 +72,7 @@ class Parser {
     if (name == "True" || name == "False") return constant(name == "True");
     Expression result(Expression::Type::kSlot);
     result.slot = slot(name);
-    TORCH_CHECK(result.slot < names_.size(), program_.name_, ": unknown name ", name);
+    TORCH_CHECK(result.slot < program_.names_.size(), program_.name_, ": unknown name ", name);
     return result;
   }
 
@@ -105,6 +104,17 @@ class Parser {
 
   Expression call(std::string name) {
     const std::string overload = take('.') ? word() : "";
+    if (const Fused* fused = overload.empty() ? find_fused(name) : nullptr) {
+      program_.fused_ = fused;
+      for (const char character : std::string_view("(...)")) expect(character);
+      return constant({});
+    }
+    if (Family family = overload.empty() ? find_family(name) : nullptr) {
+      Expression result(Expression::Type::kFamily);
+      result.family = family;
+      for (const char character : std::string_view("(...)")) expect(character);
+      return result;
+    }
     if (Function function = overload.empty() ? find_function(name) : nullptr) {
       Expression result(Expression::Type::kFunction);
       result.function = function;
@@ -156,7 +166,8 @@ class Parser {
   }
 
   size_t slot(const std::string& name) const {
-    return std::find(names_.begin(), names_.end(), name) - names_.begin();
+    const auto& names = program_.names_;
+    return std::find(names.begin(), names.end(), name) - names.begin();
   }
 
   char peek() {
@@ -184,7 +195,6 @@ class Parser {
 
   const char* at_;
   Program& program_;
-  std::vector<std::string> names_;
 };
 
 Program::Program(const char* row) { Parser(row, *this).row(); }

@@ -129,7 +129,7 @@ void copy_into(const at::Tensor& target, const at::Tensor& value, const std::str
 }  // namespace
 
 void Program::run(Values& slots, bool checking) const {
-  slots.resize(slots_);
+  slots.resize(names_.size());
   const auto assign = [&](size_t target, c10::IValue value) {
     if (target >= parameters_.size()) {
       slots[target] = std::move(value);
@@ -144,6 +144,12 @@ void Program::run(Values& slots, bool checking) const {
     }
   };
   for (const Statement& statement : statements_) {
+    if (statement.value.family) {
+      const Call call(*this, slots, checking);
+      statement.value.family(call);
+      if (checking) call.refuse_unread();
+      continue;
+    }
     c10::IValue value = evaluate(statement.value, slots, checking);
     if (statement.targets.size() == 1) {
       assign(statement.targets[0], std::move(value));

@@ -5,7 +5,8 @@
 //
 // The right side is statements, parted by ";". A name is a parameter or a local; a call is one of an ATen
 // overload, whose missing arguments are its defaults, or of a function of functions/. An assignment to a
-// parameter copies into its memory, and casts.
+// parameter copies into its memory, and casts. `name(...)` calls a family of functions/, which takes the
+// row's parameters and locals by name: one family computes all variants of an operator.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -29,6 +30,17 @@ struct NamedFunction {
 };
 Function find_function(const std::string& name);
 
+class Call;
+using Family = void (*)(const Call& call);
+struct NamedFamily {
+  const char* name;
+  Family family;
+};
+Family find_family(const std::string& name);
+
+struct Fused;  // of exchange.h
+const Fused* find_fused(const std::string& name);
+
 enum class Kind : uint8_t {  // as in kKinds of parser.cpp
   kTensor,
   kTensors,
@@ -50,7 +62,7 @@ struct Parameter {
 };
 
 struct Expression {
-  enum class Type : uint8_t { kSlot, kConstant, kList, kOperator, kFunction };
+  enum class Type : uint8_t { kSlot, kConstant, kList, kOperator, kFunction, kFamily };
   explicit Expression(Type type = Type::kConstant) : type(type) {}
 
   Type type;
@@ -58,6 +70,7 @@ struct Expression {
   c10::IValue constant;
   std::optional<c10::OperatorHandle> handle;
   Function function = nullptr;
+  Family family = nullptr;
   std::vector<Expression> arguments;  // of an operator: one for each argument of its schema
 };
 
@@ -74,6 +87,12 @@ class Program {
   const std::string& name() const { return name_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
 
+  // The parameters, then the locals of the row.
+  const std::vector<std::string>& names() const { return names_; }
+
+  // What the row does if it exchanges data with other ranks; it does nothing else then. Null if it does not.
+  const Fused* fused() const { return fused_; }
+
   // Runs on slots whose first parameters().size() values are the arguments.
   void run(Values& slots, bool checking) const;
 
@@ -82,7 +101,41 @@ class Program {
   std::string name_;
   std::vector<Parameter> parameters_;
   std::vector<Statement> statements_;
-  size_t slots_ = 0;
+  std::vector<std::string> names_;
+  const Fused* fused_ = nullptr;
+};
+
+// What `name(...)` gives to a family: the values of the row by name. A name that the row lacks is absent.
+class Call {
+ public:
+  Call(const Program& program, const Values& slots, bool checking);
+
+  bool checking() const { return checking_; }
+  bool has(const char* name) const;  // a tensor, a list of tensors that are not all empty, or another value
+
+  at::Tensor tensor(const char* name) const;    // an error if absent
+  at::Tensor optional(const char* name) const;  // undefined if absent or without elements
+  std::vector<at::Tensor> tensors(const char* name) const;
+  std::vector<int64_t> ints(const char* name) const;
+  int64_t integer(const char* name, int64_t absent = 0) const;
+  double real(const char* name, double absent = 0) const;
+  bool flag(const char* name) const { return integer(name) != 0; }
+  std::string text(const char* name, const char* absent = "") const;
+  void ignore(const char* name) const { value(name); }  // of what says nothing more than the others
+
+  // Copies the value into an output, and casts; nothing if either is absent.
+  void give(const char* name, const at::Tensor& value) const;
+
+  // Refuses a tensor that was given and that neither the row nor the family has read.
+  void refuse_unread() const;
+
+ private:
+  const c10::IValue& value(const char* name) const;
+
+  const Program& program_;
+  const Values& slots_;
+  bool checking_;
+  mutable std::vector<bool> read_;
 };
 
 }  // namespace isthmus::ascend

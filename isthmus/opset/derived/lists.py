@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from isthmus.opset.derived.calls import Arguments, Scope, arrays, resized
 from isthmus.opset.derived.layouts import ALL, PACKED, expanded, laid
-from isthmus.opset.derived.shapes import RANKS, SIZES
+from isthmus.opset.derived.shapes import RANKS, SIZES, as_imprecise
 from isthmus.opset.sampling import Array, Case
 
 Shape = tuple[int, ...]
@@ -37,6 +38,8 @@ def lists(scope: Scope) -> Iterator[Case]:
     """Derive calls whose tensors have every shape, each in several layouts."""
     bases = settings(scope)
     shapes = [*_SHAPES, *(_EMPTY if scope.operator.empty else ())]
+    if as_imprecise(scope):
+        shapes = [shape for shape in shapes if math.prod(shape) < 1000]
     outputs = ("unaligned", "contiguous", "step", "reversed") if scope.operator.strided else ("unaligned",)
     rows = [(bases[i % len(bases)], i) for i in range(_TURNS)]
     if scope.pairs:

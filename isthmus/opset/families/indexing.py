@@ -226,6 +226,7 @@ def _puts(m: Maker) -> Iterator[Case]:
         "contiguous", m.tensor(7, 5), [m.integers(19, high=7)], m.tensor(19, 5), True, model="qwen_moe"
     )
     yield m.case("contiguous", m.tensor(7, 5), [None, m.integers(9, high=5)], m.tensor(7, 9), True)
+    yield m.case("special", _wrapping(m, 3, 7), [m.integers(13, high=3)], _wrapping(m, 13, 7), True)
     pair = [m.integers(13, high=7), m.integers(13, high=5)]
     yield m.case("contiguous", m.tensor(7, 5, 3), pair, m.tensor(13, 3), True)
     yield m.case("zero-size", m.tensor(7, 5), [m.integers(0, high=7)], m.tensor(0, 5), True, model="qwen_moe")

@@ -131,8 +131,8 @@ def _products_along(m: Maker) -> Iterator[Case]:
         factors = _powers_of_two(m)
         yield m.case("large", factors, 0)
         yield m.case("large", m.values(np.resize(factors.view, (4133, 17))), -2, True)
-        for shape, dim in (((65_601, 2, 2), 2), ((2, 3, 65_601), 1)):
-            yield m.case("large", m.repeated(*shape, low=0.9, high=1.1), dim)
+        yield m.case("large", m.repeated(65_601, 2, 2, low=0.9, high=1.1), 2)
+        yield m.case("large", m.repeated(2, 2, 65_601, low=0.9, high=1.1), 1)
 
 
 def _chosen(m: Maker) -> Iterator[Case]:
@@ -207,8 +207,8 @@ def _variances(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(3, 13), None)
     if m.dtype != "float16":  # a mean whose square hides the variance in the compute dtype
         mean = 3e8 if m.dtype == "float64" else 3e4
-        for dim in (1, 0):
-            yield m.case("contiguous", m.tensor(67, 67, low=mean, high=mean + 5), [dim], correction=1)
+        for rows in ([1], [0]):
+            yield m.case("contiguous", m.tensor(67, 67, low=mean, high=mean + 5), rows, correction=1)
     yield m.case("zero-size", m.tensor(0, 5), [1])
 
 
@@ -217,6 +217,7 @@ def _counts(m: Maker) -> Iterator[Case]:
         "contiguous", m.values(m.integers(2, 53, low=0, high=8).view, m.dtype), 8, 0, 7, model="qwen_moe"
     )
     yield m.case("contiguous", m.tensor(3, 37, low=-4, high=4), 10, -2, 3)
+    yield m.case("contiguous", m.tensor(3, 37, low=-4, high=4), 6, -3.5, -0.75)
     yield m.case("contiguous", m.tensor(3, 37), 7)  # from the smallest to the largest
     yield m.case("contiguous", m.values(np.full((3, 5), 2.0)), 4)  # which are one number
     yield m.case("strided", m.values(m.integers(61, low=0, high=4).view, m.dtype, "sliced"), 4, 0, 3)
@@ -242,6 +243,9 @@ def _flags(dims: Any) -> Any:
                 for row in ([0.0, 0.0, odd], [odd, odd, odd], [odd, odd, 0.0]):
                     yield m.case("special", m.values([[row], [row]]), *dims[0])
             yield m.case("strided", m.values(np.zeros((3, 5, 7)), layout="sliced"), *dims[0])
+        elif m.kind_of_dtype == "int":  # whose low half is zero
+            half = 1 << 4 * dt.DTYPES[m.dtype].numpy.itemsize
+            yield m.case("special", m.values([[[0, half]], [[half, half]]]), *dims[0])
         yield m.case("zero-size", m.tensor(0, 3), *[[1] if isinstance(item, list) else 1 for item in dims[0]])
         yield m.case("0-dim", m.tensor(), *_at_zero(dims[0]))
 

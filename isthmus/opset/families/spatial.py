@@ -111,6 +111,7 @@ def _distances(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(2, 0, 3), m.tensor(2, 4, 3), 1.0, None)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(257, 3), m.tensor(263, 3), 1.0, None)
+        yield m.case("large", m.repeated(65_601, 2), m.tensor(2, 2), 1.0, None)
         for power in (2.0, 1.0, float("inf")):  # sums of squares of integers are exact
             yield m.case("large", whole_numbers(m, 2, 65_601), whole_numbers(m, 3, 65_601), power, None)
 

@@ -12,16 +12,6 @@
 namespace isthmus::ascend {
 namespace {
 
-at::Tensor widened(const at::Tensor& tensor) {
-  return tensor.to(c10::promoteTypes(tensor.scalar_type(), at::kFloat));
-}
-
-std::vector<int64_t> last_dims(int64_t count) {
-  std::vector<int64_t> dims;
-  for (int64_t i = 1; i <= count; ++i) dims.push_back(-i);
-  return dims;
-}
-
 c10::IValue pair(at::Tensor first, at::Tensor second) {
   return c10::ivalue::Tuple::create(std::move(first), std::move(second));
 }
@@ -91,7 +81,28 @@ c10::IValue dropout_apply(Values& arguments, bool checking) {
   return x.mul(unpacked_bits(mask, x.sizes())).mul(keep == 0 ? 0 : 1 / keep);
 }
 
+// dropout(x, p, generator, mask, out): a mask, and x with it applied.
+c10::IValue dropout(Values& arguments, bool checking) {
+  const at::Tensor &x = arguments[0].toTensor(), &out = arguments[4].toTensor();
+  TORCH_CHECK(out.sizes() == x.sizes(), "out has shape ", out.sizes(), ", expected ", x.sizes());
+  Values drawn = {c10::List<int64_t>(x.sizes()), arguments[1], arguments[2], arguments[3]};
+  dropout_mask(drawn, checking);
+  Values applied = {arguments[0], arguments[3], arguments[1]};
+  out.copy_(dropout_apply(applied, checking).toTensor());
+  return {};
+}
+
 }  // namespace
+
+at::Tensor widened(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.to(c10::promoteTypes(tensor.scalar_type(), at::kFloat)) : tensor;
+}
+
+std::vector<int64_t> last_dims(int64_t count) {
+  std::vector<int64_t> dims;
+  for (int64_t i = 1; i <= count; ++i) dims.push_back(-i);
+  return dims;
+}
 
 at::Tensor unpacked_bits(const at::Tensor& mask, at::IntArrayRef sizes) {
   const at::Tensor bytes = mask.contiguous().view(-1);
@@ -104,6 +115,7 @@ const std::vector<NamedFunction>& activation_functions() {
   static const std::vector<NamedFunction> functions = {
       {"rms_norm", rms_norm},       {"rms_norm_grad", rms_norm_grad}, {"swiglu", swiglu},
       {"swiglu_grad", swiglu_grad}, {"dropout_mask", dropout_mask},   {"dropout_apply", dropout_apply},
+      {"dropout", dropout},
   };
   return functions;
 }

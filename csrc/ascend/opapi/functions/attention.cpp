@@ -1,8 +1,13 @@
-// Attention by ATen's flash kernel of the CPU, the one that scaled_dot_product_attention takes there.
-#include <ATen/core/Tensor.h>
+// Attention by ATen's flash kernel of the CPU, the one that scaled_dot_product_attention takes there, or
+// written out where that has no such argument.
+#include "ascend/opapi/functions/attention.h"
+
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <limits>
@@ -11,6 +16,8 @@
 
 namespace isthmus::ascend {
 namespace {
+
+constexpr double kMaskedOut = -std::numeric_limits<double>::infinity();
 
 at::Tensor split_heads(const at::Tensor& tensor, const std::string& layout, int64_t heads) {
   if (layout == "BNSD") return tensor;
@@ -21,13 +28,55 @@ at::Tensor split_heads(const at::Tensor& tensor, const std::string& layout, int6
   return batched.unflatten(-1, {heads, -1}).transpose(1, 2);
 }
 
-// As [batch, heads, sequence, head size], whatever the layout; the kernel asks for a dense last dimension.
-at::Tensor by_head(const at::Tensor& tensor, const std::string& layout, int64_t heads) {
-  const at::Tensor split = split_heads(tensor, layout, heads);
-  return split.stride(-1) == 1 ? split : split.contiguous();
+bool by_kernel(const Sequences& s) {
+  return !s.sink.defined() && !s.factors.defined() && s.query.size(-1) == s.value.size(-1);
 }
 
-// The inverse of by_head.
+std::optional<at::Tensor> expanded_bias(const Sequences& s) {
+  if (!s.bias.defined()) return std::nullopt;
+  const auto sizes = s.bias.sizes();
+  return s.bias.to(s.query.scalar_type()).expand({s.query.size(0), sizes[1], s.query.size(2), s.key.size(2)});
+}
+
+// What is written out: wide tensors, key and value with the query's heads.
+struct Written {
+  at::Tensor query, key, value, probabilities, log_sums,
+      sink;  // sink: its probability, [batch, heads, positions]
+};
+
+Written written(const Sequences& s) {
+  const int64_t groups = s.query.size(1) / s.key.size(1);
+  Written w{widened(s.query),
+            widened(s.key).repeat_interleave(groups, 1),
+            widened(s.value).repeat_interleave(groups, 1),
+            {},
+            {},
+            {}};
+  at::Tensor scores = w.query.matmul(w.key.transpose(-2, -1)).mul(s.scale);
+  if (s.bias.defined()) scores = scores.add(widened(s.bias));
+  if (s.causal)
+    scores = scores.masked_fill(at::ones({scores.size(-2), scores.size(-1)}, at::kBool).triu(1), kMaskedOut);
+  if (s.sink.defined()) {
+    auto sizes = scores.sizes().vec();
+    sizes.back() = 1;
+    scores = at::cat({scores, widened(s.sink).reshape({1, -1, 1, 1}).expand(sizes)}, -1);
+  }
+  w.log_sums = scores.logsumexp(-1);
+  w.probabilities = scores.softmax(-1).nan_to_num(0);
+  if (s.sink.defined()) {
+    w.sink = w.probabilities.select(-1, -1);
+    w.probabilities = w.probabilities.slice(-1, 0, -1);
+  }
+  return w;
+}
+
+}  // namespace
+
+at::Tensor by_head(const at::Tensor& tensor, const std::string& layout, int64_t heads) {
+  const at::Tensor split = split_heads(tensor, layout, heads);
+  return split.stride(-1) == 1 ? split : split.contiguous();  // as the kernel asks
+}
+
 at::Tensor in_layout(const at::Tensor& tensor, const std::string& layout) {
   if (layout == "BNSD") return tensor;
   if (layout == "BSND") return tensor.transpose(1, 2);
@@ -35,139 +84,78 @@ at::Tensor in_layout(const at::Tensor& tensor, const std::string& layout) {
   return layout == "SBH" ? batched.transpose(0, 1) : batched;
 }
 
-struct Heads {
-  at::Tensor query, key, value;
-};
-
-Heads heads_of(const Values& arguments, int64_t head_num, const std::string& layout) {
-  const at::Tensor query = by_head(arguments[0].toTensor(), layout, head_num);
-  const auto shared = [&](size_t i) {  // fewer heads may be shared by groups of the query's
-    const at::Tensor& tensor = arguments[i].toTensor();
-    const int64_t heads = layout.find('H') == std::string::npos ? head_num : tensor.size(-1) / query.size(-1);
-    return by_head(tensor, layout, heads);
-  };
-  const at::Tensor key = shared(1), value = shared(2);
-  TORCH_CHECK(key.size(1) > 0 && query.size(1) % key.size(1) == 0, "query has ", query.size(1),
-              " heads, expected a multiple of the ", key.size(1), " of key");
-  return {query, key, value};
-}
-
-struct Mask {
-  std::optional<at::Tensor> added;  // -inf where masked out
-  bool causal;
-};
-
-// sparseMode 0: the mask given, true where masked out; 1: the same, whole; 2 and 3: causal.
-Mask mask_of(const at::Tensor& mask, int64_t sparse_mode, const at::Tensor& query, const at::Tensor& key) {
-  TORCH_CHECK(sparse_mode >= 0 && sparse_mode <= 3, "sparseMode is ", sparse_mode, ", expected 0, 1, 2 or 3");
-  if (sparse_mode >= 2) {
-    TORCH_CHECK(sparse_mode == 2 || query.size(2) == key.size(2), "sparseMode is 3 and query has ",
-                query.size(2), " positions, key ", key.size(2), "; expected as many");
-    return {std::nullopt, true};
+Attended attend(const Sequences& s) {
+  TORCH_CHECK(s.key.size(1) > 0 && s.query.size(1) % s.key.size(1) == 0, "query has ", s.query.size(1),
+              " heads, expected a multiple of the ", s.key.size(1), " of key");
+  if (by_kernel(s)) {
+    const auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+        s.query, s.key, s.value, 0, s.causal, expanded_bias(s), s.scale);
+    return {out, sums};
   }
-  if (!mask.defined()) return {std::nullopt, false};
-  const at::Tensor zeros = at::zeros(mask.sizes(), query.options());
-  at::Tensor added = zeros.masked_fill(mask.to(at::kBool), -std::numeric_limits<double>::infinity());
-  while (added.dim() < 4) added = added.unsqueeze(0);
-  return {added.expand({query.size(0), added.size(1), query.size(2), key.size(2)}), false};
+  const Written w = written(s);
+  return {(s.factors.defined() ? w.probabilities.mul(s.factors) : w.probabilities).matmul(w.value),
+          w.log_sums};
 }
 
-void refuse_bias(const at::Tensor& pse) { TORCH_CHECK(!pse.defined(), "realShift is not supported"); }
-
-// Attention written out, which dropout asks for: probabilities, and what each is multiplied with.
-struct Probabilities {
-  at::Tensor kept, log_sums, factors;
-};
-
-Probabilities probabilities(const Heads& heads, const Mask& mask, double scale, double keep,
-                            const at::Tensor& bits) {
-  at::Tensor scores = heads.query.matmul(heads.key.transpose(-2, -1)).mul(scale);
-  if (mask.added) scores = scores.add(*mask.added);
-  if (mask.causal) {
-    const at::Tensor later =
-        at::ones({scores.size(-2), scores.size(-1)}, scores.options().dtype(at::kBool)).triu(1);
-    scores = scores.masked_fill(later, -std::numeric_limits<double>::infinity());
+Gradients attend_backward(const Sequences& s, const at::Tensor& dy, const Attended& forward) {
+  if (by_kernel(s) && !s.learned_bias) {
+    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        dy, s.query, s.key, s.value, forward.out, forward.log_sums, 0, s.causal, expanded_bias(s), s.scale);
+    return {dq, dk, dv, {}, {}};
   }
-  TORCH_CHECK(bits.defined() && bits.numel() * 8 >= scores.numel(), "dropMask is too small for ",
-              scores.sizes());
-  const at::Tensor factors = unpacked_bits(bits, scores.sizes()).to(scores.scalar_type()).div(keep);
-  return {scores.softmax(-1), scores.logsumexp(-1), factors};
-}
-
-Heads with_heads_of_query(const Heads& heads) {
-  const int64_t groups = heads.query.size(1) / heads.key.size(1);
-  return {heads.query, heads.key.repeat_interleave(groups, 1), heads.value.repeat_interleave(groups, 1)};
-}
-
-std::tuple<at::Tensor, at::Tensor> forward(const Heads& heads, const Mask& mask, double scale, double keep,
-                                           const at::Tensor& bits) {
-  if (keep == 1)
-    return at::_scaled_dot_product_flash_attention_for_cpu(heads.query, heads.key, heads.value, 0,
-                                                           mask.causal, mask.added, scale);
-  const Heads all = with_heads_of_query(heads);
-  const Probabilities p = probabilities(all, mask, scale, keep, bits);
-  return {p.kept.mul(p.factors).matmul(all.value), p.log_sums};
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> backward(const Heads& heads, const Mask& mask, double scale,
-                                                        double keep, const at::Tensor& bits,
-                                                        const at::Tensor& dy, const at::Tensor& out,
-                                                        const at::Tensor& log_sums) {
-  if (keep == 1)
-    return at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        dy, heads.query, heads.key, heads.value, out, log_sums, 0, mask.causal, mask.added, scale);
-  const Heads all = with_heads_of_query(heads);
-  const Probabilities p = probabilities(all, mask, scale, keep, bits);
+  const Written w = written(s);
   const auto of_shared = [&](const at::Tensor& grad) {
-    return grad.unflatten(1, {heads.key.size(1), -1}).sum(2);
+    return grad.unflatten(1, {s.key.size(1), -1}).sum(2);
   };
-  const at::Tensor grads = dy.matmul(all.value.transpose(-2, -1)).mul(p.factors);
-  const at::Tensor scores = p.kept.mul(grads.sub(grads.mul(p.kept).sum(-1, true))).mul(scale);
-  return {scores.matmul(all.key), of_shared(scores.transpose(-2, -1).matmul(all.query)),
-          of_shared(p.kept.mul(p.factors).transpose(-2, -1).matmul(dy))};
+  const at::Tensor wide = widened(dy);
+  at::Tensor kept = w.probabilities, grads = wide.matmul(w.value.transpose(-2, -1));
+  if (s.factors.defined()) {
+    kept = kept.mul(s.factors);
+    grads = grads.mul(s.factors);
+  }
+  const at::Tensor row = grads.mul(w.probabilities).sum(-1, true);
+  const at::Tensor biases = w.probabilities.mul(grads.sub(row)), scores = biases.mul(s.scale);
+  return {scores.matmul(w.key), of_shared(scores.transpose(-2, -1).matmul(w.query)),
+          of_shared(kept.transpose(-2, -1).matmul(wide)), biases,
+          w.sink.defined() ? w.sink.mul(row.squeeze(-1)).sum(at::IntArrayRef{0, 2}).neg() : at::Tensor()};
 }
 
-// flash_attention(query, key, value, pse, drop_mask, atten_mask, scale, keep_prob, head_num, layout,
-// sparse_mode, softmax_max, softmax_sum, out). The logarithm of the sum of exponentials is given as maximum,
-// and 1 as sum.
-c10::IValue flash_attention(Values& arguments, bool) {
-  refuse_bias(arguments[3].toTensor());
-  const std::string& layout = arguments[9].toStringRef();
-  const Heads heads = heads_of(arguments, arguments[8].toInt(), layout);
-  const Mask mask = mask_of(arguments[5].toTensor(), arguments[10].toInt(), heads.query, heads.key);
-  const auto [out, sums] =
-      forward(heads, mask, arguments[6].toDouble(), arguments[7].toDouble(), arguments[4].toTensor());
-  arguments[13].toTensor().copy_(in_layout(out, layout));
-  if (arguments[11].toTensor().defined()) arguments[11].toTensor().copy_(sums.unsqueeze(-1));
-  if (arguments[12].toTensor().defined()) arguments[12].toTensor().fill_(1);
-  return {};
+at::Tensor masked_out(const Call& call, int64_t batch, int64_t queries, int64_t keys) {
+  const int64_t mode = call.integer("sparse_mode");
+  TORCH_CHECK(mode >= 0 && mode <= 6, "sparseMode is ", mode, ", expected 0 to 6");
+  const at::Tensor mask = call.optional("atten_mask");
+  const at::Tensor rows = at::arange(queries).unsqueeze(1), columns = at::arange(keys);
+  const int64_t before = call.integer("pre_tokens"), after = call.integer("next_tokens");
+  const int64_t shift = mode >= 3 ? keys - queries : 0;   // counted from the last query and key
+  const at::Tensor ahead = columns.sub(rows).sub(shift);  // places that the key is ahead of the query
+  if (mode == 2 || mode == 3) return ahead.gt(0).view({1, 1, queries, keys});
+  const at::Tensor outside = ahead.lt(-before).logical_or(ahead.gt(after)).view({1, 1, queries, keys});
+  if (mode == 4) return outside;
+  if (mode >= 5) {
+    const auto prefix = call.ints("prefix");
+    std::vector<at::Tensor> entries;
+    for (size_t i = 0; i < prefix.size(); ++i)
+      if (batch < 0 || static_cast<int64_t>(i) == batch)
+        entries.push_back(ahead.gt(0).logical_and(columns.ge(prefix[i])));
+    TORCH_CHECK(!entries.empty(), "sparseMode is ", mode, " and prefix is too short");
+    return at::stack(entries).unsqueeze(1);
+  }
+  if (!mask.defined()) return {};
+  at::Tensor given = mask.to(at::kBool);
+  const bool decode = given.dim() == 2 && queries == 1 && given.size(0) != 1;
+  if (decode) given = given.unsqueeze(1);
+  if (given.dim() == 3) given = given.unsqueeze(1);
+  while (given.dim() < 4) given = given.unsqueeze(0);
+  TORCH_CHECK(given.size(2) >= queries && given.size(3) >= keys, "attenMask has shape ", mask.sizes(),
+              ", expected at least ", queries, " by ", keys);
+  if (batch >= 0 && given.size(0) > 1) given = given.slice(0, batch, batch + 1);
+  given = given.slice(2, 0, queries).slice(3, 0, keys);
+  return mode == 0 ? given.logical_or(outside) : given;
 }
 
-// flash_attention_grad(query, key, value, dy, pse, drop_mask, atten_mask, softmax_max, attention_in, scale,
-// keep_prob, head_num, layout, sparse_mode, dq, dk, dv)
-c10::IValue flash_attention_grad(Values& arguments, bool) {
-  refuse_bias(arguments[4].toTensor());
-  const std::string& layout = arguments[12].toStringRef();
-  const int64_t head_num = arguments[11].toInt();
-  const Heads heads = heads_of(arguments, head_num, layout);
-  const Mask mask = mask_of(arguments[6].toTensor(), arguments[13].toInt(), heads.query, heads.key);
-  const at::Tensor dy = by_head(arguments[3].toTensor(), layout, head_num);
-  const at::Tensor out = by_head(arguments[8].toTensor(), layout, head_num);
-  const auto [dq, dk, dv] = backward(heads, mask, arguments[9].toDouble(), arguments[10].toDouble(),
-                                     arguments[5].toTensor(), dy, out, arguments[7].toTensor().select(-1, 0));
-  const at::Tensor grads[] = {dq, dk, dv};
-  for (size_t i = 0; i < 3; ++i) arguments[14 + i].toTensor().copy_(in_layout(grads[i], layout));
-  return {};
-}
-
-}  // namespace
-
-const std::vector<NamedFunction>& attention_functions() {
-  static const std::vector<NamedFunction> functions = {
-      {"flash_attention", flash_attention},
-      {"flash_attention_grad", flash_attention_grad},
-  };
-  return functions;
+at::Tensor as_bias(const at::Tensor& mask, const at::Tensor& like) {
+  if (!mask.defined()) return mask;
+  return at::zeros(mask.sizes(), like.options()).masked_fill(mask, kMaskedOut);
 }
 
 }  // namespace isthmus::ascend

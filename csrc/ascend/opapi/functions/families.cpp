@@ -4,9 +4,19 @@ namespace isthmus::ascend {
 
 Function find_function(const std::string& name) {
   for (const auto* family : {&value_functions(), &indexing_functions(), &activation_functions(),
-                             &training_functions(), &attention_functions(), &rotary_functions()})
+                             &training_functions(), &rotary_functions()})
     for (const NamedFunction& function : *family)
       if (name == function.name) return function.function;
+  return nullptr;
+}
+
+Family find_family(const std::string& name) {
+  for (const auto* families :
+       {&norm_families(), &quant_families(), &flash_attention_families(), &infer_attention_families(),
+        &moe_families(), &moe_token_families(), &cache_families(), &rotary_families(), &matmul_families(),
+        &grouped_matmul_families(), &loss_families(), &assorted_families(), &sequence_families()})
+    for (const NamedFamily& family : *families)
+      if (name == family.name) return family.family;
   return nullptr;
 }
 

@@ -1,4 +1,4 @@
-// The functions that rows may call beside ATen's operators, one file per family.
+// The functions and families that rows may call beside ATen's operators, one file per subject.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,10 +11,55 @@ const std::vector<NamedFunction>& value_functions();
 const std::vector<NamedFunction>& indexing_functions();
 const std::vector<NamedFunction>& activation_functions();
 const std::vector<NamedFunction>& training_functions();
-const std::vector<NamedFunction>& attention_functions();
 const std::vector<NamedFunction>& rotary_functions();
+
+const std::vector<NamedFamily>& norm_families();
+const std::vector<NamedFamily>& quant_families();
+const std::vector<NamedFamily>& flash_attention_families();
+const std::vector<NamedFamily>& infer_attention_families();
+const std::vector<NamedFamily>& moe_families();
+const std::vector<NamedFamily>& sequence_families();
+const std::vector<NamedFamily>& loss_families();
+const std::vector<NamedFamily>& assorted_families();
+const std::vector<NamedFamily>& matmul_families();
+const std::vector<NamedFamily>& grouped_matmul_families();
+const std::vector<NamedFamily>& cache_families();
+const std::vector<NamedFamily>& rotary_families();
+const std::vector<NamedFamily>& moe_token_families();
 
 // The bits of a dropout mask, the lowest of each byte first, as booleans of a shape.
 at::Tensor unpacked_bits(const at::Tensor& mask, at::IntArrayRef sizes);
+
+// float32, or float64 if the tensor is; an undefined tensor as it is.
+at::Tensor widened(const at::Tensor& tensor);
+
+// The last `count` dimensions.
+std::vector<int64_t> last_dims(int64_t count);
+
+// value * scale + offset, or value / scale + offset; an undefined scale is 1, an undefined offset 0.
+at::Tensor affine(const at::Tensor& value, const at::Tensor& scale, const at::Tensor& offset, bool divide);
+
+// The largest value of a dtype that is quantised to.
+double quantised_max(at::ScalarType dtype);
+
+// Rounds half to even, or as the mode says ("rint", "round", "floor", "ceil", "trunc"), saturates to the
+// dtype of the output, and gives it.
+void give_quantised(const Call& call, const char* name, const at::Tensor& value,
+                    const std::string& mode = "rint");
+
+// Values quantised with a scale for each slice along dims: the largest magnitude becomes quantised_max.
+struct Dynamic {
+  at::Tensor value, scale;
+};
+Dynamic dynamically(const at::Tensor& value, at::IntArrayRef dims, double largest);
+
+// Ends of the groups of rows that a list of ends, or of counts, names; none is beyond `rows`.
+std::vector<int64_t> group_ends(const at::Tensor& groups, bool counts, int64_t rows);
+
+// Row i of `per_group` for each row of group i; zeros for rows of no group.
+at::Tensor per_row(const at::Tensor& per_group, const std::vector<int64_t>& ends, int64_t rows);
+
+// x * cos + (x with its halves (a, b) as (-b, a)) * sin
+at::Tensor rotated_halves(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
 
 }  // namespace isthmus::ascend

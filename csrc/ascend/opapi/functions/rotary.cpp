@@ -41,11 +41,57 @@ c10::IValue rotary_grad(Values& arguments, bool) {
   return c10::ivalue::Tuple::create(dy.mul(cos).add(rotated(dy.mul(sin), mode, true)), dcos, dsin);
 }
 
+// Turns the first columns of each head by the rows of a table of cosines and sines that positions name; three
+// positions a token share the columns by sections, one after the other or in turn.
+void rotary_by_position(const Call& call) {
+  const at::Tensor positions = call.tensor("positions").to(at::kLong),
+                   table = widened(call.tensor("cos_sin_cache"));
+  const auto sections = call.ints("mrope_section");
+  const int64_t columns = table.size(-1), head = call.integer("head_size"), tokens = positions.size(-1);
+  const at::Tensor rows = table.index_select(0, positions.reshape(-1)).view({-1, tokens, columns});
+  const auto halves = rows.chunk(2, -1);
+  const auto joined = [&](const at::Tensor& part) {  // [positions a token, tokens, columns / 2]
+    if (part.size(0) == 1) return part[0];
+    TORCH_CHECK(part.size(0) == 3 && sections.size() == 3, "positions has ", part.size(0),
+                " rows and mropeSection ", sections.size(), " elements, expected 3");
+    if (!call.flag("cache_mode"))
+      return at::cat(
+          {part[0].slice(-1, 0, sections[0]), part[1].slice(-1, sections[0], sections[0] + sections[1]),
+           part[2].slice(-1, sections[0] + sections[1], sections[0] + sections[1] + sections[2])},
+          -1);
+    const at::Tensor result = part[0].clone();
+    for (int64_t i = 1; i < 3; ++i)
+      result.slice(-1, i, sections[1] * 3, 3).copy_(part[i].slice(-1, i, sections[1] * 3, 3));
+    return result;
+  };
+  const at::Tensor cos = joined(halves[0]).unsqueeze(1), sin = joined(halves[1]).unsqueeze(1);
+  const int64_t mode = call.flag("is_neox_style") ? kHalves : kInterleaved;
+  const auto whole = [&](const at::Tensor& half) {
+    return mode == kHalves ? at::cat({half, half}, -1) : half.repeat_interleave(2, -1);
+  };
+  for (const auto& [name, out] : {std::pair{"query", "query_out"}, std::pair{"key", "key_out"}}) {
+    const at::Tensor x = widened(call.tensor(name)).reshape({tokens, -1, head});
+    const at::Tensor turned = x.slice(-1, 0, columns);
+    call.give(out, at::cat({turned.mul(whole(cos)).add(rotated(turned, mode, false).mul(whole(sin))),
+                            x.slice(-1, columns)},
+                           -1));
+  }
+}
+
 }  // namespace
+
+at::Tensor rotated_halves(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  return x.mul(cos).add(rotated(x, kHalves, false).mul(sin));
+}
 
 const std::vector<NamedFunction>& rotary_functions() {
   static const std::vector<NamedFunction> functions = {{"rotary", rotary}, {"rotary_grad", rotary_grad}};
   return functions;
+}
+
+const std::vector<NamedFamily>& rotary_families() {
+  static const std::vector<NamedFamily> families = {{"rotary_by_position", rotary_by_position}};
+  return families;
 }
 
 }  // namespace isthmus::ascend

@@ -58,6 +58,17 @@ c10::IValue unless(Values& arguments, bool) {
   return arguments[0].toInt() == arguments[1].toInt() ? c10::IValue() : arguments[0];
 }
 
+// place(text, first, second, ...): the number of the text among them.
+c10::IValue place(Values& arguments, bool) {
+  for (size_t i = 1; i < arguments.size(); ++i)
+    if (arguments[i].toStringRef() == arguments[0].toStringRef()) return static_cast<int64_t>(i - 1);
+  TORCH_CHECK(false, "the mode is ", arguments[0].toStringRef(), ", expected one such as ",
+              arguments[1].toStringRef());
+}
+
+// absent(tensor): whether it was left out.
+c10::IValue absent(Values& arguments, bool) { return !arguments[0].toTensor().defined(); }
+
 // transposed(matrices); a tensor of fewer dimensions, which stands for no result, as it is.
 c10::IValue transposed(Values& arguments, bool) {
   const at::Tensor& tensor = arguments[0].toTensor();
@@ -83,7 +94,7 @@ const std::vector<NamedFunction>& value_functions() {
   static const std::vector<NamedFunction> functions = {
       {"generator", generator}, {"dtype", dtype},           {"positive", positive}, {"nonempty", nonempty},
       {"choice", choice},       {"scalar", scalar},         {"resize", resize},     {"numbers", numbers},
-      {"unless", unless},       {"transposed", transposed},
+      {"unless", unless},       {"transposed", transposed}, {"absent", absent},     {"place", place},
   };
   return functions;
 }
