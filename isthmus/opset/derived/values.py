@@ -143,7 +143,7 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
             yield "extremes", _finite(np.array(extreme), kind)
         return
     if extreme:
-        rows = [[x, x - 1, 0.5, -x, 1.0] for x in extreme]
+        rows = [row for x in extreme for row in ([x, x - 1, 0.5, -x, 1.0], [x, x - 1, x - 0.5, x, x - 2])]
         yield (
             "extremes",
             np.array(rows)[[_finite(np.array(row), kind).size == len(row) for row in rows]].astype(kind),
@@ -161,6 +161,8 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
     if any(map(math.isnan, operator.special)):
         missing = np.stack([ordinary] * len(_PLACES))
         missing[range(len(_PLACES)), _PLACES] = math.nan
+        if math.inf in operator.special:
+            missing[0, 1:] = -math.inf
         yield "nan-by-place", missing.astype(kind)
     if math.inf in operator.special:
         yield "infinite-rows", _infinite(ordinary).astype(kind)
