@@ -159,13 +159,17 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
                 yield f"{value}-at-{i}", row.astype(kind)
         return
     if any(map(math.isnan, operator.special)):
-        missing = np.stack([ordinary] * len(_PLACES))
-        missing[range(len(_PLACES)), _PLACES] = math.nan
-        if math.inf in operator.special:
-            missing[0, 1:] = -math.inf
-        yield "nan-by-place", missing.astype(kind)
+        yield "nan-by-place", _missing(ordinary, math.inf in operator.special).astype(kind)
     if math.inf in operator.special:
         yield "infinite-rows", _infinite(ordinary).astype(kind)
+
+
+def _missing(ordinary: np.ndarray[Any, Any], infinite: bool) -> np.ndarray[Any, Any]:
+    rows = np.stack([ordinary] * len(_PLACES))
+    rows[range(len(_PLACES)), _PLACES] = math.nan
+    if infinite:
+        rows[0, 1:] = -math.inf
+    return rows
 
 
 def _infinite(ordinary: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
