@@ -404,9 +404,9 @@ static inline int isthmus_call_aten__foreach_addcmul_ScalarList(void* function, 
 }
 
 /* aten::_foreach_copy_(Tensor(a!)[] self, Tensor[] src, bool non_blocking=False) -> ()
- * dtypes: bfloat16, float16, float32, float64
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
  * shape: None; dtype: None
- * within 0 ulp */
+ * within 0.501 ulp */
 #define ISTHMUS_NAME_aten__foreach_copy_ "aten::_foreach_copy_"
 typedef isthmus_status (*isthmus_aten__foreach_copy__fn)(isthmus_context* context, isthmus_list self,
         isthmus_list src);
@@ -1158,7 +1158,7 @@ static inline int isthmus_call_aten__pdist_forward(void* function, const TVMFFIA
 /* aten::_safe_softmax(Tensor self, int dim, ScalarType? dtype=None) -> Tensor
  * dtypes: bfloat16, float16, float32, float64
  * shape: like(self); dtype: self.dtype
- * within 0.51 ulp + 8 roundings of the sum */
+ * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__safe_softmax "aten::_safe_softmax"
 typedef isthmus_status (*isthmus_aten__safe_softmax_fn)(isthmus_context* context, const DLTensor* self,
         int64_t dim, DLTensor* out);
@@ -1250,7 +1250,7 @@ static inline int isthmus_call_aten__scaled_dot_product_flash_attention_for_cpu_
 /* aten::_softmax(Tensor self, int dim, bool half_to_float) -> Tensor
  * dtypes: bfloat16, float16, float32, float64
  * shape: like(self); dtype: self.dtype
- * within 0.51 ulp + 8 roundings of the sum */
+ * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__softmax "aten::_softmax"
 typedef isthmus_status (*isthmus_aten__softmax_fn)(isthmus_context* context, const DLTensor* self,
         int64_t dim, bool half_to_float, DLTensor* out);

@@ -23,8 +23,8 @@ int isthmus_ascend_enqueue(void* stream, void (*function)(void*), void (*destroy
 /* Keeps a message for aclGetRecentErrMsg() of this thread and returns code. */
 int isthmus_ascend_report(int code, const char* function, const char* message);
 
-/* Called by every function of the interface first: 0, or the aclError of ISTHMUS_ASCEND_FAULT, with its message in
- * aclGetRecentErrMsg(). Functions of Hccl return ISTHMUS_ASCEND_LINK_DOWN as their own error. */
+/* Called by every function of the interface first: 0, or the aclError of ISTHMUS_ASCEND_FAULT, with its
+ * message in aclGetRecentErrMsg(). Functions of Hccl return ISTHMUS_ASCEND_LINK_DOWN as their own error. */
 int isthmus_ascend_fault(const char* function);
 
 /* The host chip, initialised; null on failure, with its message in aclGetRecentErrMsg(). */

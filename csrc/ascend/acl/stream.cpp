@@ -106,8 +106,8 @@ void wait_for_streams(int32_t device, int32_t milliseconds) {
 
 using namespace isthmus::ascend;
 
-ISTHMUS_ASCEND_EXPORT int isthmus_ascend_enqueue(void* stream, void (*function)(void*), void (*destroy)(void*),
-                                                 void* data) {
+ISTHMUS_ASCEND_EXPORT int isthmus_ascend_enqueue(void* stream, void (*function)(void*),
+                                                 void (*destroy)(void*), void* data) {
   return call("isthmus_ascend_enqueue", [&] {
     require_not_null(reinterpret_cast<void*>(function), "function");
     require_not_null(reinterpret_cast<void*>(destroy), "destroy");

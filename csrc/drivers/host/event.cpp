@@ -109,9 +109,10 @@ bool Event::wait_in_capture(Stream& stream) {
   }
   const bool recorded = shared_ != nullptr || record_ != nullptr || time_ns_ != 0;
   if (capture != nullptr && recorded) {
-    fail(ISTHMUS_INVALID_ARGUMENT,
-         "stream_wait_event: the stream is captured, the event was recorded outside the capture; record it in "
-         "the capture, or wait before graph_begin()");
+    fail(
+        ISTHMUS_INVALID_ARGUMENT,
+        "stream_wait_event: the stream is captured, the event was recorded outside the capture; record it in "
+        "the capture, or wait before graph_begin()");
   }
   return capture != nullptr;
 }

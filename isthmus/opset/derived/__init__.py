@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from isthmus.opset.derived.arguments import layouts, narrow_indices, options, repetitions
+from isthmus.opset.derived.arguments import layouts, narrow_indices, options
 from isthmus.opset.derived.axes import ranks
 from isthmus.opset.derived.calls import Scope
 from isthmus.opset.derived.expansions import expansions
@@ -45,7 +45,6 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
         yield from of_any_shape(scope, same_shaped(scope))
     else:
         yield from layouts(scope)
-        yield from repetitions(scope)
         yield from ranks(scope)
         yield from sizes(scope)
         yield from expansions(scope)

@@ -10,7 +10,7 @@ import numpy as np
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, in_layouts
-from isthmus.opset.derived.layouts import ALL, PACKED, expanded, laid
+from isthmus.opset.derived.layouts import ALL, PACKED, laid
 from isthmus.opset.sampling import Array, Case, place
 
 # Flags that change what is specified, such as the order of ties, or nothing that a kernel sees.
@@ -52,24 +52,6 @@ def layouts(scope: Scope) -> Iterator[Case]:
 
 def _given(case: Case) -> set[str]:
     return {name for name, _ in arrays(case.arguments)}
-
-
-def repetitions(scope: Scope) -> Iterator[Case]:
-    """Derive cases whose tensors repeat along their first, second and last dimension, with stride 0."""
-    bases = scope.bases()
-    if not bases or not scope.operator.strided:
-        return
-    written = {a.name for a in scope.maker.schema.arguments if a.written}
-    base = max(bases, key=lambda case: (_rank(case), len(_given(case))))
-
-    for axis in scope.shared(iter((0, 1, -1))):
-
-        def repeated(name: str, _: int, array: Array, axis: int = axis) -> Array:
-            if name in written or array.dtype not in (scope.maker.dtype, "bool") or not array.shape:
-                return array
-            return expanded(array.view, min(axis, len(array.shape) - 1))
-
-        yield scope.case(changed(base.arguments, repeated), f"repeats{axis}")
 
 
 def _rank(case: Case) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from isthmus.opset.derived.calls import Change, Scope, changed
+from isthmus.opset.derived.calls import Change, Scope, arrays, changed
 from isthmus.opset.derived.layouts import expanded
 from isthmus.opset.sampling import Array, Case
 
@@ -12,13 +12,15 @@ _BASES = 2
 
 
 def expansions(scope: Scope) -> Iterator[Case]:
-    """Derive cases whose floating-point inputs have stride 0: the last dimension, and the one before it.
+    """Derive cases whose floating-point inputs and masks have stride 0: the last dimension, and the one before it.
 
     The dimensions alternate between the tensors of a call. Indices keep their values, which may have to differ.
     """
-    if not scope.operator.strided or not scope.maker.is_float or scope.operator.paired:
+    if not scope.operator.strided or not scope.maker.is_float:
         return
-    bases = scope.bases() if scope.pairs else scope.bases()[:_BASES]
+    # Those of the most optional tensors, first.
+    bases = sorted(scope.bases(), key=lambda case: -len({name for name, _ in arrays(case.arguments)}))
+    bases = bases if scope.pairs else bases[:_BASES]
     for base, back in scope.shared(iter([(base, back) for base in bases for back in (0, 1)])):
         arguments = changed(base.arguments, _repeated(scope, back))
         yield scope.case(arguments, f"expanded{back}", kind="broadcast")
@@ -28,7 +30,7 @@ def _repeated(scope: Scope, back: int) -> Change:
     written = {a.name for a in scope.maker.schema.arguments if a.written}
 
     def change(name: str, i: int, array: Array) -> Array:
-        if array.dtype != scope.maker.dtype or name in written or not array.shape:
+        if array.dtype not in (scope.maker.dtype, "bool") or name in written or not array.shape:
             return array
         return expanded(array.view, -1 - (i + back) % len(array.shape))
 

@@ -78,7 +78,7 @@ STRIDED = {
     "step": Layout(_kept, step=2, gap=1, offset=3, odd=1),
     "rotated": Layout(_rotated, offset=1, odd=0),
     "rows": Layout(_kept, gap=3, offset=1, odd=_ODD),
-    "swapped": Layout(_swapped, step=3, offset=2, odd=1),
+    "swapped": Layout(_swapped, gap=3, offset=2, odd=1),
     "channels_last": Layout(_channels_last, odd=_ODD),
     "heads": Layout(_heads, gap=1, offset=5),
 }

@@ -143,7 +143,7 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
             yield "extremes", _finite(np.array(extreme), kind)
         return
     if extreme:
-        rows = [[x, x - 1, 0.5, -x, 1.0] for x in extreme]
+        rows = [row for x in extreme for row in ([x, x - 1, 0.5, -x, 1.0], [x, x - 1, x - 0.5, x, x - 2])]
         yield (
             "extremes",
             np.array(rows)[[_finite(np.array(row), kind).size == len(row) for row in rows]].astype(kind),
@@ -159,11 +159,17 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
                 yield f"{value}-at-{i}", row.astype(kind)
         return
     if any(map(math.isnan, operator.special)):
-        missing = np.stack([ordinary] * len(_PLACES))
-        missing[range(len(_PLACES)), _PLACES] = math.nan
-        yield "nan-by-place", missing.astype(kind)
+        yield "nan-by-place", _missing(ordinary, math.inf in operator.special).astype(kind)
     if math.inf in operator.special:
         yield "infinite-rows", _infinite(ordinary).astype(kind)
+
+
+def _missing(ordinary: np.ndarray[Any, Any], infinite: bool) -> np.ndarray[Any, Any]:
+    rows = np.stack([ordinary] * len(_PLACES))
+    rows[range(len(_PLACES)), _PLACES] = math.nan
+    if infinite:
+        rows[0, 1:] = -math.inf
+    return rows
 
 
 def _infinite(ordinary: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

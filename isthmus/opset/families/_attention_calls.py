@@ -66,8 +66,7 @@ def _scores(m: Maker) -> Iterator[Call]:
     yield "contiguous", _fixed(m, 1, 6, 9, 2, 1, 8, scale=12.5)
     yield "contiguous", _fixed(m, 1, 6, 9, 2, 1, 8, scale=4.0, softcap=30.0, right=1)
     # 16-bit products overflow; so do sums of the values.
-    large = {"low": -50.0, "high": 60.0}
-    query, key = m.tensor(1, 5, 2, 64, **large), m.tensor(1, 9, 2, 64, **large)
+    query, key = (m.tensor(1, length, 2, 64, low=-50.0, high=60.0) for length in (5, 9))
     yield "special", _call(query, key, m.tensor(1, 9, 2, 4, low=-3e4, high=6e4), scale=1e-3)
     # Additive masks: some keys, all keys of a query, and all keys by a finite number.
     added = m.tensor(1, 2, 4, 6, dtype=m.compute_dtype).view.copy()
