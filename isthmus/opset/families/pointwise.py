@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from isthmus.opset import dtypes as dt
 from isthmus.opset.families._common import ANY, elementwise, points, several
 from isthmus.opset.families._pointwise_calls import (
@@ -127,6 +129,16 @@ def _modulus(self: torch.Tensor, other: Any) -> Any:
     return (self * 0 + other).abs().nan_to_num(0, 0, 0)
 
 
+def _fmod(self: torch.Tensor, other: Any) -> Any:
+    """C's fmod: the vectorized one of PyTorch's CPU gives NaN where the quotient overflows."""
+    import torch
+
+    if not self.dtype.is_floating_point:
+        return torch.fmod(self, other)
+    with np.errstate(invalid="ignore"):
+        return torch.as_tensor(np.fmod(self.numpy(), other))
+
+
 def _sums(m: Maker) -> Iterator[Case]:
     yield from elementwise(ANY, ANY)(m)
     # A power of two for 16-bit floats: rounding the product before the sum is optional.
@@ -222,9 +234,10 @@ OPERATORS: list[Operator] = [
                _scalar(3, rounding_mode="trunc", special=False), _scalar(-4, rounding_mode="floor", special=False),
                _scalar(-4, rounding_mode="trunc", special=False)), _QUOTIENT, limits=False),
     op("floor_divide", dt.NUMBERS, *PAIR, _nonzero_pair(), _QUOTIENT, paired=True, limits=False, extreme=()),
-    op("fmod.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), EXACT, paired=True, limits=False, extreme=()),
+    op("fmod.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), EXACT, paired=True, limits=False, extreme=(),
+       reference=_fmod),
     op("fmod.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100), _infinite_divisor), EXACT,
-       limits=False),
+       limits=False, reference=_fmod),
     op("remainder.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), _ADD,
        magnitude=_modulus, paired=True, limits=False, extreme=()),
     op("remainder.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100), _infinite_divisor), _ADD,
