@@ -1,6 +1,7 @@
 """The environment in which torch_npu finds the libraries of the reference runtime."""
 
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,11 +28,12 @@ def variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         raise NotBuilt(f"no such file: {LIBRARIES / 'libascendcl.so'}; build it with `make build`")
     known = [path for path in environment.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
     others = [path for path in known if path != str(LIBRARIES)]
+    python = str(Path(sys.executable).parent)  # npu-smi runs python3 of this installation
     return {
         "ASCEND_HOME_PATH": str(HOME),
         "ASCEND_TOOLKIT_HOME": str(HOME),
         "ASCEND_OPP_PATH": str(HOME / "opp"),
         "LD_LIBRARY_PATH": os.pathsep.join([str(LIBRARIES), *others]),
-        "PATH": os.pathsep.join([str(COMMANDS), environment.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join([str(COMMANDS), python, environment.get("PATH", os.defpath)]),
         "ISTHMUS_DRIVER": "none",  # PyTorch has room for one backend of this kind: torch_npu's
     }

@@ -53,7 +53,7 @@ def test_library_stands_alone() -> None:
 def test_table(driver: Driver) -> None:
     table = driver.table
     assert table.struct_size == ctypes.sizeof(hd.Table)
-    assert (table.version, table.name) == (hd.VERSION_1_1, b"host")
+    assert (table.version, table.name) == (hd.VERSION, b"host")
     assert (table.delegate, table.dlpack_device) == (hd.DELEGATE_CPU, 1)
     absent = {name for name in hd.FUNCTIONS if not getattr(table, name)}
     mandatory = {

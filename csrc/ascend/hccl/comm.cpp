@@ -190,6 +190,10 @@ ISTHMUS_ASCEND_EXPORT int HcclGetCommName(void* comm, char* name) {
 // For libopapi.so: the communicator of this name on the calling thread's device.
 ISTHMUS_ASCEND_EXPORT int isthmus_ascend_comm(const char* name, void** handle, int64_t* size, int64_t* rank) {
   return call("isthmus_ascend_comm", [&] {
+    require_not_null(name, "name");
+    require_not_null(handle, "handle");
+    require_not_null(size, "size");
+    require_not_null(rank, "rank");
     int32_t device = 0;
     check(chip().device_get(&device));
     for (const auto& [found, comm] : comms().all()) {
