@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, in_layouts
+from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, given, in_layouts
 from isthmus.opset.derived.layouts import ALL, PACKED, laid
 from isthmus.opset.sampling import Array, Case, place
 
@@ -38,7 +38,7 @@ def layouts(scope: Scope) -> Iterator[Case]:
     names = list(ALL if scope.operator.strided else PACKED)
     rank = max(_rank(base) for base in bases)
     deep = [base for base in bases if _rank(base) == rank]
-    full = [base for base in deep if not any(_given(base) < _given(other) for other in deep)]
+    full = [base for base in deep if not any(given(base) < given(other) for other in deep)]
     rows = [(full[i % len(full)], name) for i, name in enumerate(names)]
     if scope.pairs:
         rows = [(base, name) for base in bases for name in names]
@@ -48,10 +48,6 @@ def layouts(scope: Scope) -> Iterator[Case]:
         )
         change = in_layouts(name) if scope.operator.strided else _packed(name)
         yield scope.case(changed(base.arguments, change), f"{name}-out-{output}", output)
-
-
-def _given(case: Case) -> set[str]:
-    return {name for name, _ in arrays(case.arguments)}
 
 
 def _rank(case: Case) -> int:

@@ -75,6 +75,11 @@ def arrays(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
                 yield name, item
 
 
+def given(case: Case) -> set[str]:
+    """Return the names of the arguments that have tensors."""
+    return {name for name, _ in arrays(case.arguments)}
+
+
 def changed(arguments: Arguments, change: Change) -> Arguments:
     """Change every tensor; the change gets the argument's name, the position among all tensors, and the tensor."""
     count = -1

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.derived.calls import Arguments, Scope, arrays, resized
+from isthmus.opset.derived.calls import Arguments, Scope, arrays, given, resized
 from isthmus.opset.derived.layouts import ALL, PACKED, expanded, laid
 from isthmus.opset.derived.shapes import RANKS, SIZES, as_imprecise
 from isthmus.opset.sampling import Array, Case
@@ -59,9 +59,9 @@ def settings(scope: Scope) -> list[Case]:
         skips = any(name == "found_inf" and array.view.any() for name, array in arrays(case.arguments))
         if case.kind in ("contiguous", "special") and len(_first(scope, case)) > 1 and not skips:
             single = {k: v for k, v in case.arguments.items() if not isinstance(v, list | Array)}
-            given = [(k, array.dtype) for k, array in arrays(case.arguments)]
-            found.setdefault(repr((single, sorted(set(given)))), case)
-    return sorted(found.values(), key=lambda case: -len({name for name, _ in arrays(case.arguments)}))
+            dtypes = {(k, array.dtype) for k, array in arrays(case.arguments)}
+            found.setdefault(repr((single, sorted(dtypes))), case)
+    return sorted(found.values(), key=lambda case: -len(given(case)))
 
 
 def alone(scope: Scope) -> list[Case]:

@@ -16,8 +16,8 @@ from isthmus.opset.sampling import Array, Case, place
 _MOST = 8192  # maximum elements of a base case
 _BEYOND_FLOAT = {"int32": (1 << 24) + 1, "int64": (1 << 53) + 1}  # not representable in float32 and float64
 _POSITIONS = ("index", "indices", "target", "shifts", "offsets", "repeats")  # integers that are positions
-# Of a gradient scaler, always float32; and numbers of steps.
 _SAVED = ("mean", "rstd", "save_mean", "save_invstd", "out", "logsumexp", "lse")  # by the forward operator
+# Of a gradient scaler, always float32; and numbers of steps.
 _SETTINGS = ("grad_scale", "found_inf", "inv_scale", "state_steps", "steps")
 _PLACES = (0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 66)  # of a row of 67: ends of vectors, and the ends of the row
 
@@ -34,9 +34,8 @@ def planted(scope: Scope) -> Iterator[Case]:
     if operator.broadcasts and len(shapes) > 1 and all(len(shape) > 1 for shape in shapes):
         yield scope.case(changed(base.arguments, _narrowed), "narrowed", kind="broadcast")
     if scope.maker.is_float:
-        moves = operator.tolerance[dtype].ulp == operator.tolerance[dtype].accumulate == 0
         for value in operator.special:
-            change = _planted(value, dtype, moves, operator.strided)
+            change = _planted(value, dtype, _moves(scope), operator.strided)
             yield scope.case(
                 changed(base.arguments, change), "nan" if math.isnan(value) else "inf", kind="special"
             )
@@ -51,8 +50,7 @@ def scaled(scope: Scope) -> Iterator[Case]:
     """
     operator, dtype = scope.operator, scope.maker.dtype
     base = _base(scope)
-    moves = operator.tolerance[dtype].ulp == operator.tolerance[dtype].accumulate == 0
-    if base is None or not scope.maker.is_float or moves or operator.pointwise or operator.paired:
+    if base is None or not scope.maker.is_float or _moves(scope) or operator.pointwise or operator.paired:
         return
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
     factors = {"large": 2.0 ** (8 if dtype == "float16" else 50)}
@@ -64,6 +62,12 @@ def scaled(scope: Scope) -> Iterator[Case]:
     for name, label in scope.shared(iter([(name, label) for name in found for label in factors])):
         arguments = changed(base.arguments, _multiplied(name, dtype, factors[label]))
         yield scope.case(arguments, f"{label}-{name}", kind="special")
+
+
+def _moves(scope: Scope) -> bool:
+    """Whether the operator computes nothing, so that its results are bit-equal."""
+    tolerance = scope.operator.tolerance[scope.maker.dtype]
+    return tolerance.ulp == tolerance.accumulate == 0
 
 
 def _is_data(name: str, array: Array, dtype: str) -> bool:
@@ -268,7 +272,7 @@ def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Chang
 
     def change(name: str, _: int, array: Array) -> Array:
         nonlocal count
-        if array.dtype != dtype or not array.view.size or name in _SETTINGS:
+        if not _is_data(name, array, dtype) or not array.view.size:
             return array
         found = np.array(array.view)
         flat = found.reshape(-1)
