@@ -142,8 +142,7 @@ class Runner:
         narrowed = self._options.operators or self._options.tier or self._options.libraries
         ran = {result.operator for result in run.results if result.case}
         complete = ran if narrowed else functions | set(golden.operators)
-        entries = [entry for entry in self._known if entry.applies(run.head)]
-        return known.stale(entries, run.results, complete, functions | set(opset.operators()))
+        return known.stale(self._applicable(run), run.results, complete, functions | set(opset.operators()))
 
     def _found_through(self) -> str:
         has_kernels = bool(self._options.libraries or self._candidate.operators)
@@ -214,9 +213,15 @@ class Runner:
         }
         return WorkerProcess(setup, threads)
 
+    def _applicable(self, run: Run) -> list[known.KnownFailure]:
+        """Return the known failures of the run's machine, once its libraries are described."""
+        return [entry for entry in self._known if entry.applies(run.head)]
+
     def _done(self, run: Run) -> Callable[[CaseResult], None]:
+        entries = self._applicable(run)
+
         def done(result: CaseResult) -> None:
-            known.mark([entry for entry in self._known if entry.applies(run.head)], result)
+            known.mark(entries, result)
             run.results.append(result)
             self._report(result)
 

@@ -31,11 +31,17 @@ COUNT = 1003
 
 @contextmanager
 def graph_of(device: Device, stream: int) -> Iterator[list[int]]:
-    """Capture the stream in the block; the list then holds the graph, which is destroyed at the end of the test."""
+    """Capture the stream in the block; the list then holds the graph, which the case destroys."""
     device.driver.graph_begin(stream)
     graph: list[int] = []
     yield graph
     graph.append(device.driver.made("graph_end", stream))
+
+
+def run(device: Device, graph: list[int], stream: int) -> None:
+    """Launch a graph and wait for it."""
+    device.driver.graph_launch(graph[0], stream)
+    device.driver.stream_synchronize(stream)
 
 
 def require_value(device: Device, address: int, value: int, what: str) -> None:
@@ -64,8 +70,7 @@ def kept(device: Device) -> None:
         require_value(device, first, 1, "before the first launch")
         for used in (stream, other, 0):
             driver.set_async(second, 1, NBYTES, used)
-            driver.graph_launch(graph[0], used)
-            driver.stream_synchronize(used)
+            run(device, graph, used)
             require_value(device, first, 9, "after a launch")
             require_value(device, second, 7, "the copy, after a launch")
         driver.graph_destroy(graph[0])
@@ -127,8 +132,7 @@ def pinned_memory(device: Device) -> None:
             copy_out(driver, written, address, stream)
         for value in (2, 3):
             read[:], written[:] = value, 0
-            driver.graph_launch(graph[0], stream)
-            driver.stream_synchronize(stream)
+            run(device, graph, stream)
             require_bytes(written, np.full(NBYTES, value, np.uint8), "after a launch")
         driver.graph_destroy(graph[0])
 
@@ -160,8 +164,7 @@ def forked(device: Device) -> None:
         require(driver.made("graph_capturing", side) == 0, "the side stream is still captured")
         driver.stream_synchronize(side)
         require_value(device, second, 1, "before the launch")
-        driver.graph_launch(graph[0], side)
-        driver.stream_synchronize(side)
+        run(device, graph, side)
         require_value(device, first, 2, "after the launch")
         require_value(device, second, 8, "the copy of the side stream, after the launch")
         driver.graph_destroy(graph[0])
