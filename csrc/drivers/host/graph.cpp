@@ -45,7 +45,13 @@ void Capture::join_work(const Stream& from, size_t position, const Stream& to) {
 
 std::shared_ptr<Graph> Capture::end() {
   active_.store(false, std::memory_order_release);
-  for (const auto& stream : graph_->streams) stream->end_capture();
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    streams = graph_->streams;
+  }
+  // Without the lock: a stream that submits holds its own when it takes this one.
+  for (const auto& stream : streams) stream->end_capture();
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!unjoined_.empty()) {
     fail(ISTHMUS_INVALID_ARGUMENT,

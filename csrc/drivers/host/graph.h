@@ -12,7 +12,7 @@
 namespace isthmus::host {
 
 class Stream;
-using Task = std::function<void()>;
+using Task = std::function<void()>;  // may throw Failure
 
 struct Graph {
   std::vector<Task> tasks;                       // in an order that respects all dependencies

@@ -15,7 +15,6 @@
 
 namespace isthmus::host {
 
-// A Task may throw Failure.
 class Stream : public std::enable_shared_from_this<Stream> {
  public:
   // delays: wait a random time before each task, to expose races.
