@@ -6,7 +6,7 @@ import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -38,20 +38,23 @@ TORCHRUN = "from torch.distributed.run import main; main()"
 PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 
 
+Program = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="{script.py | -m module | -c code | command} [arguments]",
+        help="The program and its own arguments.",
+        show_default=False,
+    ),
+]
+
+
 @app.command(
     context_settings=PASS_ON,
     epilog="Examples: isthmus ascend run train.py --lr 1e-4 | isthmus ascend run --nproc 2 train.py | "
     "isthmus ascend run -m pkg.train | isthmus ascend run torchrun --nproc-per-node 2 train.py",
 )
 def run(
-    program: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="{script.py | -m module | -c code | command} [arguments]",
-            help="The program and its own arguments.",
-            show_default=False,
-        ),
-    ],
+    program: Program,
     nproc: Annotated[
         int, typer.Option("--nproc", help="Run a script or a module as so many ranks, by torchrun.")
     ] = 0,
@@ -64,8 +67,7 @@ def run(
     environment = _environment()
     if devices is not None:
         environment["ISTHMUS_ASCEND_DEVICES"] = str(devices)
-    command = _command(program, nproc)
-    os.execve(command[0], command, environment)
+    _start(program, nproc, environment)
 
 
 def _environment() -> dict[str, str]:
@@ -73,6 +75,12 @@ def _environment() -> dict[str, str]:
         return os.environ | variables()
     except NotBuilt as error:
         raise fail(error) from None
+
+
+def _start(program: list[str], nproc: int, environment: dict[str, str]) -> NoReturn:
+    """Replace this process by the program."""
+    command = _command(program, nproc)
+    os.execve(command[0], command, environment)
 
 
 def _command(program: list[str], nproc: int) -> list[str]:
@@ -104,14 +112,7 @@ def fault(
             show_default=False,
         ),
     ],
-    program: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="{script.py | -m module | -c code | command} [arguments]",
-            help="The program, as of `isthmus ascend run`.",
-            show_default=False,
-        ),
-    ],
+    program: Program,
     call: Annotated[int, typer.Option(min=1, help="Number of the call that fails first.")] = 1,
     function: Annotated[
         str, typer.Option(help="Only functions whose names begin so count and fail, such as aclrtMemcpy.")
@@ -120,8 +121,7 @@ def fault(
     """Run a program and inject a failure, to test its recovery; options stand before the kind."""
     environment = _environment()
     environment["ISTHMUS_ASCEND_FAULT"] = ":".join([kind.value, str(call), *([function] if function else [])])
-    command = _command(program, 0)
-    os.execve(command[0], command, environment)
+    _start(program, 0, environment)
 
 
 @app.command()

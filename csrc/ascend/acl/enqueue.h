@@ -2,8 +2,6 @@
 #ifndef ISTHMUS_ASCEND_ENQUEUE_H_
 #define ISTHMUS_ASCEND_ENQUEUE_H_
 
-#define ISTHMUS_ASCEND_LINK_DOWN (-1)
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -24,7 +22,7 @@ int isthmus_ascend_enqueue(void* stream, void (*function)(void*), void (*destroy
 int isthmus_ascend_report(int code, const char* function, const char* message);
 
 /* Called by every function of the interface first: 0, or the aclError of ISTHMUS_ASCEND_FAULT, with its
- * message in aclGetRecentErrMsg(). Functions of Hccl return ISTHMUS_ASCEND_LINK_DOWN as their own error. */
+ * message in aclGetRecentErrMsg(). Functions of Hccl return an error of their own instead. */
 int isthmus_ascend_fault(const char* function);
 
 /* The host chip, initialised; null on failure, with its message in aclGetRecentErrMsg(). */

@@ -25,6 +25,7 @@ struct Kind {
 };
 
 constexpr int kHang = -2;
+constexpr int kLinkDown = -1;  // libhccl.so returns its own error
 constexpr Kind kKinds[] = {
     {"lost", kHeartbeatLost, "aclrt", true, "the device is lost"},
     {"ecc", kHbmEcc, "aclrtSynchronize", false, "HBM MULTI BIT ECC ERROR"},
@@ -32,7 +33,7 @@ constexpr Kind kKinds[] = {
     {"core", kAicoreException, "aclrtSynchronize", false, "the kernel of an operator failed"},
     {"oom", kOutOfMemory, "aclrtMalloc", true, "the device is out of memory"},
     {"hang", kHang, "isthmus_ascend_enqueue", false, ""},
-    {"link", ISTHMUS_ASCEND_LINK_DOWN, "Hccl", true, "a link is down"},
+    {"link", kLinkDown, "Hccl", true, "a link is down"},
 };
 
 struct Plan {

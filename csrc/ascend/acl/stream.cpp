@@ -108,10 +108,10 @@ using namespace isthmus::ascend;
 
 ISTHMUS_ASCEND_EXPORT int isthmus_ascend_enqueue(void* stream, void (*function)(void*),
                                                  void (*destroy)(void*), void* data) {
+  std::unique_ptr<void, void (*)(void*)> owned(destroy == nullptr ? nullptr : data, destroy);
   return call("isthmus_ascend_enqueue", [&] {
-    require_not_null(reinterpret_cast<void*>(function), "function");
     require_not_null(reinterpret_cast<void*>(destroy), "destroy");
-    auto owned = std::shared_ptr<void>(data, destroy);
+    require_not_null(reinterpret_cast<void*>(function), "function");
     enqueue(*stream_of(stream), [function, owned = std::move(owned)] { function(owned.get()); });
   });
 }

@@ -6,7 +6,6 @@
 
 #include <cstdio>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -204,7 +203,8 @@ void check_once(const Program& program, int row, const Values& arguments) {
   good.insert(std::move(signature));
 }
 
-void guarded(const aclOpExecutor& executor, const std::function<void()>& work) {
+template <typename Work>
+void guarded(const aclOpExecutor& executor, const Work& work) {
   try {
     const KernelsOnly guard;
     work();
