@@ -136,7 +136,7 @@ def _fmod(self: torch.Tensor, other: Any) -> Any:
     if not self.dtype.is_floating_point:
         return torch.fmod(self, other)
     with np.errstate(invalid="ignore"):
-        return torch.as_tensor(np.fmod(self.numpy(), other))
+        return torch.as_tensor(np.fmod(self.numpy(), np.asarray(other)))
 
 
 def _sums(m: Maker) -> Iterator[Case]:
