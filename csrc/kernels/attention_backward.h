@@ -56,7 +56,7 @@ class WeightGradients {
     const V scale(static_cast<W>(call_.scale)), by(plain_ ? static_cast<W>(call_.scale) : W(1)), less(-sum),
         mean(delta);
     for_vectors<W>(first, last, [&](int64_t j, int64_t n) {
-      V p = exponential(at::vec::fmadd(V::loadu(x + j, n), by, less)), back = V::loadu(dx + j, n);
+      V p = exponential(V::loadu(x + j, n) * by + less), back = V::loadu(dx + j, n);  // rounded as forward
       V kept = p;
       if (factors != nullptr) {
         const V factor = V::loadu(factors + j, n);

@@ -66,12 +66,12 @@ class OnlineSoftmax {
     return std::isnan(top) || top > before ? top : before;
   }
 
-  // to = exp(x * scale - top); returns their sum.
+  // to = exp(x * scale - top), the product rounded like top, so that the greatest is 1; returns their sum.
   template <typename To>
   W exponentials(const W* x, To* to, int64_t count, W scale, W top) const {
     const V by(scale), less(-top);
     V low(W(0)), high(W(0));
-    const auto power = [&](const V& value) { return exponential<W>(at::vec::fmadd(value, by, less)); };
+    const auto power = [&](const V& value) { return exponential<W>(value * by + less); };
     constexpr int64_t kSize = V::size();
     int64_t j = 0;
     for (; j + 2 * kSize <= count; j += 2 * kSize) {

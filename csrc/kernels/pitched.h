@@ -39,8 +39,12 @@ struct PitchedRows {
   std::vector<int64_t> pitches;
   int64_t count = 0, length = 0;
 
-  // All of one shape. The last `written` ones are outputs: contiguous, or halves of something contiguous.
-  PitchedRows(std::vector<at::Tensor> given, size_t written) : tensors(std::move(given)) {
+  // The last `written` tensors are outputs: contiguous, or halves of something contiguous. Raises ValueError
+  // unless all have one shape.
+  PitchedRows(const char* name, std::vector<at::Tensor> given, size_t written) : tensors(std::move(given)) {
+    for (const at::Tensor& each : tensors)
+      TORCH_CHECK_VALUE(each.sizes() == tensors[0].sizes(), name, ": tensors of shapes ", tensors[0].sizes(),
+                        " and ", each.sizes());
     const int64_t rank = tensors[0].dim();
     const auto outputs = tensors.end() - written;
     const auto densest = [&](auto first) {

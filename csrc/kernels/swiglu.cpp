@@ -45,6 +45,8 @@ inline Vectorized<float> sigmoid(const Vectorized<float>& x) {
 
 std::pair<Tensor, Tensor> halves(const Tensor& packed, int64_t dim) {
   const int64_t half = packed.size(dim) / 2;
+  TORCH_CHECK_VALUE(packed.size(dim) == 2 * half, "swiglu: the packed input has ", packed.size(dim),
+                    " elements along dimension ", dim, "; it needs an even number");
   return {packed.narrow(dim, 0, half), packed.narrow(dim, half, half)};
 }
 
@@ -60,7 +62,7 @@ void forward_row(const T* gate, const T* up, T* out, int64_t n) {
 Tensor swiglu(const Tensor& gate, const OptionalTensor& up, int64_t dim) {
   const auto [first, second] = up.has_value() ? std::pair{gate, *up} : halves(gate, dim);
   const Tensor out = at::empty(first.sizes(), first.options());
-  const PitchedRows rows({first, second, out}, 1);
+  const PitchedRows rows("swiglu", {first, second, out}, 1);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, gate.scalar_type(), "swiglu", [&] {
     const scalar_t *g = rows.data<scalar_t>(0), *u = rows.data<scalar_t>(1);
     auto* y = rows.data<scalar_t>(2);
@@ -104,7 +106,7 @@ std::tuple<Tensor, Tensor> swiglu_backward(const Tensor& grad, const Tensor& gat
   const Tensor grad_up = up.has_value() ? at::empty(gate.sizes(), gate.options()) : Tensor();
   const auto [first, second] = up.has_value() ? std::pair{gate, *up} : halves(gate, dim);
   const auto [to_first, to_second] = up.has_value() ? std::pair{grad_gate, grad_up} : halves(grad_gate, dim);
-  const PitchedRows rows({grad, first, second, to_first, to_second}, 2);
+  const PitchedRows rows("swiglu_backward", {grad, first, second, to_first, to_second}, 2);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, gate.scalar_type(), "swiglu_backward", [&] {
     const scalar_t *d = rows.data<scalar_t>(0), *g = rows.data<scalar_t>(1), *u = rows.data<scalar_t>(2);
     scalar_t *dg = rows.data<scalar_t>(3), *du = rows.data<scalar_t>(4);

@@ -114,6 +114,16 @@ def test_an_odd_size_is_refused():
         ops.swiglu(torch.randn(2, 5), torch.randn(5))
 
 
+def test_the_kernel_itself_refuses_other_shapes():
+    kernels, x = torch.ops.isthmus_cpu, torch.randn(4, 6)
+    with pytest.raises(ValueError, match=r"tensors of shapes \[4, 6\] and \[4, 5\]"):
+        kernels.swiglu(x, x[:, :5], -1)
+    with pytest.raises(ValueError, match="has 7 elements along dimension -1"):
+        kernels.swiglu(torch.randn(4, 7), None, -1)
+    with pytest.raises(ValueError, match="swiglu_backward: tensors of shapes"):
+        kernels.swiglu_backward(x, x, None, -1)
+
+
 @pytest.mark.sampled(1)
 @on_each_device
 def test_compiled_without_a_break(device):

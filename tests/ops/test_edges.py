@@ -9,6 +9,7 @@ import torch
 
 from isthmus import ops
 from isthmus.ops import registration
+from isthmus.ops.attention import attend
 from tests.helpers.ops_checks import on_each_device
 
 
@@ -158,3 +159,19 @@ def test_sparse_gradients_are_refused():
 def test_a_mixture_with_meta_tensors_is_refused():
     with pytest.raises(RuntimeError, match="isthmus::rms_norm: tensors on cpu and on meta"):
         ops.rms_norm(torch.randn(2, 3), torch.ones(3, device="meta"))
+
+
+def test_scores_far_apart():
+    """Differences so large that their powers of two are not exact; the expected values are those of one element."""
+    scores = torch.zeros(2, 37)
+    scores[:, 5] = 3e38
+    scores[1, :5] = -3e38
+    one = torch.nn.functional.one_hot(torch.full((2,), 5), 37).float()
+    assert torch.equal(ops.scaled_masked_softmax(scores[None, None])[0, 0], one)
+    assert torch.equal(ops.cross_entropy(scores, torch.full((2,), 5)), torch.tensor(0.0))
+    q, steps = torch.full((1, 1, 1, 8), 1e18, requires_grad=True), torch.linspace(-1e18, 1e18, 37)
+    k, v = steps[None, :, None, None].expand(1, 37, 1, 8), torch.arange(296.0).view(1, 37, 1, 8)
+    out, _ = attend(q, k, v, scale=0.3)
+    assert torch.equal(out[0, 0, 0], v[0, -1, 0])
+    out.sum().backward()
+    assert torch.equal(q.grad, torch.zeros_like(q))
