@@ -122,7 +122,8 @@ class Meaning:
 FUNCTIONS = {
     "dtype": lambda tensor: tensor.dtype,
     "positive": lambda number: number if number > 0 else None,
-    "nonempty": lambda values: values or None,
+    "nonempty": lambda values: values if values is not None and len(values) else None,
+    "floating": lambda tensor: tensor if tensor.is_floating_point() else tensor.double(),
     "choice": lambda number, *values: values[number],
     "scalar": lambda tensor: tensor.item(),
     "numbers": lambda values, like: torch.tensor(values),

@@ -29,9 +29,18 @@ c10::IValue positive(Values& arguments, bool) {
   return absent ? c10::IValue() : arguments[0];
 }
 
-// nonempty(ints): None for no element.
+// nonempty(ints or tensor): None for no element.
 c10::IValue nonempty(Values& arguments, bool) {
-  return !arguments[0].isNone() && arguments[0].toListRef().empty() ? c10::IValue() : arguments[0];
+  const c10::IValue& given = arguments[0];
+  if (given.isTensor())
+    return given.toTensor().defined() && given.toTensor().numel() > 0 ? given : c10::IValue();
+  return !given.isNone() && given.toListRef().empty() ? c10::IValue() : given;
+}
+
+// floating(tensor): integers as float64, for operators that the CPU has for real numbers only.
+c10::IValue floating(Values& arguments, bool) {
+  const at::Tensor& tensor = arguments[0].toTensor();
+  return tensor.is_floating_point() ? tensor : tensor.to(at::kDouble);
 }
 
 // choice(number, first, second, ...): the value with this number.
@@ -92,9 +101,10 @@ c10::IValue resize(Values& arguments, bool checking) {
 
 const std::vector<NamedFunction>& value_functions() {
   static const std::vector<NamedFunction> functions = {
-      {"generator", generator}, {"dtype", dtype},           {"positive", positive}, {"nonempty", nonempty},
-      {"choice", choice},       {"scalar", scalar},         {"resize", resize},     {"numbers", numbers},
-      {"unless", unless},       {"transposed", transposed}, {"absent", absent},     {"place", place},
+      {"generator", generator}, {"dtype", dtype},   {"positive", positive},     {"nonempty", nonempty},
+      {"floating", floating},   {"choice", choice}, {"scalar", scalar},         {"resize", resize},
+      {"numbers", numbers},     {"unless", unless}, {"transposed", transposed}, {"absent", absent},
+      {"place", place},
   };
   return functions;
 }
