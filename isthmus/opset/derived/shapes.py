@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -28,6 +29,9 @@ RANKS: tuple[Shape, ...] = (
 SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
 # More than 2^16 elements, rows and columns, and more than 4096 elements in a row.
 _LARGE: tuple[Shape, ...] = ((70_001,), (65_601, 2), (17, 4133), (2, 65_601))
+# With every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
+_MATRICES: tuple[Shape, ...] = ((5, 5), (6, 7))
+_OUTPUTS = ("contiguous", "unaligned", "step", "reversed", "rows", "swapped")
 _MODES = 6  # most settings of the other arguments that large cases cover
 # Along a dimension: a long one inside and outside of others, and more than 2^16 rows and columns of results.
 _LARGE_ALONG = (((70_001,), 0), ((4133, 17), 0), ((5, 4133), 1), ((65_601, 2), 1), ((2, 65_601), 0))
@@ -78,7 +82,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
     axes = {name: (False, True) for name in _FLAGS if name in bases[0].arguments}
     common: dict[str, Any] = {
         "base": bases,
-        "output": ("contiguous", "unaligned", "step", "reversed"),
+        "output": _OUTPUTS,
         **axes,
     }
     ranks = [*_ranked(dim.is_list)] if dim else [Place(shape) for shape in RANKS]
@@ -90,6 +94,8 @@ def shapes(scope: Scope) -> Iterator[Case]:
     for dimensions in groups:
         for row in scope.shared(covering(dimensions, scope.pairs)):
             yield from _made(scope, row, dim)
+    for row in scope.shared(_matrices(bases, axes, dim)):
+        yield from _made(scope, row, dim)
     if as_imprecise(scope):
         return
     reduces = "reduced" in scope.operator.shape
@@ -102,6 +108,19 @@ def shapes(scope: Scope) -> Iterator[Case]:
     for row in scope.shared(iter(rows), 8):
         if math.prod(row["place"].shape) <= scope.operator.longest:
             yield from _made(scope, row, dim)
+
+
+def _matrices(bases: list[Case], axes: dict[str, Any], dim: Any) -> Iterator[dict[str, Any]]:
+    """Yield matrices in each layout, with and without a dimension, and outputs in others."""
+    dims: tuple[Any, ...] = (None,) if dim is None else (0, 1, -1, -2)
+    if dim is not None and dim.is_list:
+        dims = ([0], [1, 0], [-1])
+    elif dim is not None and dim.optional:
+        dims = (None, 0, None, 1)
+    for i, (shape, layout) in enumerate(itertools.product(_MATRICES, ALL)):
+        row = {"place": Place(shape, dims[i % len(dims)]), "layout": layout, "base": bases[i % len(bases)]}
+        row |= {name: values[i // 2 % 2] for name, values in axes.items()}
+        yield row | {"output": _OUTPUTS[-1 - i % len(_OUTPUTS)]}
 
 
 def as_imprecise(scope: Scope) -> bool:

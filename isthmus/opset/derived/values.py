@@ -40,7 +40,10 @@ def planted(scope: Scope) -> Iterator[Case]:
                 changed(base.arguments, change), "nan" if math.isnan(value) else "inf", kind="special"
             )
     if dtype in _BEYOND_FLOAT:
-        yield scope.case(changed(base.arguments, _enlarged(dtype)), "beyond-float", kind="special")
+        enlarged = changed(base.arguments, _enlarged(dtype))
+        yield scope.case(enlarged, "beyond-float", kind="special")
+        if "alpha" in enlarged:
+            yield scope.case(enlarged | {"alpha": 3}, "beyond-float-alpha", kind="special")
 
 
 def scaled(scope: Scope) -> Iterator[Case]:
