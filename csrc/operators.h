@@ -90,7 +90,7 @@ static inline double isthmus_list_double(isthmus_list list, int64_t i) {
 #define ISTHMUS_DTYPE(name) (1ull << ISTHMUS_##name)
 
 #define ISTHMUS_OPERATOR_STRIDED 1u  /* takes tensors of any strides */
-#define ISTHMUS_OPERATOR_IN_PLACE 2u /* an output may share the memory of an input with the same shape and strides */
+#define ISTHMUS_OPERATOR_IN_PLACE 2u /* outputs of the first one's shape may share the memory of inputs with that shape and strides */
 #define ISTHMUS_OPERATOR_MIXED 4u    /* promotes tensors of different dtypes itself */
 #define ISTHMUS_OPERATOR_HOST 8u     /* computes in the calling thread, on addresses of the CPU */
 

@@ -1,7 +1,7 @@
 """The call of a kernel for a case, with arguments converted as the framework does for the kernel's flags."""
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,9 +141,10 @@ class Plan:
 
     @staticmethod
     def _pairs(inputs: list[Any], outputs: list[Any]) -> Iterator[tuple[Slot, Slot]]:
-        out = next((slot for slot in outputs if isinstance(slot, Slot)), None)
-        for slot in inputs:
-            if not isinstance(slot, Slot) or out is None or slot.writable:
+        """Pairs of inputs and outputs of the main result's shape; statistics are never in the memory of inputs."""
+        slots = [slot for slot in outputs if isinstance(slot, Slot)]
+        for slot, out in product(inputs, slots):
+            if not isinstance(slot, Slot) or slot.writable or out.shape != slots[0].shape:
                 continue
             same = (slot.dtype, slot.shape, slot.strides) == (out.dtype, out.shape, out.strides)
             if same and 0 not in slot.shape:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from isthmus.opset.derived.arguments import layouts, narrow_indices, options
+from isthmus.opset.derived.arguments import layouts, narrow_indices, numbers, options
 from isthmus.opset.derived.axes import ranks
 from isthmus.opset.derived.calls import Scope
 from isthmus.opset.derived.expansions import expansions
@@ -49,4 +49,5 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
         yield from sizes(scope)
         yield from expansions(scope)
     yield from options(scope)
+    yield from numbers(scope)
     yield from narrow_indices(scope)

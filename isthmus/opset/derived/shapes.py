@@ -80,11 +80,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
     varied = _BROADCASTS if scope.operator.broadcasts else _ALIKE
     broadcasts = ("same",) if scope.operator.paired else varied
     axes = {name: (False, True) for name in _FLAGS if name in bases[0].arguments}
-    common: dict[str, Any] = {
-        "base": bases,
-        "output": _OUTPUTS,
-        **axes,
-    }
+    common: dict[str, Any] = {"base": bases, "output": _OUTPUTS, **axes}
     ranks = [*_ranked(dim.is_list)] if dim else [Place(shape) for shape in RANKS]
     groups = (
         {"layout": list(ALL), "place": ranks, "broadcast": broadcasts, **common},

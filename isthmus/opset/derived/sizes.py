@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed, in_layouts, resized
 from isthmus.opset.derived.layouts import ALL, STRIDED, laid
 from isthmus.opset.rules import evaluate
@@ -13,6 +14,7 @@ from isthmus.opset.sampling import Array, Case, place
 
 _SIZES = (1, 31, 32, 64, 65, 127, 129, 257, 0, 128, 2, 1025)
 _LONG = 4133  # more than 4096 products or elements of a row
+_THICK = 1031  # products or elements of a row, whose sum in a half is far off
 _MANY = 65_601  # more than 2^16 rows
 _MOST, _SMALL = 400_000, 50_000  # elements of a call with a long dimension, and without
 _OTHERS = 12  # of so many sizes, one is tried on cases after the first
@@ -40,11 +42,13 @@ def sizes(scope: Scope) -> Iterator[Case]:
             rows += [(base, old, new) for new in news]
         if i == 0:
             rows += [(base, old, new) for old in found for new in (_LONG, _MANY)]
-    for i, (base, old, new) in enumerate(scope.shared(iter(rows), 8)):
+    halves = scope.maker.dtype in dt.HALVES and scope.operator.tolerance[scope.maker.dtype].accumulate
+    thick = [(bases[0], old, _THICK) for old in _found(bases[0])] if halves else []
+    for i, (base, old, new) in enumerate([*scope.shared(iter(rows), 8), *thick]):
         if (new > 2000 and not scope.leading) or (new == 0 and not scope.operator.empty):
             continue
         arguments = base.arguments
-        small = {_MANY: 3, _LONG: 5, _SIZES[-1]: 6}.get(new, 0)
+        small = {_MANY: 3, _LONG: 5, _SIZES[-1]: 6, _THICK: 6}.get(new, 0)
         small += small == old
         for other in _found(base) if small else ():
             arguments = _replaced(arguments, other, small) if other not in (old, 2) else arguments
@@ -57,6 +61,8 @@ def sizes(scope: Scope) -> Iterator[Case]:
             if elements > (_MOST if new >= _LONG else _SMALL) or (
                 new > _most(scope) and _sums(scope, new, shapes)
             ):
+                continue
+            if new == _THICK and not _sums(scope, new, shapes):
                 continue
             arguments = changed(arguments, _placed(scope, new, i))
             output = (*STRIDED, "unaligned")[i % 8] if scope.operator.strided and new < _LONG else "unaligned"

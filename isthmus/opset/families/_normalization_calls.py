@@ -49,6 +49,7 @@ def layer_gradients(m: Maker) -> Iterator[Case]:
         ("large", (3, 1031), 1, "contiguous", [True, True, True], "bert"),
         ("contiguous", (2, 3, 4, 5), 3, "contiguous", [False, True, False], ""),
         ("contiguous", (4, 2, 13), 1, "contiguous", [True, False, True], ""),
+        ("zero-size", (0, 7), 1, "contiguous", [True, True, True], ""),
     ):
         size = list(shape[-axes:])
         tensor, grad = m.tensor(*shape, layout=layout), m.tensor(*shape)
@@ -86,7 +87,7 @@ def group_gradients(m: Maker) -> Iterator[Case]:
     """Samples of its backward."""
     for kind, shape, count, layout in (
         ("contiguous", (2, 6, 5, 7), 3, "contiguous"), ("contiguous", (3, 4, 9), 1, "contiguous"),
-        ("strided", (2, 6, 5, 7), 2, "channels_last"),
+        ("strided", (2, 6, 5, 7), 2, "channels_last"), ("contiguous", (5, 6, 1), 2, "contiguous"),
     ):  # fmt: skip
         n, c, rest = shape[0], shape[1], math.prod(shape[2:])
         tensor, grad = m.tensor(*shape, layout=layout), m.tensor(*shape, layout=layout)

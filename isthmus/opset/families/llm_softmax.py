@@ -47,6 +47,8 @@ def _scores(m: Maker) -> Iterator[tuple[str, Array, Array | None, float, bool]]:
         False,
     )
     yield "special", high, None, -0.01, False
+    low = m.tensor(3, 17, low=-30_100, high=-30_000)  # finite, and below what stands for masked scores
+    yield "special", low, m.mask(3, 17, share=0.4), 1.0, False
     if m.dtype == "float32":
         last = m.tensor(2, 65_601).view.copy()
         last[0, -1] = 1000.0  # a maximum that only the last block has
@@ -66,6 +68,10 @@ def _backward(m: Maker) -> Iterator[Case]:
             values = np.where(mask.view, 0, values)
         out = m.values(values / np.maximum(values.sum(-1, keepdims=True), 1e-9))
         yield m.case(kind, m.tensor(*scores.shape), out, scale, causal)
+    # Gradients whose product with the scale float16 cannot hold.
+    yield m.case(
+        "special", m.tensor(5, 19, low=-3e4, high=3e4), m.tensor(5, 19, low=0, high=0.03), 4.0, False
+    )
 
 
 def _upper(scores: Any) -> Any:

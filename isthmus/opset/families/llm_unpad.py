@@ -61,13 +61,14 @@ def _masks(m: Maker) -> Iterator[Case]:
 def _rows(m: Maker) -> Iterator[tuple[str, int, list[int], int]]:
     for kind, lengths, heads in (
         ("contiguous", [5, 0, 1, 19], 3),
+        ("contiguous", [19, 1, 5, 0], 3),  # as many elements and sequences, elsewhere
         ("contiguous", [0, 2, 130, 0], 1),
         ("contiguous", [35], 1),
         ("large", [67, 41], 2),
         ("zero-size", [0, 0], 2),
         ("contiguous", [1, 1], 1),
         *(
-            (("large", [300, 3, 1], 1), ("large", [i % 3 for i in range(2100)], 1))
+            (("large", [515, 3, 1], 1), ("large", [i % 3 for i in range(2100)], 1))
             if m.dtype == "float32"
             else ()
         ),

@@ -66,6 +66,7 @@ def _maximum_pools(three: bool = False) -> Any:
             yield m.case("contiguous", m.distinct(*size), *row)
         # Padding is never the maximum; of equal elements the first counts.
         yield m.case("special", m.values(np.full(size, -np.inf)), *rows[1])
+        yield m.case("special", m.values(m.integers(*size, low=0, high=3).view), [3] * len(rows[0][0]))
         yield m.case("special", m.values(m.integers(*size, low=-3, high=0).view), *rows[1])
         if m.dtype == "float32":  # more than 2^16 elements of a plane; more than 2^16 planes
             deep = [1] if three else []

@@ -33,7 +33,9 @@ def _draws(*settings: tuple[Any, ...], wide: tuple[tuple[Any, ...], ...] = ()) -
 
 def _bernoulli(m: Maker) -> Iterator[Case]:
     yield m.case("large", m.values([[0.3] * 67] * 61))
-    yield m.case("large", m.values(np.resize(_CHANCES, (251, 265))))
+    for layout in ("contiguous", "transposed", "sliced"):
+        chances = m.values(np.resize(_CHANCES, (251, 265)), layout=layout)
+        yield m.case("large" if layout == "contiguous" else "strided", chances)
     yield m.case("zero-size", m.tensor(0, 5, low=0, high=1))
 
 
@@ -67,7 +69,7 @@ def _integers(a: dict[str, Any]) -> dict[str, Any]:
 
 
 def _each_law(a: dict[str, Any]) -> dict[str, Any]:
-    chances = [float(p) for p in a["self"].storage[: len(_CHANCES)]]
+    chances = [float(p) for p in a["self"].view.reshape(-1)[: len(_CHANCES)]]
     return {"out": {"name": "bernoulli", "p": chances}}
 
 

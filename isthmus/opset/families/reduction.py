@@ -200,7 +200,7 @@ def _spread(
 
 
 def _variances(m: Maker) -> Iterator[Case]:
-    for correction, dim in ((1, [2]), (0, [0]), (2, [1])):
+    for correction, dim in ((1, [2]), (0, [0]), (2, [1]), (0.5, [1]), (1.75, [2])):
         yield m.case("contiguous", m.tensor(3, 17, 35), dim, correction=correction, keepdim=correction == 0)
         yield m.case("strided", m.tensor(3, 17, 13, layout="transposed"), dim, correction=correction)
     yield m.case("contiguous", m.tensor(3, 5, 7), [0, 2], correction=1)
@@ -268,8 +268,8 @@ OPERATORS: list[Operator] = [
        magnitude=absolutely("aten::mean")),
     op("mean.dim", dt.FLOATS, _DIM, "self.dtype", _means(_over_dims(), [1]), _SUM,
        magnitude=absolutely("aten::mean.dim")),
-    op("prod", dt.FLOATS, "()", "summed(self, dtype)", _products, _PRODUCT, longest=1024),
-    op("prod.dim_int", dt.FLOATS, _DIM, "summed(self, dtype)", _products_along, _PRODUCT,
+    op("prod", (*dt.FLOATS, "int32", "int64"), "()", "summed(self, dtype)", _products, _PRODUCT, longest=1024),
+    op("prod.dim_int", (*dt.FLOATS, "int32", "int64"), _DIM, "summed(self, dtype)", _products_along, _PRODUCT,
        longest=1024),
     op("amax", dt.NUMBERS, _DIM, "self.dtype", _over_dims(), CHOSEN),
     op("amin", dt.NUMBERS, _DIM, "self.dtype", _over_dims(), CHOSEN),

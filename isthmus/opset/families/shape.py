@@ -47,6 +47,7 @@ def _cats(m: Maker) -> Iterator[Case]:
     yield m.case(
         "contiguous", [m.tensor(2, n, 3) for n in range(1, 131)], -2
     )  # more than one kernel's arguments
+    yield m.case("contiguous", [m.tensor(3) for _ in range(150)], 0)
     if m.dtype == "float32":
         yield m.case("large", [m.tensor(2, 32_801), m.tensor(2, 5)], -1)
 

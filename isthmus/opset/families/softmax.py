@@ -109,6 +109,10 @@ def _attention(m: Maker) -> Iterator[Case]:
     large = [m.tensor(1, 2, 5, 64, low=-50, high=60) for _ in range(2)]  # 16-bit products and sums overflow
     yield m.case("special", *large, m.tensor(1, 2, 5, 64, low=-3e4, high=6e4), 0.0, False, scale=1e-3)
     yield m.case("special", query, *rest, 0.0, False, scale=20.0)  # scores whose exponentials overflow
+    many = [
+        m.tensor(1, 2, n, 16, low=-12, high=14) for n in (7, 200, 200)
+    ]  # scores that halves round by tenths
+    yield m.case("special", *many, 0.0, False)
     if m.dtype == "float32":
         query, *rest = m.tensor(1, 1, 3, 20), *(m.repeated(1, 1, 4133, 20) for _ in range(2))
         yield m.case("large", query, *rest, 0.0, False)

@@ -74,6 +74,10 @@ def _grids(m: Maker) -> Iterator[Case]:
         )
         points = (2 * np.concatenate([near, far], 2) + 1) / 32
         yield m.case("contiguous", m.tensor(2, 3, 5, 7), m.values(points), mode, padding, corners)
+    # Points halfway between two pixels, of which nearest takes the even one.
+    halves = np.stack(np.meshgrid(np.arange(-5, 6) / 4, np.arange(-5, 6) / 4), -1)[None]
+    for size, corners in ((5, True), (8, False)):
+        yield m.case("special", m.tensor(1, 2, size, size), m.values(halves), 1, 0, corners)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(2, 1, 4, 6), m.tensor(2, 257, 131, 2, low=-1, high=1), 0, 0, False)
 
@@ -84,6 +88,10 @@ def _folds(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(1, 18, 8), [9, 7], [3, 2], [2, 1], [1, 0], [2, 3])
     yield m.case("contiguous", m.tensor(2, 12, 26), [6, 9], [2, 3], [3, 2], [1, 4], [4, 1])
     yield m.case("contiguous", m.tensor(2, 4, 9), [5, 9], [1, 2], [4, 5], [0, 2], [2, 3])
+    if m.dtype in dt.HALVES:  # sums of hundreds of equal numbers, which stop growing in a half
+        yield m.case(
+            "large", m.values(np.full((1, 400, 400), 0.3)), [39, 39], [20, 20], [1, 1], [0, 0], [1, 1]
+        )
     if m.dtype == "float32":
         yield m.case("large", m.tensor(1, 2, 66_306), [259, 257], [2, 1], [1, 1], [0, 0], [1, 1])
 
@@ -107,6 +115,8 @@ def _distances(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.values(grid), m.values(grid[::-1][:7]), power, 2)
     for mode in (0, 1, 2):  # more than 25 points, where PyTorch may use a matrix product
         yield m.case("contiguous", m.tensor(67, 5), m.tensor(131, 5, low=4, high=6), 2.0, mode)
+    far = [m.tensor(n, 5, low=1000, high=1001) for n in (9, 7)]  # whose squares hide the distance
+    yield m.case("special", *far, 2.0, 2)
     yield m.case("contiguous", m.tensor(3, 1), m.tensor(2, 1), 3.0, None)
     yield m.case("zero-size", m.tensor(2, 0, 3), m.tensor(2, 4, 3), 1.0, None)
     if m.dtype == "float32":
