@@ -18,6 +18,7 @@ _ENOUGH = 32  # elements needed to check moments
 _HALF = 2
 _INDEPENDENT = 1024  # elements needed to check independence
 _CORRELATED = 7.0  # standard deviations: exceeded by chance once in 10 million results of 65,536 elements
+_HEAVY = 100.0  # kurtosis of rare events
 _MOST_IN_ORDER = 12  # fixed points of a random permutation: one on average, more than 12 once in 10 billion
 
 
@@ -50,7 +51,7 @@ def broken(got: Array, law: Mapping[str, Any]) -> str:
         return "a value is not integral"
     mean, std = _moments(name, law)
     return (
-        _off_moments(values, mean, std)
+        _off_moments(values, mean, std, _kurtosis(name, law))
         or _off_shape(values, name, law)
         or _uneven(got, law)
         or _dependent(values)
@@ -70,7 +71,13 @@ def _moments(name: str, law: Mapping[str, Any]) -> tuple[float | None, float | N
     return law.get("mean"), law.get("std")
 
 
-def _off_moments(values: Array, mean: float | None, std: float | None) -> str:
+def _kurtosis(name: str, law: Mapping[str, Any]) -> float:
+    """Return at least the fourth moment over the square of the second: 9 of exponential, more of rare events."""
+    rare = name == "bernoulli" and 0 < law["p"] < 1
+    return max(9.0, 1 / (law["p"] * (1 - law["p"])) if rare else 0.0)
+
+
+def _off_moments(values: Array, mean: float | None, std: float | None, kurtosis: float) -> str:
     if values.size < _ENOUGH:
         return ""
     found = float(values.mean())
@@ -79,8 +86,7 @@ def _off_moments(values: Array, mean: float | None, std: float | None) -> str:
         if abs(found - mean) > _DEVIATIONS * spread / math.sqrt(values.size) + 1e-12:
             return f"the mean of {values.size} values is {found:.5g}, expected {mean:.5g}"
     if std is not None and std > 0:
-        # The fourth moment of every law is at most nine times the square of the second (exponential).
-        slack = _DEVIATIONS * math.sqrt(8 / values.size) / 2
+        slack = _DEVIATIONS * math.sqrt((kurtosis - 1) / values.size) / 2
         if abs(float(values.std()) / std - 1) > slack:
             return f"the standard deviation of {values.size} values is {values.std():.5g}, expected {std:.5g}"
     return ""
@@ -118,6 +124,8 @@ def _dependent(values: Array) -> str:
     centered = values - values.mean()
     total = float(np.square(centered).sum())
     if values.size < _INDEPENDENT or not total:
+        return ""
+    if float((centered**4).mean()) > _HEAVY * (total / values.size) ** 2:  # few values decide the products
         return ""
     spectrum = np.fft.rfft(centered, 2 * values.size)
     products = np.fft.irfft(np.square(np.abs(spectrum)))[: values.size]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived import derived
+from isthmus.opset.derived import derived, unaligned
 from isthmus.opset.sampling import Case, Maker
 
 Samples = Callable[[Maker], Iterator[Case]]
@@ -142,7 +142,7 @@ class Operator:
         maker = Maker(self.name, dtype, seed)
         own = list(self.samples(maker))
         if self.law:
-            return own
+            return [*own, *unaligned(self, maker, own)]
         return [*own, *derived(self, maker, own, pairs)]
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from isthmus.opset.derived.arguments import layouts, narrow_indices, numbers, options
 from isthmus.opset.derived.axes import ranks
-from isthmus.opset.derived.calls import Scope
+from isthmus.opset.derived.calls import Scope, changed
 from isthmus.opset.derived.expansions import expansions
+from isthmus.opset.derived.layouts import laid
 from isthmus.opset.derived.lists import alone, is_list, lists
 from isthmus.opset.derived.shapes import is_free, same_shaped, shapes
 from isthmus.opset.derived.sizes import sizes
@@ -22,6 +23,14 @@ from isthmus.opset.sampling import Case, Maker
 
 if TYPE_CHECKING:
     from isthmus.opset.operator import Operator
+
+
+def unaligned(operator: Operator, maker: Maker, own: list[Case]) -> Iterator[Case]:
+    """Derive random draws at addresses that break the alignment of vectors, from the last case of each kind."""
+    scope = Scope(operator, maker, own, False)
+    for case in {case.kind: case for case in own if case.kind in ("contiguous", "large")}.values():
+        arguments = changed(case.arguments, lambda _, i, array: laid(array.view, "unaligned"))
+        yield scope.case(arguments, "unaligned", "unaligned", case.kind)
 
 
 def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = False) -> Iterator[Case]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, given, in_layouts
 from isthmus.opset.derived.layouts import ALL, PACKED, laid
 from isthmus.opset.sampling import Array, Case, place
@@ -157,10 +156,7 @@ def _unmasked(given: Arguments, names: tuple[str, ...]) -> Arguments:
 
 def _fraction(scope: Scope) -> float:
     """A factor; one that no product rounds, where rounding the product first is not within the tolerance."""
-    rounds = (
-        scope.maker.dtype in (*dt.HALVES, "float64")
-        or not scope.operator.tolerance[scope.maker.dtype].accumulate
-    )
+    rounds = scope.maker.dtype == "float64" or not scope.operator.tolerance[scope.maker.dtype].accumulate
     return 0.25 if rounds else 0.3
 
 

@@ -27,15 +27,15 @@ RANKS: tuple[Shape, ...] = (
     (2, 1, 2, 3, 1, 2, 1, 2),
 )  # fmt: skip
 SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
-# More than 2^16 elements, rows and columns, and more than 4096 elements in a row.
-_LARGE: tuple[Shape, ...] = ((70_001,), (65_601, 2), (17, 4133), (2, 65_601))
+# More than 2^16 elements, rows and columns, and more than 8192 elements in a row.
+_LARGE: tuple[Shape, ...] = ((70_001,), (65_601, 2), (9, 8209), (2, 65_601))
 # With every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
 _MATRICES: tuple[Shape, ...] = ((5, 5), (6, 7))
 _OUTPUTS = ("contiguous", "unaligned", "step", "reversed", "rows", "swapped")
 _MODES = 6  # most settings of the other arguments that large cases cover
 # Along a dimension: a long one inside and outside of others, and more than 2^16 rows and columns of results.
-_LARGE_ALONG = (((70_001,), 0), ((4133, 17), 0), ((5, 4133), 1), ((65_601, 2), 1), ((2, 65_601), 0))
-_LARGE_REDUCED = (((70_001,), 0), ((4133, 17), 0), ((5, 4133), 1), ((65_601, 2, 2), -1), ((2, 2, 65_601), 1))
+_LARGE_ALONG = (((70_001,), 0), ((8209, 9), 0), ((5, 8209), 1), ((65_601, 2), 1), ((2, 65_601), 0))
+_LARGE_REDUCED = (((70_001,), 0), ((8209, 9), 0), ((5, 8209), 1), ((65_601, 2, 2), -1), ((2, 2, 65_601), 1))
 _BROADCASTS = ("same", "row", "column", "same", "scalar", "mutual", "expanded", "ones", "first row")
 _ALIKE = ("same", "same", "expanded")  # of operators that do not broadcast
 _FLAGS = ("keepdim", "descending", "largest")
@@ -50,6 +50,8 @@ _LISTS: tuple[list[int], ...] = (
     [0, 1, 2, 3],
     [1, -1],
     [0, -2, -1],
+    [-1, -2],
+    [-1, -3],
 )
 
 
@@ -101,6 +103,8 @@ def shapes(scope: Scope) -> Iterator[Case]:
     decided = _decided(scope, dim)
     ends = {"place": decided, "values": ("last", "last", "but last", "but last"), "layout": ["unaligned"]}
     rows = [*covering(large), *(covering({**ends, "base": modes}) if decided else ())]
+    if reduces or scope.operator.shape == "()":  # a sum that grows, in which each addition rounds
+        rows.append({**rows[0], "values": "positive"})
     for row in scope.shared(iter(rows), 8):
         if math.prod(row["place"].shape) <= scope.operator.longest:
             yield from _made(scope, row, dim)
@@ -211,7 +215,8 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
         shape = _narrowed(place.shape, mode, i)
         values = scope.maker.distinct(*shape).view if scope.operator.distinct else resized(array.view, shape)
         if "values" in row and array.dtype == scope.maker.dtype:
-            values = _deciding(array.view, shape, row["values"] == "last", scope.operator.extreme)
+            deciding = _deciding(array.view, shape, row["values"] == "last", scope.operator.extreme)
+            values = np.abs(values) if row["values"] == "positive" else deciding
         written = next(a for a in scope.maker.schema.arguments if a.name == name).written
         axis = _repeated_axis(len(shape), i, place.dim if scope.operator.distinct else None)
         if mode == "expanded" and axis is not None and not written:

@@ -13,7 +13,7 @@ from isthmus.opset.rules import evaluate
 from isthmus.opset.sampling import Array, Case, place
 
 _SIZES = (1, 31, 32, 64, 65, 127, 129, 257, 0, 128, 2, 1025)
-_LONG = 4133  # more than 4096 products or elements of a row
+_LONG = 8209  # more than 8192 products or elements of a row
 _THICK = 1031  # products or elements of a row, whose sum in a half is far off
 _MANY = 65_601  # more than 2^16 rows
 _MOST, _SMALL = 400_000, 50_000  # elements of a call with a long dimension, and without

@@ -36,9 +36,15 @@ def planted(scope: Scope) -> Iterator[Case]:
     if scope.maker.is_float:
         for value in operator.special:
             change = _planted(value, dtype, _moves(scope), operator.strided)
-            yield scope.case(
-                changed(base.arguments, change), "nan" if math.isnan(value) else "inf", kind="special"
-            )
+            label = "nan" if math.isnan(value) else "inf"
+            arguments = changed(base.arguments, change)
+            yield scope.case(arguments, label, kind="special")
+            factors = {name: 0 for name in ("alpha", "value") if arguments.get(name) is not None}
+            if operator.pointwise and factors:
+                change = _planted(value, dtype, False, operator.strided)
+                yield scope.case(
+                    changed(base.arguments, change) | factors, f"{label}-times-0", kind="special"
+                )
     if dtype in _BEYOND_FLOAT:
         enlarged = changed(base.arguments, _enlarged(dtype))
         yield scope.case(enlarged, "beyond-float", kind="special")
@@ -95,7 +101,8 @@ def of_any_shape(scope: Scope, bases: list[Case]) -> Iterator[Case]:
     for i, (label, found) in enumerate(_sets(scope, operator.pointwise)):
         # Pointwise operators meet all pairs of the values, or every number; others get them as rows and as columns.
         alone = operator.pointwise and _tensors(bases[0]) == 1
-        for base in scope.shared(iter(bases if alone else [bases[i % len(bases)]]), 3 if alone else 1):
+        parts = 3 if alone and scope.maker.is_float else 1
+        for base in scope.shared(iter(bases if alone else [bases[i % len(bases)]]), parts):
             for flags in _settings(base.arguments) if along else ({"axis": -1},):
                 axis = flags["axis"]
                 filled = changed(base.arguments, _filled(base, found, dtype, operator.pointwise))
@@ -174,17 +181,19 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
 def _missing(ordinary: np.ndarray[Any, Any], infinite: bool) -> np.ndarray[Any, Any]:
     rows = np.stack([ordinary] * len(_PLACES))
     rows[range(len(_PLACES)), _PLACES] = math.nan
+    rows[1::2, 40] = math.nan
     if infinite:
         rows[0, 1:] = -math.inf
     return rows
 
 
 def _infinite(ordinary: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    rows = np.stack([ordinary] * 6)
+    rows = np.stack([ordinary] * 7)
     rows[0], rows[1] = -np.inf, np.inf
     rows[2, 3::2] = -np.inf
     rows[3, 66] = np.inf
     rows[4, :66] = -np.inf
+    rows[5, [0, -1]] = -np.inf
     return rows
 
 

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import ml_dtypes
+
 from isthmus.opset import dtypes as dt
 from isthmus.opset.families._common import ANY, elementwise
 from isthmus.opset.operator import Operator, op
@@ -19,6 +21,9 @@ def _numbers(m: Maker) -> Iterator[Case]:
     yield from elementwise(ANY, other=1)(m)
     if m.is_float:
         yield m.case("contiguous", m.values([0.1, 0.25, -0.25, 0.2500001, 0.24]), 0.25)
+        inf, largest = float("inf"), float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).max)
+        for bound in (inf, -inf, largest):
+            yield m.case("special", m.values([inf, -inf, largest, -largest, float("nan"), 1.0]), bound)
         for bound in (0.0, -1.0):  # NaN on either side of zero
             yield m.case("special", m.values([float("nan"), 0.0, -0.0, 1.0, -1.0, -2.0]), bound)
     if m.dtype in ("int32", "int64"):  # equal in float32

@@ -77,10 +77,10 @@ def _backward(m: Maker) -> Iterator[Case]:
         tensor, kernel = _operands(m, kind, layout, size, weight)
         options[3] = bool(options[3])
         shape = convolved(tensor, kernel, *options)
-        mask = [True, True, bool(biased)]
         grad = whole_numbers(m, *shape) if kind == "large" else m.tensor(*shape)
-        yield m.case(kind, grad, tensor, kernel, [shape[1]] if biased else None, *options, mask,
-                     model=model)  # fmt: skip
+        for mask in ([True, True, bool(biased)], *([[False, False, True]] if biased else [])):
+            yield m.case(kind, grad, tensor, kernel, [shape[1]] if biased else None, *options, mask,
+                         model=model)  # fmt: skip
 
 
 _OUT = "convolved(input, weight, stride, padding, dilation, transposed, output_padding, groups)"

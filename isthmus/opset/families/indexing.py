@@ -170,7 +170,7 @@ def _scatter_add(m: Maker) -> Iterator[Case]:
 
 
 def _scatter_reduce(m: Maker) -> Iterator[Case]:
-    for reduce in ("sum", "amax", "amin"):
+    for reduce in ("sum", "amax", "amin", "mean", "prod"):
         for own in (True, False):
             yield m.case("contiguous", m.tensor(3, 7), 0, m.integers(13, 5, high=3), m.tensor(13, 5), reduce,
                          include_self=own)  # fmt: skip
@@ -187,9 +187,8 @@ def _scatter_reduce(m: Maker) -> Iterator[Case]:
 
 
 def _scatter_reduce_size(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Any:
-    return self.abs().scatter_reduce(
-        dim, index, src.abs(), "sum" if reduce == "sum" else "amax", include_self=True
-    )
+    terms = {"amin": "amax", "mean": "sum"}.get(reduce, reduce)
+    return self.abs().scatter_reduce(dim, index, src.abs(), terms, include_self=True)
 
 
 def _index(m: Maker) -> Iterator[Case]:
@@ -230,6 +229,9 @@ def _puts(m: Maker) -> Iterator[Case]:
     pair = [m.integers(13, high=7), m.integers(13, high=5)]
     yield m.case("contiguous", m.tensor(7, 5, 3), pair, m.tensor(13, 3), True)
     yield m.case("zero-size", m.tensor(7, 5), [m.integers(0, high=7)], m.tensor(0, 5), True, model="qwen_moe")
+    # One place by both of its indices; one value for repeated ones.
+    yield m.case("special", m.tensor(7, 5), [m.values([2, -5, 6, -1, 2], "int64")], m.tensor(5, 5), True)
+    yield m.case("special", m.tensor(7, 5), [m.values([2, -5, 6, -1, 2], "int64")], m.tensor(1), True)
     for add in (False, True):  # negative indices; values broadcast along the indices, and along the rest
         ends = m.values([-9, 8, 3, -2], "int64")
         yield m.case("contiguous", m.tensor(9, 5), [ends], m.tensor(4, 1), add)

@@ -33,6 +33,7 @@ def _rows(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
         ("contiguous", (2, 1, 3, 2, 2, 13), "contiguous", True, False),
         ("large", (3, 1031), "contiguous", True, True),
         ("zero-size", (0, 7), "contiguous", True, False),
+        *((("large", (8, 8209), "contiguous", True, False),) if m.dtype == "float32" else ()),
     ):
         n = shape[-1]
         extra: dict[str, Any] = dict.fromkeys(("residual", "bias", "rowscale", "layerscale", "mask"))

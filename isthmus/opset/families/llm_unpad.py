@@ -114,6 +114,8 @@ def _products(m: Maker) -> Iterator[Case]:
     if m.dtype == "float32":
         yield m.case("large", m.tensor(2, 4133), m.tensor(4133, 3), False, False, [2], [4133], [3], [4133], [3], [3],
                      [2 * 4133], [3], [6], 1)  # fmt: skip
+        yield m.case("large", m.repeated(65_601, 2), m.tensor(2, 3), False, False, [65_601], [2], [3], [2], [3], [3],
+                     [131_202], [3], [196_803], 1)  # fmt: skip
     yield case("zero-size", m.tensor(0), m.tensor(0), False, False, sizes=([0] * b,) * 9)
 
 
@@ -160,19 +162,19 @@ def _gradient(grad: Any, out: Any, seq_len: list[int], heads: int, magnitude: bo
 
 def _product(a: Any, b: Any, trans_a: bool, trans_b: bool, m: Any, k: Any, n: Any, lda: Any, ldb: Any, ldc: Any,
              stride_a: Any, stride_b: Any, stride_c: Any, heads: int) -> Any:  # fmt: skip
-    """Compute C element by element from the BLAS layout."""
-    a, b = a.reshape(-1), b.reshape(-1)
+    """Compute C from the BLAS layout."""
+    a, b = a.reshape(-1).clone(), b.reshape(-1).clone()
     out = a.new_zeros(heads * sum(x * y for x, y in zip(m, n, strict=True)))
     first_a = first_b = first_c = 0
     for i in range(len(m)):
         for t in range(heads):
-            for row in range(m[i]):
-                for column in range(n[i]):
-                    at_a = first_a + t * stride_a[i] + (row if trans_a else row * lda[i])
-                    at_b = first_b + t * stride_b[i] + (column * ldb[i] if trans_b else column)
-                    left = a[at_a :: lda[i] if trans_a else 1][: k[i]]
-                    right = b[at_b :: 1 if trans_b else ldb[i]][: k[i]]
-                    out[first_c + t * stride_c[i] + row * ldc[i] + column] = (left * right).sum()
+            left = a.as_strided(
+                (m[i], k[i]), (1, lda[i]) if trans_a else (lda[i], 1), first_a + t * stride_a[i]
+            )
+            right = b.as_strided(
+                (k[i], n[i]), (1, ldb[i]) if trans_b else (ldb[i], 1), first_b + t * stride_b[i]
+            )
+            out.as_strided((m[i], n[i]), (ldc[i], 1), first_c + t * stride_c[i]).copy_(left @ right)
         first_a, first_b = first_a + heads * m[i] * k[i], first_b + heads * k[i] * n[i]
         first_c += heads * m[i] * n[i]
     return out

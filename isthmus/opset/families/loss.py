@@ -56,6 +56,7 @@ def _weighted(m: Maker) -> Iterator[tuple[Array, Array, Any, int, int]]:
         yield m.tensor(11, 5, low=-9, high=0), m.values(labels, "int64"), weight, reduction, ignored
     for reduction in (NONE, SUM):
         yield m.tensor(5, low=-9, high=0), m.values(1, "int64"), m.tensor(5, low=0.2), reduction, 2
+    for reduction in (NONE, SUM, MEAN):
         yield m.tensor(3, 5, low=-9, high=0), m.values([2, 2, 2], "int64"), None, reduction, 2
 
 
@@ -74,7 +75,8 @@ def _forward(m: Maker) -> Iterator[Case]:
     for arguments in _weighted(m):
         yield m.case("contiguous", *arguments)
     for logs, target in _large(m):
-        yield m.case("large", logs, target, None, NONE, -100)
+        for reduction in (NONE, MEAN, SUM):
+            yield m.case("large", logs, target, None, reduction, -100)
 
 
 def _backward(m: Maker) -> Iterator[Case]:
@@ -110,8 +112,12 @@ def _pairs(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 3, 5), m.tensor(2, 3, 5), MEAN)
     # A 16-bit sum overflows, the mean does not.
     yield m.case("contiguous", m.tensor(9, 5, low=-90, high=-20), m.tensor(9, 5, low=20, high=110), MEAN)
+    apart = m.tensor(9, 5).view.copy()
+    apart[::4, 2] = 300  # whose square alone overflows
+    yield m.case("special", m.values(apart), m.tensor(9, 5), MEAN)
     if m.dtype == "float32":
-        yield m.case("large", m.tensor(65_601), m.tensor(65_601), NONE)
+        for reduction in (NONE, MEAN, SUM):
+            yield m.case("large", m.tensor(65_601), m.tensor(65_601), reduction)
 
 
 def _pair_gradients(m: Maker) -> Iterator[Case]:

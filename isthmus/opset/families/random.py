@@ -13,7 +13,7 @@ from isthmus.opset.sampling import Case, Maker
 
 _CHANCES = (0.1, 0.5, 0.9, 0.0, 1.0)  # of the elements in turn
 _WIDE = ((0, 3 << 40), (-(1 << 50), 1 << 50))  # more than 32 bits
-_SIZES = ((1,), (3,), (129,), (2, 3, 5, 7, 11), (257, 263))  # the last above 65,536
+_SIZES = ((1,), (3,), (129,), (2, 3, 5, 7, 11), (67, 1031))  # the last above 65,536
 
 
 def _draws(*settings: tuple[Any, ...], wide: tuple[tuple[Any, ...], ...] = ()) -> Any:
@@ -29,6 +29,11 @@ def _draws(*settings: tuple[Any, ...], wide: tuple[tuple[Any, ...], ...] = ()) -
         yield m.case("zero-size", m.tensor(0, 5), *settings[0])
 
     return samples
+
+
+def _rare(m: Maker) -> Iterator[Case]:
+    yield from _draws((0.3,), (0.9,))(m)
+    yield m.case("large", m.tensor(257, 263), 0.002)  # finer than 8 random bits
 
 
 def _bernoulli(m: Maker) -> Iterator[Case]:
@@ -75,8 +80,8 @@ def _each_law(a: dict[str, Any]) -> dict[str, Any]:
 
 def _drop_law(a: dict[str, Any]) -> dict[str, Any]:
     """Dropout of a constant: 0 with probability p, else the constant / (1 - p). No dropout in evaluation."""
-    p, storage = a["p"] if a["train"] else 0.0, a["input"].storage
-    value = float(storage[0]) if storage.size else 1.0
+    p, values = a["p"] if a["train"] else 0.0, a["input"].view
+    value = float(values.flat[0]) if values.size else 1.0
     scaled = value / (1 - p) if p < 1 else 0.0
     mean = value if p < 1 else 0.0
     low = scaled if p == 0 else 0.0
@@ -87,7 +92,7 @@ def _drop_law(a: dict[str, Any]) -> dict[str, Any]:
 OPERATORS: list[Operator] = [
     op("normal_", dt.FLOATS, "None", "None", _draws((0.0, 1.0), (0.5, 0.02)), law=_normal),
     op("uniform_", dt.FLOATS, "None", "None", _draws((0.0, 1.0), (-0.25, 1.5)), law=_uniform),
-    op("bernoulli_.float", dt.FLOATS, "None", "None", _draws((0.3,), (0.9,)),
+    op("bernoulli_.float", dt.FLOATS, "None", "None", _rare,
        law=lambda a: {"self": {"name": "bernoulli", "p": a["p"]}}),
     op("bernoulli", dt.FLOATS, "like(self)", "self.dtype", _bernoulli,
        law=_each_law),

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
+import numpy as np
+
 from isthmus.opset import dtypes as dt
 from isthmus.opset.families._common import special_values
 from isthmus.opset.operator import ROUNDED, Operator, op
-from isthmus.opset.sampling import Case, Maker
+from isthmus.opset.sampling import Case, Maker, place
 
 _SAME = ("like(self)", "self.dtype")
 
@@ -33,6 +36,11 @@ def _conversions(m: Maker) -> Iterator[Case]:
         positive = m.kind_of_dtype == "uint"
         tensor = m.tensor(7, 9, dtype=source, low=0 if positive else -9.6, high=25, layout="transposed")
         yield m.case("strided", m.tensor(7, 9), tensor)
+        numbers = dt.DTYPES[source].numpy
+        if "int" in m.kind_of_dtype and "int" in dt.DTYPES[source].kind:  # integers wrap around
+            info = np.iinfo(numbers)
+            ends = np.array([info.max, info.max - 1, info.min, info.max // 2 + 1, info.max // 3], numbers)
+            yield m.case("special", m.tensor(5), place(ends))
     if m.is_float:
         wide = m.values(special_values("float32"), "float32")
         yield m.case("special", m.tensor(*wide.shape), wide)
@@ -75,8 +83,6 @@ def _choices(m: Maker) -> Iterator[Case]:
 
 def _fills(m: Maker) -> Iterator[Case]:
     """Masked fills by numbers, including the minimum of the dtype."""
-    import ml_dtypes
-
     value: Any = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).min) if m.is_float else 3
     yield m.case("contiguous", m.tensor(2, 3, 7, 9), m.mask(2, 3, 7, 9), value, model="llama")
     yield m.case("broadcast", m.tensor(2, 3, 7, 9), m.mask(2, 1, 1, 9), value, model="bert")
@@ -194,7 +200,9 @@ def _fill_tensors(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(3, 13), m.tensor())
     yield m.case("strided", m.tensor(5, 7, layout="sliced"), m.tensor())
     if m.is_float:
-        yield m.case("special", m.tensor(3, 5), m.values(-0.0))
+        least = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).smallest_subnormal)
+        for value in (-0.0, 5 * least, float("-inf"), float("nan")):
+            yield m.case("special", m.tensor(3, 5), m.values(value))
 
 
 _WIDTH = "sum(t.shape[dim] for t in tensors if t.shape != (0,))"
