@@ -15,6 +15,7 @@ from isthmus.opset.derived.axes import ranks
 from isthmus.opset.derived.calls import Scope
 from isthmus.opset.derived.expansions import expansions
 from isthmus.opset.derived.lists import alone, is_list, lists
+from isthmus.opset.derived.numbers import numbers
 from isthmus.opset.derived.shapes import is_free, same_shaped, shapes
 from isthmus.opset.derived.sizes import sizes
 from isthmus.opset.derived.values import of_any_shape, planted, scaled
@@ -36,6 +37,7 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
     scope = Scope(operator, maker, own, pairs)
     yield from planted(scope)
     yield from scaled(scope)
+    yield from numbers(scope)
     if is_list(scope):
         yield from lists(scope)
         if scope.operator.shape != "None":

@@ -33,7 +33,10 @@ def _draws(*settings: tuple[Any, ...], wide: tuple[tuple[Any, ...], ...] = ()) -
 
 def _bernoulli(m: Maker) -> Iterator[Case]:
     yield m.case("large", m.values([[0.3] * 67] * 61))
-    yield m.case("large", m.values(np.resize(_CHANCES, (251, 265))))
+    # The chances alternate along rows and columns, so that those of other elements differ.
+    yield m.case("large", m.values(np.resize(_CHANCES, (251, 263))))
+    for layout in ("transposed", "sliced"):
+        yield m.case("strided", m.values(np.resize(_CHANCES, (61, 67)), layout=layout))
     yield m.case("zero-size", m.tensor(0, 5, low=0, high=1))
 
 
@@ -67,7 +70,7 @@ def _integers(a: dict[str, Any]) -> dict[str, Any]:
 
 
 def _each_law(a: dict[str, Any]) -> dict[str, Any]:
-    chances = [float(p) for p in a["self"].storage[: len(_CHANCES)]]
+    chances = [float(p) for p in a["self"].view.reshape(-1)[: len(_CHANCES)]]
     return {"out": {"name": "bernoulli", "p": chances}}
 
 
