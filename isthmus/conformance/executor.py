@@ -41,7 +41,7 @@ _SEEDS = (0x5EED0001, 0x5EED0002)
 _DELAYED_CASES = 2  # cases per kernel that keep the second stream busy before the call
 _DELAY_BYTES = 32 << 20
 _SURELY_RANDOM = 16  # elements from which two seeds cannot agree by chance
-_FEW, _MANY_SEEDS = 3, 64
+_FEW, _MANY_SEEDS = 5, 64
 _PAIRED = ("normal", "uniform")
 _OVERWRITTEN = 0xFF  # what successors write to the inputs: NaN in every floating dtype
 _READ_ONLY = "with read-only inputs: it writes to an input during the call"
@@ -181,7 +181,7 @@ class Executor:
         found = [
             (slot.label, np.stack([slot.view(each).flat[-1] for each in images]), law) for slot, law in drawn
         ]
-        problems = [(label, broken(values, law)) for label, values, law in found]
+        problems = [(label, broken(values, law) or _constant(values)) for label, values, law in found]
         return [
             f"{label}, last elements with {_MANY_SEEDS} seeds: {text}" for label, text in problems if text
         ]
@@ -308,6 +308,10 @@ class Executor:
 def _joined(problems: Iterable[str]) -> str:
     """Join problems in one line, each once."""
     return "; ".join(dict.fromkeys(filter(None, problems)))
+
+
+def _constant(values: Array) -> str:
+    return "" if count_different(values, values.flat[0]) else "the number is always the same"
 
 
 def _memory(address: int, nbytes: int) -> Any:

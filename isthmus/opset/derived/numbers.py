@@ -29,9 +29,8 @@ def numbers(scope: Scope) -> Iterator[Case]:
     )
     given, dtype = base.arguments, scope.maker.dtype
     if dtype == "float64":
-        yield scope.case(
-            given | _mapped(scope, given, lambda x: x * _INEXACT), "inexact-numbers", kind="special"
-        )
+        inexact = _mapped(scope, given, lambda x: x * _INEXACT)
+        yield scope.case(_met(given | inexact, inexact), "inexact-numbers", kind="special")
     elif dtype == "float16" and not moves(scope) and _mapped(scope, given, abs, ("Scalar",)):
         large = _mapped(scope, given, lambda x: x * _BEYOND_HALF, ("Scalar",))
         yield scope.case(changed(given, _scaled(dtype)) | large, "beyond-half-numbers", kind="special")
@@ -39,9 +38,10 @@ def numbers(scope: Scope) -> Iterator[Case]:
         wide = changed(given, beyond_float(dtype))
         values = next(array for _, array in arrays(wide) if array.view.size).view.reshape(-1)
         for name in _mapped(scope, given, abs, ("Scalar",)):
-            number = int(values[values.size // 2])
-            one = [number] * len(given[name]) if isinstance(given[name], list) else number
-            yield scope.case(wide | {name: one}, f"beyond-float-{name}", kind="special")
+            for below in (0, 2):  # consecutive odd numbers are rounded up and down
+                number = int(values.max()) - below
+                one = [number] * len(given[name]) if isinstance(given[name], list) else number
+                yield scope.case(wide | {name: one}, f"beyond-float-{name}", kind="special")
 
 
 def _names(scope: Scope, given: Arguments, bases: tuple[str, ...]) -> Iterator[str]:
@@ -50,9 +50,9 @@ def _names(scope: Scope, given: Arguments, bases: tuple[str, ...]) -> Iterator[s
     for a in scope.maker.schema.inputs:
         value = given[a.name]
         values = value if isinstance(value, list) else [value]
-        if a.base in bases and values and not (exact and a.name == "alpha"):
-            if all(isinstance(x, int | float) and np.isfinite(x) for x in values):
-                yield a.name
+        finite = all(isinstance(x, int | float) and np.isfinite(x) for x in values)
+        if a.base in bases and values and finite and not (exact and a.name == "alpha"):
+            yield a.name
 
 
 def _numbers(scope: Scope, case: Case) -> list[float]:
@@ -73,6 +73,20 @@ def _mapped(
         name: [function(x) for x in given[name]] if isinstance(given[name], list) else function(given[name])
         for name in _names(scope, given, bases)
     }
+
+
+def _met(arguments: Arguments, found: Arguments) -> Arguments:
+    """Insert the numbers that are arguments into the tensors, so that comparisons meet them."""
+    alone = [x for x in found.values() if not isinstance(x, list) and x]
+
+    def change(_: str, i: int, array: Array) -> Array:
+        if array.dtype != "float64" or array.view.size <= len(alone):
+            return array
+        values = np.array(array.view)
+        values.reshape(-1)[: len(alone)] = alone
+        return place(values)
+
+    return changed(arguments, change)
 
 
 def _scaled(dtype: str) -> Change:

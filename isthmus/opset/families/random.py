@@ -13,7 +13,7 @@ from isthmus.opset.sampling import Case, Maker
 
 _CHANCES = (0.1, 0.5, 0.9, 0.0, 1.0)  # of the elements in turn
 _WIDE = ((0, 3 << 40), (-(1 << 50), 1 << 50))  # more than 32 bits
-_SIZES = ((1,), (3,), (129,), (2, 3, 5, 7, 11), (257, 263))  # the last above 65,536
+_SIZES = ((1,), (5,), (129,), (2, 3, 5, 7, 11), (257, 263))  # the last above 65,536
 
 
 def _draws(*settings: tuple[Any, ...], wide: tuple[tuple[Any, ...], ...] = ()) -> Any:
