@@ -12,6 +12,7 @@ from isthmus.opset.derived.values import beyond_float, moves, plain
 from isthmus.opset.sampling import Array, Case, place
 
 _INEXACT = 1 - 2.0**-26  # a factor after which float32 rounds a number
+_TERMS = ("other", "scalar", "scalars")  # that PyTorch does not round to half precision
 _BEYOND_HALF = 2.0**17
 _SMALL = (
     2.0**-10
@@ -46,12 +47,17 @@ def numbers(scope: Scope) -> Iterator[Case]:
 
 def _names(scope: Scope, given: Arguments, bases: tuple[str, ...]) -> Iterator[str]:
     """The arguments that are numbers, or lists of them; not a factor whose product a correct kernel may round."""
-    exact = scope.operator.tolerance[scope.maker.dtype].accumulate == 0
     for a in scope.maker.schema.inputs:
         value = given[a.name]
         values = value if isinstance(value, list) else [value]
         finite = all(isinstance(x, int | float) and np.isfinite(x) for x in values)
-        if a.base in bases and values and finite and not (exact and a.name == "alpha"):
+        if (
+            a.base in bases
+            and values
+            and finite
+            and a.name != "alpha"
+            and (scope.maker.dtype != "float16" or a.name in _TERMS)
+        ):
             yield a.name
 
 
