@@ -8,7 +8,8 @@
    has read them. An element that equals the poison both times was not written. A kernel that computes on the CPU gets
    read-only inputs.
 4. For kernels that declare in_place, the output in the memory of each matching input.
-5. For random operators, another seed, which must give other numbers.
+5. For random operators, another seed, which must give other numbers; for few numbers, many seeds, over which the last
+   one must follow the law.
 """
 
 import ctypes
@@ -26,6 +27,7 @@ from isthmus.conformance.device import Device
 from isthmus.conformance.golden import Case
 from isthmus.conformance.inputs import read_only, watch
 from isthmus.conformance.judge import Verdict, judge
+from isthmus.conformance.laws import broken
 from isthmus.conformance.memory import POISONS, Slot
 from isthmus.conformance.plan import NotClaimed, Plan
 from isthmus.conformance.repetition import changed_later, count_different, repeated, unwritten
@@ -39,6 +41,8 @@ _SEEDS = (0x5EED0001, 0x5EED0002)
 _DELAYED_CASES = 2  # cases per kernel that keep the second stream busy before the call
 _DELAY_BYTES = 32 << 20
 _SURELY_RANDOM = 16  # elements from which two seeds cannot agree by chance
+_FEW, _MANY_SEEDS = 5, 64
+_PAIRED = ("normal", "uniform")
 _OVERWRITTEN = 0xFF  # what successors write to the inputs: NaN in every floating dtype
 _READ_ONLY = "with read-only inputs: it writes to an input during the call"
 
@@ -123,6 +127,7 @@ class Executor:
         if not any(problems):
             problems += self._examine_shared(plan, first)
             problems += self._examine_seed(plan, first)
+            problems += self._examine_last(plan)
         message = _joined(problems)
         return Outcome("failed" if message else "passed", message, verdicts)
 
@@ -160,6 +165,26 @@ class Executor:
         other, problem = self._call(plan, plan.image.bytes(POISONS[0]), _SEEDS[1])
         same = [slot.label for slot in varied if not count_different(slot.view(first), slot.view(other))]
         return [problem, *(f"{label}: another seed gave the same numbers" for label in same)]
+
+    def _examine_last(self, plan: Plan) -> list[str]:
+        """Judge the last number of few over many seeds: kernels that draw pairs may end with half a pair."""
+        drawn = [
+            (slot, expected.law)
+            for slot, expected in plan.targets
+            if expected.law
+            and expected.law.get("name") in _PAIRED
+            and 0 < slot.view(plan.image.bytes(0)).size <= _FEW
+        ]
+        if not drawn:
+            return []
+        images = [self._call(plan, plan.image.bytes(POISONS[0]), seed).image for seed in range(_MANY_SEEDS)]
+        found = [
+            (slot.label, np.stack([slot.view(each).flat[-1] for each in images]), law) for slot, law in drawn
+        ]
+        problems = [(label, broken(values, law) or _constant(values)) for label, values, law in found]
+        return [
+            f"{label}, last elements with {_MANY_SEEDS} seeds: {text}" for label, text in problems if text
+        ]
 
     def _call(
         self,
@@ -283,6 +308,10 @@ class Executor:
 def _joined(problems: Iterable[str]) -> str:
     """Join problems in one line, each once."""
     return "; ".join(dict.fromkeys(filter(None, problems)))
+
+
+def _constant(values: Array) -> str:
+    return "" if count_different(values, values.flat[0]) else "the number is always the same"
 
 
 def _memory(address: int, nbytes: int) -> Any:

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from isthmus.opset.derived.arguments import layouts, narrow_indices, numbers, options
+from isthmus.opset.derived.arguments import layouts, narrow_indices, options
 from isthmus.opset.derived.axes import ranks
 from isthmus.opset.derived.calls import Scope, changed
 from isthmus.opset.derived.expansions import expansions
 from isthmus.opset.derived.layouts import laid
 from isthmus.opset.derived.lists import alone, is_list, lists
+from isthmus.opset.derived.numbers import numbers
 from isthmus.opset.derived.shapes import is_free, same_shaped, shapes
 from isthmus.opset.derived.sizes import sizes
 from isthmus.opset.derived.values import of_any_shape, planted, scaled
@@ -45,6 +46,7 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
     scope = Scope(operator, maker, own, pairs)
     yield from planted(scope)
     yield from scaled(scope)
+    yield from numbers(scope)
     if is_list(scope):
         yield from lists(scope)
         if scope.operator.shape != "None":
@@ -58,5 +60,4 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
         yield from sizes(scope)
         yield from expansions(scope)
     yield from options(scope)
-    yield from numbers(scope)
     yield from narrow_indices(scope)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
@@ -12,7 +11,6 @@ import numpy as np
 from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, given, in_layouts
 from isthmus.opset.derived.layouts import ALL, PACKED, laid
 from isthmus.opset.sampling import Array, Case, place
-from isthmus.opset.schema import Argument
 
 # Flags that change what is specified, such as the order of ties, or nothing that a kernel sees.
 _FIXED = (
@@ -26,8 +24,6 @@ _FIXED = (
     "amsgrad",
 )
 _FACTORS = ("alpha", "beta", "value")
-_OPERANDS = ("other", "scalar", "scalars")
-_BEYOND_HALF = 98_304.0
 
 
 def layouts(scope: Scope) -> Iterator[Case]:
@@ -94,52 +90,6 @@ def options(scope: Scope) -> Iterator[Case]:
     for change in scope.shared(iter(changes)):
         words = [f"{'no' if value is None else ''}{_word(value)}-{name}" for name, value in change.items()]
         yield scope.case({**given, **change}, "-".join(words).replace(" ", ""))
-
-
-def numbers(scope: Scope) -> Iterator[Case]:
-    """Derive cases whose numbers are not representable in float32, or in the half, in which kernels may hold them."""
-    plain = [
-        case for case in scope.own if case.kind == "contiguous" and any(True for _ in arrays(case.arguments))
-    ]
-    base = max(plain, key=lambda case: sum(1 for _ in arrays(case.arguments)), default=None)
-    dtype = scope.maker.dtype
-    if base is None or scope.operator.paired or dtype not in ("float64", "float16"):
-        return
-    if dtype == "float64":
-        fine = {a.name: _finer(a.name, base.arguments[a.name]) for a in _numeric(scope)}
-        if any(fine[name] != base.arguments[name] for name in fine):
-            yield scope.case({**base.arguments, **fine}, "fine-numbers", kind="special")
-        return
-    large = {a.name: _BEYOND_HALF for a in _numeric(scope) if a.name in _OPERANDS and not a.is_list}
-    large |= {
-        a.name: [_BEYOND_HALF] * len(base.arguments[a.name])
-        for a in _numeric(scope)
-        if a.name in _OPERANDS and a.is_list
-    }
-    if large and scope.operator.pointwise:
-        small = changed(base.arguments, lambda _, i, array: _shrunk(array, dtype))
-        yield scope.case({**small, **large}, "numbers-beyond-half", kind="special")
-
-
-def _numeric(scope: Scope) -> list[Argument]:
-    return [a for a in scope.maker.schema.inputs if a.base in ("Scalar", "float") and not a.is_tensor]
-
-
-def _finer(name: str, value: Any) -> Any:
-    """Add to a number what float32 rounds off; not to factors of sums, whose products a kernel may round."""
-    if isinstance(value, list):
-        return [_finer(name, each) for each in value]
-    whole = not isinstance(value, float) or not math.isfinite(value) or value == round(value)
-    if name in _FACTORS or value is None or isinstance(value, bool) or (whole and name not in _OPERANDS):
-        return value
-    return value * (1 + 2.0**-27)
-
-
-def _shrunk(array: Array, dtype: str) -> Array:
-    small = 2.0**-12
-    if array.dtype != dtype:
-        return array
-    return place((array.view.astype(np.float64) * small).astype(array.storage.dtype))
 
 
 def _unmasked(given: Arguments, names: tuple[str, ...]) -> Arguments:

@@ -35,7 +35,7 @@ def planted(scope: Scope) -> Iterator[Case]:
         yield scope.case(changed(base.arguments, _narrowed), "narrowed", kind="broadcast")
     if scope.maker.is_float:
         for value in operator.special:
-            change = _planted(value, dtype, _moves(scope), operator.strided)
+            change = _planted(value, dtype, moves(scope), operator.strided)
             label = "nan" if math.isnan(value) else "inf"
             arguments = changed(base.arguments, change)
             yield scope.case(arguments, label, kind="special")
@@ -46,7 +46,7 @@ def planted(scope: Scope) -> Iterator[Case]:
                     changed(base.arguments, change) | factors, f"{label}-times-0", kind="special"
                 )
     if dtype in _BEYOND_FLOAT:
-        enlarged = changed(base.arguments, _enlarged(dtype))
+        enlarged = changed(base.arguments, beyond_float(dtype))
         yield scope.case(enlarged, "beyond-float", kind="special")
         if "alpha" in enlarged:
             yield scope.case(enlarged | {"alpha": 3}, "beyond-float-alpha", kind="special")
@@ -59,7 +59,7 @@ def scaled(scope: Scope) -> Iterator[Case]:
     """
     operator, dtype = scope.operator, scope.maker.dtype
     base = _base(scope)
-    if base is None or not scope.maker.is_float or _moves(scope) or operator.pointwise or operator.paired:
+    if base is None or not scope.maker.is_float or moves(scope) or operator.pointwise or operator.paired:
         return
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
     factors = {"large": 2.0 ** (8 if dtype == "float16" else 50)}
@@ -73,7 +73,7 @@ def scaled(scope: Scope) -> Iterator[Case]:
         yield scope.case(arguments, f"{label}-{name}", kind="special")
 
 
-def _moves(scope: Scope) -> bool:
+def moves(scope: Scope) -> bool:
     """Whether the operator computes nothing, so that its results are bit-equal."""
     tolerance = scope.operator.tolerance[scope.maker.dtype]
     return tolerance.ulp == tolerance.accumulate == 0
@@ -232,7 +232,7 @@ def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
 
 def _base(scope: Scope) -> Case | None:
     """Return the plain own case with the most tensors."""
-    return max((case for case in scope.own if _plain(case)), key=_tensors, default=None)
+    return max((case for case in scope.own if plain(case)), key=_tensors, default=None)
 
 
 def _finite(numbers: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -252,7 +252,8 @@ def _of_sums(dtype: str, denormal: bool) -> np.ndarray[Any, Any]:
     return np.array([*numbers, *[-n for n in numbers]]).astype(dt.DTYPES[dtype].numpy)
 
 
-def _plain(case: Case) -> bool:
+def plain(case: Case) -> bool:
+    """Whether a case is contiguous, small and not empty."""
     sizes = [math.prod(array.shape) for _, array in arrays(case.arguments)]
     return case.kind == "contiguous" and any(sizes) and max(sizes) <= _MOST
 
@@ -299,7 +300,9 @@ def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Chang
     return change
 
 
-def _enlarged(dtype: str) -> Change:
+def beyond_float(dtype: str) -> Change:
+    """Make integers that float32, or float64, does not represent."""
+
     def change(name: str, _: int, array: Array) -> Array:
         if name in _POSITIONS or array.dtype != dtype:
             return array

@@ -180,6 +180,8 @@ def _copies(m: Maker) -> Iterator[Case]:
         plain = m.tensor(7, 9, dtype=source, low=low, high=25)
         yield m.case("contiguous", [m.tensor(7, 9), m.tensor(9 - 2 * wraps)],
                      [plain, m.values(_WRAPPING if wraps else plain.view[0], source)])  # fmt: skip
+        if {source, m.dtype} == {"int64", "float64"}:  # exact in both, not in float32
+            yield m.case("contiguous", [m.tensor(3)], [m.values([2**24 + 1, 1 - 2**53, 2**40 + 3], source)])
 
 
 def _zeros(m: Maker) -> Iterator[Case]:
