@@ -165,10 +165,14 @@ def _parts(name: str) -> Any:
             yield m.case("contiguous", m.tensor(3, 2, 5), [3, 7, 5], -2, -5, -1, 2)
             yield m.case("contiguous", m.tensor(3, 2, 5), [3, 7, 5], 1, -100, 100, 4)
             yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 9], 1, 0, 4, 1)
+            yield m.case("contiguous", m.tensor(2, 1, 2, 3, 2, 3), [2, 1, 2, 5, 2, 3], 3, 1, 4, 1)
+            yield m.case("strided", m.tensor(2, 3, 2, 1, 2, 3, layout="transposed"), [2, 3, 2, 1, 5, 3], -2, 1, 5, 2)
         else:
             yield m.case("contiguous", m.tensor(2, 9), [2, 7, 9], 1, 4, model="bert")
             yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 4, 5], 2, 1)
             yield m.case("contiguous", m.tensor(3, 5), [3, 7, 5], -2, -6)
+            yield m.case("contiguous", m.tensor(2, 3, 2, 5, 2), [2, 3, 2, 4, 5, 2], 3, 1)
+            yield m.case("strided", m.tensor(2, 3, 2, 5, 2, layout="transposed"), [2, 4, 3, 2, 5, 2], 1, 2)
 
     return samples
 
@@ -202,7 +206,7 @@ _WIDTH = "sum(t.shape[dim] for t in tensors if t.shape != (0,))"
 OPERATORS: list[Operator] = [
     op("copy_", dt.ALL, "None", "None", _copies, ROUNDED),
     op("fill_.Scalar", dt.ALL, "None", "None", _fill, ROUNDED),
-    op("fill_.Tensor", dt.ALL, "None", "None", _fill_tensors),
+    op("fill_.Tensor", dt.ALL, "None", "None", _fill_tensors, resizable=True),
     op("zero_", dt.ALL, "None", "None", _zeros),
     op("cat", dt.ALL, f"at(tensors[0], dim, {_WIDTH})", "tensors[0].dtype", _cats, resizable=True),
     op("stack", dt.ALL,
