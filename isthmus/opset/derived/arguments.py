@@ -104,10 +104,17 @@ def numbers(scope: Scope) -> Iterator[Case]:
     ]
     base = max(plain, key=lambda case: sum(1 for _ in arrays(case.arguments)), default=None)
     dtype = scope.maker.dtype
-    if base is None or scope.operator.paired or dtype not in ("float64", "float16"):
+    if base is None or scope.operator.paired or dtype not in ("float64", "float16", "int64"):
+        return
+    stored = scope.operator.tolerance[dtype].accumulate == 0  # a value that is written as it is
+    if dtype == "int64":
+        if stored and any(a.name == "value" for a in _numeric(scope)):
+            yield scope.case({**base.arguments, "value": (1 << 53) + 1}, "fine-numbers", kind="special")
         return
     if dtype == "float64":
         fine = {a.name: _finer(a.name, base.arguments[a.name]) for a in _numeric(scope)}
+        if stored and isinstance(fine.get("value"), int | float):
+            fine["value"] = 0.1
         if any(fine[name] != base.arguments[name] for name in fine):
             yield scope.case({**base.arguments, **fine}, "fine-numbers", kind="special")
         return

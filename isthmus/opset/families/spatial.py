@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 
-_POWERS = (2.0, 1.0, float("inf"), 0.0, 0.5, 1.5, 3.0)
+_POWERS = (2.0, 1.0, float("inf"), 0.0, 0.5, 1.3, 3.0)
 
 
 def _pads(rank: int, reflection: bool) -> Any:
@@ -136,6 +136,7 @@ def _own_distances(m: Maker) -> Iterator[Case]:
         )  # equal coordinates
     yield m.case("contiguous", m.tensor(131, 1), 2.0)
     yield m.case("zero-size", m.tensor(1, 3), 1.0)
+    yield m.case("zero-size", m.tensor(5, 0), 2.0)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(367, 2), 1.0)
 
