@@ -23,6 +23,11 @@ _ADDED: dict[str, Tolerance] = {
 }
 
 
+def _many(m: Maker) -> tuple[Array, Array]:
+    """Equal rows and one index for all: their sum stops growing if a half holds it."""
+    return m.values(np.full((3001, 2), 0.3)), m.values(np.ones(3001), "int64")
+
+
 def _embedding(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(67, 13), m.integers(2, 17, high=67), model="llama")
     yield m.case("contiguous", m.tensor(67, 13), m.integers(2, 17, high=67), 0, model="bert")
@@ -47,6 +52,8 @@ def _embedding_gradient(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=23), 23, 3, True)
     yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=5), 23, -1, True)
     yield m.case("contiguous", m.tensor(17, 3), m.integers(17, high=2), 5, 1, False)
+    if m.dtype in dt.HALVES:
+        yield m.case("large", *_many(m), 2, -1, False)
     if m.dtype == "float32":
         rows = m.values([65_600, 0, 65_536, 32_768, 65_600], "int64")
         yield m.case("large", m.tensor(5, 3), rows, 65_601, 0, True)
@@ -164,6 +171,8 @@ def _scatter_add(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(5, 6, 7), dim, m.integers(3, 4, 2, high=4), m.tensor(4, 5, 3))
     yield m.case("broadcast", m.tensor(9, 5, 7), 0, _repeated_index(m, 6, 5, 7, high=9), m.tensor(6, 5, 7))
     yield m.case("special", _wrapping(m, 3, 7), 0, m.integers(13, 5, high=3), _wrapping(m, 13, 5))
+    if m.dtype in dt.HALVES:
+        yield m.case("large", m.tensor(3, 2), 0, m.values(np.ones((3001, 2)), "int64"), _many(m)[0])
     if m.dtype == "float32":
         index = m.values([[65_600, 32_768, 0, 65_537, 65_600]], "int64")
         yield m.case("large", m.tensor(2, 65_601), 1, index, m.tensor(1, 5))
@@ -181,6 +190,16 @@ def _scatter_reduce(m: Maker) -> Iterator[Case]:
                          m.tensor(4, 5, 3, low=-9, high=-3), reduce, include_self=own)  # fmt: skip
             yield m.case("contiguous", m.tensor(9, low=1), -1, m.integers(13, high=4), m.tensor(13, low=2, high=5),
                          reduce, include_self=own)  # fmt: skip
+        if reduce == "sum" and m.dtype in dt.HALVES:
+            index = m.values(np.ones((3001, 2)), "int64")
+            yield m.case("large", m.tensor(3, 2), 0, index, _many(m)[0], reduce)
+        if reduce != "sum":  # NaN at each place among others; infinities alone
+            inf, nan = float("inf"), float("nan")
+            rows = m.values([[0, 0, 0, 1, 1, 1, 2, 2, 3]], "int64")
+            found = m.values([[nan, 1.0, -2.0, 0.5, nan, 3.0, 1.5, nan, -inf if reduce == "amax" else inf]])
+            for own in (True, False):
+                yield m.case("special", m.values(np.full((1, 4), found.view[0, 8])), 1, rows, found, reduce,
+                             include_self=own)  # fmt: skip
         if m.dtype == "float32":
             index = m.values([[65_600, 32_768, 0, 65_537, 65_600]], "int64")
             yield m.case("large", m.tensor(2, 65_601), 1, index, m.tensor(1, 5), reduce)
@@ -226,6 +245,9 @@ def _puts(m: Maker) -> Iterator[Case]:
     )
     yield m.case("contiguous", m.tensor(7, 5), [None, m.integers(9, high=5)], m.tensor(7, 9), True)
     yield m.case("special", _wrapping(m, 3, 7), [m.integers(13, high=3)], _wrapping(m, 13, 7), True)
+    if m.dtype in dt.HALVES:
+        source, index = _many(m)
+        yield m.case("large", m.tensor(3, 2), [index], source, True)
     pair = [m.integers(13, high=7), m.integers(13, high=5)]
     yield m.case("contiguous", m.tensor(7, 5, 3), pair, m.tensor(13, 3), True)
     yield m.case("zero-size", m.tensor(7, 5), [m.integers(0, high=7)], m.tensor(0, 5), True, model="qwen_moe")
@@ -262,6 +284,9 @@ def _index_add(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(5, 7), 1, m.integers(4, high=7), m.tensor(5, 4), alpha=2)
     yield m.case("strided", m.tensor(7, 5, layout="transposed"), 0, m.integers(9, high=7), m.tensor(9, 5))
     yield m.case("special", _wrapping(m, 3, 7), 0, m.integers(13, high=3), _wrapping(m, 13, 7), alpha=1)
+    if m.dtype in dt.HALVES:
+        source, index = _many(m)
+        yield m.case("large", m.tensor(3, 2), 0, index, source)
     for alpha in (3 if m.kind_of_dtype == "uint" else -3, 0, *([0.75] if m.is_float else [])):
         yield m.case(
             "contiguous", m.tensor(3, 6, 5), -2, m.integers(9, high=4), m.tensor(3, 9, 5), alpha=alpha

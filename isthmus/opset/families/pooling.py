@@ -46,7 +46,7 @@ _DEEP_DILATED: tuple[tuple[list[int], list[int], list[int], list[int], bool], ..
     ([2, 2, 3], [3, 1, 2], [1, 0, 1], [1, 3, 2], True),
 )
 # count_include_pad, divisor_override; each with a window of ceil_mode that reaches past the padding
-_DIVISORS = ((False, None), (True, None), (True, 5), (False, 1))
+_DIVISORS = ((False, None), (True, None), (True, -5), (False, 1))
 
 
 def _inputs(m: Maker, three: bool) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -163,7 +163,8 @@ def _adaptive(three: bool = False) -> Any:
         if m.dtype == "float32":
             deep = [1] if three else []
             yield m.case("large", m.tensor(1, 65_539, *deep, 2, 3), [*deep, 2, 1])
-            yield m.case("large", whole_numbers(m, 1, 1, *deep, 263, 257), [1] * (3 if three else 2))
+            yield m.case("large", whole_numbers(m, 1, 1, *deep, 1, 70_001), [1] * (3 if three else 2))
+            yield m.case("large", whole_numbers(m, 1, 1, 4133, 3, *deep), [1] * (3 if three else 2))
         high = m.tensor(*_inputs(m, three)[0][2], low=20_000, high=65_000)  # whose sums float16 cannot hold
         yield m.case("contiguous", high, [1, 1, 2] if three else [1, 2])
 

@@ -45,6 +45,8 @@ def _over_dims(low: float = -2.7, high: float = 3.1, many: bool = True, **others
                     continue
                 dims: Any = list(_DIMS[i]) if many else _DIMS[i][0] if _DIMS[i] else 2
                 yield m.case(kind, tensor, dims, keepdim=i == 1, model=model, **others)
+        if m.dtype == "bool":  # a count beyond 16 bits
+            yield m.case("large", m.values(np.ones((2, 70_001))), [1], **others)
         yield m.case("0-dim", m.tensor(low=low, high=high), [0] if many else 0, **others)
         yield m.case("zero-size", m.tensor(0, 5, low=low, high=high), [1] if many else 1, **others)
         if m.is_float:
@@ -95,6 +97,8 @@ def _whole(low: float = -2.7, high: float = 3.1, *args: Any, empty: bool = True)
     def samples(m: Maker) -> Iterator[Case]:
         for kind, tensor, model in _inputs(m, low, high):
             yield m.case(kind, tensor, *args, model=model)
+        if m.dtype == "bool":  # a count beyond 16 bits
+            yield m.case("large", m.values(np.ones(70_001)), *args)
         yield m.case("0-dim", m.tensor(low=low, high=high), *args)
         if empty:
             yield m.case("zero-size", m.tensor(0, 3), *args)
@@ -103,11 +107,13 @@ def _whole(low: float = -2.7, high: float = 3.1, *args: Any, empty: bool = True)
 
 
 def _means(samples: Any, *args: Any) -> Any:
-    """Samples, and values whose sum float16 cannot hold, although it holds the mean."""
+    """Samples, and values whose sum or number float16 cannot hold, although it holds the mean."""
 
     def made(m: Maker) -> Iterator[Case]:
         yield from samples(m)
         yield m.case("contiguous", m.tensor(5, 67, low=20_000, high=65_000), *args)
+        if m.dtype == "float16":
+            yield m.case("large", m.values(np.ones((1, 70_001))), *args)
 
     return made
 
@@ -221,6 +227,7 @@ def _counts(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(3, 37), 7)  # from the smallest to the largest
     yield m.case("contiguous", m.values(np.full((3, 5), 2.0)), 4)  # which are one number
     yield m.case("strided", m.values(m.integers(61, low=0, high=4).view, m.dtype, "sliced"), 4, 0, 3)
+    yield m.case("large", m.values(np.full(70_001, 2.0)), 4, 0, 3)  # a count beyond 16 bits
 
 
 def _flags(dims: Any) -> Any:
@@ -245,7 +252,8 @@ def _flags(dims: Any) -> Any:
             yield m.case("strided", m.values(np.zeros((3, 5, 7)), layout="sliced"), *dims[0])
         elif m.kind_of_dtype == "int":  # whose low half is zero
             half = 1 << 4 * dt.DTYPES[m.dtype].numpy.itemsize
-            yield m.case("special", m.values([[[0, half]], [[half, half]]]), *dims[0])
+            for first in (0, half):
+                yield m.case("special", m.values([[[first, half]], [[half, half]]]), *dims[0])
         yield m.case("zero-size", m.tensor(0, 3), *[[1] if isinstance(item, list) else 1 for item in dims[0]])
         yield m.case("0-dim", m.tensor(), *_at_zero(dims[0]))
 

@@ -9,7 +9,7 @@ import numpy as np
 from isthmus.opset import dtypes as dt
 from isthmus.opset.families._common import special_values
 from isthmus.opset.operator import ROUNDED, Operator, op
-from isthmus.opset.sampling import Case, Maker, place
+from isthmus.opset.sampling import Case, Maker
 
 _SAME = ("like(self)", "self.dtype")
 
@@ -36,14 +36,33 @@ def _conversions(m: Maker) -> Iterator[Case]:
         positive = m.kind_of_dtype == "uint"
         tensor = m.tensor(7, 9, dtype=source, low=0 if positive else -9.6, high=25, layout="transposed")
         yield m.case("strided", m.tensor(7, 9), tensor)
-        numbers = dt.DTYPES[source].numpy
-        if "int" in m.kind_of_dtype and "int" in dt.DTYPES[source].kind:  # integers wrap around
-            info = np.iinfo(numbers)
-            ends = np.array([info.max, info.max - 1, info.min, info.max // 2 + 1, info.max // 3], numbers)
-            yield m.case("special", m.tensor(5), place(ends))
+        far = _far(source, m.dtype)
+        if far:
+            yield m.case("special", m.tensor(len(far)), m.values(far, source))
     if m.is_float:
         wide = m.values(special_values("float32"), "float32")
         yield m.case("special", m.tensor(*wide.shape), wide)
+
+
+def _far(source: str, to: str) -> list[Any]:
+    """Integers that wrap around in the result; numbers beyond narrower dtypes; what is true though not a number."""
+    kind, result = dt.DTYPES[source].numpy, dt.DTYPES[to].numpy
+    if source in dt.FLOATS:
+        if to == "bool":
+            return [float("nan"), float("inf"), -float("inf"), 0.0, -0.0]
+        exact = {"int32": 1 << 24, "int64": 1 << 52}.get(to)
+        return [exact + 1, exact + 3, 1 - exact] if source == "float64" and exact else []
+    if source not in dt.NUMBERS or to in dt.HALVES:
+        return []
+    half = 1 << 4 * kind.itemsize
+    if to in ("float32", "float64"):
+        return (
+            [(1 << 24) + 2, (1 << 30) + 64, *([1 << 52 | 1] if to == "float64" else [])]
+            if source == "int64"
+            else []
+        )
+    limits = np.iinfo(kind)
+    return [half, 256 % limits.max, limits.min, limits.max, half - 1] if result.kind in "iub" else []
 
 
 def _cats(m: Maker) -> Iterator[Case]:
@@ -109,6 +128,7 @@ def _pads(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(3, 5, 7), pad, fill, model="llama")
     yield m.case("contiguous", m.tensor(3, 5, 7), [3, 0, -2, 1, 4, -1], 2)
     yield m.case("contiguous", m.tensor(2, 3, 5), [-1, -3, 0, 2, 1, 5], 1)
+    yield m.case("contiguous", m.tensor(2, 1, 3, 2, 2, 3), [1, 0, 2, 1, 0, 1, 1, 0, 0, 2], 1)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(257, 255), [3, 1, 0, 2], -0.375)
     yield m.case("strided", m.tensor(5, 7, layout="transposed"), [2, 1], 0)
@@ -121,6 +141,7 @@ def _repeats(m: Maker) -> Iterator[Case]:
     yield m.case("strided", m.tensor(3, 5, layout="transposed"), [2, 2])
     yield m.case("zero-size", m.tensor(0, 5), [3, 2])
     yield m.case("contiguous", m.tensor(3, 5), [0, 2])
+    yield m.case("contiguous", m.tensor(2, 1, 3, 2, 2), [2, 1, 3, 1, 2, 2, 1])
     yield m.case("0-dim", m.tensor(), [3])
 
 
@@ -144,7 +165,7 @@ def _triangles(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(2, 3, 9, 5), diagonal // 2)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(259, 257), 3)
-        yield m.case("large", m.tensor(10_937, 2, 3), -1)
+        yield m.case("large", m.repeated(65_601, 2, 1), -1)
     for diagonal in (0, 1, -2):
         yield m.case("contiguous", m.tensor(7, 9), diagonal, model="llama")
         yield m.case("strided", m.tensor(2, 9, 5, layout="transposed"), diagonal)
@@ -165,16 +186,26 @@ def _parts(name: str) -> Any:
             yield m.case("contiguous", m.tensor(7, 9), m.tensor(9), 0, 3)
             yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.tensor(7, layout="sliced"), 1, -1)
             yield m.case("contiguous", m.tensor(3, 7, 5), m.tensor(3, 5), -2, -6)
+            yield m.case("contiguous", m.tensor(2, 3, 1, 2, 5, 2), m.tensor(2, 3, 1, 2, 2), 4, 3)
+            yield m.case(
+                "strided", m.tensor(2, 3, 2, 3, 2, 2), m.tensor(2, 2, 3, 2, 2, layout="transposed"), 1, -1
+            )
         elif name == "slice_backward":
             yield m.case("contiguous", m.tensor(2, 3, 9), [2, 7, 9], 1, 4, 7, 1, model="llama")
             yield m.case("contiguous", m.tensor(2, 4), [2, 9], 1, 1, 8, 2)
             yield m.case("contiguous", m.tensor(3, 2, 5), [3, 7, 5], -2, -5, -1, 2)
             yield m.case("contiguous", m.tensor(3, 2, 5), [3, 7, 5], 1, -100, 100, 4)
             yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 9], 1, 0, 4, 1)
+            yield m.case("contiguous", m.tensor(2, 1, 2, 3, 2, 3), [2, 1, 2, 5, 2, 3], 3, 1, 4, 1)
+            yield m.case(
+                "strided", m.tensor(2, 3, 2, 1, 2, 3, layout="transposed"), [2, 3, 2, 1, 5, 3], -2, 1, 5, 2
+            )
         else:
             yield m.case("contiguous", m.tensor(2, 9), [2, 7, 9], 1, 4, model="bert")
             yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 4, 5], 2, 1)
             yield m.case("contiguous", m.tensor(3, 5), [3, 7, 5], -2, -6)
+            yield m.case("contiguous", m.tensor(2, 3, 2, 5, 2), [2, 3, 2, 4, 5, 2], 3, 1)
+            yield m.case("strided", m.tensor(2, 3, 2, 5, 2, layout="transposed"), [2, 4, 3, 2, 5, 2], 1, 2)
 
     return samples
 
@@ -210,7 +241,7 @@ _WIDTH = "sum(t.shape[dim] for t in tensors if t.shape != (0,))"
 OPERATORS: list[Operator] = [
     op("copy_", dt.ALL, "None", "None", _copies, ROUNDED),
     op("fill_.Scalar", dt.ALL, "None", "None", _fill, ROUNDED),
-    op("fill_.Tensor", dt.ALL, "None", "None", _fill_tensors),
+    op("fill_.Tensor", dt.ALL, "None", "None", _fill_tensors, resizable=True),
     op("zero_", dt.ALL, "None", "None", _zeros),
     op("cat", dt.ALL, f"at(tensors[0], dim, {_WIDTH})", "tensors[0].dtype", _cats, resizable=True),
     op("stack", dt.ALL,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 
-_POWERS = (2.0, 1.0, float("inf"), 0.0, 0.5, 1.5, 3.0)
+_POWERS = (2.0, 1.0, float("inf"), 0.0, 0.5, 1.3, 3.0)
 
 
 def _pads(rank: int, reflection: bool) -> Any:
@@ -28,6 +28,7 @@ def _pads(rank: int, reflection: bool) -> Any:
         yield m.case("contiguous", m.tensor(3, *size), pad[::-1])
         yield m.case("strided", m.tensor(2, 3, *size, layout="transposed"), pad)
         yield m.case("contiguous", m.tensor(1, 1, *size), [2, *[0] * (2 * rank - 1)])
+        yield m.case("contiguous", m.tensor(1, 1, *[1] * (rank - 1), 2), [1, *[0] * (2 * rank - 1)])
         widest = [6, 6, 5, 4, 3, 4] if reflection else [17, 9, 6, 20, 5, 13]
         yield m.case("contiguous", m.tensor(2, 3, *size), widest[: 2 * rank])
         crops = [-2, 3, 1, -3, -1, -1]  # by negative pads
@@ -119,6 +120,7 @@ def _distances(m: Maker) -> Iterator[Case]:
     yield m.case("special", *far, 2.0, 2)
     yield m.case("contiguous", m.tensor(3, 1), m.tensor(2, 1), 3.0, None)
     yield m.case("zero-size", m.tensor(2, 0, 3), m.tensor(2, 4, 3), 1.0, None)
+    yield m.case("zero-size", m.tensor(5, 0), m.tensor(4, 0), 2.0, None)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(257, 3), m.tensor(263, 3), 1.0, None)
         yield m.case("large", m.repeated(65_601, 2), m.tensor(2, 2), 1.0, None)
@@ -134,6 +136,7 @@ def _own_distances(m: Maker) -> Iterator[Case]:
         )  # equal coordinates
     yield m.case("contiguous", m.tensor(131, 1), 2.0)
     yield m.case("zero-size", m.tensor(1, 3), 1.0)
+    yield m.case("zero-size", m.tensor(5, 0), 2.0)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(367, 2), 1.0)
 
