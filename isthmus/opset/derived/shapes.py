@@ -92,7 +92,8 @@ def shapes(scope: Scope) -> Iterator[Case]:
     for dimensions in groups:
         for row in scope.shared(covering(dimensions, scope.pairs)):
             yield from _made(scope, row, dim)
-    for row in scope.shared(_matrices(bases, axes, dim)):
+    takes_matrices = any(len(array.shape) > 1 for base in bases for _, array in arrays(base.arguments))
+    for row in scope.shared(_matrices(bases, axes, dim)) if takes_matrices else ():
         yield from _made(scope, row, dim)
     if as_imprecise(scope):
         return
