@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from isthmus.opset.families._common import size_of
 from isthmus.opset.operator import ONLY_NAN, ROUNDED, Operator, Tolerance, accumulated, extension
 from isthmus.opset.sampling import Case, Maker
@@ -45,6 +47,8 @@ def _scatters(m: Maker) -> Iterator[Case]:
     if m.dtype == "float32":
         yield m.case("large", m.tensor(6, 2), m.values(_FAR, "int64"), factors, 65_601)
         yield m.case("large", m.tensor(20, 4133), m.integers(20, high=7), m.tensor(20), 7)
+    # Many rows of one place, whose sum stops growing in a half.
+    yield m.case("large", m.values(np.full((1031, 3), 0.3)), m.values(np.zeros(1031), "int64"), None, 2)
     for kind, tokens, hidden, rows, layout in _SHAPES:
         for scaled in (False, True):
             yield m.case(kind, m.tensor(rows, hidden, layout=layout), m.integers(rows, high=tokens),
