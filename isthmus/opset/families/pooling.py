@@ -90,6 +90,8 @@ def _mean_pools(three: bool = False) -> Any:
         for counted, divisor in _DIVISORS:
             for size in sizes:
                 yield m.case("contiguous", m.tensor(*size), *rows[3], counted, divisor)
+        wide = [1, 2, 3][-len(sizes[0]) + 2 :]
+        yield m.case("contiguous", m.tensor(1, 2, *wide[:-1], 1031), wide, [1] * len(wide))
         if m.dtype == "float32":
             kernel = [1, 2, 3] if three else [2, 3]
             yield m.case("large", m.tensor(1, 65_539, *kernel), kernel)
