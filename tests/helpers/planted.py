@@ -321,3 +321,28 @@ def gradient_of_bias_needs_that_of_weight(run: Run, a: list[Any]) -> None:
 @plant("var.correction")
 def correction_given_once(run: Run, a: list[Any]) -> None:
     run(a[0], a[1], a[2] if a[1] is None or len(a[1]) < 2 else 1, *a[3:])
+
+
+@plant("mul.Scalar")
+def number_in_the_half(run: Run, a: list[Any]) -> None:
+    half = a[0].dtype == np.float16
+    run(a[0], np.float16(a[1]).item() if half else a[1], a[2])
+
+
+@plant("argmin")
+def flat_index_in_the_order_of_memory(run: Run, a: list[Any]) -> None:
+    run(packed(a[0]) if a[1] is None else a[0], *a[1:])
+
+
+@plant("sum.dim_IntList")
+def second_dimension_after_the_first_is_gone(run: Run, a: list[Any]) -> None:
+    dims = a[1] or []
+    moved = len(dims) == 2 and dims[1] < 0 and dims[0] % a[0].ndim > dims[1] % a[0].ndim > 0
+    run(a[0], [dims[0], dims[1] - 1] if moved else a[1], *a[2:])
+
+
+@plant("prod")
+def product_in_the_width_of_the_input(run: Run, a: list[Any]) -> None:
+    run(*a)
+    if a[0].dtype == np.int32:
+        a[-1][...] = a[-1].astype(np.int32)
