@@ -105,9 +105,9 @@ def _unmasked(given: Arguments, names: tuple[str, ...]) -> Arguments:
 
 
 def _fraction(scope: Scope) -> float:
-    """A factor; one that no product rounds, where rounding the product first is not within the tolerance."""
+    """A negative factor; one that no product rounds, where rounding the product first is not within the tolerance."""
     rounds = scope.maker.dtype == "float64" or not scope.operator.tolerance[scope.maker.dtype].accumulate
-    return 0.25 if rounds else 0.3
+    return -0.25 if rounds else -0.3
 
 
 def _word(value: Any) -> str:

@@ -14,9 +14,7 @@ from isthmus.opset.sampling import Array, Case, place
 _INEXACT = 1 - 2.0**-26  # a factor after which float32 rounds a number
 _TERMS = ("other", "scalar", "scalars")  # that PyTorch does not round to half precision
 _BEYOND_HALF = 2.0**17
-_SMALL = (
-    2.0**-10
-)  # a factor of the tensors, so that results do not overflow with a number beyond half precision
+_SMALL = 2.0**-10  # a factor of the tensors, so that their products with such numbers do not overflow
 
 
 def numbers(scope: Scope) -> Iterator[Case]:
@@ -46,7 +44,7 @@ def numbers(scope: Scope) -> Iterator[Case]:
 
 
 def _names(scope: Scope, given: Arguments, bases: tuple[str, ...]) -> Iterator[str]:
-    """The arguments that are numbers, or lists of them; not a factor whose product a correct kernel may round."""
+    """Yield the arguments that are numbers, or lists of them; not a factor whose product a correct kernel may round."""
     for a in scope.maker.schema.inputs:
         value = given[a.name]
         values = value if isinstance(value, list) else [value]

@@ -38,6 +38,7 @@ def _embedding(m: Maker) -> Iterator[Case]:
     yield m.case("strided", m.tensor(31, 7, layout="sliced"), m.integers(9, high=31))
     yield m.case("zero-size", m.tensor(31, 7), m.integers(0, high=31), model="qwen_moe")
     yield m.case("0-dim", m.tensor(31, 7), m.integers(high=31))
+    yield m.case("contiguous", m.tensor(31, 7), m.integers(2, 1, 3, 2, 1, 2, high=31))
     if m.dtype in ("float32", "bfloat16"):
         yield m.case("large", m.tensor(1031, 7), m.integers(3, 131, high=1031), model="llama")
     if m.dtype == "float32":  # rows and elements beyond 2^16; rows that span blocks

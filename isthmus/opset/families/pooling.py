@@ -127,6 +127,9 @@ def _max_gradients(m: Maker) -> Iterator[Case]:
             indices = _maxima(tensor.view.astype(np.float64), kernel, stride or kernel, pad, dilation, ceil)
             yield m.case(kind, m.tensor(*indices.shape), tensor, kernel, stride, pad, dilation, ceil,
                          m.values(indices, "int64"), model="resnet")  # fmt: skip
+    few = m.values([[[[0.5, 2.0, -1.0]]]])  # less than a vector
+    yield m.case("contiguous", m.tensor(1, 1, 1, 2), few, [1, 2], [1, 1], [0, 0], [1, 1], False,
+                 m.values([[[[1, 1]]]], "int64"))  # fmt: skip
     if m.dtype == "float32":  # more than 2^16 elements of a plane
         tensor = m.distinct(1, 1, 259, 257)
         indices = _maxima(tensor.view.astype(np.float64), [5, 9], [97, 31], [0, 0], [1, 1], False)
@@ -160,7 +163,7 @@ def _maxima(
 def _adaptive(three: bool = False) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         for kind, layout, size in _inputs(m, three):
-            for out in ([1, 1, 1], [3, 3, 4], [4, 7, 2], [6, 1, 13]):
+            for out in ([1, 1, 1], [3, 3, 4], [4, 7, 2], [6, 1, 13], [1, 2, 259]):
                 yield m.case(kind, m.tensor(*size, layout=layout), out if three else out[1:], model="resnet")
         if m.dtype == "float32":
             deep = [1] if three else []

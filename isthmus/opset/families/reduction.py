@@ -224,6 +224,8 @@ def _counts(m: Maker) -> Iterator[Case]:
     )
     yield m.case("contiguous", m.tensor(3, 37, low=-4, high=4), 10, -2, 3)
     yield m.case("contiguous", m.tensor(3, 37, low=-4, high=4), 6, -3.5, -0.75)
+    ends = np.append(np.full(4999, 1.5), [-0.25, 3.5])
+    yield m.case("large", m.values(ends), 7)
     yield m.case("contiguous", m.tensor(3, 37), 7)  # from the smallest to the largest
     yield m.case("contiguous", m.values(np.full((3, 5), 2.0)), 4)  # which are one number
     yield m.case("strided", m.values(m.integers(61, low=0, high=4).view, m.dtype, "sliced"), 4, 0, 3)

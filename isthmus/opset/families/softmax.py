@@ -120,10 +120,10 @@ def _attention(m: Maker) -> Iterator[Case]:
         yield m.case("large", query, *rest, 0.0, False)
         query, *rest = (m.tensor(1, 1, n, 4133, low=-0.3, high=0.4) for n in (2, 3, 3))
         yield m.case("large", query, *rest, 0.0, False)  # features
-        keys = m.repeated(1, 1, 65_601, 2).view.copy()
-        keys[..., -1, :] = 20.0  # the last key decides
+        far = m.repeated(1, 1, 65_601, 2).view.copy()
+        far[..., -1, :] = 20.0  # the last key decides
         query, value = m.values(np.ones((1, 1, 1, 2))), m.repeated(1, 1, 65_601, 2)
-        yield m.case("large", query, m.values(keys), value, 0.0, False)
+        yield m.case("large", query, m.values(far), value, 0.0, False)
         query, *rest = m.repeated(70, 5, 1, 4), *(m.repeated(70, 5, 2, 4) for _ in range(2))
         yield m.case("large", query, *rest, 0.0, False)
     masked = [m.tensor(2, 3, 9, 8) for _ in range(3)]

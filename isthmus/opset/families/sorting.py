@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import ml_dtypes
 import numpy as np
 
 from isthmus.opset import dtypes as dt
@@ -49,8 +50,6 @@ def _stable(m: Maker) -> Iterator[Case]:
         for descending in (False, True):
             yield m.case("contiguous", zeros, stable=True, dim=0, descending=descending)
 
-        import ml_dtypes
-
         eps = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).eps)  # adjacent floats are not ties
         close = m.values([1 + eps, 1.0, 1 + 2 * eps, 1 - eps])
         yield m.case("contiguous", close, stable=True, dim=0, descending=False)
@@ -73,6 +72,9 @@ def _tops(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(0, 5), 2)
     yield m.case("0-dim", m.tensor(), 1)
     if m.is_float:
+        least = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).smallest_subnormal)
+        for largest in (False, True):  # denormal numbers are not ties
+            yield m.case("special", m.values([0, least * 3, -least, 5 * least, -9 * least]), 5, 0, largest)
         special = m.values([1.0, float("inf"), -0.0, -float("nan"), -2.0])
         for k, largest in ((4, True), (1, True), (3, False), (5, False)):
             yield m.case("special", special, k, 0, largest)

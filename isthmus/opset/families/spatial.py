@@ -80,7 +80,7 @@ def _grids(m: Maker) -> Iterator[Case]:
     for size, corners in ((5, True), (8, False)):
         yield m.case("special", m.tensor(1, 2, size, size), m.values(halves), 1, 0, corners)
     if m.dtype == "float32":
-        yield m.case("large", m.tensor(2, 1, 4, 6), m.tensor(2, 257, 131, 2, low=-1, high=1), 0, 0, False)
+        yield m.case("large", m.tensor(2, 1, 4, 6), m.tensor(2, 257, 263, 2, low=-1, high=1), 0, 0, False)
 
 
 def _folds(m: Maker) -> Iterator[Case]:
@@ -139,6 +139,7 @@ def _own_distances(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(5, 0), 2.0)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(367, 2), 1.0)
+        yield m.case("large", whole_numbers(m, 3, 32_801), 1.0)
 
 
 def _transforms(m: Maker) -> Iterator[Case]:
