@@ -44,7 +44,7 @@ def numbers(scope: Scope) -> Iterator[Case]:
 
 
 def _names(scope: Scope, given: Arguments, bases: tuple[str, ...]) -> Iterator[str]:
-    """Yield the arguments that are numbers, or lists of them; not a factor whose product a correct kernel may round."""
+    """Yield the arguments that are numbers, or lists of them; not a factor whose product a kernel may round."""
     for a in scope.maker.schema.inputs:
         value = given[a.name]
         values = value if isinstance(value, list) else [value]

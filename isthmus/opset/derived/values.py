@@ -166,16 +166,25 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
         return
     ordinary = np.linspace(-1.7, 2.3, 67)
     if not any(a.name in ("dim", "dims") for a in scope.maker.schema.arguments):
-        for value in operator.special:  # alone in the tensor
-            for i in (0, 33, 66):
-                row = ordinary.copy()
-                row[i] = value
-                yield f"{value}-at-{i}", row.astype(kind)
+        yield from _alone(operator.special, ordinary, kind)
         return
     if any(map(math.isnan, operator.special)):
         yield "nan-by-place", _missing(ordinary, math.inf in operator.special).astype(kind)
     if math.inf in operator.special:
         yield "infinite-rows", _infinite(ordinary).astype(kind)
+
+
+def _alone(
+    special: tuple[float, ...], ordinary: np.ndarray[Any, Any], kind: np.dtype[Any]
+) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield tensors with one special value, and with a row of -inf."""
+    for value in special:
+        for i in (0, 33, 66):
+            row = ordinary.copy()
+            row[i] = value
+            yield f"{value}-at-{i}", row.astype(kind)
+    if math.inf in special:
+        yield "infinite-row", np.stack([ordinary, np.full(67, -math.inf)]).astype(kind)
 
 
 def _missing(ordinary: np.ndarray[Any, Any], infinite: bool) -> np.ndarray[Any, Any]:

@@ -61,6 +61,11 @@ def _scores(m: Maker) -> Iterator[Call]:
     hidden[0, 1], hidden[1, :, 2] = True, True  # a head, and a query, without keys
     yield "special", _fixed(m, 2, 7, 5, 2, 1, 6, mask=m.values(hidden, "bool"), alibi_slopes=_accurate(m, 2, 2),
                                softcap=3.0, top_left=True, right=1)  # fmt: skip
+    columns = m.tensor(2, 2, 5, 7, dtype=m.compute_dtype, layout="transposed")
+    yield (
+        "strided",
+        _fixed(m, 2, 5, 7, 2, 1, 6, bias=columns, mask=m.mask(2, 2, 5, 7, share=0.3, layout="transposed")),
+    )
     yield "contiguous", _fixed(m, 1, 9, 6, 2, 2, 6, alibi_slopes=_accurate(m, 2), left=2, top_left=True)
     # Scores of hundreds: exp overflows, the quotient does not; tanh saturates.
     yield "contiguous", _fixed(m, 1, 6, 9, 2, 1, 8, scale=12.5)

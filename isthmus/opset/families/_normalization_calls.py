@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import whole_numbers
 from isthmus.opset.sampling import Array, Case, Maker
 
 
@@ -95,6 +96,10 @@ def group_gradients(m: Maker) -> Iterator[Case]:
         mean = wide.mean(2)
         stats = [m.values(each) for each in (mean, 1 / np.sqrt(wide.var(2) + 1e-5))]
         yield m.case(kind, grad, tensor, *stats, m.tensor(c), n, c, rest, count, [True, True, True])
+    if m.dtype == "float32":  # more than 2^16 elements of a channel
+        stats = [m.tensor(3, 1), m.tensor(3, 1, low=0.3)]
+        yield m.case("large", whole_numbers(m, 3, 2, 32_801), whole_numbers(m, 3, 2, 32_801), *stats, m.tensor(2),
+                     3, 2, 32_801, 1, [True, True, True])  # fmt: skip
     for count, weighted, mask in ((2, False, [True, False, False]), (6, True, [False, True, False])):
         stats = [m.tensor(3, count), m.tensor(3, count, low=0.3)]
         yield m.case("special", m.tensor(3, 6, 5), m.tensor(3, 6, 5), *stats, m.tensor(6) if weighted else None,

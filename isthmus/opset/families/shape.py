@@ -160,6 +160,7 @@ def _rolls(m: Maker) -> Iterator[Case]:
 
 
 def _triangles(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(5, 6), 1)
     for diagonal in (-20, 20, -6, 8):
         yield m.case("contiguous", m.tensor(7, 9), diagonal)
         yield m.case("contiguous", m.tensor(2, 3, 9, 5), diagonal // 2)
@@ -198,6 +199,8 @@ def _parts(name: str) -> Any:
             yield m.case("contiguous", m.tensor(3, 2, 5), [3, 7, 5], -2, -5, -1, 2)
             yield m.case("contiguous", m.tensor(3, 2, 5), [3, 7, 5], 1, -100, 100, 4)
             yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 9], 1, 0, 4, 1)
+            if m.dtype == "float32":
+                yield m.case("large", m.repeated(8209, 3, 2), [8209, 5, 2], 1, 1, 4, 1)
             yield m.case("contiguous", m.tensor(2, 1, 2, 3, 2, 3), [2, 1, 2, 5, 2, 3], 3, 1, 4, 1)
             yield m.case(
                 "strided", m.tensor(2, 3, 2, 1, 2, 3, layout="transposed"), [2, 3, 2, 1, 5, 3], -2, 1, 5, 2
