@@ -23,6 +23,7 @@ _KEPT = (
     "dim", "padding_idx", "ignore_index", "reduction", "pad", "padding", "repeats", "start", "end", "step", "index",
     "compute_mode", "interpolation_mode", "padding_mode",
 )  # fmt: skip
+_ONES = (1, 1, 1)  # beside that of _SIZES, so that every tensor with one row or column has each layout of one
 _OF_ONE = ("step", "reversed", "swapped", "rows")  # layouts that differ where a dimension has size 1
 
 
@@ -38,7 +39,7 @@ def sizes(scope: Scope) -> Iterator[Case]:
     for i, base in enumerate(bases):
         found = _found(base)
         for j, old in enumerate(found):
-            news = _SIZES if i == 0 or scope.pairs else _SIZES[(i + j) % _OTHERS :: _OTHERS]
+            news = (*_ONES, *_SIZES) if i == 0 or scope.pairs else _SIZES[(i + j) % _OTHERS :: _OTHERS]
             rows += [(base, old, new) for new in news]
         if i == 0:
             rows += [(base, old, new) for old in found for new in (_LONG, _MANY)]
