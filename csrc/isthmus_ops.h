@@ -4292,9 +4292,9 @@ static inline int isthmus_call_aten_pow_Tensor_Tensor(void* function, const TVMF
 }
 
 /* aten::prod(Tensor self, *, ScalarType? dtype=None) -> Tensor
- * dtypes: bfloat16, float16, float32, float64
+ * dtypes: bfloat16, float16, float32, float64, int32, int64
  * shape: (); dtype: summed(self, dtype)
- * within 0.51 ulp (bfloat16, float16), 64 ulp (float32, float64) */
+ * within 0.51 ulp (bfloat16, float16), 64 ulp (float32, float64, int32, int64) */
 #define ISTHMUS_NAME_aten_prod "aten::prod"
 typedef isthmus_status (*isthmus_aten_prod_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
 static inline int isthmus_call_aten_prod(void* function, const TVMFFIAny* items, int32_t count,
@@ -4309,9 +4309,9 @@ static inline int isthmus_call_aten_prod(void* function, const TVMFFIAny* items,
 }
 
 /* aten::prod.dim_int(Tensor self, int dim, bool keepdim=False, *, ScalarType? dtype=None) -> Tensor
- * dtypes: bfloat16, float16, float32, float64
+ * dtypes: bfloat16, float16, float32, float64, int32, int64
  * shape: reduced(self, dim, keepdim); dtype: summed(self, dtype)
- * within 0.51 ulp (bfloat16, float16), 64 ulp (float32, float64) */
+ * within 0.51 ulp (bfloat16, float16), 64 ulp (float32, float64, int32, int64) */
 #define ISTHMUS_NAME_aten_prod_dim_int "aten::prod.dim_int"
 typedef isthmus_status (*isthmus_aten_prod_dim_int_fn)(isthmus_context* context, const DLTensor* self,
         int64_t dim, bool keepdim, DLTensor* out);
