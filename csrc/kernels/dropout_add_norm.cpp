@@ -301,8 +301,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> dropout_add_norm_backward(
   const Tensor weight = wide_or_none(given_weight, wide), rowscale = wide_or_none(given_rowscale, wide);
   const Tensor layerscale = wide_or_none(given_layerscale, wide);
   const int64_t n = grad.size(-1), rows = row_count(grad);
-  const int64_t tasks = std::clamp<int64_t>(rows / rows_per_task(n), 1, at::get_num_threads());
-  // One row of sums for each task, so that the result depends on the number of threads alone.
+  const int64_t tasks = summing_tasks(rows, n);
+  // One row of sums for each task: the result depends on the shape and the number of threads alone.
   const auto sums = [&](bool asked) {
     return asked ? at::zeros({tasks, n}, grad.options().dtype(wide)) : Tensor();
   };

@@ -2,6 +2,7 @@
 // itself.
 #pragma once
 
+#include <ATen/Parallel.h>
 #include <ATen/OpMathType.h>
 #include <ATen/cpu/vec/functional.h>
 #include <ATen/cpu/vec/vec.h>
@@ -75,5 +76,29 @@ inline auto sum_of(V vector) {
 
 // Rows for one task of at::parallel_for, so that a task is worth its start.
 inline int64_t rows_per_task(int64_t row) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(row, 1)); }
+
+// Tasks that each sum columns of rows of n, so that a sum has at most 1,024 terms and keeps its precision.
+inline int64_t summing_tasks(int64_t rows, int64_t n) {
+  const int64_t parallel = std::clamp<int64_t>(rows / rows_per_task(n), 1, at::get_num_threads());
+  return std::max(parallel, (rows + 1023) / 1024);
+}
+
+// Sum of the products of two pieces along a row of n; long rows are summed in blocks, to keep the precision.
+template <typename T, typename Factors>
+inline auto dot(int64_t n, const Factors& factors) {
+  using V = typename Piece<T>::Vector;
+  constexpr int64_t kBlock = 8192;
+  auto total = sum_of<V>(V(0));
+  for (int64_t first = 0; first < n; first += kBlock) {
+    V low(0), high(0);
+    for_pieces<T>(std::min(kBlock, n - first), [&](int64_t i, int64_t count) {
+      const auto [a, b] = factors(first + i, count);
+      low = at::vec::fmadd(a.low, b.low, low);
+      high = at::vec::fmadd(a.high, b.high, high);
+    });
+    total += sum_of<V>(low + high);
+  }
+  return total;
+}
 
 }  // namespace isthmus::kernels

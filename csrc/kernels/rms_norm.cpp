@@ -10,6 +10,7 @@
 
 #include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "kernels/streaming.h"
 
@@ -51,13 +52,11 @@ void forward_row(const T* input, const T* residual, const Wide<T>* weight, T* su
     const P r = P::load(residual + i, count);
     return P{x.low + r.low, x.high + r.high};
   };
-  V low(0), high(0);
-  for_pieces<T>(n, [&](int64_t i, int64_t count) {
+  const Wide<T> squares = dot<T>(n, [&](int64_t i, int64_t count) {
     const P x = value(i, count);
-    low = at::vec::fmadd(x.low, x.low, low);
-    high = at::vec::fmadd(x.high, x.high, high);
+    return std::pair(x, x);
   });
-  *rstd = Wide<T>(1) / std::sqrt(sum_of<V>(low + high) / static_cast<Wide<T>>(n) + static_cast<Wide<T>>(eps));
+  *rstd = Wide<T>(1) / std::sqrt(squares / static_cast<Wide<T>>(n) + static_cast<Wide<T>>(eps));
   const V factor(*rstd);
   const int64_t ahead = next_row<T>(n);
   for_pieces<T>(n, [&](int64_t i, int64_t count) {
@@ -129,13 +128,9 @@ void backward_row(const T* grad, const T* grad_sum, const T* input, const Wide<T
     }
     return g;
   };
-  V low(0), high(0);
-  for_pieces<T>(n, [&](int64_t i, int64_t count) {
-    const P x = P::load(input + i, count), g = slope(i, count);
-    low = at::vec::fmadd(g.low, x.low, low);
-    high = at::vec::fmadd(g.high, x.high, high);
-  });
-  const V scale(rstd), mean(sum_of<V>(low + high) * rstd / static_cast<Wide<T>>(n));
+  const Wide<T> product =
+      dot<T>(n, [&](int64_t i, int64_t count) { return std::pair(slope(i, count), P::load(input + i, count)); });
+  const V scale(rstd), mean(product * rstd / static_cast<Wide<T>>(n));
   const int64_t ahead = next_row<T>(n);
   for_pieces<T>(n, [&](int64_t i, int64_t count) {
     const P x = P::load(input + i, count), g = slope(i, count);
@@ -167,8 +162,8 @@ std::tuple<Tensor, Tensor> rms_norm_backward(const Tensor& given_grad, const Opt
   const Tensor factor = wide_weight(weight, input);
   Tensor grad_input = at::empty_like(input);
   const int64_t n = input.size(-1), rows = n == 0 ? 0 : input.numel() / n;
-  const int64_t tasks = std::clamp<int64_t>(rows / rows_per_task(n), 1, at::get_num_threads());
-  // One row of sums for each task, so that the result depends on the number of threads alone.
+  const int64_t tasks = summing_tasks(rows, n);
+  // One row of sums for each task: the result depends on the shape and the number of threads alone.
   Tensor sums = factor.defined() ? at::zeros({tasks, n}, factor.options()) : Tensor();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, input.scalar_type(), "rms_norm_backward", [&] {
     using W = Wide<scalar_t>;

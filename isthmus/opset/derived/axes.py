@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from isthmus.opset.derived.layouts import ALL
 from isthmus.opset.sampling import Array, Case, place
 
 _COPIES = (1, 2, 1, 2, 1, 1, 2)  # sizes of additional leading axes
+_LONG = 4133  # size of an additional axis, outside or inside of all others
+_MOST = 400_000  # elements of a call with it
 
 
 def ranks(scope: Scope) -> Iterator[Case]:
@@ -19,6 +22,7 @@ def ranks(scope: Scope) -> Iterator[Case]:
 
     Tensors of the highest rank get more leading axes, along which they repeat, and their axes are permuted alike. It
     applies to operators with an argument ``dim``; without one the leading axes are added alone. Layouts vary alike.
+    The smallest call is repeated thousands of times, along an axis outside of the others and along one inside.
     """
     schema = scope.maker.schema
     names = {a.name for a in schema.arguments if a.base == "int" and not a.is_list}
@@ -32,31 +36,39 @@ def ranks(scope: Scope) -> Iterator[Case]:
         for i, turn in enumerate(range(rank) if moves and rank < 6 else (rank // 2,)):
             if fit:
                 base = fit[(rank + i) % len(fit)]
-                rows.append((base, rank - _rank(base), turn, (turn + rank) % 2 == 1))
-    for i, (base, more, turn, negative) in enumerate(scope.shared(iter(rows))):
-        arguments = _turned(base, more, turn if moves else 0, negative, moves)
-        label = f"rank{_rank(base) + more}" + (f"-dim{arguments['dim']}" if moves else "")
+                rows.append((base, _COPIES[: rank - _rank(base)], turn, (turn + rank) % 2 == 1))
+    least = min(bases, key=_elements)
+    if scope.leading and _LONG * _elements(least) <= min(_MOST, scope.operator.longest) and _rank(least) < 8:
+        rows += [(least, (_LONG,), turn, True) for turn in range(1 + moves)]
+    for i, (base, copies, turn, negative) in enumerate(scope.shared(iter(rows))):
+        arguments = _turned(base, copies, turn if moves else 0, negative, moves)
+        label = f"{'long-' * (_LONG in copies)}rank{_rank(base) + len(copies)}" + (
+            f"-dim{arguments['dim']}" if moves else ""
+        )
         if scope.operator.strided:
             layout = [*ALL][i % len(ALL)]
             arguments, label = changed(arguments, in_layouts(layout)), f"{label}-{layout}"
         yield scope.case(arguments, label)
 
 
+def _elements(case: Case) -> int:
+    return sum(math.prod(array.shape) for _, array in arrays(case.arguments))
+
+
 def _rank(case: Case) -> int:
     return max(len(array.shape) for _, array in arrays(case.arguments))
 
 
-def _turned(base: Case, more: int, turn: int, negative: bool, moves: bool) -> Arguments:
-    """Add axes and rotate all axes by a number of places."""
-    rank = _rank(base)
+def _turned(base: Case, copies: tuple[int, ...], turn: int, negative: bool, moves: bool) -> Arguments:
+    """Add leading axes, along which tensors repeat, and rotate all axes by a number of places."""
+    rank, more = _rank(base), len(copies)
     order = [*range(rank + more)]
     order = order[turn:] + order[:turn]
 
     def change(_: str, i: int, array: Array) -> Array:
         if len(array.shape) != rank:
             return array
-        copies = (*_COPIES[:more], *[1] * rank)
-        return place(np.tile(array.view[(None,) * more], copies).transpose(order))
+        return place(np.tile(array.view[(None,) * more], (*copies, *[1] * rank)).transpose(order))
 
     arguments: dict[str, Any] = changed(base.arguments, change)
     if moves:

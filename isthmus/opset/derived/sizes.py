@@ -12,7 +12,7 @@ from isthmus.opset.derived.layouts import ALL, STRIDED, laid
 from isthmus.opset.rules import evaluate
 from isthmus.opset.sampling import Array, Case, place
 
-_SIZES = (1, 31, 32, 64, 65, 127, 129, 257, 0, 128, 2, 1025)
+_SIZES = (1, 31, 32, 64, 65, 127, 129, 257, 0, 128, 2, 1030)
 _LONG = 8209  # more than 8192 products or elements of a row
 _THICK = 1031  # products or elements of a row, whose sum in a half is far off
 _MANY = 65_601  # more than 2^16 rows
@@ -48,22 +48,13 @@ def sizes(scope: Scope) -> Iterator[Case]:
     for i, (base, old, new) in enumerate([*scope.shared(iter(rows), 8), *thick]):
         if (new > 2000 and not scope.leading) or (new == 0 and not scope.operator.empty):
             continue
-        arguments = base.arguments
-        small = {_MANY: 3, _LONG: 5, _SIZES[-1]: 6, _THICK: 6}.get(new, 0)
-        small += small == old
-        for other in _found(base) if small else ():
-            arguments = _replaced(arguments, other, small) if other not in (old, 2) else arguments
-        if _fits(scope, arguments, old, new):
-            arguments = _replaced(arguments, old, new)
-            shapes = _results(scope, arguments)
-            elements = sum(math.prod(array.shape) for _, array in arrays(arguments)) + sum(
-                map(math.prod, shapes)
-            )
-            if elements > (_MOST if new >= _LONG else _SMALL) or (
-                new > _most(scope) and _sums(scope, new, shapes)
-            ):
-                continue
-            if new == _THICK and not _sums(scope, new, shapes):
+        arguments = _enlarged(
+            scope, base, old, new, {_MANY: 3, _LONG: 5, _SIZES[-1]: 6, _THICK: 6}.get(new, 0)
+        )
+        if arguments is None and new == _MANY:
+            arguments = _enlarged(scope, base, old, new, 1)
+        if arguments is not None:
+            if new == _THICK and not _sums(scope, new, _results(scope, arguments)):
                 continue
             arguments = changed(arguments, _placed(scope, new, i))
             output = (*STRIDED, "unaligned")[i % 8] if scope.operator.strided and new < _LONG else "unaligned"
@@ -71,6 +62,22 @@ def sizes(scope: Scope) -> Iterator[Case]:
             if new == _MANY and _indexed(scope, arguments) and scope.operator.name.startswith("aten::"):
                 far = changed(arguments, _far(new - old))
                 yield scope.case(far, f"size{old}to{new}-far", kind="large")
+
+
+def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Arguments | None:
+    """Replace a size, and all others by a small one unless that is 0; None if the call has too many elements."""
+    arguments = base.arguments
+    small += small == old
+    for other in _found(base) if small else ():
+        arguments = _replaced(arguments, other, small) if other not in (old, 2) else arguments
+    if not _fits(scope, arguments, old, new):
+        return None
+    arguments = _replaced(arguments, old, new)
+    shapes = _results(scope, arguments)
+    elements = sum(math.prod(array.shape) for _, array in arrays(arguments)) + sum(map(math.prod, shapes))
+    if elements > (_MOST if new >= _LONG else _SMALL) or (new > _most(scope) and _sums(scope, new, shapes)):
+        return None
+    return arguments
 
 
 def _found(base: Case) -> list[int]:
@@ -105,7 +112,7 @@ def _results(scope: Scope, arguments: Arguments) -> list[tuple[int, ...]]:
 
 def _most(scope: Scope) -> int:
     """Return the most terms of a sum; few if each addition may round to a half."""
-    return 512 if scope.operator.tolerance[scope.maker.dtype].accumulate > 1024 else _LONG
+    return 512 if scope.operator.tolerance[scope.maker.dtype].accumulate > 1024 else _MANY
 
 
 def _sums(scope: Scope, new: int, shapes: list[tuple[int, ...]]) -> bool:

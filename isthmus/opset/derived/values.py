@@ -116,11 +116,18 @@ def of_any_shape(scope: Scope, bases: list[Case]) -> Iterator[Case]:
 
 
 def _filled(base: Case, found: np.ndarray[Any, Any], dtype: str, pairs: bool) -> Change:
-    """Fill the tensors of a call, but no single number beside tensors, with the values or with all pairs of them."""
+    """Fill the tensors of a call, but no single number beside tensors, with the values or with all pairs of them.
+
+    Without pairs, each tensor has the values of a row at other places.
+    """
     several = any(array.shape for _, array in arrays(base.arguments))
     tensors = [(name, array) for name, array in arrays(base.arguments) if array.shape or not several]
     count = sum(1 for name, array in tensors if _is_data(name, array, dtype))
-    grids = np.meshgrid(*[found] * min(count, 2), indexing="ij") if pairs else [found] * count
+    grids = (
+        np.meshgrid(*[found] * min(count, 2), indexing="ij")
+        if pairs
+        else [np.roll(found, i, -1) for i in range(count)]
+    )
     rest = iter(grids)
 
     def change(name: str, _: int, array: Array) -> Array:
@@ -163,6 +170,9 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
             np.array(rows)[[_finite(np.array(row), kind).size == len(row) for row in rows]].astype(kind),
         )
     if operator.distinct:
+        if extreme is None:
+            scale = 2.0 ** (15 if dtype == "float16" else 50)
+            yield "far", (np.linspace(-1, 1, 67)[np.arange(67) * 29 % 67] * scale).astype(kind)[None]
         return
     ordinary = np.linspace(-1.7, 2.3, 67)
     if not any(a.name in ("dim", "dims") for a in scope.maker.schema.arguments):
@@ -177,7 +187,7 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
 def _alone(
     special: tuple[float, ...], ordinary: np.ndarray[Any, Any], kind: np.dtype[Any]
 ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    """Yield tensors with one special value, and with a row of -inf."""
+    """Yield tensors with one special value, with a row of -inf, and of nothing else."""
     for value in special:
         for i in (0, 33, 66):
             row = ordinary.copy()
@@ -185,6 +195,7 @@ def _alone(
             yield f"{value}-at-{i}", row.astype(kind)
     if math.inf in special:
         yield "infinite-row", np.stack([ordinary, np.full(67, -math.inf)]).astype(kind)
+        yield "all-infinite", np.full(67, -math.inf).astype(kind)
 
 
 def _missing(ordinary: np.ndarray[Any, Any], infinite: bool) -> np.ndarray[Any, Any]:
@@ -233,7 +244,7 @@ def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
     numbers = [
         top * 0.998, math.log2(largest) * 0.998, top * 1.004, bottom * 0.99, (bottom + floor) / 2,
         math.sqrt(largest) * 0.9, math.sqrt(tiny) * 0.7, tiny * 0.5, least, least * 5, tiny, largest, largest / 3,
-        0.5, 1.5, 2.5, -0.0, 1e-3,
+        0.5, 1.5, 2.5, -0.0, 1e-3, 0.5 - float(info.eps) / 4, 1 / float(info.eps) + 1,
     ]  # fmt: skip
     signed = sorted({*numbers, *[-n for n in numbers]})
     return np.array([*signed, -0.0]).astype(dt.DTYPES[dtype].numpy)

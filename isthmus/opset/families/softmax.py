@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _SOFTMAX = accumulated(32, "the exponent's argument is rounded once; the sum is one of aten::sum")
 _LOG = accumulated(16, "a difference of a logit, the maximum and a logarithm")
-_EXTREME = (90.0, -90.0, 12.0, 1000.0, -1000.0, 30_000.0)  # exp overflows, the quotient does not
+_EXTREME = (90.0, -90.0, 12.0, 1000.0, -1000.0, 30_000.0, -30_000.0)  # exp overflows, the quotient does not
 _BACKWARD = accumulated(32, "a blocked sum over the row")
 
 
@@ -171,8 +171,13 @@ def _attention_gradients(m: Maker) -> Iterator[Case]:
         ("contiguous", (1, 2, 19, 12), 7, "contiguous", True, 1.0, False, ""),
         ("special", (2, 2, 5, 8), 7, "contiguous", False, 0.9, True, ""),
         ("large", (1, 2, 67, 68), 131, "contiguous", False, 0.2, False, ""),
+        *[
+            ("large", (1, 1, queries, width), keys, "contiguous", False, 0.2, False, "")
+            for queries, keys, width in ((4133, 3, 4), (3, 4133, 4), (2, 3, 4133))
+            if m.dtype == "float32"
+        ],
     ):
-        grad, query = (m.tensor(*shape, layout=layout) for _ in range(2))
+        grad, query = m.tensor(*shape), m.tensor(*shape, layout=layout)
         key, value = (m.tensor(*shape[:2], keys, shape[3], layout=layout) for _ in range(2))
         mask = m.tensor(shape[0], shape[1], shape[2], keys) if masked else None
         wide = [t.view.astype(np.float64) for t in (query, key, value)]
