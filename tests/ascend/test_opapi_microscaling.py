@@ -18,6 +18,7 @@ def quantised(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the 8-bit floats, and the codes of the scales with two blocks in the last dimension."""
     emax, most = FORMATS[dtype]
+    axis %= x.dim()
     rows = x.double().movedim(axis, -1)
     y, length = torch.zeros_like(rows), rows.shape[-1]
     pairs = -(-length // (2 * size))
@@ -83,7 +84,7 @@ def test_blocks_of_two_axes(name: str, dtype: torch.dtype) -> None:
 def test_blocks_dequantised(dtype: torch.dtype, axis: int) -> None:
     codes, scales = quantised(real(70, 34), axis, dtype)
     expected = codes.double().movedim(axis, -1)
-    factors = 2.0 ** (scales.double().movedim(axis, -2).flatten(-2) - 127)
+    factors = 2.0 ** (scales.double().movedim(axis % 2, -2).flatten(-2) - 127)
     expected = (expected * factors.repeat_interleave(32, -1)[:, : expected.shape[-1]]).movedim(-1, axis)
     y = torch.zeros(70, 34)
     opapi.named("AntiMxQuant", x=codes, mxscale=scales.contiguous().view(SCALE), axis=axis,

@@ -64,7 +64,11 @@ def test_absent_gradients_are_zeros() -> None:
     x = real(4, 1, 3).double().requires_grad_()
     y, _ = module(x)
     start, flags = [torch.zeros(1, 1, 2)] * 2, {"has_biases": True, "num_layers": 1}
-    given = {"input": x.detach().float(), "hx": start, "params": [p.detach().float() for p in module.parameters()]}
+    given = {
+        "input": x.detach().float(),
+        "hx": start,
+        "params": [p.detach().float() for p in module.parameters()],
+    }
     saved = {name: [torch.zeros(4, 1, 2)] for name in SAVED["LSTM"]}
     opapi.named("LSTM", **given, **flags, train=True, out=torch.zeros(4, 1, 2), **saved)
     dx, dparams = torch.zeros(4, 1, 3), [torch.zeros(p.shape) for p in module.parameters()]

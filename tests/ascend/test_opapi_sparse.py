@@ -11,7 +11,9 @@ from tests.ascend.tensors import positive, real
 from tests.ascend.test_opapi_errors import refused
 
 
-def selected(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, index: torch.Tensor, ends: Any, size: int) -> Any:
+def selected(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, index: torch.Tensor, ends: Any, size: int
+) -> Any:
     """Return the attention of TND tensors to the selected blocks, the largest scores and the sums."""
     out, most, sums = [], [], []
     sequence = begin = first = 0
@@ -57,7 +59,10 @@ def test_windows_compressed_into_a_cache() -> None:
     expected = cache.clone()
     for i, length in enumerate(lengths):
         if (length - 6) % 2 == 0:
-            rows = [x[table[i, p // 8], p % 8] * weight[p - length + 6, :, None] for p in range(length - 6, length)]
+            rows = [
+                x[table[i, p // 8], p % 8] * weight[p - length + 6, :, None]
+                for p in range(length - 6, length)
+            ]
             expected[slots[i]] = torch.stack(rows).sum(0)
     check("NsaCompressWithCache", {"cache": expected}, x=x, weight=weight, slot_mapping=slots, cache=cache,
           actual_seq_len=lengths, block_table=table, layout="TND", block_size=6, stride=2, lengths_type=1,
@@ -97,7 +102,9 @@ def test_gated_delta_rule(full: bool) -> None:
             b = (ones if beta is None else beta)[part, head].double()
             rows.append(delta_rule(*given, state[first, head].double(),
                                    (decay[part, head, None] + by_key[part, head]).double().exp(), b))  # fmt: skip
-            chunks.append(delta_rule(*given, start[i, head].double(), decay[part, head, None].double().exp(), b))
+            chunks.append(
+                delta_rule(*given, start[i, head].double(), decay[part, head, None].double().exp(), b)
+            )
         out.append(torch.stack([row[0] for row in rows], 1))
         expected[places[part]] = torch.stack([row[1] for row in rows], 1)
         chunk.append(torch.stack([row[0] for row in chunks], 1))
@@ -108,6 +115,24 @@ def test_gated_delta_rule(full: bool) -> None:
           ssm_state_indices=places.int(), num_accepted_tokens=None if accepted is None else accepted.int())  # fmt: skip
     results = {"out": torch.cat(chunk), "final_state": torch.stack(last)}
     check("ChunkGatedDeltaRule", results, **given, initial_state=start)
+
+
+@pytest.mark.parametrize("layout", ["BSND", "TND"])
+def test_largest_scores_of_an_index_and_sums(layout: str) -> None:
+    q, k, w = real(2, 3, 4, 5), real(2, 6, 1, 5), real(2, 3, 4)
+    most, sums = torch.zeros(2, 3).double(), torch.zeros(2, 3).double()
+    for b in range(2):
+        for i in range(3):
+            scores = [sum(w[b, i, n].double() * (q[b, i, n] @ k[b, j, 0]).clamp(min=0) for n in range(4))
+                      for j in range(6 - 3 + i + 1)]  # fmt: skip
+            most[b, i] = max(scores)
+            sums[b, i] = sum((score - most[b, i]).exp() for score in scores)
+    given = {"query": q, "key": k, "weights": w}
+    if layout == "TND":
+        given = {name: value.flatten(0, 1) for name, value in given.items()}
+    expected = {"softmax_max": most[:, None], "softmax_sum": sums[:, None]}
+    check("DenseLightningIndexerSoftmaxLse", expected, **given, layout=layout, sparse_mode=3,
+          actual_seq_qlen=[3, 6], actual_seq_klen=[6, 12])  # fmt: skip
 
 
 @pytest.mark.parametrize("count", [1, 4])
@@ -123,7 +148,9 @@ def test_rows_and_columns_divided_in_turn(count: int) -> None:
 
 def test_refused() -> None:
     x = torch.zeros(2, 3, 4)
-    assert "x has shape [2, 3, 4], expected square" in refused("MhcSinkhorn", x, 1e-6, 3, x.clone(), None, None)
+    assert "x has shape [2, 3, 4], expected square" in refused(
+        "MhcSinkhorn", x, 1e-6, 3, x.clone(), None, None
+    )
     x = torch.zeros(3, 3)
     message = refused("MhcSinkhorn", x, 1e-6, 3, x.clone(), torch.zeros(9), None)
     assert "aclnnMhcSinkhorn" in message and "norm_out is not supported" in message

@@ -34,7 +34,9 @@ def test_two_ranks(rows: int, with_logits: bool) -> None:
         part = {
             "logits_max": largest,
             "sum_exp_logits": (logits - largest[:, None]).exp().sum(-1),
-            "predicted_logits": ((logits - largest[:, None]).gather(1, index[:, None])[:, 0]).masked_fill(mask, 0),
+            "predicted_logits": ((logits - largest[:, None]).gather(1, index[:, None])[:, 0]).masked_fill(
+                mask, 0
+            ),
             "target_mask": packed(mask),
             "masked_target": index,
         }
@@ -45,7 +47,8 @@ def test_two_ranks(rows: int, with_logits: bool) -> None:
     most = torch.maximum(parts[0][1]["logits_max"], parts[1][1]["logits_max"])
     sums = sum(part["sum_exp_logits"] * (part["logits_max"] - most).exp() for _, part, _, _ in parts)
     predicted = sum(
-        torch.where(mask, 0, part["predicted_logits"] + part["logits_max"] - most) for _, part, _, mask in parts
+        torch.where(mask, 0, part["predicted_logits"] + part["logits_max"] - most)
+        for _, part, _, mask in parts
     )
     total, got = torch.zeros(rows, 6), []
     for own, part, logits, _ in parts:

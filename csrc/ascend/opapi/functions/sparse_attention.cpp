@@ -1,7 +1,9 @@
 // Attention to selected blocks of keys, compression into a cache, and linear attention with a state.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/einsum.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -246,6 +248,45 @@ void chunk_gated_delta_rule(const Call& call) {
   call.give("final_state", last);
 }
 
+// Gives of each query the largest score of the keys up to its own position, counted from the end, and the sum
+// of exponentials; a score is the weighted sum over heads of what relu leaves of query * key.
+void index_sums(const Call& call) {
+  const std::string layout = call.text("layout", "BSND");
+  TORCH_CHECK(layout == "BSND" || layout == "TND", "layout is ", layout, ", expected BSND or TND");
+  TORCH_CHECK(call.integer("sparse_mode") == 3, "sparseMode is ", call.integer("sparse_mode"),
+              ", expected 3");
+  const at::Tensor query = widened(call.tensor("query")), key = widened(call.tensor("key")),
+                   weights = widened(call.tensor("weights"));
+  const int64_t dims = layout == "TND" ? 3 : 4;
+  TORCH_CHECK(query.dim() == dims && key.dim() == dims && key.size(-2) == 1 &&
+                  key.size(-1) == query.size(-1) && (dims == 3 || key.size(0) == query.size(0)) &&
+                  weights.sizes() == query.sizes().slice(0, dims - 1),
+              "queryIndex, keyIndex and weights have shapes ", query.sizes(), ", ", key.sizes(), " and ",
+              weights.sizes());
+  std::vector<at::Tensor> most, sums;
+  const auto add = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& w) {
+    const at::Tensor each = at::einsum("snd,tod->snt", {q, k}).relu();
+    const at::Tensor later = at::ones({q.size(0), k.size(0)}, at::kBool).triu(k.size(0) - q.size(0) + 1);
+    const at::Tensor scores = each.mul(w.unsqueeze(-1)).sum(1).masked_fill(later, -INFINITY);
+    most.push_back(scores.amax({-1}));
+    sums.push_back(scores.sub(most.back().unsqueeze(-1)).exp().sum(-1));
+  };
+  if (dims == 4) {
+    for (int64_t i = 0; i < query.size(0); ++i) add(query[i], key[i], weights[i]);
+  } else {
+    const auto queries = call.ints("actual_seq_qlen"), keys = call.ints("actual_seq_klen");
+    TORCH_CHECK(!queries.empty() && queries.size() == keys.size() && queries.back() == query.size(0) &&
+                    keys.back() == key.size(0),
+                "actualSeqQLen and actualSeqKLen end at other positions than queryIndex and keyIndex");
+    int64_t begin = 0, first = 0;
+    for (size_t i = 0; i < queries.size(); begin = queries[i], first = keys[i], ++i)
+      add(query.slice(0, begin, queries[i]), key.slice(0, first, keys[i]),
+          weights.slice(0, begin, queries[i]));
+  }
+  call.give("softmax_max", at::cat(most));
+  call.give("softmax_sum", at::cat(sums));
+}
+
 // Rows and columns of exp(x) divided by their sums in turn, so that both approach 1.
 void sinkhorn(const Call& call) {
   const at::Tensor x = widened(call.tensor("x"));
@@ -269,6 +310,7 @@ const std::vector<NamedFamily>& sparse_attention_families() {
       {"compress_into_cache", compress_into_cache},
       {"gated_delta_rule", gated_delta_rule},
       {"chunk_gated_delta_rule", chunk_gated_delta_rule},
+      {"index_sums", index_sums},
       {"sinkhorn", sinkhorn},
   };
   return families;

@@ -1,0 +1,1 @@
+AFFECTED: dict[str, list[str]] = {}
