@@ -139,6 +139,14 @@ def test_swiglu_in_blocks(left: bool) -> None:
     given = {"x": x, "activate_dim": 1, "activate_left": left, "dst_type": dtype, "round_mode": "rint"}
     for axis in (-1, 0):
         call("SwigluMxQuant", *quantised(y, axis, dtype), **given, axis=axis)
+    outs = {name: torch.ones(3, 66).to(dtype) for name in ("y1", "y2")}
+    scales = {"mxscale1": torch.ones(3, 2, 2).to(SCALE), "mxscale2": torch.ones(1, 66, 2).to(SCALE)}
+    given = {"x": x, "activate_left": left, "dst_type": dtype, "round_mode": "rint"}
+    opapi.named("SwigluMxQuantWithDualAxis", **given, **outs, **scales)
+    for one, other in zip((outs["y1"], scales["mxscale1"]), quantised(y, -1, dtype), strict=True):
+        same(one, other)
+    for one, other in zip((outs["y2"], scales["mxscale2"]), quantised(y, 0, dtype), strict=True):
+        same(one, other)
 
 
 def test_refused() -> None:

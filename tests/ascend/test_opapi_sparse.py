@@ -52,6 +52,39 @@ def test_selected_attention_and_gradients() -> None:
           attention_out=out.detach().float(), **{name: value.float() for name, value in eight.items()})  # fmt: skip
 
 
+def test_selected_attention_of_one_query_to_pages() -> None:
+    q, key, value, lengths = real(2, 4, 6), real(5, 8, 2, 6), real(5, 8, 2, 3), [15, 9]
+    table = torch.tensor([[3, 1], [4, 0]], dtype=torch.int32)
+    index = torch.tensor([[[3, 0, 1], [2, 1, -1]], [[2, -1, -1], [0, 2, -1]]], dtype=torch.int32)
+    out = torch.zeros(2, 4, 3).double()
+    for b in range(2):
+        for head in range(4):
+            blocks = [i for i in index[b, head // 2].tolist() if i >= 0]
+            places = [p for i in blocks for p in range(i * 4, i * 4 + 4) if p < lengths[b]]
+            rows = [(int(table[b, p // 8]), p % 8, head // 2) for p in places]
+            scores = torch.stack([key[at].double() @ q[b, head].double() * 0.5 for at in rows])
+            out[b, head] = torch.softmax(scores, 0) @ torch.stack([value[at].double() for at in rows])
+    sizes = {"head_num": 4, "kv_head_num": 2, "block_size": 4, "block_count": 3, "page_block_size": 8}
+    given = {"topk_indices": index, "block_table": table, "actual_seq_kvlen": lengths, "scale": 0.5, **sizes}
+    check("NsaSelectedAttentionInfer", {"out": out}, query=q, key=key, value=value, layout="TND", **given)
+    check("NsaSelectedAttentionInfer", {"out": out.view(2, 1, 12)}, query=q.reshape(2, 1, 24),
+          key=key.flatten(2), value=value.flatten(2), layout="BSH", **given)  # fmt: skip
+
+
+def test_gradients_of_an_index() -> None:
+    q, k, w = (real(*shape).double().requires_grad_() for shape in ((2, 3, 4, 5), (2, 6, 1, 5), (2, 3, 4)))
+    index = torch.stack([torch.randperm(6)[:4] for _ in range(6)]).view(2, 3, 4)
+    scores = ((torch.einsum("bsnd,btod->bsnt", q, k)).relu() * w[..., None]).sum(2)
+    dy = real(2, 3, 4)
+    dy[0, 1, 2] = 0  # of the absent one below
+    grads = torch.autograd.grad(scores.gather(-1, index), (q, k, w), dy.double())
+    index[0, 1, 2] = -1
+    given = {name: value.detach().float() for name, value in (("query", q), ("key", k), ("weights", w))}
+    dy[0, 1, 2] = 7
+    expected = dict(zip(("dquery", "dkey", "dweights"), grads, strict=True))
+    check("LightningIndexerGrad", expected, **given, dy=dy, sparse_indices=index.int(), layout="BSND")
+
+
 def test_windows_compressed_into_a_cache() -> None:
     x, weight, cache = real(5, 8, 2, 3), real(6, 2), real(4, 2, 3)
     table = torch.tensor([[3, 1], [0, 4], [2, 0], [1, 2]], dtype=torch.int32)

@@ -36,7 +36,8 @@ def functions(source: str) -> dict[str, str]:
     """Return the text of each function of a C++ file by name; overloads together."""
     starts = [*re.finditer(r"^(?![ }/#])[^;\n]*?\b(\w+)\(", source, re.MULTILINE)]
     texts: dict[str, str] = defaultdict(str)
-    for start, after in zip(starts, [*(s.start() for s in starts[1:]), len(source)], strict=True):
+    ends = [*(start.start() for start in starts[1:]), len(source)]
+    for start, after in zip(starts, ends, strict=False):  # no function, no end
         texts[start[1].removesuffix("_symint")] += source[start.end() : after]
     return texts
 

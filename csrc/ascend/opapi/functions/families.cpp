@@ -16,7 +16,7 @@ Family find_family(const std::string& name) {
         &moe_families(), &moe_token_families(), &cache_families(), &rotary_families(), &matmul_families(),
         &grouped_matmul_families(), &loss_families(), &assorted_families(), &sequence_families(),
         &microscaling_families(), &recurrent_families(), &vocabulary_loss_families(),
-        &sparse_attention_families()})
+        &sparse_attention_families(), &indexer_families()})
     for (const NamedFamily& family : *families)
       if (name == family.name) return family.family;
   return nullptr;

@@ -50,31 +50,37 @@ void mx_quant(const Call& call) {
 }
 
 // Quantised twice, with blocks along the last dimension and along the one before.
-void mx_quant_dual_axis(const Call& call) {
+void give_dual(const Call& call, const at::Tensor& x) {
   check_dtype(call, "y1");
   check_dtype(call, "y2");
-  const at::Tensor x = call.tensor("x");
   TORCH_CHECK(x.dim() >= 2, "x has shape ", x.sizes(), ", expected at least 2 dimensions");
   give_microscaled(call, "y1", "mxscale1", x, -1, kBlock);
   give_microscaled(call, "y2", "mxscale2", x, -2, kBlock);
 }
 
+void mx_quant_dual_axis(const Call& call) { give_dual(call, call.tensor("x")); }
+
 // SwiGLU of two halves of a dimension; the gate is the first half if activate_left.
-void swiglu_mx_quant(const Call& call) {
-  check_dtype(call, "y");
+at::Tensor swiglu(const Call& call, int64_t dim) {
   TORCH_CHECK(call.integer("swiglu_mode") == 0, "swiglu_mode is ", call.integer("swiglu_mode"),
               ", expected 0");
-  TORCH_CHECK(call.real("max_dtype_value") == 0, "max_dtype_value is ", call.real("max_dtype_value"),
-              ", expected 0");
   const at::Tensor x = widened(call.tensor("x"));
-  const int64_t dim = at::maybe_wrap_dim(call.integer("activate_dim", -1), x.dim());
+  dim = at::maybe_wrap_dim(dim, x.dim());
   TORCH_CHECK(x.size(dim) % 2 == 0, "x has shape ", x.sizes(), ", expected an even size of dimension ", dim);
   const auto halves = x.chunk(2, dim);
-  const at::Tensor gate = halves[call.flag("activate_left") ? 0 : 1];
-  const at::Tensor linear = halves[call.flag("activate_left") ? 1 : 0];
-  give_microscaled(call, "y", "mxscale", gate.mul(at::sigmoid(gate)).mul(linear), call.integer("axis", -1),
-                   kBlock);
+  const size_t first = call.flag("activate_left") ? 0 : 1;
+  return halves[first].mul(at::sigmoid(halves[first])).mul(halves[1 - first]);
 }
+
+void swiglu_mx_quant(const Call& call) {
+  check_dtype(call, "y");
+  TORCH_CHECK(call.real("max_dtype_value") == 0, "max_dtype_value is ", call.real("max_dtype_value"),
+              ", expected 0");
+  give_microscaled(call, "y", "mxscale", swiglu(call, call.integer("activate_dim", -1)),
+                   call.integer("axis", -1), kBlock);
+}
+
+void swiglu_mx_quant_dual_axis(const Call& call) { give_dual(call, swiglu(call, -1)); }
 
 // y = x * the scale of its block.
 void mx_dequant(const Call& call) {
@@ -158,6 +164,7 @@ const std::vector<NamedFamily>& microscaling_families() {
       {"mx_quant", mx_quant},
       {"mx_quant_dual_axis", mx_quant_dual_axis},
       {"swiglu_mx_quant", swiglu_mx_quant},
+      {"swiglu_mx_quant_dual_axis", swiglu_mx_quant_dual_axis},
       {"mx_dequant", mx_dequant},
       {"rotate_quant", rotate_quant},
   };

@@ -1,10 +1,9 @@
 // Attention to selected blocks of keys, compression into a cache, and linear attention with a state.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/einsum.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -121,6 +120,53 @@ void selected_attention_grad(const Call& call) {
   call.give("dquery", dquery);
   call.give("dkey", dkey.unflatten(0, {heads, -1}).transpose(0, 1));
   call.give("dvalue", dvalue.unflatten(0, {heads, -1}).transpose(0, 1));
+}
+
+// One query for each sequence, whose keys and values lie in pages; a selected block of -1 is none.
+void selected_attention_infer(const Call& call) {
+  const at::Tensor chosen = call.tensor("topk_indices").to(at::kLong), query = widened(call.tensor("query"));
+  const at::Tensor key = widened(call.tensor("key")), value = widened(call.tensor("value"));
+  at::Tensor pages = call.tensor("block_table").to(at::kLong);
+  call.ignore("actual_seq_qlen");
+  call.ignore("sparse_mode");  // a mask is refused
+  const int64_t heads = call.integer("head_num"), groups = call.integer("kv_head_num");
+  const int64_t page = call.integer("page_block_size"), size = call.integer("block_size");
+  const int64_t count = call.integer("block_count");
+  const auto lengths = call.ints("actual_seq_kvlen");
+  TORCH_CHECK(heads > 0 && groups > 0 && heads % groups == 0 && page > 0 && size > 0, "headNum is ", heads,
+              ", keyValueHeadNum ", groups, ", pageBlockSize ", page, " and selectBlockSize ", size);
+  TORCH_CHECK(pages.dim() == 2 && pages.size(0) == static_cast<int64_t>(lengths.size()) && pages.numel() > 0,
+              "blockTable has shape ", pages.sizes(), ", expected ", lengths.size(), " rows");
+  const int64_t batch = pages.size(0);
+  const std::vector<int64_t> expected = {batch, groups, count};
+  TORCH_CHECK(chosen.sizes() == at::IntArrayRef(expected), "topkIndices has shape ", chosen.sizes(),
+              ", expected ", at::IntArrayRef(expected));
+  TORCH_CHECK(query.size(0) == batch && query.numel() % (batch * heads) == 0, "query has shape ",
+              query.sizes(), ", expected ", batch, " rows of ", heads, " heads");
+  TORCH_CHECK(key.dim() >= 3 && key.size(1) == page && value.dim() >= 3 && value.size(1) == page &&
+                  value.size(0) == key.size(0) && key.size(0) > 0,
+              "key and value have shapes ", key.sizes(), " and ", value.sizes(), ", expected pages of ",
+              page);
+  const at::Tensor q = query.reshape({batch, groups, heads / groups, -1});
+  if (call.checking()) pages = at::zeros_like(pages);
+  std::vector<at::Tensor> rows;
+  for (int64_t i = 0; i < batch; ++i) {
+    TORCH_CHECK(lengths[i] > 0 && lengths[i] <= pages.size(1) * page, "actualSeqKvLen is ", lengths[i],
+                ", expected 1 to ", pages.size(1) * page);
+    const at::Tensor at = chosen[i].unsqueeze(-1).mul(size).add(at::arange(size)).flatten(-2);
+    const at::Tensor absent = at.lt(0).logical_or(at.ge(lengths[i]));
+    const at::Tensor kept = at.clamp(0, lengths[i] - 1);
+    const at::Tensor in_page = pages[i].index_select(0, kept.floor_divide(page).reshape(-1));
+    const at::Tensor index = in_page.view(kept.sizes()).mul(page).add(kept.remainder(page));
+    const auto selected = [&](const at::Tensor& x) {  // [heads of keys, selected, size]
+      const at::Tensor by_place = x.reshape({x.size(0) * page, groups, -1});
+      return taken(by_place, index.add(at::arange(groups).unsqueeze(-1).mul(by_place.size(0))));
+    };
+    const at::Tensor scores = q[i].matmul(selected(key).mT()).mul(call.real("scale"));
+    const at::Tensor weights = at::softmax(scores.masked_fill(absent.unsqueeze(1), -INFINITY), -1);
+    rows.push_back(weights.matmul(selected(value)));
+  }
+  call.give("out", at::stack(rows));
 }
 
 // The window that each sequence has just completed, of rows in pages, summed with [width, heads] weights into
@@ -248,45 +294,6 @@ void chunk_gated_delta_rule(const Call& call) {
   call.give("final_state", last);
 }
 
-// Gives of each query the largest score of the keys up to its own position, counted from the end, and the sum
-// of exponentials; a score is the weighted sum over heads of what relu leaves of query * key.
-void index_sums(const Call& call) {
-  const std::string layout = call.text("layout", "BSND");
-  TORCH_CHECK(layout == "BSND" || layout == "TND", "layout is ", layout, ", expected BSND or TND");
-  TORCH_CHECK(call.integer("sparse_mode") == 3, "sparseMode is ", call.integer("sparse_mode"),
-              ", expected 3");
-  const at::Tensor query = widened(call.tensor("query")), key = widened(call.tensor("key")),
-                   weights = widened(call.tensor("weights"));
-  const int64_t dims = layout == "TND" ? 3 : 4;
-  TORCH_CHECK(query.dim() == dims && key.dim() == dims && key.size(-2) == 1 &&
-                  key.size(-1) == query.size(-1) && (dims == 3 || key.size(0) == query.size(0)) &&
-                  weights.sizes() == query.sizes().slice(0, dims - 1),
-              "queryIndex, keyIndex and weights have shapes ", query.sizes(), ", ", key.sizes(), " and ",
-              weights.sizes());
-  std::vector<at::Tensor> most, sums;
-  const auto add = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& w) {
-    const at::Tensor each = at::einsum("snd,tod->snt", {q, k}).relu();
-    const at::Tensor later = at::ones({q.size(0), k.size(0)}, at::kBool).triu(k.size(0) - q.size(0) + 1);
-    const at::Tensor scores = each.mul(w.unsqueeze(-1)).sum(1).masked_fill(later, -INFINITY);
-    most.push_back(scores.amax({-1}));
-    sums.push_back(scores.sub(most.back().unsqueeze(-1)).exp().sum(-1));
-  };
-  if (dims == 4) {
-    for (int64_t i = 0; i < query.size(0); ++i) add(query[i], key[i], weights[i]);
-  } else {
-    const auto queries = call.ints("actual_seq_qlen"), keys = call.ints("actual_seq_klen");
-    TORCH_CHECK(!queries.empty() && queries.size() == keys.size() && queries.back() == query.size(0) &&
-                    keys.back() == key.size(0),
-                "actualSeqQLen and actualSeqKLen end at other positions than queryIndex and keyIndex");
-    int64_t begin = 0, first = 0;
-    for (size_t i = 0; i < queries.size(); begin = queries[i], first = keys[i], ++i)
-      add(query.slice(0, begin, queries[i]), key.slice(0, first, keys[i]),
-          weights.slice(0, begin, queries[i]));
-  }
-  call.give("softmax_max", at::cat(most));
-  call.give("softmax_sum", at::cat(sums));
-}
-
 // Rows and columns of exp(x) divided by their sums in turn, so that both approach 1.
 void sinkhorn(const Call& call) {
   const at::Tensor x = widened(call.tensor("x"));
@@ -306,11 +313,11 @@ void sinkhorn(const Call& call) {
 const std::vector<NamedFamily>& sparse_attention_families() {
   static const std::vector<NamedFamily> families = {
       {"selected_attention", selected_attention},
+      {"selected_attention_infer", selected_attention_infer},
       {"selected_attention_grad", selected_attention_grad},
       {"compress_into_cache", compress_into_cache},
       {"gated_delta_rule", gated_delta_rule},
       {"chunk_gated_delta_rule", chunk_gated_delta_rule},
-      {"index_sums", index_sums},
       {"sinkhorn", sinkhorn},
   };
   return families;
