@@ -16,10 +16,10 @@ def selected(
 ) -> Any:
     """Return the attention of TND tensors to the selected blocks, the largest scores and the sums."""
     out, most, sums = [], [], []
-    sequence = begin = first = 0
+    sequence = first = 0
     for t in range(len(q)):
         if t == ends[0][sequence]:
-            begin, first, sequence = ends[0][sequence], ends[1][sequence], sequence + 1
+            first, sequence = ends[1][sequence], sequence + 1
         for head in range(q.shape[1]):
             of_keys = head // (q.shape[1] // k.shape[1])
             places = torch.cat([torch.arange(b * size, (b + 1) * size) for b in index[t, of_keys].tolist()])
@@ -144,8 +144,8 @@ def test_gated_delta_rule(full: bool) -> None:
         last.append(torch.stack([row[1][-1] for row in chunks]))
     given = {"query": q, "key": k, "value": v, "beta": beta, "g": g, "scale": 0.5,
              "actual_seq_lengths": torch.tensor(lengths, dtype=torch.int32)}  # fmt: skip
-    check("RecurrentGatedDeltaRule", {"out": torch.cat(out), "state": expected}, **given, gk=gk, state=state,
-          ssm_state_indices=places.int(), num_accepted_tokens=None if accepted is None else accepted.int())  # fmt: skip
+    given_too = {"gk": gk, "state": state, "ssm_state_indices": places.int(), "num_accepted_tokens": accepted}
+    check("RecurrentGatedDeltaRule", {"out": torch.cat(out), "state": expected}, **given, **given_too)
     results = {"out": torch.cat(chunk), "final_state": torch.stack(last)}
     check("ChunkGatedDeltaRule", results, **given, initial_state=start)
 
