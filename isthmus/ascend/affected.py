@@ -26,6 +26,7 @@ FFNToAttention: npu::npu_ffn_to_attention
 FfnWorkerBatching: npu::npu_ffn_worker_batching
 FlatQuant: npu::npu_kronecker_quant
 FlatQuantV2: npu::npu_kronecker_quant
+FusedCausalConv1d: npu::npu_fused_causal_conv1d
 GroupedDynamicBlockQuant: npu::npu_grouped_dynamic_block_quant
 GroupedDynamicBlockQuantV2: npu::npu_grouped_dynamic_block_quant
 GroupedDynamicMxQuant: npu::npu_grouped_dynamic_mx_quant
@@ -34,6 +35,7 @@ HansDecode: npu::npu_hans_decode
 HansEncode: npu::npu_hans_encode
 InplaceAttentionWorkerScheduler: npu::attention_worker_scheduler npu::attention_worker_scheduler_
 InplaceFfnWorkerScheduler: npu::ffn_worker_scheduler npu::ffn_worker_scheduler_
+InplaceFusedCausalConv1d: npu::npu_fused_causal_conv1d_v2
 Iou: npu::npu_iou
 KvQuantSparseFlashAttention: npu::npu_kv_quant_sparse_flash_attention
 LightningIndexer: npu::npu_lightning_indexer
@@ -43,6 +45,8 @@ MhcSinkhornBackward: npu::npu_mhc_sinkhorn_backward
 MlaPrologV2WeightNz: npu::npu_mla_prolog_v2
 MlaPrologV3WeightNz: npu::npu_mla_prolog_v3 npu::npu_mla_prolog_v3_functional
 MoeDistributeCombine: npu::npu_moe_distribute_combine
+MoeDistributeCombineAddRmsNorm: npu::npu_moe_distribute_combine_add_rms_norm
+MoeDistributeCombineAddRmsNormV2: npu::npu_moe_distribute_combine_add_rms_norm
 MoeDistributeCombineV2: npu::npu_moe_distribute_combine_v2
 MoeDistributeCombineV3: npu::npu_moe_distribute_combine_v2
 MoeDistributeCombineV4: npu::npu_moe_distribute_combine_v2
@@ -80,5 +84,6 @@ WeightQuantPreprocess: npu::npu_weight_quant_preprocess
 """
 
 AFFECTED = {
-    name: operators.split() for name, operators in (line.split(": ") for line in _LINES.strip().splitlines())
+    name: operators.split()
+    for name, operators in (line.split(": ") for line in _LINES.strip().splitlines())
 }

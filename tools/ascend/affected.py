@@ -14,6 +14,8 @@ from isthmus.ascend.coverage import named_by
 from tools.ascend.table import rows
 
 OUTPUT = Path(__file__).resolve().parents[2] / "isthmus/ascend/affected.py"
+# A definition at the left margin, or one of an operator in an indented namespace.
+START = re.compile(r"^(?:(?![ }/#])[^;\n]*?\b| {4}(?!return)[\w:]+ (?=npu_))(\w+)\(", re.MULTILINE)
 NAMED = re.compile(r"\baclnn([A-Z]\w*)")
 
 
@@ -34,7 +36,7 @@ def operators(yaml: str) -> tuple[dict[str, str], dict[str, set[str]]]:
 
 def functions(source: str) -> dict[str, str]:
     """Return the text of each function of a C++ file by name; overloads together."""
-    starts = [*re.finditer(r"^(?![ }/#])[^;\n]*?\b(\w+)\(", source, re.MULTILINE)]
+    starts = [*START.finditer(source)]
     texts: dict[str, str] = defaultdict(str)
     ends = [*(start.start() for start in starts[1:]), len(source)]
     for start, after in zip(starts, ends, strict=False):  # no function, no end
