@@ -84,6 +84,5 @@ WeightQuantPreprocess: npu::npu_weight_quant_preprocess
 """
 
 AFFECTED = {
-    name: operators.split()
-    for name, operators in (line.split(": ") for line in _LINES.strip().splitlines())
+    name: operators.split() for name, operators in (line.split(": ") for line in _LINES.strip().splitlines())
 }
