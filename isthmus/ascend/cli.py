@@ -136,11 +136,11 @@ def shell() -> None:
 @app.command()
 def coverage(
     missing: Annotated[
-        bool, typer.Option("--missing", help="Print the names of the missing functions.")
+        bool, typer.Option("--missing", help="Print the missing functions, and the operators that call them.")
     ] = False,
 ) -> None:
     """Print how many of the aclnn functions that torch_npu names the runtime has."""
-    from isthmus.ascend.coverage import implemented, installed, named_by
+    from isthmus.ascend.coverage import described, implemented, installed, named_by
 
     folder = installed()
     if folder is None:
@@ -148,7 +148,7 @@ def coverage(
     named, present = named_by(folder), implemented()
     print(f"{len(named & present)} of {len(named)} aclnn functions that torch_npu names are implemented")
     if missing:
-        print("\n".join(f"aclnn{name}" for name in sorted(named - present)))
+        print("\n".join(described(name) for name in sorted(named - present)))
 
 
 @app.command()

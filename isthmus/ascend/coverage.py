@@ -4,6 +4,7 @@ import re
 from importlib.util import find_spec
 from pathlib import Path
 
+from isthmus.ascend.affected import AFFECTED
 from isthmus.ascend.environment import LIBRARIES
 
 _NAME = re.compile(rb"(?<=\0)aclnn([A-Z]\w*?)GetWorkspaceSize(?=\0)")
@@ -31,3 +32,8 @@ def implemented() -> set[str]:
     """Return the functions, without `aclnn`, that libopapi.so exports."""
     text = (LIBRARIES / "libopapi.so").read_bytes()
     return {match[1].decode() for match in _NAME.finditer(text)}
+
+
+def described(name: str) -> str:
+    """Return a line that names a missing function, given without `aclnn`, and the operators that call it."""
+    return "  ".join([f"aclnn{name}", ", ".join(AFFECTED.get(name, []))]).rstrip()

@@ -28,6 +28,7 @@ DATA_TYPES = {
     torch.bfloat16: 27,
     torch.float8_e5m2: 35,
     torch.float8_e4m3fn: 36,
+    torch.float8_e8m0fnu: 37,
 }
 ABSENT = {
     "int": 0, "int8": 0, "int32": 0, "dtype": torch.float32, "bool": False, "double": 0.0, "float": 0.0, "string": ""

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from isthmus.ascend.affected import AFFECTED
+from isthmus.ascend.coverage import described, implemented
 from isthmus.ascend.environment import HOME, LIBRARIES
 from isthmus.ascend.info import Npu, table
 from tests.helpers.children import ROOT
+from tools.ascend.affected import callers, operators
 
 
 def isthmus(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -81,6 +84,36 @@ def test_a_shell_has_npu_smi() -> None:
 def test_coverage_needs_torch_npu() -> None:
     ended = isthmus("coverage")
     assert (ended.returncode, "torch_npu is not installed" in ended.stderr) == (1, True)
+
+
+def test_missing_functions_name_the_operators_that_call_them() -> None:
+    assert described("SparseFlashAttention") == "aclnnSparseFlashAttention  npu::npu_sparse_flash_attention"
+    assert described("Nothing") == "aclnnNothing"
+    present = implemented()
+    assert [name for name in AFFECTED if name in present] == []
+
+
+def test_calls_are_found_by_way_of_functions_of_the_file() -> None:
+    yaml = """official:
+  - func: lstm.input(Tensor input) -> Tensor
+  - func: lstm.data(Tensor data) -> Tensor
+custom:
+  - func: npu_a(Tensor x) -> Tensor
+    gen_opapi:
+      exec: aclnnA, x, out
+"""
+    known, direct = operators(yaml)
+    assert known == {"lstm": "aten::lstm", "npu_a": "npu::npu_a"} and direct == {"A": {"npu::npu_a"}}
+    source = """namespace op_api {
+at::Tensor helper(
+    const at::Tensor& x) {
+  EXEC_NPU_CMD(aclnnB, x);
+}
+at::Tensor lstm(const at::Tensor& x) { return helper(x); }
+at::Tensor other(const at::Tensor& x) { EXEC_NPU_CMD(aclnnC, x); }
+}
+"""
+    assert callers(source, known) == {"B": {"aten::lstm"}}
 
 
 def test_info_has_a_row_for_each_npu() -> None:

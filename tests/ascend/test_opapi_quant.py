@@ -265,3 +265,14 @@ def test_bits_of_a_quantisation_parameter(name: str) -> None:
     check(name, {"out": bits}, scale=scale)
     parts = torch.tensor([-256, 255, -1, 2, 0]) & 0x1FF
     check(name, {"out": bits & 0x4000FFFFFFFF | parts << 37}, scale=scale, offset=offset)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_groups_divided_by_their_scales(dtype: torch.dtype) -> None:
+    x, scale = real(5, 2, 4), positive(3)
+    y, amax = torch.zeros(5, 2, 4, dtype=dtype), torch.ones(3)
+    ends = torch.tensor([2, 2, 5], dtype=torch.int32)
+    opapi.named("GroupedQuantMax", x=x, scale=scale, group_list=ends, round_mode="rint", y=y, amax=amax)
+    expected = x / scale[torch.tensor([0, 0, 2, 2, 2])][:, None, None]
+    assert torch.equal(y.float(), expected.to(dtype).float())
+    assert torch.equal(amax, torch.stack([x[:2].abs().max(), torch.tensor(0.0), x[2:].abs().max()]))

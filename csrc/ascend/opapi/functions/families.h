@@ -26,6 +26,11 @@ const std::vector<NamedFamily>& grouped_matmul_families();
 const std::vector<NamedFamily>& cache_families();
 const std::vector<NamedFamily>& rotary_families();
 const std::vector<NamedFamily>& moe_token_families();
+const std::vector<NamedFamily>& microscaling_families();
+const std::vector<NamedFamily>& recurrent_families();
+const std::vector<NamedFamily>& vocabulary_loss_families();
+const std::vector<NamedFamily>& sparse_attention_families();
+const std::vector<NamedFamily>& indexer_families();
 
 // The bits of a dropout mask, the lowest of each byte first, as booleans of a shape.
 at::Tensor unpacked_bits(const at::Tensor& mask, at::IntArrayRef sizes);
@@ -52,6 +57,13 @@ struct Dynamic {
   at::Tensor value, scale;
 };
 Dynamic dynamically(const at::Tensor& value, at::IntArrayRef dims, double largest);
+
+// Casts x to 8-bit floats with one power of two for each `size` elements along the axis, so that the exponent
+// of the largest becomes the dtype's largest; values beyond saturate. Gives y, and the scales as
+// float8_e8m0fnu, two blocks in the last dimension: 2^-127 for a block of zeros, NaN for one that is not
+// finite. Source: OCP Microscaling Formats 1.0, section 6.3.
+void give_microscaled(const Call& call, const char* y, const char* scale, const at::Tensor& x, int64_t axis,
+                      int64_t size);
 
 // Ends of the groups of rows that a list of ends, or of counts, names; none is beyond `rows`.
 std::vector<int64_t> group_ends(const at::Tensor& groups, bool counts, int64_t rows);

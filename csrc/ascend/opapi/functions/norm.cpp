@@ -72,6 +72,14 @@ void rms_norm_cast(const Call& call) {
   call.give("x", norm.x);
 }
 
+// Gives the norm as 8-bit floats in blocks, the scales, and what it came from.
+void rms_norm_mx_quant(const Call& call) {
+  const Rms norm = rms(call);
+  give_microscaled(call, "y", "mxscale", norm.y, -1, 32);
+  call.give("rstd", norm.rstd);
+  call.give("x", norm.x);
+}
+
 // Gives the norm quantised by one or two scales.
 void rms_norm_quant(const Call& call) {
   const Rms norm = rms(call);
@@ -176,6 +184,7 @@ const std::vector<NamedFamily>& norm_families() {
       {"add_layer_norm", add_layer_norm},
       {"add_layer_norm_grad", add_layer_norm_grad},
       {"rms_norm_cast", rms_norm_cast},
+      {"rms_norm_mx_quant", rms_norm_mx_quant},
       {"rms_norm_quant", rms_norm_quant},
       {"rms_norm_dynamic_quant", rms_norm_dynamic_quant},
       {"rms_norm_grad_quant", rms_norm_grad_quant},

@@ -165,6 +165,23 @@ void group_quant(const Call& call) {
       affine(x, per_row(widened(call.tensor("scale")), ends, x.size(0)), call.optional("offset"), false));
 }
 
+// y = x / scale of the row's group; gives the largest magnitude of each group too, 0 for one without rows.
+void grouped_quant_max(const Call& call) {
+  const std::string mode = call.text("round_mode", "rint");
+  TORCH_CHECK(mode == "rint", "round_mode is ", mode, ", expected rint");
+  const at::Tensor x = widened(call.tensor("x")), scale = widened(call.tensor("scale")).reshape(-1);
+  const auto ends = group_ends(call.tensor("group_list"), false, x.size(0));
+  std::vector<int64_t> sizes(x.dim(), 1);
+  sizes[0] = scale.numel();
+  const at::Tensor divisor = per_row(scale.view(sizes), ends, x.size(0));
+  give_quantised(call, "y", x.div(divisor).masked_fill(divisor.eq(0), 0));
+  const at::Tensor largest = at::zeros({scale.numel()}, x.options());
+  int64_t begin = 0;
+  for (size_t i = 0; i < ends.size(); begin = std::max(begin, ends[i++]))
+    if (ends[i] > begin) largest[i].copy_(x.slice(0, begin, ends[i]).abs().max());
+  call.give("amax", largest);
+}
+
 // One half gates the other: mode 0 with silu; 1 and 2 with clamps and a slope, 1 on alternating columns.
 at::Tensor gated(const Call& call, const at::Tensor& x, int64_t mode) {
   TORCH_CHECK(mode >= 0 && mode <= 2, "swiglu_mode is ", mode, ", expected 0, 1 or 2");
@@ -287,6 +304,7 @@ const std::vector<NamedFamily>& quant_families() {
       {"dequant_bias", dequant_bias},
       {"dynamic_quant", dynamic_quant},
       {"group_quant", group_quant},
+      {"grouped_quant_max", grouped_quant_max},
       {"dequant_swiglu_quant", dequant_swiglu_quant},
       {"swiglu_quant", swiglu_quant},
       {"gelu_quant", gelu_quant},
