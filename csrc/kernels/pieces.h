@@ -2,8 +2,8 @@
 // itself.
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/OpMathType.h>
+#include <ATen/Parallel.h>
 #include <ATen/cpu/vec/functional.h>
 #include <ATen/cpu/vec/vec.h>
 

@@ -128,8 +128,8 @@ void backward_row(const T* grad, const T* grad_sum, const T* input, const Wide<T
     }
     return g;
   };
-  const Wide<T> product =
-      dot<T>(n, [&](int64_t i, int64_t count) { return std::pair(slope(i, count), P::load(input + i, count)); });
+  const Wide<T> product = dot<T>(
+      n, [&](int64_t i, int64_t count) { return std::pair(slope(i, count), P::load(input + i, count)); });
   const V scale(rstd), mean(product * rstd / static_cast<Wide<T>>(n));
   const int64_t ahead = next_row<T>(n);
   for_pieces<T>(n, [&](int64_t i, int64_t count) {

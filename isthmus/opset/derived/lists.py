@@ -49,7 +49,7 @@ def lists(scope: Scope) -> Iterator[Case]:
         yield scope.case(_shaped(scope, base, shapes, i), f"every-shape-{i}-out-{output}", output)
     if scope.leading:
         many = [*_LARGE, *[shapes[i % len(shapes)] for i in range(_COUNT - len(_LARGE))]]
-        yield scope.case(_shaped(scope, bases[0], many, 1), "many", "unaligned", kind="large")
+        yield scope.case(_shaped(scope, bases[0], many, 0), "many", "unaligned", kind="large")
 
 
 def settings(scope: Scope) -> list[Case]:

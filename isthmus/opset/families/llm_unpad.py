@@ -68,7 +68,7 @@ def _rows(m: Maker) -> Iterator[tuple[str, int, list[int], int]]:
         ("zero-size", [0, 0], 2),
         ("contiguous", [1, 1], 1),
         *(
-            (("large", [515, 3, 1], 1), ("large", [i % 3 for i in range(2100)], 1))
+            (("large", [41, 3], 29), ("large", [515, 3, 1], 1), ("large", [i % 3 for i in range(2100)], 1))
             if m.dtype == "float32"
             else ()
         ),

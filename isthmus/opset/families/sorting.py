@@ -69,6 +69,8 @@ def _tops(m: Maker) -> Iterator[Case]:
         yield m.case("large", tensor, 5, 0, True)
     if m.dtype == "float32":
         yield m.case("contiguous", m.distinct(2, 2053), 1030, -1, False)
+        for k, largest in ((130, True), (300, False)):  # all of them neighbours, so in one block
+            yield m.case("contiguous", m.values(np.arange(2053) / 8), k, 0, largest)
     yield m.case("zero-size", m.tensor(0, 5), 2)
     yield m.case("0-dim", m.tensor(), 1)
     if m.is_float:
