@@ -100,9 +100,6 @@ def _whole(low: float = -2.7, high: float = 3.1, *args: Any, empty: bool = True)
     def samples(m: Maker) -> Iterator[Case]:
         for kind, tensor, model in _inputs(m, low, high):
             yield m.case(kind, tensor, *args, model=model)
-        if many:
-            images = m.tensor(2, 3, 4, 5, layout="channels_last", low=low, high=high)
-            yield m.case("strided", images, [2, 3], **others)
         if m.dtype == "bool":  # a count beyond 16 bits
             yield m.case("large", m.values(np.ones(70_001)), *args)
         yield m.case("0-dim", m.tensor(low=low, high=high), *args)
