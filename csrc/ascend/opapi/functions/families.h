@@ -58,6 +58,13 @@ struct Dynamic {
 };
 Dynamic dynamically(const at::Tensor& value, at::IntArrayRef dims, double largest);
 
+// One half of the last dimension gates the other: mode 0 with silu; 1 and 2 with clamps and a slope, 1 on
+// alternating columns. The gate is the first half if the call's activate_left is true.
+at::Tensor gated(const Call& call, const at::Tensor& x, int64_t mode);
+
+// Refuses a round_mode other than rint.
+void check_rint(const Call& call);
+
 // Casts x to 8-bit floats with one power of two for each `size` elements along the axis, so that the exponent
 // of the largest becomes the dtype's largest; values beyond saturate. Gives y, and the scales as
 // float8_e8m0fnu, two blocks in the last dimension: 2^-127 for a block of zeros, NaN for one that is not

@@ -3,7 +3,6 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/exp2.h>
 #include <ATen/ops/frexp.h>
-#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/where.h>
 
 #include <cmath>
@@ -30,8 +29,7 @@ at::Tensor blocked(const at::Tensor& x, int64_t size) {
 }
 
 void check_options(const Call& call) {
-  const std::string mode = call.text("round_mode", "rint");
-  TORCH_CHECK(mode == "rint", "round_mode is ", mode, ", expected rint");
+  check_rint(call);
   TORCH_CHECK(call.integer("scale_alg") == 0, "scale_alg is ", call.integer("scale_alg"), ", expected 0");
   for (const char* name : {"dst_type_max", "max_low_bound"})
     TORCH_CHECK(call.real(name) == 0, name, " is ", call.real(name), ", expected 0");
@@ -60,16 +58,12 @@ void give_dual(const Call& call, const at::Tensor& x) {
 
 void mx_quant_dual_axis(const Call& call) { give_dual(call, call.tensor("x")); }
 
-// SwiGLU of two halves of a dimension; the gate is the first half if activate_left.
+// SwiGLU of two halves of a dimension.
 at::Tensor swiglu(const Call& call, int64_t dim) {
   TORCH_CHECK(call.integer("swiglu_mode") == 0, "swiglu_mode is ", call.integer("swiglu_mode"),
               ", expected 0");
   const at::Tensor x = widened(call.tensor("x"));
-  dim = at::maybe_wrap_dim(dim, x.dim());
-  TORCH_CHECK(x.size(dim) % 2 == 0, "x has shape ", x.sizes(), ", expected an even size of dimension ", dim);
-  const auto halves = x.chunk(2, dim);
-  const size_t first = call.flag("activate_left") ? 0 : 1;
-  return halves[first].mul(at::sigmoid(halves[first])).mul(halves[1 - first]);
+  return gated(call, x.movedim(dim, -1), 0).movedim(-1, dim);
 }
 
 void swiglu_mx_quant(const Call& call) {

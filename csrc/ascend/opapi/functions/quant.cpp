@@ -167,8 +167,7 @@ void group_quant(const Call& call) {
 
 // y = x / scale of the row's group; gives the largest magnitude of each group too, 0 for one without rows.
 void grouped_quant_max(const Call& call) {
-  const std::string mode = call.text("round_mode", "rint");
-  TORCH_CHECK(mode == "rint", "round_mode is ", mode, ", expected rint");
+  check_rint(call);
   const at::Tensor x = widened(call.tensor("x")), scale = widened(call.tensor("scale")).reshape(-1);
   const auto ends = group_ends(call.tensor("group_list"), false, x.size(0));
   std::vector<int64_t> sizes(x.dim(), 1);
@@ -182,7 +181,8 @@ void grouped_quant_max(const Call& call) {
   call.give("amax", largest);
 }
 
-// One half gates the other: mode 0 with silu; 1 and 2 with clamps and a slope, 1 on alternating columns.
+}  // namespace
+
 at::Tensor gated(const Call& call, const at::Tensor& x, int64_t mode) {
   TORCH_CHECK(mode >= 0 && mode <= 2, "swiglu_mode is ", mode, ", expected 0, 1 or 2");
   TORCH_CHECK(x.size(-1) % 2 == 0, "x has ", x.size(-1), " columns, expected an even number");
@@ -195,6 +195,13 @@ at::Tensor gated(const Call& call, const at::Tensor& x, int64_t mode) {
   linear = linear.clamp(-limit, limit).add(call.real("glu_bias"));
   return gate.mul(at::sigmoid(gate.mul(call.real("glu_alpha")))).mul(linear);
 }
+
+void check_rint(const Call& call) {
+  const std::string mode = call.text("round_mode", "rint");
+  TORCH_CHECK(mode == "rint", "round_mode is ", mode, ", expected rint");
+}
+
+namespace {
 
 // SwiGLU of what the scales make of x, quantised by a scale of its group, or for each row.
 void dequant_swiglu_quant(const Call& call) {

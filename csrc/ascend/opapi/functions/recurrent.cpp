@@ -198,6 +198,11 @@ void backward(const Call& call, const Kind& kind) {
   at::Tensor dy = net.turned(widened(call.optional("grad_y")));
   if (!dy.defined())
     dy = at::zeros({net.steps(), net.input.size(1), net.directions * net.hidden()}, net.input.options());
+  Tensors last;  // gradients of the final states
+  for (size_t i = 0; i < net.states.size(); ++i) {
+    const at::Tensor given = widened(call.optional(kind.grad_finals[i]));
+    last.push_back(given.defined() ? given : at::zeros_like(net.states[i]));
+  }
   for (int64_t layer = net.layers - 1; layer >= 0; --layer) {
     at::Tensor x = net.input;
     if (layer > 0)
@@ -208,11 +213,7 @@ void backward(const Call& call, const Kind& kind) {
     for (int64_t direction = 0; direction < net.directions; ++direction) {
       const int64_t cell = layer * net.directions + direction;
       const at::Tensor of_cell = dy.slice(-1, direction * net.hidden(), (direction + 1) * net.hidden());
-      Tensors grads;
-      for (size_t i = 0; i < net.states.size(); ++i) {
-        const at::Tensor given = widened(call.optional(kind.grad_finals[i]));
-        grads.push_back(given.defined() ? given.select(0, cell) : at::zeros_like(net.states[i][cell]));
-      }
+      Tensors grads = selected(last, cell);
       Tensors all;  // of this cell
       for (const Tensors& list : saved) all.push_back(list[cell]);
       const auto add = [&](int64_t which, const at::Tensor& value) {

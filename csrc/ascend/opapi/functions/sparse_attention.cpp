@@ -24,10 +24,21 @@ struct Selection {
 // Rows by head: [heads * positions, size].
 at::Tensor by_head(const at::Tensor& x) { return x.transpose(0, 1).flatten(0, 1); }
 
-at::Tensor taken(const at::Tensor& x, const at::Tensor& places) {
+at::Tensor taken(const at::Tensor& rows, const at::Tensor& places) {
   auto sizes = places.sizes().vec();
-  sizes.push_back(x.size(-1));
-  return by_head(x).index_select(0, places.reshape(-1)).view(sizes);
+  sizes.push_back(rows.size(-1));
+  return rows.index_select(0, places.reshape(-1)).view(sizes);
+}
+
+// The positions in a sequence of the elements of blocks.
+at::Tensor positions_of(const at::Tensor& blocks, int64_t size) {
+  return blocks.unsqueeze(-1).mul(size).add(at::arange(size)).flatten(-2);
+}
+
+// The rows, among those of all pages, of positions in a sequence that lies in these pages.
+at::Tensor rows_of(const at::Tensor& pages, const at::Tensor& positions, int64_t page) {
+  const at::Tensor first = pages.index_select(0, positions.floor_divide(page).reshape(-1)).mul(page);
+  return first.view(positions.sizes()).add(positions.remainder(page));
 }
 
 std::vector<Selection> selections(const Call& call) {
@@ -48,23 +59,20 @@ std::vector<Selection> selections(const Call& call) {
   TORCH_CHECK(!queries.empty() && queries.size() == keys.size() && queries.back() == query.size(0) &&
                   keys.back() == key.size(0),
               "actualSeqQLen and actualSeqKvLen end at other positions than query and key");
+  const at::Tensor key_rows = by_head(key), value_rows = by_head(value);
   std::vector<Selection> result;
   int64_t begin = 0, first = 0;
   for (size_t i = 0; i < queries.size(); begin = queries[i], first = keys[i], ++i) {
     TORCH_CHECK(queries[i] >= begin && keys[i] > first, "actualSeqQLen or actualSeqKvLen decreases at ", i);
-    const at::Tensor within = chosen.slice(0, begin, queries[i])
-                                  .unsqueeze(-1)
-                                  .mul(size)
-                                  .add(at::arange(size))
-                                  .flatten(-2);  // positions in the sequence
+    const at::Tensor within = positions_of(chosen.slice(0, begin, queries[i]), size);
     const at::Tensor absent = within.lt(0).logical_or(within.ge(keys[i] - first));
     Selection one{begin, queries[i], {}, {}, {}, {}, {}};
     one.query = query.slice(0, begin, queries[i]).unflatten(1, {key.size(1), -1});
     one.places = within.clamp(0, keys[i] - first - 1)
                      .add(first)
                      .add(at::arange(key.size(1)).unsqueeze(-1).mul(key.size(0)));
-    one.key = taken(key, one.places);
-    one.value = taken(value, one.places);
+    one.key = taken(key_rows, one.places);
+    one.value = taken(value_rows, one.places);
     one.scores = at::einsum("sngd,snld->sngl", {one.query, one.key})
                      .mul(call.real("scale"))
                      .masked_fill(absent.unsqueeze(2), -INFINITY);
@@ -148,23 +156,22 @@ void selected_attention_infer(const Call& call) {
               "key and value have shapes ", key.sizes(), " and ", value.sizes(), ", expected pages of ",
               page);
   const at::Tensor q = query.reshape({batch, groups, heads / groups, -1});
+  const auto rows_by_head = [&](const at::Tensor& x) {
+    return by_head(x.reshape({x.size(0) * page, groups, -1}));
+  };
+  const at::Tensor key_rows = rows_by_head(key), value_rows = rows_by_head(value);
+  const at::Tensor head_start = at::arange(groups).unsqueeze(-1).mul(key.size(0) * page);
   if (call.checking()) pages = at::zeros_like(pages);
   std::vector<at::Tensor> rows;
   for (int64_t i = 0; i < batch; ++i) {
     TORCH_CHECK(lengths[i] > 0 && lengths[i] <= pages.size(1) * page, "actualSeqKvLen is ", lengths[i],
                 ", expected 1 to ", pages.size(1) * page);
-    const at::Tensor at = chosen[i].unsqueeze(-1).mul(size).add(at::arange(size)).flatten(-2);
+    const at::Tensor at = positions_of(chosen[i], size);
     const at::Tensor absent = at.lt(0).logical_or(at.ge(lengths[i]));
-    const at::Tensor kept = at.clamp(0, lengths[i] - 1);
-    const at::Tensor in_page = pages[i].index_select(0, kept.floor_divide(page).reshape(-1));
-    const at::Tensor index = in_page.view(kept.sizes()).mul(page).add(kept.remainder(page));
-    const auto selected = [&](const at::Tensor& x) {  // [heads of keys, selected, size]
-      const at::Tensor by_place = x.reshape({x.size(0) * page, groups, -1});
-      return taken(by_place, index.add(at::arange(groups).unsqueeze(-1).mul(by_place.size(0))));
-    };
-    const at::Tensor scores = q[i].matmul(selected(key).mT()).mul(call.real("scale"));
+    const at::Tensor places = rows_of(pages[i], at.clamp(0, lengths[i] - 1), page).add(head_start);
+    const at::Tensor scores = q[i].matmul(taken(key_rows, places).mT()).mul(call.real("scale"));
     const at::Tensor weights = at::softmax(scores.masked_fill(absent.unsqueeze(1), -INFINITY), -1);
-    rows.push_back(weights.matmul(selected(value)));
+    rows.push_back(weights.matmul(taken(value_rows, places)));
   }
   call.give("out", at::stack(rows));
 }
@@ -198,9 +205,7 @@ void compress_into_cache(const Call& call) {
     TORCH_CHECK(length <= pages.size(1) * page, "actSeqLen is ", length, ", expected at most ",
                 pages.size(1) * page);
     if (call.checking()) continue;
-    const at::Tensor at = at::arange(length - width, length);
-    const at::Tensor index =
-        pages[i].index_select(0, at.floor_divide(page)).mul(page).add(at.remainder(page));
+    const at::Tensor index = rows_of(pages[i], at::arange(length - width, length), page);
     cache.select(0, slots[i].item().toLong())
         .copy_(rows.index_select(0, index).mul(weight.unsqueeze(-1)).sum(0));
   }
