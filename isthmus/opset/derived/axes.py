@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, in_layouts
+from isthmus.opset.derived.calls import MOST, Arguments, Scope, arrays, changed, elements, in_layouts
 from isthmus.opset.derived.layouts import ALL
 from isthmus.opset.sampling import Array, Case, place
 
 _COPIES = (1, 2, 1, 2, 1, 1, 2)  # sizes of additional leading axes
 _LONG = 4133  # size of an additional axis, outside or inside of all others
-_MOST = 400_000  # elements of a call with it
 
 
 def ranks(scope: Scope) -> Iterator[Case]:
@@ -37,8 +35,9 @@ def ranks(scope: Scope) -> Iterator[Case]:
             if fit:
                 base = fit[(rank + i) % len(fit)]
                 rows.append((base, _COPIES[: rank - _rank(base)], turn, (turn + rank) % 2 == 1))
-    least = min(bases, key=_elements)
-    if scope.leading and _LONG * _elements(least) <= min(_MOST, scope.operator.longest) and _rank(least) < 8:
+    least = min(bases, key=lambda base: elements(base.arguments))
+    most = min(MOST, scope.operator.longest)
+    if scope.leading and _LONG * elements(least.arguments) <= most and _rank(least) < 8:
         rows += [(least, (_LONG,), turn, True) for turn in range(1 + moves)]
     for i, (base, copies, turn, negative) in enumerate(scope.shared(iter(rows))):
         arguments = _turned(base, copies, turn if moves else 0, negative, moves)
@@ -49,10 +48,6 @@ def ranks(scope: Scope) -> Iterator[Case]:
             layout = [*ALL][i % len(ALL)]
             arguments, label = changed(arguments, in_layouts(layout)), f"{label}-{layout}"
         yield scope.case(arguments, label)
-
-
-def _elements(case: Case) -> int:
-    return sum(math.prod(array.shape) for _, array in arrays(case.arguments))
 
 
 def _rank(case: Case) -> int:

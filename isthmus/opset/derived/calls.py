@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Arguments = dict[str, Any]
 Change = Callable[[str, int, Array], Array]
 LARGE = 1 << 16  # elements beyond which 16-bit indices wrap
+MOST = 400_000  # elements of a call with a long dimension
 
 
 class Scope:
@@ -73,6 +74,11 @@ def arrays(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Array]]:
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, Array):
                 yield name, item
+
+
+def elements(arguments: Mapping[str, Any]) -> int:
+    """Return the number of elements of all tensors of a call."""
+    return sum(math.prod(array.shape) for _, array in arrays(arguments))
 
 
 def given(case: Case) -> set[str]:

@@ -7,7 +7,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed, in_layouts, resized
+from isthmus.opset.derived.calls import (
+    MOST,
+    Arguments,
+    Change,
+    Scope,
+    arrays,
+    changed,
+    elements,
+    in_layouts,
+    resized,
+)
 from isthmus.opset.derived.layouts import ALL, STRIDED, laid
 from isthmus.opset.rules import evaluate
 from isthmus.opset.sampling import Array, Case, place
@@ -16,7 +26,7 @@ _SIZES = (1, 31, 32, 64, 65, 127, 129, 257, 0, 128, 2, 1030)
 _LONG = 8209  # more than 8192 products or elements of a row
 _THICK = 1031  # products or elements of a row, whose sum in a half is far off
 _MANY = 65_601  # more than 2^16 rows
-_MOST, _SMALL = 400_000, 50_000  # elements of a call with a long dimension, and without
+_SMALL = 50_000  # elements of a call without a long dimension
 _OTHERS = 12  # of so many sizes, one is tried on cases after the first
 _EACH = 5  # sizes of a case that are replaced, of lists of tensors of many sizes
 _KEPT = (
@@ -53,15 +63,14 @@ def sizes(scope: Scope) -> Iterator[Case]:
         )
         if arguments is None and new == _MANY:
             arguments = _enlarged(scope, base, old, new, 1)
-        if arguments is not None:
-            if new == _THICK and not _sums(scope, new, _results(scope, arguments)):
-                continue
-            arguments = changed(arguments, _placed(scope, new, i))
-            output = (*STRIDED, "unaligned")[i % 8] if scope.operator.strided and new < _LONG else "unaligned"
-            yield scope.case(arguments, f"size{old}to{new}-out-{output}", output)
-            if new == _MANY and _indexed(scope, arguments) and scope.operator.name.startswith("aten::"):
-                far = changed(arguments, _far(new - old))
-                yield scope.case(far, f"size{old}to{new}-far", kind="large")
+        if arguments is None or (new == _THICK and not _sums(scope, new, _results(scope, arguments))):
+            continue
+        arguments = changed(arguments, _placed(scope, new, i))
+        output = (*STRIDED, "unaligned")[i % 8] if scope.operator.strided and new < _LONG else "unaligned"
+        yield scope.case(arguments, f"size{old}to{new}-out-{output}", output)
+        if new == _MANY and _indexed(scope, arguments) and scope.operator.name.startswith("aten::"):
+            far = changed(arguments, _far(new - old))
+            yield scope.case(far, f"size{old}to{new}-far", kind="large")
 
 
 def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Arguments | None:
@@ -74,8 +83,8 @@ def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Argum
         return None
     arguments = _replaced(arguments, old, new)
     shapes = _results(scope, arguments)
-    elements = sum(math.prod(array.shape) for _, array in arrays(arguments)) + sum(map(math.prod, shapes))
-    if elements > (_MOST if new >= _LONG else _SMALL) or (new > _most(scope) and _sums(scope, new, shapes)):
+    total = elements(arguments) + sum(map(math.prod, shapes))
+    if total > (MOST if new >= _LONG else _SMALL) or (new > _most(scope) and _sums(scope, new, shapes)):
         return None
     return arguments
 
@@ -97,7 +106,7 @@ def _fits(scope: Scope, arguments: Arguments, old: int, new: int) -> bool:
     """Whether the tensors with a size replaced are small enough and indices stay within bounds, which only grow."""
     sizes = [math.prod(new if n == old else n for n in array.shape) for _, array in arrays(arguments)]
     grows = new > old or not _indexed(scope, arguments)
-    return grows and sum(sizes) <= _MOST and max(sizes) <= scope.operator.longest
+    return grows and sum(sizes) <= MOST and max(sizes) <= scope.operator.longest
 
 
 def _results(scope: Scope, arguments: Arguments) -> list[tuple[int, ...]]:
