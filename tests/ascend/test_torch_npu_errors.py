@@ -5,21 +5,26 @@ from pathlib import Path
 import pytest
 
 from tests.ascend.hccl_jobs import rank_table
-from tests.ascend.test_torch_npu import needs_torch_npu, run, start
+from tests.ascend.test_torch_npu import needs_torch_npu, start
 
 OPERATOR = """
 import torch, torch_npu
 
 x = torch.arange(3.0).npu()
-for wrong in (torch.tensor([7]), torch.tensor([-9])):
+for wrong, wait in ((7, torch.npu.synchronize), (-9, torch.npu.current_stream().synchronize)):
+    y = x[torch.tensor([wrong]).npu()]
     try:
-        x[wrong.npu()].cpu()
+        wait()
     except RuntimeError as error:
         print(type(error).__name__, str(error))
+try:
+    x[torch.tensor([5]).npu()].cpu()
+except RuntimeError as error:
+    print(type(error).__name__, str(error))
 print((x + 1).tolist())
 """
 
-# All ranks of one process group of one rank; the exception says which call failed.
+# Prints the exception of operators, or of collectives in a group of one rank.
 CATCH = """
 import os, sys
 import torch, torch_npu
@@ -35,7 +40,8 @@ try:
             x.cpu()
     else:
         for _ in range(100):
-            (x + 1).cpu()
+            x += 1
+            torch.npu.current_stream().synchronize()
 except RuntimeError as error:
     print(str(error), flush=True)
 else:
@@ -70,12 +76,15 @@ dist.destroy_process_group()
 @needs_torch_npu
 @pytest.mark.parametrize("queue", ["0", "1", "2"])
 def test_a_failure_on_a_stream_is_raised_by_the_next_wait(queue: str) -> None:
-    out = run("-c", OPERATOR, TASK_QUEUE_ENABLE=queue)
-    assert out.count("RuntimeError") == 2
-    assert out.count("error code is 507015") == 2
-    assert "aclnnIndex: index 7 is out of bounds for dimension 0 with size 3\n" in out
-    assert "aclnnIndex: index -9 is out of bounds for dimension 0 with size 3\n" in out
-    assert out.endswith("[1.0, 2.0, 3.0]\n")
+    ended = start("run", "-c", OPERATOR, TASK_QUEUE_ENABLE=queue)
+    assert ended.stdout.count("RuntimeError") == 3, ended.stderr
+    assert ended.stdout.count("error code is 507015") == 2
+    for index in (7, -9):
+        assert f"aclnnIndex: index {index} is out of bounds for dimension 0 with size 3\n" in ended.stdout
+    # torch_npu's exception of a copy has the code only; it prints the message.
+    assert "RuntimeError ACL stream synchronize failed, error code:507015\n" in ended.stdout
+    assert "aclnnIndex: index 5 is out of bounds for dimension 0 with size 3" in ended.stderr
+    assert ended.stdout.endswith("[1.0, 2.0, 3.0]\n")
 
 
 @needs_torch_npu
