@@ -24,6 +24,19 @@ except RuntimeError as error:
 print((x + 1).tolist())
 """
 
+HANG = """
+import ctypes
+import torch, torch_npu
+
+x = torch.ones(4).npu()
+assert ctypes.CDLL("libascendcl.so").aclrtSetOpExecuteTimeOut(1) == 0  # torch_npu sets 547 s
+try:
+    for _ in range(100):
+        (x + 1).cpu()
+except RuntimeError as error:
+    print(str(error))
+"""
+
 # Prints the exception of operators, or of collectives in a group of one rank.
 CATCH = """
 import os, sys
@@ -101,6 +114,14 @@ def test_a_hang_is_raised_after_the_limit_of_a_wait() -> None:
     ended = start("fault", "--call", "20", "hang", "-c", CATCH, **limits)
     assert "error code is 507046" in ended.stdout, ended.stderr
     assert "did not finish its work within the limit" in ended.stdout
+    assert ended.returncode == 0
+
+
+@needs_torch_npu
+def test_a_hang_is_raised_after_the_limit_of_an_operator() -> None:
+    ended = start("fault", "--call", "20", "hang", "-c", HANG)
+    assert ended.stdout == "ACL stream synchronize failed, error code:507014\n", ended.stderr
+    assert "an operator did not end within 1 s" in ended.stderr
     assert ended.returncode == 0
 
 
