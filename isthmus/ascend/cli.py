@@ -108,7 +108,7 @@ def fault(
         Fault,
         typer.Argument(
             help="lost: the device; ecc: an HBM error; memory: an uncorrectable memory error; core: a kernel "
-            "fails; oom: no more memory; hang: the default stream stops; link: collectives fail.",
+            "fails; oom: no more memory; hang: all streams stop; link: collectives fail.",
             show_default=False,
         ),
     ],

@@ -191,7 +191,9 @@ def call(name: str, *arguments: Any, shapes: Sequence[str] = ()) -> dict[str, li
             status = phase(ctypes.c_void_p(None), ctypes.c_uint64(0), executor, ctypes.c_void_p(None))
         if status != 0:
             raise ValueError(f"{status}: {message()}")
-        assert ctypes.CDLL(str(LIBRARY.with_name("libascendcl.so"))).aclrtSynchronizeDevice() == 0
+        status = ctypes.CDLL(str(LIBRARY.with_name("libascendcl.so"))).aclrtSynchronizeDevice()
+        if status != 0:
+            raise ValueError(f"{status}: {message()}")
         for parameter in shapes:
             found[parameter] = view_shape(made, tensors[parameter])
     return found

@@ -14,7 +14,6 @@ from tests.ascend.runtime import (
     DEVICE_TO_DEVICE,
     DEVICE_TO_HOST,
     HANDLE,
-    HBM_ECC,
     HOST_TO_DEVICE,
     MIB,
     OUT_OF_MEMORY,
@@ -232,15 +231,6 @@ def _captured(stream: int, function: object) -> int:
     acl.aclmdlRICaptureBegin(stream, 0)
     acl.aclrtLaunchHostFunc(stream, function, None)
     return stream
-
-
-def faults() -> None:
-    """ISTHMUS_ASCEND_FAULT fails the second synchronization, and no other."""
-    acl.aclrtSetDevice(0)
-    acl.aclrtSynchronizeDevice()
-    with fails(HBM_ECC):
-        acl.aclrtSynchronizeStream(0)
-    acl.aclrtSynchronizeStream(0)
 
 
 def events() -> None:

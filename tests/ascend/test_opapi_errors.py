@@ -1,4 +1,4 @@
-"""Arguments that phase one refuses, with a message that names function, argument and value; never a crash."""
+"""Arguments that are refused, with a message that names function, argument and value; never a crash."""
 
 import ctypes
 from typing import Any
@@ -49,6 +49,18 @@ def test_a_refused_call_is_refused_again_and_leaves_no_mark() -> None:
     out = torch.zeros(3, 2)
     opapi.call("Mm", torch.ones(3, 4), torch.ones(4, 2), out, 0)
     assert (out == 4).all()
+
+
+def test_failures_of_phase_two_are_returned_once_by_the_next_wait() -> None:
+    indices, out = torch.tensor([7]), torch.zeros(1)
+    expected = (
+        "^507015: .*aclrtSynchronizeDevice: aclnnIndex: index 7 is out of bounds for dimension 0 with size 3$"
+    )
+    with pytest.raises(ValueError, match=expected):
+        opapi.call("Index", torch.zeros(3), [indices], out)
+    indices[0] = 2
+    opapi.call("Index", torch.arange(3.0), [indices], out)
+    assert out.item() == 2
 
 
 def test_the_check_leaves_values_alone() -> None:

@@ -11,7 +11,9 @@ RUNTIME = (
     "devices errors memory registration copies streams models events values callbacks "
     "virtual_memory sharing information"
 ).split()
-HCCL = "reductions movements communicators".split()
+HCCL = (
+    "reductions movements communicators rank_tables wrong_rank_tables absent_ranks sub_communicators".split()
+)
 ENVIRONMENT = {
     "ISTHMUS_ASCEND_DEVICES": "2",
     "ISTHMUS_ASCEND_MEMORY": "64MiB",
@@ -26,12 +28,19 @@ def test_runtime(job: str) -> None:
     children.output(f"from tests.ascend import runtime_jobs; runtime_jobs.{job}()", **ENVIRONMENT)
 
 
-def test_faults() -> None:
-    variables = {**ENVIRONMENT, "ISTHMUS_ASCEND_FAULT": "ecc:2"}
-    children.output("from tests.ascend import runtime_jobs; runtime_jobs.faults()", **variables)
+@pytest.mark.parametrize(
+    ("job", "fault"),
+    [("ecc", "ecc:2"), ("lost", "lost:3"), ("hang", "hang"), ("hang_until_reset", "hang"), ("link", "link")],
+)
+def test_faults(job: str, fault: str) -> None:
+    variables = {**ENVIRONMENT, "ISTHMUS_ASCEND_FAULT": fault}
+    children.output(f"from tests.ascend import fault_jobs; fault_jobs.{job}()", **variables)
+
+
+def test_unknown_faults_are_refused() -> None:
     failed = children.run(
         "from tests.ascend.runtime import acl; acl.aclInit(None)",
-        **variables | {"ISTHMUS_ASCEND_FAULT": "ecc:no"},
+        **{**ENVIRONMENT, "ISTHMUS_ASCEND_FAULT": "ecc:no"},
     )
     assert failed.returncode == 2
     assert "ISTHMUS_ASCEND_FAULT=ecc:no: not a fault" in failed.stderr

@@ -111,17 +111,22 @@ print("equal")
 """
 
 
-def run(*arguments: str, **environment: str) -> str:
-    """Return the output of ``isthmus ascend run`` with these arguments."""
+def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``isthmus ascend`` with these arguments."""
     path = os.pathsep.join([str(FOLDER), str(ROOT)])
-    child = subprocess.run(
-        [sys.executable, "-m", "isthmus", "ascend", "run", *arguments],
+    return subprocess.run(
+        [sys.executable, "-m", "isthmus", "ascend", *arguments],
         env={**os.environ, "PYTHONPATH": path, "ISTHMUS_ASCEND_MEMORY": "256MiB", **environment},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
+
+
+def run(*arguments: str, **environment: str) -> str:
+    """Return the output of ``isthmus ascend run`` with these arguments."""
+    child = start("run", *arguments, **environment)
     assert child.returncode == 0, child.stderr
     return child.stdout
 

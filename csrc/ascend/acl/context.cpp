@@ -4,6 +4,8 @@
 #include <atomic>
 #include <map>
 
+#include "failures.h"
+#include "faults.h"
 #include "stream.h"
 
 namespace isthmus::ascend {
@@ -23,6 +25,11 @@ Contexts& contexts() {
 
 thread_local void* current_handle = nullptr;
 std::atomic<bool> initialized{false};
+
+void synchronize_device() {
+  check(current_chip().device_synchronize());
+  throw_failure(current_context()->device);
+}
 
 void* primary_context(int32_t device) {
   const std::lock_guard<std::mutex> lock(contexts().mutex);
@@ -102,6 +109,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtGetDevice(int32_t* device) {
 }
 
 // Waits for the device's work and forgets its primary context; memory stays allocated until the process ends.
+// Returns a failure that no call has returned yet.
 ISTHMUS_ASCEND_EXPORT int aclrtResetDevice(int32_t device) {
   return call("aclrtResetDevice", [&] {
     require_device(device);
@@ -112,11 +120,13 @@ ISTHMUS_ASCEND_EXPORT int aclrtResetDevice(int32_t device) {
       if (!node.empty()) handle = node.mapped();
     }
     if (handle == nullptr) return;
+    end_hang();
     {
       const DeviceScope scope(device);
       check(chip().device_synchronize());
     }
     contexts().handles.remove(handle);
+    throw_failure(device);
   });
 }
 
@@ -163,7 +173,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtGetCurrentContext(void** context) {
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeDevice() {
-  return call("aclrtSynchronizeDevice", [] { check(current_chip().device_synchronize()); });
+  return call("aclrtSynchronizeDevice", [] { synchronize_device(); });
 }
 
 // milliseconds: -1 waits without a limit.
@@ -171,6 +181,6 @@ ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeDeviceWithTimeout(int32_t milliseconds
   return call("aclrtSynchronizeDeviceWithTimeout", [&] {
     const int32_t device = current_context()->device;
     if (milliseconds >= 0) wait_for_streams(device, milliseconds);
-    check(current_chip().device_synchronize());
+    synchronize_device();
   });
 }

@@ -18,6 +18,10 @@ struct isthmus_stream_t;
  * Returns 0, or an aclError, with its message in aclGetRecentErrMsg(). */
 int isthmus_ascend_enqueue(void* stream, void (*function)(void*), void (*destroy)(void*), void* data);
 
+/* For a function that isthmus_ascend_enqueue() runs: it failed. The next call that waits for its device
+ * returns aclError 507015, with the message in aclGetRecentErrMsg(). */
+void isthmus_ascend_fail(const char* function, const char* message);
+
 /* Keeps a message for aclGetRecentErrMsg() of this thread and returns code. */
 int isthmus_ascend_report(int code, const char* function, const char* message);
 

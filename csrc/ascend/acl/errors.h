@@ -32,6 +32,7 @@ enum Error : int {
   kInternal = 500000,
   kRuntimeInternal = 507000,
   kHeartbeatLost = 507010,
+  kAicoreTimeout = 507014,
   kAicoreException = 507015,
   kStreamTimeout = 507046,
   kDeviceMemory = 507053,

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "context.h"
+#include "failures.h"
 #include "model.h"
 #include "stream.h"
 
@@ -17,9 +18,10 @@ constexpr uint32_t kWaitEqual = 1, kWaitGreaterEqual = 0;
 
 struct Event {
   isthmus_event event;
+  const int32_t device;
   std::atomic<int> waits{0};  // of streams, that are outstanding
 
-  explicit Event(isthmus_event event) : event(event) {}
+  Event(isthmus_event event, int32_t device) : event(event), device(device) {}
   ~Event() { chip().event_destroy(event); }
 };
 
@@ -39,7 +41,7 @@ void create_event(void** handle, uint32_t flags) {
   isthmus_event event = nullptr;
   check(current_chip().event_create((flags & kShared) != 0 ? ISTHMUS_EVENT_SHARED : ISTHMUS_EVENT_TIMING,
                                     &event));
-  *handle = events().add(std::make_shared<Event>(event));
+  *handle = events().add(std::make_shared<Event>(event, current_context()->device));
 }
 
 bool completed(const Event& event) {
@@ -150,7 +152,11 @@ ISTHMUS_ASCEND_EXPORT int aclrtQueryEventWaitStatus(void* event, int* status) {
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeEvent(void* event) {
-  return call("aclrtSynchronizeEvent", [&] { check(chip().event_synchronize(event_of(event)->event)); });
+  return call("aclrtSynchronizeEvent", [&] {
+    const auto waited = event_of(event);
+    check(chip().event_synchronize(waited->event));
+    throw_failure(waited->device);
+  });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtEventElapsedTime(float* milliseconds, void* start, void* end) {
@@ -190,7 +196,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtIpcOpenEventHandle(aclrtIpcEventHandle handle, vo
     std::memcpy(exported.bytes, handle.bytes, kHandleBytes);
     isthmus_event imported = nullptr;
     check(current_chip().event_import(&exported, &imported));
-    *event = events().add(std::make_shared<Event>(imported));
+    *event = events().add(std::make_shared<Event>(imported, current_context()->device));
   });
 }
 

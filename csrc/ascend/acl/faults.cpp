@@ -1,17 +1,21 @@
 // Failures that ISTHMUS_ASCEND_FAULT injects: kind[:call[:function]], to test an application's recovery.
-#include <unistd.h>
+#include "faults.h"
 
 #include <atomic>
 #include <charconv>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
 
+#include "context.h"
 #include "enqueue.h"
-#include "errors.h"
+#include "failures.h"
 #include "options/read.h"
+#include "stream.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -24,8 +28,8 @@ struct Kind {
   const char* message;
 };
 
-constexpr int kHang = -2;
-constexpr int kLinkDown = -1;  // libhccl.so returns its own error
+constexpr int kHang = -1;
+constexpr int kLinkDown = 13;  // an HcclResult
 constexpr Kind kKinds[] = {
     {"lost", kHeartbeatLost, "aclrt", true, "the device is lost"},
     {"ecc", kHbmEcc, "aclrtSynchronize", false, "HBM MULTI BIT ECC ERROR"},
@@ -69,11 +73,51 @@ struct Plan {
   }
 };
 
-[[noreturn]] void hang(void*) {
-  for (;;) pause();
+// Streams that hang; never destroyed, as their threads may outlive main().
+struct Hang {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::chrono::seconds limit{547};
+  bool ended = false;
+};
+
+Hang& hang() {
+  static Hang* const hang = new Hang;
+  return *hang;
+}
+
+// Holds a stream of the device. The first whose time is over fails, and lets the others go on.
+void hold(void* device) {
+  std::unique_lock<std::mutex> lock(hang().mutex);
+  if (hang().changed.wait_for(lock, hang().limit, [] { return hang().ended; })) return;
+  hang().ended = true;
+  hang().changed.notify_all();
+  keep_failure(static_cast<int32_t>(reinterpret_cast<intptr_t>(device)),
+               {kAicoreTimeout, "an operator did not end within " + std::to_string(hang().limit.count()) +
+                                    " s; aclrtSetOpExecuteTimeOut() sets the limit"});
+}
+
+int hold_streams() {
+  return call("isthmus_ascend_fault", [] {
+    const int32_t device = current_context()->device;
+    for (const auto& stream : streams_of(device))
+      check(chip().stream_host_function(stream->queue, hold, reinterpret_cast<void*>(intptr_t{device})));
+  });
 }
 
 }  // namespace
+
+void set_operator_limit(uint32_t seconds) noexcept {
+  const std::lock_guard<std::mutex> lock(hang().mutex);
+  hang().limit = std::chrono::seconds(seconds);
+}
+
+void end_hang() noexcept {
+  const std::lock_guard<std::mutex> lock(hang().mutex);
+  hang().ended = true;
+  hang().changed.notify_all();
+}
+
 }  // namespace isthmus::ascend
 
 using namespace isthmus::ascend;
@@ -81,10 +125,6 @@ using namespace isthmus::ascend;
 ISTHMUS_ASCEND_EXPORT int isthmus_ascend_fault(const char* function) {
   static Plan plan;
   if (__builtin_expect(plan.kind == nullptr, 1) || !plan.strikes(function)) return 0;
-  if (plan.kind->code != kHang) return report(plan.kind->code, function, plan.kind->message);
-  isthmus_stream_t* queue = nullptr;
-  int device = 0;
-  const int status = isthmus_ascend_queue(nullptr, &queue, &device);
-  if (status == 0) isthmus_ascend_chip()->stream_host_function(queue, hang, nullptr);
-  return status;
+  if (plan.kind->code == kHang) return hold_streams();
+  return report(plan.kind->code, function, plan.kind->message);
 }

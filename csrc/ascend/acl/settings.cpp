@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "context.h"
+#include "faults.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -55,9 +56,13 @@ ISTHMUS_ASCEND_EXPORT int aclrtSetDeviceSatMode(int mode) {
   });
 }
 
-// Seconds; tasks of the host chip have no limit.
+// Seconds; waits of the host chip's streams have no limit.
 ISTHMUS_ASCEND_EXPORT int aclrtSetOpWaitTimeout(uint32_t) { return kSuccess; }
-ISTHMUS_ASCEND_EXPORT int aclrtSetOpExecuteTimeOut(uint32_t) { return kSuccess; }
+
+// Of operators that an injected fault stops; others have no limit.
+ISTHMUS_ASCEND_EXPORT int aclrtSetOpExecuteTimeOut(uint32_t seconds) {
+  return call("aclrtSetOpExecuteTimeOut", [&] { set_operator_limit(seconds); });
+}
 
 ISTHMUS_ASCEND_EXPORT int aclrtDeviceGetBareTgid(int32_t* process) {
   return call("aclrtDeviceGetBareTgid", [&] {

@@ -5,6 +5,7 @@
 
 #include "context.h"
 #include "enqueue.h"
+#include "failures.h"
 #include "model.h"
 
 namespace isthmus::ascend {
@@ -73,6 +74,11 @@ std::shared_ptr<Stream> require_stream(const void* handle, std::shared_ptr<Strea
   return stream;
 }
 
+void synchronize(const Stream& stream) {
+  check(chip().stream_synchronize(stream.queue));
+  throw_failure(stream.device);
+}
+
 void create_stream(void** handle) {
   require_not_null(handle, "stream");
   const int32_t device = current_context()->device;
@@ -95,11 +101,16 @@ void enqueue_work(const Stream& stream, std::unique_ptr<Work> work) {
   work.release();
 }
 
+std::vector<std::shared_ptr<Stream>> streams_of(int32_t device) {
+  std::vector<std::shared_ptr<Stream>> found{default_stream(device)};
+  for (const auto& [handle, stream] : streams().handles.all())
+    if (stream->device == device) found.push_back(stream);
+  return found;
+}
+
 void wait_for_streams(int32_t device, int32_t milliseconds) {
   const auto limit = after(milliseconds);
-  wait(*default_stream(device), limit);
-  for (const auto& [handle, stream] : streams().handles.all())
-    if (stream->device == device) wait(*stream, limit);
+  for (const auto& stream : streams_of(device)) wait(*stream, limit);
 }
 
 }  // namespace isthmus::ascend
@@ -112,7 +123,11 @@ ISTHMUS_ASCEND_EXPORT int isthmus_ascend_enqueue(void* stream, void (*function)(
   return call("isthmus_ascend_enqueue", [&] {
     require_not_null(reinterpret_cast<void*>(destroy), "destroy");
     require_not_null(reinterpret_cast<void*>(function), "function");
-    enqueue(*stream_of(stream), [function, owned = std::move(owned)] { function(owned.get()); });
+    const auto found = stream_of(stream);
+    enqueue(*found, [function, owned = std::move(owned), device = found->device] {
+      set_device_of_work(device);
+      function(owned.get());
+    });
   });
 }
 
@@ -151,7 +166,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtDestroyStreamForce(void* stream) {
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeStream(void* stream) {
-  return call("aclrtSynchronizeStream", [&] { check(chip().stream_synchronize(stream_of(stream)->queue)); });
+  return call("aclrtSynchronizeStream", [&] { synchronize(*stream_of(stream)); });
 }
 
 // milliseconds: -1 waits without a limit.
@@ -159,7 +174,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeStreamWithTimeout(void* stream, int32_
   return call("aclrtSynchronizeStreamWithTimeout", [&] {
     const auto found = stream_of(stream);
     if (milliseconds >= 0) wait(*found, after(milliseconds));
-    check(chip().stream_synchronize(found->queue));
+    synchronize(*found);
   });
 }
 

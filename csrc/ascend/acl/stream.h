@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "driver.h"
 
@@ -31,6 +32,9 @@ struct Work {
 
 // Runs the work on the stream's thread, in order. Throws Failure if the stream does not accept it.
 void enqueue_work(const Stream& stream, std::unique_ptr<Work> work);
+
+// All streams of the device, with its default stream.
+std::vector<std::shared_ptr<Stream>> streams_of(int32_t device);
 
 // Waits at most so long for the work of all streams of the device. Throws kStreamTimeout.
 void wait_for_streams(int32_t device, int32_t milliseconds);

@@ -22,44 +22,6 @@ Handles<Comm>& comms() {
   return *comms;
 }
 
-// HCCL_EXEC_TIMEOUT in milliseconds; 0: none.
-int64_t timeout_ms() {
-  const char* value = std::getenv("HCCL_EXEC_TIMEOUT");
-  if (value == nullptr || *value == '\0') return kTimeoutSeconds * 1000;
-  char* end = nullptr;
-  const double seconds = std::strtod(value, &end);
-  if (*end != '\0' || !(seconds >= 0))
-    throw Failure{kInvalidParameter,
-                  std::string("HCCL_EXEC_TIMEOUT=") + value + " is not a number of seconds"};
-  return static_cast<int64_t>(seconds * 1000);
-}
-
-// FNV-1a of the id.
-std::string name_of(const isthmus_unique_id& id) {
-  uint64_t hash = 14695981039346656037u;
-  for (const char byte : id.bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
-  char text[32];
-  std::snprintf(text, sizeof(text), "hccl_%016llx", static_cast<unsigned long long>(hash));
-  return text;
-}
-
-// Waits for the other ranks.
-void* create(const isthmus_unique_id& id, uint32_t size, uint32_t rank) {
-  auto made = std::make_shared<Comm>();
-  made->rank = static_cast<int32_t>(rank);
-  made->size = static_cast<int32_t>(size);
-  made->name = name_of(id);
-  isthmus_comm_options options{};
-  options.struct_size = sizeof(options);
-  options.rank = made->rank;
-  options.world_size = made->size;
-  options.timeout_ms = timeout_ms();
-  options.name = made->name.c_str();
-  check(chip().device_get(&made->device));
-  check(chip().comm_create(&id, &options, &made->comm));
-  return comms().add(std::move(made));
-}
-
 void create_from_root_info(uint32_t size, const void* info, uint32_t rank, void** comm) {
   require_not_null(info, "root info");
   require_not_null(comm, "comm");
@@ -110,6 +72,41 @@ std::shared_ptr<Comm> comm_of(const void* handle) {
   if (comm == nullptr)
     throw Failure{kInvalidParameter, "the communicator does not exist; it may have been destroyed"};
   return comm;
+}
+
+int64_t milliseconds_of(const char* variable, int64_t seconds_if_unset) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr || *value == '\0') return seconds_if_unset * 1000;
+  char* end = nullptr;
+  const double seconds = std::strtod(value, &end);
+  if (*end != '\0' || !(seconds >= 0))
+    throw Failure{kInvalidParameter, std::string(variable) + "=" + value + " is not a number of seconds"};
+  return static_cast<int64_t>(seconds * 1000);
+}
+
+// FNV-1a.
+std::string name_of(const char* bytes, size_t count) {
+  uint64_t hash = 14695981039346656037u;
+  for (size_t i = 0; i < count; ++i) hash = (hash ^ static_cast<unsigned char>(bytes[i])) * 1099511628211u;
+  char text[32];
+  std::snprintf(text, sizeof(text), "hccl_%016llx", static_cast<unsigned long long>(hash));
+  return text;
+}
+
+void* create(const isthmus_unique_id& id, uint32_t size, uint32_t rank) {
+  auto made = std::make_shared<Comm>();
+  made->rank = static_cast<int32_t>(rank);
+  made->size = static_cast<int32_t>(size);
+  made->name = name_of(id.bytes, sizeof(id.bytes));
+  isthmus_comm_options options{};
+  options.struct_size = sizeof(options);
+  options.rank = made->rank;
+  options.world_size = made->size;
+  options.timeout_ms = milliseconds_of("HCCL_EXEC_TIMEOUT", kTimeoutSeconds);
+  options.name = made->name.c_str();
+  check(chip().device_get(&made->device));
+  check(chip().comm_create(&id, &options, &made->comm));
+  return comms().add(std::move(made));
 }
 
 isthmus_stream queue_of(void* stream) {

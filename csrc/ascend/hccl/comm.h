@@ -37,6 +37,15 @@ struct Comm {
   std::string name;  // the same on all ranks
 };
 
+// Waits for the other ranks; returns the handle. Throws Failure.
+void* create(const isthmus_unique_id& id, uint32_t size, uint32_t rank);
+
+// A name made of a hash of the bytes.
+std::string name_of(const char* bytes, size_t count);
+
+// An environment variable in seconds, as milliseconds. Throws Failure if it is no number.
+int64_t milliseconds_of(const char* variable, int64_t seconds_if_unset);
+
 // The host chip. Throws Failure.
 const isthmus_driver& chip();
 

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -205,12 +204,16 @@ void check_once(const Program& program, int row, const Values& arguments) {
 
 template <typename Work>
 void guarded(const aclOpExecutor& executor, const Work& work) {
+  const auto keep = [&](const char* message) {
+    isthmus_ascend_fail(("aclnn" + executor.program->name()).c_str(), message);
+  };
   try {
     const KernelsOnly guard;
     work();
+  } catch (const c10::Error& error) {
+    keep(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "isthmus: aclnn%s failed on its stream: %s\n", executor.program->name().c_str(),
-                 error.what());
+    keep(error.what());
   }
 }
 

@@ -1,0 +1,17 @@
+// Failures of a device's work, which the next call that waits for the device returns.
+#pragma once
+
+#include "errors.h"
+
+namespace isthmus::ascend {
+
+// Keeps the failure unless the device has one already.
+void keep_failure(int32_t device, Failure failure);
+
+// Throws the device's failure, once.
+void throw_failure(int32_t device);
+
+// Says that this thread runs work of the device.
+void set_device_of_work(int32_t device) noexcept;
+
+}  // namespace isthmus::ascend

@@ -1,0 +1,14 @@
+// Injected failures that end.
+#pragma once
+
+#include <cstdint>
+
+namespace isthmus::ascend {
+
+// The time after which an operator that hangs fails.
+void set_operator_limit(uint32_t seconds) noexcept;
+
+// Lets streams that hang go on.
+void end_hang() noexcept;
+
+}  // namespace isthmus::ascend

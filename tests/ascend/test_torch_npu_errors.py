@@ -1,0 +1,151 @@
+"""Failures of the reference runtime as the user of torch_npu sees them, and its rank tables."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.ascend.hccl_jobs import rank_table
+from tests.ascend.test_torch_npu import needs_torch_npu, start
+
+OPERATOR = """
+import torch, torch_npu
+
+x = torch.arange(3.0).npu()
+for wrong, wait in ((7, torch.npu.synchronize), (-9, torch.npu.current_stream().synchronize)):
+    y = x[torch.tensor([wrong]).npu()]
+    try:
+        wait()
+    except RuntimeError as error:
+        print(type(error).__name__, str(error))
+try:
+    x[torch.tensor([5]).npu()].cpu()
+except RuntimeError as error:
+    print(type(error).__name__, str(error))
+print((x + 1).tolist())
+"""
+
+HANG = """
+import ctypes
+import torch, torch_npu
+
+x = torch.ones(4).npu()
+assert ctypes.CDLL("libascendcl.so").aclrtSetOpExecuteTimeOut(1) == 0  # torch_npu sets 547 s
+try:
+    for _ in range(100):
+        (x + 1).cpu()
+except RuntimeError as error:
+    print(str(error))
+"""
+
+# Prints the exception of operators, or of collectives in a group of one rank.
+CATCH = """
+import os, sys
+import torch, torch_npu
+import torch.distributed as dist
+
+x = torch.ones(4).npu()
+try:
+    if sys.argv[1:] == ["collectives"]:
+        store = dist.HashStore()
+        dist.init_process_group("hccl", store=store, rank=0, world_size=1)
+        for _ in range(5):
+            dist.all_reduce(x)
+            x.cpu()
+    else:
+        for _ in range(100):
+            x += 1
+            torch.npu.current_stream().synchronize()
+except RuntimeError as error:
+    print(str(error), flush=True)
+else:
+    print("no failure", flush=True)
+"""
+
+RANK_TABLE = """
+import os
+import torch, torch_npu
+import torch.distributed as dist
+
+rank = int(os.environ["RANK"])
+torch.npu.set_device(rank)
+dist.init_process_group("hccl")
+x = torch.full((3,), rank + 1.0).npu()
+dist.all_reduce(x)
+swapped, own = dist.new_group([1, 0]), [dist.new_group([i]) for i in range(2)][rank]
+gathered = [torch.zeros(1).npu() for _ in range(2)]
+dist.all_gather(gathered, torch.tensor([float(rank)]).npu(), group=swapped)
+dist.all_reduce(x, group=own)
+received = torch.zeros(1).npu()
+if rank == 0:
+    dist.send(torch.tensor([5.0]).npu(), 1)
+else:
+    dist.recv(received, 0)
+print(rank, x.tolist(), [part.item() for part in gathered], received.item(), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@needs_torch_npu
+@pytest.mark.parametrize("queue", ["0", "1", "2"])
+def test_a_failure_on_a_stream_is_raised_by_the_next_wait(queue: str) -> None:
+    ended = start("run", "-c", OPERATOR, TASK_QUEUE_ENABLE=queue)
+    assert ended.stdout.count("RuntimeError") == 3, ended.stderr
+    assert ended.stdout.count("error code is 507015") == 2
+    for index in (7, -9):
+        assert f"aclnnIndex: index {index} is out of bounds for dimension 0 with size 3\n" in ended.stdout
+    # torch_npu's exception of a copy has the code only; it prints the message.
+    assert "RuntimeError ACL stream synchronize failed, error code:507015\n" in ended.stdout
+    assert "aclnnIndex: index 5 is out of bounds for dimension 0 with size 3" in ended.stderr
+    assert ended.stdout.endswith("[1.0, 2.0, 3.0]\n")
+
+
+@needs_torch_npu
+def test_a_lost_device_is_raised() -> None:
+    ended = start("fault", "--call", "100", "lost", "-c", CATCH)
+    assert "error code is 507010" in ended.stdout, ended.stderr
+    assert "The task scheduler loses the heartbeat" in ended.stdout
+    assert "the device is lost" in ended.stdout
+
+
+@needs_torch_npu
+def test_a_hang_is_raised_after_the_limit_of_a_wait() -> None:
+    limits = {"ACL_STREAM_TIMEOUT": "1000", "ACL_DEVICE_SYNC_TIMEOUT": "1"}
+    ended = start("fault", "--call", "20", "hang", "-c", CATCH, **limits)
+    assert "error code is 507046" in ended.stdout, ended.stderr
+    assert "did not finish its work within the limit" in ended.stdout
+    assert ended.returncode == 0
+
+
+@needs_torch_npu
+def test_a_hang_is_raised_after_the_limit_of_an_operator() -> None:
+    ended = start("fault", "--call", "20", "hang", "-c", HANG)
+    assert ended.stdout == "ACL stream synchronize failed, error code:507014\n", ended.stderr
+    assert "an operator did not end within 1 s" in ended.stderr
+    assert ended.returncode == 0
+
+
+@needs_torch_npu
+@pytest.mark.parametrize(
+    ("function", "call"), [("", "1"), ("HcclCommInitRootInfoConfig", "1"), ("HcclAllReduce", "3")]
+)
+def test_a_link_that_is_down_is_raised(function: str, call: str) -> None:
+    options = ["--function", function] if function else []
+    ended = start("fault", "--call", call, *options, "link", "-c", CATCH, "collectives")
+    message = f"error 13 in {function or 'HcclGetRootInfo'}: a link is down"
+    assert message in ended.stdout, ended.stderr
+
+
+@needs_torch_npu
+def test_a_rank_table_replaces_the_root_info(tmp_path: Path) -> None:
+    script = tmp_path / "ranks.py"
+    script.write_text(RANK_TABLE)
+    # Whatever asks for a root info fails.
+    command = ["--function", "HcclGetRootInfo", "link", "torchrun", "--standalone", "--nproc-per-node", "2"]
+    table = rank_table(str(tmp_path)).decode()
+    ended = start("fault", *command, str(script), RANK_TABLE_FILE=table, HCCL_CONNECT_TIMEOUT="300")
+    assert ended.returncode == 0, ended.stderr
+    assert sorted(ended.stdout.splitlines()) == [
+        "0 [3.0, 3.0, 3.0] [0.0, 1.0] 0.0",
+        "1 [3.0, 3.0, 3.0] [0.0, 1.0] 5.0",
+    ]
