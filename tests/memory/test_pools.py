@@ -197,10 +197,11 @@ def test_a_job_without_the_chip_has_no_hook():
 def test_communication_streams_are_marked():
     stream = chip.Stream()
     memory.mark_communication_stream(stream)
+    others = [empty(2 * MIB) for _ in range(3)]
     tensor = empty(2 * MIB)
     address = tensor.data_ptr()
     tensor.record_stream(stream)
-    del tensor
+    del tensor, others
     again = [empty(2 * MIB) for _ in range(3)]
     assert address not in [each.data_ptr() for each in again]
 
