@@ -29,6 +29,7 @@ RANKS: tuple[Shape, ...] = (
 SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
 # More than 2^16 elements, rows and columns, and more than 8192 elements in a row.
 _LARGE: tuple[Shape, ...] = ((70_001,), (65_601, 2), (9, 8209), (2, 65_601))
+_LONGEST = (1 << 20) + 4099  # more than 1,024 sums of 1,024 elements
 # With every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
 _MATRICES: tuple[Shape, ...] = ((5, 5), (6, 7), (1, 6))
 _OUTPUTS = ("contiguous", "unaligned", "step", "reversed", "rows", "swapped")
@@ -106,6 +107,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
     rows = [*covering(large), *(covering({**ends, "base": modes}) if decided else ())]
     if reduces or scope.operator.shape == "()":  # a sum that grows, in which each addition rounds
         rows.append({**rows[0], "values": "positive"})
+        rows.append({**rows[0], "place": Place((_LONGEST,), _along(dim, 0))})
     for row in scope.shared(iter(rows), 8):
         if math.prod(row["place"].shape) <= scope.operator.longest:
             yield from _made(scope, row, dim)

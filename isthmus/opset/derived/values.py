@@ -19,6 +19,7 @@ _POSITIONS = ("index", "indices", "target", "shifts", "offsets", "repeats")  # i
 _SAVED = ("mean", "rstd", "save_mean", "save_invstd", "out", "logsumexp", "lse")  # by the forward operator
 # Of a gradient scaler, always float32; and numbers of steps.
 _SETTINGS = ("grad_scale", "found_inf", "inv_scale", "state_steps", "steps")
+_IN_TILES = (0, 17, 33, 66)  # of such a row: the ends, and second tiles
 _PLACES = (0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 66)  # of a row of 67: ends of vectors, and the ends of the row
 
 
@@ -151,6 +152,8 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
     """Yield (label, values of the dtype under test): 1-D for pointwise operators, else rows."""
     operator, dtype = scope.operator, scope.maker.dtype
     kind = dt.DTYPES[dtype].numpy
+    if not pointwise and not operator.distinct and operator.tolerance[dtype].accumulate == 0:
+        yield from _decided(kind, any(a.name in ("dim", "dims") for a in scope.maker.schema.arguments))
     if not scope.maker.is_float:
         if scope.maker.kind_of_dtype in ("int", "uint") and operator.limits:
             yield "limits", _limits(kind) if pointwise else np.stack([_limits(kind), _limits(kind)[::-1]])
@@ -184,12 +187,24 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
         yield "infinite-rows", _infinite(ordinary).astype(kind)
 
 
+def _decided(kind: np.dtype[Any], rows: bool) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield tensors of ones and a zero, and of zeros and a one, which decides the result, at each place."""
+    one = np.zeros((len(_PLACES), 67))
+    one[range(len(_PLACES)), _PLACES] = 1
+    if rows:
+        yield "one-by-place", np.concatenate([one, 1 - one]).astype(kind)
+        return
+    for i in (_PLACES.index(16), _PLACES.index(32), _PLACES.index(66)):
+        yield f"one-at-{_PLACES[i]}", one[i].astype(kind)
+        yield f"zero-at-{_PLACES[i]}", (1 - one[i]).astype(kind)
+
+
 def _alone(
     special: tuple[float, ...], ordinary: np.ndarray[Any, Any], kind: np.dtype[Any]
 ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """Yield tensors with one special value, with a row of -inf, and of nothing else."""
     for value in special:
-        for i in (0, 33, 66):
+        for i in _IN_TILES:
             row = ordinary.copy()
             row[i] = value
             yield f"{value}-at-{i}", row.astype(kind)
@@ -294,8 +309,8 @@ def _narrowed(_: str, i: int, array: Array) -> Array:
 def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Change:
     """Insert the value (NaN with its sign bit set), -0.0 and 0.0 into every tensor of the dtype.
 
-    Each tensor has them at different positions; at half of all positions, with denormals and the largest number, if
-    elements are moved.
+    Each tensor has them at different positions, the first tensor at its end too; at half of all positions, with
+    denormals and the largest number, if elements are moved.
     """
     numbers = [math.copysign(value, -1) if math.isnan(value) else value, -0.0, 0.0]
     if everywhere:
@@ -315,6 +330,8 @@ def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Chang
             if everywhere:
                 flat[first % 12 :: 12] = number
             flat[first % flat.size] = number
+        if count == 1:
+            flat[-1] = numbers[0]
         return place(found, "sliced" if strided and found.ndim else "contiguous")
 
     return change

@@ -37,6 +37,7 @@ def _spaces(m: Maker) -> Iterator[Case]:
         (-3, 4, 2),
         (2.5, 2.5, 5),
         (0, 0.7, 131),
+        (0.3, -1.1, 9),
     ):
         yield m.case("contiguous", start, end, count, dtype=m.dtype)
     yield m.case("zero-size", 0, 1, 0, dtype=m.dtype)
