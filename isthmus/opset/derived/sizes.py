@@ -47,10 +47,14 @@ def sizes(scope: Scope) -> Iterator[Case]:
     if not bases or not scope.operator.resizable:
         return
     rows: list[tuple[Case, int, int]] = []
+    deepest = max(
+        range(len(bases)), key=lambda i: sum(len(array.shape) for _, array in arrays(bases[i].arguments))
+    )
     for i, base in enumerate(bases):
         found = _found(base)
         for j, old in enumerate(found):
             news = (*_ONES, *_SIZES) if i == 0 or scope.pairs else _SIZES[(i + j) % _OTHERS :: _OTHERS]
+            news = (*_ONES, *news) if i == deepest > 0 else news
             rows += [(base, old, new) for new in news]
         if i == 0:
             rows += [(base, old, new) for old in found for new in (_LONG, _MANY)]
@@ -80,9 +84,7 @@ def _single(base: Case) -> Arguments:
     arguments = base.arguments
     for size in {n for _, array in arrays(arguments) for n in array.shape if n > 1}:
         arguments = _replaced(arguments, size, 1)
-    return changed(
-        arguments, lambda _, i, array: place(array.view * 0) if array.dtype in _INDICES else array
-    )
+    return changed(arguments, lambda _, i, array: place(array.view * 0) if array.dtype in _INDICES else array)
 
 
 def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Arguments | None:
@@ -126,7 +128,7 @@ def _results(scope: Scope, arguments: Arguments) -> list[tuple[int, ...]]:
     """Return the shapes of the results; none if PyTorch will reject the call, to which no rule applies."""
     try:
         said = evaluate(scope.operator.shape, arguments)
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, ZeroDivisionError):
         return []
     several = isinstance(said, list | tuple) and any(each is None or isinstance(each, tuple) for each in said)
     return [each for each in (said if several else (said,)) if each is not None]

@@ -13,6 +13,7 @@ from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed, resized
 from isthmus.opset.sampling import Array, Case, place
 
+_MOVED = 4  # more cases of operators that move data
 _MOST = 8192  # maximum elements of a base case
 _BEYOND_FLOAT = {"int32": (1 << 24) + 1, "int64": (1 << 53) + 1}  # not representable in float32 and float64
 _POSITIONS = ("index", "indices", "target", "shifts", "offsets", "repeats")  # integers that are positions
@@ -35,12 +36,14 @@ def planted(scope: Scope) -> Iterator[Case]:
     if operator.broadcasts and len(shapes) > 1 and all(len(shape) > 1 for shape in shapes):
         yield scope.case(changed(base.arguments, _narrowed), "narrowed", kind="broadcast")
     if scope.maker.is_float:
+        # Indices select a few of the elements that are moved: several cases together, special ones too.
+        bases = [case for case in scope.own if plain(case) and _indexed(case)] if moves(scope) else []
         for value in operator.special:
-            change = _planted(value, dtype, moves(scope), operator.strided)
             label = "nan" if math.isnan(value) else "inf"
-            arguments = changed(base.arguments, change)
-            yield scope.case(arguments, label, kind="special")
-            factors = {name: 0 for name in ("alpha", "value") if arguments.get(name) is not None}
+            for each in [base, *[each for each in bases if each is not base][:_MOVED]]:
+                change = _planted(value, dtype, moves(scope), operator.strided)
+                yield scope.case(changed(each.arguments, change), label, kind="special")
+            factors = {name: 0 for name in ("alpha", "value") if base.arguments.get(name) is not None}
             if operator.pointwise and factors:
                 change = _planted(value, dtype, False, operator.strided)
                 yield scope.case(
@@ -265,6 +268,10 @@ def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
     return np.array([*signed, -0.0]).astype(dt.DTYPES[dtype].numpy)
 
 
+def _indexed(case: Case) -> bool:
+    return any(array.dtype == "int64" for _, array in arrays(case.arguments))
+
+
 def _base(scope: Scope) -> Case | None:
     """Return the plain own case with the most tensors."""
     return max((case for case in scope.own if plain(case)), key=_tensors, default=None)
@@ -343,6 +350,8 @@ def beyond_float(dtype: str) -> Change:
     def change(name: str, _: int, array: Array) -> Array:
         if name in _POSITIONS or array.dtype != dtype:
             return array
-        return place((array.view.astype(np.int64) * 2 + _BEYOND_FLOAT[dtype]).astype(dt.DTYPES[dtype].numpy))
+        values = array.view.astype(np.int64)
+        least = values.min(initial=0)  # all are beyond, so that a minimum is
+        return place(((values - least) * 2 + _BEYOND_FLOAT[dtype]).astype(dt.DTYPES[dtype].numpy))
 
     return change

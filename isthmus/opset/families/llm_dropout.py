@@ -56,7 +56,8 @@ def _combined(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
         shape, n = (2, 3, 13), 13
         values: dict[str, Any] = {
             "residual": m.tensor(*shape, dtype=m.compute_dtype if wide_sum else m.dtype), "bias": m.tensor(n),
-            "rowscale": m.tensor(*shape[:-1]), "layerscale": m.tensor(n), "mask": m.mask(*shape, share=0.7 if p < 1 else 0.0),
+            "rowscale": m.tensor(*shape[:-1]), "layerscale": m.tensor(n),
+            "mask": m.mask(*shape, share=0.7 if p < 1 else 0.0),
         }  # fmt: skip
         extra = {name: values[name] if name in parts else None for name in _PARTS_OF}
         # Small rows expose a misplaced epsilon.
