@@ -14,6 +14,9 @@ struct aclOpExecutor;
 
 namespace isthmus::ascend {
 
+// Values of aclnnStatus.
+constexpr int kNullPointer = 161001, kInvalidParameter = 161002;
+
 // One argument of an aclnn function; the row says which member it is.
 union Argument {
   const void* pointer;

@@ -14,19 +14,21 @@
 #include "ascend/opapi/exchange.h"
 #include "ascend/opapi/objects.h"
 #include "ascend/opapi/program.h"
-
-struct aclOpExecutor {
-  const isthmus::ascend::Program* program;
-  isthmus::ascend::Values arguments;
-  isthmus::ascend::Transfer transfer;  // of a row that exchanges data with other ranks
-};
+#include "driver.h"
 
 namespace isthmus::ascend {
 namespace {
 
-// Values of aclnnStatus.
-constexpr int kNullPointer = 161001;
-constexpr int kInvalidParameter = 161002;
+struct Executor {
+  const Program* program;
+  Values arguments;
+  Transfer transfer;  // of a row that exchanges data with other ranks
+};
+
+Registry<std::unique_ptr<Executor>>& executors() {
+  static auto* const executors = new Registry<std::unique_ptr<Executor>>{8};
+  return *executors;
+}
 
 int fail(int status, const std::string& function, const char* message) {
   return isthmus_ascend_report(status, ("aclnn" + function).c_str(), message);
@@ -47,41 +49,58 @@ const Program& program(int row) {
   return *programs[row];
 }
 
+template <typename Object>
+const Object& found(const Registry<Object>& registry, const void* handle, const std::string& name) {
+  const Object* const object = registry.get(handle);
+  TORCH_CHECK(object, name, " is ", handle, ", which does not exist; it may have been destroyed");
+  return *object;
+}
+
 template <typename T, typename Object>
-c10::IValue array(const void* pointer) {
-  if (!pointer) return {};
+c10::IValue array(const Registry<Object>& registry, const void* handle, const std::string& name) {
+  if (!handle) return {};
   c10::List<T> result;
-  for (const auto value : static_cast<const Object*>(pointer)->values) result.push_back(value);
+  for (const auto value : found(registry, handle, name)) result.push_back(value);
   return result;
 }
 
-c10::IValue value(Kind kind, Argument argument) {
+// Undefined if null.
+at::Tensor tensor(const void* handle, const std::string& name) {
+  if (!handle) return {};
+  const at::Tensor& tensor = found(objects().tensors, handle, name);
+  TORCH_CHECK(tensor.storage().data() || tensor.numel() == 0, name, " has shape ", tensor.sizes(),
+              ", but its address is null");
+  return tensor;
+}
+
+c10::IValue value(const Parameter& parameter, Argument argument) {
   const void* pointer = argument.pointer;
-  switch (kind) {
+  const std::string& name = parameter.name;
+  switch (parameter.kind) {
     case Kind::kTensor:
-      return pointer ? static_cast<const aclTensor*>(pointer)->tensor : at::Tensor();
+      return tensor(pointer, name);
     case Kind::kTensors: {
       c10::List<at::Tensor> tensors;
       if (pointer)
-        for (const aclTensor* element : static_cast<const aclTensorList*>(pointer)->elements)
-          tensors.push_back(element ? element->tensor : at::Tensor());
+        for (const void* element : found(objects().tensor_lists, pointer, name))
+          tensors.push_back(tensor(element, name));
       return tensors;
     }
     case Kind::kScalar:
-      return pointer ? c10::IValue(static_cast<const aclScalar*>(pointer)->scalar) : c10::IValue();
+      return pointer ? c10::IValue(found(objects().scalars, pointer, name)) : c10::IValue();
     case Kind::kScalars: {
       c10::impl::GenericList scalars(c10::NumberType::get());
       if (pointer)
-        for (const aclScalar* element : static_cast<const aclScalarList*>(pointer)->elements)
-          scalars.push_back(element->scalar);
+        for (const void* element : found(objects().scalar_lists, pointer, name))
+          scalars.push_back(found(objects().scalars, element, name));
       return scalars;
     }
     case Kind::kInts:
-      return array<int64_t, aclIntArray>(pointer);
+      return array<int64_t>(objects().ints, pointer, name);
     case Kind::kFloats:
-      return array<double, aclFloatArray>(pointer);
+      return array<double>(objects().floats, pointer, name);
     case Kind::kBools:
-      return array<bool, aclBoolArray>(pointer);
+      return array<bool>(objects().bools, pointer, name);
     case Kind::kInt:
       return argument.integer;
     case Kind::kBool:
@@ -169,6 +188,28 @@ Values stand_ins(const Values& arguments) {
   return slots;
 }
 
+// Refuses a view of more bytes than there are, and one of more elements than the device holds bytes.
+void require_extent(const at::Tensor& tensor, const std::string& name) {
+  if (!tensor.defined() || tensor.numel() == 0) return;
+  uint64_t available = 0, total = 0;
+  const isthmus_driver* const chip = isthmus_ascend_chip();
+  TORCH_CHECK(chip && chip->device_memory(&available, &total) == ISTHMUS_OK, "the host chip cannot be opened");
+  TORCH_CHECK(static_cast<uint64_t>(tensor.numel()) <= total, name, " has ", tensor.numel(),
+              " elements, more than the ", total, " bytes of the device's memory");
+  TORCH_CHECK(isthmus_ascend_memory(tensor.storage().data(), tensor.storage().nbytes()) == 0, name, " has shape ",
+              tensor.sizes(), ", for which ", tensor.storage().nbytes(), " bytes at ", tensor.storage().data(),
+              " are needed, but there are fewer");
+}
+
+void require_extents(const Program& program, const Values& arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& name = program.parameters()[i].name;
+    if (arguments[i].isTensor()) require_extent(arguments[i].toTensor(), name);
+    if (!arguments[i].isTensorList()) continue;
+    for (const at::Tensor& tensor : arguments[i].toTensorVector()) require_extent(tensor, name);
+  }
+}
+
 // Runs the row on stand-ins, so that shapes and dtypes that it refuses are known before the stream gets it.
 void check(const Program& program, const Values& arguments) {
   Values slots = stand_ins(arguments);
@@ -197,13 +238,14 @@ void check_once(const Program& program, int row, const Values& arguments) {
   std::string signature = Signature(row, arguments).take();
   if (good.count(signature)) return;
   const KernelsOnly guard;
+  require_extents(program, arguments);
   check(program, arguments);
   if (good.size() == kLimit) good.clear();
   good.insert(std::move(signature));
 }
 
 template <typename Work>
-void guarded(const aclOpExecutor& executor, const Work& work) {
+void guarded(const Executor& executor, const Work& work) {
   const auto keep = [&](const char* message) {
     isthmus_ascend_fail(("aclnn" + executor.program->name()).c_str(), message);
   };
@@ -218,23 +260,24 @@ void guarded(const aclOpExecutor& executor, const Work& work) {
 }
 
 void run(void* data) {
-  aclOpExecutor& executor = *static_cast<aclOpExecutor*>(data);
+  Executor& executor = *static_cast<Executor*>(data);
   guarded(executor, [&] { executor.program->run(executor.arguments, false); });
 }
 
 void run_before(void* data) {
-  aclOpExecutor& executor = *static_cast<aclOpExecutor*>(data);
+  Executor& executor = *static_cast<Executor*>(data);
   guarded(executor, [&] { before(executor.transfer, Call(*executor.program, executor.arguments, false)); });
 }
 
 void run_after(void* data) {
-  aclOpExecutor& executor = *static_cast<aclOpExecutor*>(data);
+  Executor& executor = *static_cast<Executor*>(data);
   guarded(executor, [&] { after(executor.transfer, Call(*executor.program, executor.arguments, false)); });
 }
 
 // The checked transfer of a row, with its buffers.
 Transfer transfer(const Program& program, const Values& arguments) {
   const KernelsOnly guard;
+  require_extents(program, arguments);
   const Values slots = stand_ins(arguments);
   const Call call(program, slots, true);
   Transfer made = prepare_transfer(*program.fused(), call);
@@ -251,17 +294,17 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
     return fail(kNullPointer, name, "workspaceSize or executor is null; pass valid pointers");
   try {
     const Program& compiled = program(row);
-    auto made = std::make_unique<aclOpExecutor>();
+    auto made = std::make_unique<Executor>();
     made->program = &compiled;
     const auto& parameters = compiled.parameters();
     for (size_t i = 0; i < parameters.size(); ++i)
-      made->arguments.push_back(value(parameters[i].kind, arguments[i]));
+      made->arguments.push_back(value(parameters[i], arguments[i]));
     if (compiled.fused())
       made->transfer = transfer(compiled, made->arguments);
     else
       check_once(compiled, row, made->arguments);
     *workspace_size = 0;
-    *executor = made.release();
+    *executor = static_cast<aclOpExecutor*>(executors().add(std::move(made)));
     return 0;
   } catch (const c10::Error& error) {
     return fail(kInvalidParameter, name, error.what_without_backtrace());
@@ -270,9 +313,12 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
   }
 }
 
-int launch(aclOpExecutor* executor, void* stream) {
-  if (!executor) return fail(kNullPointer, "", "executor is null; call the first phase before the second");
-  const auto release = [](void* data) { delete static_cast<aclOpExecutor*>(data); };
+int launch(aclOpExecutor* handle, void* stream) {
+  if (!handle) return fail(kNullPointer, "", "executor is null; call the first phase before the second");
+  auto taken = executors().remove(handle);
+  if (!taken) return fail(kInvalidParameter, "", "the executor does not exist; each runs once");
+  Executor* const executor = taken->release();
+  const auto release = [](void* data) { delete static_cast<Executor*>(data); };
   void (*const keep)(void*) = [](void*) {};
   if (!executor->program->fused()) return isthmus_ascend_enqueue(stream, run, release, executor);
   int status = isthmus_ascend_enqueue(stream, run_before, keep, executor);
@@ -285,5 +331,8 @@ int launch(aclOpExecutor* executor, void* stream) {
 }  // namespace isthmus::ascend
 
 extern "C" __attribute__((visibility("default"))) int aclDestroyAclOpExecutor(const aclOpExecutor* executor) {
-  return delete executor, 0;
+  using namespace isthmus::ascend;
+  if (!executor || executors().remove(executor)) return 0;
+  return isthmus_ascend_report(kInvalidParameter, "aclDestroyAclOpExecutor",
+                               "the executor does not exist; each runs once");
 }
