@@ -12,9 +12,9 @@
 
 #include "ascend/acl/enqueue.h"
 #include "ascend/opapi/exchange.h"
+#include "ascend/opapi/limit.h"
 #include "ascend/opapi/objects.h"
 #include "ascend/opapi/program.h"
-#include "driver.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -34,8 +34,9 @@ int fail(int status, const std::string& function, const char* message) {
   return isthmus_ascend_report(status, ("aclnn" + function).c_str(), message);
 }
 
-// Kernels of the CPU alone: no autograd, no autocast, no view tracking.
+// Kernels of the CPU alone: no autograd, no autocast, no view tracking; no result larger than the device.
 struct KernelsOnly {
+  AllocationLimit limit;
   at::AutoDispatchBelowADInplaceOrView below;
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
@@ -68,8 +69,10 @@ c10::IValue array(const Registry<Object>& registry, const void* handle, const st
 at::Tensor tensor(const void* handle, const std::string& name) {
   if (!handle) return {};
   const at::Tensor& tensor = found(objects().tensors, handle, name);
-  TORCH_CHECK(tensor.storage().data() || tensor.numel() == 0, name, " has shape ", tensor.sizes(),
-              ", but its address is null");
+  const c10::Storage& storage = tensor.storage();
+  TORCH_CHECK(storage.nbytes() == 0 || isthmus_ascend_memory(storage.data(), storage.nbytes()) == 0, name,
+              " of shape ", tensor.sizes(), " and offset ", tensor.storage_offset(), " needs ", storage.nbytes(),
+              " bytes at ", storage.data(), ", which are not all allocated");
   return tensor;
 }
 
@@ -188,25 +191,17 @@ Values stand_ins(const Values& arguments) {
   return slots;
 }
 
-// Refuses a view of more bytes than there are, and one of more elements than the device holds bytes.
-void require_extent(const at::Tensor& tensor, const std::string& name) {
-  if (!tensor.defined() || tensor.numel() == 0) return;
-  uint64_t available = 0, total = 0;
-  const isthmus_driver* const chip = isthmus_ascend_chip();
-  TORCH_CHECK(chip && chip->device_memory(&available, &total) == ISTHMUS_OK, "the host chip cannot be opened");
-  TORCH_CHECK(static_cast<uint64_t>(tensor.numel()) <= total, name, " has ", tensor.numel(),
-              " elements, more than the ", total, " bytes of the device's memory");
-  TORCH_CHECK(isthmus_ascend_memory(tensor.storage().data(), tensor.storage().nbytes()) == 0, name, " has shape ",
-              tensor.sizes(), ", for which ", tensor.storage().nbytes(), " bytes at ", tensor.storage().data(),
-              " are needed, but there are fewer");
-}
-
+// Refuses a view of more elements than the device holds bytes.
 void require_extents(const Program& program, const Values& arguments) {
+  const auto require = [](const at::Tensor& tensor, const std::string& name) {
+    TORCH_CHECK(!tensor.defined() || static_cast<uint64_t>(tensor.numel()) <= device_bytes(), name, " has ",
+                tensor.numel(), " elements, more than the ", device_bytes(), " bytes of the device's memory");
+  };
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& name = program.parameters()[i].name;
-    if (arguments[i].isTensor()) require_extent(arguments[i].toTensor(), name);
+    if (arguments[i].isTensor()) require(arguments[i].toTensor(), name);
     if (!arguments[i].isTensorList()) continue;
-    for (const at::Tensor& tensor : arguments[i].toTensorVector()) require_extent(tensor, name);
+    for (const at::Tensor& tensor : arguments[i].toTensorVector()) require(tensor, name);
   }
 }
 

@@ -151,6 +151,9 @@ std::vector<Value> list(const Given* values, uint64_t count) {
   constexpr uint64_t kMost = uint64_t{1} << 24;  // of any list of operators' arguments
   TORCH_CHECK(count <= kMost, "the list has ", count, " elements, expected at most ", kMost);
   TORCH_CHECK(count == 0 || values, "the list of ", count, " elements is null");
+  constexpr size_t kPage = 4096;  // a list that is this long is looked up
+  TORCH_CHECK(count * sizeof(Given) < kPage || isthmus_ascend_memory(values, count * sizeof(Given)) == 0,
+              "the list of ", count, " elements at ", values, " is not memory of this process");
   return std::vector<Value>(values, values + count);
 }
 
