@@ -105,8 +105,8 @@ def measure_import(rounds: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=31, help="measured rounds of calls (default 31)")
-    parser.add_argument("--calls", type=int, default=20000, help="calls in a round (default 20000)")
+    parser.add_argument("--rounds", type=int, default=501, help="measured rounds of calls (default 501)")
+    parser.add_argument("--calls", type=int, default=1000, help="calls in a round (default 1000)")
     parser.add_argument("--imports", type=int, default=7, help="measured rounds of imports (default 7)")
     options = parser.parse_args()
     torch.set_num_threads(1)

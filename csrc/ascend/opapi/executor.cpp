@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -41,13 +42,15 @@ struct KernelsOnly {
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
+// Compiled at its first call.
 const Program& program(int row) {
   static std::mutex mutex;
-  static std::vector<std::unique_ptr<Program>> programs;
+  static std::vector<std::atomic<const Program*>> programs(kRowCount);
+  std::atomic<const Program*>& found = programs[row];
+  if (const Program* const compiled = found.load(std::memory_order_acquire)) return *compiled;
   const std::lock_guard lock(mutex);
-  if (static_cast<size_t>(row) >= programs.size()) programs.resize(row + 1);
-  if (!programs[row]) programs[row] = std::make_unique<Program>(kRows[row]);
-  return *programs[row];
+  if (!found.load()) found.store(new Program(kRows[row]), std::memory_order_release);
+  return *found.load();
 }
 
 template <typename Object>
@@ -123,11 +126,12 @@ c10::IValue value(const Parameter& parameter, Argument argument) {
 // Everything that the check of a call depends on, as bytes.
 class Signature {
  public:
-  Signature(int row, const Values& arguments) {
+  // bytes: replaced.
+  Signature(int row, const Values& arguments, std::string& bytes) : bytes_(bytes) {
+    bytes_.clear();
     number(row);
     for (const c10::IValue& argument : arguments) add(argument);
   }
-  std::string take() { return std::move(bytes_); }
 
  private:
   void number(int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
@@ -160,7 +164,7 @@ class Signature {
     }
   }
 
-  std::string bytes_;
+  std::string& bytes_;
 };
 
 // A tensor like this one with memory of its own: ones, or zeros where it may be an index.
@@ -230,13 +234,14 @@ void check(const Program& program, const Values& arguments) {
 void check_once(const Program& program, int row, const Values& arguments) {
   constexpr size_t kLimit = 16384;
   static thread_local std::unordered_set<std::string> good;
-  std::string signature = Signature(row, arguments).take();
+  static thread_local std::string signature;
+  Signature(row, arguments, signature);
   if (good.count(signature)) return;
   const KernelsOnly guard;
   require_extents(program, arguments);
   check(program, arguments);
   if (good.size() == kLimit) good.clear();
-  good.insert(std::move(signature));
+  good.insert(signature);
 }
 
 template <typename Work>
@@ -284,14 +289,15 @@ Transfer transfer(const Program& program, const Values& arguments) {
 }  // namespace
 
 int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpExecutor** executor) {
-  std::string name(kRows[row], std::strchr(kRows[row], '('));
+  const auto name = [row] { return std::string(kRows[row], std::strchr(kRows[row], '(')); };
   if (!workspace_size || !executor)
-    return fail(kNullPointer, name, "workspaceSize or executor is null; pass valid pointers");
+    return fail(kNullPointer, name(), "workspaceSize or executor is null; pass valid pointers");
   try {
     const Program& compiled = program(row);
     auto made = std::make_unique<Executor>();
     made->program = &compiled;
     const auto& parameters = compiled.parameters();
+    made->arguments.reserve(compiled.names().size());  // its locals follow
     for (size_t i = 0; i < parameters.size(); ++i)
       made->arguments.push_back(value(parameters[i], arguments[i]));
     if (compiled.fused())
@@ -302,9 +308,9 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
     *executor = static_cast<aclOpExecutor*>(executors().add(std::move(made)));
     return 0;
   } catch (const c10::Error& error) {
-    return fail(kInvalidParameter, name, error.what_without_backtrace());
+    return fail(kInvalidParameter, name(), error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return fail(kInvalidParameter, name, error.what());
+    return fail(kInvalidParameter, name(), error.what());
   }
 }
 
