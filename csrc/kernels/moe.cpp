@@ -76,19 +76,35 @@ struct Inverse {
   }
 };
 
+constexpr int64_t kTerms = 64;  // that are added one after the other
+
+// The sum of the terms begin to end - 1, of which many are summed by halves, to keep the precision.
+// add(i, sum) adds term i to a sum.
+template <typename T, typename Add>
+Piece<T> pairwise_sum(int64_t begin, int64_t end, const Add& add) {
+  using V = Vectorized<Wide<T>>;
+  Piece<T> sum{V(0), V(0)};
+  if (end - begin > kTerms) {
+    const int64_t middle = begin + (end - begin) / 2;
+    const Piece<T> first = pairwise_sum<T>(begin, middle, add), rest = pairwise_sum<T>(middle, end, add);
+    return {first.low + rest.low, first.high + rest.high};
+  }
+  for (int64_t at = begin; at < end; ++at) sum = add(at, sum);
+  return sum;
+}
+
 // out[t] = the sum of input[i] * scale[i] over rows[i] == t, which no other task writes to.
 template <typename T>
 void sum_rows(const T* input, const Wide<T>* scale, const Inverse& inverse, int64_t t, int64_t n, T* out) {
   using V = Vectorized<Wide<T>>;
   for_pieces<T>(n, [&](int64_t j, int64_t size) {
-    Piece<T> sum{V(0), V(0)};
-    for (int64_t at = inverse.begins[t]; at < inverse.begins[t + 1]; ++at) {
+    const auto add = [&](int64_t at, const Piece<T>& sum) -> Piece<T> {
       const int64_t i = inverse.order[at];
       const auto p = Piece<T>::load(input + i * n + j, size);
       const V by(scale == nullptr ? Wide<T>(1) : scale[i]);
-      sum = {at::vec::fmadd(p.low, by, sum.low), at::vec::fmadd(p.high, by, sum.high)};
-    }
-    sum.store(out + j, size);
+      return {at::vec::fmadd(p.low, by, sum.low), at::vec::fmadd(p.high, by, sum.high)};
+    };
+    pairwise_sum<T>(inverse.begins[t], inverse.begins[t + 1], add).store(out + j, size);
   });
 }
 

@@ -62,7 +62,7 @@ else:
 """
 
 RANK_TABLE = """
-import os
+import os, sys
 import torch, torch_npu
 import torch.distributed as dist
 
@@ -80,7 +80,7 @@ if rank == 0:
     dist.send(torch.tensor([5.0]).npu(), 1)
 else:
     dist.recv(received, 0)
-print(rank, x.tolist(), [part.item() for part in gathered], received.item(), flush=True)
+sys.stdout.write(f"{rank} {x.tolist()} {[part.item() for part in gathered]} {received.item()}\\n")  # at once
 dist.barrier()
 dist.destroy_process_group()
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +19,8 @@ _LONG = 4133  # size of an additional axis, outside or inside of all others
 def ranks(scope: Scope) -> Iterator[Case]:
     """Derive cases of every rank to 8, with the dimension at every place and negative.
 
-    Tensors of the highest rank get more leading axes, along which they repeat, and their axes are permuted alike. It
+    Tensors of the highest rank get more leading axes, along which they repeat rolled by one, so that each copy
+    differs, and their axes are permuted alike. It
     applies to operators with an argument ``dim``; without one the leading axes are added alone. Layouts vary alike.
     The smallest call is repeated thousands of times, along an axis outside of the others and along one inside.
     """
@@ -63,7 +65,8 @@ def _turned(base: Case, copies: tuple[int, ...], turn: int, negative: bool, move
     def change(_: str, i: int, array: Array) -> Array:
         if len(array.shape) != rank:
             return array
-        return place(np.tile(array.view[(None,) * more], (*copies, *[1] * rank)).transpose(order))
+        rolled = [np.roll(array.view, i, 0) if rank else array.view for i in range(math.prod(copies))]
+        return place(np.stack(rolled).reshape(*copies, *array.shape).transpose(order))
 
     arguments: dict[str, Any] = changed(base.arguments, change)
     if moves:

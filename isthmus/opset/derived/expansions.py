@@ -9,12 +9,14 @@ from isthmus.opset.derived.layouts import expanded
 from isthmus.opset.sampling import Array, Case
 
 _BASES = 2
+_STORED = ("src", "source", "values")  # at indices
 
 
 def expansions(scope: Scope) -> Iterator[Case]:
     """Derive cases whose floating-point inputs and masks have stride 0: the last dimension, and the one before it.
 
-    The dimensions alternate between the tensors of a call. Indices keep their values, which may have to differ.
+    The dimensions alternate between the tensors of a call. Indices to read from repeat as well; those to write to
+    keep their values, which may have to differ.
     """
     if not scope.operator.strided or not scope.maker.is_float:
         return
@@ -28,9 +30,12 @@ def expansions(scope: Scope) -> Iterator[Case]:
 
 def _repeated(scope: Scope, back: int) -> Change:
     written = {a.name for a in scope.maker.schema.arguments if a.written}
+    names = {a.name for a in scope.maker.schema.arguments}
+    reads = scope.operator.name.startswith("aten::") and not written and names.isdisjoint(_STORED)
+    kinds = (scope.maker.dtype, "bool", *(("int64",) if reads else ()))
 
     def change(name: str, i: int, array: Array) -> Array:
-        if array.dtype not in (scope.maker.dtype, "bool") or name in written or not array.shape:
+        if array.dtype not in kinds or name in written or not array.shape:
             return array
         return expanded(array.view, -1 - (i + back) % len(array.shape))
 

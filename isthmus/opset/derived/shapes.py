@@ -29,6 +29,7 @@ RANKS: tuple[Shape, ...] = (
 SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
 # More than 2^16 elements, rows and columns, and more than 8192 elements in a row.
 _LARGE: tuple[Shape, ...] = ((70_001,), (65_601, 2), (9, 8209), (2, 65_601))
+_LONGEST = (1 << 20) + 4099  # more than 1,024 sums of 1,024 elements
 # With every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
 _MATRICES: tuple[Shape, ...] = ((5, 5), (6, 7), (1, 6))
 _OUTPUTS = ("contiguous", "unaligned", "step", "reversed", "rows", "swapped")
@@ -84,13 +85,20 @@ def shapes(scope: Scope) -> Iterator[Case]:
     axes = {name: (False, True) for name in _FLAGS if name in bases[0].arguments}
     common: dict[str, Any] = {"base": bases, "output": _OUTPUTS, **axes}
     ranks = [*_ranked(dim.is_list)] if dim else [Place(shape) for shape in RANKS]
+    decided = _decided(scope, dim)
+    # One number of all elements: one of them decides it, so that it shows which memory was read.
+    values = {"values": ("last", "but last")} if decided and scope.operator.shape == "()" else {}
     groups = (
-        {"layout": list(ALL), "place": ranks, "broadcast": broadcasts, **common},
+        {"layout": list(ALL), "place": ranks, "broadcast": broadcasts, **values, **common},
         {"place": [*_sized(dim)], "layout": [*PACKED, "step"], **common},
         {"place": [*_emptied(dim)], "layout": ["contiguous"], **common},
     )
     for dimensions in groups:
-        for row in scope.shared(covering(dimensions, scope.pairs)):
+        for i, row in enumerate(scope.shared(covering(dimensions, scope.pairs))):
+            if (
+                len(row["place"].shape) > 5 and row["layout"] in PACKED
+            ):  # strides that no collapsed dimensions have
+                row = {**row, "layout": ("rotated", "reversed", "heads")[i % 3]}
             yield from _made(scope, row, dim)
     takes_matrices = any(len(array.shape) > 1 for base in bases for _, array in arrays(base.arguments))
     for row in scope.shared(_matrices(bases, axes, dim)) if takes_matrices else ():
@@ -101,11 +109,11 @@ def shapes(scope: Scope) -> Iterator[Case]:
     places, modes = [*_enlarged(dim, reduces)], _modes(bases)[: _MODES if dim else len(_LARGE)]
     large: dict[str, Any] = {"place": places, "layout": ["unaligned", "contiguous"], "base": modes, **axes}
     large |= {"keepdim": [False]} if "keepdim" in axes else {}
-    decided = _decided(scope, dim)
     ends = {"place": decided, "values": ("last", "last", "but last", "but last"), "layout": ["unaligned"]}
     rows = [*covering(large), *(covering({**ends, "base": modes}) if decided else ())]
     if reduces or scope.operator.shape == "()":  # a sum that grows, in which each addition rounds
         rows.append({**rows[0], "values": "positive"})
+        rows.append({**rows[0], "place": Place((_LONGEST,), _along(dim, 0))})
     for row in scope.shared(iter(rows), 8):
         if math.prod(row["place"].shape) <= scope.operator.longest:
             yield from _made(scope, row, dim)

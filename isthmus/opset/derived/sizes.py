@@ -29,6 +29,7 @@ _MANY = 65_601  # more than 2^16 rows
 _SMALL = 50_000  # elements of a call without a long dimension
 _OTHERS = 12  # of so many sizes, one is tried on cases after the first
 _EACH = 5  # sizes of a case that are replaced, of lists of tensors of many sizes
+_INDICES = ("int64", "int32")
 _KEPT = (
     "dim", "padding_idx", "ignore_index", "reduction", "pad", "padding", "repeats", "start", "end", "step", "index",
     "compute_mode", "interpolation_mode", "padding_mode",
@@ -46,20 +47,25 @@ def sizes(scope: Scope) -> Iterator[Case]:
     if not bases or not scope.operator.resizable:
         return
     rows: list[tuple[Case, int, int]] = []
+    deepest = max(
+        range(len(bases)), key=lambda i: sum(len(array.shape) for _, array in arrays(bases[i].arguments))
+    )
     for i, base in enumerate(bases):
         found = _found(base)
         for j, old in enumerate(found):
             news = (*_ONES, *_SIZES) if i == 0 or scope.pairs else _SIZES[(i + j) % _OTHERS :: _OTHERS]
+            news = (*_ONES, *news) if i == deepest > 0 else news
             rows += [(base, old, new) for new in news]
         if i == 0:
             rows += [(base, old, new) for old in found for new in (_LONG, _MANY)]
+    yield scope.case(_single(bases[0]), "single")
     halves = scope.maker.dtype in dt.HALVES and scope.operator.tolerance[scope.maker.dtype].accumulate
     thick = [(bases[0], old, _THICK) for old in _found(bases[0])] if halves else []
     for i, (base, old, new) in enumerate([*scope.shared(iter(rows), 8), *thick]):
         if (new > 2000 and not scope.leading) or (new == 0 and not scope.operator.empty):
             continue
         arguments = _enlarged(
-            scope, base, old, new, {_MANY: 3, _LONG: 5, _SIZES[-1]: 6, _THICK: 6}.get(new, 0)
+            scope, base, old, new, {_MANY: 2, _LONG: 6, _SIZES[-1]: 6, _THICK: 6}.get(new, 0)
         )
         if arguments is None and new == _MANY:
             arguments = _enlarged(scope, base, old, new, 1)
@@ -73,6 +79,14 @@ def sizes(scope: Scope) -> Iterator[Case]:
             yield scope.case(far, f"size{old}to{new}-far", kind="large")
 
 
+def _single(base: Case) -> Arguments:
+    """Replace every size by 1, and indices by 0: fewer elements than a vector has."""
+    arguments = base.arguments
+    for size in {n for _, array in arrays(arguments) for n in array.shape if n > 1}:
+        arguments = _replaced(arguments, size, 1)
+    return changed(arguments, lambda _, i, array: place(array.view * 0) if array.dtype in _INDICES else array)
+
+
 def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Arguments | None:
     """Replace a size, and all others by a small one unless that is 0; None if the call has too many elements."""
     arguments = base.arguments
@@ -84,7 +98,8 @@ def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Argum
     arguments = _replaced(arguments, old, new)
     shapes = _results(scope, arguments)
     total = elements(arguments) + sum(map(math.prod, shapes))
-    if total > (MOST if new >= _LONG else _SMALL) or (new > _most(scope) and _sums(scope, new, shapes)):
+    most = 2 * MOST if small == 1 and new == _MANY else MOST if new >= _LONG else _SMALL
+    if total > most or (new > _most(scope) and _sums(scope, new, shapes)):
         return None
     return arguments
 
@@ -106,14 +121,14 @@ def _fits(scope: Scope, arguments: Arguments, old: int, new: int) -> bool:
     """Whether the tensors with a size replaced are small enough and indices stay within bounds, which only grow."""
     sizes = [math.prod(new if n == old else n for n in array.shape) for _, array in arrays(arguments)]
     grows = new > old or not _indexed(scope, arguments)
-    return grows and sum(sizes) <= MOST and max(sizes) <= scope.operator.longest
+    return grows and sum(sizes) <= 2 * MOST and max(sizes) <= scope.operator.longest
 
 
 def _results(scope: Scope, arguments: Arguments) -> list[tuple[int, ...]]:
     """Return the shapes of the results; none if PyTorch will reject the call, to which no rule applies."""
     try:
         said = evaluate(scope.operator.shape, arguments)
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, ZeroDivisionError):
         return []
     several = isinstance(said, list | tuple) and any(each is None or isinstance(each, tuple) for each in said)
     return [each for each in (said if several else (said,)) if each is not None]
@@ -132,7 +147,7 @@ def _sums(scope: Scope, new: int, shapes: list[tuple[int, ...]]) -> bool:
 
 def _indexed(scope: Scope, arguments: Arguments) -> bool:
     return any(
-        array.dtype in ("int64", "int32") and (scope.maker.is_float or name in ("index", "indices"))
+        array.dtype in _INDICES and (scope.maker.is_float or name in ("index", "indices"))
         for name, array in arrays(arguments)
     )
 

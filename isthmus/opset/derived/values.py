@@ -13,12 +13,14 @@ from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed, resized
 from isthmus.opset.sampling import Array, Case, place
 
+_MOVED = 4  # more cases of operators that move data
 _MOST = 8192  # maximum elements of a base case
 _BEYOND_FLOAT = {"int32": (1 << 24) + 1, "int64": (1 << 53) + 1}  # not representable in float32 and float64
 _POSITIONS = ("index", "indices", "target", "shifts", "offsets", "repeats")  # integers that are positions
 _SAVED = ("mean", "rstd", "save_mean", "save_invstd", "out", "logsumexp", "lse")  # by the forward operator
 # Of a gradient scaler, always float32; and numbers of steps.
 _SETTINGS = ("grad_scale", "found_inf", "inv_scale", "state_steps", "steps")
+_IN_TILES = (0, 17, 33, 66)  # of such a row: the ends, and second tiles
 _PLACES = (0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 66)  # of a row of 67: ends of vectors, and the ends of the row
 
 
@@ -34,12 +36,14 @@ def planted(scope: Scope) -> Iterator[Case]:
     if operator.broadcasts and len(shapes) > 1 and all(len(shape) > 1 for shape in shapes):
         yield scope.case(changed(base.arguments, _narrowed), "narrowed", kind="broadcast")
     if scope.maker.is_float:
+        # Indices select a few of the elements that are moved: several cases together, special ones too.
+        bases = [case for case in scope.own if plain(case) and _indexed(case)] if moves(scope) else []
         for value in operator.special:
-            change = _planted(value, dtype, moves(scope), operator.strided)
             label = "nan" if math.isnan(value) else "inf"
-            arguments = changed(base.arguments, change)
-            yield scope.case(arguments, label, kind="special")
-            factors = {name: 0 for name in ("alpha", "value") if arguments.get(name) is not None}
+            for each in [base, *[each for each in bases if each is not base][:_MOVED]]:
+                change = _planted(value, dtype, moves(scope), operator.strided)
+                yield scope.case(changed(each.arguments, change), label, kind="special")
+            factors = {name: 0 for name in ("alpha", "value") if base.arguments.get(name) is not None}
             if operator.pointwise and factors:
                 change = _planted(value, dtype, False, operator.strided)
                 yield scope.case(
@@ -151,6 +155,8 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
     """Yield (label, values of the dtype under test): 1-D for pointwise operators, else rows."""
     operator, dtype = scope.operator, scope.maker.dtype
     kind = dt.DTYPES[dtype].numpy
+    if not pointwise and not operator.distinct and operator.tolerance[dtype].accumulate == 0:
+        yield from _decided(kind, any(a.name in ("dim", "dims") for a in scope.maker.schema.arguments))
     if not scope.maker.is_float:
         if scope.maker.kind_of_dtype in ("int", "uint") and operator.limits:
             yield "limits", _limits(kind) if pointwise else np.stack([_limits(kind), _limits(kind)[::-1]])
@@ -184,12 +190,24 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
         yield "infinite-rows", _infinite(ordinary).astype(kind)
 
 
+def _decided(kind: np.dtype[Any], rows: bool) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield tensors of ones and a zero, and of zeros and a one, which decides the result, at each place."""
+    one = np.zeros((len(_PLACES), 67))
+    one[range(len(_PLACES)), _PLACES] = 1
+    if rows:
+        yield "one-by-place", np.concatenate([one, 1 - one]).astype(kind)
+        return
+    for i in (_PLACES.index(16), _PLACES.index(32), _PLACES.index(66)):
+        yield f"one-at-{_PLACES[i]}", one[i].astype(kind)
+        yield f"zero-at-{_PLACES[i]}", (1 - one[i]).astype(kind)
+
+
 def _alone(
     special: tuple[float, ...], ordinary: np.ndarray[Any, Any], kind: np.dtype[Any]
 ) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """Yield tensors with one special value, with a row of -inf, and of nothing else."""
     for value in special:
-        for i in (0, 33, 66):
+        for i in _IN_TILES:
             row = ordinary.copy()
             row[i] = value
             yield f"{value}-at-{i}", row.astype(kind)
@@ -250,6 +268,10 @@ def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
     return np.array([*signed, -0.0]).astype(dt.DTYPES[dtype].numpy)
 
 
+def _indexed(case: Case) -> bool:
+    return any(array.dtype == "int64" for _, array in arrays(case.arguments))
+
+
 def _base(scope: Scope) -> Case | None:
     """Return the plain own case with the most tensors."""
     return max((case for case in scope.own if plain(case)), key=_tensors, default=None)
@@ -294,8 +316,8 @@ def _narrowed(_: str, i: int, array: Array) -> Array:
 def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Change:
     """Insert the value (NaN with its sign bit set), -0.0 and 0.0 into every tensor of the dtype.
 
-    Each tensor has them at different positions; at half of all positions, with denormals and the largest number, if
-    elements are moved.
+    Each tensor has them at different positions, the first tensor at its end too; at half of all positions, with
+    denormals and the largest number, if elements are moved.
     """
     numbers = [math.copysign(value, -1) if math.isnan(value) else value, -0.0, 0.0]
     if everywhere:
@@ -315,6 +337,8 @@ def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Chang
             if everywhere:
                 flat[first % 12 :: 12] = number
             flat[first % flat.size] = number
+        if count == 1:
+            flat[-1] = numbers[0]
         return place(found, "sliced" if strided and found.ndim else "contiguous")
 
     return change
@@ -326,6 +350,8 @@ def beyond_float(dtype: str) -> Change:
     def change(name: str, _: int, array: Array) -> Array:
         if name in _POSITIONS or array.dtype != dtype:
             return array
-        return place((array.view.astype(np.int64) * 2 + _BEYOND_FLOAT[dtype]).astype(dt.DTYPES[dtype].numpy))
+        values = array.view.astype(np.int64)
+        least = values.min(initial=0)  # all are beyond, so that a minimum is
+        return place(((values - least) * 2 + _BEYOND_FLOAT[dtype]).astype(dt.DTYPES[dtype].numpy))
 
     return change

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import ml_dtypes
+import numpy as np
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.families._common import ANY, elementwise
@@ -31,6 +32,16 @@ def _numbers(m: Maker) -> Iterator[Case]:
             yield m.case("special", m.values([2**24 + i for i in range(6)]), bound)
 
 
+def _tests(m: Maker) -> Iterator[Case]:
+    """Tensors of which a part is NaN, and a part infinite."""
+    for case in elementwise(ANY)(m):
+        values = case.arguments["self"].view
+        chosen = np.asarray(m.rng.random(values.shape))
+        for value, low in ((np.nan, 0.0), (np.inf, 0.2), (-np.inf, 0.4)):
+            values[(chosen >= low) & (chosen < low + 0.2)] = value
+        yield case
+
+
 _PAIR = ("broadcast(self, other)", '"bool"')
 _ONE = ("like(self)", '"bool"')
 _ORDER = ("eq", "ne", "lt", "le", "gt", "ge")
@@ -40,6 +51,6 @@ OPERATORS: list[Operator] = [
     *[op(f"{name}.Scalar", dt.NUMBERS, *_ONE, _numbers) for name in _ORDER],
     *[op(f"logical_{name}", dt.ALL, *_PAIR, _pairs) for name in ("and", "or", "xor")],
     op("logical_not", dt.ALL, *_ONE, elementwise(ANY)),
-    op("isnan", dt.FLOATS, *_ONE, elementwise(ANY)),
-    op("isinf", dt.FLOATS, *_ONE, elementwise(ANY)),
+    op("isnan", dt.FLOATS, *_ONE, _tests),
+    op("isinf", dt.FLOATS, *_ONE, _tests),
 ]

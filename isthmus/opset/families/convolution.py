@@ -88,7 +88,8 @@ _OUT = "convolved(input, weight, stride, padding, dilation, transposed, output_p
 _WANTED = "each if wanted else None for each, wanted"
 
 OPERATORS: list[Operator] = [
-    op("convolution", dt.FLOATS, _OUT, "input.dtype", _forward, _SUMS, magnitude=absolutely("aten::convolution")),
+    op("convolution", dt.FLOATS, _OUT, "input.dtype", _forward, _SUMS, magnitude=absolutely("aten::convolution"),
+       empty=False, resizable=True),
     op("convolution_backward", dt.FLOATS,
        f"tuple({_WANTED} in zip((input.shape, weight.shape, (grad_output.shape[1],)), output_mask))",
        f"tuple({_WANTED} in zip((input.dtype, weight.dtype, weight.dtype), output_mask))", _backward, _GRADIENTS,

@@ -84,9 +84,10 @@ _HALF = "at(gate.shape, dim, gate.shape[dim] // 2) if up is None else gate.shape
 OPERATORS: list[Operator] = [
     extension("swiglu(Tensor gate, Tensor? up, int dim) -> Tensor out", _HALF, "gate.dtype", _forward, _GATED,
               differentiable="gate up", reference=_swiglu, magnitude=size_of(_swiglu), special=ONLY_NAN,
-              denormal=False),
+              denormal=False, resizable=True),
     extension("swiglu_backward(Tensor grad, Tensor gate, Tensor? up, int dim) "
               "-> (Tensor grad_gate, Tensor? grad_up)",
               "(gate.shape, None if up is None else up.shape)", "(gate.dtype, None if up is None else up.dtype)",
-              _backward, _SLOPE, reference=_gradient, magnitude=size_of(_gradient), special=ONLY_NAN, denormal=False),
+              _backward, _SLOPE, reference=_gradient, magnitude=size_of(_gradient), special=ONLY_NAN, denormal=False,
+              resizable=True),
 ]  # fmt: skip

@@ -18,6 +18,7 @@ _COMBINED: tuple[tuple[tuple[str, ...], float, float, bool, bool], ...] = (
     (("rowscale",), 0.0, 0.3, False, False), (("layerscale", "mask"), 0.75, 1e-2, False, True),
     (("residual", "mask"), 0.5, 1e-3, True, False), (("rowscale", "bias"), 0.0, 0.05, True, True),
     (("residual", "layerscale"), 0.0, 1e-4, False, True), (("mask", "bias", "rowscale"), 0.0, 1e-3, False, False),
+    (("residual", "mask"), 1.0, 1e-3, True, False), (("layerscale", "mask", "residual"), 1.0, 1e-3, False, True),
 )  # fmt: skip
 
 
@@ -55,7 +56,8 @@ def _combined(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
         shape, n = (2, 3, 13), 13
         values: dict[str, Any] = {
             "residual": m.tensor(*shape, dtype=m.compute_dtype if wide_sum else m.dtype), "bias": m.tensor(n),
-            "rowscale": m.tensor(*shape[:-1]), "layerscale": m.tensor(n), "mask": m.mask(*shape, share=0.7),
+            "rowscale": m.tensor(*shape[:-1]), "layerscale": m.tensor(n),
+            "mask": m.mask(*shape, share=0.7 if p < 1 else 0.0),
         }  # fmt: skip
         extra = {name: values[name] if name in parts else None for name in _PARTS_OF}
         # Small rows expose a misplaced epsilon.

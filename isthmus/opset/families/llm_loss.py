@@ -129,6 +129,9 @@ def _linears(m: Maker) -> Iterator[Case]:
             hidden, weight = (m.tensor(n, features, low=-0.1, high=0.12) for n in (rows, 5))
             yield m.case("large", hidden, weight, m.tensor(5), _target(m, (rows,), 5, 2), None, *_FULL, rows,
                          [True, True, True])  # fmt: skip
+        hidden, weight = m.tensor(3, 2), m.repeated(65_601, 2)  # smoothing adds all logits of a row
+        target = m.values([65_600, 2, 40_000], "int64")
+        yield m.case("large", hidden, weight, None, target, None, *_FULL, 3, [True, True, False])
         hidden, weight = m.tensor(130, 68, low=-0.3, high=0.3), m.tensor(257, 68, low=-0.3, high=0.3)
         yield m.case("large", hidden, weight, m.tensor(257), _target(m, (130,), 257, _IGNORED), None, *_PLAIN, 64,
                      [True, True, True])  # fmt: skip
@@ -217,5 +220,6 @@ OPERATORS: list[Operator] = [
               "weight.shape if wanted[1] else None, weight.shape[:1] if wanted[2] else None)",
               "(accumulator(hidden), accumulator(hidden), hidden.dtype if wanted[0] else None, "
               "weight.dtype if wanted[1] else None, accumulator(hidden) if wanted[2] else None)",
-              _linears, _LINEAR, reference=_linear, magnitude=size_of(_linear), special=ONLY_NAN, denormal=False),
+              _linears, _LINEAR, reference=_linear, magnitude=size_of(_linear), special=ONLY_NAN, denormal=False,
+              resizable=True),
 ]  # fmt: skip

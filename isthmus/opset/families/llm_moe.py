@@ -47,8 +47,11 @@ def _scatters(m: Maker) -> Iterator[Case]:
     if m.dtype == "float32":
         yield m.case("large", m.tensor(6, 2), m.values(_FAR, "int64"), factors, 65_601)
         yield m.case("large", m.tensor(20, 4133), m.integers(20, high=7), m.tensor(20), 7)
-    # Many rows of one place, whose sum stops growing in a half.
-    yield m.case("large", m.values(np.full((1031, 3), 0.3)), m.values(np.zeros(1031), "int64"), None, 2)
+    if (
+        m.dtype != "float64"
+    ):  # many rows of one place, whose sum stops growing in a half; the reference adds in float64
+        ones = m.values(np.full((1031, 3), 0.3))
+        yield m.case("large", ones, m.values(np.zeros(1031), "int64"), None, 2)
     for kind, tokens, hidden, rows, layout in _SHAPES:
         for scaled in (False, True):
             yield m.case(kind, m.tensor(rows, hidden, layout=layout), m.integers(rows, high=tokens),
@@ -154,7 +157,7 @@ OPERATORS: list[Operator] = [
               differentiable="input scale", reference=_gather, resizable=True, special=ONLY_NAN),
     extension("scatter_rows(Tensor input, Tensor rows, Tensor? scale, int size) -> Tensor",
               "(size, input.shape[1])", "input.dtype", _scatters, _SUM, differentiable="input scale",
-              reference=_scatter, magnitude=size_of(_scatter), special=ONLY_NAN),
+              reference=_scatter, magnitude=size_of(_scatter), special=ONLY_NAN, resizable=True),
     extension("row_products(Tensor input, Tensor other, Tensor rows) -> Tensor",
               "(rows.shape[0],)", "accumulator(input)", _dots, _PRODUCT,
               reference=_dot, magnitude=lambda **a: _dot(**a, magnitude=True), resizable=True, special=ONLY_NAN),

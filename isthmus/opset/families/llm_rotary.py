@@ -76,6 +76,8 @@ def _turn(tensor: Any, cos: Any, sin: Any, positions: Any, seq_dim: int, dim: in
 
     cos, sin = ((table if positions is None else table[positions]) for table in (cos, sin))
     cos, sin = ((table[None] if table.dim() == 2 else table) for table in (cos, sin))
+    if cos.shape[1] < tensor.shape[seq_dim] or cos.shape[-1] not in (dim, dim // 2):
+        raise ValueError("the tables do not fit the tokens")
     cos, sin = (table[:, : tensor.shape[seq_dim]].unsqueeze(3 - seq_dim) for table in (cos, sin))
     first, second = (slice(0, dim, 2), slice(1, dim, 2)) if interleaved else (
         slice(0, dim // 2), slice(dim // 2, dim))  # fmt: skip
@@ -127,8 +129,8 @@ OPERATORS: list[Operator] = [
               "(query.shape, None if key is None else key.shape)",
               "(query.dtype, None if key is None else key.dtype)", _samples, _TURNED,
               differentiable="query key", reference=_both, magnitude=_size, special=ONLY_NAN,
-              denormal=False),
+              denormal=False, resizable=True),
     extension(f"rotary_(Tensor(a!) query, Tensor(b!)? key, {_SETTINGS}) -> ()", "None", "None", _pairs, _TURNED,
               reference=_in_place, magnitude=_size, special=ONLY_NAN,
-              denormal=False),
+              denormal=False, resizable=True),
 ]  # fmt: skip

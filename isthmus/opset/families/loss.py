@@ -146,11 +146,12 @@ OPERATORS: list[Operator] = [
        magnitude=_likelihood_size, resizable=True),
     op("nll_loss_backward", dt.FLOATS, "like(self)", "self.dtype", _backward,
        Tolerance(0.51, 2, "a product and a quotient"), magnitude=absolutely("aten::nll_loss_backward"),
-       denormal=False),
+       denormal=False, resizable=True),
     op("mse_loss", dt.FLOATS, "() if reduction else like(self)", "self.dtype", _pairs, _ACCUMULATED,
        magnitude=_square_size),
     op("mse_loss_backward", dt.FLOATS, "like(self)", "self.dtype", _pair_gradients,
        Tolerance(0.51, 3, "a difference, two products"),
        magnitude=lambda grad_output, self, target, reduction:
-           2 * grad_output.abs() * (self.abs() + target.abs()) / (self.numel() if reduction == MEAN else 1)),
+           2 * grad_output.abs() * (self.abs() + target.abs()) / (self.numel() if reduction == MEAN else 1),
+       resizable=True, leading=True),
 ]  # fmt: skip

@@ -209,7 +209,7 @@ def _spread(
 
 
 def _variances(m: Maker) -> Iterator[Case]:
-    for correction, dim in ((1, [2]), (0, [0]), (2, [1]), (0.5, [1]), (1.75, [2])):
+    for correction, dim in ((1, [2]), (0, [0]), (2, [1]), (0.5, [1]), (1.75, [2]), (-1, [2])):
         yield m.case("contiguous", m.tensor(3, 17, 35), dim, correction=correction, keepdim=correction == 0)
         yield m.case("strided", m.tensor(3, 17, 13, layout="transposed"), dim, correction=correction)
     yield m.case("contiguous", m.tensor(3, 5, 7), [0, 2], correction=1)

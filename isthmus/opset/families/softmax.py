@@ -172,10 +172,16 @@ def _attention_gradients(m: Maker) -> Iterator[Case]:
         ("special", (2, 2, 5, 8), 7, "contiguous", False, 0.9, True, ""),
         ("large", (1, 2, 67, 68), 131, "contiguous", False, 0.2, False, ""),
         *[
-            ("large", (1, 1, queries, width), keys, "contiguous", False, 0.2, False, "")
-            for queries, keys, width in ((4133, 3, 4), (3, 4133, 4), (2, 3, 4133))
+            ("large", (1, 1, queries, width), keys, "contiguous", False, scale, False, "")
+            for queries, keys, width, scale in ((4133, 3, 4, 0.2), (3, 4133, 4, 0.2), (2, 3, 4133, 0.002))
             if m.dtype == "float32"
         ],
+        ("contiguous", (1, 1, 1, 3), 1, "contiguous", False, None, False, ""),  # shorter than a vector
+        *(
+            [("large", (2, 4, 131, 68), 7, "contiguous", False, -0.3, False, "")]
+            if m.dtype == "float32"
+            else []
+        ),
     ):
         grad, query = m.tensor(*shape), m.tensor(*shape, layout=layout)
         key, value = (m.tensor(*shape[:2], keys, shape[3], layout=layout) for _ in range(2))
