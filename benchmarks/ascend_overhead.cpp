@@ -19,7 +19,8 @@ void* aclCreateTensor(const int64_t* dims, uint64_t count, int type, const int64
 void* aclCreateScalar(const void* value, int type);
 int aclDestroyTensor(void* tensor);
 int aclDestroyScalar(void* scalar);
-int aclnnAddGetWorkspaceSize(void* self, void* other, void* alpha, void* out, uint64_t* size, void** executor);
+int aclnnAddGetWorkspaceSize(void* self, void* other, void* alpha, void* out, uint64_t* size,
+                             void** executor);
 int aclnnAdd(void* workspace, uint64_t size, void* executor, void* stream);
 }
 
@@ -50,7 +51,8 @@ struct Machine {
     constexpr int kFloat = 0, kNd = 2;
     const int64_t one = 1;
     void* tensors[3];
-    for (int i = 0; i < 3; ++i) tensors[i] = aclCreateTensor(&one, 1, kFloat, &one, 0, kNd, &one, 1, memory[i]);
+    for (int i = 0; i < 3; ++i)
+      tensors[i] = aclCreateTensor(&one, 1, kFloat, &one, 0, kNd, &one, 1, memory[i]);
     const float value = 1;
     void* const alpha = aclCreateScalar(&value, kFloat);
     uint64_t size = 0;

@@ -22,15 +22,16 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = ROOT / "isthmus/ascend/lib"
 NPU = ROOT / "build/torch_npu"
 UNFAIR = (
-    "Autograd or several threads on one side only, a busy second core (the stream's thread runs there), or a cold page "
-    "cache at the import: hence one thread, no gradients, interleaved peers and warm-up rounds."
+    "Autograd or several threads on one side only, a busy second core (the stream's thread runs there), or a cold "
+    "page cache at the import: hence one thread, no gradients, interleaved peers and warm-up rounds."
 )
 # CPU time: waiting for a busy processor is not a cost of the import.
 IMPORT = "import time; import torch; start = time.process_time(); {}; print(time.process_time() - start)"
-OWN = """import ctypes, os
-for name in ("libascendcl", "libacl_op_compiler", "libhccl", "libge_runner", "libgraph", "libacl_tdt_channel", "libopapi"):
-    ctypes.CDLL(os.path.join(os.environ["ISTHMUS_BENCHMARK_LIBRARIES"], name + ".so"))
-ctypes.CDLL(os.path.join(os.environ["ISTHMUS_BENCHMARK_LIBRARIES"], "libascendcl.so")).aclInit(None)"""
+OWN = """import ctypes, glob, os
+folder = os.environ["ISTHMUS_BENCHMARK_LIBRARIES"]
+for path in glob.glob(os.path.join(folder, "*.so")): ctypes.CDLL(path)
+runtime = ctypes.CDLL(os.path.join(folder, "libascendcl.so"))
+assert runtime.aclInit(None) == 0 and runtime.aclrtSetDevice(0) == 0"""
 
 
 def compiled(folder: str) -> ctypes.CDLL:
@@ -41,7 +42,13 @@ def compiled(folder: str) -> ctypes.CDLL:
     subprocess.run(
         [
             *(os.environ.get("CXX", "c++"), "-std=c++20", "-O2", "-shared", "-fPIC", "-o", str(target)),
-            *(*system, str(Path(__file__).with_suffix(".cpp")), *libraries, f"-L{LIBRARIES}", f"-Wl,-rpath,{LIBRARIES}"),
+            *(
+                *system,
+                str(Path(__file__).with_suffix(".cpp")),
+                *libraries,
+                f"-L{LIBRARIES}",
+                f"-Wl,-rpath,{LIBRARIES}",
+            ),
             *("-lascendcl", "-lopapi", "-lc10", "-ltorch_cpu"),
         ],
         check=True,

@@ -65,7 +65,9 @@ class Operands:
         if random.random() < 0.15 and sizes:
             strides[random.randrange(len(sizes))] = draw(WRONG_STRIDES)
         offset = draw((0, 0, 0, 0, 0, 1, -1, 1 << 40, 1 << 62))
-        data = draw((self.memory.value, self.memory.value, self.memory.value, self.memory.value, self.memory.value, 0))
+        data = draw(
+            (self.memory.value, self.memory.value, self.memory.value, self.memory.value, self.memory.value, 0)
+        )
         array = ctypes.c_int64 * len(sizes)
         return self.create(
             "Tensor", array(*_signed(sizes)), ctypes.c_uint64(len(sizes)), ctypes.c_int(dtype),
@@ -92,8 +94,10 @@ class Operands:
         if self.random.random() < 0.15:
             given = given[: self.random.choice(LIST_LENGTHS)]
         elements = [self.handle(lambda value=value: make(value)) for value in given]  # type: ignore[misc]
-        made = {handle for handle in elements}
-        handle = self.create(f"{what}List", (ctypes.c_void_p * len(elements))(*elements), ctypes.c_uint64(len(elements)))
+        made = set(elements)
+        handle = self.create(
+            f"{what}List", (ctypes.c_void_p * len(elements))(*elements), ctypes.c_uint64(len(elements))
+        )
         self.live = [entry for entry in self.live if entry[1] not in made]  # destroyed with the list
         return handle
 
@@ -104,14 +108,19 @@ class Operands:
             "bools": ("BoolArray", ctypes.c_bool, (True, False)),
         }[kind]
         count = self.random.choice(LIST_LENGTHS)
-        given = list(like) if isinstance(like, (list, tuple)) and self.random.random() < 0.8 else [self.random.choice(values) for _ in range(count)]
+        given = (
+            list(like)
+            if isinstance(like, (list, tuple)) and self.random.random() < 0.8
+            else [self.random.choice(values) for _ in range(count)]
+        )
         if given and self.random.random() < 0.2:
             given[self.random.randrange(len(given))] = self.random.choice(values)
         return self.create(what, (element * len(given))(*given), ctypes.c_uint64(len(given)))
 
     def argument(self, kind: str, like: Any) -> Any:
         """Return a C value of this kind, often near the value of a valid call."""
-        from tests.ascend.opapi import C_TYPES, DATA_TYPES as KNOWN
+        from tests.ascend.opapi import C_TYPES
+        from tests.ascend.opapi import DATA_TYPES as KNOWN
 
         if like is OUT or self.random.random() < 0.1:
             like = None
@@ -126,7 +135,9 @@ class Operands:
         if kind in ("ints", "floats", "bools"):
             return ctypes.c_void_p(self.handle(lambda: self.array(kind, like)))
         if kind == "string":
-            return ctypes.c_char_p(like.encode() if like and self.random.random() < 0.8 else self.random.choice(TEXTS))
+            return ctypes.c_char_p(
+                like.encode() if like and self.random.random() < 0.8 else self.random.choice(TEXTS)
+            )
         if kind == "dtype":
             return ctypes.c_int32(KNOWN[like] if like else self.random.choice(DATA_TYPES))
         exact = like is not None and self.random.random() < 0.8
@@ -169,7 +180,12 @@ def caller(row: Row) -> Callable[[random.Random, int, Callable[[str], None]], No
                 phase_two(null, ctypes.c_uint64(0), executor, null)
                 operands.runtime.aclrtSynchronizeDevice()
             if random.random() < 0.1:
-                phase_two(null, ctypes.c_uint64(0), random.choice([executor, null, ctypes.c_void_p(FOREIGN[1])]), null)
+                phase_two(
+                    null,
+                    ctypes.c_uint64(0),
+                    random.choice([executor, null, ctypes.c_void_p(FOREIGN[1])]),
+                    null,
+                )
             operands.destroy()
 
     return run

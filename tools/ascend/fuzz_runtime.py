@@ -1,4 +1,4 @@
-"""Wrong arguments for the functions of libascendcl.so, libhccl.so, libacl_op_compiler.so, and objects of libopapi.so."""
+"""Wrong arguments for the functions of the runtime's libraries, and for the objects of libopapi.so."""
 
 import ctypes
 import random
@@ -12,10 +12,42 @@ LIBRARIES = Path(__file__).resolve().parents[2] / "isthmus/ascend/lib"
 BUFFER_BYTES = 1 << 16
 FOREIGN = (8, 0x10, (1 << 40) + 8, (1 << 62) + 1, (1 << 64) - 16)  # handles that no function returned
 MILLISECONDS = (0, 1, 5)
-INTEGERS = (0, 1, 2, 3, 4, 5, 7, 16, 64, 255, -1, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, 1 << 62, (1 << 63) - 1, -(1 << 63))
-WIDTHS = {"int": 32, "int32_t": 32, "uint32_t": 32, "int64_t": 64, "uint64_t": 64, "size_t": 64, "uint8_t": 8}  # fmt: skip
+INTEGERS = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    16,
+    64,
+    255,
+    -1,
+    1 << 20,
+    (1 << 31) - 1,
+    1 << 31,
+    1 << 40,
+    1 << 62,
+    (1 << 63) - 1,
+    -(1 << 63),
+)
+WIDTHS = {"int": 32, "int32_t": 32, "uint32_t": 32, "int64_t": 64, "uint64_t": 64, "size_t": 64, "uint8_t": 8}
 # Parameters that are handles, by library, as the sources call them.
-HANDLES = {"stream", "event", "start", "end", "model", "comm", "context", "handle", "config", "attributes", "object", "executor"}
+HANDLES = {
+    "stream",
+    "event",
+    "start",
+    "end",
+    "model",
+    "comm",
+    "context",
+    "handle",
+    "config",
+    "attributes",
+    "object",
+    "executor",
+}
 MEMORY = {"to", "from", "pointer", "address", "buffer", "data", "expected"}
 NOTHING = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: None)
 
@@ -71,10 +103,14 @@ class Given:
         if kind == "function":
             return random.choice([None, NOTHING])
         if kind == "aclrtIpcEventHandle":
-            return (type("Handle", (ctypes.Structure,), {"_fields_": [("bytes", ctypes.c_char * 64)]}))(random.randbytes(63))
+            return (type("Handle", (ctypes.Structure,), {"_fields_": [("bytes", ctypes.c_char * 64)]}))(
+                random.randbytes(63)
+            )
         if kind in ("void*", "const void*") and name in MEMORY:
             return ctypes.c_void_p(random.choice([0, *self.memory]))
-        is_handle = kind in ("void*", "const void*") and (name in HANDLES or (name == "info" and library != "libhccl.so"))
+        is_handle = kind in ("void*", "const void*") and (
+            name in HANDLES or (name == "info" and library != "libhccl.so")
+        )
         if is_handle or (library == "libopapi.so" and kind.startswith("const acl") and name in HANDLES):
             return ctypes.c_void_p(self.handle(random))
         return ctypes.c_void_p(random.choice([0, *self.memory[:4]]))
@@ -103,7 +139,9 @@ def caller(prototype: Prototype) -> Callable[[random.Random, int, Callable[[str]
         pointers = "*" in prototype.result and "char" not in prototype.result
         for _ in range(calls):
             given.fill(random)
-            arguments = [given.argument(random, *parameter, prototype.library) for parameter in prototype.parameters]
+            arguments = [
+                given.argument(random, *parameter, prototype.library) for parameter in prototype.parameters
+            ]
             note(f"{prototype.name}({', '.join(str(getattr(a, 'value', a)) for a in arguments)})")
             made = function(*arguments)
             if pointers and made:

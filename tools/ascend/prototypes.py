@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parents[2] / "csrc/ascend"
-FOLDERS = {"libascendcl.so": "acl", "libhccl.so": "hccl", "libacl_op_compiler.so": "op_compiler", "libopapi.so": "opapi"}
+FOLDERS = {
+    "libascendcl.so": "acl",
+    "libhccl.so": "hccl",
+    "libacl_op_compiler.so": "op_compiler",
+    "libopapi.so": "opapi",
+}
 EXPORTED = re.compile(r'^(?:ISTHMUS_ASCEND_EXPORT|EXPORT|extern "C" __attribute__\(\(visibility\("default"\)\)\)) '
                       r"([\w ]+?[\s*]+)(\w+)\(([^{;]*)\)(?: noexcept)? \{", re.MULTILINE)  # fmt: skip
 

@@ -1,4 +1,7 @@
-"""Build the fuzzers of allocators, collectives and the AscendCL runtime with each sanitizer and run them: ``make sanitize``."""
+"""Build the fuzzers with each sanitizer and run them: ``make sanitize``.
+
+They are of allocators, collectives, and the reference runtime of AscendCL.
+"""
 
 from __future__ import annotations
 
@@ -60,6 +63,9 @@ def build(sanitizer: str) -> Path:
     ]
     exports = f"-shared -Wl,--version-script={ROOT}/csrc/drivers/host/exports.map -lpthread -ldl"
     shared = f"-shared -L{ascend} -Wl,-rpath,$$ORIGIN -lpthread -ldl"
+    torch_libraries = (
+        f"{libraries} -Wl,--no-as-needed -lc10 -ltorch -ltorch_cpu"  # libopapi.so finds them loaded
+    )
     runtime = f"-L{ascend} -Wl,-rpath,{ascend}"
     groups = (
         (DRIVER, sorted((ROOT / "csrc/drivers/host").rglob("*.cpp")), "-fPIC", exports, ""),
@@ -69,7 +75,7 @@ def build(sanitizer: str) -> Path:
         (HCCL, sorted((ROOT / "csrc/ascend/hccl").glob("*.cpp")), "-fPIC", f"{shared} -lascendcl", ASCENDCL),
         (
             *("ascend_fuzz", [ROOT / "tools/sanitize/ascend_fuzz.cpp"], ""),
-            *(f"{runtime} -lascendcl -lhccl -lpthread", f"{DRIVER} {ASCENDCL} {HCCL}"),
+            *(f"{runtime} -lascendcl -lhccl -lpthread -ldl {torch_libraries}", f"{DRIVER} {ASCENDCL} {HCCL}"),
         ),
     )
     for target, files, compile_more, link_more, needed in groups:
@@ -117,7 +123,8 @@ def run_collectives(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str,
 def run_ascend(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
     """Run the AscendCL runtime's program on two devices; yield its name and exit status."""
     environment = {"ISTHMUS_ASCEND_DEVICES": "2", "ISTHMUS_ASCEND_MEMORY": "64MiB"}
-    yield "ascend", run(folder / "ascend_fuzz", str(seed), str(rounds * 200), **environment)
+    arguments = (str(seed), str(rounds * 200), str(ROOT / "isthmus/ascend/lib/libopapi.so"))
+    yield "ascend", run(folder / "ascend_fuzz", *arguments, **environment)
 
 
 SUITES = {"allocators": run_allocators, "collectives": run_collectives, "ascend": run_ascend}

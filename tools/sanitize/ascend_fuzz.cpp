@@ -1,11 +1,15 @@
-// Random calls of the reference runtime of AscendCL from 8 threads, against a model of what each leaves in memory.
+// Random calls of the reference runtime of AscendCL from 8 threads, against a model of what each leaves in
+// memory.
 //
-// ascend_fuzz SEED ROUNDS
+// ascend_fuzz SEED ROUNDS LIBOPAPI
 //
-// Every thread has a device buffer, two streams that events order, and a copy of the buffer in which it does the
-// same at once; it compares them at each synchronisation. Threads 2k and 2k+1 are the two ranks of a communicator,
-// and draw when to exchange from the same seed. All share one event and one stream, which any of them uses, destroys
-// and makes anew: a call may then fail with an invalid handle, and with nothing else.
+// Every thread has a device buffer, two streams that events order, and a copy of the buffer in which it does
+// the same at once; it compares them at each synchronisation. Threads 2k and 2k+1 are the two ranks of a
+// communicator, and draw when to exchange from the same seed. All share one event and one stream, which any
+// of them uses, destroys and makes anew: a call may then fail with an invalid handle, and with nothing else.
+// The operators' library is the package's, as PyTorch below it has no sanitizer either.
+#include <dlfcn.h>
+
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -62,11 +66,42 @@ void require(bool holds, const char* what) {
 
 #define CHECK(call) require((call) == 0, #call)
 
+// Functions of libopapi.so.
+struct Operators {
+  void* (*tensor)(const int64_t* dims, uint64_t count, int type, const int64_t* strides, int64_t offset,
+                  int format, const int64_t* storage, uint64_t storage_count, void* data);
+  void* (*scalar)(const void* value, int type);
+  int (*destroy_tensor)(void* tensor);
+  int (*destroy_scalar)(void* scalar);
+  int (*prepare_add)(void* self, void* other, void* alpha, void* out, uint64_t* size, void** executor);
+  int (*add)(void* workspace, uint64_t size, void* executor, void* stream);
+
+  explicit Operators(const char* path) {
+    void* const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) std::fprintf(stderr, "ascend_fuzz: %s\n", dlerror());
+    const auto find = [library](auto& function, const char* name) {
+      void* const found = library != nullptr ? dlsym(library, name) : nullptr;
+      require(found != nullptr, name);
+      std::memcpy(&function, &found, sizeof(found));
+    };
+    find(tensor, "aclCreateTensor");
+    find(scalar, "aclCreateScalar");
+    find(destroy_tensor, "aclDestroyTensor");
+    find(destroy_scalar, "aclDestroyScalar");
+    find(prepare_add, "aclnnAddGetWorkspaceSize");
+    find(add, "aclnnAdd");
+  }
+};
+
+const Operators* operators;
+
 // What threads share; the handle may be destroyed at any time.
 std::atomic<void*> shared_event{nullptr}, shared_stream{nullptr};
 char root_infos[kThreads / 2][4108];
 
-void require_or_destroyed(int status, const char* what) { require(status == 0 || status == kInvalidHandle, what); }
+void require_or_destroyed(int status, const char* what) {
+  require(status == 0 || status == kInvalidHandle, what);
+}
 
 // Adds to numbers of a device, on a stream; lives until the buffer is compared.
 struct Addition {
@@ -79,10 +114,20 @@ void add(void* data) {
   for (size_t i = 0; i < kPart; ++i) addition.numbers[i] += addition.value;
 }
 
+// The remainders of a division, so that numbers stay small.
+void reduce(void* data) {
+  const Addition& by = *static_cast<Addition*>(data);
+  for (size_t i = 0; i < kPart; ++i) by.numbers[i] %= by.value;
+}
+
 class Worker {
  public:
   Worker(int index, uint64_t seed)
-      : index_(index), device_(index % 2), random_(seed * 1000 + index), common_(seed * 77 + index / 2), model_(kCount) {
+      : index_(index),
+        device_(index % 2),
+        random_(seed * 1000 + index),
+        common_(seed * 77 + index / 2),
+        model_(kCount) {
     CHECK(aclrtSetDevice(device_));
     CHECK(aclrtMalloc(reinterpret_cast<void**>(&numbers_), kBytes, 0));
     CHECK(aclrtMalloc(reinterpret_cast<void**>(&sums_), kBytes, 0));
@@ -111,7 +156,7 @@ class Worker {
   size_t start() { return random_() % (kCount - kPart + 1); }
 
   void step() {
-    switch (random_() % 12) {
+    switch (random_() % 14) {
       case 0:
         return switch_stream();
       case 1:
@@ -132,6 +177,10 @@ class Worker {
         return use_shared();
       case 9:
         return allocate();
+      case 10:
+        return compute();
+      case 11:
+        return refused();
       default:
         return launch();
     }
@@ -169,7 +218,8 @@ class Worker {
 
   void move() {
     const size_t from = random_() % 2 * kPart, to = kCount / 2 + random_() % 2 * kPart;
-    CHECK(aclrtMemcpyAsync(numbers_ + to, kPartBytes, numbers_ + from, kPartBytes, kDeviceToDevice, stream()));
+    CHECK(
+        aclrtMemcpyAsync(numbers_ + to, kPartBytes, numbers_ + from, kPartBytes, kDeviceToDevice, stream()));
     std::memcpy(&model_[to], &model_[from], kPartBytes);
   }
 
@@ -191,7 +241,8 @@ class Worker {
     for (uint64_t times = random_() % 4; times != 0; --times) {
       CHECK(aclmdlRIExecuteAsync(model, stream()));
       for (const Addition* each : both)
-        for (size_t i = 0; i < kPart; ++i) model_[static_cast<size_t>(each->numbers - numbers_) + i] += each->value;
+        for (size_t i = 0; i < kPart; ++i)
+          model_[static_cast<size_t>(each->numbers - numbers_) + i] += each->value;
     }
     CHECK(aclmdlRIDestroy(model));
   }
@@ -231,6 +282,45 @@ class Worker {
     require(aclrtFree(memory) != 0, "memory was freed twice");
   }
 
+  void* tensor_at(size_t at) {
+    constexpr int kInt64 = 9, kNd = 2;
+    const int64_t count = kPart, step = 1;
+    return operators->tensor(&count, 1, kInt64, &step, 0, kNd, &count, 1, numbers_ + at);
+  }
+
+  // numbers += 2 * others; the objects are destroyed between the phases.
+  void compute() {
+    constexpr int kInt64 = 9;
+    const size_t at = random_() % 2 * kPart, from = kCount / 2 + random_() % 2 * kPart;
+    const int64_t two = 2;
+    void *const to = tensor_at(at), *const other = tensor_at(from),
+                *const alpha = operators->scalar(&two, kInt64);
+    uint64_t size = 0;
+    void* executor = nullptr;
+    CHECK(operators->prepare_add(to, other, alpha, to, &size, &executor));
+    for (void* object : {to, other}) CHECK(operators->destroy_tensor(object));
+    CHECK(operators->destroy_scalar(alpha));
+    CHECK(operators->add(nullptr, size, executor, stream()));
+    require(operators->add(nullptr, size, executor, stream()) != 0, "an executor ran twice");
+    for (size_t i = 0; i < kPart; ++i) model_[at + i] += 2 * model_[from + i];
+    for (size_t i = 0; i < kPart; ++i) model_[at + i] %= 1 << 20;
+    additions_.push_back(Addition{numbers_ + at, 1 << 20});
+    CHECK(aclrtLaunchHostFunc(stream(), reduce, &additions_.back()));
+  }
+
+  // A tensor that was destroyed.
+  void refused() {
+    constexpr int kInvalid = 161002;
+    void *const gone = tensor_at(0), *const lives = tensor_at(kPart);
+    CHECK(operators->destroy_tensor(gone));
+    uint64_t size = 0;
+    void* executor = nullptr;
+    require(operators->prepare_add(lives, gone, nullptr, lives, &size, &executor) == kInvalid,
+            "a destroyed tensor was accepted");
+    require(operators->destroy_tensor(gone) == kInvalid, "a tensor was destroyed twice");
+    CHECK(operators->destroy_tensor(lives));
+  }
+
   // Sums of both ranks' numbers, which are unlike; then rank 0's are everyone's.
   void exchange() {
     constexpr int kInt64 = 5, kSum = 0;
@@ -257,7 +347,9 @@ class Worker {
 }  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 3) return 2;
+  if (count != 4) return 2;
+  const Operators loaded(arguments[3]);
+  operators = &loaded;
   const uint64_t seed = std::strtoull(arguments[1], nullptr, 10);
   const int rounds = std::atoi(arguments[2]);
   CHECK(aclInit(nullptr));

@@ -36,7 +36,8 @@ Objects& objects() {
 std::shared_ptr<TensorDescription> described(const void* handle) {
   require_not_null(handle, "description");
   auto found = objects().descriptions.get(handle);
-  if (found == nullptr) fail(kInvalidHandle, "description %p does not exist; it may have been destroyed", handle);
+  if (found == nullptr)
+    fail(kInvalidHandle, "description %p does not exist; it may have been destroyed", handle);
   return found;
 }
 
@@ -91,7 +92,8 @@ ISTHMUS_ASCEND_EXPORT int aclGetTensorDescDimV2(void* handle, size_t index, int6
   return call("aclGetTensorDescDimV2", [&] {
     const auto found = described(handle);
     require_not_null(size, "size");
-    if (index >= found->dims.size()) fail(kInvalidParameter, "dimension %zu of %zu", index, found->dims.size());
+    if (index >= found->dims.size())
+      fail(kInvalidParameter, "dimension %zu of %zu", index, found->dims.size());
     *size = found->dims[index];
   });
 }
@@ -112,7 +114,9 @@ ISTHMUS_ASCEND_EXPORT void* aclopCreateAttr() {
   return objects().attributes.add(std::make_shared<Attributes>());
 }
 
-ISTHMUS_ASCEND_EXPORT void aclopDestroyAttr(const void* attributes) { objects().attributes.remove(attributes); }
+ISTHMUS_ASCEND_EXPORT void aclopDestroyAttr(const void* attributes) {
+  objects().attributes.remove(attributes);
+}
 
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrBool(void*, const char*, uint8_t) { return kSuccess; }
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrInt(void*, const char*, int64_t) { return kSuccess; }

@@ -56,7 +56,8 @@ void require_mapped(const void* pointer, size_t bytes, const char* argument) {
   uintptr_t last = 0;
   if (bytes == 0) return;
   if (__builtin_add_overflow(start, bytes - 1, &last) || !is_mapped(start) || !is_mapped(last))
-    fail(kInvalidParameter, "the %zu bytes of the %s at %p are not memory of this process", bytes, argument, pointer);
+    fail(kInvalidParameter, "the %zu bytes of the %s at %p are not memory of this process", bytes, argument,
+         pointer);
 }
 
 }  // namespace isthmus::ascend

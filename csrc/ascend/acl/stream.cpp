@@ -162,8 +162,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtDestroyStream(void* stream) {
 
 // Does not wait; work enqueued so far still runs.
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyStreamForce(void* stream) {
-  return call("aclrtDestroyStreamForce",
-              [&] { require_stream(stream, streams().handles.remove(stream)); });
+  return call("aclrtDestroyStreamForce", [&] { require_stream(stream, streams().handles.remove(stream)); });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeStream(void* stream) {

@@ -74,8 +74,8 @@ at::Tensor tensor(const void* handle, const std::string& name) {
   const at::Tensor& tensor = found(objects().tensors, handle, name);
   const c10::Storage& storage = tensor.storage();
   TORCH_CHECK(storage.nbytes() == 0 || isthmus_ascend_memory(storage.data(), storage.nbytes()) == 0, name,
-              " of shape ", tensor.sizes(), " and offset ", tensor.storage_offset(), " needs ", storage.nbytes(),
-              " bytes at ", storage.data(), ", which are not all allocated");
+              " of shape ", tensor.sizes(), " and offset ", tensor.storage_offset(), " needs ",
+              storage.nbytes(), " bytes at ", storage.data(), ", which are not all allocated");
   return tensor;
 }
 

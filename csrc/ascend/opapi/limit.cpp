@@ -19,11 +19,14 @@ class Limited final : public c10::Allocator {
   explicit Limited(c10::Allocator* inner) : inner_(inner) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    TORCH_CHECK(bytes <= limit, "a result or an intermediate value needs ", bytes, " bytes; the device has ", limit);
+    TORCH_CHECK(bytes <= limit, "a result or an intermediate value needs ", bytes, " bytes; the device has ",
+                limit);
     return inner_->allocate(bytes);
   }
   c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
-  void copy_data(void* to, const void* from, size_t bytes) const override { inner_->copy_data(to, from, bytes); }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    inner_->copy_data(to, from, bytes);
+  }
 
  private:
   c10::Allocator* const inner_;

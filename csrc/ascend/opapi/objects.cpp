@@ -160,7 +160,8 @@ std::vector<Value> list(const Given* values, uint64_t count) {
 template <typename Object>
 int destroy(const char* function, Registry<Object>& registry, const void* handle) noexcept {
   if (!handle || registry.remove(handle)) return 0;
-  return isthmus_ascend_report(kInvalidParameter, function, "the object does not exist; it may have been destroyed");
+  return isthmus_ascend_report(kInvalidParameter, function,
+                               "the object does not exist; it may have been destroyed");
 }
 
 template <typename Element>
@@ -221,15 +222,13 @@ EXPORT aclBoolArray* aclCreateBoolArray(const bool* values, uint64_t count) {
 }
 
 EXPORT aclTensorList* aclCreateTensorList(aclTensor* const* elements, uint64_t count) {
-  return create<aclTensorList>("aclCreateTensorList", [&] {
-    return objects().tensor_lists.add(list<const void*>(elements, count));
-  });
+  return create<aclTensorList>(
+      "aclCreateTensorList", [&] { return objects().tensor_lists.add(list<const void*>(elements, count)); });
 }
 
 EXPORT aclScalarList* aclCreateScalarList(aclScalar* const* elements, uint64_t count) {
-  return create<aclScalarList>("aclCreateScalarList", [&] {
-    return objects().scalar_lists.add(list<const void*>(elements, count));
-  });
+  return create<aclScalarList>(
+      "aclCreateScalarList", [&] { return objects().scalar_lists.add(list<const void*>(elements, count)); });
 }
 
 EXPORT int aclDestroyTensor(const aclTensor* object) {

@@ -78,7 +78,8 @@ c10::IValue call(const Expression& expression, const Values& slots, bool checkin
     const bool is_written = alias && alias->isWrite();
     const bool absent = value.isTensor() && !value.toTensor().defined() &&
                         arguments[i].real_type()->kind() == c10::TypeKind::TensorType;
-    TORCH_CHECK(is_written || !absent, arguments[i].name(), " of ", expression.handle->schema().name(), " is null");
+    TORCH_CHECK(is_written || !absent, arguments[i].name(), " of ", expression.handle->schema().name(),
+                " is null");
     stack.push_back(is_written ? written.dense(value) : std::move(value));
   }
   expression.handle->callBoxed(stack);

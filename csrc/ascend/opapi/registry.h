@@ -12,8 +12,8 @@
 
 namespace isthmus::ascend {
 
-// Handles are numbers, never used twice: a destroyed one, or one of another kind, is recognised. Reading takes
-// no lock. Objects of one kind live in chunks that stay until the process ends.
+// Handles are numbers, never used twice: a destroyed one, or one of another kind, is recognised. Reading
+// takes no lock. Objects of one kind live in chunks that stay until the process ends.
 template <typename Object>
 class Registry {
  public:
