@@ -95,11 +95,10 @@ def shapes(scope: Scope) -> Iterator[Case]:
     )
     for dimensions in groups:
         for i, row in enumerate(scope.shared(covering(dimensions, scope.pairs))):
-            if (
-                len(row["place"].shape) > 5 and row["layout"] in PACKED
-            ):  # strides that no collapsed dimensions have
-                row = {**row, "layout": ("rotated", "reversed", "heads")[i % 3]}
-            yield from _made(scope, row, dim)
+            deep = len(row["place"].shape) > 5 and row["layout"] in PACKED
+            # Dimensions beyond a kernel's most that cannot be collapsed.
+            layout = ("rotated", "reversed", "heads")[i % 3] if deep else row["layout"]
+            yield from _made(scope, {**row, "layout": layout}, dim)
     takes_matrices = any(len(array.shape) > 1 for base in bases for _, array in arrays(base.arguments))
     for row in scope.shared(_matrices(bases, axes, dim)) if takes_matrices else ():
         yield from _made(scope, row, dim)

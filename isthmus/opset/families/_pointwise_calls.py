@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,8 @@ def powers(m: Maker) -> Iterator[Case]:
         # The square root of -0.0 is -0.0, its power 0.0: both are used for 0.5.
         zero = 0.0 if exponent == 0.5 else -0.0
         yield m.case("special", m.values([0.0, zero, 1.0, 4.0]), exponent)
+        infinite = [math.inf, math.nan] if exponent == 0.5 else [math.inf, -math.inf, math.nan]
+        yield m.case("special", m.values([*infinite, 1.0]), exponent)
     yield m.case("strided", m.tensor(5, 13, layout="transposed"), 2, model="llama")
     yield m.case("strided", m.tensor(5, 13, layout="sliced"), 3)
     yield m.case("zero-size", m.tensor(0, 3), 2)
