@@ -7,7 +7,7 @@ from tests.helpers import children
 
 def test_wrong_arguments_are_errors() -> None:
     path = os.pathsep.join(filter(None, [str(children.ROOT), os.environ.get("PYTHONPATH")]))
-    code = "from tools.ascend.fuzz import failures; print(*failures(seed=3, calls=20, every=12), sep=chr(10))"
+    code = "from tools.ascend.fuzz import failures; print(*failures(seed=3, calls=20, every=16), sep=chr(10))"
     assert children.output(code, PYTHONPATH=path, ISTHMUS_DRIVER="none").strip() == ""
 
 
