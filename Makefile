@@ -20,7 +20,7 @@
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make ascend       install the vendor's torch_npu into a separate folder, run it on the host chip, and test it (minutes)
 #   make mutate       plant mistakes in correct kernels and run the conformance suite on them (minutes)
-#   make sanitize     random programs on every allocator under AddressSanitizer and ThreadSanitizer (minutes)
+#   make sanitize     random programs under AddressSanitizer and ThreadSanitizer; wrong arguments for AscendCL (minutes)
 #   make wheel [PYTHONS="python3.11 python3.12"]  build a wheel into dist/ and check it in a fresh environment
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
@@ -141,7 +141,7 @@ conform: setup
 	@$(BIN)/python -m pytest -m slow tests/conformance/test_without_torch.py
 
 bench: setup
-	@for name in autoload overhead shim kernel_route train_step compile_step llm_operators collectives parallel_step migrate_analyse; do \
+	@for name in autoload overhead shim kernel_route train_step compile_step llm_operators collectives parallel_step migrate_analyse ascend_overhead; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 wheel:
@@ -201,6 +201,7 @@ mutate: setup
 
 sanitize: setup
 	@$(BIN)/python -m tools.sanitize
+	@ISTHMUS_DRIVER=none $(BIN)/python -m tools.ascend.fuzz
 
 clean:
 	@rm -rf build dist *.egg-info isthmus/_build.py isthmus/include

@@ -40,6 +40,7 @@ HEAD = """#include "ascend/opapi/calls.h"
 #define A(...) (__VA_ARGS__, uint64_t* size, aclOpExecutor** executor)
 #define V(...) {__VA_ARGS__}
 """
+COUNT = "const size_t isthmus::ascend::kRowCount = sizeof kRows / sizeof *kRows;\n"
 
 
 def export(index: int, row: Row) -> str:
@@ -53,7 +54,7 @@ def source(table: list[Row]) -> str:
     """Return the text of the C++ source."""
     texts = "".join(f"    {quoted(row.text)},\n" for row in table)
     functions = "".join(export(index, row) for index, row in enumerate(table))
-    return f"{HEAD}\nconst char* const isthmus::ascend::kRows[] = {{\n{texts}}};\n\n{functions}"
+    return f"{HEAD}\nconst char* const isthmus::ascend::kRows[] = {{\n{texts}}};\n{COUNT}\n{functions}"
 
 
 def quoted(text: str) -> str:

@@ -1,4 +1,7 @@
-"""Build the fuzzers of allocators and collectives with each sanitizer and run them: ``make sanitize``."""
+"""Build the fuzzers with each sanitizer and run them: ``make sanitize``.
+
+They are of allocators, collectives, and the reference runtime of AscendCL.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,9 @@ PROGRAMS = (
     ("raw", ""),
     ("lifetime", ""),
 )
+# Relative to the folder of a sanitizer; libascendcl.so finds the driver so.
+DRIVER = "drivers/host/libisthmus_host.so"
+ASCENDCL, HCCL = "ascend/lib/libascendcl.so", "ascend/lib/libhccl.so"
 ALGORITHMS = ("", "mesh", "ring", "halving-doubling")
 # Parts of the core that device memory needs; the others need PyTorch's dispatcher.
 CORE = "runtime stream stream_trace event profiler profiler_events".split()
@@ -39,12 +45,11 @@ def sources() -> list[Path]:
     return [*memory, *core, *(ROOT / "csrc/loader").glob("*.cpp"), ROOT / "tools/sanitize/allocator_fuzz.cpp"]
 
 
-def build(sanitizer: str) -> tuple[Path, Path, Path]:
-    """Build both fuzzers and the host driver with ninja; return their paths."""
+def build(sanitizer: str) -> Path:
+    """Build the fuzzers and the libraries with ninja, laid out as in the package; return their folder."""
     folder = ROOT / "build" / "sanitize" / sanitizer
     folder.mkdir(parents=True, exist_ok=True)
-    driver = folder / "libisthmus_host.so"
-    program, collectives = folder / "allocator_fuzz", folder / "collective_fuzz"
+    ascend = folder / "ascend/lib"
     system = " ".join(f"-isystem {path}" for path in (*include_paths(), operator_interface()))
     libraries = " ".join(f"-L{path} -Wl,-rpath,{path}" for path in library_paths())
     lines = [
@@ -57,19 +62,30 @@ def build(sanitizer: str) -> tuple[Path, Path, Path]:
         f" command = {os.environ.get('CXX', 'c++')} $flags $in -o $out $more",
     ]
     exports = f"-shared -Wl,--version-script={ROOT}/csrc/drivers/host/exports.map -lpthread -ldl"
-    groups = (
-        (driver, sorted((ROOT / "csrc/drivers/host").rglob("*.cpp")), "-fPIC", exports),
-        (program, sorted(sources()), system, f"{libraries} -lc10 -ltorch_cpu -lpthread -ldl"),
-        (collectives, [ROOT / "tools/sanitize/collective_fuzz.cpp"], "", "-lpthread -ldl"),
+    shared = f"-shared -L{ascend} -Wl,-rpath,$$ORIGIN -lpthread -ldl"
+    torch_libraries = (
+        f"{libraries} -Wl,--no-as-needed -lc10 -ltorch -ltorch_cpu"  # libopapi.so finds them loaded
     )
-    for target, files, compile_more, link_more in groups:
-        objects = [f"{target.stem}.d/{path.relative_to(ROOT).with_suffix('.o')}" for path in files]
+    runtime = f"-L{ascend} -Wl,-rpath,{ascend}"
+    groups = (
+        (DRIVER, sorted((ROOT / "csrc/drivers/host").rglob("*.cpp")), "-fPIC", exports, ""),
+        ("allocator_fuzz", sorted(sources()), system, f"{libraries} -lc10 -ltorch_cpu -lpthread -ldl", ""),
+        ("collective_fuzz", [ROOT / "tools/sanitize/collective_fuzz.cpp"], "", "-lpthread -ldl", ""),
+        (ASCENDCL, sorted((ROOT / "csrc/ascend/acl").glob("*.cpp")), "-fPIC", shared, ""),
+        (HCCL, sorted((ROOT / "csrc/ascend/hccl").glob("*.cpp")), "-fPIC", f"{shared} -lascendcl", ASCENDCL),
+        (
+            *("ascend_fuzz", [ROOT / "tools/sanitize/ascend_fuzz.cpp"], ""),
+            *(f"{runtime} -lascendcl -lhccl -lpthread -ldl {torch_libraries}", f"{DRIVER} {ASCENDCL} {HCCL}"),
+        ),
+    )
+    for target, files, compile_more, link_more, needed in groups:
+        objects = [f"{Path(target).stem}.d/{path.relative_to(ROOT).with_suffix('.o')}" for path in files]
         for path, item in zip(files, objects, strict=True):
             lines += [f"build {item}: compile {path}", f" more = {compile_more}"]
-        lines += [f"build {target.name}: link {' '.join(objects)}", f" more = {link_more}"]
+        lines += [f"build {target}: link {' '.join(objects)} | {needed}", f" more = {link_more}"]
     (folder / "build.ninja").write_text("\n".join(lines) + "\n")
     subprocess.run([sys.executable, "-m", "ninja", "-C", str(folder), "--quiet"], check=True)
-    return program, collectives, driver
+    return folder
 
 
 def run(program: Path, *arguments: str, **environment: str) -> int:
@@ -83,16 +99,16 @@ def run(program: Path, *arguments: str, **environment: str) -> int:
     return subprocess.run(command, env=os.environ | environment, check=False, timeout=900).returncode
 
 
-def run_allocators(program: Path, driver: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
+def run_allocators(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
     """Run every allocator; yield its name and exit status."""
     # Small enough that threads run out of memory.
     environment = {"ISTHMUS_HOST_MEMORY": "192MiB", "ISTHMUS_HOST_DEVICES": "1"}
     for policy, options in PROGRAMS:
-        arguments = (str(driver), policy, options, str(seed), str(rounds))
-        yield f"{policy} '{options}'", run(program, *arguments, **environment)
+        arguments = (str(folder / DRIVER), policy, options, str(seed), str(rounds))
+        yield f"{policy} '{options}'", run(folder / "allocator_fuzz", *arguments, **environment)
 
 
-def run_collectives(program: Path, driver: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
+def run_collectives(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
     """Run every all-reduce algorithm; yield its name and exit status. Strict mode delays streams."""
     for algorithm in ALGORITHMS:
         environment = {
@@ -100,29 +116,37 @@ def run_collectives(program: Path, driver: Path, seed: int, rounds: int) -> Iter
             "ISTHMUS_HOST_COLLECTIVE": algorithm,
             "ISTHMUS_HOST_STRICT": str(seed % 2),
         }
-        found = run(program, str(driver), str(seed), str(rounds * 10), **environment)
-        yield f"collectives '{algorithm}'", found
+        arguments = (str(folder / DRIVER), str(seed), str(rounds * 10))
+        yield f"collectives '{algorithm}'", run(folder / "collective_fuzz", *arguments, **environment)
+
+
+def run_ascend(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
+    """Run the AscendCL runtime's program on two devices; yield its name and exit status."""
+    environment = {"ISTHMUS_ASCEND_DEVICES": "2", "ISTHMUS_ASCEND_MEMORY": "64MiB"}
+    arguments = (str(seed), str(rounds * 200), str(ROOT / "isthmus/ascend/lib/libopapi.so"))
+    yield "ascend", run(folder / "ascend_fuzz", *arguments, **environment)
+
+
+SUITES = {"allocators": run_allocators, "collectives": run_collectives, "ascend": run_ascend}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.sanitize", description=__doc__)
     parser.add_argument("--sanitizer", choices=SANITIZERS, action="append", help="default: address, thread")
+    parser.add_argument("--suite", choices=SUITES, action="append", help="default: all")
     parser.add_argument("--seeds", type=int, default=3, help="seeds for each (default: 3)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of 8 x 400 operations (default: 5)")
     given = parser.parse_args()
     failed = 0
     for sanitizer in given.sanitizer or ["address", "thread"]:
         print(f"{sanitizer}: building (torch {torch.__version__})", flush=True)
-        allocators, collectives, driver = build(sanitizer)
+        folder = build(sanitizer)
         for seed in range(1, given.seeds + 1):
-            given_all = (driver, seed, given.rounds)
-            for what, code in (
-                *run_allocators(allocators, *given_all),
-                *run_collectives(collectives, *given_all),
-            ):
-                if code != 0:
-                    failed += 1
-                    print(f"{sanitizer}: {what} seed {seed} exited with {code}", flush=True)
+            for suite in given.suite or SUITES:
+                for what, code in SUITES[suite](folder, seed, given.rounds):
+                    if code != 0:
+                        failed += 1
+                        print(f"{sanitizer}: {what} seed {seed} exited with {code}", flush=True)
     print(f"sanitize: {failed} runs failed" if failed else "sanitize: all runs passed")
     return 1 if failed else 0
 

@@ -37,6 +37,12 @@ void require_room(size_t room, size_t bytes, const void* to, const void* from) {
   require_not_null(from, "source");
 }
 
+// The driver checks device memory.
+void require_host_sides(void* to, const void* from, size_t bytes, Kind kind) {
+  if (kind == kHostToHost || kind == kHostToDevice) require_mapped(from, bytes, "source");
+  if (kind == kHostToHost || kind == kDeviceToHost) require_mapped(to, bytes, "destination");
+}
+
 // Enqueues a copy between devices' memory; false if both are on the stream's device.
 bool copy_peer(void* to, const void* from, size_t bytes, isthmus_stream queue) {
   const int32_t to_device = attributes_of(to).device, from_device = attributes_of(from).device;
@@ -46,7 +52,9 @@ bool copy_peer(void* to, const void* from, size_t bytes, isthmus_stream queue) {
 }
 
 void copy_async(void* to, const void* from, size_t bytes, int kind, const Stream& stream) {
-  switch (resolved(to, from, kind)) {
+  const Kind way = resolved(to, from, kind);
+  require_host_sides(to, from, bytes, way);
+  switch (way) {
     case kHostToHost:
       return enqueue(stream, [=] { std::memmove(to, from, bytes); });
     case kHostToDevice:
@@ -60,7 +68,9 @@ void copy_async(void* to, const void* from, size_t bytes, int kind, const Stream
 }
 
 void copy(void* to, const void* from, size_t bytes, int kind) {
-  switch (resolved(to, from, kind)) {
+  const Kind way = resolved(to, from, kind);
+  require_host_sides(to, from, bytes, way);
+  switch (way) {
     case kHostToHost:
       std::memmove(to, from, bytes);
       return;
@@ -104,6 +114,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtMemset(void* pointer, size_t room, int32_t value,
     require_room(room, bytes, pointer, pointer);
     const auto attributes = attributes_of(pointer);
     if (!is_device(attributes)) {
+      require_mapped(pointer, bytes, "destination");
       std::memset(pointer, value, bytes);
       return;
     }

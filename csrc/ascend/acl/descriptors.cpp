@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "errors.h"
+#include "handles.h"
 
 using namespace isthmus::ascend;
 
@@ -19,26 +20,41 @@ struct Buffer {
   size_t bytes;
 };
 
-TensorDescription& described(void* handle) {
-  require_not_null(handle, "description");
-  return *static_cast<TensorDescription*>(handle);
+struct Attributes {};
+
+struct Objects {
+  Handles<TensorDescription> descriptions{6};
+  Handles<Buffer> buffers{7};
+  Handles<Attributes> attributes{8};
+};
+
+Objects& objects() {
+  static Objects* const objects = new Objects;
+  return *objects;
 }
 
-struct Attributes {};
+std::shared_ptr<TensorDescription> described(const void* handle) {
+  require_not_null(handle, "description");
+  auto found = objects().descriptions.get(handle);
+  if (found == nullptr)
+    fail(kInvalidHandle, "description %p does not exist; it may have been destroyed", handle);
+  return found;
+}
 
 }  // namespace
 
 ISTHMUS_ASCEND_EXPORT void* aclCreateTensorDesc(int dtype, int count, const int64_t* dims, int format) {
-  if (count < 0 || (count > 0 && dims == nullptr)) return nullptr;
-  return new TensorDescription{dtype, format, {dims, dims + count}, {}};
+  constexpr int kMostDims = 64;
+  if (count < 0 || count > kMostDims || (count > 0 && dims == nullptr)) return nullptr;
+  return objects().descriptions.add(std::make_shared<TensorDescription>(
+      TensorDescription{dtype, format, std::vector<int64_t>(dims, dims + count), {}}));
 }
 
-ISTHMUS_ASCEND_EXPORT void aclDestroyTensorDesc(const void* handle) {
-  delete static_cast<const TensorDescription*>(handle);
-}
+ISTHMUS_ASCEND_EXPORT void aclDestroyTensorDesc(const void* handle) { objects().descriptions.remove(handle); }
 
 ISTHMUS_ASCEND_EXPORT void aclSetTensorDescName(void* handle, const char* name) {
-  if (handle != nullptr && name != nullptr) described(handle).name = name;
+  if (name == nullptr) return;
+  call("aclSetTensorDescName", [&] { described(handle)->name = name; });
 }
 
 // The host chip has one kind of memory and keeps every format in the order of dimensions.
@@ -58,38 +74,48 @@ ISTHMUS_ASCEND_EXPORT int aclSetTensorShape(void* handle, int count, const int64
 }
 
 ISTHMUS_ASCEND_EXPORT int aclGetTensorDescType(const void* handle) {
-  return handle == nullptr ? -1 : static_cast<const TensorDescription*>(handle)->dtype;
+  const auto found = objects().descriptions.get(handle);
+  return found == nullptr ? -1 : found->dtype;
 }
 
 ISTHMUS_ASCEND_EXPORT int aclGetTensorDescFormat(const void* handle) {
-  return handle == nullptr ? -1 : static_cast<const TensorDescription*>(handle)->format;
+  const auto found = objects().descriptions.get(handle);
+  return found == nullptr ? -1 : found->format;
 }
 
 ISTHMUS_ASCEND_EXPORT size_t aclGetTensorDescNumDims(const void* handle) {
-  return handle == nullptr ? 0 : static_cast<const TensorDescription*>(handle)->dims.size();
+  const auto found = objects().descriptions.get(handle);
+  return found == nullptr ? 0 : found->dims.size();
 }
 
 ISTHMUS_ASCEND_EXPORT int aclGetTensorDescDimV2(void* handle, size_t index, int64_t* size) {
   return call("aclGetTensorDescDimV2", [&] {
-    const auto& dims = described(handle).dims;
+    const auto found = described(handle);
     require_not_null(size, "size");
-    if (index >= dims.size()) fail(kInvalidParameter, "dimension %zu of %zu", index, dims.size());
-    *size = dims[index];
+    if (index >= found->dims.size())
+      fail(kInvalidParameter, "dimension %zu of %zu", index, found->dims.size());
+    *size = found->dims[index];
   });
 }
 
-ISTHMUS_ASCEND_EXPORT void* aclCreateDataBuffer(void* data, size_t bytes) { return new Buffer{data, bytes}; }
+ISTHMUS_ASCEND_EXPORT void* aclCreateDataBuffer(void* data, size_t bytes) {
+  return objects().buffers.add(std::make_shared<Buffer>(Buffer{data, bytes}));
+}
 
 ISTHMUS_ASCEND_EXPORT int aclDestroyDataBuffer(const void* buffer) {
-  delete static_cast<const Buffer*>(buffer);
-  return kSuccess;
+  return call("aclDestroyDataBuffer", [&] {
+    if (buffer != nullptr && objects().buffers.remove(buffer) == nullptr)
+      fail(kInvalidHandle, "buffer %p does not exist; it may have been destroyed", buffer);
+  });
 }
 
 // Attributes are accepted; aclopCompileAndExecute() refuses the operators that would read them.
-ISTHMUS_ASCEND_EXPORT void* aclopCreateAttr() { return new Attributes; }
+ISTHMUS_ASCEND_EXPORT void* aclopCreateAttr() {
+  return objects().attributes.add(std::make_shared<Attributes>());
+}
 
 ISTHMUS_ASCEND_EXPORT void aclopDestroyAttr(const void* attributes) {
-  delete static_cast<const Attributes*>(attributes);
+  objects().attributes.remove(attributes);
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrBool(void*, const char*, uint8_t) { return kSuccess; }

@@ -2,6 +2,8 @@
 #ifndef ISTHMUS_ASCEND_ENQUEUE_H_
 #define ISTHMUS_ASCEND_ENQUEUE_H_
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -31,6 +33,10 @@ int isthmus_ascend_fault(const char* function);
 
 /* The host chip, initialised; null on failure, with its message in aclGetRecentErrMsg(). */
 const struct isthmus_driver* isthmus_ascend_chip(void);
+
+/* 0 if the bytes are memory of a device, or of this process; else an aclError. The first and the last are
+ * looked up. */
+int isthmus_ascend_memory(const void* pointer, size_t bytes);
 
 /* The host chip's stream of an aclrtStream, and its device. Returns 0, or an aclError. */
 int isthmus_ascend_queue(void* stream, struct isthmus_stream_t** queue, int* device);

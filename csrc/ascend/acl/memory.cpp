@@ -1,6 +1,9 @@
 // Device memory, page-locked and registered host memory.
 #include "memory.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <map>
 
 #include "context.h"
@@ -43,9 +46,34 @@ isthmus_pointer_attributes attributes_of(const void* pointer) {
   return attributes;
 }
 
+void require_mapped(const void* pointer, size_t bytes, const char* argument) {
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto is_mapped = [](uintptr_t address) {
+    unsigned char resident;
+    return mincore(reinterpret_cast<void*>(address / page * page), 1, &resident) == 0;
+  };
+  const auto start = reinterpret_cast<uintptr_t>(pointer);
+  uintptr_t last = 0;
+  if (bytes == 0) return;
+  if (__builtin_add_overflow(start, bytes - 1, &last) || !is_mapped(start) || !is_mapped(last))
+    fail(kInvalidParameter, "the %zu bytes of the %s at %p are not memory of this process", bytes, argument,
+         pointer);
+}
+
 }  // namespace isthmus::ascend
 
 using namespace isthmus::ascend;
+
+ISTHMUS_ASCEND_EXPORT int isthmus_ascend_memory(const void* pointer, size_t bytes) {
+  return call("isthmus_ascend_memory", [&] {
+    const auto first = attributes_of(pointer);
+    if (first.kind != ISTHMUS_MEMORY_DEVICE) return require_mapped(pointer, bytes, "operand");
+    const auto last = attributes_of(static_cast<const char*>(pointer) + (bytes == 0 ? 0 : bytes - 1));
+    if (last.kind != ISTHMUS_MEMORY_DEVICE || last.device != first.device)
+      fail(kInvalidParameter, "the %zu bytes at %p end outside of allocations of device %d", bytes, pointer,
+           first.device);
+  });
+}
 
 // Policies choose pages of the vendor's memory; the host chip has one kind.
 ISTHMUS_ASCEND_EXPORT int aclrtMalloc(void** pointer, size_t bytes, int) {

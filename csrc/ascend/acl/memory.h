@@ -8,4 +8,8 @@ namespace isthmus::ascend {
 // Kind and device of an address; any address is allowed.
 isthmus_pointer_attributes attributes_of(const void* pointer);
 
+// Throws kInvalidParameter unless the first and the last byte of host memory are mapped: a size that is wrong
+// by far is an error, not a crash.
+void require_mapped(const void* pointer, size_t bytes, const char* argument);
+
 }  // namespace isthmus::ascend

@@ -4,15 +4,26 @@
 #include <cstdint>
 
 #include "errors.h"
+#include "handles.h"
 
 using namespace isthmus::ascend;
 
 namespace {
 
 // What aclprofConfig and aclprofStepInfo point to.
-struct Opaque {
-  int64_t unused = 0;
-};
+struct Opaque {};
+
+Handles<Opaque>& opaque() {
+  static Handles<Opaque>* const opaque = new Handles<Opaque>{9};
+  return *opaque;
+}
+
+int destroy(const char* function, const void* handle) {
+  return call(function, [&] {
+    if (handle != nullptr && opaque().remove(handle) == nullptr)
+      fail(kInvalidHandle, "%p does not exist; it may have been destroyed", handle);
+  });
+}
 
 }  // namespace
 
@@ -23,19 +34,17 @@ ISTHMUS_ASCEND_EXPORT int aclprofFinalize() { return kSuccess; }
 ISTHMUS_ASCEND_EXPORT int aclprofGetStepTimestamp(void*, int, void*) { return kSuccess; }
 
 ISTHMUS_ASCEND_EXPORT void* aclprofCreateConfig(uint32_t*, uint32_t, int, const void*, uint64_t) {
-  return new Opaque;
+  return opaque().add(std::make_shared<Opaque>());
 }
 
 ISTHMUS_ASCEND_EXPORT int aclprofDestroyConfig(const void* config) {
-  delete static_cast<const Opaque*>(config);
-  return kSuccess;
+  return destroy("aclprofDestroyConfig", config);
 }
 
-ISTHMUS_ASCEND_EXPORT void* aclprofCreateStepInfo() { return new Opaque; }
+ISTHMUS_ASCEND_EXPORT void* aclprofCreateStepInfo() { return opaque().add(std::make_shared<Opaque>()); }
 
 ISTHMUS_ASCEND_EXPORT int aclprofDestroyStepInfo(void* info) {
-  delete static_cast<Opaque*>(info);
-  return kSuccess;
+  return destroy("aclprofDestroyStepInfo", info);
 }
 
 ISTHMUS_ASCEND_EXPORT int MsprofRegisterCallback(uint32_t, int (*)(uint32_t, void*, uint32_t)) {

@@ -89,6 +89,9 @@ void create_stream(void** handle) {
 
 }  // namespace
 
+// Default streams, which the driver owns, are never destroyed.
+Stream::~Stream() { chip().stream_destroy(queue); }
+
 std::shared_ptr<Stream> stream_of(const void* handle) {
   if (handle == nullptr) return default_stream(current_context()->device);
   return require_stream(handle, streams().handles.get(handle));
@@ -154,15 +157,12 @@ ISTHMUS_ASCEND_EXPORT int aclrtDestroyStream(void* stream) {
   return call("aclrtDestroyStream", [&] {
     const auto found = require_stream(stream, streams().handles.remove(stream));
     check(chip().stream_synchronize(found->queue));
-    check(chip().stream_destroy(found->queue));
   });
 }
 
 // Does not wait; work enqueued so far still runs.
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyStreamForce(void* stream) {
-  return call("aclrtDestroyStreamForce", [&] {
-    check(chip().stream_destroy(require_stream(stream, streams().handles.remove(stream))->queue));
-  });
+  return call("aclrtDestroyStreamForce", [&] { require_stream(stream, streams().handles.remove(stream)); });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeStream(void* stream) {

@@ -18,6 +18,9 @@ struct Stream {
   std::atomic<uint64_t> subscriber{0};  // thread that runs its callbacks; 0: none
 
   Stream(isthmus_stream queue, int32_t device, int32_t id) : queue(queue), device(device), id(id) {}
+  ~Stream();  // destroys the queue, so that it outlives calls of other threads that use it
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 };
 
 // The stream of a handle; of null, the default stream of the calling thread's device. Throws Failure if it

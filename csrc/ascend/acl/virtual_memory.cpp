@@ -120,7 +120,6 @@ ISTHMUS_ASCEND_EXPORT int aclrtIpcMemGetExportKey(void* pointer, size_t, char* k
     if (room < kKeyBytes) fail(kInvalidParameter, "a key has %zu bytes, not %zu", kKeyBytes, room);
     isthmus_ipc_handle handle{};
     check(chip().memory_export(pointer, &handle));
-    std::memset(key, 0, room);
     std::memcpy(key, handle.bytes, kKeyBytes);
   });
 }

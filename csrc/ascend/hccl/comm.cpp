@@ -147,6 +147,11 @@ ISTHMUS_ASCEND_EXPORT int HcclCommInitAll(uint32_t size, const int32_t* devices,
   return call("HcclCommInitAll", [&] {
     require_not_null(devices, "devices");
     require_not_null(result, "comms");
+    int32_t count = 0;
+    check(chip().device_count(&count));
+    if (size == 0 || size > static_cast<uint32_t>(count))
+      throw Failure{kInvalidParameter,
+                    std::to_string(size) + " devices; " + std::to_string(count) + " available"};
     isthmus_unique_id id;
     check(chip().comm_unique_id(&id));
     std::vector<Failure> failures(size, Failure{kSuccess, {}});

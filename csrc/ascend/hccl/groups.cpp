@@ -68,6 +68,9 @@ ISTHMUS_ASCEND_EXPORT int HcclCreateSubCommConfig(void** parent, uint32_t size, 
     require_not_null(members, "ranks");
     require_not_null(comm, "comm");
     const auto found = comm_of(*parent);
+    if (size > static_cast<uint32_t>(found->size))
+      throw Failure{kInvalidParameter,
+                    std::to_string(size) + " ranks of a communicator of " + std::to_string(found->size)};
     const std::vector<uint32_t> ranks(members, members + size);
     require_members(ranks, rank, *found);
     std::string name = found->name + '/' + std::to_string(id);

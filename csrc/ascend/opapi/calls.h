@@ -1,6 +1,7 @@
 // What the exported functions, generated from functions.table, call. Free of ATen, so that they compile fast.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 struct aclTensor;
@@ -13,6 +14,9 @@ struct aclScalarList;
 struct aclOpExecutor;
 
 namespace isthmus::ascend {
+
+// Values of aclnnStatus.
+constexpr int kNullPointer = 161001, kInvalidParameter = 161002;
 
 // One argument of an aclnn function; the row says which member it is.
 union Argument {
@@ -31,6 +35,7 @@ union Argument {
 
 // The rows of functions.table, in the order of the exported functions.
 extern const char* const kRows[];
+extern const size_t kRowCount;
 
 // Phase one: checks the arguments, and makes an executor that has copied them. Returns an aclnnStatus.
 int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpExecutor** executor);

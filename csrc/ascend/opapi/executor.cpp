@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -12,76 +13,100 @@
 
 #include "ascend/acl/enqueue.h"
 #include "ascend/opapi/exchange.h"
+#include "ascend/opapi/limit.h"
 #include "ascend/opapi/objects.h"
 #include "ascend/opapi/program.h"
-
-struct aclOpExecutor {
-  const isthmus::ascend::Program* program;
-  isthmus::ascend::Values arguments;
-  isthmus::ascend::Transfer transfer;  // of a row that exchanges data with other ranks
-};
 
 namespace isthmus::ascend {
 namespace {
 
-// Values of aclnnStatus.
-constexpr int kNullPointer = 161001;
-constexpr int kInvalidParameter = 161002;
+struct Executor {
+  const Program* program;
+  Values arguments;
+  Transfer transfer;  // of a row that exchanges data with other ranks
+};
+
+Registry<std::unique_ptr<Executor>>& executors() {
+  static auto* const executors = new Registry<std::unique_ptr<Executor>>{8};
+  return *executors;
+}
 
 int fail(int status, const std::string& function, const char* message) {
   return isthmus_ascend_report(status, ("aclnn" + function).c_str(), message);
 }
 
-// Kernels of the CPU alone: no autograd, no autocast, no view tracking.
+// Kernels of the CPU alone: no autograd, no autocast, no view tracking; no result larger than the device.
 struct KernelsOnly {
+  AllocationLimit limit;
   at::AutoDispatchBelowADInplaceOrView below;
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
+// Compiled at its first call.
 const Program& program(int row) {
   static std::mutex mutex;
-  static std::vector<std::unique_ptr<Program>> programs;
+  static std::vector<std::atomic<const Program*>> programs(kRowCount);
+  std::atomic<const Program*>& found = programs[row];
+  if (const Program* const compiled = found.load(std::memory_order_acquire)) return *compiled;
   const std::lock_guard lock(mutex);
-  if (static_cast<size_t>(row) >= programs.size()) programs.resize(row + 1);
-  if (!programs[row]) programs[row] = std::make_unique<Program>(kRows[row]);
-  return *programs[row];
+  if (!found.load()) found.store(new Program(kRows[row]), std::memory_order_release);
+  return *found.load();
+}
+
+template <typename Object>
+const Object& found(const Registry<Object>& registry, const void* handle, const std::string& name) {
+  const Object* const object = registry.get(handle);
+  TORCH_CHECK(object, name, " is ", handle, ", which does not exist; it may have been destroyed");
+  return *object;
 }
 
 template <typename T, typename Object>
-c10::IValue array(const void* pointer) {
-  if (!pointer) return {};
+c10::IValue array(const Registry<Object>& registry, const void* handle, const std::string& name) {
+  if (!handle) return {};
   c10::List<T> result;
-  for (const auto value : static_cast<const Object*>(pointer)->values) result.push_back(value);
+  for (const auto value : found(registry, handle, name)) result.push_back(value);
   return result;
 }
 
-c10::IValue value(Kind kind, Argument argument) {
+// Undefined if null.
+at::Tensor tensor(const void* handle, const std::string& name) {
+  if (!handle) return {};
+  const at::Tensor& tensor = found(objects().tensors, handle, name);
+  const c10::Storage& storage = tensor.storage();
+  TORCH_CHECK(storage.nbytes() == 0 || isthmus_ascend_memory(storage.data(), storage.nbytes()) == 0, name,
+              " of shape ", tensor.sizes(), " and offset ", tensor.storage_offset(), " needs ",
+              storage.nbytes(), " bytes at ", storage.data(), ", which are not all allocated");
+  return tensor;
+}
+
+c10::IValue value(const Parameter& parameter, Argument argument) {
   const void* pointer = argument.pointer;
-  switch (kind) {
+  const std::string& name = parameter.name;
+  switch (parameter.kind) {
     case Kind::kTensor:
-      return pointer ? static_cast<const aclTensor*>(pointer)->tensor : at::Tensor();
+      return tensor(pointer, name);
     case Kind::kTensors: {
       c10::List<at::Tensor> tensors;
       if (pointer)
-        for (const aclTensor* element : static_cast<const aclTensorList*>(pointer)->elements)
-          tensors.push_back(element ? element->tensor : at::Tensor());
+        for (const void* element : found(objects().tensor_lists, pointer, name))
+          tensors.push_back(tensor(element, name));
       return tensors;
     }
     case Kind::kScalar:
-      return pointer ? c10::IValue(static_cast<const aclScalar*>(pointer)->scalar) : c10::IValue();
+      return pointer ? c10::IValue(found(objects().scalars, pointer, name)) : c10::IValue();
     case Kind::kScalars: {
       c10::impl::GenericList scalars(c10::NumberType::get());
       if (pointer)
-        for (const aclScalar* element : static_cast<const aclScalarList*>(pointer)->elements)
-          scalars.push_back(element->scalar);
+        for (const void* element : found(objects().scalar_lists, pointer, name))
+          scalars.push_back(found(objects().scalars, element, name));
       return scalars;
     }
     case Kind::kInts:
-      return array<int64_t, aclIntArray>(pointer);
+      return array<int64_t>(objects().ints, pointer, name);
     case Kind::kFloats:
-      return array<double, aclFloatArray>(pointer);
+      return array<double>(objects().floats, pointer, name);
     case Kind::kBools:
-      return array<bool, aclBoolArray>(pointer);
+      return array<bool>(objects().bools, pointer, name);
     case Kind::kInt:
       return argument.integer;
     case Kind::kBool:
@@ -101,11 +126,12 @@ c10::IValue value(Kind kind, Argument argument) {
 // Everything that the check of a call depends on, as bytes.
 class Signature {
  public:
-  Signature(int row, const Values& arguments) {
+  // bytes: replaced.
+  Signature(int row, const Values& arguments, std::string& bytes) : bytes_(bytes) {
+    bytes_.clear();
     number(row);
     for (const c10::IValue& argument : arguments) add(argument);
   }
-  std::string take() { return std::move(bytes_); }
 
  private:
   void number(int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
@@ -138,7 +164,7 @@ class Signature {
     }
   }
 
-  std::string bytes_;
+  std::string& bytes_;
 };
 
 // A tensor like this one with memory of its own: ones, or zeros where it may be an index.
@@ -169,6 +195,20 @@ Values stand_ins(const Values& arguments) {
   return slots;
 }
 
+// Refuses a view of more elements than the device holds bytes.
+void require_extents(const Program& program, const Values& arguments) {
+  const auto require = [](const at::Tensor& tensor, const std::string& name) {
+    TORCH_CHECK(!tensor.defined() || static_cast<uint64_t>(tensor.numel()) <= device_bytes(), name, " has ",
+                tensor.numel(), " elements, more than the ", device_bytes(), " bytes of the device's memory");
+  };
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& name = program.parameters()[i].name;
+    if (arguments[i].isTensor()) require(arguments[i].toTensor(), name);
+    if (!arguments[i].isTensorList()) continue;
+    for (const at::Tensor& tensor : arguments[i].toTensorVector()) require(tensor, name);
+  }
+}
+
 // Runs the row on stand-ins, so that shapes and dtypes that it refuses are known before the stream gets it.
 void check(const Program& program, const Values& arguments) {
   Values slots = stand_ins(arguments);
@@ -194,16 +234,18 @@ void check(const Program& program, const Values& arguments) {
 void check_once(const Program& program, int row, const Values& arguments) {
   constexpr size_t kLimit = 16384;
   static thread_local std::unordered_set<std::string> good;
-  std::string signature = Signature(row, arguments).take();
+  static thread_local std::string signature;
+  Signature(row, arguments, signature);
   if (good.count(signature)) return;
   const KernelsOnly guard;
+  require_extents(program, arguments);
   check(program, arguments);
   if (good.size() == kLimit) good.clear();
-  good.insert(std::move(signature));
+  good.insert(signature);
 }
 
 template <typename Work>
-void guarded(const aclOpExecutor& executor, const Work& work) {
+void guarded(const Executor& executor, const Work& work) {
   const auto keep = [&](const char* message) {
     isthmus_ascend_fail(("aclnn" + executor.program->name()).c_str(), message);
   };
@@ -218,23 +260,24 @@ void guarded(const aclOpExecutor& executor, const Work& work) {
 }
 
 void run(void* data) {
-  aclOpExecutor& executor = *static_cast<aclOpExecutor*>(data);
+  Executor& executor = *static_cast<Executor*>(data);
   guarded(executor, [&] { executor.program->run(executor.arguments, false); });
 }
 
 void run_before(void* data) {
-  aclOpExecutor& executor = *static_cast<aclOpExecutor*>(data);
+  Executor& executor = *static_cast<Executor*>(data);
   guarded(executor, [&] { before(executor.transfer, Call(*executor.program, executor.arguments, false)); });
 }
 
 void run_after(void* data) {
-  aclOpExecutor& executor = *static_cast<aclOpExecutor*>(data);
+  Executor& executor = *static_cast<Executor*>(data);
   guarded(executor, [&] { after(executor.transfer, Call(*executor.program, executor.arguments, false)); });
 }
 
 // The checked transfer of a row, with its buffers.
 Transfer transfer(const Program& program, const Values& arguments) {
   const KernelsOnly guard;
+  require_extents(program, arguments);
   const Values slots = stand_ins(arguments);
   const Call call(program, slots, true);
   Transfer made = prepare_transfer(*program.fused(), call);
@@ -246,33 +289,37 @@ Transfer transfer(const Program& program, const Values& arguments) {
 }  // namespace
 
 int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpExecutor** executor) {
-  std::string name(kRows[row], std::strchr(kRows[row], '('));
+  const auto name = [row] { return std::string(kRows[row], std::strchr(kRows[row], '(')); };
   if (!workspace_size || !executor)
-    return fail(kNullPointer, name, "workspaceSize or executor is null; pass valid pointers");
+    return fail(kNullPointer, name(), "workspaceSize or executor is null; pass valid pointers");
   try {
     const Program& compiled = program(row);
-    auto made = std::make_unique<aclOpExecutor>();
+    auto made = std::make_unique<Executor>();
     made->program = &compiled;
     const auto& parameters = compiled.parameters();
+    made->arguments.reserve(compiled.names().size());  // its locals follow
     for (size_t i = 0; i < parameters.size(); ++i)
-      made->arguments.push_back(value(parameters[i].kind, arguments[i]));
+      made->arguments.push_back(value(parameters[i], arguments[i]));
     if (compiled.fused())
       made->transfer = transfer(compiled, made->arguments);
     else
       check_once(compiled, row, made->arguments);
     *workspace_size = 0;
-    *executor = made.release();
+    *executor = static_cast<aclOpExecutor*>(executors().add(std::move(made)));
     return 0;
   } catch (const c10::Error& error) {
-    return fail(kInvalidParameter, name, error.what_without_backtrace());
+    return fail(kInvalidParameter, name(), error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return fail(kInvalidParameter, name, error.what());
+    return fail(kInvalidParameter, name(), error.what());
   }
 }
 
-int launch(aclOpExecutor* executor, void* stream) {
-  if (!executor) return fail(kNullPointer, "", "executor is null; call the first phase before the second");
-  const auto release = [](void* data) { delete static_cast<aclOpExecutor*>(data); };
+int launch(aclOpExecutor* handle, void* stream) {
+  if (!handle) return fail(kNullPointer, "", "executor is null; call the first phase before the second");
+  auto taken = executors().remove(handle);
+  if (!taken) return fail(kInvalidParameter, "", "the executor does not exist; each runs once");
+  Executor* const executor = taken->release();
+  const auto release = [](void* data) { delete static_cast<Executor*>(data); };
   void (*const keep)(void*) = [](void*) {};
   if (!executor->program->fused()) return isthmus_ascend_enqueue(stream, run, release, executor);
   int status = isthmus_ascend_enqueue(stream, run_before, keep, executor);
@@ -285,5 +332,8 @@ int launch(aclOpExecutor* executor, void* stream) {
 }  // namespace isthmus::ascend
 
 extern "C" __attribute__((visibility("default"))) int aclDestroyAclOpExecutor(const aclOpExecutor* executor) {
-  return delete executor, 0;
+  using namespace isthmus::ascend;
+  if (!executor || executors().remove(executor)) return 0;
+  return isthmus_ascend_report(kInvalidParameter, "aclDestroyAclOpExecutor",
+                               "the executor does not exist; each runs once");
 }

@@ -6,35 +6,22 @@
 
 #include <vector>
 
-struct aclTensor {
-  at::Tensor tensor;  // over the caller's memory; an executor that outlives this object shares it
-};
-
-struct aclScalar {
-  c10::Scalar scalar;
-};
-
-struct aclIntArray {
-  std::vector<int64_t> values;
-};
-
-struct aclFloatArray {
-  std::vector<float> values;
-};
-
-struct aclBoolArray {
-  std::vector<bool> values;
-};
-
-struct aclTensorList {
-  std::vector<aclTensor*> elements;  // destroyed with the list
-};
-
-struct aclScalarList {
-  std::vector<aclScalar*> elements;  // destroyed with the list
-};
+#include "ascend/opapi/registry.h"
 
 namespace isthmus::ascend {
+
+struct Objects {
+  Registry<at::Tensor> tensors{1};  // over the caller's memory; an executor that outlives one shares it
+  Registry<c10::Scalar> scalars{2};
+  Registry<std::vector<int64_t>> ints{3};
+  Registry<std::vector<float>> floats{4};
+  Registry<std::vector<bool>> bools{5};
+  Registry<std::vector<const void*>> tensor_lists{6};  // handles; destroyed with the list
+  Registry<std::vector<const void*>> scalar_lists{7};
+};
+
+// Never destroyed: applications destroy their objects in destructors of globals.
+Objects& objects();
 
 // The dtype of an aclDataType; nullopt for one that PyTorch's CPU kernels have no type for.
 std::optional<at::ScalarType> scalar_type(int acl_data_type);

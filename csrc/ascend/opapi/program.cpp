@@ -75,7 +75,12 @@ c10::IValue call(const Expression& expression, const Values& slots, bool checkin
   for (size_t i = 0; i < arguments.size(); ++i) {
     c10::IValue value = fitted(evaluate(expression.arguments[i], slots, checking), arguments[i].real_type());
     const auto* alias = arguments[i].alias_info();
-    stack.push_back(alias && alias->isWrite() ? written.dense(value) : std::move(value));
+    const bool is_written = alias && alias->isWrite();
+    const bool absent = value.isTensor() && !value.toTensor().defined() &&
+                        arguments[i].real_type()->kind() == c10::TypeKind::TensorType;
+    TORCH_CHECK(is_written || !absent, arguments[i].name(), " of ", expression.handle->schema().name(),
+                " is null");
+    stack.push_back(is_written ? written.dense(value) : std::move(value));
   }
   expression.handle->callBoxed(stack);
   written.finish();

@@ -28,6 +28,7 @@ c10::IValue one_hot_values(Values& arguments, bool) {
                    &off = arguments[3].toTensor();
   auto sizes = self.sizes().vec();
   const int64_t axis = arguments[4].toInt(), place = axis < 0 ? self.dim() : axis;
+  TORCH_CHECK(place <= self.dim(), "axis is ", axis, ", expected at most ", self.dim());
   sizes.insert(sizes.begin() + place, arguments[1].toInt());
   return off.reshape({}).expand(sizes).clone().scatter_(place, self.to(at::kLong).unsqueeze(place),
                                                         on.reshape({}).expand(sizes));

@@ -118,6 +118,7 @@ std::vector<int64_t> but_channels(const at::Tensor& x) {
 }
 
 at::Tensor by_channel(const at::Tensor& vector, const at::Tensor& x) {
+  TORCH_CHECK(x.dim() > 1, "input has ", x.dim(), " dimensions, expected at least 2");
   std::vector<int64_t> sizes(x.dim(), 1);
   sizes[1] = vector.numel();
   return widened(vector).reshape(sizes);
