@@ -243,7 +243,7 @@ def wrong_rank_tables() -> None:
 
 
 def absent_ranks() -> None:
-    """All ranks that wait get the same message, which names those that did not come."""
+    """All waiting ranks get the same message. It names the missing ranks."""
     os.environ["HCCL_CONNECT_TIMEOUT"] = "0.3"
     with tempfile.TemporaryDirectory() as folder:
         path = rank_table(folder, 3)

@@ -65,9 +65,7 @@ class Operands:
         if random.random() < 0.15 and sizes:
             strides[random.randrange(len(sizes))] = draw(WRONG_STRIDES)
         offset = draw((0, 0, 0, 0, 0, 1, -1, 1 << 40, 1 << 62))
-        data = draw(
-            (self.memory.value, self.memory.value, self.memory.value, self.memory.value, self.memory.value, 0)
-        )
+        data = draw([self.memory.value] * 5 + [0])
         array = ctypes.c_int64 * len(sizes)
         return self.create(
             "Tensor", array(*_signed(sizes)), ctypes.c_uint64(len(sizes)), ctypes.c_int(dtype),

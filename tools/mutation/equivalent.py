@@ -21,7 +21,8 @@ _TABLES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
 EQUIVALENCES = tuple(
     Equivalence(mistake, operators, proof)
     for proof, rows in _TABLES.items()
-    for mistake, operators in rows.items()
+    for mistakes, operators in rows.items()
+    for mistake in mistakes.split(" | ")
 )
 
 

@@ -39,9 +39,7 @@ void* primary_context(int32_t device) {
 }
 
 void make_current(void* handle) {
-  const auto context = contexts().handles.get(handle);
-  if (context == nullptr)
-    fail(kInvalidHandle, "context %p does not exist; it may have been destroyed", handle);
+  const auto context = require_found("context", handle, contexts().handles.get(handle));
   check(chip().device_set(context->device));
   current_handle = handle;
 }
@@ -151,10 +149,8 @@ ISTHMUS_ASCEND_EXPORT int aclrtCreateContext(void** context, int32_t device) {
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyContext(void* context) {
-  return call("aclrtDestroyContext", [&] {
-    if (contexts().handles.remove(context) == nullptr)
-      fail(kInvalidHandle, "context %p does not exist; it may have been destroyed", context);
-  });
+  return call("aclrtDestroyContext",
+              [&] { require_found("context", context, contexts().handles.remove(context)); });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtSetCurrentContext(void* context) {

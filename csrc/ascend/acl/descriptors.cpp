@@ -35,10 +35,7 @@ Objects& objects() {
 
 std::shared_ptr<TensorDescription> described(const void* handle) {
   require_not_null(handle, "description");
-  auto found = objects().descriptions.get(handle);
-  if (found == nullptr)
-    fail(kInvalidHandle, "description %p does not exist; it may have been destroyed", handle);
-  return found;
+  return require_found("description", handle, objects().descriptions.get(handle));
 }
 
 }  // namespace
@@ -104,8 +101,7 @@ ISTHMUS_ASCEND_EXPORT void* aclCreateDataBuffer(void* data, size_t bytes) {
 
 ISTHMUS_ASCEND_EXPORT int aclDestroyDataBuffer(const void* buffer) {
   return call("aclDestroyDataBuffer", [&] {
-    if (buffer != nullptr && objects().buffers.remove(buffer) == nullptr)
-      fail(kInvalidHandle, "buffer %p does not exist; it may have been destroyed", buffer);
+    if (buffer != nullptr) require_found("buffer", buffer, objects().buffers.remove(buffer));
   });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 
@@ -58,6 +59,15 @@ int report(int code, const char* function, const char* message) noexcept;
 // Throws kInvalidParameter if the pointer is null.
 inline void require_not_null(const void* pointer, const char* argument) {
   if (pointer == nullptr) fail(kInvalidParameter, "%s is null; pass a valid pointer", argument);
+}
+
+// Returns what was found for a handle; throws kInvalidHandle if that is null. kind: of the object, for the
+// message.
+template <typename Object>
+std::shared_ptr<Object> require_found(const char* kind, const void* handle, std::shared_ptr<Object> found) {
+  if (found == nullptr)
+    fail(kInvalidHandle, "%s %p does not exist; it may have been destroyed", kind, handle);
+  return found;
 }
 
 // Runs the body of an exported function.

@@ -31,9 +31,7 @@ Handles<Event>& events() {
 }
 
 std::shared_ptr<Event> event_of(const void* handle) {
-  auto event = events().get(handle);
-  if (event == nullptr) fail(kInvalidHandle, "event %p does not exist; it may have been destroyed", handle);
-  return event;
+  return require_found("event", handle, events().get(handle));
 }
 
 void create_event(void** handle, uint32_t flags) {
@@ -105,10 +103,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtCreateEventExWithFlag(void** event, uint32_t flag
 
 // Streams that wait for the event keep waiting for the work that it captured.
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyEvent(void* event) {
-  return call("aclrtDestroyEvent", [&] {
-    if (events().remove(event) == nullptr)
-      fail(kInvalidHandle, "event %p does not exist; it may have been destroyed", event);
-  });
+  return call("aclrtDestroyEvent", [&] { require_found("event", event, events().remove(event)); });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtRecordEvent(void* event, void* stream) {

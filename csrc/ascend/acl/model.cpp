@@ -47,9 +47,7 @@ std::pair<void*, std::shared_ptr<Model>> model_of(const Stream& stream) {
 }
 
 std::shared_ptr<Model> model_at(const void* handle) {
-  auto model = models().get(handle);
-  if (model == nullptr) fail(kInvalidHandle, "model %p does not exist; it may have been destroyed", handle);
-  return model;
+  return require_found("model", handle, models().get(handle));
 }
 
 void run(void* work) { static_cast<Work*>(work)->run(); }

@@ -20,8 +20,7 @@ Handles<Opaque>& opaque() {
 
 int destroy(const char* function, const void* handle) {
   return call(function, [&] {
-    if (handle != nullptr && opaque().remove(handle) == nullptr)
-      fail(kInvalidHandle, "%p does not exist; it may have been destroyed", handle);
+    if (handle != nullptr) require_found("object", handle, opaque().remove(handle));
   });
 }
 

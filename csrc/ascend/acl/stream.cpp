@@ -69,11 +69,6 @@ std::chrono::steady_clock::time_point after(int32_t milliseconds) {
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
 }
 
-std::shared_ptr<Stream> require_stream(const void* handle, std::shared_ptr<Stream> stream) {
-  if (stream == nullptr) fail(kInvalidHandle, "stream %p does not exist; it may have been destroyed", handle);
-  return stream;
-}
-
 void synchronize(const Stream& stream) {
   check(chip().stream_synchronize(stream.queue));
   throw_failure(stream.device);
@@ -94,7 +89,7 @@ Stream::~Stream() { chip().stream_destroy(queue); }
 
 std::shared_ptr<Stream> stream_of(const void* handle) {
   if (handle == nullptr) return default_stream(current_context()->device);
-  return require_stream(handle, streams().handles.get(handle));
+  return require_found("stream", handle, streams().handles.get(handle));
 }
 
 void enqueue_work(const Stream& stream, std::unique_ptr<Work> work) {
@@ -155,14 +150,15 @@ ISTHMUS_ASCEND_EXPORT int aclrtCreateStreamWithConfig(void** stream, uint32_t, u
 
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyStream(void* stream) {
   return call("aclrtDestroyStream", [&] {
-    const auto found = require_stream(stream, streams().handles.remove(stream));
+    const auto found = require_found("stream", stream, streams().handles.remove(stream));
     check(chip().stream_synchronize(found->queue));
   });
 }
 
 // Does not wait; work enqueued so far still runs.
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyStreamForce(void* stream) {
-  return call("aclrtDestroyStreamForce", [&] { require_stream(stream, streams().handles.remove(stream)); });
+  return call("aclrtDestroyStreamForce",
+              [&] { require_found("stream", stream, streams().handles.remove(stream)); });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeStream(void* stream) {

@@ -85,9 +85,9 @@ int64_t milliseconds_of(const char* variable, int64_t seconds_if_unset) {
 }
 
 // FNV-1a.
-std::string name_of(const char* bytes, size_t count) {
+std::string name_of(std::string_view bytes) {
   uint64_t hash = 14695981039346656037u;
-  for (size_t i = 0; i < count; ++i) hash = (hash ^ static_cast<unsigned char>(bytes[i])) * 1099511628211u;
+  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211u;
   char text[32];
   std::snprintf(text, sizeof(text), "hccl_%016llx", static_cast<unsigned long long>(hash));
   return text;
@@ -97,7 +97,7 @@ void* create(const isthmus_unique_id& id, uint32_t size, uint32_t rank) {
   auto made = std::make_shared<Comm>();
   made->rank = static_cast<int32_t>(rank);
   made->size = static_cast<int32_t>(size);
-  made->name = name_of(id.bytes, sizeof(id.bytes));
+  made->name = name_of({id.bytes, sizeof(id.bytes)});
   isthmus_comm_options options{};
   options.struct_size = sizeof(options);
   options.rank = made->rank;

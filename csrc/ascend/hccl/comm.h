@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "ascend/acl/enqueue.h"
 #include "driver.h"
@@ -41,7 +42,7 @@ struct Comm {
 void* create(const isthmus_unique_id& id, uint32_t size, uint32_t rank);
 
 // A name made of a hash of the bytes.
-std::string name_of(const char* bytes, size_t count);
+std::string name_of(std::string_view bytes);
 
 // An environment variable in seconds, as milliseconds. Throws Failure if it is no number.
 int64_t milliseconds_of(const char* variable, int64_t seconds_if_unset);

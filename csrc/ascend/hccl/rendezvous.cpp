@@ -78,7 +78,7 @@ struct Address {
   explicit Address(const std::string& name) {
     value.sun_family = AF_UNIX;
     const int count = std::snprintf(value.sun_path + 1, sizeof(value.sun_path) - 1, "isthmus-hccl-%u-%s",
-                                    getuid(), name_of(name.data(), name.size()).c_str());
+                                    getuid(), name_of(name).c_str());
     bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + count);
   }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&value); }
@@ -97,7 +97,7 @@ struct Deadline {
   }
 };
 
-// Connections of the ranks that have come; the last of each rank counts.
+// Connections of the ranks that have joined; the last of each rank counts.
 class Host {
  public:
   Host(const std::string& name, uint32_t size, const Deadline& deadline) : size_(size), deadline_(deadline) {
@@ -174,7 +174,7 @@ isthmus_unique_id ask_for_id(const std::string& name, uint32_t rank, const Deadl
     std::this_thread::sleep_for(kRetry);
   }
   Reply reply{};
-  connection.limit_reads(deadline.timeout_ms + 1000);  // rank 0 may have come later
+  connection.limit_reads(deadline.timeout_ms + 1000);  // rank 0 may have started its wait later
   if (!connection.write(&rank, sizeof(rank)) || !connection.read(&reply, sizeof(reply)))
     throw Failure{kRemoteFailure, "rank 0 exited before the communicator was created; see its error"};
   if (reply.code != kSuccess) throw Failure{reply.code, reply.message};

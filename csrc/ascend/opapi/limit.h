@@ -5,7 +5,7 @@
 
 namespace isthmus::ascend {
 
-// Bytes of memory of the calling thread's device. Throws c10::Error if there is no host chip.
+// Bytes of memory of a device; all have as many. Throws c10::Error if there is no host chip.
 uint64_t device_bytes();
 
 // Within a scope, an allocation of the CPU's memory by this thread fails if it is larger than the device's
