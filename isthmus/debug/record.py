@@ -1,13 +1,14 @@
 """Output of the debugging tools: lines on standard error, a JSON Lines file, a summary, the exit status."""
 
 import atexit
-import contextlib
 import json
 import os
 import sys
+import threading
 from collections import Counter
+from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from isthmus import options
 from isthmus._support.files import make_folder
@@ -59,7 +60,9 @@ class Findings:
         self.seen: Counter[str] = Counter()
         self.skipped: dict[str, str] = {}
         self.rows: list[dict[str, Any]] = []
-        self._file: TextIO | None = None
+        # Unbuffered, as a buffer does not admit the signal's close() during a write; reentrant for the same reason.
+        self._file: FileIO | None = None
+        self._lock = threading.RLock()
 
     def skip(self, operator: str, reason: str) -> None:
         """Record that an operator's calls are not judged, and why."""
@@ -85,34 +88,31 @@ class Findings:
 
     def write(self, row: dict[str, Any]) -> None:
         """Append a line to the tool's file; a line that follows `close` opens it again."""
-        text = json.dumps(row, default=str) + "\n"
+        text = (json.dumps(row, default=str) + "\n").encode()
         while True:
-            file = self._opened()
             try:
-                file.write(text)
+                with self._lock:
+                    self._opened().write(text)
             except ValueError:
-                # Closed meanwhile, by another thread or by the signal that switches the tool off.
+                # Closed meanwhile, by the signal that switches the tool off.
                 continue
-            if row.get("verdict") == "fail":
-                with contextlib.suppress(ValueError):
-                    file.flush()
             return
 
-    def _opened(self) -> TextIO:
+    def _opened(self) -> FileIO:
         file = self._file
         if file is None:
-            path = folder() / f"{self.tool}-{process_name()}.jsonl"
-            file = self._file = path.open("a")
+            file = self._file = FileIO(folder() / f"{self.tool}-{process_name()}.jsonl", "a")
             os.fchmod(file.fileno(), 0o640)
         return file
 
     def close(self) -> str:
         """Close the file and return a summary in one line."""
         where = ""
-        file, self._file = self._file, None
-        if file is not None:
-            where = f"; {file.name}"
-            file.close()
+        with self._lock:
+            file, self._file = self._file, None
+            if file is not None:
+                where = f"; {file.name}"
+                file.close()
         total = sum(self.failed.values())
         text = f"{self.tool}: {self.calls} calls of {len(self.seen)} operators judged, {total} failed"
         if total:

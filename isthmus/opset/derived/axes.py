@@ -20,8 +20,8 @@ def ranks(scope: Scope) -> Iterator[Case]:
     """Derive cases of every rank to 8, with the dimension at every place and negative.
 
     Tensors of the highest rank get more leading axes, along which they repeat rolled by one, so that each copy
-    differs, and their axes are permuted alike. It
-    applies to operators with an argument ``dim``; without one the leading axes are added alone. Layouts vary alike.
+    differs, and their axes are permuted alike. It applies to operators with an argument ``dim``; without one the
+    leading axes are added alone. Layouts vary alike.
     The smallest call is repeated thousands of times, along an axis outside of the others and along one inside.
     """
     schema = scope.maker.schema

@@ -95,9 +95,8 @@ def shapes(scope: Scope) -> Iterator[Case]:
     )
     for dimensions in groups:
         for i, row in enumerate(scope.shared(covering(dimensions, scope.pairs))):
-            deep = len(row["place"].shape) > 5 and row["layout"] in PACKED
-            # Dimensions beyond a kernel's most that cannot be collapsed.
-            layout = ("rotated", "reversed", "heads")[i % 3] if deep else row["layout"]
+            # Dimensions beyond a kernel's most must not be ones that could be collapsed.
+            layout = ("rotated", "reversed")[i % 2] if len(row["place"].shape) > 5 else row["layout"]
             yield from _made(scope, {**row, "layout": layout}, dim)
     takes_matrices = any(len(array.shape) > 1 for base in bases for _, array in arrays(base.arguments))
     for row in scope.shared(_matrices(bases, axes, dim)) if takes_matrices else ():

@@ -117,6 +117,8 @@ def _masked_scatters(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(0, 9), m.mask(0, 9), m.tensor(0))
     yield m.case("broadcast", m.tensor(3, 1, 9), m.mask(5, 1), m.tensor(135))
     yield m.case("contiguous", m.tensor(5, 1), m.mask(5, 1), m.tensor(11))
+    every = m.mask(3, 5, share=1)  # to the last element of the source
+    yield m.case("contiguous", m.tensor(3, 5), every, m.tensor(15))
     if m.dtype == "float32":
         for shape in ((65_601, 2), (2, 65_601)):
             yield m.case("large", m.repeated(*shape), m.mask(*shape), m.repeated(131_202))

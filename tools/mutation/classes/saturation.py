@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.opset import dtypes as dt
 from tools.mutation.kernel import Array, Call, Invocation, Target, flat
 from tools.mutation.mutant import Made, Mutation, Wrong, read_as, simply
 
@@ -126,9 +127,9 @@ def _overflows(target: Target) -> bool:
 
 
 def _narrow_overflows(target: Target) -> bool:
-    return (
-        _overflows(target) and not target.operator.dtype.startswith("summed") and bool(target.schema.outputs)
-    )
+    narrow = target.dtypes & set(dt.INTEGERS) - {"int64"}
+    summed = target.operator.dtype.startswith("summed")
+    return _overflows(target) and bool(narrow) and not summed and bool(target.schema.outputs)
 
 
 def _reads_integers(dtypes: set[str]) -> Callable[[Target], bool]:
