@@ -68,6 +68,18 @@ class Written {
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
 };
 
+// What ATen's kernels take for granted: that a tensor is defined, and that a list of N padding sizes has N.
+void require_present(const c10::FunctionSchema& schema, const c10::Argument& argument,
+                     const c10::IValue& value) {
+  const bool absent = value.isTensor() && !value.toTensor().defined() &&
+                      argument.real_type()->kind() == c10::TypeKind::TensorType;
+  TORCH_CHECK(!absent, argument.name(), " of ", schema.name(), " is null");
+  const bool pads = argument.N() && value.isIntList() && schema.name().find("_pad") != std::string::npos;
+  TORCH_CHECK(!pads || value.toListRef().size() == static_cast<size_t>(*argument.N()), argument.name(),
+              " has ", value.isIntList() ? value.toListRef().size() : 0, " elements, expected ",
+              argument.N().value_or(0));
+}
+
 c10::IValue call(const Expression& expression, const Values& slots, bool checking) {
   torch::jit::Stack stack;
   Written written;
@@ -76,10 +88,7 @@ c10::IValue call(const Expression& expression, const Values& slots, bool checkin
     c10::IValue value = fitted(evaluate(expression.arguments[i], slots, checking), arguments[i].real_type());
     const auto* alias = arguments[i].alias_info();
     const bool is_written = alias && alias->isWrite();
-    const bool absent = value.isTensor() && !value.toTensor().defined() &&
-                        arguments[i].real_type()->kind() == c10::TypeKind::TensorType;
-    TORCH_CHECK(is_written || !absent, arguments[i].name(), " of ", expression.handle->schema().name(),
-                " is null");
+    require_present(expression.handle->schema(), arguments[i], value);
     stack.push_back(is_written ? written.dense(value) : std::move(value));
   }
   expression.handle->callBoxed(stack);

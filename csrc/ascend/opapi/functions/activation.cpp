@@ -51,6 +51,7 @@ c10::IValue swiglu_grad(Values& arguments, bool) {
   const at::Tensor dy = widened(arguments[0].toTensor());
   const int64_t dim = arguments[2].toInt();
   const auto halves = arguments[1].toTensor().chunk(2, dim);
+  TORCH_CHECK(halves.size() == 2, "dimension ", dim, " of self cannot be halved");
   const at::Tensor first = widened(halves[0]), second = widened(halves[1]);
   return at::cat({at::silu_backward(dy.mul(second), first), dy.mul(at::silu(first))}, dim);
 }
