@@ -40,9 +40,7 @@ c10::IValue rms_norm_grad(Values& arguments, bool) {
 // swiglu(x, dim): silu of the first half, times the second.
 c10::IValue swiglu(Values& arguments, bool) {
   const at::Tensor& x = arguments[0].toTensor();
-  const auto halves = x.chunk(2, arguments[1].toInt());
-  TORCH_CHECK(halves.size() == 2 && halves[0].sizes() == halves[1].sizes(),
-              "size of dim is odd: ", x.sizes());
+  const auto halves = equal_parts(x, 2, arguments[1].toInt());
   return at::silu(widened(halves[0])).mul(widened(halves[1]));
 }
 
@@ -50,8 +48,7 @@ c10::IValue swiglu(Values& arguments, bool) {
 c10::IValue swiglu_grad(Values& arguments, bool) {
   const at::Tensor dy = widened(arguments[0].toTensor());
   const int64_t dim = arguments[2].toInt();
-  const auto halves = arguments[1].toTensor().chunk(2, dim);
-  TORCH_CHECK(halves.size() == 2, "dimension ", dim, " of self cannot be halved");
+  const auto halves = equal_parts(arguments[1].toTensor(), 2, dim);
   const at::Tensor first = widened(halves[0]), second = widened(halves[1]);
   return at::cat({at::silu_backward(dy.mul(second), first), dy.mul(at::silu(first))}, dim);
 }
@@ -97,6 +94,12 @@ c10::IValue dropout(Values& arguments, bool checking) {
 
 at::Tensor widened(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.to(c10::promoteTypes(tensor.scalar_type(), at::kFloat)) : tensor;
+}
+
+std::vector<at::Tensor> equal_parts(const at::Tensor& tensor, int64_t count, int64_t dim) {
+  TORCH_CHECK(tensor.size(dim) % count == 0, "shape ", tensor.sizes(), ": the size of dimension ", dim,
+              " is not a multiple of ", count);
+  return tensor.tensor_split(count, dim);
 }
 
 std::vector<int64_t> last_dims(int64_t count) {

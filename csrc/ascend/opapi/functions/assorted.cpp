@@ -58,8 +58,7 @@ void lstm_cell(const Call& call) {
   at::Tensor gates = widened(call.tensor("input_gates")).add(widened(call.tensor("hidden_gates")));
   for (const char* bias : {"input_bias", "hidden_bias"})
     if (call.has(bias)) gates = gates.add(widened(call.tensor(bias)));
-  const auto parts = gates.chunk(4, 1);
-  TORCH_CHECK(parts.size() == 4, "the gates have ", gates.size(1), " columns, expected a multiple of 4");
+  const auto parts = equal_parts(gates, 4, 1);
   const at::Tensor in = at::sigmoid(parts[0]), forget = at::sigmoid(parts[1]), cell = parts[2].tanh(),
                    out = at::sigmoid(parts[3]);
   const at::Tensor cy = forget.mul(widened(call.tensor("cx"))).add(in.mul(cell));
@@ -69,8 +68,7 @@ void lstm_cell(const Call& call) {
 }
 
 void lstm_cell_grad(const Call& call) {
-  const auto parts = widened(call.tensor("workspace")).chunk(4, 1);
-  TORCH_CHECK(parts.size() == 4, "workspace has shape ", call.tensor("workspace").sizes());
+  const auto parts = equal_parts(widened(call.tensor("workspace")), 4, 1);
   const at::Tensor in = parts[0], forget = parts[1], cell = parts[2], out = parts[3];
   const at::Tensor tanh = widened(call.tensor("cy")).tanh();
   at::Tensor dcy = at::zeros_like(tanh), dout = at::zeros_like(tanh);
@@ -91,9 +89,7 @@ void lstm_cell_grad(const Call& call) {
 }
 
 std::pair<at::Tensor, at::Tensor> gate_and_linear(const at::Tensor& x, int64_t dim, bool left) {
-  const auto halves = x.chunk(2, dim);
-  TORCH_CHECK(halves.size() == 2 && halves[0].sizes() == halves[1].sizes(),
-              "size of dim is odd: ", x.sizes());
+  const auto halves = equal_parts(x, 2, dim);
   return {halves[left ? 0 : 1], halves[left ? 1 : 0]};
 }
 

@@ -38,6 +38,9 @@ at::Tensor unpacked_bits(const at::Tensor& mask, at::IntArrayRef sizes);
 // float32, or float64 if the tensor is; an undefined tensor as it is.
 at::Tensor widened(const at::Tensor& tensor);
 
+// Parts of equal sizes along a dimension, whose size must be a multiple of their number.
+std::vector<at::Tensor> equal_parts(const at::Tensor& tensor, int64_t count, int64_t dim);
+
 // The last `count` dimensions.
 std::vector<int64_t> last_dims(int64_t count);
 

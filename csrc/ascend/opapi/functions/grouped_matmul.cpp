@@ -186,7 +186,7 @@ void grouped_matmul_swiglu_quant(const Call& call) {
               ", expected 3 dimensions");
   for (const char* name : {"dequant_mode", "quant_mode"})
     TORCH_CHECK(call.integer(name) == 0, name, " is ", call.integer(name), ", expected 0");
-  const auto halves = by_group(call, x, weight, call.tensor("row_scale")).chunk(2, -1);
+  const auto halves = equal_parts(by_group(call, x, weight, call.tensor("row_scale")), 2, -1);
   const Dynamic result = dynamically(halves[0].mul(at::sigmoid(halves[0])).mul(halves[1]), {-1}, 127);
   give_quantised(call, "out", result.value);
   call.give("out_scale", result.scale);

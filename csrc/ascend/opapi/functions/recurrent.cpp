@@ -32,7 +32,7 @@ struct Kind {
 
 // Saved: h, c, i, j, f, o, tanh(c).
 Tensors lstm_cell(const at::Tensor& of_input, const at::Tensor& of_state, const Tensors& states) {
-  const auto gates = of_input.add(of_state).chunk(4, -1);
+  const auto gates = equal_parts(of_input.add(of_state), 4, -1);
   const at::Tensor i = at::sigmoid(gates[0]), f = at::sigmoid(gates[1]), j = at::tanh(gates[2]),
                    o = at::sigmoid(gates[3]);
   const at::Tensor c = f.mul(states[1]).add(i.mul(j)), tanhc = at::tanh(c);
@@ -58,7 +58,7 @@ Kind::Gradient lstm_cell_grad(const Tensors& saved, const Tensors& before, const
 
 // Saved: h, reset, update, new, and the state's part of new.
 Tensors gru_cell(const at::Tensor& of_input, const at::Tensor& of_state, const Tensors& states) {
-  const auto x = of_input.chunk(3, -1), h = of_state.chunk(3, -1);
+  const auto x = equal_parts(of_input, 3, -1), h = equal_parts(of_state, 3, -1);
   const at::Tensor r = at::sigmoid(x[0].add(h[0])), z = at::sigmoid(x[1].add(h[1]));
   const at::Tensor n = at::tanh(x[2].add(r.mul(h[2])));
   return {n.add(z.mul(states[0].sub(n))), r, z, n, h[2]};

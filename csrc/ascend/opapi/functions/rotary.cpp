@@ -49,7 +49,7 @@ void rotary_by_position(const Call& call) {
   const auto sections = call.ints("mrope_section");
   const int64_t columns = table.size(-1), head = call.integer("head_size"), tokens = positions.size(-1);
   const at::Tensor rows = table.index_select(0, positions.reshape(-1)).view({-1, tokens, columns});
-  const auto halves = rows.chunk(2, -1);
+  const auto halves = equal_parts(rows, 2, -1);
   const auto joined = [&](const at::Tensor& part) {  // [positions a token, tokens, columns / 2]
     if (part.size(0) == 1) return part[0];
     TORCH_CHECK(part.size(0) == 3 && sections.size() == 3, "positions has ", part.size(0),
