@@ -1,6 +1,7 @@
 """Wrong arguments for the functions of the runtime's libraries, and for the objects of libopapi.so."""
 
 import ctypes
+import mmap
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,16 @@ MEMORY = {"to", "from", "pointer", "address", "buffer", "data", "expected"}
 NOTHING = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda data: None)
 
 
+def _guarded() -> Any:
+    """Return a buffer of BUFFER_BYTES before a page that cannot be accessed."""
+    memory = mmap.mmap(-1, BUFFER_BYTES + mmap.PAGESIZE)
+    buffer = (ctypes.c_char * BUFFER_BYTES).from_buffer(memory)
+    ctypes.CDLL(None).mprotect(
+        ctypes.c_void_p(ctypes.addressof(buffer) + BUFFER_BYTES), ctypes.c_size_t(mmap.PAGESIZE), 0
+    )
+    return buffer
+
+
 class Given:
     """Live and destroyed objects of every kind, and memory."""
 
@@ -60,7 +71,7 @@ class Given:
         acl, hccl = self.libraries["libascendcl.so"], self.libraries["libhccl.so"]
         acl.aclInit(None)
         acl.aclrtSetDevice(0)
-        self.buffers = [ctypes.create_string_buffer(BUFFER_BYTES) for _ in range(4)]
+        self.buffers = [_guarded() for _ in range(4)]
         self.handles: list[int] = []
         self.memory = [ctypes.addressof(buffer) for buffer in self.buffers]
         info = ctypes.create_string_buffer(4108)

@@ -39,8 +39,12 @@ void require_room(size_t room, size_t bytes, const void* to, const void* from) {
 
 // The driver checks device memory.
 void require_host_sides(void* to, const void* from, size_t bytes, Kind kind) {
-  if (kind == kHostToHost || kind == kHostToDevice) require_mapped(from, bytes, "source");
-  if (kind == kHostToHost || kind == kDeviceToHost) require_mapped(to, bytes, "destination");
+  if (kind == kHostToHost) {
+    require_accessible(from, bytes, "source", Access::kRead);
+    require_accessible(to, bytes, "destination", Access::kWrite);
+  }
+  if (kind == kHostToDevice) require_mapped(from, bytes, "source");
+  if (kind == kDeviceToHost) require_mapped(to, bytes, "destination");
 }
 
 // Enqueues a copy between devices' memory; false if both are on the stream's device.
@@ -114,7 +118,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtMemset(void* pointer, size_t room, int32_t value,
     require_room(room, bytes, pointer, pointer);
     const auto attributes = attributes_of(pointer);
     if (!is_device(attributes)) {
-      require_mapped(pointer, bytes, "destination");
+      require_accessible(pointer, bytes, "destination", Access::kWrite);
       std::memset(pointer, value, bytes);
       return;
     }

@@ -60,6 +60,24 @@ void require_mapped(const void* pointer, size_t bytes, const char* argument) {
          pointer);
 }
 
+void require_accessible(const void* pointer, size_t bytes, const char* argument, Access access) {
+  require_mapped(pointer, bytes, argument);
+  static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const int advice = access == Access::kWrite ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  const auto start = reinterpret_cast<uintptr_t>(pointer), first = start / page * page;
+  const auto populate = [&](size_t length) {
+    return madvise(reinterpret_cast<void*>(first), length, advice);
+  };
+  if (bytes == 0) return;
+  const auto last = static_cast<const char*>(pointer) + bytes - 1;
+  const bool leaves =
+      attributes_of(pointer).kind != attributes_of(last).kind;  // an allocation of pinned memory
+  const bool has_populate = populate(0) == 0;                   // since Linux 5.14
+  if (leaves || (has_populate && populate(start + bytes - first) != 0))
+    fail(kInvalidParameter, "the %zu bytes of the %s at %p are not memory that this process may %s", bytes,
+         argument, pointer, access == Access::kWrite ? "write" : "read");
+}
+
 }  // namespace isthmus::ascend
 
 using namespace isthmus::ascend;

@@ -12,4 +12,10 @@ isthmus_pointer_attributes attributes_of(const void* pointer);
 // by far is an error, not a crash.
 void require_mapped(const void* pointer, size_t bytes, const char* argument);
 
+enum class Access { kRead, kWrite };
+
+// Throws kInvalidParameter unless every byte of host memory may be accessed, where no size of device memory
+// limits them.
+void require_accessible(const void* pointer, size_t bytes, const char* argument, Access access);
+
 }  // namespace isthmus::ascend

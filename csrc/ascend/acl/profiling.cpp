@@ -5,6 +5,7 @@
 
 #include "errors.h"
 #include "handles.h"
+#include "memory.h"
 
 using namespace isthmus::ascend;
 
@@ -53,8 +54,10 @@ ISTHMUS_ASCEND_EXPORT int MsprofReportApi(uint32_t, const void*) { return kSucce
 ISTHMUS_ASCEND_EXPORT int MsprofReportCompactInfo(uint32_t, const void*, uint32_t) { return kSuccess; }
 ISTHMUS_ASCEND_EXPORT int MsprofReportAdditionalInfo(uint32_t, const void*, uint32_t) { return kSuccess; }
 
-// FNV-1a.
+// FNV-1a; 0 of what is not text.
 ISTHMUS_ASCEND_EXPORT uint64_t MsprofGetHashId(const char* text, size_t length) {
+  if (call("MsprofGetHashId", [&] { require_accessible(text, length, "text", Access::kRead); }) != kSuccess)
+    return 0;
   uint64_t hash = 14695981039346656037u;
   for (size_t i = 0; i < length; ++i) hash = (hash ^ static_cast<unsigned char>(text[i])) * 1099511628211u;
   return hash;

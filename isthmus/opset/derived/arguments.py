@@ -39,6 +39,9 @@ def layouts(scope: Scope) -> Iterator[Case]:
     deep = [base for base in bases if _rank(base) == rank]
     full = [base for base in deep if not any(given(base) < given(other) for other in deep)]
     rows = [(full[i % len(full)], name) for i, name in enumerate(names)]
+    # Those with tensors that no call of the highest rank has, such as the offsets of sequences.
+    others = {frozenset(given(base) - set().union(*map(given, full))): base for base in bases}
+    rows += [(base, name) for more, base in others.items() if more for name in names]
     if scope.pairs:
         rows = [(base, name) for base in bases for name in names]
     for i, (base, name) in enumerate(scope.shared(iter(rows))):

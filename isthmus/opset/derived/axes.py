@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,9 @@ def ranks(scope: Scope) -> Iterator[Case]:
     if not bases or not (moves or scope.operator.leading):
         return
     rows = []
+    line = [_line(bases[0])] if moves and min(map(_rank, bases)) > 1 else []
     for rank in range(1, 9):
-        fit = [base for base in bases if _rank(base) <= rank]
+        fit = [base for base in bases if _rank(base) <= rank] or line
         for i, turn in enumerate(range(rank) if moves and rank < 6 else (rank // 2,)):
             if fit:
                 base = fit[(rank + i) % len(fit)]
@@ -54,6 +56,19 @@ def ranks(scope: Scope) -> Iterator[Case]:
 
 def _rank(case: Case) -> int:
     return max(len(array.shape) for _, array in arrays(case.arguments))
+
+
+def _line(base: Case) -> Case:
+    """Return a call with the dimension ``dim`` alone: the first row along it of each tensor of the highest rank."""
+    rank = _rank(base)
+    axis = base.arguments["dim"] % rank
+
+    def change(_: str, i: int, array: Array) -> Array:
+        if len(array.shape) != rank:
+            return array
+        return place(array.view[tuple(slice(None) if i == axis else 0 for i in range(rank))])
+
+    return replace(base, arguments={**changed(base.arguments, change), "dim": 0})
 
 
 def _turned(base: Case, copies: tuple[int, ...], turn: int, negative: bool, moves: bool) -> Arguments:

@@ -9,6 +9,7 @@ from isthmus.opset.derived.layouts import expanded
 from isthmus.opset.sampling import Array, Case
 
 _BASES = 2
+_READ = ("index", "indices", "target", "positions", "offsets")  # integers that name places to read from
 _STORED = ("src", "source", "values")  # at indices
 
 
@@ -31,11 +32,11 @@ def expansions(scope: Scope) -> Iterator[Case]:
 def _repeated(scope: Scope, back: int) -> Change:
     written = {a.name for a in scope.maker.schema.arguments if a.written}
     names = {a.name for a in scope.maker.schema.arguments}
-    reads = scope.operator.name.startswith("aten::") and not written and names.isdisjoint(_STORED)
-    kinds = (scope.maker.dtype, "bool", *(("int64",) if reads else ()))
+    read = _READ if not written and names.isdisjoint(_STORED) else ()
+    kinds = (scope.maker.dtype, "bool")
 
     def change(name: str, i: int, array: Array) -> Array:
-        if array.dtype not in kinds or name in written or not array.shape:
+        if (array.dtype not in kinds and name not in read) or name in written or not array.shape:
             return array
         return expanded(array.view, -1 - (i + back) % len(array.shape))
 
