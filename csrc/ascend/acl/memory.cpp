@@ -85,7 +85,8 @@ using namespace isthmus::ascend;
 ISTHMUS_ASCEND_EXPORT int isthmus_ascend_memory(const void* pointer, size_t bytes) {
   return call("isthmus_ascend_memory", [&] {
     const auto first = attributes_of(pointer);
-    if (first.kind != ISTHMUS_MEMORY_DEVICE) return require_mapped(pointer, bytes, "operand");
+    if (first.kind != ISTHMUS_MEMORY_DEVICE)
+      return require_accessible(pointer, bytes, "operand", Access::kRead);
     const auto last = attributes_of(static_cast<const char*>(pointer) + (bytes == 0 ? 0 : bytes - 1));
     if (last.kind != ISTHMUS_MEMORY_DEVICE || last.device != first.device)
       fail(kInvalidParameter, "the %zu bytes at %p end outside of allocations of device %d", bytes, pointer,

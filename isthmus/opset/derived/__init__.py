@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from isthmus.opset.derived.arguments import layouts, narrow_indices, options
+from isthmus.opset.derived.arguments import layouts, narrow_indices, options, outputs
 from isthmus.opset.derived.axes import ranks
 from isthmus.opset.derived.calls import Scope, changed
 from isthmus.opset.derived.expansions import expansions
@@ -60,4 +60,5 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
         yield from sizes(scope)
         yield from expansions(scope)
     yield from options(scope)
+    yield from outputs(scope)
     yield from narrow_indices(scope)

@@ -23,6 +23,7 @@ _FIXED = (
     "pin_memory",
     "amsgrad",
 )
+_DIMENSIONS = ("dim", "dims", "size", "normalized_shape", "output_size", "input_size", "self_size")
 _FACTORS = ("alpha", "beta", "value")
 
 
@@ -50,6 +51,15 @@ def layouts(scope: Scope) -> Iterator[Case]:
         )
         change = in_layouts(name) if scope.operator.strided else _packed(name)
         yield scope.case(changed(base.arguments, change), f"{name}-out-{output}", output)
+
+
+def outputs(scope: Scope) -> Iterator[Case]:
+    """Derive a case for each layout of the output of operators without tensors."""
+    own = [case for case in scope.own if case.kind == "contiguous"]
+    if any(True for case in own for _ in arrays(case.arguments)) or not own:
+        return
+    for i, name in enumerate(scope.shared(iter(ALL))):
+        yield scope.case(own[i % len(own)].arguments, f"out-{name}", name, kind="contiguous")
 
 
 def _rank(case: Case) -> int:
@@ -88,11 +98,19 @@ def options(scope: Scope) -> Iterator[Case]:
             for i in range(len(value)):
                 only = [j == i for j in range(len(value))]
                 changes += [{a.name: only}, {a.name: [not each for each in only]}]
+        elif a.base == "int" and isinstance(value, list) and a.name not in _DIMENSIONS:
+            changes += [{a.name: other} for other in _reordered(value)]
         elif a.base == "Scalar" and a.name in _FACTORS and scope.maker.is_float and value is not None:
             changes.append({a.name: _fraction(scope)})
     for change in scope.shared(iter(changes)):
         words = [f"{'no' if value is None else ''}{_word(value)}-{name}" for name, value in change.items()]
         yield scope.case({**given, **change}, "-".join(words).replace(" ", ""))
+
+
+def _reordered(values: list[int]) -> list[list[int]]:
+    """Return the values in reverse order and with each two swapped, which leaves the sizes of padded tensors."""
+    swapped = [n for i in range(0, len(values), 2) for n in values[i : i + 2][::-1]]
+    return [other for other in (values[::-1], swapped) if other != values]
 
 
 def _unmasked(given: Arguments, names: tuple[str, ...]) -> Arguments:

@@ -21,6 +21,7 @@ _SAVED = ("mean", "rstd", "save_mean", "save_invstd", "out", "logsumexp", "lse")
 # Of a gradient scaler, always float32; and numbers of steps.
 _SETTINGS = ("grad_scale", "found_inf", "inv_scale", "state_steps", "steps")
 _IN_TILES = (0, 17, 33, 66)  # of such a row: the ends, and second tiles
+_LONG = 4133  # elements of a row of many blocks
 _PLACES = (0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 66)  # of a row of 67: ends of vectors, and the ends of the row
 
 
@@ -180,10 +181,21 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
             scale = 2.0 ** (15 if dtype == "float16" else 50)
             yield "far", (np.linspace(-1, 1, 67)[np.arange(67) * 29 % 67] * scale).astype(kind)[None]
         return
+    yield from _special_rows(scope, kind)
+
+
+def _special_rows(scope: Scope, kind: np.dtype[Any]) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
+    """Yield rows of ordinary numbers with NaN and infinities."""
+    operator, dtype = scope.operator, scope.maker.dtype
     ordinary = np.linspace(-1.7, 2.3, 67)
+    long = operator.longest >= _LONG and dtype in ("float32", "bfloat16")
     if not any(a.name in ("dim", "dims") for a in scope.maker.schema.arguments):
         yield from _alone(operator.special, ordinary, kind)
+        for row in _blocks(operator.special) if long else ():
+            yield "special-block", row.astype(kind)
         return
+    if long and operator.special:
+        yield "special-blocks", np.stack([*_blocks(operator.special)]).astype(kind)
     if any(map(math.isnan, operator.special)):
         yield "nan-by-place", _missing(ordinary, math.inf in operator.special).astype(kind)
     if math.inf in operator.special:
@@ -214,6 +226,17 @@ def _alone(
     if math.inf in special:
         yield "infinite-row", np.stack([ordinary, np.full(67, -math.inf)]).astype(kind)
         yield "all-infinite", np.full(67, -math.inf).astype(kind)
+
+
+def _blocks(special: tuple[float, ...]) -> Iterator[np.ndarray[Any, Any]]:
+    """Yield long rows with a special value in one of many blocks, or with -inf in all of the first ones."""
+    ordinary = np.resize(np.linspace(-1.7, 2.3, 67), _LONG)
+    for value in special:
+        for i in (300, 1500, _LONG - 1):
+            yield np.where(np.arange(_LONG) == i, value, ordinary)
+    if math.inf in special:
+        for first in (70, 1100, 4100):
+            yield np.where(np.arange(_LONG) < first, -math.inf, ordinary)
 
 
 def _missing(ordinary: np.ndarray[Any, Any], infinite: bool) -> np.ndarray[Any, Any]:

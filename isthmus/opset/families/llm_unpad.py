@@ -163,8 +163,11 @@ def _gradient(grad: Any, out: Any, seq_len: list[int], heads: int, magnitude: bo
 def _product(a: Any, b: Any, trans_a: bool, trans_b: bool, m: Any, k: Any, n: Any, lda: Any, ldb: Any, ldc: Any,
              stride_a: Any, stride_b: Any, stride_c: Any, heads: int) -> Any:  # fmt: skip
     """Compute C from the BLAS layout."""
+    import torch
+
     a, b = a.reshape(-1).clone(), b.reshape(-1).clone()
     out = a.new_zeros(heads * sum(x * y for x, y in zip(m, n, strict=True)))
+    written = torch.zeros_like(out, dtype=torch.bool)
     first_a = first_b = first_c = 0
     for i in range(len(m)):
         for t in range(heads):
@@ -174,9 +177,13 @@ def _product(a: Any, b: Any, trans_a: bool, trans_b: bool, m: Any, k: Any, n: An
             right = b.as_strided(
                 (k[i], n[i]), (1, ldb[i]) if trans_b else (ldb[i], 1), first_b + t * stride_b[i]
             )
-            out.as_strided((m[i], n[i]), (ldc[i], 1), first_c + t * stride_c[i]).copy_(left @ right)
+            place = ((m[i], n[i]), (ldc[i], 1), first_c + t * stride_c[i])
+            out.as_strided(*place).copy_(left @ right)
+            written.as_strided(*place).fill_(True)
         first_a, first_b = first_a + heads * m[i] * k[i], first_b + heads * k[i] * n[i]
         first_c += heads * m[i] * n[i]
+    if not written.all():
+        raise ValueError("the matrices of C do not fill it")
     return out
 
 

@@ -50,6 +50,8 @@ def _over_dims(low: float = -2.7, high: float = 3.1, many: bool = True, **others
             yield m.case("strided", images, [2, 3], **others)
         if m.dtype == "bool":  # a count beyond 16 bits
             yield m.case("large", m.values(np.ones((2, 70_001))), [1], **others)
+        if m.dtype == "float16" and many:
+            yield m.case("large", _wave(m), [1], **others)
         yield m.case("0-dim", m.tensor(low=low, high=high), [0] if many else 0, **others)
         yield m.case("zero-size", m.tensor(0, 5, low=low, high=high), [1] if many else 1, **others)
         if m.is_float:
@@ -57,6 +59,11 @@ def _over_dims(low: float = -2.7, high: float = 3.1, many: bool = True, **others
             yield m.case("special", m.values([[v, 1.0] for v in values]), [1] if many else 1, **others)
 
     return samples
+
+
+def _wave(m: Maker) -> Array:
+    """Rows whose sums are small, those of their halves beyond float16."""
+    return m.values(np.where(np.arange(8998) < 4500, 20.0, -20.0) * np.ones((2, 1)))
 
 
 def _distinct_over_dims(m: Maker) -> Iterator[Case]:
@@ -102,6 +109,8 @@ def _whole(low: float = -2.7, high: float = 3.1, *args: Any, empty: bool = True)
             yield m.case(kind, tensor, *args, model=model)
         if m.dtype == "bool":  # a count beyond 16 bits
             yield m.case("large", m.values(np.ones(70_001)), *args)
+        if m.dtype == "float16":
+            yield m.case("large", _wave(m), *args)
         yield m.case("0-dim", m.tensor(low=low, high=high), *args)
         if empty:
             yield m.case("zero-size", m.tensor(0, 3), *args)
@@ -233,6 +242,7 @@ def _counts(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.values(np.full((3, 5), 2.0)), 4)  # which are one number
     yield m.case("strided", m.values(m.integers(61, low=0, high=4).view, m.dtype, "sliced"), 4, 0, 3)
     yield m.case("large", m.values(np.full(70_001, 2.0)), 4, 0, 3)  # a count beyond 16 bits
+    yield m.case("contiguous", m.tensor(67, 33), 131, -2, 3)  # more bins than a tile has columns
 
 
 def _flags(dims: Any) -> Any:

@@ -169,6 +169,8 @@ def _triangles(m: Maker) -> Iterator[Case]:
     if m.dtype == "float32":
         yield m.case("large", m.tensor(259, 257), 3)
         yield m.case("large", m.repeated(65_601, 2, 1), -1)
+        yield m.case("large", m.repeated(3, 8209), 5000)
+        yield m.case("large", m.repeated(3, 8209), -1)
     for diagonal in (1 << 40, -(1 << 40)):
         yield m.case("contiguous", m.tensor(3, 5), diagonal)
     for diagonal in (0, 1, -2):

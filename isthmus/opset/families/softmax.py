@@ -169,6 +169,16 @@ def _attention_gradients(m: Maker) -> Iterator[Case]:
         ("strided", (2, 3, 11, 8), 11, "heads", True, None, False, "llama"),
         ("contiguous", (2, 1, 7, 20), 19, "contiguous", True, 0.4, False, ""),
         ("contiguous", (1, 2, 19, 12), 7, "contiguous", True, 1.0, False, ""),
+        (
+            "contiguous",
+            (1, 1, 5, 8),
+            140,
+            "contiguous",
+            True,
+            None,
+            False,
+            "",
+        ),  # tiles of keys that no query sees
         ("special", (2, 2, 5, 8), 7, "contiguous", False, 0.9, True, ""),
         ("large", (1, 2, 67, 68), 131, "contiguous", False, 0.2, False, ""),
         *[
