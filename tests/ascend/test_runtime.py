@@ -8,7 +8,7 @@ from tests.ascend.runtime import LIBRARIES
 from tests.helpers import children
 
 RUNTIME = (
-    "devices errors memory registration copies streams models events values callbacks "
+    "devices errors memory registration copies streams models task_groups branches events values callbacks "
     "virtual_memory sharing information"
 ).split()
 HCCL = (

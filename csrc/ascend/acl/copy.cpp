@@ -58,16 +58,17 @@ bool copy_peer(void* to, const void* from, size_t bytes, isthmus_stream queue) {
 void copy_async(void* to, const void* from, size_t bytes, int kind, const Stream& stream) {
   const Kind way = resolved(to, from, kind);
   require_host_sides(to, from, bytes, way);
+  const isthmus_stream queue = queue_of(stream);
   switch (way) {
     case kHostToHost:
       return enqueue(stream, [=] { std::memmove(to, from, bytes); });
     case kHostToDevice:
-      return check(chip().copy_async(to, from, bytes, ISTHMUS_HOST_TO_DEVICE, stream.queue));
+      return check(chip().copy_async(to, from, bytes, ISTHMUS_HOST_TO_DEVICE, queue));
     case kDeviceToHost:
-      return check(chip().copy_async(to, from, bytes, ISTHMUS_DEVICE_TO_HOST, stream.queue));
+      return check(chip().copy_async(to, from, bytes, ISTHMUS_DEVICE_TO_HOST, queue));
     default:
-      if (!copy_peer(to, from, bytes, stream.queue))
-        check(chip().copy_async(to, from, bytes, ISTHMUS_DEVICE_TO_DEVICE, stream.queue));
+      if (!copy_peer(to, from, bytes, queue))
+        check(chip().copy_async(to, from, bytes, ISTHMUS_DEVICE_TO_DEVICE, queue));
   }
 }
 
@@ -133,6 +134,6 @@ ISTHMUS_ASCEND_EXPORT int aclrtMemsetAsync(void* pointer, size_t room, int32_t v
   return call("aclrtMemsetAsync", [&] {
     const auto found = stream_of(stream);
     require_room(room, bytes, pointer, pointer);
-    check(chip().set_async(pointer, static_cast<uint8_t>(value), bytes, found->queue));
+    check(chip().set_async(pointer, static_cast<uint8_t>(value), bytes, queue_of(*found)));
   });
 }

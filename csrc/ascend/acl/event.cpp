@@ -5,6 +5,7 @@
 
 #include "context.h"
 #include "failures.h"
+#include "memory.h"
 #include "model.h"
 #include "stream.h"
 
@@ -71,19 +72,6 @@ struct Origin {
   }
 };
 
-// Device memory, where the CPU reaches it.
-uint64_t* value_at(void* pointer) {
-  require_not_null(pointer, "address");
-  isthmus_pointer_attributes attributes{};
-  check(chip().pointer_attributes(pointer, &attributes));
-  if (attributes.kind != ISTHMUS_MEMORY_DEVICE)
-    fail(kInvalidParameter, "%p is not device memory; pass memory allocated by aclrtMalloc()", pointer);
-  isthmus_host_window window{};
-  check(chip().host_window(attributes.device, &window));
-  const auto offset = static_cast<char*>(pointer) - static_cast<char*>(window.device_base);
-  return reinterpret_cast<uint64_t*>(static_cast<char*>(window.host_base) + offset);
-}
-
 }  // namespace
 }  // namespace isthmus::ascend
 
@@ -108,7 +96,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtDestroyEvent(void* event) {
 
 ISTHMUS_ASCEND_EXPORT int aclrtRecordEvent(void* event, void* stream) {
   return call("aclrtRecordEvent",
-              [&] { check(chip().event_record(event_of(event)->event, stream_of(stream)->queue)); });
+              [&] { check(chip().event_record(event_of(event)->event, queue_of(*stream_of(stream)))); });
 }
 
 // An event is recorded again without a reset.
@@ -123,7 +111,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtStreamWaitEvent(void* stream, void* event) {
   return call("aclrtStreamWaitEvent", [&] {
     const auto waited = event_of(event);
     const auto waiter = stream_of(stream);
-    check(chip().stream_wait_event(waiter->queue, waited->event));
+    check(chip().stream_wait_event(queue_of(*waiter), waited->event));
     if (is_captured(*waiter) || completed(*waited)) return;
     ++waited->waits;
     enqueue(*waiter, [waited] { --waited->waits; });

@@ -46,6 +46,17 @@ isthmus_pointer_attributes attributes_of(const void* pointer) {
   return attributes;
 }
 
+uint64_t* value_at(void* pointer) {
+  require_not_null(pointer, "address");
+  const auto attributes = attributes_of(pointer);
+  if (attributes.kind != ISTHMUS_MEMORY_DEVICE)
+    fail(kInvalidParameter, "%p is not device memory; pass memory allocated by aclrtMalloc()", pointer);
+  isthmus_host_window window{};
+  check(chip().host_window(attributes.device, &window));
+  const auto offset = static_cast<char*>(pointer) - static_cast<char*>(window.device_base);
+  return reinterpret_cast<uint64_t*>(static_cast<char*>(window.host_base) + offset);
+}
+
 void require_mapped(const void* pointer, size_t bytes, const char* argument) {
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto is_mapped = [](uintptr_t address) {

@@ -1,12 +1,18 @@
 // What an address is.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "driver.h"
 
 namespace isthmus::ascend {
 
 // Kind and device of an address; any address is allowed.
 isthmus_pointer_attributes attributes_of(const void* pointer);
+
+// Where the CPU reaches a value in device memory. Throws kInvalidParameter for other addresses.
+uint64_t* value_at(void* pointer);
 
 // Throws kInvalidParameter unless the first and the last byte of host memory are mapped: a size that is wrong
 // by far is an error, not a crash.

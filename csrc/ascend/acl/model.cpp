@@ -1,9 +1,11 @@
 // Capture of streams into models, and their execution (aclmdlRI).
 #include "model.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
-#include "context.h"
+#include "task_group.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -12,23 +14,7 @@ enum CaptureStatus { kNone = 0, kActive = 1 };
 // Which calls of other threads a capture forbids; the host chip forbids none.
 enum CaptureMode { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 
-struct Model {
-  const uint64_t capture;  // the driver's number
-  std::mutex mutex;        // guards what follows
-  std::vector<std::unique_ptr<Work>> work;
-  isthmus_graph graph = nullptr;  // null while it is captured
-
-  explicit Model(uint64_t capture) : capture(capture) {}
-  ~Model() {
-    if (graph != nullptr) chip().graph_destroy(graph);
-  }
-};
-
-Handles<Model>& models() {
-  static Handles<Model>* const models = new Handles<Model>{5};
-  return *models;
-}
-
+std::atomic<uint32_t> last_id{0};
 thread_local int mode_of_thread = kGlobal;
 
 uint64_t capture_of(const Stream& stream) {
@@ -37,7 +23,35 @@ uint64_t capture_of(const Stream& stream) {
   return capture;
 }
 
-// The model that the stream is captured into, with its handle; null if none.
+void run(void* work) { static_cast<Work*>(work)->run(); }
+
+void require_mode(int mode) {
+  if (mode < kGlobal || mode > kRelaxed) fail(kInvalidParameter, "capture mode %d; pass 0, 1 or 2", mode);
+}
+
+}  // namespace
+
+Model::Model() : id(++last_id) {}
+
+Model::~Model() {
+  if (graph != nullptr) chip().graph_destroy(graph);
+}
+
+void Model::assign_conditions() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  for (const auto& condition : conditions)
+    if (condition->assigned) condition->at_host() = condition->initial;
+}
+
+Handles<Model>& models() {
+  static Handles<Model>* const models = new Handles<Model>{5};
+  return *models;
+}
+
+std::shared_ptr<Model> model_at(const void* handle) {
+  return require_found("model", handle, models().get(handle));
+}
+
 std::pair<void*, std::shared_ptr<Model>> model_of(const Stream& stream) {
   const uint64_t capture = capture_of(stream);
   if (capture != 0)
@@ -46,22 +60,31 @@ std::pair<void*, std::shared_ptr<Model>> model_of(const Stream& stream) {
   return {};
 }
 
-std::shared_ptr<Model> model_at(const void* handle) {
-  return require_found("model", handle, models().get(handle));
+std::shared_ptr<Model> captured_model(const Stream& stream) {
+  auto found = model_of(stream).second;
+  if (found == nullptr)
+    fail(kInvalidParameter, "stream %d is not captured; call aclmdlRICaptureBegin() first", stream.id);
+  return found;
 }
 
-void run(void* work) { static_cast<Work*>(work)->run(); }
-
-}  // namespace
+void begin_capture(const Stream& stream, Model& model, int mode) {
+  require_mode(mode);
+  check(chip().graph_begin(stream.queue));
+  model.capture = capture_of(stream);
+}
 
 bool is_captured(const Stream& stream) { return capture_of(stream) != 0; }
 
 bool keep_in_model(const Stream& stream, std::unique_ptr<Work>& work) {
+  if (keep_as_update(stream, work)) return true;
   const auto model = model_of(stream).second;
   if (model == nullptr) return false;
   const std::lock_guard<std::mutex> lock(model->mutex);
-  check(chip().stream_host_function(stream.queue, run, work.get()));
-  model->work.push_back(std::move(work));
+  const auto group = model->open_groups.find(stream.id);
+  std::shared_ptr<Work> kept =
+      group == model->open_groups.end() ? std::move(work) : group->second->add(std::move(work));
+  check(chip().stream_host_function(stream.queue, run, kept.get()));
+  model->work.push_back(std::move(kept));
   return true;
 }
 
@@ -71,10 +94,10 @@ using namespace isthmus::ascend;
 
 ISTHMUS_ASCEND_EXPORT int aclmdlRICaptureBegin(void* stream, int mode) {
   return call("aclmdlRICaptureBegin", [&] {
-    if (mode < kGlobal || mode > kRelaxed) fail(kInvalidParameter, "capture mode %d; pass 0, 1 or 2", mode);
     const auto captured = stream_of(stream);
-    check(chip().graph_begin(captured->queue));
-    models().add(std::make_shared<Model>(capture_of(*captured)));
+    const auto model = std::make_shared<Model>();
+    begin_capture(*captured, *model, mode);
+    models().add(model);
   });
 }
 
@@ -106,7 +129,7 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRICaptureEnd(void* stream, void** model) {
 ISTHMUS_ASCEND_EXPORT int aclmdlRIGetId(void* model, uint32_t* id) {
   return call("aclmdlRIGetId", [&] {
     require_not_null(id, "id");
-    *id = static_cast<uint32_t>(model_at(model)->capture);
+    *id = model_at(model)->id;
   });
 }
 
@@ -116,6 +139,7 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRIExecuteAsync(void* model, void* stream) {
     if (found->graph == nullptr)
       fail(kInvalidParameter, "the model is being captured; call aclmdlRICaptureEnd() first");
     const auto used = stream_of(stream);
+    if (!found->conditions.empty()) enqueue(*used, [found] { found->assign_conditions(); });
     check(chip().graph_launch(found->graph, used->queue));
     enqueue(*used, [found] {});  // its work lives until it has run
   });
@@ -132,18 +156,28 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRIDestroy(void* model) {
 ISTHMUS_ASCEND_EXPORT int aclmdlRICaptureThreadExchangeMode(int* mode) {
   return call("aclmdlRICaptureThreadExchangeMode", [&] {
     require_not_null(mode, "mode");
-    if (*mode < kGlobal || *mode > kRelaxed)
-      fail(kInvalidParameter, "capture mode %d; pass 0, 1 or 2", *mode);
+    require_mode(*mode);
     std::swap(*mode, mode_of_thread);
   });
 }
 
-// Prints the number of tasks to the standard output.
+// Prints the number of operators to the standard output.
 ISTHMUS_ASCEND_EXPORT int aclmdlRIDebugPrint(void* model) {
   return call("aclmdlRIDebugPrint", [&] {
     const auto found = model_at(model);
     const std::lock_guard<std::mutex> lock(found->mutex);
-    std::printf("model %llu: %zu operators\n", static_cast<unsigned long long>(found->capture),
-                found->work.size());
+    std::printf("model %u: %zu operators\n", found->id, found->work.size());
+  });
+}
+
+// As above, to a file. flags: how much the vendor's runtime writes.
+ISTHMUS_ASCEND_EXPORT int aclmdlRIDebugJsonPrint(void* model, const char* path, uint32_t) {
+  return call("aclmdlRIDebugJsonPrint", [&] {
+    require_not_null(path, "path");
+    const auto found = model_at(model);
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path, "w"), std::fclose);
+    if (file == nullptr) fail(kInvalidParameter, "cannot write %s: %s", path, std::strerror(errno));
+    const std::lock_guard<std::mutex> lock(found->mutex);
+    std::fprintf(file.get(), "{\"model\": %u, \"operators\": %zu}\n", found->id, found->work.size());
   });
 }

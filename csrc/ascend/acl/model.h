@@ -1,16 +1,77 @@
 // Models: captured work of streams.
 #pragma once
 
+#include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <utility>
 
+#include "context.h"
 #include "stream.h"
 
 namespace isthmus::ascend {
 
+struct TaskGroup;
+
+// A value in device memory on which a branch of a model depends.
+struct Condition {
+  void* value = nullptr;  // eight bytes
+  uint64_t initial;
+  bool assigned;  // the initial value is assigned at each execution
+
+  Condition(uint64_t initial, bool assigned);  // on the current device
+  ~Condition();
+  Condition(const Condition&) = delete;
+  Condition& operator=(const Condition&) = delete;
+
+  uint64_t& at_host() const;
+};
+
+struct Model {
+  const uint32_t id;
+  std::atomic<uint64_t> capture{0};  // the driver's number; 0 before it begins
+  std::mutex mutex;                  // guards what follows
+  isthmus_graph graph = nullptr;     // null until the capture ends
+  std::vector<std::shared_ptr<Work>> work;
+  std::map<int32_t, std::shared_ptr<TaskGroup>> open_groups;  // by stream
+  std::vector<std::shared_ptr<Condition>> conditions;
+  std::vector<std::shared_ptr<void>> owned;  // handles that end with the model
+
+  Model();
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  // Adds an object that lives as long as the model, and returns its handle.
+  template <typename Object>
+  void* own(Handles<Object>& handles, std::shared_ptr<Object> object) {
+    void* const handle = handles.add(std::move(object));
+    owned.emplace_back(handle, [&handles](void* ended) { handles.remove(ended); });
+    return handle;
+  }
+
+  void assign_conditions();
+};
+
+Handles<Model>& models();
+
+// Throws Failure if it does not exist.
+std::shared_ptr<Model> model_at(const void* handle);
+
+// The model that the stream is captured into, with its handle; null if none.
+std::pair<void*, std::shared_ptr<Model>> model_of(const Stream& stream);
+
+// As above. Throws Failure if the stream is not captured.
+std::shared_ptr<Model> captured_model(const Stream& stream);
+
+// Captures the stream into the model.
+void begin_capture(const Stream& stream, Model& model, int mode);
+
 bool is_captured(const Stream& stream);
 
-// Whether the stream is captured; its model then owns the work, and runs it at each execution. Throws
-// Failure.
+// Whether the stream is captured, or updates captured work; a model then owns the work, and runs it at each
+// execution. Throws Failure.
 bool keep_in_model(const Stream& stream, std::unique_ptr<Work>& work);
 
 }  // namespace isthmus::ascend

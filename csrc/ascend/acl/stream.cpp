@@ -99,6 +99,12 @@ void enqueue_work(const Stream& stream, std::unique_ptr<Work> work) {
   work.release();
 }
 
+isthmus_stream queue_of(const Stream& stream) {
+  if (stream.updates)
+    fail(kUnsupported, "stream %d updates a task group: only operators can be updated", stream.id);
+  return stream.queue;
+}
+
 std::vector<std::shared_ptr<Stream>> streams_of(int32_t device) {
   std::vector<std::shared_ptr<Stream>> found{default_stream(device)};
   for (const auto& [handle, stream] : streams().handles.all())
@@ -134,7 +140,7 @@ ISTHMUS_ASCEND_EXPORT int isthmus_ascend_queue(void* stream, isthmus_stream_t** 
     require_not_null(queue, "queue");
     require_not_null(device, "device");
     const auto found = stream_of(stream);
-    *queue = found->queue;
+    *queue = queue_of(*found);
     *device = found->device;
   });
 }

@@ -16,6 +16,7 @@ struct Stream {
   int32_t id;
   std::atomic<uint32_t> overflow_switch{0};
   std::atomic<uint64_t> subscriber{0};  // thread that runs its callbacks; 0: none
+  std::atomic<bool> updates{false};     // its work replaces that of a task group
 
   Stream(isthmus_stream queue, int32_t device, int32_t id) : queue(queue), device(device), id(id) {}
   ~Stream();  // destroys the queue, so that it outlives calls of other threads that use it
@@ -35,6 +36,10 @@ struct Work {
 
 // Runs the work on the stream's thread, in order. Throws Failure if the stream does not accept it.
 void enqueue_work(const Stream& stream, std::unique_ptr<Work> work);
+
+// The driver's queue, for work other than that of enqueue_work(). Throws kUnsupported while the stream updates
+// a task group, which consists of the latter.
+isthmus_stream queue_of(const Stream& stream);
 
 // All streams of the device, with its default stream.
 std::vector<std::shared_ptr<Stream>> streams_of(int32_t device);
