@@ -1,6 +1,7 @@
 """What the tests of the runtime do, each in a process of its own with two NPUs of 64 MiB."""
 
 import ctypes
+import os
 import struct
 import subprocess
 import sys
@@ -70,6 +71,48 @@ def devices() -> None:
     with fails(HANDLE):
         acl.aclrtSetCurrentContext(made)
     acl.aclFinalize()
+
+
+def visible(expected: list[int]) -> None:
+    """The selected devices have numbers from 0; their memory is that of the device of another process."""
+    assert acl.made("aclrtGetDeviceCount", kind=ctypes.c_uint32) == len(expected)
+    with fails(DEVICE, f"{len(expected)} available", "ASCEND_RT_VISIBLE_DEVICES"):
+        acl.aclrtSetDevice(len(expected))
+    for device, number in enumerate(expected):
+        acl.aclrtSetDevice(device)
+        assert acl.told("aclrtGetDevice") == device
+        upload(b"x" * (number + 1) * MIB)
+        stream, address = acl.made("aclrtCreateStream"), upload(b"01234567")
+        first = acl.made("aclrtMalloc", 8, 0)
+        acl.aclrtMemcpyAsync(first, 8, address, 8, DEFAULT, stream)
+        acl.aclrtValueWrite(address, 0, 0, stream)
+        acl.aclrtSynchronizeStream(stream)
+        assert (download(first, 8), download(address, 8)) == (b"01234567", bytes(8))
+    if not expected:
+        return
+    acl.aclrtSetDevice(0)
+    near = upload(b"near")
+    acl.aclrtSetDevice(len(expected) - 1)
+    far = upload(b"far.")
+    acl.aclrtMemcpy(far, 4, near, 4, DEVICE_TO_DEVICE)
+    assert download(far, 4) == b"near"
+    environment = {name: value for name, value in os.environ.items() if name != "ASCEND_RT_VISIBLE_DEVICES"}
+    held = subprocess.run(
+        [sys.executable, "-c", HELD], env=environment, capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+    used = [float(each) for each in held.split()]
+    assert all(used[number] >= number + 1 for number in expected)  # other programs may use them too
+
+
+HELD = """
+import ctypes
+from tests.ascend.runtime import MIB, acl
+for device in range(4):
+    acl.aclrtSetDevice(device)
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    acl.aclrtGetMemInfo(1, ctypes.byref(free), ctypes.byref(total))
+    print((total.value - free.value) / MIB)
+"""
 
 
 def errors() -> None:

@@ -65,3 +65,30 @@ def test_invalid_option() -> None:
     assert "ISTHMUS_ASCEND_MEMORY=much: not a size" in failed.stderr
     failed = children.run(code, **{**ENVIRONMENT, "ISTHMUS_HOST_STRICT": "1"})
     assert "ISTHMUS_HOST_STRICT=1 is not supported" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices"),
+    [
+        ("0,1,2,3", [0, 1, 2, 3]),
+        ("1,3", [1, 3]),
+        ("2", [2]),
+        ("01,003", [1, 3]),
+        ("", []),
+        (",0", []),
+        ("npu0", []),
+        ("0,", [0]),
+        ("0 ,1", [0]),
+        ("1, 2", [1]),
+        ("1,32,2", [1]),
+        ("0,99999999999", [0]),
+        ("1,0", []),
+        ("0,0", []),
+        ("0,1,1", []),
+    ],
+)
+def test_visible_devices(visible: str, devices: list[int]) -> None:
+    children.output(
+        f"from tests.ascend import runtime_jobs; runtime_jobs.visible({devices})",
+        **{**ENVIRONMENT, "ISTHMUS_ASCEND_DEVICES": "4", "ASCEND_RT_VISIBLE_DEVICES": visible},
+    )
