@@ -8,9 +8,10 @@ from tests.ascend.runtime import LIBRARIES
 from tests.helpers import children
 
 RUNTIME = (
-    "devices errors memory registration copies streams models task_groups branches events values callbacks "
+    "devices errors memory registration copies batches limits streams events values callbacks "
     "virtual_memory sharing information"
 ).split()
+MODELS = ("models", "task_groups", "branches")
 HCCL = (
     "reductions movements communicators rank_tables wrong_rank_tables absent_ranks sub_communicators".split()
 )
@@ -26,6 +27,11 @@ ENVIRONMENT = {
 @pytest.mark.parametrize("job", RUNTIME)
 def test_runtime(job: str) -> None:
     children.output(f"from tests.ascend import runtime_jobs; runtime_jobs.{job}()", **ENVIRONMENT)
+
+
+@pytest.mark.parametrize("job", MODELS)
+def test_models(job: str) -> None:
+    children.output(f"from tests.ascend import model_jobs; model_jobs.{job}()", **ENVIRONMENT)
 
 
 @pytest.mark.parametrize(

@@ -89,9 +89,8 @@ void infer_attention(const Call& call) {
   const int64_t key_positions = table.defined() ? std::numeric_limits<int64_t>::max() : positions(first);
   const bool whole_queries = one_query || (!packed && positions(query) == 1);
   if (whole_queries && !one_query) call.ignore("actual_seq_lengths");  // as the vendor documents
-  const auto queries = whole_queries
-                           ? std::vector<int64_t>(batch, positions(query))
-                           : lengths(call, "actual_seq_lengths", batch, positions(query), packed);
+  const auto queries = whole_queries ? std::vector<int64_t>(batch, positions(query))
+                                     : lengths(call, "actual_seq_lengths", batch, positions(query), packed);
   const auto keys = lengths(call, one_query ? "actual_seq_lengths" : "actual_seq_lengths_kv", batch,
                             key_positions, packed && !table.defined());
   TORCH_CHECK(!table.defined() || keys[0] != key_positions,
