@@ -142,6 +142,11 @@ def memory() -> None:
             acl.aclrtFree(wrong)
     with fails(PARAMETER):
         acl.made("aclrtMalloc", 0, 0)
+    address, stream = upload(b"01234567"), acl.made("aclrtCreateStream")
+    acl.aclrtCmoAsync(address, 8, 0, stream)
+    for wrong, count in ((address, 128 * MIB), (ctypes.addressof(free), 8)):
+        with fails(PARAMETER, "not device memory"):
+            acl.aclrtCmoAsync(wrong, count, 0, stream)
     pinned = acl.made("aclrtMallocHost", MIB)
     ctypes.memset(pinned, 3, MIB)
     acl.aclrtFreeHost(pinned)
@@ -411,6 +416,10 @@ def information() -> None:
     """The product, its cores and features."""
     acl.raw.aclrtGetSocName.restype = ctypes.c_char_p
     assert acl.raw.aclrtGetSocName() == b"Ascend910B3"
+    ids = [ctypes.create_string_buffer(16) for _ in range(3)]
+    for device, uuid in zip((0, 1, 0), ids, strict=True):
+        acl.aclrtDeviceGetUuid(device, uuid)
+    assert ids[0].raw == ids[2].raw != ids[1].raw
     cores = [acl.told("aclGetDeviceCapability", 0, kind, kind=ctypes.c_int64) for kind in (0, 1)]
     assert cores == [20, 40]
     assert acl.told("aclGetCannAttribute", 1) == 1

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstring>
+#include <functional>
+#include <string>
 #include <string_view>
 
 #include "context.h"
@@ -119,5 +121,19 @@ ISTHMUS_ASCEND_EXPORT int aclrtGetLogicDevIdByUserDevId(int32_t user, int32_t* l
     require_not_null(logic, "logic");
     require_device(user);
     *logic = user;
+  });
+}
+
+// uuid: 16 bytes, the same in every process of the machine.
+ISTHMUS_ASCEND_EXPORT int aclrtDeviceGetUuid(int32_t device, char* uuid) {
+  return call("aclrtDeviceGetUuid", [&] {
+    require_not_null(uuid, "uuid");
+    require_device(device);
+    isthmus_device_properties properties{};
+    check(chip().device_properties(device, &properties));
+    const std::string text = properties.uuid;
+    const size_t halves[] = {std::hash<std::string>()(text), std::hash<std::string>()(text + "/2")};
+    static_assert(sizeof halves == 16);
+    std::memcpy(uuid, halves, sizeof halves);
   });
 }

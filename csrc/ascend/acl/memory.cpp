@@ -7,6 +7,7 @@
 #include <map>
 
 #include "context.h"
+#include "stream.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -159,6 +160,16 @@ ISTHMUS_ASCEND_EXPORT int aclrtHostUnregister(void* pointer) {
     const std::lock_guard<std::mutex> lock(registered().mutex);
     if (registered().ranges.erase(static_cast<char*>(pointer)) == 0)
       fail(kInvalidParameter, "%p is not registered; pass the address given to aclrtHostRegister()", pointer);
+  });
+}
+
+// Prefetches into the cache, which the CPU does by itself.
+ISTHMUS_ASCEND_EXPORT int aclrtCmoAsync(void* pointer, size_t bytes, int, void* stream) {
+  return call("aclrtCmoAsync", [&] {
+    stream_of(stream);
+    if (isthmus_ascend_memory(pointer, bytes) != kSuccess ||
+        attributes_of(pointer).kind != ISTHMUS_MEMORY_DEVICE)
+      fail(kInvalidParameter, "the %zu bytes at %p are not device memory", bytes, pointer);
   });
 }
 
