@@ -316,9 +316,7 @@ def branches() -> None:
     acl.aclrtLaunchHostFunc(parent, notes[0], None)
     captured: list[int] = []
     for initial, written in ((0, True), (1, False)):
-        condition = acl.told(
-            "aclmdlRICondHandleCreate", model.value, initial, 1, kind=ctypes.c_void_p
-        )
+        condition = acl.told("aclmdlRICondHandleCreate", model.value, initial, 1, kind=ctypes.c_void_p)
         address = acl.told("aclmdlRICondHandleGetCondPtr", condition, kind=ctypes.c_void_p)
         if written:
             acl.aclrtMemcpyAsync(address, 8, source, 8, DEVICE_TO_DEVICE, parent)
