@@ -24,6 +24,7 @@ ASCEND = "isthmus.ascend.lib."
 ASCEND_RUNTIME = "libascendcl"
 ASCEND_FOLDERS = {ASCEND_RUNTIME: "acl", "libacl_op_compiler": "op_compiler", "libhccl": "hccl"}
 ASCEND_OPERATORS = "libopapi"
+ASCEND_OPERATOR_BASE = "libnnopbase"  # a name under which torch_npu looks for functions of libopapi.so
 ASCEND_STAND_INS = ("libge_runner", "libgraph", "libacl_tdt_channel")
 # The loader is compiled into the core too, so that the core is one file that looks for no other at run time.
 CORE_FOLDERS = (
@@ -183,6 +184,14 @@ def ascend_runtime() -> list[Extension]:
     return [*libraries, *(ascend_library(name, empty, empty) for name in ASCEND_STAND_INS)]
 
 
+def ascend_operator_base() -> Extension:
+    """A library that is empty but for what it is linked with: the operators."""
+    empty = sources("ascend/stand_ins")
+    library = ascend_library(ASCEND_OPERATOR_BASE, empty, empty)
+    library.extra_link_args += ["-Wl,--no-as-needed", f"-l{ASCEND_OPERATORS.removeprefix('lib')}"]
+    return library
+
+
 def ascend_operators() -> Extension:
     """The aclnn functions of the reference runtime, on PyTorch's CPU kernels."""
     table = "csrc/ascend/opapi/functions.table"
@@ -319,7 +328,7 @@ def extensions() -> list[Extension]:
         loader(),
         host_driver(),
         *ascend_runtime(),
-        *([core(), kernels(), ascend_operators()] if HAS_TORCH else []),
+        *([core(), kernels(), ascend_operators(), ascend_operator_base()] if HAS_TORCH else []),
     ]
 
 

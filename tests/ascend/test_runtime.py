@@ -8,9 +8,10 @@ from tests.ascend.runtime import LIBRARIES
 from tests.helpers import children
 
 RUNTIME = (
-    "devices errors memory registration copies streams models task_groups branches events values callbacks "
+    "devices errors memory registration copies batches limits streams events values callbacks "
     "virtual_memory sharing information"
 ).split()
+MODELS = ("models", "task_groups", "branches")
 HCCL = (
     "reductions movements communicators rank_tables wrong_rank_tables absent_ranks sub_communicators".split()
 )
@@ -26,6 +27,11 @@ ENVIRONMENT = {
 @pytest.mark.parametrize("job", RUNTIME)
 def test_runtime(job: str) -> None:
     children.output(f"from tests.ascend import runtime_jobs; runtime_jobs.{job}()", **ENVIRONMENT)
+
+
+@pytest.mark.parametrize("job", MODELS)
+def test_models(job: str) -> None:
+    children.output(f"from tests.ascend import model_jobs; model_jobs.{job}()", **ENVIRONMENT)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +71,30 @@ def test_invalid_option() -> None:
     assert "ISTHMUS_ASCEND_MEMORY=much: not a size" in failed.stderr
     failed = children.run(code, **{**ENVIRONMENT, "ISTHMUS_HOST_STRICT": "1"})
     assert "ISTHMUS_HOST_STRICT=1 is not supported" in failed.stderr
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices"),
+    [
+        ("0,1,2,3", [0, 1, 2, 3]),
+        ("1,3", [1, 3]),
+        ("2", [2]),
+        ("01,003", [1, 3]),
+        ("", []),
+        (",0", []),
+        ("npu0", []),
+        ("0,", [0]),
+        ("0 ,1", [0]),
+        ("1, 2", [1]),
+        ("1,32,2", [1]),
+        ("0,99999999999", [0]),
+        ("1,0", []),
+        ("0,0", []),
+        ("0,1,1", []),
+    ],
+)
+def test_visible_devices(visible: str, devices: list[int]) -> None:
+    children.output(
+        f"from tests.ascend import runtime_jobs; runtime_jobs.visible({devices})",
+        **{**ENVIRONMENT, "ISTHMUS_ASCEND_DEVICES": "4", "ASCEND_RT_VISIBLE_DEVICES": visible},
+    )

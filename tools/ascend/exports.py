@@ -40,6 +40,8 @@ HEAD = """#include "ascend/opapi/calls.h"
 #define A(...) (__VA_ARGS__, uint64_t* size, aclOpExecutor** executor)
 #define V(...) {__VA_ARGS__}
 """
+# Operators of which torch_npu asks the largest workspace of a captured graph: 0, as for all.
+CAPTURED = ("FlashAttention", "FusedInferAttentionScore")
 COUNT = "const size_t isthmus::ascend::kRowCount = sizeof kRows / sizeof *kRows;\n"
 
 
@@ -47,7 +49,11 @@ def export(index: int, row: Row) -> str:
     """Return both functions of a row."""
     arguments = ", ".join(f"{C_TYPES[kind]} {name}_" for kind, name in row.parameters)
     values = ", ".join(f"{name}_" for _, name in row.parameters)
-    return f"PHASES({index}, aclnn{row.name}, A({arguments}), V({values}))\n"
+    phases = f"PHASES({index}, aclnn{row.name}, A({arguments}), V({values}))\n"
+    if not row.name.startswith(CAPTURED):
+        return phases
+    alias = f'__attribute__((alias("aclnn{row.name}GetWorkspaceSize")))'
+    return f"{phases}EXPORT int aclnn{row.name}GetMaxWorkspaceSize A({arguments}) {alias};\n"
 
 
 def source(table: list[Row]) -> str:

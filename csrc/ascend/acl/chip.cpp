@@ -6,6 +6,7 @@
 #include "enqueue.h"
 #include "errors.h"
 #include "options/read.h"
+#include "visible_devices.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -50,7 +51,7 @@ const isthmus_driver* open_driver() {
   const auto get = reinterpret_cast<isthmus_driver_get_fn>(dlsym(library, ISTHMUS_DRIVER_SYMBOL));
   const isthmus_driver* table = get != nullptr ? get(ISTHMUS_DRIVER_VERSION) : nullptr;
   if (table == nullptr) fail(kInternal, "%s is not a driver of version 1", path.c_str());
-  return table;
+  return with_visible_devices(table);
 }
 
 }  // namespace
@@ -77,8 +78,10 @@ int32_t device_count() {
 void require_device(int32_t device) {
   const int32_t count = device_count();
   if (device < 0 || device >= count) {
-    fail(kInvalidDevice, "device %d does not exist: %d available, numbered from 0; set %s", device, count,
-         options::kAscendDevices.variable);
+    fail(kInvalidDevice,
+         "device %d does not exist: %d available, numbered from 0; set %s, or correct "
+         "ASCEND_RT_VISIBLE_DEVICES, in ascending order, if it is set",
+         device, count, options::kAscendDevices.variable);
   }
 }
 

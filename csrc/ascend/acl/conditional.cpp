@@ -86,8 +86,8 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRICondHandleCreate(void* model, uint32_t initial
 ISTHMUS_ASCEND_EXPORT int aclmdlRICondHandleGetCondPtr(void* condition, uint64_t** pointer) {
   return call("aclmdlRICondHandleGetCondPtr", [&] {
     require_not_null(pointer, "pointer");
-    *pointer = static_cast<uint64_t*>(
-        require_found("condition", condition, conditions().get(condition))->value);
+    *pointer =
+        static_cast<uint64_t*>(require_found("condition", condition, conditions().get(condition))->value);
   });
 }
 

@@ -1,4 +1,5 @@
 // Copies and fills.
+#include <cstdint>
 #include <cstring>
 
 #include "context.h"
@@ -91,6 +92,22 @@ void copy(void* to, const void* from, size_t bytes, int kind) {
   }
 }
 
+template <typename Copy>
+void copy_batch(void** to, const size_t* room, void** from, const size_t* bytes, size_t count, size_t* failed,
+                Copy copy_one) {
+  require_not_null(to, "destinations");
+  require_not_null(room, "rooms");
+  require_not_null(from, "sources");
+  require_not_null(bytes, "sizes");
+  require_not_null(failed, "failed");
+  for (size_t i = 0; i < count; ++i) {
+    *failed = i;
+    require_room(room[i], bytes[i], to[i], from[i]);
+    if (bytes[i] != 0) copy_one(i);
+  }
+  *failed = SIZE_MAX;
+}
+
 }  // namespace
 }  // namespace isthmus::ascend
 
@@ -135,5 +152,26 @@ ISTHMUS_ASCEND_EXPORT int aclrtMemsetAsync(void* pointer, size_t room, int32_t v
     const auto found = stream_of(stream);
     require_room(room, bytes, pointer, pointer);
     check(chip().set_async(pointer, static_cast<uint8_t>(value), bytes, queue_of(*found)));
+  });
+}
+
+// Copies one by one, to and from where the addresses are; attributes say the same. failed: the number of the
+// copy that failed, or the largest size_t.
+ISTHMUS_ASCEND_EXPORT int aclrtMemcpyBatch(void** to, size_t* room, void** from, size_t* bytes, size_t count,
+                                           const void*, size_t*, size_t, size_t* failed) {
+  return call("aclrtMemcpyBatch", [&] {
+    current_context();
+    copy_batch(to, room, from, bytes, count, failed,
+               [&](size_t i) { copy(to[i], from[i], bytes[i], kDefault); });
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtMemcpyBatchAsync(void** to, size_t* room, void** from, size_t* bytes,
+                                                size_t count, const void*, size_t*, size_t, size_t* failed,
+                                                void* stream) {
+  return call("aclrtMemcpyBatchAsync", [&] {
+    const auto found = stream_of(stream);
+    copy_batch(to, room, from, bytes, count, failed,
+               [&](size_t i) { copy_async(to[i], from[i], bytes[i], kDefault, *found); });
   });
 }

@@ -1,4 +1,5 @@
-// What devices are: product, cores, features, peers.
+#include "device_info.h"
+
 #include <array>
 #include <cstring>
 #include <string_view>
@@ -30,12 +31,13 @@ const Product& product() {
 enum Capability { kAiCores = 0, kVectorCores = 1, kL2Bytes = 2 };
 constexpr std::array<int, 3> kFeatures{0, 1, 2};  // infinities and NaN, bfloat16, compilation at run time
 
+}  // namespace
+
 int64_t cores(int kind) {
   if (kind != 0 && kind != 1) fail(kInvalidParameter, "kind %d of cores; pass 0 (cube) or 1 (vector)", kind);
   return kind == 0 ? product().cube_cores : product().vector_cores;
 }
 
-}  // namespace
 }  // namespace isthmus::ascend
 
 using namespace isthmus::ascend;
@@ -75,14 +77,6 @@ ISTHMUS_ASCEND_EXPORT int aclGetCannAttribute(int attribute, int32_t* value) {
     if (attribute < 0 || attribute >= static_cast<int>(kFeatures.size()))
       fail(kInvalidParameter, "attribute %d is unknown", attribute);
     *value = 1;
-  });
-}
-
-ISTHMUS_ASCEND_EXPORT int aclrtGetDeviceResLimit(int32_t device, int kind, uint32_t* count) {
-  return call("aclrtGetDeviceResLimit", [&] {
-    require_not_null(count, "count");
-    require_device(device);
-    *count = static_cast<uint32_t>(cores(kind));
   });
 }
 

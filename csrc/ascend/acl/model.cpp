@@ -170,7 +170,8 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRIDebugPrint(void* model) {
   });
 }
 
-// As above, to a file. flags: how much the vendor's runtime writes.
+// Writes the operators in their order, to a file of the format of Chrome's traces. flags: how much the
+// vendor's runtime writes.
 ISTHMUS_ASCEND_EXPORT int aclmdlRIDebugJsonPrint(void* model, const char* path, uint32_t) {
   return call("aclmdlRIDebugJsonPrint", [&] {
     require_not_null(path, "path");
@@ -178,6 +179,12 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRIDebugJsonPrint(void* model, const char* path, 
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path, "w"), std::fclose);
     if (file == nullptr) fail(kInvalidParameter, "cannot write %s: %s", path, std::strerror(errno));
     const std::lock_guard<std::mutex> lock(found->mutex);
-    std::fprintf(file.get(), "{\"model\": %u, \"operators\": %zu}\n", found->id, found->work.size());
+    std::fprintf(file.get(), "[");
+    for (size_t i = 0; i < found->work.size(); ++i)
+      std::fprintf(file.get(),
+                   R"(%s{"name": "operator %zu", "pid": "model %u", "tid": "stream0", "ph": "X", )"
+                   R"("ts": %zu, "dur": 1, "args": {}})",
+                   i == 0 ? "" : ",\n", i, found->id, i);
+    std::fprintf(file.get(), "]\n");
   });
 }

@@ -37,8 +37,8 @@ struct Work {
 // Runs the work on the stream's thread, in order. Throws Failure if the stream does not accept it.
 void enqueue_work(const Stream& stream, std::unique_ptr<Work> work);
 
-// The driver's queue, for work other than that of enqueue_work(). Throws kUnsupported while the stream updates
-// a task group, which consists of the latter.
+// The driver's queue, for work other than that of enqueue_work(). Throws kUnsupported while the stream
+// updates a task group, which consists of the latter.
 isthmus_stream queue_of(const Stream& stream);
 
 // All streams of the device, with its default stream.

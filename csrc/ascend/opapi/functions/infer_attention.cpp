@@ -87,8 +87,10 @@ void infer_attention(const Call& call) {
   };
   const bool one_query = call.integer("one_query");
   const int64_t key_positions = table.defined() ? std::numeric_limits<int64_t>::max() : positions(first);
-  const auto queries = one_query ? std::vector<int64_t>(batch, positions(query))
-                                 : lengths(call, "actual_seq_lengths", batch, positions(query), packed);
+  const bool whole_queries = one_query || (!packed && positions(query) == 1);
+  if (whole_queries && !one_query) call.ignore("actual_seq_lengths");  // as the vendor documents
+  const auto queries = whole_queries ? std::vector<int64_t>(batch, positions(query))
+                                     : lengths(call, "actual_seq_lengths", batch, positions(query), packed);
   const auto keys = lengths(call, one_query ? "actual_seq_lengths" : "actual_seq_lengths_kv", batch,
                             key_positions, packed && !table.defined());
   TORCH_CHECK(!table.defined() || keys[0] != key_positions,
@@ -135,7 +137,7 @@ void infer_attention(const Call& call) {
                    affine(placed, call.tensor("quant_scale2"), call.optional("quant_offset2"), false));
   else
     call.give("out", placed);
-  if (!call.flag("softmax_lse_flag")) return;
+  if (!call.flag("softmax_lse_flag")) return call.ignore("softmax_lse");
   const at::Tensor all = joined(sums).unsqueeze(-1);
   call.give("softmax_lse", packed ? all.squeeze(0).transpose(0, 1) : all);
 }
