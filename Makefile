@@ -19,13 +19,14 @@
 #   make migrate-ddp MIRRORS=path   public scripts on two ranks after convert --ddp, into docs/results/ (minutes)
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make ascend       install the vendor's torch_npu into a separate folder, run it on the host chip, and test it (minutes)
+#   make ascend-tests MIRRORS=path  torch_npu's and op-plugin's own tests over it, into docs/results/ (hours)
 #   make mutate       plant mistakes in correct kernels and run the conformance suite on them (minutes)
 #   make sanitize     random programs under AddressSanitizer and ThreadSanitizer; wrong arguments for AscendCL (minutes)
 #   make wheel [PYTHONS="python3.11 python3.12"]  build a wheel into dist/ and check it in a fresh environment
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend mutate sanitize site site-check wheel clean
+.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-tests mutate sanitize site site-check wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -162,6 +163,12 @@ ascend: setup $(STAMPS)/torch_npu
 	@PYTHONPATH=build/torch_npu $(BIN)/isthmus ascend run -c \
 	  "import torch;import torch_npu; a = torch.randn(3, 4).npu(); print(a + a);"
 	@$(PYTEST) tests/ascend
+
+# What only the vendor's tests ask for stays beside the environment. An interrupted run goes on where it was.
+ascend-tests: setup $(STAMPS)/torch_npu
+	@test -d build/ascend-test-packages || \
+	  $(PIP) --no-deps --target build/ascend-test-packages expecttest hypothesis parameterized sortedcontainers
+	@$(BIN)/python -m tools.ascend.vendor $(MIRRORS)
 
 internevo: setup $(STAMPS)/internevo
 	@PYTHONPATH=build/internevo PYTHONWARNINGS=ignore $(BIN)/isthmus run tests/scripts/internevo_training.py

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 GROUPS = ROOT / "build" / "groups"
@@ -293,6 +294,16 @@ class Build(BuildExtension):
             remove_core(package)
 
 
+class BuildPython(build_py):
+    """Adds to a wheel what Python runs when it starts."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            text = "import isthmus.ascend.preload; isthmus.ascend.preload.install()\n"
+            write_if_changed(Path(self.build_lib) / "isthmus-ascend.pth", text)
+
+
 def copy_headers(folder: Path) -> None:
     """Install what makers of chips compile against: the headers at the top of csrc."""
     folder.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -335,5 +346,5 @@ def extensions() -> list[Extension]:
 # ISTHMUS_BUILD=none installs only the Python part; make does that while it compiles the rest in place.
 setup(
     ext_modules=[] if os.environ.get("ISTHMUS_BUILD") == "none" else extensions(),
-    cmdclass={"build_ext": Build},
+    cmdclass={"build_ext": Build, "build_py": BuildPython},
 )

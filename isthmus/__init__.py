@@ -6,8 +6,9 @@ is there, as a device or as a stub that says why it is none.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = (
+    False  # typing takes as long to import as the rest, in every Python where the wheel is installed
+)
 if TYPE_CHECKING:
     from isthmus.autoload import Status
 

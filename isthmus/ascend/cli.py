@@ -56,11 +56,11 @@ Program = Annotated[
 def run(
     program: Program,
     nproc: Annotated[
-        int, typer.Option("--nproc", help="Run a script or a module as so many ranks, by torchrun.")
+        int, typer.Option("--nproc", min=0, help="Run a script or a module as so many ranks, by torchrun.")
     ] = 0,
     devices: Annotated[
         int | None,
-        typer.Option(help="Number of NPUs. Default: ISTHMUS_ASCEND_DEVICES, or one for each rank."),
+        typer.Option(min=1, help="Number of NPUs. Default: ISTHMUS_ASCEND_DEVICES, or one for each rank."),
     ] = None,
 ) -> None:
     """Run a program that uses torch_npu."""
@@ -79,8 +79,15 @@ def _environment() -> dict[str, str]:
 
 def _start(program: list[str], nproc: int, environment: dict[str, str]) -> NoReturn:
     """Replace this process by the program."""
-    command = _command(program, nproc)
-    os.execve(command[0], command, environment)
+    _replace(_command(program, nproc), environment)
+
+
+def _replace(command: list[str], environment: dict[str, str]) -> NoReturn:
+    """Replace this process by a command."""
+    try:
+        os.execve(command[0], command, environment)
+    except OSError as error:
+        raise fail(f"cannot start {command[0]}: {error.strerror}", 2) from None
 
 
 def _command(program: list[str], nproc: int) -> list[str]:
@@ -128,9 +135,8 @@ def fault(
 def shell() -> None:
     """Start a shell in which python runs torch_npu, and npu-smi prints the NPUs."""
     environment = _environment()
-    command = environment.get("SHELL") or "/bin/sh"
     print("Ascend shell of isthmus; `exit` leaves it.", file=sys.stderr)
-    os.execve(command, [command], environment)
+    _replace([environment.get("SHELL") or "/bin/sh"], environment)
 
 
 @app.command()
@@ -144,7 +150,7 @@ def coverage(
 
     folder = installed()
     if folder is None:
-        raise fail("torch_npu is not installed; install it with: pip install torch_npu")
+        raise fail("torch_npu is not installed; install it with: pip install torch_npu==2.13.0")
     named, present = named_by(folder), implemented()
     print(f"{len(named & present)} of {len(named)} aclnn functions that torch_npu names are implemented")
     if missing:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from isthmus.ascend.environment import HOME as ASCEND_HOME
 from isthmus.doctor.finding import Finding, fail, ok, warning
 from isthmus.doctor.libraries import find
 
@@ -185,7 +186,9 @@ def _vendors(variables: Mapping[str, str]) -> Iterator[Finding]:
     for name, pattern in _VENDORS.items():
         home = variables.get(name)
         for folder, library in _found(variables, pattern) if home else ():
-            if not folder.resolve().is_relative_to(Path(str(home)).resolve()):
+            place = Path(str(home)).resolve()
+            roots = [place, *([place.parent / "lib"] if place == ASCEND_HOME else [])]
+            if not any(folder.resolve().is_relative_to(root) for root in roots):
                 text = f"LD_LIBRARY_PATH finds {library} in {folder}, but {name} is {home}"
                 yield warning(
                     _SUBJECT,

@@ -12,6 +12,12 @@ from isthmus.options import InvalidOption
 _GROUP = "torch.backends"
 _SUBJECT = "plugins"
 _SLOW_S = 2.0
+_ABSENT = "cannot open shared object file"
+# Plugin whose libraries Isthmus has -> what to do where neither they nor the vendor's are found.
+_REMEDIES = {
+    "torch_npu": "run programs with `isthmus ascend run`; where no NPU is needed, set "
+    "TORCH_DEVICE_BACKEND_AUTOLOAD=0, or uninstall torch_npu"
+}
 _UNNAMED = "privateuseone"  # PyTorch's name for the device that a plugin may register
 
 
@@ -70,6 +76,8 @@ def _judge(point: EntryPoint, outcome: children.Outcome) -> Iterator[Finding]:
     if problem:
         package = point.dist.name if point.dist else "it"
         remedy = f"`pip install --force-reinstall {package}` or `pip uninstall {package}`"
+        if _ABSENT in problem:
+            remedy = _REMEDIES.get(point.name, remedy)
         yield fail(_SUBJECT, f"{name} breaks `import torch`: {problem}", remedy)
         return
     device = f"registers the device {last['device']!r}" if last["device"] else "registers no device"

@@ -58,6 +58,18 @@ def test_run_refuses_what_it_cannot_start() -> None:
     )
 
 
+def test_errors_of_the_system_take_one_line(tmp_path: Path) -> None:
+    program = tmp_path / "with space"
+    program.write_text("no program\n")
+    program.chmod(0o755)
+    for arguments, shell in ((("run", str(program)), "/bin/sh"), (("shell",), "/no/such/shell")):
+        ended = isthmus(*arguments, SHELL=shell)
+        last = ended.stderr.splitlines()[-1]
+        assert ended.returncode == 2 and last.startswith("isthmus: cannot start /"), ended.stderr
+    for option in (("--devices", "-1"), ("--nproc", "-1")):
+        assert isthmus("run", *option, "-c", "0").returncode == 2
+
+
 def test_fault_sets_the_variable() -> None:
     code = "import os; print(os.environ['ISTHMUS_ASCEND_FAULT'])"
     arguments = ("--call", "7", "--function", "aclrtMemcpy", "ecc", "-c", code)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterator
+
+from tools.suites import UNDECIDED, Row, counts, file_cell, head, line, outcome_cells, reasons
 
 ROOT = "tests/unit_tests/"
-COLUMNS = ("passed", "failed", "skipped", "timed out", "crashed", "not run", "not collected")
-UNDECIDED = COLUMNS[3:]
-OTHER = "other"
 # Missing requirement -> pattern of a test's message; the first match counts.
 REASONS = {
     "more memory than a device has (8 GiB)": r"OutOfMemoryError",
@@ -30,14 +27,6 @@ REASONS = {
     r"Late init|no_shard|NO_SHARD|only applies to|Spec function",
     "data that would be downloaded": r"/opt/data|FileNotFoundError|tokenizer",
 }
-Row = dict[str, Any]
-
-
-def reason(text: str, outcome: str) -> str:
-    """Classify the reason given by a test; "other" if no pattern matches."""
-    if outcome in ("timed out", "crashed", "not run"):
-        return outcome
-    return next((kind for kind, pattern in REASONS.items() if re.search(pattern, text)), OTHER)
 
 
 def folder(file: str) -> str:
@@ -45,74 +34,28 @@ def folder(file: str) -> str:
     return file.removeprefix(ROOT).partition("/")[0]
 
 
-def counts(rows: Iterable[Row]) -> Counter[str]:
-    """Count tests by outcome."""
-    return Counter(outcome for row in rows for outcome, _ in row["tests"].values())
-
-
-def _line(*cells: object) -> str:
-    return f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _head(*cells: str) -> list[str]:
-    return [_line(*cells), _line(*["---"] * len(cells))]
-
-
-def _outcome_cells(found: Counter[str]) -> list[object]:
-    undecided = sum(found[each] for each in UNDECIDED[:3])
-    return [*(found[each] for each in COLUMNS[:3]), undecided, found["not collected"]]
-
-
 def totals(rows: list[Row]) -> Iterator[str]:
     """Yield table lines by folder and number of ranks, then the totals."""
-    yield from _head("", "ranks", "tests", "passed", "failed", "skipped", "cut off", "not collected")
+    yield from head("", "ranks", "tests", "passed", "failed", "skipped", "cut off", "not collected")
     worlds = sorted({row["ranks"] for row in rows})
     for name in [*dict.fromkeys(folder(row["file"]) for row in rows), ""]:
         for world in worlds:
             found = counts(r for r in rows if r["ranks"] == world and name in ("", folder(r["file"])))
             if found:
                 total = found.total() - found["not collected"]
-                yield _line(name or "all", world, total, *_outcome_cells(found))
-
-
-def reasons(rows: list[Row], outcomes: tuple[str, ...]) -> Iterator[str]:
-    """Yield table lines by missing requirement with test counts per world size, then the unclassified reasons."""
-    worlds = sorted({row["ranks"] for row in rows})
-    kinds: dict[str, Counter[int]] = defaultdict(Counter)
-    others: dict[str, Counter[int]] = defaultdict(Counter)
-    for row in rows:
-        for outcome, text in row["tests"].values():
-            if outcome in outcomes:
-                kind = reason(text, outcome)
-                kinds[kind][row["ranks"]] += 1
-                if kind == OTHER:
-                    others[re.sub(r"\d{3,}", "N", text)[:110].strip()][row["ranks"]] += 1
-    yield from _head("", *(f"{world} rank{'s' * (world > 1)}" for world in worlds))
-    for kind, found in sorted(kinds.items(), key=lambda item: -item[1].total()):
-        yield _line(kind, *(found[world] for world in worlds))
-    if others:
-        yield "\nThe others:\n"
-        yield from _head("", *(f"{world}" for world in worlds))
-        for text, found in sorted(others.items(), key=lambda item: -item[1].total()):
-            yield _line(f"`{text.replace('`', chr(39))}`", *(found[world] for world in worlds))
+                yield line(name or "all", world, total, *outcome_cells(found))
 
 
 def files(rows: list[Row], names: list[str], worlds: list[int]) -> Iterator[str]:
     """Yield one table line for each file: tests by outcome on each number of ranks."""
-    yield from _head("", *(f"{world} rank{'s' * (world > 1)}" for world in worlds))
+    yield from head("", *(f"{world} rank{'s' * (world > 1)}" for world in worlds))
     by_file: dict[str, dict[int, Row]] = defaultdict(dict)
     for row in rows:
         by_file[row["file"]][row["ranks"]] = row
     for file in names:
         found = by_file[file]
-        cells = [_file_cell(found[world]) if world in found else "not run" for world in worlds]
-        yield _line(file.removeprefix(ROOT), *cells)
-
-
-def _file_cell(row: Row) -> str:
-    found = counts([row])
-    details = [f"{found[each]} {each}" for each in COLUMNS[1:] if found[each]]
-    return ", ".join([f"{found['passed']} passed", *details]) if found else "no tests"
+        cells = [file_cell(found[world]) if world in found else "not run" for world in worlds]
+        yield line(file.removeprefix(ROOT), *cells)
 
 
 def page(rows: list[Row], names: list[str], worlds: list[int], version: str, limits: str) -> str:
@@ -130,9 +73,9 @@ def page(rows: list[Row], names: list[str], worlds: list[int], version: str, lim
         "written for eight GPUs.",
         "\n".join(totals(rows)),
         "## Why tests fail",
-        "\n".join(reasons(rows, failing)),
+        "\n".join(reasons(rows, failing, REASONS)),
         "## Why tests are skipped",
-        "\n".join(reasons(rows, ("skipped",))),
+        "\n".join(reasons(rows, ("skipped",), REASONS)),
         "## Each file",
         "\n".join(files(rows, names, worlds)),
     ]

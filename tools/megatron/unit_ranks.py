@@ -25,11 +25,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tools.suites import REASON_LENGTH, reason_of
+
 # Seconds for the other ranks to finish a test that one rank has failed.
 GRACE_SECONDS = 5.0
 DOWNLOAD = "tests.test_utils.python_scripts.download_unit_tests_dataset"
 OPTIONS = "-q --no-header --tb=short -p no:cacheprovider -p no:timeout -p no:xdist --assert=plain -W ignore"
-REASON_LENGTH = 300
 Outcome = tuple[str, str]
 
 
@@ -54,25 +55,6 @@ class Results(dict[str, Outcome]):
         order = ("passed", "skipped", "failed", "not collected", "timed out", "crashed")
         if name not in self or order.index(outcome) > order.index(self[name][0]):
             self[name] = outcome, reason[:REASON_LENGTH]
-
-
-def reason_of(report: Any) -> str:
-    """Return the last error of a traceback (with its location for a bare assertion), or the reason of a skip."""
-    if report.skipped:
-        found = report.longrepr
-        text = found[2] if isinstance(found, tuple) else getattr(report, "wasxfail", "") or str(found)
-        return str(text).removeprefix("Skipped: ")
-    lines = str(report.longrepr).splitlines()
-    errors = [line[1:].strip() for line in lines if line.startswith("E ")]
-    lines = [line for line in lines if line.strip(" ^")]
-    heads = [
-        line for line in errors if line.partition(":")[0].rpartition(".")[2].endswith(("Error", "Exception"))
-    ]
-    error = (heads or errors or lines or ["?"])[-1 if heads else 0]
-    if error.rstrip(": ") == "AssertionError":
-        source = [line.strip() for line in lines if line.startswith("    ")]
-        error = f"AssertionError: {source[-1] if source else ''}"
-    return error
 
 
 class InRank:

@@ -16,9 +16,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from tools.megatron import unit_page as page
+from tools.suites import Row, counts, kept
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parents[1] / "docs" / "results" / "megatron-unit-tests.md"
@@ -36,7 +36,6 @@ PARTS = (
 )
 RUN = [*(sys.executable, "-W", "ignore", "-m", "isthmus"), "run", "--quiet", "--megatron"]
 SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-Row = dict[str, Any]
 
 
 def options() -> argparse.Namespace:
@@ -73,7 +72,11 @@ def test_files(checkout: Path, parts: list[str]) -> list[str]:
 
 def environment(ranks: int, temporary: str) -> dict[str, str]:
     """Return the environment of the tests; their shared folders belong to one run and are deleted with it."""
-    paths = [str(PACKAGES), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = [
+        str(PACKAGES),
+        str(HERE.parents[1]),
+        *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
+    ]
     changes = {"ISTHMUS_HOST_DEVICES": str(ranks), "PYTHONPATH": os.pathsep.join(paths)}
     return {**os.environ, **SETTINGS, **changes, "PYTEST_DEBUG_TEMPROOT": temporary}
 
@@ -118,17 +121,6 @@ def run_all(asked: argparse.Namespace, ranks: int, files: list[str]) -> Iterator
             yield {"ranks": ranks, "file": lost, "seconds": 0, "tests": tests}
 
 
-def kept(results: Path) -> list[Row]:
-    """Read the results of earlier runs; skip an incomplete line."""
-    rows = []
-    for line in results.read_text().splitlines() if results.is_file() else []:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            continue
-    return rows
-
-
 def version(checkout: Path) -> str:
     """Return Megatron's version, with the commit if the checkout is a git repository."""
     text = (checkout / "megatron" / "core" / "package_info.py").read_text()
@@ -144,7 +136,7 @@ def version(checkout: Path) -> str:
 
 
 def show(row: Row) -> None:
-    found = ", ".join(f"{number} {outcome}" for outcome, number in page.counts([row]).items())
+    found = ", ".join(f"{number} {outcome}" for outcome, number in counts([row]).items())
     name = row["file"].removeprefix(page.ROOT)
     print(f"{row['ranks']} ranks {row['seconds']:4d} s  {name}: {found or 'no tests'}", flush=True)
 

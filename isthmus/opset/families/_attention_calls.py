@@ -125,6 +125,8 @@ def _sizes(m: Maker) -> Iterator[Call]:
         yield "large", _many(m)
         query, key, value = m.repeated(1, 1, 65_601, 2), m.tensor(1, 3, 1, 2), m.tensor(1, 3, 1, 2)
         yield "large", _call(query, key, value, softcap=1.5)
+        query, key, value = m.repeated(1, 65_601, 1, 2), m.tensor(1, 3, 1, 2), m.tensor(1, 3, 1, 2)
+        yield "large", _call(query, key, value, bias=_accurate(m, 1, 1, 1, 3))  # a gradient of many queries
 
 
 def _many(m: Maker) -> dict[str, Any]:

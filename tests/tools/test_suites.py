@@ -1,0 +1,62 @@
+"""Tables of other projects' tests, and the runner of the vendor's, whose processes end and hang."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tools import suites
+from tools.ascend.vendor import __main__ as vendor
+from tools.ascend.vendor.page import page
+
+TESTS = """
+import os, time, pytest
+def test_passes(): pass
+def test_fails(): assert 1 == 2
+def test_ends_the_process(): os._exit(3)
+@pytest.mark.skip(reason="no NPU of that kind")
+def test_skips(): pass
+def test_hangs(): time.sleep(600)
+def test_is_last(): pass
+"""
+
+
+def test_a_reason_is_the_first_pattern_that_matches() -> None:
+    patterns = {"a": "one", "b": "one|two"}
+    assert [suites.reason(text, "failed", patterns) for text in ("one", "two", "x")] == ["a", "b", "other"]
+    assert suites.reason("one", "crashed", patterns) == "crashed"
+
+
+def test_results_of_an_interrupted_run_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "results"
+    file.write_text('{"file": "a", "tests": {}}\n{"file": "b", "te')
+    assert suites.kept(file) == [{"file": "a", "tests": {}}]
+
+
+@pytest.mark.full
+def test_a_test_that_ends_or_blocks_the_process_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "test_all.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    monkeypatch.setattr(vendor, "SOURCES", tmp_path)
+    monkeypatch.setattr(vendor, "CONFIG", tmp_path / "pytest.ini")
+    monkeypatch.setattr(vendor, "COMMAND", vendor.COMMAND[:1] + ["-m", "pytest"])
+    start = time.monotonic()
+    row = vendor._run(argparse.Namespace(test_seconds=8, file_seconds=100), "test_all.py")
+    assert time.monotonic() - start < 60
+    assert {name.partition("::")[2]: outcome for name, (outcome, _) in row["tests"].items()} == {
+        "test_passes": "passed",
+        "test_fails": "failed",
+        "test_ends_the_process": "crashed",
+        "test_skips": "skipped",
+        "test_hangs": "timed out",
+        "test_is_last": "passed",
+    }
+    text = page([row], ["test_all.py"], {"pytorch": "0"})
+    assert "| all | 6 | 2 | 1 | 1 | 2 | 0 | 40.0% |" in text
+    assert json.loads(json.dumps(row)) == row

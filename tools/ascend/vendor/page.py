@@ -1,0 +1,65 @@
+"""Generate docs/results/ascend-tests.md: results of the vendor's own tests over the reference runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tools.suites import UNDECIDED, Row, counts, file_cell, head, line, outcome_cells, reason, reasons
+
+# Missing requirement -> pattern of a test's message; the first match counts. None of them is a fault of the runtime.
+MISSING = {
+    "more devices than two": r"(?i)multi.?npu|need at least \d|world.?size|device count",
+    "a package that is not installed": r"ModuleNotFoundError|No module named|not installed",
+    "an NPU of another kind": r"(?i)soc|910_?93|910_?95|A5|Ascend950|is not supported on|not support.*device",
+    "a function that is not implemented": r"GetWorkspaceSize not in|does not exist|not implemented",
+    "PyTorch's own test files": r"torch.testing._internal.*cannot|no such file",
+    "operators compiled on the machine (acl_op)": r"aclop|acl_op|AclOp|EZ\d{4}|GE |Graph ?Engine",
+    "inductor, Triton or torchair": r"(?i)triton|inductor|torchair|npugraph_ex",
+}
+
+
+def _folder(file: str) -> str:
+    return "/".join(file.split("/")[:3])
+
+
+def _totals(rows: list[Row]) -> Iterator[str]:
+    yield from head("", "tests", "passed", "failed", "skipped", "cut off", "not collected", "share")
+    for name in [*dict.fromkeys(_folder(row["file"]) for row in rows), ""]:
+        chosen = [row for row in rows if name in ("", _folder(row["file"]))]
+        found = counts(chosen)
+        yield line(
+            name or "all", found.total() - found["not collected"], *outcome_cells(found), _share(chosen)
+        )
+
+
+def _share(rows: list[Row]) -> str:
+    """Return the share of the tests that lack nothing and are not skipped which pass."""
+    outcomes = [each for row in rows for each in row["tests"].values()]
+    lacking = sum(
+        outcome == "failed" and reason(text, outcome, MISSING) in MISSING for outcome, text in outcomes
+    )
+    found = counts(rows)
+    asked = found.total() - found["skipped"] - found["not collected"] - lacking
+    return f"{found['passed'] / asked:.1%}" if asked else "-"
+
+
+def page(rows: list[Row], names: list[str], revisions: dict[str, str]) -> str:
+    """Return the page as Markdown, for the files of the default parts."""
+    order = {name: i for i, name in enumerate(names)}
+    rows = sorted((row for row in rows if row["file"] in order), key=lambda row: order[row["file"]])
+    commits = " and ".join(f"Ascend/{name} at {commit}" for name, commit in revisions.items())
+    parts = [
+        "# The vendor's own tests",
+        f"Made by `make ascend-tests`: the tests of {commits}, with the vendor's torch_npu 2.13.0, over the "
+        f"reference runtime of AscendCL on two host devices. {len(rows)} of {len(names)} files have been run. "
+        "Share: passed, of the tests that are neither skipped nor lack something named under the first four reasons "
+        "and their like below; a test that is cut off has not passed.",
+        "\n".join(_totals(rows)),
+        "## Why tests do not pass",
+        "\n".join(reasons(rows, ("failed", *UNDECIDED), MISSING)),
+        "## Why tests are skipped",
+        "\n".join(reasons(rows, ("skipped",), MISSING)),
+        "## Each file",
+        "\n".join([*head("", "tests"), *(line(row["file"], file_cell(row)) for row in rows)]),
+    ]
+    return "\n\n".join(parts) + "\n"
