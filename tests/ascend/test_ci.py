@@ -26,8 +26,8 @@ def test_add():
     assert (torch.ones(3, device="npu") + 1).tolist() == [2.0] * 3
 
 def test_not_implemented():
-    boxes = torch.rand(4, 8, device="npu")
-    torch_npu.npu_ciou(boxes, boxes, False, False)
+    x, factor = torch.rand(4, 16, 16, device="npu").half(), torch.rand(16, 16, device="npu").half()
+    torch_npu.npu_kronecker_quant(x, factor, factor)
 """,
     "tests/npu_ranks/test_reduce.py": """
 import torch, torch_npu
@@ -78,5 +78,5 @@ def test_the_workflow_runs_the_tests_of_a_project(tmp_path: Path) -> None:
             )  # fmt: skip
             assert ended.returncode == 0, ended.stdout + ended.stderr
             printed += ended.stdout
-    assert printed.count("1 passed, 1 skipped") == 1
+    assert printed.count("1 passed, 1 skipped") == 1, printed
     assert printed.count("1 passed in") == 2  # on each rank

@@ -105,6 +105,16 @@ ISTHMUS_ASCEND_EXPORT int aclDestroyDataBuffer(const void* buffer) {
   });
 }
 
+ISTHMUS_ASCEND_EXPORT void* aclGetDataBufferAddr(const void* buffer) {
+  const auto found = objects().buffers.get(buffer);
+  return found == nullptr ? nullptr : found->data;
+}
+
+ISTHMUS_ASCEND_EXPORT size_t aclGetDataBufferSizeV2(const void* buffer) {
+  const auto found = objects().buffers.get(buffer);
+  return found == nullptr ? 0 : found->bytes;
+}
+
 // Attributes are accepted; aclopCompileAndExecute() refuses the operators that would read them.
 ISTHMUS_ASCEND_EXPORT void* aclopCreateAttr() {
   return objects().attributes.add(std::make_shared<Attributes>());
