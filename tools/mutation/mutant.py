@@ -87,9 +87,24 @@ def reads_floats(target: Target) -> bool:
     return target.reads and target.has_floats
 
 
+def reads_many(target: Target) -> bool:
+    """Apply to kernels that compute on the values of tensors with dimensions."""
+    return target.reads and target.rank_read > 0
+
+
+def reads_rows(target: Target) -> bool:
+    """Apply to kernels that compute on the values of tensors with rows."""
+    return target.reads and target.rank_read > 1
+
+
 def has_many(target: Target) -> bool:
     """Apply to kernels whose results can have more than one element."""
-    return not target.is_single and target.rank > 0
+    return target.rank_written > 0
+
+
+def has_rows(target: Target) -> bool:
+    """Apply to kernels whose results can have rows."""
+    return target.rank_written > 1
 
 
 def simply(wrong: Wrong, applies: Callable[[Target], bool] = always) -> Callable[[Target], Made]:
@@ -108,16 +123,13 @@ def stated(make: Callable[[], Wrong], applies: Callable[[Target], bool] = always
 
 
 def each(
-    values: Iterable[Any],
-    make: Callable[..., Wrong],
-    applies: Callable[[Target], bool] = always,
-    least: int = 0,
+    values: Iterable[Any], make: Callable[..., Wrong], applies: Callable[[Target], bool] = always
 ) -> Callable[[Target], Made]:
-    """Make one mutant of ``make(value)`` for each value, such as a width, of kernels of tensors of a rank or more."""
+    """Make one mutant of ``make(value)`` for each value, such as a width."""
     rows = list(values)
 
     def mutants(target: Target) -> Made:
-        if applies(target) and target.rank >= least:
+        if applies(target):
             for value in rows:
                 yield str(value), partial(make, value)
 

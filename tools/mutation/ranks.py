@@ -1,6 +1,6 @@
-"""The largest rank of each tensor argument, from the definitions of the operators.
+"""The largest rank of each tensor argument and result, from the definitions of the operators.
 
-A mistake that needs more dimensions than an argument can have is not planted.
+A mistake that needs more dimensions than a tensor can have is not planted.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import fnmatch
 from functools import cache
 
 ANY = 8
-# Patterns of operators, arguments ("*" for all), rank. The first row that matches counts.
+# Patterns of operators, arguments and results ("*" for all), rank. The first row that matches counts.
 _ROWS: tuple[tuple[str, str, int], ...] = (
     ("aten::_foreach_*.Tensor", "other", 0),
     ("aten::fill_.Tensor", "value", 0),
@@ -17,6 +17,11 @@ _ROWS: tuple[tuple[str, str, int], ...] = (
     ("*", "rng alibi_slopes cu_seqlens_q cu_seqlens_k sizes rows", 1),
     ("*", "running_mean running_var save_mean save_invstd rowscale layerscale vec", 1),
     ("aten::_amp_update_scale_", "*", 0),
+    ("aten::mv aten::histc aten::_pdist_forward aten::linspace aten::arange* aten::randperm", "out", 1),
+    ("isthmus::row_products isthmus::unpad_gen_attention_mask isthmus::unpad_*_matmul", "out", 1),
+    ("aten::eye* aten::embedding_dense_backward aten::nll_loss_backward isthmus::unpad_seqlen", "out", 2),
+    ("isthmus::pad_seqlen isthmus::cross_entropy_backward", "out", 3),
+    ("isthmus::linear_cross_entropy", "grad_hidden grad_weight", 2),
     ("aten::native_layer_norm*", "*", ANY),
     ("isthmus::attention* aten::_scaled_dot*", "lse logsumexp", 3),
     ("isthmus::attention* aten::_scaled_dot*", "*", 4),
@@ -55,7 +60,7 @@ _ROWS: tuple[tuple[str, str, int], ...] = (
 
 @cache
 def most(operator: str, argument: str) -> int:
-    """Return the largest rank that an argument of an operator can have."""
+    """Return the largest rank that an argument or a result of an operator can have."""
     for patterns, arguments, rank in _ROWS:
         named = arguments == "*" or argument in arguments.split()
         if named and any(fnmatch.fnmatchcase(operator, pattern) for pattern in patterns.split()):

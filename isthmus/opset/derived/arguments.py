@@ -10,6 +10,7 @@ import numpy as np
 
 from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, given, in_layouts
 from isthmus.opset.derived.layouts import ALL, PACKED, laid
+from isthmus.opset.derived.lists import is_list, settings
 from isthmus.opset.sampling import Array, Case, place
 
 # Flags that change what is specified, such as the order of ties, or nothing that a kernel sees.
@@ -32,7 +33,7 @@ def layouts(scope: Scope) -> Iterator[Case]:
 
     The calls are those with the most optional tensors, so that each tensor gets each layout.
     """
-    bases = scope.bases()
+    bases = scope.bases(deepest=True)
     if not bases:
         return
     names = list(ALL if scope.operator.strided else PACKED)
@@ -43,6 +44,7 @@ def layouts(scope: Scope) -> Iterator[Case]:
     # Those with tensors that no call of the highest rank has, such as the offsets of sequences.
     others = {frozenset(given(base) - set().union(*map(given, full))): base for base in bases}
     rows += [(base, name) for more, base in others.items() if more for name in names]
+    rows += [(base, name) for base in _rare(scope, bases) for name in names]
     if scope.pairs:
         rows = [(base, name) for base in bases for name in names]
     for i, (base, name) in enumerate(scope.shared(iter(rows))):
@@ -51,6 +53,32 @@ def layouts(scope: Scope) -> Iterator[Case]:
         )
         change = in_layouts(name) if scope.operator.strided else _packed(name)
         yield scope.case(changed(base.arguments, change), f"{name}-out-{output}", output)
+    if scope.operator.strided:
+        yield from _single_rows(scope)
+
+
+def _rare(scope: Scope, bases: list[Case]) -> Iterator[Case]:
+    """Yield special own cases with tensors that no other case has."""
+    found = set().union(*map(given, bases))
+    for case in sorted(scope.own, key=lambda case: -len(given(case))):
+        if case.kind == "special" and not given(case) <= found:
+            found |= given(case)
+            yield case
+
+
+def _single_rows(scope: Scope) -> Iterator[Case]:
+    """Derive cases of tensors with one row that has gaps, which look like a column by their first stride."""
+    found: set[str] = set()
+    for base in [case for case in scope.own if case.kind == "contiguous"]:
+        names = {
+            name
+            for name, array in arrays(base.arguments)
+            if len(array.shape) > 1 and array.shape[-2] == 1 < array.shape[-1]
+        }
+        if not names <= found:
+            found |= names
+            arguments = changed(base.arguments, lambda _, i, array: laid(array.view, "swapped"))
+            yield scope.case(arguments, "single-rows")
 
 
 def outputs(scope: Scope) -> Iterator[Case]:
@@ -75,7 +103,7 @@ def _packed(first: str) -> Any:
 def options(scope: Scope) -> Iterator[Case]:
     """Derive a case for each set of absent optional arguments, each flag inverted, and each mask of outputs."""
     schema = scope.maker.schema
-    bases = scope.bases()
+    bases = settings(scope) if is_list(scope) else scope.bases()
     if not bases or scope.operator.paired:
         return
     base = max(bases, key=lambda case: sum(1 for _ in arrays(case.arguments)))
@@ -95,6 +123,8 @@ def options(scope: Scope) -> Iterator[Case]:
         if a.base == "bool" and isinstance(value, bool) and a.name not in _FIXED:
             changes.append({a.name: not value})
         elif a.base == "bool" and isinstance(value, list):
+            if len(schema.outputs) > len(value):
+                changes.append({a.name: [False] * len(value)})
             for i in range(len(value)):
                 only = [j == i for j in range(len(value))]
                 changes += [{a.name: only}, {a.name: [not each for each in only]}]

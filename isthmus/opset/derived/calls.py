@@ -46,11 +46,11 @@ class Scope:
             if self.leading or i % parts == self._rank % parts:
                 yield row
 
-    def bases(self) -> list[Case]:
-        """The own cases with elements in all tensors, one for each setting of the other arguments."""
+    def bases(self, deepest: bool = False) -> list[Case]:
+        """The own cases with elements in all tensors, the first or deepest of each setting of the other arguments."""
         kinds = ("contiguous", "broadcast", "strided")[: 3 if self.operator.strided else 2]
         found: dict[str, Case] = {}
-        for case in self.own:
+        for case in sorted(self.own, key=_rank, reverse=True) if deepest else self.own:
             sizes = [math.prod(array.shape) for _, array in arrays(case.arguments)]
             ranked = any(array.shape for _, array in arrays(case.arguments))
             if ranked and all(sizes) and case.kind in kinds:
@@ -62,6 +62,10 @@ class Scope:
         """Make a case of complete arguments."""
         made = self.maker.case(kind or _kind(arguments), *arguments.values())
         return replace(made, label=label, output=output)
+
+
+def _rank(case: Case) -> int:
+    return max((len(array.shape) for _, array in arrays(case.arguments)), default=0)
 
 
 def _holds_array(value: Any) -> bool:

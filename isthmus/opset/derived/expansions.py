@@ -9,7 +9,15 @@ from isthmus.opset.derived.layouts import expanded
 from isthmus.opset.sampling import Array, Case
 
 _BASES = 2
-_READ = ("index", "indices", "target", "positions", "offsets")  # integers that name places to read from
+_READ = (
+    "index",
+    "indices",
+    "target",
+    "positions",
+    "offsets",
+    "rows",
+    "rng",
+)  # integers that name places to read
 _STORED = ("src", "source", "values")  # at indices
 
 
@@ -17,7 +25,7 @@ def expansions(scope: Scope) -> Iterator[Case]:
     """Derive cases whose floating-point inputs and masks have stride 0: the last dimension, and the one before it.
 
     The dimensions alternate between the tensors of a call. Indices to read from repeat as well; those to write to
-    keep their values, which may have to differ.
+    keep their values, which may have to differ unless the operator adds to what is there.
     """
     if not scope.operator.strided or not scope.maker.is_float:
         return
@@ -32,7 +40,8 @@ def expansions(scope: Scope) -> Iterator[Case]:
 def _repeated(scope: Scope, back: int) -> Change:
     written = {a.name for a in scope.maker.schema.arguments if a.written}
     names = {a.name for a in scope.maker.schema.arguments}
-    read = _READ if not written and names.isdisjoint(_STORED) else ()
+    adds = scope.operator.tolerance[scope.maker.dtype].accumulate > 0 and "accumulate" not in names
+    read = _READ if adds or (not written and names.isdisjoint(_STORED)) else ()
     kinds = (scope.maker.dtype, "bool")
 
     def change(name: str, i: int, array: Array) -> Array:

@@ -81,13 +81,13 @@ def shapes(scope: Scope) -> Iterator[Case]:
     bases = same_shaped(scope)
     dim = next((a for a in scope.maker.schema.arguments if a.name in ("dim", "dims")), None)
     varied = _BROADCASTS if scope.operator.broadcasts else _ALIKE
-    broadcasts = ("same",) if scope.operator.paired else varied
+    broadcasts = ("same", "same", "expanded") if scope.operator.paired else varied
     axes = {name: (False, True) for name in _FLAGS if name in bases[0].arguments}
     common: dict[str, Any] = {"base": bases, "output": _OUTPUTS, **axes}
     ranks = [*_ranked(dim.is_list)] if dim else [Place(shape) for shape in RANKS]
     decided = _decided(scope, dim)
-    # One number of all elements: one of them decides it, so that it shows which memory was read.
-    values = {"values": ("last", "but last")} if decided and scope.operator.shape == "()" else {}
+    # One number of all elements: one of them decides it, or none, so that it shows which memory was read.
+    values = {"values": ("last", "but last", "none")} if decided and scope.operator.shape == "()" else {}
     groups = (
         {"layout": list(ALL), "place": ranks, "broadcast": broadcasts, **values, **common},
         {"place": [*_sized(dim)], "layout": [*PACKED, "step"], **common},
@@ -101,6 +101,12 @@ def shapes(scope: Scope) -> Iterator[Case]:
     takes_matrices = any(len(array.shape) > 1 for base in bases for _, array in arrays(base.arguments))
     for row in scope.shared(_matrices(bases, axes, dim)) if takes_matrices else ():
         yield from _made(scope, row, dim)
+    if dim is None:
+        yield from _made(
+            scope,
+            {"base": bases[0], "place": Place((11,)), "layout": "contiguous", "broadcast": "expanded"},
+            dim,
+        )
     if as_imprecise(scope):
         return
     reduces = "reduced" in scope.operator.shape
@@ -222,10 +228,12 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
         shape = _narrowed(place.shape, mode, i)
         values = scope.maker.distinct(*shape).view if scope.operator.distinct else resized(array.view, shape)
         if "values" in row and array.dtype == scope.maker.dtype:
-            deciding = _deciding(array.view, shape, row["values"] == "last", scope.operator.extreme)
+            deciding = _deciding(array.view, shape, row["values"], scope.operator.extreme)
             values = np.abs(values) if row["values"] == "positive" else deciding
         written = next(a for a in scope.maker.schema.arguments if a.name == name).written
-        axis = _repeated_axis(len(shape), i, place.dim if scope.operator.distinct else None)
+        axis = _repeated_axis(
+            shape, i * (not scope.operator.paired), place.dim if scope.operator.distinct else None
+        )
         if mode == "expanded" and axis is not None and not written:
             return expanded(values, axis)
         names = list(ALL) if scope.operator.strided else list(PACKED)
@@ -266,19 +274,20 @@ def _narrowed(shape: Shape, mode: str, i: int) -> Shape:
     }.get(mode, shape)
 
 
-def _repeated_axis(rank: int, i: int, dim: int | None) -> int | None:
+def _repeated_axis(shape: Shape, i: int, dim: int | None) -> int | None:
     """Return the axis along which the tensor at position i has stride 0; not dim. None if there is no other."""
-    axes = [axis for axis in range(rank) if dim is None or axis != dim % rank]
+    rank = len(shape)
+    axes = [axis for axis, n in enumerate(shape) if n > 1 and (dim is None or axis != dim % rank)]
     return axes[(i - 1 if i or rank % 3 else rank // 2) % len(axes)] if axes else None
 
 
-def _deciding(values: Values, shape: Shape, last: bool, extreme: tuple[float, ...] | None) -> Values:
-    """Fill with the lowest value before the highest, which is extreme; with the highest before the lowest."""
+def _deciding(values: Values, shape: Shape, place: str, extreme: tuple[float, ...] | None) -> Values:
+    """Fill with the lowest value; "last" is the highest, which is extreme, or all but the last are."""
     low, high = values.min(), values.max()
     if extreme:
         high = np.asarray(max(extreme)).astype(values.dtype)
-    made = np.full(shape, low if last else high, values.dtype)
-    made.reshape(-1)[-1] = high if last else low
+    made = np.full(shape, high if place == "but last" else low, values.dtype)
+    made.reshape(-1)[-1] = high if place == "last" else low
     return made
 
 

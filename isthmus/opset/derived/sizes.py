@@ -32,7 +32,7 @@ _EACH = 5  # sizes of a case that are replaced, of lists of tensors of many size
 _INDICES = ("int64", "int32")
 _KEPT = (
     "dim", "padding_idx", "ignore_index", "reduction", "pad", "padding", "repeats", "start", "end", "step", "index",
-    "compute_mode", "interpolation_mode", "padding_mode",
+    "compute_mode", "interpolation_mode", "padding_mode", "kernel_size", "stride", "dilation", "output_padding",
 )  # fmt: skip
 _ONES = (1, 1, 1)  # beside that of _SIZES, so that every tensor with one row or column has each layout of one
 _OF_ONE = ("step", "reversed", "swapped", "rows")  # layouts that differ where a dimension has size 1
@@ -84,7 +84,12 @@ def _single(base: Case) -> Arguments:
     arguments = base.arguments
     for size in {n for _, array in arrays(arguments) for n in array.shape if n > 1}:
         arguments = _replaced(arguments, size, 1)
-    return changed(arguments, lambda _, i, array: place(array.view * 0) if array.dtype in _INDICES else array)
+    return changed(arguments, _first)
+
+
+def _first(_: str, i: int, array: Array) -> Array:
+    """Make indices 0, which is within the bounds of every dimension."""
+    return place(array.view * 0) if array.dtype in _INDICES else array
 
 
 def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Arguments | None:
@@ -96,6 +101,8 @@ def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Argum
     if not _fits(scope, arguments, old, new):
         return None
     arguments = _replaced(arguments, old, new)
+    if new == 1 and _indexed(scope, arguments):
+        arguments = changed(arguments, _first)
     shapes = _results(scope, arguments)
     total = elements(arguments) + sum(map(math.prod, shapes))
     most = 2 * MOST if small == 1 and new == _MANY else MOST if new >= _LONG else _SMALL
@@ -121,7 +128,7 @@ def _fits(scope: Scope, arguments: Arguments, old: int, new: int) -> bool:
     """Whether the tensors with a size replaced are small enough and indices stay within bounds, which only grow."""
     sizes = [math.prod(new if n == old else n for n in array.shape) for _, array in arrays(arguments)]
     # PyTorch rejects targets that name a class beyond fewer ones.
-    grows = new > old or not _indexed(scope, arguments) or {"target", "logits"} <= {*arguments}
+    grows = new > old or new == 1 or not _indexed(scope, arguments) or {"target", "logits"} <= {*arguments}
     return grows and sum(sizes) <= 2 * MOST and max(sizes) <= scope.operator.longest
 
 

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed, resized
+from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed, elements, resized
 from isthmus.opset.sampling import Array, Case, place
 
 _MOVED = 4  # more cases of operators that move data
@@ -27,7 +27,7 @@ _PLACES = (0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 66)  # of a row of 67: ends of ve
 
 def planted(scope: Scope) -> Iterator[Case]:
     """Derive cases with NaN, infinity and integers beyond the floats' precision among ordinary values."""
-    base = _base(scope)
+    base = _base(scope, moves(scope))
     if base is None:
         return
     operator, dtype = scope.operator, scope.maker.dtype
@@ -68,14 +68,20 @@ def scaled(scope: Scope) -> Iterator[Case]:
         return
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
     factors = {"large": 2.0 ** (8 if dtype == "float16" else 50)}
-    factors |= {"denormal": float(info.tiny) / 4} if operator.denormal else {}
-    tensors = arrays(base.arguments)
-    found = dict.fromkeys(
-        name for name, array in tensors if _is_data(name, array, dtype) and name not in _SAVED
+    # So small that sums of hundreds are denormal too, where digits are left.
+    factors |= (
+        {"denormal": float(info.tiny) / (4 if dtype in dt.HALVES else 1024)} if operator.denormal else {}
     )
-    for name, label in scope.shared(iter([(name, label) for name in found for label in factors])):
-        arguments = changed(base.arguments, _multiplied(name, dtype, factors[label]))
-        yield scope.case(arguments, f"{label}-{name}", kind="special")
+    tensors = arrays(base.arguments)
+    found = [
+        *dict.fromkeys(name for name, array in tensors if _is_data(name, array, dtype) and name not in _SAVED)
+    ]
+    rows = [((name,), label) for name in found for label in factors]
+    # A denormal term is lost beside others that are not.
+    rows += [((found[0], name), "denormal") for name in found[1:] if operator.denormal]
+    for names, label in scope.shared(iter(rows)):
+        arguments = changed(base.arguments, _multiplied(names, dtype, factors[label]))
+        yield scope.case(arguments, "-".join([label, *names]), kind="special")
 
 
 def moves(scope: Scope) -> bool:
@@ -88,11 +94,11 @@ def _is_data(name: str, array: Array, dtype: str) -> bool:
     return array.dtype == dtype and name not in _SETTINGS
 
 
-def _multiplied(argument: str, dtype: str, factor: float) -> Change:
-    """Multiply an argument's tensors of the dtype by a power of two."""
+def _multiplied(arguments: tuple[str, ...], dtype: str, factor: float) -> Change:
+    """Multiply the tensors of the dtype of some arguments by a power of two."""
 
     def change(name: str, _: int, array: Array) -> Array:
-        if name != argument or array.dtype != dtype:
+        if name not in arguments or array.dtype != dtype:
             return array
         return place((array.view.astype(np.float64) * factor).astype(array.storage.dtype))
 
@@ -103,6 +109,8 @@ def of_any_shape(scope: Scope, bases: list[Case]) -> Iterator[Case]:
     """Derive cases of operators whose tensors may have any one shape: special rows, extremes, denormals, limits."""
     operator, dtype = scope.operator, scope.maker.dtype
     along = next((a for a in scope.maker.schema.arguments if a.name in ("dim", "dims")), None)
+    if operator.pointwise and scope.maker.is_float and not operator.denormal:
+        yield scope.case(changed(bases[0].arguments, _denormal_sum(scope)), "denormal", kind="special")
     for i, (label, found) in enumerate(_sets(scope, operator.pointwise)):
         # Pointwise operators meet all pairs of the values, or every number; others get them as rows and as columns.
         alone = operator.pointwise and _tensors(bases[0]) == 1
@@ -118,6 +126,20 @@ def of_any_shape(scope: Scope, bases: list[Case]) -> Iterator[Case]:
                     arguments["shifts"] = [3]
                 words = [label, *[f"{name}-{value}".lower() for name, value in flags.items()]]
                 yield scope.case(arguments, "-".join(words), kind="special")
+
+
+def _denormal_sum(scope: Scope) -> Change:
+    """Make the first tensor denormal and the second 0, so that valid formulas give the first, whatever they round."""
+    dtype = scope.maker.dtype
+    tiny = float(ml_dtypes.finfo(dt.DTYPES[dtype].numpy).tiny)
+
+    def change(_: str, i: int, array: Array) -> Array:
+        if i > 1 or array.dtype != dtype:
+            return array
+        values = np.resize([0.75 * tiny, -0.5 * tiny, 0.25 * tiny], array.shape) * (i == 0)
+        return place(values.astype(array.storage.dtype))
+
+    return change
 
 
 def _filled(base: Case, found: np.ndarray[Any, Any], dtype: str, pairs: bool) -> Change:
@@ -166,9 +188,11 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
     extreme = operator.extreme
     if pointwise:
         if extreme is None:
-            yield "extremes", _of_sums(dtype, operator.denormal) if limit.accumulate else _of_functions(dtype)
-        elif extreme:
-            yield "extremes", _finite(np.array(extreme), kind)
+            found = _of_sums(dtype, operator.denormal) if limit.accumulate else _of_functions(dtype)
+        else:
+            found = _finite(np.array([*extreme, *_near_limits(dtype, operator.denormal)]), kind)
+        if extreme != ():
+            yield "extremes", np.append(found, _signed(operator.special).astype(kind))
         return
     if extreme:
         rows = [row for x in extreme for row in ([x, x - 1, 0.5, -x, 1.0], [x, x - 1, x - 0.5, x, x - 2])]
@@ -178,8 +202,12 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
         )
     if operator.distinct:
         if extreme is None:
-            scale = 2.0 ** (15 if dtype == "float16" else 50)
-            yield "far", (np.linspace(-1, 1, 67)[np.arange(67) * 29 % 67] * scale).astype(kind)[None]
+            scales = {
+                "far": 2.0 ** (15 if dtype == "float16" else 50),
+                "denormal": float(ml_dtypes.finfo(kind).tiny),
+            }
+            for label, scale in scales.items():
+                yield label, (np.linspace(-1, 1, 67)[np.arange(67) * 29 % 67] * scale).astype(kind)[None]
         return
     yield from _special_rows(scope, kind)
 
@@ -277,6 +305,17 @@ def _limits(kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return np.array(sorted({n % info.max for n in numbers} | {info.min, info.max}), kind)
 
 
+def _signed(special: tuple[float, ...]) -> np.ndarray[Any, Any]:
+    return np.array([*special, *[-x for x in special if not math.isnan(x)]])
+
+
+def _near_limits(dtype: str, denormal: bool) -> list[float]:
+    """Values at which 1 / (1 + exp(-x)) is denormal though no exponential overflows, and denormal ones."""
+    info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
+    tiny = float(info.tiny)
+    return [0.5 - math.log(float(info.max)), *([0.75 * tiny, -0.5 * tiny] if denormal else [])]
+
+
 def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
     """Values at which functions overflow, underflow, become denormal or round halves."""
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
@@ -285,7 +324,7 @@ def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
     numbers = [
         top * 0.998, math.log2(largest) * 0.998, top * 1.004, bottom * 0.99, (bottom + floor) / 2,
         math.sqrt(largest) * 0.9, math.sqrt(tiny) * 0.7, tiny * 0.5, least, least * 5, tiny, largest, largest / 3,
-        0.5, 1.5, 2.5, -0.0, 1e-3, 0.5 - float(info.eps) / 4, 1 / float(info.eps) + 1,
+        0.5, 1.5, 2.5, -0.0, 1e-3, 0.5 - float(info.eps) / 4, 1 / float(info.eps) + 1, math.pi / 2, 70_000.5,
     ]  # fmt: skip
     signed = sorted({*numbers, *[-n for n in numbers]})
     return np.array([*signed, -0.0]).astype(dt.DTYPES[dtype].numpy)
@@ -295,9 +334,10 @@ def _indexed(case: Case) -> bool:
     return any(array.dtype == "int64" for _, array in arrays(case.arguments))
 
 
-def _base(scope: Scope) -> Case | None:
-    """Return the plain own case with the most tensors."""
-    return max((case for case in scope.own if plain(case)), key=_tensors, default=None)
+def _base(scope: Scope, largest: bool = False) -> Case | None:
+    """Return the plain own case with the most tensors, the first or the largest of them."""
+    cases = (case for case in scope.own if plain(case))
+    return max(cases, key=lambda case: (_tensors(case), largest and elements(case.arguments)), default=None)
 
 
 def _finite(numbers: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -355,7 +395,8 @@ def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Chang
         found = np.array(array.view)
         flat = found.reshape(-1)
         count += 1
-        for i, number in reversed([*enumerate(numbers)]):
+        turn = count % len(numbers) - 1  # of small tensors each has another number
+        for i, number in reversed([*enumerate(numbers[turn:] + numbers[:turn])]):
             first = 5 * count + 2 * i
             if everywhere:
                 flat[first % 12 :: 12] = number

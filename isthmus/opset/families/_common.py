@@ -106,6 +106,14 @@ def points(*columns: Sequence[float], **scalars: Any) -> Any:
     return samples
 
 
+def denormals(m: Maker, *shape: int) -> Array:
+    """Tensor of denormal numbers, of which additions and products with powers of two are exact."""
+    import ml_dtypes
+
+    tiny = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).tiny)
+    return m.values(np.resize([0.75, -0.5, 0.25, -0.125], shape) * tiny)
+
+
 def several(*makers: Callable[[Maker], Iterator[Case]]) -> Any:
     """Concatenate the samples of several sample makers."""
 

@@ -6,8 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from isthmus.opset.families._common import ANY, elementwise, points
-from isthmus.opset.sampling import Case, Maker
+import ml_dtypes
+
+from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import ANY, denormals, elementwise, points
+from isthmus.opset.sampling import Array, Case, Maker
 
 
 def powers(m: Maker) -> Iterator[Case]:
@@ -36,10 +39,26 @@ def power_base(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", base, m.tensor(3, 29, low=-1, high=1), model="llama")
     yield m.case("strided", 10000.0, m.tensor(5, 13, low=-1, high=1, layout="transposed"))
     yield m.case("special", -2.0, m.values([-3.0, 0.0, 2.0, 5.0, 1.0, -1.0]))  # whole exponents
-    yield m.case("special", 0, m.values([0.0, 0.5, 2.0, 3.0]))
+    yield m.case("special", 0, m.values([0.0, 0.5, 2.0, 3.0, *denormals(m, 1).view.astype(float)]))
+    yield m.case("special", 2.0, _limits_of_powers(m))
+    if m.dtype in ("float32", "float64"):
+        yield m.case("special", -1, m.values([70_001.0, 65_505.0, -3.0, 2.0]))
     yield m.case("special", 1, m.values([-900.0, 0.0, 0.5, 900.0]))
     yield m.case("zero-size", 2.0, m.tensor(0, 3))
     yield m.case("0-dim", 2.0, m.tensor())
+
+
+def _limits_of_powers(m: Maker) -> Array:
+    """Exponents of 2 whose powers are denormal, though far from the least number, and beyond float16."""
+    least = math.log2(float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).smallest_subnormal))
+    return m.values([least + 5, -2.0, 20.0])
+
+
+def far_powers(m: Maker) -> Iterator[Case]:
+    """Samples of powers that are denormal, or beyond float16, and of denormal numbers."""
+    small = denormals(m, 2).view.astype(float)
+    base = [70_000.0, 70_000.0, *small, small[0]]
+    yield m.case("special", m.values(base), m.values([1.0, -1.0, 1.0, 1.0, 0.5]))
 
 
 whole_powers = points(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.families._common import ANY, elementwise, points, several
+from isthmus.opset.families._common import ANY, denormals, elementwise, points, several
 from isthmus.opset.operator import (
     CHOSEN,
     EXACT,
@@ -66,6 +66,15 @@ def _backward(*ranges: Any, **scalars: Any) -> Any:
     return samples
 
 
+def _denormal_gradients(output: float) -> Any:
+    """Denormal gradients where the derivative is a power of two."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        yield m.case("special", denormals(m, 9), m.values([output] * 9))
+
+    return samples
+
+
 _FAR = (80.0, -80.0, 1000.0, -1000.0, 0.0, -0.0, 20_000.0, -20_000.0)  # whose exponentials overflow
 
 
@@ -80,15 +89,16 @@ OPERATORS: list[Operator] = [
     op("threshold_backward", dt.FLOATS, *_PAIR, several(
         _backward(ANY, ANY, threshold=0), points(_GRADS[:5], [0.0, -0.0, 0.5, -0.5, 1e-3], threshold=0),
         points(_GRADS[:5], [1.5, 1.25, 1.75, -1.5, 0.0], threshold=1.5),
-        points(_GRADS[:5], [-0.75, -0.5, -1.0, 0.0, 3.0], threshold=-0.75)
+        points(_GRADS[:5], [-0.75, -0.5, -1.0, 0.0, 3.0], threshold=-0.75),
+        points(_GRADS[:4], [0.2993, 0.2998, 0.3003, 0.3008], threshold=0.3)
     ), EXACT),
     op("sigmoid", dt.FLOATS, *_LIKE, elementwise(_WIDE), transcendental(4), extreme=MODERATE),
     op("sigmoid_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", several(
-        _backward(ANY, (0.01, 0.99)), points(_LARGE_GRADS, [0.5, 0.25, 1.0, 0.0, 0.75])
+        _backward(ANY, (0.01, 0.99)), points(_LARGE_GRADS, [0.5, 0.25, 1.0, 0.0, 0.75]), _denormal_gradients(0.5)
     ), _TWO_ROUNDINGS, magnitude=lambda grad_output, output: grad_output.abs(), extreme=()),
     op("tanh", dt.FLOATS, *_LIKE, elementwise((-5, 5)), transcendental(4)),
     op("tanh_backward", dt.FLOATS, "like(grad_output)", "grad_output.dtype", several(
-        _backward(ANY, (-0.99, 0.99)), points(_LARGE_GRADS, [0.5, -0.25, 1.0, -1.0, 0.0])
+        _backward(ANY, (-0.99, 0.99)), points(_LARGE_GRADS, [0.5, -0.25, 1.0, -1.0, 0.0]), _denormal_gradients(0)
     ), _TWO_ROUNDINGS, magnitude=lambda grad_output, output: 2 * grad_output.abs(), extreme=()),
     op("silu", dt.FLOATS, *_LIKE, several(elementwise(_WIDE, special=False), points(_FAR)), transcendental(4),
        extreme=MODERATE),
@@ -102,7 +112,8 @@ OPERATORS: list[Operator] = [
     op("hardtanh", dt.FLOATS, *_LIKE, several(
         elementwise(ANY, min_val=-0.5, max_val=1.25), points([0.25, 0.75, 0.5, -3.0, 3.0], min_val=0.5, max_val=0.75),
         points([-2.0, -1.5, -1.25, 0.0, 1.0], min_val=-1.5, max_val=-1.25),
-        points([-2.0, 1.0, 3.0], min_val=1.0, max_val=1.0)
+        points([-2.0, 1.0, 3.0], min_val=1.0, max_val=1.0),
+        points([-7e4, 1.0, 8e4, 9e5], min_val=-1e5, max_val=1e5)
     )),
     op("leaky_relu", dt.FLOATS, *_LIKE, several(
         elementwise(ANY, negative_slope=0.07), points([-3.0, -0.5, 0.0, -0.0, 2.0], negative_slope=-0.3),
@@ -111,13 +122,15 @@ OPERATORS: list[Operator] = [
     op("elu", dt.FLOATS, *_LIKE, several(
         elementwise((-5, 3), alpha=1.5), elementwise((-5, 3), special=False, alpha=0.7, scale=1.05, input_scale=0.9),
         points([-80.0, -1000.0, -1e-3, 1e-3, 0.0, -0.0, 1000.0], alpha=0.7, scale=1.5),
-        points([-4.0, -0.5, 0.75, 2.0], alpha=1.25, scale=0.5, input_scale=2.5)
+        points([-4.0, -0.5, 0.75, 2.0], alpha=1.25, scale=0.5, input_scale=2.5),
+        points([-4.0, -0.5, 0.75, 2.0], alpha=0.75, scale=-1.5, input_scale=-0.5)
     ), transcendental(4)),
     op("softplus", dt.FLOATS, *_LIKE, several(
         elementwise((-9, 25)), elementwise((-9, 25), special=False, beta=0.5, threshold=4.0),
         points([-80.0, -12.0, 0.0, -0.0, 19.5, 20.0, 20.5, 1000.0], beta=1, threshold=20),
         points([-6.0, -0.5, 0.25, 0.5, 0.75, 2.0, 1000.0], beta=4, threshold=2),
         points([-2.0, 0.5, 3.0], beta=0.25, threshold=-1),
-        points([-1.0, 2.0, 2.25, 2.3, 2.75], beta=1.01, threshold=2.5)
+        points([-1.0, 2.0, 2.25, 2.3, 2.75], beta=1.01, threshold=2.5),
+        points([2.297, 2.298, 2.299, 2.301], beta=1, threshold=2.3)
     ), transcendental(4)),
 ]  # fmt: skip

@@ -26,6 +26,9 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("contiguous", "contiguous", (2, 6, 11), (6, 1, 4), 1, [1], [3], [1], 0, [0], 6, ""),
     ("contiguous", "contiguous", (1, 2, 5, 6, 7), (3, 2, 2, 3, 2), 1, [1, 2, 1], [0, 1, 1], [1, 1, 1], 0,
      [0, 0, 0], 1, ""),
+    # One row of each, whose size is kept; less than a vector.
+    ("contiguous", "contiguous", (2, 3, 1, 9), (4, 3, 1, 3), 1, [1, 1], [0, 1], [1, 1], 0, [0, 0], 1, ""),
+    ("contiguous", "contiguous", (1, 1, 1, 3), (1, 1, 1, 3), 0, [1, 1], [0, 1], [1, 1], 0, [0, 0], 1, ""),
     # Every list differs from the others and by dimension.
     ("contiguous", "contiguous", (2, 4, 11, 9), (6, 2, 2, 3), 1, [1, 3], [2, 4], [3, 2], 0, [0, 0], 2, ""),
     ("contiguous", "contiguous", (1, 4, 9, 8), (2, 4, 2, 3), 0, [3, 5], [1, 0], [1, 2], 0, [0, 0], 1, ""),
@@ -93,5 +96,6 @@ OPERATORS: list[Operator] = [
     op("convolution_backward", dt.FLOATS,
        f"tuple({_WANTED} in zip((input.shape, weight.shape, (grad_output.shape[1],)), output_mask))",
        f"tuple({_WANTED} in zip((input.dtype, weight.dtype, weight.dtype), output_mask))", _backward, _GRADIENTS,
-       magnitude=absolutely("aten::convolution_backward"), special=()),  # zeros around the border times NaN
+       magnitude=absolutely("aten::convolution_backward"), resizable=True,
+       special=()),  # zeros around the border times NaN
 ]  # fmt: skip

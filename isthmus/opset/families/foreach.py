@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import denormals
 from isthmus.opset.operator import (
     CHOSEN,
     EXACT,
@@ -40,7 +41,7 @@ def _lists(*ranges: tuple[float, float], scalars: Any = ((),), by_item: Any = No
         for scalar in scalars:
             if not m.is_float and any(isinstance(item, float) for item in scalar):
                 continue
-            extra = tuple(by_item(m) if item == "item" else item for item in scalar)
+            extra = tuple(by_item[item](m) if isinstance(item, str) else item for item in scalar)
             yield m.case("contiguous", *[_list(m, low, high) for low, high in ranges], *extra, model="llama")
 
     return samples
@@ -48,6 +49,14 @@ def _lists(*ranges: tuple[float, float], scalars: Any = ((),), by_item: Any = No
 
 def _item_scalars(m: Maker) -> list[Any]:
     return [0.875, -1.75, 1.0, 2.0, 0.00390625] if m.is_float else [2, -1, 3, 1, 5]
+
+
+def _zeros_per_item(m: Maker) -> list[Any]:
+    return [0.0 if m.is_float else 0] * len(_SIZES)
+
+
+def _zero_tensor(m: Maker) -> Array:
+    return m.values(0)
 
 
 def _item_tensor(m: Maker) -> Array:
@@ -108,6 +117,10 @@ _FRACTIONS = ((2,), (0.1,), (-1.5,), (1,), (-1000,))
 _WEIGHTS = ((0.1,), (0.9,), (0,), (1,), (0.5,), (-0.3,), (1.7,))
 
 
+_PER_ITEM = {"item": _item_scalars, "zero": _zeros_per_item}
+_TENSORS = {"item": _item_tensor, "zero": _zero_tensor}
+
+
 def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> Iterator[Operator]:
     add = name in ("add", "sub")
     size = _each(_sum_size) if add else None
@@ -122,11 +135,11 @@ def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> I
     )
     scaled: Any = ((), (2,), (-2,), (0,), (-0.125,)) if add else ((),)  # alpha
     yield op(f"_foreach_{name}.List", *rule, _lists(ANY, second, scalars=scaled), limit, magnitude=size)
-    yield op(f"_foreach_{name}.ScalarList", *rule, _lists(ANY, scalars=(("item",),), by_item=_item_scalars), limit,
-             magnitude=size)  # fmt: skip
+    yield op(f"_foreach_{name}.ScalarList", *rule, _lists(ANY, scalars=(("item",), *([("zero",)] * add)),
+                                                            by_item=_PER_ITEM), limit, magnitude=size)  # fmt: skip
     if name != "sub":
         yield op(f"_foreach_{name}.Tensor", *rule, _lists(
-            ANY, scalars=tuple(("item", *alpha) for alpha in scaled), by_item=_item_tensor), limit,
+            ANY, scalars=(*[("item", *alpha) for alpha in scaled], *([("zero",)] * add)), by_item=_TENSORS), limit,
                  magnitude=size)  # fmt: skip
 
 
@@ -141,7 +154,7 @@ def _ternary(name: str) -> Iterator[Operator]:
         magnitude=size,
         denormal=False,
     )
-    by_item = _lists(ANY, ANY, last, scalars=(("item",),), by_item=_item_scalars)
+    by_item = _lists(ANY, ANY, last, scalars=(("item",),), by_item=_PER_ITEM)
     yield op(f"_foreach_{name}.ScalarList", *rule, by_item, _FUSED, magnitude=size, denormal=False)
 
 
@@ -157,6 +170,8 @@ def _norms(m: Maker) -> Iterator[Case]:
         yield m.case("zero-size", [m.tensor(7), m.tensor(0, 5), m.tensor()], order)
     yield m.case("contiguous", [m.values([0.0, -3.0, 4.0]), m.values([0.0, 0.0]), m.values(-2.0)], 2)
     yield m.case("contiguous", [m.values([0.0, -3.0, -0.0]), m.values([0.0, 0.0]), m.values(-2.0)], 0)
+    for order in (1, float("inf")):
+        yield m.case("special", [denormals(m, 9), denormals(m, 3, 1), denormals(m)], order)
     for order in (float("inf"), float("-inf")):  # the extremum is the last element; NaN is not dropped
         down = np.linspace(2.5, 0.25, 70_001 if m.dtype == "float32" else 67)
         ends = [m.values(down), m.values(3.0 - down), m.values([-3.0, math.nan, 4.0, -0.5])]

@@ -38,7 +38,7 @@ def _embedding(m: Maker) -> Iterator[Case]:
     yield m.case("strided", m.tensor(31, 7, layout="sliced"), m.integers(9, high=31))
     yield m.case("zero-size", m.tensor(31, 7), m.integers(0, high=31), model="qwen_moe")
     yield m.case("0-dim", m.tensor(31, 7), m.integers(high=31))
-    yield m.case("contiguous", m.tensor(31, 7), m.integers(2, 1, 3, 2, 1, 2, high=31))
+    yield m.case("contiguous", m.tensor(31, 7), m.integers(2, 1, 3, 2, 1, 2, 2, high=31))
     if m.dtype in ("float32", "bfloat16"):
         yield m.case("large", m.tensor(1031, 7), m.integers(3, 131, high=1031), model="llama")
     if m.dtype == "float32":  # rows and elements beyond 2^16; rows that span blocks
@@ -53,11 +53,15 @@ def _embedding_gradient(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=23), 23, 3, True)
     yield m.case("contiguous", m.tensor(2, 17, 13), m.integers(2, 17, high=5), 23, -1, True)
     yield m.case("contiguous", m.tensor(17, 3), m.integers(17, high=2), 5, 1, False)
+    deep = (2, 1, 2, 1, 2, 1, 3)
+    yield m.case("contiguous", m.tensor(*deep, 5), m.integers(*deep, high=7), 7, -1, False)
+    yield m.case("contiguous", m.tensor(1, 3, 1), m.integers(1, 3, high=2), 2, -1, False)
     if m.dtype in dt.HALVES:
         yield m.case("large", *_many(m), 2, -1, False)
     if m.dtype == "float32":
         rows = m.values([65_600, 0, 65_536, 32_768, 65_600], "int64")
         yield m.case("large", m.tensor(5, 3), rows, 65_601, 0, True)
+        yield m.case("large", m.repeated(65_601, 2), m.integers(65_601, high=5), 5, 3, False)
         yield m.case("large", m.tensor(3, 4133), m.values([2, 0, 2], "int64"), 3, -1, False)
     yield m.case("strided", m.tensor(9, 13, layout="transposed"), m.integers(9, high=5), 5, -1, False)
     yield m.case("zero-size", m.tensor(0, 13), m.integers(0, high=5), 5, -1, False)
@@ -125,6 +129,8 @@ def _scatter(value: bool) -> Any:
             index = _distinct_index(m, part, dim, size[dim])
             source: Any = (1.5 if m.is_float else 3) if value else m.tensor(*part)
             yield m.case(kind, m.tensor(*size, layout=layout), dim, index, source, model="qwen_moe")
+        index = m.values([[0, 2]], "int64")
+        yield m.case("contiguous", m.tensor(1, 3), 1, index, m.tensor(1, 2) if not value else 2)
         for dim in (-1, -3):  # a source larger than the index; for a number, negative and fractional ones
             index = _distinct_index(m, (3, 4, 2), dim, (5, 6, 7)[dim])
             other: Any = m.tensor(4, 5, 3)
@@ -219,6 +225,9 @@ def _index(m: Maker) -> Iterator[Case]:
     yield m.case("strided", m.tensor(9, 5, layout="transposed"), [m.integers(17, high=9, layout="sliced")])
     yield m.case("zero-size", m.tensor(9, 5), [m.integers(0, high=9)], model="qwen_moe")
     yield m.case("0-dim", m.tensor(9), [m.integers(high=9)])
+    deep = m.tensor(3, 2, 1, 2, 1, 5, 2)
+    yield m.case("contiguous", deep, [None, None, None, None, None, m.integers(4, high=5, low=-5)])
+    yield m.case("contiguous", m.tensor(1, 5), [None, m.integers(4, high=5, low=-5)])
     ends = m.values([-9, 8, 0, -1, -9], "int64")  # negative, repeated, unordered
     yield m.case(
         "contiguous", m.tensor(9, 5, 7), [ends, m.values([[-5], [4]], "int64"), m.values(-7, "int64")]
@@ -252,6 +261,9 @@ def _puts(m: Maker) -> Iterator[Case]:
     pair = [m.integers(13, high=7), m.integers(13, high=5)]
     yield m.case("contiguous", m.tensor(7, 5, 3), pair, m.tensor(13, 3), True)
     yield m.case("zero-size", m.tensor(7, 5), [m.integers(0, high=7)], m.tensor(0, 5), True, model="qwen_moe")
+    yield m.case("contiguous", m.tensor(3, 2, 1, 2, 1, 5, 2), [m.values([2, 0], "int64")],
+                 m.tensor(2, 2, 1, 2, 1, 5, 2), True)  # fmt: skip
+    yield m.case("contiguous", m.tensor(1, 3), [None, m.values([2, 0], "int64")], m.tensor(1, 2), False)
     # One place by both of its indices; one value for repeated ones.
     yield m.case("special", m.tensor(7, 5), [m.values([2, -5, 6, -1, 2], "int64")], m.tensor(5, 5), True)
     yield m.case("special", m.tensor(7, 5), [m.values([2, -5, 6, -1, 2], "int64")], m.tensor(1), True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from isthmus.opset.families._common import size_of
+from isthmus.opset.families._common import denormals, size_of
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
 
@@ -49,6 +49,7 @@ def _gates(m: Maker) -> Iterator[tuple[str, Array, Array | None, int]]:
 def _forward(m: Maker) -> Iterator[Case]:
     for kind, gate, up, dim in _gates(m):
         yield m.case(kind, gate, up, dim)
+    yield m.case("special", m.values([32.0] * 4), denormals(m, 4), -1)  # a gate that rounds nothing
 
 
 def _backward(m: Maker) -> Iterator[Case]:
@@ -57,6 +58,7 @@ def _backward(m: Maker) -> Iterator[Case]:
         if up is None:
             shape[dim] //= 2
         yield m.case(kind, m.tensor(*shape), gate, up, dim)
+    yield m.case("special", denormals(m, 4), m.values([32.0] * 4), m.values([1.0] * 4), -1)
 
 
 def _swiglu(gate: Any, up: Any, dim: int, magnitude: bool = False) -> Any:

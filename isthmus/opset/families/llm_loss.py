@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.families._common import size_of
+from isthmus.opset.families._common import denormals, size_of
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
 
@@ -39,7 +39,7 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, Array, tuple[Any, ...]]]:
         ("contiguous", (13,), "contiguous", _PLAIN),
         ("contiguous", (4, 1), "contiguous", (_IGNORED, 0.0, 2.0, 0.0, 0.1)),
         ("strided", (9, 37), "transposed", _FULL),
-        ("strided", (3, 4, 35), "heads", _PLAIN),
+        ("strided", (3, 19, 35), "heads", _PLAIN),
         ("large", (3, 4111), "contiguous", _PLAIN),
         ("zero-size", (0, 7), "contiguous", _PLAIN),
         # A negative scale; an ignored class that exists; all of the target smoothed away.
@@ -65,7 +65,7 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, Array, tuple[Any, ...]]]:
         logits = m.tensor(2, 65_601).view.copy()
         logits[0, -1] = 1000.0  # a maximum that only the last block has
         yield "large", m.values(logits), m.values([3, 65_600], "int64"), _PLAIN
-        yield "large", m.repeated(65_601, 3), m.integers(65_601, high=3), (1, 0.3, 1.1, 4.0, 0.02)
+        yield "large", m.repeated(65_601, 1, 3), m.integers(65_601, 1, high=3), (1, 0.3, 1.1, 4.0, 0.02)
 
 
 def _losses(m: Maker) -> Iterator[Case]:
@@ -86,13 +86,24 @@ def _row_gradients(m: Maker, logits: Array, terms: tuple[Any, ...]) -> tuple[Arr
     return m.tensor(*shape, dtype=m.compute_dtype), grad_lse, _lse(m, logits, terms)
 
 
+def _denormal_gradients(m: Maker) -> Iterator[tuple[Array, None, Array, Array, Array]]:
+    """Arguments of the gradient of losses whose probabilities are 0 and 1."""
+    if m.dtype in ("float32", "float64"):
+        logits = m.values(np.resize([0.0, -1e4, -2e4], (4, 3)))
+        yield denormals(m, 4), None, logits, m.values([1, 2, 1, 2], "int64"), m.values(np.zeros(4))
+
+
 def _gradients(m: Maker) -> Iterator[Case]:
+    for arguments in _denormal_gradients(m):
+        yield m.case("special", *arguments, *_PLAIN)
     for kind, logits, target, terms in _rows(m):
         grad, grad_lse, lse = _row_gradients(m, logits, terms)
         yield m.case(kind, grad, grad_lse, logits, target, lse, *terms)
 
 
 def _written_gradients(m: Maker) -> Iterator[Case]:
+    for grad, _, logits, target, lse in _denormal_gradients(m):
+        yield m.case("special", logits, grad, None, target, lse, *_PLAIN)
     for kind, logits, target, terms in _rows(m):
         grad, grad_lse, lse = _row_gradients(m, logits, terms)
         yield m.case(kind, logits, grad, grad_lse, target, lse, *terms)
@@ -101,7 +112,7 @@ def _written_gradients(m: Maker) -> Iterator[Case]:
 def _linears(m: Maker) -> Iterator[Case]:
     for kind, rows, features, classes, layout, chunk, terms, wanted in (
         ("contiguous", 7, 11, 33, "contiguous", 3, _PLAIN, [True, True, True]),
-        ("contiguous", 8, 5, 19, "contiguous", 8, _FULL, [True, True, True]),
+        ("contiguous", 8, 5, 19, "contiguous", 3, _FULL, [True, True, True]),
         ("contiguous", 5, 3, 17, "contiguous", 2, _FULL, [True, False, False]),
         ("contiguous", 5, 3, 17, "contiguous", 64, _PLAIN, [False, False, False]),
         ("strided", 6, 9, 13, "transposed", 4, _FULL, [True, True, False]),

@@ -61,6 +61,10 @@ def _dots(m: Maker) -> Iterator[Case]:
     if m.dtype == "float32":
         yield m.case("large", m.tensor(6, 2), m.repeated(65_601, 2), m.values(_FAR, "int64"))
         yield m.case("large", m.tensor(20, 4133), m.tensor(7, 4133), m.integers(20, high=7))
+        yield m.case("large", m.repeated(65_601, 2), m.tensor(5, 2), m.integers(65_601, high=5))  # results
+    yield m.case(
+        "special", m.values([[0.0, 1.0], [2.0, 0.0]]), m.values([[3.0, 0.0]]), m.values([0, 0], "int64")
+    )
     for kind, tokens, hidden, rows, layout in _SHAPES:
         yield m.case(kind, m.tensor(rows, hidden, layout=layout), m.tensor(tokens, hidden),
                      m.integers(rows, high=tokens))  # fmt: skip
@@ -70,6 +74,8 @@ def _groups(m: Maker) -> Iterator[tuple[str, Any, Any, Any, bool]]:
     for kind, sizes, inner, outer, layout in (
         ("contiguous", (3, 0, 5, 1), 7, 13, "contiguous"),
         ("contiguous", (2,), 17, 3, "contiguous"),
+        ("contiguous", (1,), 3, 2, "contiguous"),  # one row; less than a vector
+        ("contiguous", (0, 1), 1, 2, "contiguous"),
         ("strided", (4, 2), 6, 9, "transposed"),
         ("large", (5, 70, 1, 0, 33, 2, 9, 4), 65, 31, "contiguous"),
         ("zero-size", (0, 0), 5, 4, "contiguous"),
@@ -82,6 +88,15 @@ def _groups(m: Maker) -> Iterator[tuple[str, Any, Any, Any, bool]]:
             shape = (outer, inner) if trans else (inner, outer)
             yield (kind, m.tensor(sum(sizes), inner, layout=layout), m.tensor(len(sizes), *shape, layout=layout),
                    m.values(sizes, "int64"), trans)  # fmt: skip
+    yield (
+        "broadcast",
+        m.tensor(6, 4),
+        m.tensor(2, 4, 3),
+        m.values([3, 3], "int64", layout="expanded"),
+        False,
+    )
+    zeros = m.values([[0.0, 1.0], [0.0, -2.0]])
+    yield "special", zeros, m.values([[[0.0, 2.0], [0.0, -1.0]]]), m.values([2], "int64"), False
 
 
 def _products(m: Maker) -> Iterator[Case]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from isthmus.opset.families._common import denormals
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
 
@@ -64,7 +65,7 @@ def _adams(m: Maker) -> Iterator[Case]:
     # Betas, epsilon, clipping and scaling with each other, and with each use of the weights and of the direction.
     yield _adam_case(m, steps=0.0, beta1=0.5, beta2=0.7, eps=0.3, weight_decay=2.0, lr=0.1, maximize=True)
     yield _adam_case(m, steps=999.0, beta1=0.0, beta2=0.99, decoupled=False, weight_decay=0.7, amsgrad=True,
-                     norm=_flag(m, 5.0), max_norm=2.5, lr=1.5)  # fmt: skip
+                     norm=_flag(m, 5.0), max_norm=2.3, lr=1.5)  # fmt: skip
     yield _adam_case(m, steps=1.0, beta1=0.8, grad_scale=_flag(m, 0.25), maximize=True, decoupled=False,
                      weight_decay=1.3, amsgrad=True, eps=0.02, lr=0.3)  # fmt: skip
     yield _adam_case(m, steps=30.0, norm=_flag(m, 0.0), max_norm=0.01, found_inf=_flag(m, 0.0), lr=0.0)
@@ -142,6 +143,10 @@ def _norms(m: Maker) -> Iterator[Case]:
         yield m.case("large", [m.tensor(7 + i) for i in range(130)], 1.0)
         yield m.case("large", [m.repeated(70_001), m.tensor(0), m.repeated(66_000)], 2.0)
     yield m.case("large", [m.tensor(50007), m.tensor(3)], 2.0)
+    for order in (1.0, float("inf")):  # without squares, which would be 0
+        yield m.case("special", [denormals(m, 9), denormals(m, 3, 1)], order)
+    if m.dtype in ("float32", "bfloat16"):  # whose squares float32 cannot hold
+        yield m.case("special", [m.tensor(9, low=-1e25, high=3e24), m.tensor(3)], 2.0)
 
 
 def _norm(grads: list[Any], norm_type: float) -> Any:

@@ -3,6 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from isthmus.opset.families._common import denormals
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
 
@@ -48,6 +51,15 @@ def _combined(m: Maker) -> Iterator[Case]:
     # Pairs beyond a half, of which 16-bit products overflow; sizes of 1 and no multiple of a vector.
     yield m.case("contiguous", m.tensor(1, 3, 1, 6, low=-3e4, high=3.2e4), m.tensor(1, 3, 1, 6), *_angles(m, 3, 3),
                  None, 1, 6, -1, False, False)  # fmt: skip
+    # Angles of 0, which leave denormal numbers; less than a vector.
+    tables = m.values(np.ones((3, 4))), m.values(np.zeros((3, 4)))
+    yield m.case(
+        "special", denormals(m, 1, 3, 2, 8), denormals(m, 1, 3, 1, 8), *tables, None, 1, 8, -1, False, False
+    )
+    yield m.case("contiguous", m.tensor(1, 1, 1, 2), m.tensor(1, 1, 1, 2), *_angles(m, 1, 1), None, 1, 2, -1, False,
+                 False)  # fmt: skip
+    yield m.case("contiguous", m.tensor(1, 2, 1, 2), None, *_angles(m, 3, 1), m.values([[0, 2]], "int64"), 1, 2, -1,
+                 False, False)  # fmt: skip
     if m.dtype != "float16":
         query, key = m.tensor(1, 3, 1, 10, low=-4e5, high=3e5), m.tensor(1, 3, 1, 10, low=-4e5, high=3e5)
         yield m.case("special", query, key, *_angles(m, 3, 5), None, 1, 10, -1, True, True)
@@ -57,6 +69,15 @@ def _combined(m: Maker) -> Iterator[Case]:
         yield m.case(
             "large", m.tensor(2, 5, 3, 6), m.tensor(2, 5, 1, 6), *tables, positions, 1, 4, -1, False, True
         )
+        tables = _angles(m, 3, 516)  # features beyond a tile, tokens beyond one, rows beyond 2^16
+        yield m.case("large", m.repeated(1, 3, 2, 1032), m.repeated(1, 3, 1, 1032), *tables, None, 1, 1032, -1, False,
+                     False)  # fmt: skip
+        tables = m.repeated(4099, 1, low=-1, high=1), m.repeated(4099, 1, low=-0.9, high=1)
+        yield m.case("large", m.repeated(17, 1, 4099, 2), m.repeated(17, 1, 4099, 2), *tables, None, 2, 2, -1, False,
+                     False)  # fmt: skip
+        tables = m.repeated(3, 4133, low=-1, high=1), m.repeated(3, 4133, low=-0.9, high=1)
+        yield m.case("large", m.repeated(1, 3, 2, 8266), m.repeated(1, 3, 1, 8266), *tables, None, 1, 8266, -1, True,
+                     False)  # fmt: skip
         tables = _angles(m, 130, 96)
         yield m.case("large", m.repeated(1, 3, 130, 192), m.repeated(1, 1, 130, 192), *tables, None, 2, 192, -1, True,
                      False)  # fmt: skip

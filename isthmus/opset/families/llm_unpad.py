@@ -11,7 +11,7 @@ from isthmus.opset.sampling import Array, Case, Maker
 
 _SOFTMAX = accumulated(32, "exponentials, their sum and a quotient")
 _PRODUCT = accumulated(32, "a sum of products")
-_LENGTHS = [([5, 0, 1, 3], 7), ([4], 4), ([2, 2], 2), ([0, 0], 3)]
+_LENGTHS = [([5, 0, 1, 3], 7), ([4], 4), ([2, 2], 2), ([0, 0], 3), ([1], 1)]
 
 
 def _moved(m: Maker) -> Any:
@@ -21,7 +21,7 @@ def _moved(m: Maker) -> Any:
 
 def _unpads(m: Maker) -> Iterator[Case]:
     for i, (lengths, most) in enumerate(_LENGTHS):
-        yield m.case("contiguous", m.tensor(len(lengths), most, 5 + i), lengths, most)
+        yield m.case("contiguous", m.tensor(len(lengths), most, 5 + i if i < 4 else 3), lengths, most)
     yield m.case("zero-size", m.tensor(2, 4, 0), [3, 1], 4)
     yield m.case("strided", m.tensor(3, 6, 11, layout="transposed"), [2, 6, 1], 6)
     yield m.case("large", m.tensor(3, 40, 70), [33, 17, 40], 40)
@@ -36,7 +36,7 @@ def _unpads(m: Maker) -> Iterator[Case]:
 def _pads(m: Maker) -> Iterator[Case]:
     for i, (lengths, most) in enumerate(_LENGTHS):
         kind = "contiguous" if sum(lengths) else "zero-size"
-        yield m.case(kind, m.tensor(sum(lengths), 5 + i), lengths, most)
+        yield m.case(kind, m.tensor(sum(lengths), 5 + i if i < 4 else 3), lengths, most)
     yield m.case("strided", m.tensor(9, 11, layout="transposed"), [2, 6, 1], 6)
     yield m.case("large", m.tensor(90, 70), [33, 17, 40], 43)
     yield m.case("special", m.values([_moved(m), _moved(m)[::-1]]), [2], 3)
@@ -116,6 +116,10 @@ def _products(m: Maker) -> Iterator[Case]:
                      [2 * 4133], [3], [6], 1)  # fmt: skip
         yield m.case("large", m.repeated(65_601, 2), m.tensor(2, 3), False, False, [65_601], [2], [3], [2], [3], [3],
                      [131_202], [3], [196_803], 1)  # fmt: skip
+    for ones in (m.tensor(1, 1), m.values([[0.0]])):  # less than a vector; 0
+        yield m.case(
+            "contiguous", ones, m.tensor(1, 3), False, False, [1], [1], [3], [1], [3], [3], [1], [3], [3], 1
+        )
     yield case("zero-size", m.tensor(0), m.tensor(0), False, False, sizes=([0] * b,) * 9)
 
 

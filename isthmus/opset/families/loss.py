@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
+from isthmus.opset.families._common import denormals
 from isthmus.opset.operator import Operator, Tolerance, accumulated, op
 from isthmus.opset.reference import absolutely
 from isthmus.opset.sampling import Array, Case, Maker
@@ -86,6 +87,13 @@ def _backward(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", *_gradient(m, *others))
     for logs, target in _large(m):
         yield m.case("large", *_gradient(m, logs, target, None, NONE, -100))
+    logs, target = m.tensor(9, 5, low=-9, high=0), m.values([0, 4, 2, 1, 3, 0, 4, 2, 1], "int64")
+    rest = (logs, target, None, NONE, -100, m.values(9))
+    far = 1.0 if m.dtype == "float16" else 1e5
+    for grad in (denormals(m, 9), m.values([np.nan, np.inf, -np.inf, far, *range(5)])):
+        yield m.case("special", grad, *rest)
+    for layout in ("sliced", "expanded"):
+        yield m.case("strided", m.tensor(9, layout=layout), *rest)
 
 
 def _gradient(m: Maker, logs: Array, target: Array, weight: Any, reduction: int, ignored: int) -> list[Any]:
@@ -118,6 +126,7 @@ def _pairs(m: Maker) -> Iterator[Case]:
     if m.dtype == "float32":
         for reduction in (NONE, MEAN, SUM):
             yield m.case("large", m.tensor(65_601), m.tensor(65_601), reduction)
+        yield m.case("large", m.repeated(65_601, 2), m.repeated(65_601, 2), NONE)
 
 
 def _pair_gradients(m: Maker) -> Iterator[Case]:

@@ -43,7 +43,7 @@ def _adams(m: Maker) -> Iterator[Case]:
     far = {**usual, "lr": 0.3, "weight_decay": 0.4}
     for steps, change, scaler in (
         (1.0, {"beta1": 0.5, "beta2": 0.75, "amsgrad": True, "maximize": True},
-         {"grad_scale": 32.0, "found_inf": 0.0}),
+         {"grad_scale": 2.0**17, "found_inf": 0.0}),
         (1.0, {"beta1": 0.0, "beta2": 0.6, "maximize": True}, {"grad_scale": 0.25}),
         (2.0, {"beta1": 0.7, "beta2": 0.0, "eps": 0.2, "weight_decay": 0.0}, {"found_inf": 0.0}),
         (1000.0, {"amsgrad": True, "lr": 1.0, "weight_decay": 1.0}, {}),
@@ -114,7 +114,7 @@ def _sgds(m: Maker) -> Iterator[Case]:
     usual = {**usual, "weight_decay": 0.4, "momentum": 0.7}
     for flags, scaler in (
         ({"maximize": True, "nesterov": True}, {"grad_scale": 0.25}),
-        ({"maximize": True, "momentum": 0.0, "lr": 1.0}, {"grad_scale": 32.0, "found_inf": 0.0}),
+        ({"maximize": True, "momentum": 0.0, "lr": 1.0}, {"grad_scale": 2.0**17, "found_inf": 0.0}),
         ({"is_first_step": True, "dampening": 0.3, "maximize": True}, {"found_inf": 0.0}),
         ({"is_first_step": True, "nesterov": True, "weight_decay": 0.0}, {}),
         ({"momentum": 1.0, "dampening": 0.6, "lr": 0.3, "maximize": True}, {}),
@@ -173,6 +173,9 @@ def _unscales(m: Maker) -> Iterator[Case]:
         yield m.case("large", many, _flag(m, 0.0), _flag(m, 0.3))
     if m.dtype != "float16":  # finite, but not in float16
         yield m.case("special", [m.values([1e5, -3e30, 2.0])], _flag(m, 0.0), _flag(m, 0.5))
+        # The inverses of the least scale after many overflows, and of the largest.
+        yield m.case("special", [m.tensor(5)], _flag(m, 0.0), _flag(m, 2.0**17))
+        yield m.case("special", [m.values([1e30, -3e30, 2e36])], _flag(m, 0.0), _flag(m, 2.0**-127))
 
 
 def _scales(m: Maker) -> Iterator[Case]:

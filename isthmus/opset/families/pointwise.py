@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.families._common import ANY, elementwise, points, several
+from isthmus.opset.families._common import ANY, denormals, elementwise, points, several
 from isthmus.opset.families._pointwise_calls import (
     clamps,
+    far_powers,
     large_bound,
     low_bound,
     power_base,
@@ -112,6 +113,18 @@ def _infinite_divisor(m: Maker) -> Iterator[Case]:
         yield m.case("special", m.values([-5.5, 5.5, 0.0, -0.0]), other=divisor)
 
 
+def _long_quotients(m: Maker) -> Iterator[Case]:
+    """Quotients that halves have to round."""
+    if m.is_float:
+        yield m.case("contiguous", m.values([3, 2040, 777, 1000, 2040]), other=0.7, rounding_mode="floor")
+
+
+def _denormal_terms(m: Maker) -> Iterator[Case]:
+    """Denormal numbers beside a 0, which leaves them."""
+    if m.is_float:
+        yield m.case("special", denormals(m, 9), other=0)
+
+
 def _two(value: Any, others: dict[str, Any]) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(3, 31), other=value, **others)
@@ -171,10 +184,18 @@ def _nonzero_pair(rounding_mode: Any = ()) -> Any:
             inf, nan = float("inf"), float("nan")
             yield m.case("special", m.values([1.0, -1.0, 0.0, -0.0, inf, nan, 1.0, 0.0]),
                          m.values([inf, -inf, 2.0, 2.0, 2.0, 2.0, nan, 0.0]), **extra)  # fmt: skip
-            # Whole quotients that halves have to round.
+            # Quotients that halves have to round; numbers, remainders, quotients beyond float16, and denormal.
             yield m.case(
-                "contiguous", m.values([1000, 2040, 777, 3000]), m.values([2.9, 0.7, -1.9, 0.31]), **extra
+                "contiguous",
+                m.values([1000, 2040, 777, 3000, 2040]),
+                m.values([2.9, 0.7, -1.9, 0.31, 0.7]),
+                **extra,
             )
+            small, far = denormals(m, 3).view.astype(float), 1.0 if m.dtype == "float16" else 2.0**20
+            yield m.case("special", m.values([3.5 * far, -3.5 * far, 3 * 2.0**10 * far, *small]),
+                         m.values([far, far, 2.0**-3, 2.0, 3.0, -2.0]), **extra)  # fmt: skip
+        if m.dtype == "float64":  # not computed via float32
+            yield m.case("special", m.values([3.0 * 2**30 + 3]), m.values([3.0]), **extra)
         if m.dtype == "int64":  # not computed via float64
             large = [2**53 + 1, -(2**53) - 1, 2**62 + 3, -(2**62) - 3]
             yield m.case("special", m.values(large), m.values([1, 3, 7, -5]), **extra)
@@ -216,7 +237,8 @@ OPERATORS: list[Operator] = [
     op("add.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
     op("sub.Tensor", dt.NUMBERS, *PAIR, _sums, _ADD, magnitude=_scaled_sum),
     op("rsub.Scalar", dt.NUMBERS, *LIKE,
-       several(_scalar(3, 0.75, -5), _two(3, {"alpha": 2}), _two(7, {"alpha": 0}), _exact_alpha), ROUNDED),
+       several(_scalar(3, 0.75, -5), _two(3, {"alpha": 2}), _two(7, {"alpha": 0}), _exact_alpha,
+               _denormal_terms), ROUNDED),
     op("add.Scalar", dt.NUMBERS, *LIKE,
        several(_scalar(3, 0.75, -11.5), _two(3, {"alpha": 2}), _two(5, {"alpha": 0}), _exact_alpha), _ADD,
        magnitude=_scaled_sum),
@@ -232,7 +254,8 @@ OPERATORS: list[Operator] = [
     op("div.Scalar_mode", dt.NUMBERS, *LIKE,
        several(_scalar(3, rounding_mode="floor", special=False),
                _scalar(3, rounding_mode="trunc", special=False), _scalar(-4, rounding_mode="floor", special=False),
-               _scalar(-4, rounding_mode="trunc", special=False)), _QUOTIENT, limits=False),
+               _scalar(-4, rounding_mode="trunc", special=False),
+               _long_quotients), _QUOTIENT, limits=False),
     op("floor_divide", dt.NUMBERS, *PAIR, _nonzero_pair(), _QUOTIENT, paired=True, limits=False, extreme=()),
     op("fmod.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), EXACT, paired=True, limits=False, extreme=(),
        reference=_fmod),
@@ -248,7 +271,7 @@ OPERATORS: list[Operator] = [
     op("atan2", dt.FLOATS, "broadcast(self, other)", "promote(self, other)", _plain, transcendental(4)),
     op("pow.Tensor_Scalar", dt.FLOATS, *LIKE, powers, _POWER, extreme=POWERS),
     op("pow.Tensor_Tensor", dt.FLOATS, "broadcast(self, exponent)", "promote(self, exponent)",
-       several(elementwise((0.05, 3), (-2, 2), special=False), whole_powers), _POWER, extreme=()),
+       several(elementwise((0.05, 3), (-2, 2), special=False), whole_powers, far_powers), _POWER, extreme=()),
     op("pow.Scalar", dt.FLOATS, "like(exponent)", "exponent.dtype", power_base, _POWER, extreme=()),
     op("clamp", dt.NUMBERS, *LIKE, clamps),
     op("clamp.Tensor", dt.NUMBERS, "broadcast(self, min, max)", "self.dtype", tensor_clamps, CHOSEN),

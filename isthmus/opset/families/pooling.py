@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.families._common import whole_numbers
+from isthmus.opset.families._common import denormals, whole_numbers
 from isthmus.opset.operator import CHOSEN, Operator, accumulated, op
 from isthmus.opset.reference import absolutely
 from isthmus.opset.rules import per, windows
@@ -105,6 +105,13 @@ def _mean_pools(three: bool = False) -> Any:
 
 
 def _mean_gradients(m: Maker) -> Iterator[Case]:
+    # Windows that keep the size, so that any size will do; one row; denormal gradients that are added alone.
+    rest: tuple[Any, ...] = ([3, 3], [1, 1], [1, 1], False, True, None)
+    yield m.case("contiguous", m.tensor(2, 3, 5, 7), m.tensor(2, 3, 5, 7), *rest)
+    yield m.case("contiguous", m.tensor(1, 1, 1, 3), m.tensor(1, 1, 1, 3), *rest)
+    yield m.case(
+        "special", denormals(m, 1, 2, 3, 5), m.tensor(1, 2, 3, 5), [1, 1], [1, 1], [0, 0], False, True, 1
+    )
     for kind, layout, size in _inputs(m, False):
         for i, (kernel, stride, pad, ceil) in enumerate(_WINDOWS):
             grad = m.tensor(*size[:2], *windows(size[2:], kernel, stride, pad, ceil=ceil))
@@ -121,6 +128,10 @@ def _mean_gradients(m: Maker) -> Iterator[Case]:
 
 def _max_gradients(m: Maker) -> Iterator[Case]:
     rows = [(*window[:3], [1, 1], window[3]) for window in _WINDOWS]
+    for size in ((2, 3, 5, 7), (1, 2, 1, 3)):  # windows of one element, so that any size will do
+        places = np.broadcast_to(np.arange(size[2] * size[3]).reshape(size[2:]), size)
+        yield m.case("contiguous", m.tensor(*size), m.distinct(*size), [1, 1], [1, 1], [0, 0], [1, 1], False,
+                     m.values(places, "int64"))  # fmt: skip
     for kind, layout, size in _inputs(m, False):
         for kernel, stride, pad, dilation, ceil in (*rows, *_DILATED):
             tensor = m.distinct(*size, layout=layout)
@@ -177,6 +188,8 @@ def _adaptive(three: bool = False) -> Any:
 
 
 def _adaptive_gradients(m: Maker) -> Iterator[Case]:
+    yield m.case("contiguous", m.tensor(2, 3, 5, 7), m.tensor(2, 3, 5, 7))  # any size will do
+    yield m.case("contiguous", m.tensor(1, 2, 1, 3), m.tensor(1, 2, 1, 3))
     for kind, layout, size in _inputs(m, False):
         for out in ((1, 1), (3, 4), (7, 2), (1, 13), (13, 1)):
             yield m.case(kind, m.tensor(*size[:2], *out), m.tensor(*size, layout=layout), model="resnet")

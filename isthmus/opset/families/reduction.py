@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.families._common import special_values
+from isthmus.opset.families._common import denormals, special_values
 from isthmus.opset.operator import CHOSEN, EXACT, Operator, Tolerance, accumulated, op
 from isthmus.opset.reference import absolutely
 from isthmus.opset.sampling import Array, Case, Maker
@@ -137,14 +137,25 @@ def _powers_of_two(m: Maker) -> Array:
     return m.values(factors)
 
 
+def _few_factors(m: Maker) -> Iterator[Array]:
+    """Products that are beyond float16, and denormal, by factors that round nothing."""
+    if m.is_float:
+        yield m.values([[70_000.0, 1.0, 2.0]])
+        yield m.values([[1.0, float(denormals(m, 1).view[0]), 1.0]])
+
+
 def _products(m: Maker) -> Iterator[Case]:
     yield from _whole(0.97, 1.03)(m)
+    for factors in _few_factors(m):
+        yield m.case("special", factors)
     if m.dtype == "float32":
         yield m.case("large", _powers_of_two(m))
 
 
 def _products_along(m: Maker) -> Iterator[Case]:
     yield from _over_dims(0.9, 1.1, many=False)(m)
+    for factors in _few_factors(m):
+        yield m.case("special", factors, 1)
     if m.dtype == "float32":
         factors = _powers_of_two(m)
         yield m.case("large", factors, 0)
@@ -185,6 +196,8 @@ def _norms(m: Maker) -> Iterator[Case]:
         missing[[0, 1, 2], [0, 31, 66]] = np.nan
         if order != 0:  # where NaN may count as one
             yield m.case("special", m.values(missing), order, [1], False)
+    for order in (1, float("inf")):  # without squares, which would be 0
+        yield m.case("special", denormals(m, 3, 5), order, [1], False)
     if m.dtype == "float32":  # the last of many decides
         for order, last in ((float("inf"), -3.5), (float("-inf"), 0.25)):
             yield m.case("large", m.values(np.append(np.full(70_000, 1.5), last)), order, [0], False)
@@ -243,6 +256,9 @@ def _counts(m: Maker) -> Iterator[Case]:
     yield m.case("strided", m.values(m.integers(61, low=0, high=4).view, m.dtype, "sliced"), 4, 0, 3)
     yield m.case("large", m.values(np.full(70_001, 2.0)), 4, 0, 3)  # a count beyond 16 bits
     yield m.case("contiguous", m.tensor(67, 33), 131, -2, 3)  # more bins than a tile has columns
+    yield m.case("contiguous", m.tensor(67, 33, low=-1e5, high=2e5), 3, -90_000, 150_000)
+    yield m.case("contiguous", m.tensor(67, 33), 9, -2.3, 2.7)  # bounds that halves round
+    yield m.case("large", m.tensor(4099), 66_307, -2, 3)  # bins beyond 16 bits
 
 
 def _flags(dims: Any) -> Any:

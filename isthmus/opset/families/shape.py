@@ -117,6 +117,9 @@ def _masked_scatters(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(0, 9), m.mask(0, 9), m.tensor(0))
     yield m.case("broadcast", m.tensor(3, 1, 9), m.mask(5, 1), m.tensor(135))
     yield m.case("contiguous", m.tensor(5, 1), m.mask(5, 1), m.tensor(11))
+    deep = (2, 1, 3, 2, 1, 2, 3)
+    yield m.case("contiguous", m.tensor(*deep), m.mask(*deep), m.tensor(2, 3, 4, 3))
+    yield m.case("contiguous", m.tensor(1, 3), m.mask(1, 3, share=1), m.tensor(1, 3))
     every = m.mask(3, 5, share=1)  # to the last element of the source
     yield m.case("contiguous", m.tensor(3, 5), every, m.tensor(15))
     if m.dtype == "float32":
@@ -130,7 +133,8 @@ def _pads(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(3, 5, 7), pad, fill, model="llama")
     yield m.case("contiguous", m.tensor(3, 5, 7), [3, 0, -2, 1, 4, -1], 2)
     yield m.case("contiguous", m.tensor(2, 3, 5), [-1, -3, 0, 2, 1, 5], 1)
-    yield m.case("contiguous", m.tensor(2, 1, 3, 2, 2, 3), [1, 0, 2, 1, 0, 1, 1, 0, 0, 2], 1)
+    yield m.case("contiguous", m.tensor(2, 1, 3, 2, 2, 3, 2), [1, 0, 2, 1, 0, 1, 1, 0, 0, 2], 1)
+    yield m.case("contiguous", m.tensor(2), [0, 1], 1)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(257, 255), [3, 1, 0, 2], -0.375)
     yield m.case("strided", m.tensor(5, 7, layout="transposed"), [2, 1], 0)
@@ -144,6 +148,7 @@ def _repeats(m: Maker) -> Iterator[Case]:
     yield m.case("zero-size", m.tensor(0, 5), [3, 2])
     yield m.case("contiguous", m.tensor(3, 5), [0, 2])
     yield m.case("contiguous", m.tensor(2, 1, 3, 2, 2), [2, 1, 3, 1, 2, 2, 1])
+    yield m.case("contiguous", m.tensor(2, 1, 2, 3, 2, 1, 3), [1, 2, 1, 1, 1, 2, 1])
     yield m.case("0-dim", m.tensor(), [3])
 
 
@@ -185,6 +190,10 @@ def _parts(name: str) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         if name == "slice":
             yield m.case("contiguous", m.tensor(7, 9), m.tensor(3, 9), 0, 1, 6, 2)
+            yield m.case("contiguous", m.tensor(2, 1), m.tensor(1, 1), 0, 1, 2, 1)
+            yield m.case("contiguous", m.tensor(2, 1, 3), m.tensor(1, 1, 3), 0, 1, 2, 1)
+            if m.dtype == "float32":
+                yield m.case("large", m.repeated(65_605, 2), m.repeated(65_601, 2), 0, 3, 65_604, 1)
             yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.tensor(7, 4), 1, 2, 6)
             for dim, start, end, step, count in ((-2, -5, -1, 2, 2), (1, None, 6, 3, 2), (-2, 2, None, 1, 5),
                                                  (1, -100, 100, 4, 2), (1, 5, 2, 1, 0)):  # fmt: skip
@@ -193,7 +202,9 @@ def _parts(name: str) -> Any:
             yield m.case("contiguous", m.tensor(7, 9), m.tensor(9), 0, 3)
             yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.tensor(7, layout="sliced"), 1, -1)
             yield m.case("contiguous", m.tensor(3, 7, 5), m.tensor(3, 5), -2, -6)
-            yield m.case("contiguous", m.tensor(2, 3, 1, 2, 5, 2), m.tensor(2, 3, 1, 2, 2), 4, 3)
+            yield m.case("contiguous", m.tensor(2, 3, 1, 2, 5, 2, 3), m.tensor(2, 3, 1, 2, 2, 3), 4, 3)
+            yield m.case("contiguous", m.tensor(3, 1), m.tensor(1), 0, 1)
+            yield m.case("contiguous", m.tensor(2, 1, 3), m.tensor(1, 3), 0, 1)
             yield m.case(
                 "strided", m.tensor(2, 3, 2, 3, 2, 2), m.tensor(2, 2, 3, 2, 2, layout="transposed"), 1, -1
             )
@@ -205,7 +216,8 @@ def _parts(name: str) -> Any:
             yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 9], 1, 0, 4, 1)
             if m.dtype == "float32":
                 yield m.case("large", m.repeated(8209, 3, 2), [8209, 5, 2], 1, 1, 4, 1)
-            yield m.case("contiguous", m.tensor(2, 1, 2, 3, 2, 3), [2, 1, 2, 5, 2, 3], 3, 1, 4, 1)
+            yield m.case("contiguous", m.tensor(2, 1, 2, 3, 2, 3, 2), [2, 1, 2, 5, 2, 3, 2], 3, 1, 4, 1)
+            yield m.case("contiguous", m.tensor(1, 2), [1, 3], 1, 0, 2, 1)
             yield m.case(
                 "strided", m.tensor(2, 3, 2, 1, 2, 3, layout="transposed"), [2, 3, 2, 1, 5, 3], -2, 1, 5, 2
             )
@@ -213,7 +225,8 @@ def _parts(name: str) -> Any:
             yield m.case("contiguous", m.tensor(2, 9), [2, 7, 9], 1, 4, model="bert")
             yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 4, 5], 2, 1)
             yield m.case("contiguous", m.tensor(3, 5), [3, 7, 5], -2, -6)
-            yield m.case("contiguous", m.tensor(2, 3, 2, 5, 2), [2, 3, 2, 4, 5, 2], 3, 1)
+            yield m.case("contiguous", m.tensor(2, 3, 2, 5, 2, 2, 3), [2, 3, 2, 4, 5, 2, 2, 3], 3, 1)
+            yield m.case("contiguous", m.tensor(3), [1, 3], 0, 0)
             yield m.case("strided", m.tensor(2, 3, 2, 5, 2, layout="transposed"), [2, 4, 3, 2, 5, 2], 1, 2)
 
     return samples
@@ -241,7 +254,13 @@ def _fill_tensors(m: Maker) -> Iterator[Case]:
     yield m.case("strided", m.tensor(5, 7, layout="sliced"), m.tensor())
     if m.is_float:
         least = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).smallest_subnormal)
-        for value in (-0.0, 5 * least, float("-inf"), float("nan")):
+        for value in (
+            -0.0,
+            5 * least,
+            float("-inf"),
+            float("nan"),
+            2.0 ** (3 if m.dtype == "float16" else 99),
+        ):
             yield m.case("special", m.tensor(3, 5), m.values(value))
 
 
@@ -258,7 +277,7 @@ OPERATORS: list[Operator] = [
        "tensors[0].dtype", _stacks, resizable=True),
     op("where.self", dt.ALL, "broadcast(condition, self, other)", "promote(self, other)", _choices),
     op("masked_fill.Scalar", dt.NUMBERS, "broadcast(self, mask)", "self.dtype", _fills, ROUNDED),
-    op("masked_scatter", dt.ALL, "broadcast(self, mask)", "self.dtype", _masked_scatters),
+    op("masked_scatter", dt.ALL, "broadcast(self, mask)", "self.dtype", _masked_scatters, resizable=True),
     op("constant_pad_nd", dt.ALL, "padded(self, pad)", "self.dtype", _pads, resizable=True),
     op("repeat", dt.ALL,
        "tuple(r * n for r, n in zip(repeats, (1,) * (len(repeats) - len(self.shape)) + self.shape))",

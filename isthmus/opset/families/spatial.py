@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.families._common import whole_numbers
+from isthmus.opset.families._common import denormals, whole_numbers
 from isthmus.opset.operator import EXACT, Operator, accumulated, op
 from isthmus.opset.reference import absolutely
 from isthmus.opset.sampling import Case, Maker
@@ -50,6 +50,7 @@ def _resizes(*flags: Any) -> Any:
                 yield m.case("contiguous", m.tensor(2, 3, *size), out, *option)
         yield m.case("strided", m.tensor(2, 3, 5, 4, layout="channels_last"), [7, 9], *(flags or ((),))[0])
         yield m.case("contiguous", m.tensor(2, 3, 5, 7), [11, 15], *(flags or ((),))[0], 2.3, 2.2)
+        yield m.case("contiguous", m.tensor(1, 1, 1, 3), [1, 3], *(flags or ((),))[0])
         for option in flags or ((),):
             yield m.case("contiguous", m.tensor(2, 3, 11, 5), [4, 8], *option, 0.43, 1.7)
             yield m.case("contiguous", m.tensor(1, 2, 5, 11), [13, 6], *option, 2.7, None)
@@ -66,6 +67,8 @@ def _resizes(*flags: Any) -> Any:
 def _grids(m: Maker) -> Iterator[Case]:
     for mode, padding, corners in ((0, 0, False), (0, 1, True), (0, 2, False), (1, 0, False)):
         yield m.case("contiguous", m.tensor(2, 3, 5, 7), m.tensor(2, 3, 5, 2, low=-1.3, high=1.3), mode, padding,
+                     corners)  # fmt: skip
+        yield m.case("contiguous", m.tensor(1, 1, 1, 3), m.tensor(1, 3, 1, 2, low=-1.3, high=1.3), mode, padding,
                      corners)  # fmt: skip
     # Every mode, with points far outside; odd multiples of 1/32 are exact and never halfway between two pixels.
     for mode, padding, corners in product((0, 1, 2), (0, 1, 2), (False, True)):
@@ -85,6 +88,7 @@ def _grids(m: Maker) -> Iterator[Case]:
 
 def _folds(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 12, 20), [5, 6], [2, 2], [1, 1], [0, 0], [1, 1])
+    yield m.case("contiguous", m.tensor(2, 1, 3), [1, 3], [1, 1], [1, 1], [0, 0], [1, 1])
     yield m.case("strided", m.tensor(2, 18, 12, layout="transposed"), [7, 5], [3, 3], [1, 1], [1, 1], [2, 2])
     yield m.case("contiguous", m.tensor(1, 18, 8), [9, 7], [3, 2], [2, 1], [1, 0], [2, 3])
     yield m.case("contiguous", m.tensor(2, 12, 26), [6, 9], [2, 3], [3, 2], [1, 4], [4, 1])
@@ -99,6 +103,7 @@ def _folds(m: Maker) -> Iterator[Case]:
 
 def _fold_columns(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 3, 5, 6), [2, 2], [1, 1], [0, 0], [1, 1])
+    yield m.case("contiguous", m.tensor(1, 1, 1, 3), [1, 1], [1, 1], [0, 0], [1, 1])
     yield m.case("strided", m.tensor(2, 2, 7, 5, layout="channels_last"), [3, 3], [2, 2], [1, 1], [1, 2])
     yield m.case("contiguous", m.tensor(1, 3, 9, 7), [3, 2], [2, 1], [1, 0], [1, 2])
     yield m.case("contiguous", m.tensor(2, 2, 6, 9), [2, 3], [3, 2], [1, 4], [4, 1])
@@ -119,6 +124,8 @@ def _distances(m: Maker) -> Iterator[Case]:
     far = [m.tensor(n, 5, low=1000, high=1001) for n in (9, 7)]  # whose squares hide the distance
     yield m.case("special", *far, 2.0, 2)
     yield m.case("contiguous", m.tensor(3, 1), m.tensor(2, 1), 3.0, None)
+    for power in (1.0, float("inf")):  # without squares, which would be 0
+        yield m.case("special", denormals(m, 5, 3), denormals(m, 4, 3), power, None)
     yield m.case("zero-size", m.tensor(2, 0, 3), m.tensor(2, 4, 3), 1.0, None)
     yield m.case("zero-size", m.tensor(5, 0), m.tensor(4, 0), 2.0, None)
     if m.dtype == "float32":
@@ -135,6 +142,7 @@ def _own_distances(m: Maker) -> Iterator[Case]:
             "contiguous", m.values(m.integers(7, 3, low=-1, high=2).view), power
         )  # equal coordinates
     yield m.case("contiguous", m.tensor(131, 1), 2.0)
+    yield m.case("special", denormals(m, 5, 3), 1.0)
     yield m.case("zero-size", m.tensor(1, 3), 1.0)
     yield m.case("zero-size", m.tensor(5, 0), 2.0)
     if m.dtype == "float32":
@@ -228,7 +236,7 @@ OPERATORS: list[Operator] = [
     op("upsample_bilinear2d", dt.FLOATS, "self.shape[:2] + tuple(output_size)", "self.dtype",
        _resizes((False,), (True,)), _HALVES, magnitude=_resized_size, special=()),
     op("grid_sampler_2d", _WIDE, "input.shape[:2] + grid.shape[1:3]", "input.dtype", _grids, _INTERPOLATED,
-       magnitude=_grid_size, special=()),  # a weight of 0 times NaN
+       magnitude=_grid_size, special=(), resizable=True),  # a weight of 0 times NaN
     op("col2im", dt.FLOATS,
        "(self.shape[0], self.shape[1] // (kernel_size[0] * kernel_size[1])) + tuple(output_size)",
        "self.dtype", _folds,
@@ -241,7 +249,7 @@ OPERATORS: list[Operator] = [
        "self.dtype", _fold_columns, EXACT, resizable=True),
     op("_cdist_forward", _WIDE, "x1.shape[:-1] + (x2.shape[-2],)", "x1.dtype", _distances,
        accumulated(32, "a sum over the coordinates, by differences or by a matrix product"),
-       magnitude=_distance_size, resizable=True),
+       magnitude=_distance_size, resizable=True, leading=True),
     op("_pdist_forward", _WIDE, "(self.shape[0] * (self.shape[0] - 1) // 2,)", "self.dtype", _own_distances,
        accumulated(32, "a sum over the coordinates"),
        magnitude=lambda self, p: __import__("torch").pdist(self, p), strided=False, denormal=False, resizable=True),

@@ -9,10 +9,19 @@ import numpy as np
 
 from isthmus.conformance.judge import FORMATS, ulp_of
 from isthmus.opset import dtypes as dt
-from tools.mutation import ranks
 from tools.mutation.classes.tail import narrow
 from tools.mutation.kernel import Array, Call, Invocation, Target, flat
-from tools.mutation.mutant import Mutation, Wrong, each, floats_as, is_float, read_as, reads_floats, simply
+from tools.mutation.mutant import (
+    Mutation,
+    Wrong,
+    each,
+    floats_as,
+    is_float,
+    read_as,
+    reads_floats,
+    reads_many,
+    simply,
+)
 
 _OF_A_HALF = 2.0**8  # float32 roundings, far below one half-precision rounding
 
@@ -71,12 +80,6 @@ def _rounds(target: Target) -> bool:
     )
 
 
-def _reads_rows(target: Target) -> bool:
-    """Whether it computes on the values of a tensor with dimensions that it does not write."""
-    found = [a.name for a in target.schema.inputs if a.is_tensor and not a.written]
-    return target.reads and any(ranks.most(target.name, name) for name in found)
-
-
 def _has(dtype: str) -> Any:
     return lambda target: reads_floats(target) and dtype in target.dtypes
 
@@ -85,6 +88,6 @@ MUTATIONS = (
     Mutation("computed in bfloat16", simply(read_as(floats_as(narrow)), _has("float32"))),
     Mutation("computed in float16", simply(read_as(floats_as(_through_float16)), _has("float32"))),
     Mutation("computed in float32", simply(read_as(_through_float32), _has("float64"))),
-    Mutation("rows read modulo", each((2048, 4096), _wrapped, _reads_rows)),
+    Mutation("rows read modulo", each((2048, 4096), _wrapped, reads_many)),
     Mutation("rounded toward zero", simply(_truncated, _rounds)),
 )

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tools.mutation import ranks
 from tools.mutation.kernel import Array, Call, Invocation, Target
-from tools.mutation.mutant import Made, Mutation, Wrong, each, has_many, read_as, reads, written_as
+from tools.mutation.mutant import Made, Mutation, Wrong, each, has_rows, read_as, reads_rows, written_as
 
 _WIDTHS = (16, 64)
 
@@ -33,6 +34,11 @@ def _aligned(x: Array, width: int) -> Array:
     return moved(x, -(address_of(x) % width)) if x.size else x
 
 
+def _has_vectors(target: Target) -> bool:
+    """Whether a tensor of the kernel can have more elements than one."""
+    return max(target.rank_read, target.rank_written) > 0
+
+
 def _tensor_rounded(width: int) -> Callable[[Target], Made]:
     def reading(index: int) -> Wrong:
         def wrong(right: Call, call: Invocation) -> None:
@@ -44,7 +50,8 @@ def _tensor_rounded(width: int) -> Callable[[Target], Made]:
     def mutants(target: Target) -> Made:
         if target.reads:
             for index in target.tensors():
-                yield target.schema.inputs[index].name, partial(reading, index)
+                if ranks.most(target.name, target.schema.inputs[index].name):
+                    yield target.schema.inputs[index].name, partial(reading, index)
 
     return mutants
 
@@ -122,8 +129,8 @@ MUTATIONS = (
         "written to a rounded address",
         each(_WIDTHS, _result_rounded, lambda target: bool(target.schema.outputs)),
     ),
-    Mutation("head not written", each(_WIDTHS, _head_lost)),
-    Mutation("rows read as aligned", each(_WIDTHS, _rows_rounded, reads, 2)),
-    Mutation("rows written as aligned", each(_WIDTHS, _written_rows_rounded, has_many, 2)),
-    Mutation("no scalar path", each(_WIDTHS, _vector_path_alone)),
+    Mutation("head not written", each(_WIDTHS, _head_lost, _has_vectors)),
+    Mutation("rows read as aligned", each(_WIDTHS, _rows_rounded, reads_rows)),
+    Mutation("rows written as aligned", each(_WIDTHS, _written_rows_rounded, has_rows)),
+    Mutation("no scalar path", each(_WIDTHS, _vector_path_alone, _has_vectors)),
 )

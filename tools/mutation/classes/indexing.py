@@ -17,9 +17,11 @@ from tools.mutation.mutant import (
     Wrong,
     each,
     has_many,
+    has_rows,
     per_tensor,
     read_as,
     reads,
+    reads_many,
     written_as,
 )
 
@@ -152,12 +154,12 @@ def _tensor_of_list(choose: Callable[[list[Any]], list[Any]]) -> Callable[[Targe
 
 
 MUTATIONS = (
-    Mutation("element index cut", each((12, 16), _cut, reads)),
+    Mutation("element index cut", each((12, 16), _cut, reads_many)),
     Mutation("sign of a 16-bit index", each(("",), lambda _: _sign_of_16_bits, has_many)),
-    Mutation("grid limited", each((1024, 65535), _rows_limited, has_many, 2)),
+    Mutation("grid limited", each((1024, 65535), _rows_limited, has_rows)),
     Mutation("pitch of rows", per_tensor(_pitch_of_rows, reads, 2)),
     Mutation("last element of a row lost", per_tensor(_last_lost, reads, 1)),
-    Mutation("results shifted", each((-1, -2), _shifted, has_many, 2)),
+    Mutation("results shifted", each((-1, -2), _shifted, has_rows)),
     Mutation("wrong broadcast", _broadcast_wrong),
     Mutation("swapped operands", _operands_swapped),
     Mutation("outputs swapped", _outputs_swapped),

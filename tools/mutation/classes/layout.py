@@ -124,7 +124,7 @@ def _strided(target: Target) -> bool:
 
 def _beyond(rows: tuple[int, ...], make: Callable[[int], Wrong]) -> Callable[[Target], Made]:
     """Make a mutant for each rank that a tensor can exceed."""
-    return lambda target: each([rank for rank in rows if target.rank > rank], make, _strided)(target)
+    return lambda target: each([rank for rank in rows if target.rank_read > rank], make, _strided)(target)
 
 
 def _written_dense(target: Target) -> Made:

@@ -15,6 +15,7 @@ from tools.mutation.mutant import (
     each,
     floats_as,
     has_many,
+    has_rows,
     leaves,
     leaves_along,
     reads,
@@ -102,6 +103,6 @@ MUTATIONS = (
     Mutation("last element not written", simply(leaves(lambda n: n - 1))),
     Mutation("tail by another formula", each(_WIDTHS, _tail_by_another_formula, _pure)),
     Mutation(
-        "tail of the next row", each(_WIDTHS, _reads_past, lambda target: has_many(target) and reads(target))
+        "tail of the next row", each(_WIDTHS, _reads_past, lambda target: has_rows(target) and reads(target))
     ),
 )

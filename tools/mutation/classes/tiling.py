@@ -10,10 +10,11 @@ from tools.mutation.mutant import (
     Wrong,
     each,
     has_many,
+    has_rows,
     leaves,
     leaves_along,
     read_as,
-    reads,
+    reads_many,
     whole,
     written_as,
 )
@@ -59,7 +60,7 @@ MUTATIONS = (
     ),
     Mutation(
         "rows of a partial tile",
-        each(_TILES, lambda tile: leaves_along(-2, lambda n: whole(n, tile)), has_many, 2),
+        each(_TILES, lambda tile: leaves_along(-2, lambda n: whole(n, tile)), has_rows),
     ),
-    Mutation("second tile reads the first", each(_TILES, _columns_of_first_tile, reads, 1)),
+    Mutation("second tile reads the first", each(_TILES, _columns_of_first_tile, reads_many)),
 )
