@@ -189,10 +189,11 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
     if pointwise:
         if extreme is None:
             found = _of_sums(dtype, operator.denormal) if limit.accumulate else _of_functions(dtype)
+            found = np.append(found, -np.array(operator.special).astype(kind))
         else:
             found = _finite(np.array([*extreme, *_near_limits(dtype, operator.denormal)]), kind)
         if extreme != ():
-            yield "extremes", np.append(found, _signed(operator.special).astype(kind))
+            yield "extremes", np.append(found, np.array(operator.special).astype(kind))
         return
     if extreme:
         rows = [row for x in extreme for row in ([x, x - 1, 0.5, -x, 1.0], [x, x - 1, x - 0.5, x, x - 2])]
@@ -303,10 +304,6 @@ def _limits(kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
         info.max // 2 + 1,
     ]
     return np.array(sorted({n % info.max for n in numbers} | {info.min, info.max}), kind)
-
-
-def _signed(special: tuple[float, ...]) -> np.ndarray[Any, Any]:
-    return np.array([*special, *[-x for x in special if not math.isnan(x)]])
 
 
 def _near_limits(dtype: str, denormal: bool) -> list[float]:

@@ -96,6 +96,5 @@ OPERATORS: list[Operator] = [
     op("convolution_backward", dt.FLOATS,
        f"tuple({_WANTED} in zip((input.shape, weight.shape, (grad_output.shape[1],)), output_mask))",
        f"tuple({_WANTED} in zip((input.dtype, weight.dtype, weight.dtype), output_mask))", _backward, _GRADIENTS,
-       magnitude=absolutely("aten::convolution_backward"), resizable=True,
-       special=()),  # zeros around the border times NaN
+       magnitude=absolutely("aten::convolution_backward"), special=()),  # zeros around the border times NaN
 ]  # fmt: skip

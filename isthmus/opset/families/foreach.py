@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.families._common import denormals
+from isthmus.opset.families._common import denormals, several
 from isthmus.opset.operator import (
     CHOSEN,
     EXACT,
@@ -41,7 +41,7 @@ def _lists(*ranges: tuple[float, float], scalars: Any = ((),), by_item: Any = No
         for scalar in scalars:
             if not m.is_float and any(isinstance(item, float) for item in scalar):
                 continue
-            extra = tuple(by_item[item](m) if isinstance(item, str) else item for item in scalar)
+            extra = tuple(by_item(m) if item == "item" else item for item in scalar)
             yield m.case("contiguous", *[_list(m, low, high) for low, high in ranges], *extra, model="llama")
 
     return samples
@@ -49,14 +49,6 @@ def _lists(*ranges: tuple[float, float], scalars: Any = ((),), by_item: Any = No
 
 def _item_scalars(m: Maker) -> list[Any]:
     return [0.875, -1.75, 1.0, 2.0, 0.00390625] if m.is_float else [2, -1, 3, 1, 5]
-
-
-def _zeros_per_item(m: Maker) -> list[Any]:
-    return [0.0 if m.is_float else 0] * len(_SIZES)
-
-
-def _zero_tensor(m: Maker) -> Array:
-    return m.values(0)
 
 
 def _item_tensor(m: Maker) -> Array:
@@ -117,8 +109,22 @@ _FRACTIONS = ((2,), (0.1,), (-1.5,), (1,), (-1000,))
 _WEIGHTS = ((0.1,), (0.9,), (0,), (1,), (0.5,), (-0.3,), (1.7,))
 
 
-_PER_ITEM = {"item": _item_scalars, "zero": _zeros_per_item}
-_TENSORS = {"item": _item_tensor, "zero": _zero_tensor}
+def _unchanged(zero: Any) -> Any:
+    """Denormal numbers beside zeros, which leave them."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        if m.is_float:
+            yield m.case("special", [denormals(m, 9), denormals(m, 2, 3)], zero(m))
+
+    return samples
+
+
+def _no_numbers(m: Maker) -> list[float]:
+    return [0.0, 0.0]
+
+
+def _no_tensor(m: Maker) -> Array:
+    return m.values(0.0)
 
 
 def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> Iterator[Operator]:
@@ -135,11 +141,13 @@ def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> I
     )
     scaled: Any = ((), (2,), (-2,), (0,), (-0.125,)) if add else ((),)  # alpha
     yield op(f"_foreach_{name}.List", *rule, _lists(ANY, second, scalars=scaled), limit, magnitude=size)
-    yield op(f"_foreach_{name}.ScalarList", *rule, _lists(ANY, scalars=(("item",), *([("zero",)] * add)),
-                                                            by_item=_PER_ITEM), limit, magnitude=size)  # fmt: skip
+    yield op(f"_foreach_{name}.ScalarList", *rule, several(
+        _lists(ANY, scalars=(("item",),), by_item=_item_scalars), *([_unchanged(_no_numbers)] * add)), limit,
+             magnitude=size)  # fmt: skip
     if name != "sub":
-        yield op(f"_foreach_{name}.Tensor", *rule, _lists(
-            ANY, scalars=(*[("item", *alpha) for alpha in scaled], *([("zero",)] * add)), by_item=_TENSORS), limit,
+        yield op(f"_foreach_{name}.Tensor", *rule, several(_lists(
+            ANY, scalars=tuple(("item", *alpha) for alpha in scaled), by_item=_item_tensor),
+            *([_unchanged(_no_tensor)] * add)), limit,
                  magnitude=size)  # fmt: skip
 
 
@@ -154,7 +162,7 @@ def _ternary(name: str) -> Iterator[Operator]:
         magnitude=size,
         denormal=False,
     )
-    by_item = _lists(ANY, ANY, last, scalars=(("item",),), by_item=_PER_ITEM)
+    by_item = _lists(ANY, ANY, last, scalars=(("item",),), by_item=_item_scalars)
     yield op(f"_foreach_{name}.ScalarList", *rule, by_item, _FUSED, magnitude=size, denormal=False)
 
 
