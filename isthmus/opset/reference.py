@@ -53,10 +53,9 @@ def from_torch(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
     import torch
 
     name = str(tensor.dtype).removeprefix("torch.")
-    plain = tensor.detach().contiguous()
-    return (
-        plain.reshape(-1).view(torch.uint8).numpy().view(dt.DTYPES[name].numpy).reshape(tensor.shape).copy()
-    )
+    # A copy: a tensor of one element is contiguous with any stride, which view() does not accept.
+    plain = tensor.detach().clone(memory_format=torch.contiguous_format)
+    return plain.reshape(-1).view(torch.uint8).numpy().view(dt.DTYPES[name].numpy).reshape(tensor.shape)
 
 
 def torch_arguments(case: Case, upcast: bool, device: str = "cpu") -> dict[str, Any]:

@@ -41,7 +41,11 @@ class Scope:
         self.leading = pairs or maker.dtype == ("float32" if "float32" in dtypes else dtypes[0])
 
     def shared(self, rows: Iterator[Any], parts: int = 3) -> Iterator[Any]:
-        """Yield all rows for the leading dtype, else every ``parts``-th, others for each dtype."""
+        """Yield all rows for the leading dtype, else every ``parts``-th, others for each dtype.
+
+        The more dtypes share the rows, the fewer each gets: another dtype or two meet each row.
+        """
+        parts = max(parts, len(self.operator.dtypes) // 2)
         for i, row in enumerate(rows):
             if self.leading or i % parts == self._rank % parts:
                 yield row

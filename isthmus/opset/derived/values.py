@@ -324,7 +324,8 @@ def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
         0.5, 1.5, 2.5, -0.0, 1e-3, 0.5 - float(info.eps) / 4, 1 / float(info.eps) + 1, math.pi / 2, 70_000.5,
     ]  # fmt: skip
     signed = sorted({*numbers, *[-n for n in numbers]})
-    return np.array([*signed, -0.0]).astype(dt.DTYPES[dtype].numpy)
+    with np.errstate(over="ignore"):
+        return np.array([*signed, -0.0]).astype(dt.DTYPES[dtype].numpy)
 
 
 def _indexed(case: Case) -> bool:

@@ -51,14 +51,18 @@ def _combined(m: Maker) -> Iterator[Case]:
     # Pairs beyond a half, of which 16-bit products overflow; sizes of 1 and no multiple of a vector.
     yield m.case("contiguous", m.tensor(1, 3, 1, 6, low=-3e4, high=3.2e4), m.tensor(1, 3, 1, 6), *_angles(m, 3, 3),
                  None, 1, 6, -1, False, False)  # fmt: skip
-    # Angles of 0, which leave denormal numbers; less than a vector.
-    tables = m.values(np.ones((3, 4))), m.values(np.zeros((3, 4)))
-    yield m.case(
-        "special", denormals(m, 1, 3, 2, 8), denormals(m, 1, 3, 1, 8), *tables, None, 1, 8, -1, False, False
-    )
+    # Factors of 1 and 0, which leave denormal numbers; denormal factors of a power of two; less than a vector.
+    for query, cos in (
+        (denormals(m, 1, 3, 2, 8), m.values(np.ones((3, 4)))),
+        (m.values(np.full((1, 3, 2, 8), 2)), denormals(m, 3, 4)),
+    ):
+        yield m.case("special", query, query, cos, m.values(np.zeros((3, 4))), None, 1, 8, -1, False, False)
     yield m.case("contiguous", m.tensor(1, 1, 1, 2), m.tensor(1, 1, 1, 2), *_angles(m, 1, 1), None, 1, 2, -1, False,
                  False)  # fmt: skip
-    yield m.case("contiguous", m.tensor(1, 2, 1, 2), None, *_angles(m, 3, 1), m.values([[0, 2]], "int64"), 1, 2, -1,
+    yield m.case("contiguous", m.tensor(1, 1, 2, 4), m.tensor(1, 1, 1, 4), *_angles(m, 1, 2), None, 1, 4, -1, False,
+                 False)  # fmt: skip
+    positions = m.values([[0, 2]], "int64")
+    yield m.case("contiguous", m.tensor(1, 2, 1, 2), m.tensor(1, 2, 1, 2), *_angles(m, 3, 1), positions, 1, 2, -1,
                  False, False)  # fmt: skip
     if m.dtype != "float16":
         query, key = m.tensor(1, 3, 1, 10, low=-4e5, high=3e5), m.tensor(1, 3, 1, 10, low=-4e5, high=3e5)

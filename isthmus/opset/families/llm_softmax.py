@@ -53,9 +53,9 @@ def _scores(m: Maker) -> Iterator[tuple[str, Array, Array | None, float, bool]]:
         last = m.tensor(2, 65_601).view.copy()
         last[0, -1] = 1000.0  # a maximum that only the last block has
         yield "large", m.values(last), None, 1.0, False
-        hidden = np.ones((2, 4133), bool)
+        hidden = np.ones((2, 65_601), bool)
         hidden[0, -1] = False  # one key is seen, the last
-        yield "large", m.tensor(2, 4133), m.values(hidden, "bool"), 0.37, False
+        yield "large", m.repeated(2, 65_601), m.values(hidden, "bool"), 0.37, False
         yield "large", m.repeated(2, 130, 520), m.mask(130, 1, share=0.1), 0.7, True
 
 

@@ -57,6 +57,7 @@ def _weighted(m: Maker) -> Iterator[tuple[Array, Array, Any, int, int]]:
         yield m.tensor(11, 5, low=-9, high=0), m.values(labels, "int64"), weight, reduction, ignored
     for reduction in (NONE, SUM):
         yield m.tensor(5, low=-9, high=0), m.values(1, "int64"), m.tensor(5, low=0.2), reduction, 2
+    yield m.tensor(1, 5, low=-9, high=0), m.values([3], "int64"), None, NONE, 2
     for reduction in (NONE, SUM, MEAN):
         yield m.tensor(3, 5, low=-9, high=0), m.values([2, 2, 2], "int64"), None, reduction, 2
 
