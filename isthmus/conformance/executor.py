@@ -42,7 +42,7 @@ _DELAYED_CASES = 2  # cases per kernel that keep the second stream busy before t
 _DELAY_BYTES = 32 << 20
 _SURELY_RANDOM = 16  # elements from which two seeds cannot agree by chance
 _FEW, _MANY_SEEDS = 5, 64
-_PAIRED = ("normal", "uniform")
+_FEW_LAWS = ("normal", "uniform", "permutation")  # judged over many seeds where there are few numbers
 _OVERWRITTEN = 0xFF  # what successors write to the inputs: NaN in every floating dtype
 _READ_ONLY = "with read-only inputs: it writes to an input during the call"
 
@@ -167,13 +167,16 @@ class Executor:
         return [problem, *(f"{label}: another seed gave the same numbers" for label in same)]
 
     def _examine_last(self, plan: Plan) -> list[str]:
-        """Judge the last number of few over many seeds: kernels that draw pairs may end with half a pair."""
+        """Judge the last number of few over many seeds.
+
+        Kernels that draw pairs may end with half a pair; a shuffle may never leave a number in its place.
+        """
         drawn = [
-            (slot, expected.law)
+            (slot, _of_last(expected.law, size))
             for slot, expected in plan.targets
             if expected.law
-            and expected.law.get("name") in _PAIRED
-            and 0 < slot.view(plan.image.bytes(0)).size <= _FEW
+            and expected.law.get("name") in _FEW_LAWS
+            and 0 < (size := slot.view(plan.image.bytes(0)).size) <= _FEW
         ]
         if not drawn:
             return []
@@ -308,6 +311,11 @@ class Executor:
 def _joined(problems: Iterable[str]) -> str:
     """Join problems in one line, each once."""
     return "; ".join(dict.fromkeys(filter(None, problems)))
+
+
+def _of_last(law: dict[str, Any], size: int) -> dict[str, Any]:
+    """Return the law of the last number alone."""
+    return {"name": "integers", "low": 0, "high": size} if law["name"] == "permutation" else law
 
 
 def _constant(values: Array) -> str:

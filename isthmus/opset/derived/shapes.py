@@ -31,7 +31,7 @@ SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of
 _LARGE: tuple[Shape, ...] = ((70_001,), (65_601, 2), (9, 8209), (2, 65_601))
 _LONGEST = (1 << 20) + 4099  # more than 1,024 sums of 1,024 elements
 # With every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
-_MATRICES: tuple[Shape, ...] = ((5, 5), (6, 7), (1, 6))
+_MATRICES: tuple[Shape, ...] = ((5, 5), (6, 7), (1, 6), (6, 1))
 _OUTPUTS = ("contiguous", "unaligned", "step", "reversed", "rows", "swapped")
 _MODES = 6  # most settings of the other arguments that large cases cover
 # Along a dimension: a long one inside and outside of others, and more than 2^16 rows and columns of results.

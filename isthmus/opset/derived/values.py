@@ -314,14 +314,14 @@ def _near_limits(dtype: str, denormal: bool) -> list[float]:
 
 
 def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
-    """Values at which functions overflow, underflow, become denormal or round halves."""
+    """Values at which functions overflow, underflow, become denormal, round halves, or round a quotient to a whole."""
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
     largest, tiny, least = float(info.max), float(info.tiny), float(info.smallest_subnormal)
     top, bottom, floor = math.log(largest), math.log(tiny), math.log(least)
     numbers = [
         top * 0.998, math.log2(largest) * 0.998, top * 1.004, bottom * 0.99, (bottom + floor) / 2,
         math.sqrt(largest) * 0.9, math.sqrt(tiny) * 0.7, tiny * 0.5, least, least * 5, tiny, largest, largest / 3,
-        0.5, 1.5, 2.5, -0.0, 1e-3, 0.5 - float(info.eps) / 4, 1 / float(info.eps) + 1, math.pi / 2, 70_000.5,
+        0.5, 1.5, 2.5, -0.0, 1e-3, 1.0, 0.1, 0.5 - float(info.eps) / 4, 1 / float(info.eps) + 1, math.pi / 2, 70_000.5,
     ]  # fmt: skip
     signed = sorted({*numbers, *[-n for n in numbers]})
     with np.errstate(over="ignore"):

@@ -62,6 +62,8 @@ def _addmm(m: Maker) -> Iterator[Case]:
     for beta, alpha in ((1, 1), (0.5, 2.0), (0, 1), (2, 0.5)):
         yield m.case("contiguous", m.tensor(7, 9), m.tensor(7, 13), m.tensor(13, 9), beta=beta, alpha=alpha)
     yield m.case("broadcast", m.tensor(7, 1), m.tensor(7, 13), m.tensor(13, 9))
+    for shape in ((7, 1), (7,), (1, 7)):  # a column, or a row, of a square result
+        yield m.case("broadcast", m.tensor(*shape), m.tensor(7, 13), m.tensor(13, 7))
     for beta, alpha in ((-0.75, 1.25), (1, 0), (0.375, -1), (0, 0), (1, 0.75)):
         yield m.case("contiguous", m.tensor(1, 9), m.tensor(7, 13), m.tensor(13, 9), beta=beta, alpha=alpha)
     yield m.case("zero-size", m.tensor(9), m.tensor(7, 0), m.tensor(0, 9), beta=-1.5, alpha=2)
@@ -74,6 +76,8 @@ def _addmm(m: Maker) -> Iterator[Case]:
 def _baddbmm(m: Maker) -> Iterator[Case]:
     yield from _products(m, 3, before=lambda rows, columns: m.tensor(3, rows, columns))
     yield m.case("broadcast", m.tensor(1, 1, 9), m.tensor(2, 7, 13), m.tensor(2, 13, 9), beta=0.5, alpha=2.0)
+    for shape in ((7, 7, 1), (7, 1, 7), (1, 7, 7), (7, 1, 1), (7, 1), (7,)):  # of results of equal sizes
+        yield m.case("broadcast", m.tensor(*shape), m.tensor(7, 7, 3), m.tensor(7, 3, 7))
     for shape, beta, alpha in (((2, 1, 1), -0.75, 1.25), ((7, 1), 1, 0), ((9,), 0.375, -1), ((), 2, 0.75)):
         yield m.case(
             "special", m.tensor(*shape), m.tensor(2, 7, 13), m.tensor(2, 13, 9), beta=beta, alpha=alpha

@@ -181,6 +181,8 @@ def _adaptive(three: bool = False) -> Any:
             yield m.case("large", m.tensor(1, 65_539, *deep, 2, 3), [*deep, 2, 1])
             yield m.case("large", whole_numbers(m, 1, 1, *deep, 1, 70_001), [1] * (3 if three else 2))
             yield m.case("large", whole_numbers(m, 1, 1, 4133, 3, *deep), [1] * (3 if three else 2))
+        # i * (26 / 22) in floating point is below its whole value.
+        yield m.case("contiguous", m.tensor(1, 2, *([3] if three else []), 26, 26), [2, 22, 22] if three else [22, 22])
         high = m.tensor(*_inputs(m, three)[0][2], low=20_000, high=65_000)  # whose sums float16 cannot hold
         yield m.case("contiguous", high, [1, 1, 2] if three else [1, 2])
 
@@ -193,6 +195,7 @@ def _adaptive_gradients(m: Maker) -> Iterator[Case]:
     for kind, layout, size in _inputs(m, False):
         for out in ((1, 1), (3, 4), (7, 2), (1, 13), (13, 1)):
             yield m.case(kind, m.tensor(*size[:2], *out), m.tensor(*size, layout=layout), model="resnet")
+    yield m.case("contiguous", m.tensor(1, 2, 22, 22), m.tensor(1, 2, 26, 26))  # as in the forward operator
     if m.dtype == "float32":
         yield m.case("large", m.tensor(1, 65_539, 2, 1), m.tensor(1, 65_539, 2, 3))
         yield m.case("large", m.tensor(1, 2, 1, 1), m.repeated(1, 2, 263, 257))

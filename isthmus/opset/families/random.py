@@ -58,7 +58,7 @@ def _dropouts(m: Maker) -> Iterator[Case]:
 
 
 def _permutations(m: Maker) -> Iterator[Case]:
-    for n in (0, 1, 2, 17, 255, 1031, 4095, 65535):
+    for n in (0, 2, 3, 17, 255, 1031, 4095, 65535):
         yield m.case("large" if n > 1000 else "contiguous", n, dtype=m.dtype)
 
 
