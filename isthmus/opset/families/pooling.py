@@ -128,9 +128,12 @@ def _mean_gradients(m: Maker) -> Iterator[Case]:
 
 def _max_gradients(m: Maker) -> Iterator[Case]:
     rows = [(*window[:3], [1, 1], window[3]) for window in _WINDOWS]
-    for size in ((2, 3, 5, 7), (1, 2, 1, 3)):  # windows of one element, so that any size will do
+    # Windows of one element; more than 2^16 rows and elements.
+    large = ((1, 1, 1031, 3), (1, 1, 3, 4133), (65_601, 1, 1, 2)) if m.dtype == "float32" else ()
+    for size in ((1, 2, 1, 3), *large):
         places = np.broadcast_to(np.arange(size[2] * size[3]).reshape(size[2:]), size)
-        yield m.case("contiguous", m.tensor(*size), m.distinct(*size), [1, 1], [1, 1], [0, 0], [1, 1], False,
+        kind = "large" if size in large else "contiguous"
+        yield m.case(kind, m.repeated(*size), m.repeated(*size), [1, 1], [1, 1], [0, 0], [1, 1], False,
                      m.values(places, "int64"))  # fmt: skip
     for kind, layout, size in _inputs(m, False):
         for kernel, stride, pad, dilation, ceil in (*rows, *_DILATED):
@@ -208,7 +211,7 @@ OPERATORS: list[Operator] = [
     op("max_pool2d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _maximum_pools(), CHOSEN, resizable=True),
     op("max_pool3d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _maximum_pools(True), CHOSEN, resizable=True),
     op("max_pool2d_with_indices_backward", dt.FLOATS, *_GRADIENT, _max_gradients, _SPREAD,
-       magnitude=absolutely("aten::max_pool2d_with_indices_backward"), resizable=True),
+       magnitude=absolutely("aten::max_pool2d_with_indices_backward")),
     op("avg_pool2d", dt.FLOATS, _MEANS, "self.dtype", _mean_pools(), _MEAN,
        magnitude=absolutely("aten::avg_pool2d"), resizable=True),
     op("avg_pool3d", dt.FLOATS, _MEANS, "self.dtype", _mean_pools(True), _MEAN,

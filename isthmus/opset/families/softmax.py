@@ -96,7 +96,7 @@ def _attention(m: Maker) -> Iterator[Case]:
     heads_first = [m.tensor(2, 3, 11, 8, layout="heads") for _ in range(3)]
     yield m.case("strided", *heads_first, 0.0, True, model="llama")
     for heads, length, keys, width, causal, scale in (
-        (2, 7, 19, 20, True, 0.4), (1, 19, 7, 12, True, 1.0), (2, 5, 9, 68, False, 1.7), (1, 130, 67, 8, True, 0.5),
+        (2, 7, 19, 20, True, 0.4), (1, 19, 7, 12, True, 1.0), (2, 5, 9, 68, False, 1.7), (1, 130, 67, 8, True, -0.5),
     ):  # fmt: skip
         query = m.tensor(2, heads, length, width)
         rest = [m.tensor(2, heads, keys, width) for _ in range(2)]
