@@ -177,7 +177,7 @@ def _maxima(
 def _adaptive(three: bool = False) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         for kind, layout, size in _inputs(m, three):
-            for out in ([1, 1, 1], [3, 3, 4], [4, 7, 2], [6, 1, 13], [1, 2, 259]):
+            for out in ([1, 1, 1], [3, 3, 4], [4, 7, 2], [6, 1, 13], [1, 2, 1031], [1, 1031, 2]):
                 yield m.case(kind, m.tensor(*size, layout=layout), out if three else out[1:], model="resnet")
         if m.dtype == "float32":
             deep = [1] if three else []
@@ -191,13 +191,13 @@ def _adaptive(three: bool = False) -> Any:
 
 
 def _adaptive_gradients(m: Maker) -> Iterator[Case]:
-    yield m.case("contiguous", m.tensor(2, 3, 5, 7), m.tensor(2, 3, 5, 7))  # any size will do
-    yield m.case("contiguous", m.tensor(1, 2, 1, 3), m.tensor(1, 2, 1, 3))
     for kind, layout, size in _inputs(m, False):
         for out in ((1, 1), (3, 4), (7, 2), (1, 13), (13, 1)):
             yield m.case(kind, m.tensor(*size[:2], *out), m.tensor(*size, layout=layout), model="resnet")
+    yield m.case("contiguous", m.tensor(1, 2, 1, 3), m.tensor(1, 2, 1, 3))
     if m.dtype == "float32":
         yield m.case("large", m.tensor(1, 65_539, 2, 1), m.tensor(1, 65_539, 2, 3))
+        yield m.case("large", m.tensor(1, 1, 2, 4133), m.tensor(1, 1, 2, 4133))
         yield m.case("large", m.tensor(1, 2, 1, 1), m.repeated(1, 2, 263, 257))
 
 
