@@ -14,7 +14,7 @@
 
 import ctypes
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -313,7 +313,7 @@ def _joined(problems: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(filter(None, problems)))
 
 
-def _of_last(law: dict[str, Any], size: int) -> dict[str, Any]:
+def _of_last(law: Mapping[str, Any], size: int) -> Mapping[str, Any]:
     """Return the law of the last number alone."""
     return {"name": "integers", "low": 0, "high": size} if law["name"] == "permutation" else law
 

@@ -19,6 +19,7 @@ _HALF = 2
 _INDEPENDENT = 1024  # elements needed to check independence
 _CORRELATED = 7.0  # standard deviations: exceeded by chance once in 10 million results of 65,536 elements
 _HEAVY = 100.0  # kurtosis of rare events
+_PARTS = 8  # of a permutation, whose numbers go to every part alike
 _MOST_IN_ORDER = 12  # fixed points of a random permutation: one on average, more than 12 once in 10 billion
 
 
@@ -140,12 +141,28 @@ def _dependent(values: Array) -> str:
 
 def _ordered(values: Array) -> str:
     """Whether a permutation leaves many numbers where they were, or next to each other."""
+    if text := _biased(values):
+        return text
     fixed = int((values == np.arange(values.size)).sum())
     pairs = int((np.diff(values) == 1).sum())
     if values.size < _ENOUGH or max(fixed, pairs) <= _MOST_IN_ORDER:
         return ""
     kind = "numbers are where they were" if fixed > _MOST_IN_ORDER else "numbers are followed by the next"
     return f"{max(fixed, pairs)} of {values.size} {kind}: not shuffled"
+
+
+def _biased(values: Array) -> str:
+    """Whether parts of a permutation go to some places more often than to others."""
+    n = values.size // _PARTS * _PARTS
+    if n < _PARTS * _PARTS * _ENOUGH:
+        return ""
+    parts = values.astype(np.int64)[:n].reshape(_PARTS, -1) * _PARTS // values.size
+    counts = np.stack([np.bincount(part, minlength=_PARTS) for part in parts])
+    expected = n / _PARTS**2
+    worst = float(np.abs(counts - expected).max())
+    if worst > _DEVIATIONS * math.sqrt(expected):
+        return f"parts of the permutation are not equally likely at each place: {worst / expected:.0%} off"
+    return ""
 
 
 def _cumulative(name: str, law: Mapping[str, Any]) -> Callable[[Array], Array] | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, given, in_layouts
+from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, given, in_layouts, rank_of
 from isthmus.opset.derived.layouts import ALL, PACKED, laid
 from isthmus.opset.derived.lists import is_list, settings
 from isthmus.opset.sampling import Array, Case, place
@@ -37,8 +37,8 @@ def layouts(scope: Scope) -> Iterator[Case]:
     if not bases:
         return
     names = list(ALL if scope.operator.strided else PACKED)
-    rank = max(_rank(base) for base in bases)
-    deep = [base for base in bases if _rank(base) == rank]
+    rank = max(rank_of(base) for base in bases)
+    deep = [base for base in bases if rank_of(base) == rank]
     full = [base for base in deep if not any(given(base) < given(other) for other in deep)]
     rows = [(full[i % len(full)], name) for i, name in enumerate(names)]
     # Those with tensors that no call of the highest rank has, such as the offsets of sequences.
@@ -88,10 +88,6 @@ def outputs(scope: Scope) -> Iterator[Case]:
         return
     for i, name in enumerate(scope.shared(iter(ALL))):
         yield scope.case(own[i % len(own)].arguments, f"out-{name}", name, kind="contiguous")
-
-
-def _rank(case: Case) -> int:
-    return max(len(array.shape) for _, array in arrays(case.arguments))
 
 
 def _packed(first: str) -> Any:

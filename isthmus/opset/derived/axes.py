@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.derived.calls import MOST, Arguments, Scope, arrays, changed, elements, in_layouts
+from isthmus.opset.derived.calls import MOST, Arguments, Scope, changed, elements, in_layouts, rank_of
 from isthmus.opset.derived.layouts import ALL
 from isthmus.opset.sampling import Array, Case, place
 
@@ -32,20 +32,20 @@ def ranks(scope: Scope) -> Iterator[Case]:
     if not bases or not (moves or scope.operator.leading):
         return
     rows = []
-    line = [_line(bases[0])] if moves and min(map(_rank, bases)) > 1 else []
+    line = [_line(bases[0])] if moves and min(map(rank_of, bases)) > 1 else []
     for rank in range(1, 9):
-        fit = [base for base in bases if _rank(base) <= rank] or line
+        fit = [base for base in bases if rank_of(base) <= rank] or line
         for i, turn in enumerate(range(rank) if moves and rank < 6 else (rank // 2,)):
             if fit:
                 base = fit[(rank + i) % len(fit)]
-                rows.append((base, _COPIES[: rank - _rank(base)], turn, (turn + rank) % 2 == 1))
+                rows.append((base, _COPIES[: rank - rank_of(base)], turn, (turn + rank) % 2 == 1))
     least = min(bases, key=lambda base: elements(base.arguments))
     most = min(MOST, scope.operator.longest)
-    if scope.leading and _LONG * elements(least.arguments) <= most and _rank(least) < 8:
+    if scope.leading and _LONG * elements(least.arguments) <= most and rank_of(least) < 8:
         rows += [(least, (_LONG,), turn, True) for turn in range(1 + moves)]
     for i, (base, copies, turn, negative) in enumerate(scope.shared(iter(rows))):
         arguments = _turned(base, copies, turn if moves else 0, negative, moves)
-        label = f"{'long-' * (_LONG in copies)}rank{_rank(base) + len(copies)}" + (
+        label = f"{'long-' * (_LONG in copies)}rank{rank_of(base) + len(copies)}" + (
             f"-dim{arguments['dim']}" if moves else ""
         )
         if scope.operator.strided:
@@ -54,13 +54,9 @@ def ranks(scope: Scope) -> Iterator[Case]:
         yield scope.case(arguments, label)
 
 
-def _rank(case: Case) -> int:
-    return max(len(array.shape) for _, array in arrays(case.arguments))
-
-
 def _line(base: Case) -> Case:
     """Return a call with the dimension ``dim`` alone: the first row along it of each tensor of the highest rank."""
-    rank = _rank(base)
+    rank = rank_of(base)
     axis = base.arguments["dim"] % rank
 
     def change(_: str, i: int, array: Array) -> Array:
@@ -73,7 +69,7 @@ def _line(base: Case) -> Case:
 
 def _turned(base: Case, copies: tuple[int, ...], turn: int, negative: bool, moves: bool) -> Arguments:
     """Add leading axes, along which tensors repeat, and rotate all axes by a number of places."""
-    rank, more = _rank(base), len(copies)
+    rank, more = rank_of(base), len(copies)
     order = [*range(rank + more)]
     order = order[turn:] + order[:turn]
 

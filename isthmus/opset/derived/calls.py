@@ -54,7 +54,7 @@ class Scope:
         """The own cases with elements in all tensors, the first or deepest of each setting of the other arguments."""
         kinds = ("contiguous", "broadcast", "strided")[: 3 if self.operator.strided else 2]
         found: dict[str, Case] = {}
-        for case in sorted(self.own, key=_rank, reverse=True) if deepest else self.own:
+        for case in sorted(self.own, key=rank_of, reverse=True) if deepest else self.own:
             sizes = [math.prod(array.shape) for _, array in arrays(case.arguments)]
             ranked = any(array.shape for _, array in arrays(case.arguments))
             if ranked and all(sizes) and case.kind in kinds:
@@ -68,7 +68,8 @@ class Scope:
         return replace(made, label=label, output=output)
 
 
-def _rank(case: Case) -> int:
+def rank_of(case: Case) -> int:
+    """Return the highest rank of a call's tensors."""
     return max((len(array.shape) for _, array in arrays(case.arguments)), default=0)
 
 

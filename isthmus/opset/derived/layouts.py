@@ -80,7 +80,7 @@ STRIDED = {
     "rows": Layout(_kept, gap=3, offset=1, odd=_ODD),
     "swapped": Layout(_swapped, gap=3, offset=2, odd=1),
     "channels_last": Layout(_channels_last, odd=_ODD),
-    "heads": Layout(_heads, gap=1, offset=5),
+    "heads": Layout(_heads, offset=5),
     "channels_sliced": Layout(_channels_last, gap=3),
 }
 ALL = {**PACKED, **STRIDED}

@@ -22,7 +22,7 @@ _SHAPES: tuple[Shape, ...] = (
     (3, 1025),
 )
 _EMPTY: tuple[Shape, ...] = ((0,), (2, 0, 3))
-_LARGE: tuple[Shape, ...] = ((65_601, 2), (2, 4133))  # more than 2^16 rows and elements
+_LARGE: tuple[Shape, ...] = ((135_001, 2), (2, 4133))  # more than 2^16 rows and 2^18 elements
 _COUNT = 131  # more tensors than fit the arguments of one kernel
 _TURNS = 3  # layouts that each shape meets
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, resized
+from isthmus.opset.derived.calls import LARGE, Arguments, Scope, arrays, changed, resized
 from isthmus.opset.derived.covering import covering
 from isthmus.opset.derived.layouts import ALL, PACKED, expanded, laid
 from isthmus.opset.sampling import Array, Case, Values
@@ -27,17 +27,30 @@ RANKS: tuple[Shape, ...] = (
     (2, 1, 2, 3, 1, 2, 1, 2),
 )  # fmt: skip
 SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
-# More than 2^16 elements, rows and columns, and more than 8192 elements in a row.
-_LARGE: tuple[Shape, ...] = ((70_001,), (65_601, 2), (9, 8209), (2, 65_601))
+# More than 2^18 elements, 2^16 rows and columns, and more than 8192 elements in a row.
+_LARGE: tuple[Shape, ...] = ((270_001,), (65_601, 2), (9, 8209), (2, 65_601))
 _LONGEST = (1 << 20) + 4099  # more than 1,024 sums of 1,024 elements
 # With every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
 _MATRICES: tuple[Shape, ...] = ((5, 5), (6, 7), (1, 6), (6, 1))
 _OUTPUTS = ("contiguous", "unaligned", "step", "reversed", "rows", "swapped")
+_DENSE = ("contiguous", "channels_last", "heads")
 _MODES = 6  # most settings of the other arguments that large cases cover
 # Along a dimension: a long one inside and outside of others, and more than 2^16 rows and columns of results.
 _LARGE_ALONG = (((70_001,), 0), ((8209, 9), 0), ((5, 8209), 1), ((65_601, 2), 1), ((2, 65_601), 0))
 _LARGE_REDUCED = (((70_001,), 0), ((8209, 9), 0), ((5, 8209), 1), ((65_601, 2, 2), -1), ((2, 2, 65_601), 1))
-_BROADCASTS = ("same", "row", "column", "same", "scalar", "mutual", "expanded", "ones", "first row")
+_BROADCASTS = (
+    "same",
+    "row",
+    "column",
+    "same",
+    "scalar",
+    "mutual",
+    "expanded",
+    "ones",
+    "channel",
+    "first row",
+    "first column",
+)
 _ALIKE = ("same", "same", "expanded")  # of operators that do not broadcast
 _FLAGS = ("keepdim", "descending", "largest")
 _LISTS: tuple[list[int], ...] = (
@@ -98,6 +111,8 @@ def shapes(scope: Scope) -> Iterator[Case]:
             # Dimensions beyond a kernel's most must not be ones that could be collapsed.
             layout = ("rotated", "reversed")[i % 2] if len(row["place"].shape) > 5 else row["layout"]
             yield from _made(scope, {**row, "layout": layout}, dim)
+    for row in scope.shared(_alike(bases, varied, axes, dim), 8):
+        yield from _made(scope, row, dim)
     takes_matrices = any(len(array.shape) > 1 for base in bases for _, array in arrays(base.arguments))
     for row in scope.shared(_matrices(bases, axes, dim)) if takes_matrices else ():
         yield from _made(scope, row, dim)
@@ -134,6 +149,16 @@ def _matrices(bases: list[Case], axes: dict[str, Any], dim: Any) -> Iterator[dic
         row = {"place": Place(shape, dims[i % len(dims)]), "layout": layout, "base": bases[i % len(bases)]}
         row |= {name: values[i // 2 % 2] for name, values in axes.items()}
         yield row | {"output": _OUTPUTS[-1 - i % len(_OUTPUTS)]}
+
+
+def _alike(
+    bases: list[Case], modes: tuple[str, ...], axes: dict[str, Any], dim: Any
+) -> Iterator[dict[str, Any]]:
+    """Yield rows whose tensors and output have one dense layout, as kernels that walk through memory expect them."""
+    for i, (mode, layout) in enumerate(itertools.product(dict.fromkeys(modes), _DENSE)):
+        row = {"place": Place((2, 3, 4, 5), _along(dim, i % 4)), "layout": layout, "broadcast": mode}
+        row |= {name: values[i // 2 % 2] for name, values in axes.items()}
+        yield {**row, "base": bases[i % len(bases)], "output": layout, "alike": True}
 
 
 def as_imprecise(scope: Scope) -> bool:
@@ -236,7 +261,10 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
         )
         if mode == "expanded" and axis is not None and not written:
             return expanded(values, axis)
-        names = list(ALL) if scope.operator.strided else list(PACKED)
+        if "alike" in row:
+            return laid(values, layout if scope.operator.strided else "contiguous")
+        packed = not scope.operator.strided or math.prod(place.shape) > LARGE
+        names = list(PACKED if packed else ALL)
         first = names.index(layout) if layout in names else 0
         return laid(values, names[(first + 4 * i) % len(names)])
 
@@ -253,6 +281,7 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
     words += [f"dim{place.dim}".replace(" ", "")] if dim is not None else []
     words += [mode] if mode != "same" else []
     words += [row["values"]] if "values" in row else []
+    words += ["alike"] if "alike" in row else []
     output = row.get("output", "contiguous") if scope.operator.strided else "unaligned"
     words += [f"out-{output}"] if output != "contiguous" else []
     yield scope.case(arguments, "-".join(words).replace(" ", "-"), output)
@@ -260,8 +289,8 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
 
 def _narrowed(shape: Shape, mode: str, i: int) -> Shape:
     """The shape of the tensor at position i in a mode of :data:`_BROADCASTS`."""
-    if mode == "first row":
-        mode, i = "row", 1 - i
+    if mode.startswith("first "):
+        mode, i = mode.removeprefix("first "), 1 - i
     if mode == "mutual":
         return tuple(1 if j % 2 == i % 2 and len(shape) > 1 else n for j, n in enumerate(shape))
     if i <= 0:
@@ -269,6 +298,7 @@ def _narrowed(shape: Shape, mode: str, i: int) -> Shape:
     return {
         "row": shape[-1:],
         "column": (*shape[:-1], 1) if shape else (),
+        "channel": (*shape[1:2], *[1] * (len(shape) - 2)),
         "scalar": (),
         "ones": (1,) * len(shape),
     }.get(mode, shape)

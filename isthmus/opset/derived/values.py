@@ -116,12 +116,12 @@ def of_any_shape(scope: Scope, bases: list[Case]) -> Iterator[Case]:
         alone = operator.pointwise and _tensors(bases[0]) == 1
         parts = 3 if alone and scope.maker.is_float else 1
         for base in scope.shared(iter(bases if alone else [bases[i % len(bases)]]), parts):
-            for flags in _settings(base.arguments) if along else ({"axis": -1},):
+            for flags in _settings(base.arguments, along.is_list) if along else ({"axis": -1},):
                 axis = flags["axis"]
                 filled = changed(base.arguments, _filled(base, found, dtype, operator.pointwise))
                 arguments = filled | {k: v for k, v in flags.items() if k != "axis"}
                 if along:
-                    arguments[along.name] = [axis] if along.is_list else axis
+                    arguments[along.name] = axis
                 if "shifts" in arguments:
                     arguments["shifts"] = [3]
                 words = [label, *[f"{name}-{value}".lower() for name, value in flags.items()]]
@@ -166,10 +166,10 @@ def _filled(base: Case, found: np.ndarray[Any, Any], dtype: str, pairs: bool) ->
     return change
 
 
-def _settings(arguments: Arguments) -> Iterator[dict[str, Any]]:
-    """Yield the axes of rows and of columns, with each order of sorting."""
+def _settings(arguments: Arguments, several: bool) -> Iterator[dict[str, Any]]:
+    """Yield the axes of rows, of columns, and of both, with each order of sorting."""
     order = next((name for name in ("descending", "largest") if name in arguments), None)
-    for axis in (-1, 0):
+    for axis in ([-1], [0], [1, 0]) if several else (-1, 0):
         for value in (False, True) if order else (None,):
             yield {"axis": axis, **({order: value} if order else {})}
 
@@ -182,7 +182,7 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
         yield from _decided(kind, any(a.name in ("dim", "dims") for a in scope.maker.schema.arguments))
     if not scope.maker.is_float:
         if scope.maker.kind_of_dtype in ("int", "uint") and operator.limits:
-            yield "limits", _limits(kind) if pointwise else np.stack([_limits(kind), _limits(kind)[::-1]])
+            yield "limits", _limits(kind) if pointwise else _limit_rows(kind)
         return
     limit = operator.tolerance[dtype]
     extreme = operator.extreme
@@ -225,6 +225,8 @@ def _special_rows(scope: Scope, kind: np.dtype[Any]) -> Iterator[tuple[str, np.n
         return
     if long and operator.special:
         yield "special-blocks", np.stack([*_blocks(operator.special)]).astype(kind)
+    if operator.special:
+        yield "special-single", np.array([[each] for each in (*operator.special, 1.7)]).astype(kind)
     if any(map(math.isnan, operator.special)):
         yield "nan-by-place", _missing(ordinary, math.inf in operator.special).astype(kind)
     if math.inf in operator.special:
@@ -241,6 +243,10 @@ def _decided(kind: np.dtype[Any], rows: bool) -> Iterator[tuple[str, np.ndarray[
     for i in (_PLACES.index(16), _PLACES.index(32), _PLACES.index(66)):
         yield f"one-at-{_PLACES[i]}", one[i].astype(kind)
         yield f"zero-at-{_PLACES[i]}", (1 - one[i]).astype(kind)
+    for i in (200, 1500):  # in the second of many tiles
+        found = np.arange(_LONG) == i
+        yield f"one-at-{i}", found.astype(kind)
+        yield f"zero-at-{i}", (~found).astype(kind)
 
 
 def _alone(
@@ -313,15 +319,24 @@ def _near_limits(dtype: str, denormal: bool) -> list[float]:
     return [0.5 - math.log(float(info.max)), *([0.75 * tiny, -0.5 * tiny] if denormal else [])]
 
 
+def _limit_rows(kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Rows of all limits, and of numbers near one of them only."""
+    limits, info = _limits(kind), np.iinfo(kind)
+    near = np.arange(limits.size).astype(kind)
+    return np.stack([limits, limits[::-1], info.min + near, info.max - near])
+
+
 def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
-    """Values at which functions overflow, underflow, become denormal, round halves, or round a quotient to a whole."""
+    """Values at which functions overflow, underflow, become denormal, or round: halves, quotients, large numbers."""
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
     largest, tiny, least = float(info.max), float(info.tiny), float(info.smallest_subnormal)
     top, bottom, floor = math.log(largest), math.log(tiny), math.log(least)
     numbers = [
         top * 0.998, math.log2(largest) * 0.998, top * 1.004, bottom * 0.99, (bottom + floor) / 2,
         math.sqrt(largest) * 0.9, math.sqrt(tiny) * 0.7, tiny * 0.5, least, least * 5, tiny, largest, largest / 3,
-        0.5, 1.5, 2.5, -0.0, 1e-3, 1.0, 0.1, 0.5 - float(info.eps) / 4, 1 / float(info.eps) + 1, math.pi / 2, 70_000.5,
+        0.5, 1.5, 2.5, -0.0, 1e-3, 1.0, 0.1,
+        2.0**21 + 1.5, 2.0**22 + 3, 2.0**23 - 0.5, 2.0**51 + 1.5,
+        0.5 - float(info.eps) / 4, 1 / float(info.eps) + 1, math.pi / 2, 70_000.5,
     ]  # fmt: skip
     signed = sorted({*numbers, *[-n for n in numbers]})
     with np.errstate(over="ignore"):

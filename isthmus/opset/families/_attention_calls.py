@@ -108,6 +108,7 @@ def _sizes(m: Maker) -> Iterator[Call]:
     if m.dtype not in ("float32", "bfloat16"):
         return
     yield "large", _fixed(m, 1, 67, 131, 2, 2, 68, value_size=20, right=0)
+    yield "large", _fixed(m, 1, 70, 140, 1, 1, 4, dropout_p=0.4, rng=m.values([77, 3], "int64"))
     yield "large", _fixed(m, 1, 130, 65, 1, 1, 80, left=70, right=0)
     yield "large", _fixed(m, 1, 3, 300, 3, 1, 192, value_size=128, left=260)
     if m.dtype == "float32":

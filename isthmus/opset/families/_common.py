@@ -35,6 +35,12 @@ def special_values(dtype: str, extremes: bool = True) -> np.ndarray[Any, Any]:
     return np.array([*values, float(info.max), -float(info.max)] if extremes else values)
 
 
+def signaling(values: np.ndarray[Any, Any], where: np.ndarray[Any, Any]) -> None:
+    """Set elements of a float array to NaN whose quiet bit is not set."""
+    bits = np.dtype(f"uint{8 * values.itemsize}")
+    values.view(bits)[where] = np.array(np.inf, values.dtype).view(bits) + 1
+
+
 def whole_numbers(m: Maker, *shape: int) -> Array:
     """Large tensor of integers from -3 to 3, so that sums of many products are exact in any order."""
     return m.values(np.resize(m.integers(PERIOD, low=-3, high=4).view, shape))

@@ -36,7 +36,7 @@ def layers(m: Maker) -> Iterator[Case]:
     # Small values expose a misplaced epsilon.
     yield m.case("contiguous", m.tensor(3, 13, low=-2e-3, high=3e-3), [13], m.tensor(13), m.tensor(13), 1e-3)
     yield m.case("special", m.values([[0.0] * 13, [7.0] * 13]), [13], None, m.tensor(13), 0.7)
-    yield m.case("special", m.tensor(2, 3, 4, 5), [3, 4, 5], m.tensor(3, 4, 5), None, 0.3)
+    yield m.case("contiguous", m.tensor(2, 3, 4, 5), [3, 4, 5], m.tensor(3, 4, 5), m.tensor(3, 4, 5), 0.3)
     yield m.case("special", m.tensor(2, 13, low=-2e4, high=3e4), [13], m.tensor(13), m.tensor(13), 1e-6)
 
 
@@ -74,6 +74,8 @@ def groups(m: Maker) -> Iterator[Case]:
     if m.dtype != "float64":
         far = m.tensor(2, 6, 35, low=249, high=251)
         yield m.case("contiguous", far, m.tensor(6), m.tensor(6), 2, 6, 35, 3, 1e-5)
+    # 41 * (1 / 41) < 1 in float32.
+    yield m.case("contiguous", m.tensor(2, 6, 41), m.tensor(6), m.tensor(6), 2, 6, 41, 3, 1e-5)
     if m.dtype == "float32":
         yield m.case("large", m.repeated(2, 6, 4133), m.tensor(6), m.tensor(6), 2, 6, 4133, 3, 1e-5)
         yield m.case("large", m.repeated(8201, 8, 3), m.tensor(8), m.tensor(8), 8201, 8, 3, 8, 1e-5)
@@ -96,7 +98,11 @@ def group_gradients(m: Maker) -> Iterator[Case]:
         mean = wide.mean(2)
         stats = [m.values(each) for each in (mean, 1 / np.sqrt(wide.var(2) + 1e-5))]
         yield m.case(kind, grad, tensor, *stats, m.tensor(c), n, c, rest, count, [True, True, True])
-    if m.dtype == "float32":  # more than 2^16 elements of a channel
+    if m.dtype == "float32":  # more than 2^16 elements of a channel, and rows
+        stats = [m.tensor(1, 2), m.tensor(1, 2, low=0.3)]
+        tall = (1, 2, 32_803, 1)
+        yield m.case("large", whole_numbers(m, *tall), whole_numbers(m, *tall), *stats, m.tensor(2), 1, 2, 32_803, 2,
+                     [True, True, True])  # fmt: skip
         stats = [m.tensor(3, 1), m.tensor(3, 1, low=0.3)]
         yield m.case("large", whole_numbers(m, 3, 2, 32_801), whole_numbers(m, 3, 2, 32_801), *stats, m.tensor(2),
                      3, 2, 32_801, 1, [True, True, True])  # fmt: skip
@@ -110,6 +116,8 @@ def _images(m: Maker) -> Iterator[tuple[str, Array, int, str]]:
     yield "contiguous", m.tensor(3, 5, 7, 6), 5, "resnet"
     yield "strided", m.tensor(2, 7, 5, 3, layout="channels_last"), 7, "resnet"
     yield "contiguous", m.tensor(19, 6), 6, ""
+    yield "contiguous", m.tensor(2, 3, 2, 3, 4), 3, ""
+    yield "contiguous", m.tensor(2, 3, 2, 4, 3), 3, ""
     if m.dtype != "float64":
         yield "contiguous", m.tensor(5, 3, 17, low=999, high=1001), 3, ""
     if m.dtype in ("float32", "bfloat16"):

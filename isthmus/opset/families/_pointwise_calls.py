@@ -59,6 +59,8 @@ def far_powers(m: Maker) -> Iterator[Case]:
     small = denormals(m, 2).view.astype(float)
     base = [70_000.0, 70_000.0, *small, small[0]]
     yield m.case("special", m.values(base), m.values([1.0, -1.0, 1.0, 1.0, 0.5]))
+    if m.dtype != "float16":  # even exponents beyond 32 bits
+        yield m.case("special", m.values([-1.0, -1.0]), m.values([2.0**31, 2.0**40]))
 
 
 whole_powers = points(

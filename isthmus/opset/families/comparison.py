@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.families._common import ANY, elementwise
+from isthmus.opset.families._common import ANY, elementwise, signaling
 from isthmus.opset.operator import Operator, op
 from isthmus.opset.sampling import Case, Maker
 
@@ -27,6 +27,8 @@ def _numbers(m: Maker) -> Iterator[Case]:
             yield m.case("special", m.values([inf, -inf, largest, -largest, float("nan"), 1.0]), bound)
         for bound in (0.0, -1.0):  # NaN on either side of zero
             yield m.case("special", m.values([float("nan"), 0.0, -0.0, 1.0, -1.0, -2.0]), bound)
+    if m.dtype == "int64":  # equal in 32 bits
+        yield m.case("special", m.values([5, 2**33 + 5, 2**33 + 4, 2**33 + 6, -3]), 2**33 + 5)
     if m.dtype in ("int32", "int64"):  # equal in float32
         for bound in (2**24 + 1, 2**24 + 3):
             yield m.case("special", m.values([2**24 + i for i in range(6)]), bound)
@@ -39,6 +41,7 @@ def _tests(m: Maker) -> Iterator[Case]:
         chosen = np.asarray(m.rng.random(values.shape))
         for value, low in ((np.nan, 0.0), (np.inf, 0.2), (-np.inf, 0.4)):
             values[(chosen >= low) & (chosen < low + 0.2)] = value
+        signaling(values, chosen > 0.9)
         yield case
 
 

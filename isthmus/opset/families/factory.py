@@ -47,7 +47,7 @@ def _spaces(m: Maker) -> Iterator[Case]:
 
 
 def _eyes(m: Maker) -> Iterator[Case]:
-    for rows, columns in ((5, 7), (7, 5), (3, 3), (1, 9), (67, 131)):
+    for rows, columns in ((5, 7), (7, 5), (3, 3), (1, 9), (1, 2), (67, 131), (2, 1031)):
         yield m.case("contiguous", rows, columns, dtype=m.dtype)
     yield m.case("zero-size", 0, 5, dtype=m.dtype)
     yield m.case("zero-size", 5, 0, dtype=m.dtype)

@@ -151,18 +151,35 @@ def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> I
                  magnitude=size)  # fmt: skip
 
 
+def _denormal_divisor(factor: Any) -> Any:
+    """Quotients of small numbers by denormal ones, whose reciprocals are infinite."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        if m.dtype in ("float32", "bfloat16"):
+            columns = ([1.0, 1.0], [2e-38, 3.0], [1e-39, 2.0])
+            yield m.case("special", *[[m.values(column)] for column in columns], factor)
+
+    return samples
+
+
 def _ternary(name: str) -> Iterator[Operator]:
-    last = (0.3, 3.1) if name == "addcdiv" else ANY
-    rule, size = (dt.FLOATS, _SHAPES, _DTYPES), _three_size(name == "addcdiv")
+    divides = name == "addcdiv"
+    last = (0.3, 3.1) if divides else ANY
+    rule, size = (dt.FLOATS, _SHAPES, _DTYPES), _three_size(divides)
     yield op(
         f"_foreach_{name}.Scalar",
         *rule,
-        _lists(ANY, ANY, last, scalars=((1,), (-0.01,), (2.5,))),
+        several(
+            _lists(ANY, ANY, last, scalars=((1,), (-0.01,), (2.5,))), *[_denormal_divisor(0.5)] * divides
+        ),
         _FUSED,
         magnitude=size,
         denormal=False,
     )
-    by_item = _lists(ANY, ANY, last, scalars=(("item",),), by_item=_item_scalars)
+    by_item = several(
+        _lists(ANY, ANY, last, scalars=(("item",),), by_item=_item_scalars),
+        *[_denormal_divisor([0.5])] * divides,
+    )
     yield op(f"_foreach_{name}.ScalarList", *rule, by_item, _FUSED, magnitude=size, denormal=False)
 
 

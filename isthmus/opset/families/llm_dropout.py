@@ -51,7 +51,13 @@ def _rows(m: Maker) -> Iterator[tuple[str, dict[str, Any]]]:
     if m.dtype != "float64":  # the reference is not more precise
         # A mean far from 0 exposes E[x^2] - E[x]^2.
         extra = dict.fromkeys(_PARTS_OF)
-        far = {"input": m.tensor(3, 67, low=999, high=1001), **extra, "weight": m.tensor(67), "p": 0.0, "eps": _EPS}
+        far = {
+            "input": m.tensor(3, 67, low=999, high=1001),
+            **extra,
+            "weight": m.tensor(67),
+            "p": 0.0,
+            "eps": _EPS,
+        }
         yield "contiguous", {**far, "rms": False, "wide_sum": True}
     yield from _combined(m)
 

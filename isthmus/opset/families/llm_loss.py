@@ -52,6 +52,7 @@ def _rows(m: Maker) -> Iterator[tuple[str, Array, Array, tuple[Any, ...]]]:
     high = m.values([[900.0, 1.0, -900.0], [-900.0, -901.0, -902.5], [0.0, 700.0, 700.0]])
     yield "special", high, m.values([0, 2, 1], "int64"), _PLAIN
     yield "special", high, m.values([0, 0, 2], "int64"), (_IGNORED, 0.2, 0.5, 400.0, 1e-4)
+    yield "special", m.tensor(3, 37, low=-30_000, high=-29_990), m.values([0, 36, 5], "int64"), _PLAIN
     yield "contiguous", m.tensor(1, 3), m.values([1], "int64"), _FULL
     yield "contiguous", m.tensor(1, 1, 2), m.values([[1]], "int64"), _PLAIN
     yield "contiguous", m.tensor(2, 9), m.values([_IGNORED, _IGNORED], "int64"), _PLAIN

@@ -173,6 +173,9 @@ def _unscales(m: Maker) -> Iterator[Case]:
         yield m.case("large", many, _flag(m, 0.0), _flag(m, 0.3))
     if m.dtype != "float16":  # finite, but not in float16
         yield m.case("special", [m.values([1e5, -3e30, 2.0])], _flag(m, 0.0), _flag(m, 0.5))
+        yield m.case(
+            "special", [m.values([3e38, 3e38, 2.0])], _flag(m, 0.0), _flag(m, 0.5)
+        )  # whose sum is not
         # The inverses of the least scale after many overflows, and of the largest.
         yield m.case("special", [m.tensor(5)], _flag(m, 0.0), _flag(m, 2.0**17))
         yield m.case("special", [m.values([1e30, -3e30, 2e36])], _flag(m, 0.0), _flag(m, 2.0**-127))

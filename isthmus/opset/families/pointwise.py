@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from isthmus.opset import dtypes as dt
@@ -86,6 +87,9 @@ _UNARY: tuple[tuple[str, tuple[str, ...], tuple[float, float], Any], ...] = (
 )  # fmt: skip
 
 
+_WHOLE = (1.0, -1.0, 2.0, 3.0)  # whose quotients by 0.1 round to whole numbers
+
+
 def _scalar(*values: Any, floats_only: bool = False, special: bool = True, **others: Any) -> Any:
     """Samples of ``f(self, other: Scalar)``; fractional numbers only for float tensors."""
 
@@ -107,6 +111,23 @@ def _exact_alpha(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.values([1.0, -3.0, 5.5, 0.25]), other=3, alpha=2.0078125)
 
 
+def _wide_number(m: Maker) -> Iterator[Case]:
+    """A number of more than 32 bits."""
+    if m.dtype == "int64":
+        yield m.case("special", m.tensor(3, 29), other=(5 << 33) + 3)
+
+
+def _far_number(m: Maker) -> Iterator[Case]:
+    """A number whose reciprocal is denormal, or too large."""
+    if m.is_float:
+        info = ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy)
+        for number, others in (
+            (float(info.max) * 0.9, [1.0, -0.5, 0.25]),
+            (float(info.tiny) / 8, [0.5, 1e-3, 0.0]),
+        ):
+            yield m.case("special", m.values([each * number for each in others]), other=number)
+
+
 def _infinite_divisor(m: Maker) -> Iterator[Case]:
     """Numbers divided by infinities."""
     for divisor in (float("inf"), -float("inf")) if m.is_float else ():
@@ -117,6 +138,7 @@ def _long_quotients(m: Maker) -> Iterator[Case]:
     """Quotients that halves have to round."""
     if m.is_float:
         yield m.case("contiguous", m.values([3, 2040, 777, 1000, 2040]), other=0.7, rounding_mode="floor")
+        yield m.case("contiguous", m.values(_WHOLE), other=0.1, rounding_mode="floor")
 
 
 def _denormal_terms(m: Maker) -> Iterator[Case]:
@@ -191,6 +213,7 @@ def _nonzero_pair(rounding_mode: Any = ()) -> Any:
                 m.values([2.9, 0.7, -1.9, 0.31, 0.7]),
                 **extra,
             )
+            yield m.case("contiguous", m.values(_WHOLE), m.values([0.1] * len(_WHOLE)), **extra)
             small, far = denormals(m, 3).view.astype(float), 1.0 if m.dtype == "float16" else 2.0**20
             yield m.case("special", m.values([3.5 * far, -3.5 * far, 3 * 2.0**10 * far, *small]),
                          m.values([far, far, 2.0**-3, 2.0, 3.0, -2.0]), **extra)  # fmt: skip
@@ -240,15 +263,15 @@ OPERATORS: list[Operator] = [
        several(_scalar(3, 0.75, -5), _two(3, {"alpha": 2}), _two(7, {"alpha": 0}), _exact_alpha,
                _denormal_terms), ROUNDED),
     op("add.Scalar", dt.NUMBERS, *LIKE,
-       several(_scalar(3, 0.75, -11.5), _two(3, {"alpha": 2}), _two(5, {"alpha": 0}), _exact_alpha), _ADD,
-       magnitude=_scaled_sum),
+       several(_scalar(3, 0.75, -11.5), _two(3, {"alpha": 2}), _two(5, {"alpha": 0}), _exact_alpha, _wide_number),
+       _ADD, magnitude=_scaled_sum),
     op("sub.Scalar", dt.NUMBERS, *LIKE,
-       several(_scalar(3, 0.75, -7), _two(3, {"alpha": 2}), _two(5, {"alpha": 0}), _exact_alpha), _ADD,
-       magnitude=_scaled_sum),
+       several(_scalar(3, 0.75, -7), _two(3, {"alpha": 2}), _two(5, {"alpha": 0}), _exact_alpha, _wide_number),
+       _ADD, magnitude=_scaled_sum),
     op("mul.Tensor", dt.ALL, *PAIR, _plain, ROUNDED),
-    op("mul.Scalar", dt.NUMBERS, *LIKE, _scalar(3, 0.1, -1, 0, 1), SCALED),
+    op("mul.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.1, -1, 0, 1), _wide_number), SCALED),
     op("div.Tensor", dt.FLOATS, *PAIR, _plain, ROUNDED),
-    op("div.Scalar", dt.FLOATS, *LIKE, _scalar(3, 0.7, -0.4, 1), SCALED),
+    op("div.Scalar", dt.FLOATS, *LIKE, several(_scalar(3, 0.7, -0.4, 1), _far_number), SCALED),
     op("div.Tensor_mode", dt.NUMBERS, *PAIR, several(_nonzero_pair("floor"), _nonzero_pair("trunc")), _QUOTIENT,
        paired=True, limits=False, extreme=()),
     op("div.Scalar_mode", dt.NUMBERS, *LIKE,
@@ -259,13 +282,12 @@ OPERATORS: list[Operator] = [
     op("floor_divide", dt.NUMBERS, *PAIR, _nonzero_pair(), _QUOTIENT, paired=True, limits=False, extreme=()),
     op("fmod.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), EXACT, paired=True, limits=False, extreme=(),
        reference=_fmod),
-    op("fmod.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100), _infinite_divisor), EXACT,
+    op("fmod.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100, 2.0**20), _infinite_divisor), EXACT,
        limits=False, reference=_fmod),
     op("remainder.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), _ADD,
        magnitude=_modulus, paired=True, limits=False, extreme=()),
-    op("remainder.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100), _infinite_divisor), _ADD,
-       limits=False,
-       magnitude=_modulus),
+    op("remainder.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100, 2.0**20), _infinite_divisor),
+       _ADD, limits=False, magnitude=_modulus),
     op("maximum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("minimum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("atan2", dt.FLOATS, "broadcast(self, other)", "promote(self, other)", _plain, transcendental(4)),
@@ -297,5 +319,6 @@ OPERATORS: list[Operator] = [
                *[points([-2.5, 3.0, 0.25], [1.5, -4.0, 7.5], [0.5, 3.5, -6.0], value=v) for v in (0, -1, 2.5)]),
        _FUSED, magnitude=_addcdiv, denormal=False),
     *[op(f"bitwise_{name}.Tensor", BITS, *PAIR, _finite) for name in ("and", "or", "xor")],
-    *[op(f"bitwise_{name}.Scalar", dt.INTEGERS, *LIKE, _scalar(5, 0, -3)) for name in ("and", "or", "xor")],
+    *[op(f"bitwise_{name}.Scalar", dt.INTEGERS, *LIKE,
+       several(_scalar(5, 0, -3), _wide_number)) for name in ("and", "or", "xor")],
 ]  # fmt: skip

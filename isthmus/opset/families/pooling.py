@@ -128,9 +128,12 @@ def _mean_gradients(m: Maker) -> Iterator[Case]:
 
 def _max_gradients(m: Maker) -> Iterator[Case]:
     rows = [(*window[:3], [1, 1], window[3]) for window in _WINDOWS]
-    for size in ((2, 3, 5, 7), (1, 2, 1, 3)):  # windows of one element, so that any size will do
+    # Windows of one element; more than 2^16 rows and elements.
+    large = ((1, 1, 1031, 3), (1, 1, 3, 4133), (65_601, 1, 1, 2)) if m.dtype == "float32" else ()
+    for size in ((1, 2, 1, 3), *large):
         places = np.broadcast_to(np.arange(size[2] * size[3]).reshape(size[2:]), size)
-        yield m.case("contiguous", m.tensor(*size), m.distinct(*size), [1, 1], [1, 1], [0, 0], [1, 1], False,
+        kind = "large" if size in large else "contiguous"
+        yield m.case(kind, m.repeated(*size), m.repeated(*size), [1, 1], [1, 1], [0, 0], [1, 1], False,
                      m.values(places, "int64"))  # fmt: skip
     for kind, layout, size in _inputs(m, False):
         for kernel, stride, pad, dilation, ceil in (*rows, *_DILATED):
@@ -174,7 +177,7 @@ def _maxima(
 def _adaptive(three: bool = False) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         for kind, layout, size in _inputs(m, three):
-            for out in ([1, 1, 1], [3, 3, 4], [4, 7, 2], [6, 1, 13], [1, 2, 259]):
+            for out in ([1, 1, 1], [3, 3, 4], [4, 7, 2], [6, 1, 13], [1, 2, 1031], [1, 1031, 2]):
                 yield m.case(kind, m.tensor(*size, layout=layout), out if three else out[1:], model="resnet")
         if m.dtype == "float32":
             deep = [1] if three else []
@@ -182,7 +185,9 @@ def _adaptive(three: bool = False) -> Any:
             yield m.case("large", whole_numbers(m, 1, 1, *deep, 1, 70_001), [1] * (3 if three else 2))
             yield m.case("large", whole_numbers(m, 1, 1, 4133, 3, *deep), [1] * (3 if three else 2))
         # i * (26 / 22) in floating point is below its whole value.
-        yield m.case("contiguous", m.tensor(1, 2, *([3] if three else []), 26, 26), [2, 22, 22] if three else [22, 22])
+        yield m.case(
+            "contiguous", m.tensor(1, 2, *([3] if three else []), 26, 26), [2, 22, 22] if three else [22, 22]
+        )
         high = m.tensor(*_inputs(m, three)[0][2], low=20_000, high=65_000)  # whose sums float16 cannot hold
         yield m.case("contiguous", high, [1, 1, 2] if three else [1, 2])
 
@@ -190,14 +195,14 @@ def _adaptive(three: bool = False) -> Any:
 
 
 def _adaptive_gradients(m: Maker) -> Iterator[Case]:
-    yield m.case("contiguous", m.tensor(2, 3, 5, 7), m.tensor(2, 3, 5, 7))  # any size will do
-    yield m.case("contiguous", m.tensor(1, 2, 1, 3), m.tensor(1, 2, 1, 3))
     for kind, layout, size in _inputs(m, False):
         for out in ((1, 1), (3, 4), (7, 2), (1, 13), (13, 1)):
             yield m.case(kind, m.tensor(*size[:2], *out), m.tensor(*size, layout=layout), model="resnet")
     yield m.case("contiguous", m.tensor(1, 2, 22, 22), m.tensor(1, 2, 26, 26))  # as in the forward operator
+    yield m.case("contiguous", m.tensor(1, 2, 1, 3), m.tensor(1, 2, 1, 3))
     if m.dtype == "float32":
         yield m.case("large", m.tensor(1, 65_539, 2, 1), m.tensor(1, 65_539, 2, 3))
+        yield m.case("large", m.tensor(1, 1, 2, 4133), m.tensor(1, 1, 2, 4133))
         yield m.case("large", m.tensor(1, 2, 1, 1), m.repeated(1, 2, 263, 257))
 
 
@@ -211,7 +216,7 @@ OPERATORS: list[Operator] = [
     op("max_pool2d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _maximum_pools(), CHOSEN, resizable=True),
     op("max_pool3d_with_indices", dt.FLOATS, _MAXIMA, _INDEXED, _maximum_pools(True), CHOSEN, resizable=True),
     op("max_pool2d_with_indices_backward", dt.FLOATS, *_GRADIENT, _max_gradients, _SPREAD,
-       magnitude=absolutely("aten::max_pool2d_with_indices_backward"), resizable=True),
+       magnitude=absolutely("aten::max_pool2d_with_indices_backward")),
     op("avg_pool2d", dt.FLOATS, _MEANS, "self.dtype", _mean_pools(), _MEAN,
        magnitude=absolutely("aten::avg_pool2d"), resizable=True),
     op("avg_pool3d", dt.FLOATS, _MEANS, "self.dtype", _mean_pools(True), _MEAN,

@@ -12,7 +12,7 @@ from isthmus.opset.operator import Operator, op
 from isthmus.opset.sampling import Case, Maker
 
 _CHANCES = (0.1, 0.5, 0.9, 0.0, 1.0)  # of the elements in turn
-_WIDE = ((0, 3 << 40), (-(1 << 50), 1 << 50))  # more than 32 bits
+_WIDE = ((0, 3 << 30), (0, 3 << 40), (-(1 << 50), 1 << 50))  # all of 32 bits, and more
 _SIZES = ((1,), (5,), (129,), (2, 3, 5, 7, 11), (67, 1031))  # the last above 65,536
 
 
@@ -33,7 +33,8 @@ def _draws(*settings: tuple[Any, ...], wide: tuple[tuple[Any, ...], ...] = ()) -
 
 def _rare(m: Maker) -> Iterator[Case]:
     yield from _draws((0.3,), (0.9,))(m)
-    yield m.case("large", m.tensor(257, 263), 0.002)  # finer than 8 random bits
+    for p in (0.002, 1.0, 0.0):  # finer than 8 random bits; random numbers that round to 1
+        yield m.case("large", m.tensor(257, 263), p)
 
 
 def _bernoulli(m: Maker) -> Iterator[Case]:
@@ -54,6 +55,7 @@ def _dropouts(m: Maker) -> Iterator[Case]:
     yield m.case("strided", m.values(constant, layout="transposed"), 0.25, True)
     yield m.case("contiguous", m.values(constant), 0.25, False)
     yield m.case("contiguous", m.values(constant), 1.0, True)
+    yield m.case("contiguous", m.values(constant), 0.25, None)
     yield m.case("zero-size", m.tensor(0, 5), 0.25, True)
 
 
@@ -80,8 +82,8 @@ def _each_law(a: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop_law(a: dict[str, Any]) -> dict[str, Any]:
-    """Dropout of a constant: 0 with probability p, else the constant / (1 - p). No dropout in evaluation."""
-    p, values = a["p"] if a["train"] else 0.0, a["input"].view
+    """Dropout of a constant: 0 with probability p, else the constant / (1 - p). No dropout if ``train`` is False."""
+    p, values = 0.0 if a["train"] is False else a["p"], a["input"].view
     value = float(values.flat[0]) if values.size else 1.0
     scaled = value / (1 - p) if p < 1 else 0.0
     mean = value if p < 1 else 0.0
@@ -99,7 +101,8 @@ OPERATORS: list[Operator] = [
        law=_each_law),
     op("random_.from", (*dt.INTEGERS, "float32"), "None", "None", _draws((0, 100), (3, 19), wide=_WIDE),
        law=_integers),
-    op("random_.to", (*dt.INTEGERS, "float32"), "None", "None", _draws((100,), wide=((1 << 45,),)), law=_integers),
+    op("random_.to", (*dt.INTEGERS, "float32"), "None", "None",
+       _draws((100,), wide=((3 << 30,), (1 << 45,))), law=_integers),
     op("native_dropout", dt.FLOATS, "(input.shape, input.shape)", '(input.dtype, "bool")', _dropouts, law=_drop_law),
     op("randperm", ("int64", "int32"), "(n,)", "dtype", _permutations,
        law=lambda a: {"out": {"name": "permutation"}}),

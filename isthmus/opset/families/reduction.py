@@ -124,6 +124,7 @@ def _means(samples: Any, *args: Any) -> Any:
     def made(m: Maker) -> Iterator[Case]:
         yield from samples(m)
         yield m.case("contiguous", m.tensor(5, 67, low=20_000, high=65_000), *args)
+        yield m.case("special", m.values(np.zeros((3, 5))), *args)
         if m.dtype == "float16":
             yield m.case("large", m.values(np.ones((1, 70_001))), *args)
 
@@ -258,7 +259,7 @@ def _counts(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(67, 33), 131, -2, 3)  # more bins than a tile has columns
     yield m.case("contiguous", m.tensor(67, 33, low=-1e5, high=2e5), 3, -90_000, 150_000)
     yield m.case("contiguous", m.tensor(67, 33), 9, -2.3, 2.7)  # bounds that halves round
-    yield m.case("large", m.tensor(4099), 66_307, -2, 3)  # bins beyond 16 bits
+    yield m.case("large", m.values(np.arange(4099) * 16 + 0.5), 66_307, 0, 66_307)  # bins beyond 16 bits
 
 
 def _flags(dims: Any) -> Any:

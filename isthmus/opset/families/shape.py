@@ -197,7 +197,8 @@ def _parts(name: str) -> Any:
                 yield m.case("large", m.repeated(65_605, 2), m.repeated(65_601, 2), 0, 3, 65_604, 1)
             yield m.case("strided", m.tensor(7, 9, layout="transposed"), m.tensor(7, 4), 1, 2, 6)
             for dim, start, end, step, count in ((-2, -5, -1, 2, 2), (1, None, 6, 3, 2), (-2, 2, None, 1, 5),
-                                                 (1, -100, 100, 4, 2), (1, 5, 2, 1, 0)):  # fmt: skip
+                                                 (1, -100, 100, 4, 2), (1, 5, 2, 1, 0), (1, -9, 5, 1, 5),
+                                                 (1, 3, 2**63 - 1, 1, 4)):  # fmt: skip
                 yield m.case("contiguous", m.tensor(3, 7, 5), m.tensor(3, count, 5), dim, start, end, step)
         elif name == "select":
             yield m.case("contiguous", m.tensor(7, 9), m.tensor(9), 0, 3)
@@ -214,6 +215,8 @@ def _parts(name: str) -> Any:
             yield m.case("contiguous", m.tensor(2, 4), [2, 9], 1, 1, 8, 2)
             yield m.case("contiguous", m.tensor(3, 2, 5), [3, 7, 5], -2, -5, -1, 2)
             yield m.case("contiguous", m.tensor(3, 2, 5), [3, 7, 5], 1, -100, 100, 4)
+            yield m.case("contiguous", m.tensor(3, 5, 5), [3, 7, 5], 1, -9, 5, 1)
+            yield m.case("contiguous", m.tensor(3, 4, 5), [3, 7, 5], 1, 3, 2**63 - 1, 1)
             yield m.case("strided", m.tensor(3, 4, layout="transposed"), [3, 9], 1, 0, 4, 1)
             if m.dtype == "float32":
                 yield m.case("large", m.repeated(8209, 3, 2), [8209, 5, 2], 1, 1, 4, 1)

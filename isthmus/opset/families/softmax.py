@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 
 from isthmus.opset import dtypes as dt
@@ -48,6 +49,8 @@ def _safe(m: Maker) -> Iterator[Case]:
         yield m.case(kind, logits, dim, model=model)
     inf = float("inf")
     yield m.case("special", m.values([[0.5, -inf, 1.0], [-inf, -inf, -inf]]), -1, model="bert")
+    least = float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).min)
+    yield m.case("special", m.values([[least, -inf, least], [-inf, -inf, -inf]]), -1)
 
 
 def _gradients(log: bool) -> Any:
@@ -96,7 +99,7 @@ def _attention(m: Maker) -> Iterator[Case]:
     heads_first = [m.tensor(2, 3, 11, 8, layout="heads") for _ in range(3)]
     yield m.case("strided", *heads_first, 0.0, True, model="llama")
     for heads, length, keys, width, causal, scale in (
-        (2, 7, 19, 20, True, 0.4), (1, 19, 7, 12, True, 1.0), (2, 5, 9, 68, False, 1.7), (1, 130, 67, 8, True, 0.5),
+        (2, 7, 19, 20, True, 0.4), (1, 19, 7, 12, True, 1.0), (2, 5, 9, 68, False, 1.7), (1, 130, 67, 8, True, -0.5),
     ):  # fmt: skip
         query = m.tensor(2, heads, length, width)
         rest = [m.tensor(2, heads, keys, width) for _ in range(2)]
@@ -186,6 +189,16 @@ def _attention_gradients(m: Maker) -> Iterator[Case]:
             for queries, keys, width, scale in ((4133, 3, 4, 0.2), (3, 4133, 4, 0.2), (2, 3, 4133, 0.002))
             if m.dtype == "float32"
         ],
+        (
+            "contiguous",
+            (1, 1, 150, 4),
+            150,
+            "contiguous",
+            True,
+            None,
+            False,
+            "",
+        ),  # tiles of queries and of keys
         ("contiguous", (1, 1, 1, 3), 1, "contiguous", False, None, False, ""),  # shorter than a vector
         *(
             [("large", (2, 4, 131, 68), 7, "contiguous", False, -0.3, False, "")]

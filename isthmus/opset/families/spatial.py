@@ -32,9 +32,14 @@ def _pads(rank: int, reflection: bool) -> Any:
         widest = [6, 6, 5, 4, 3, 4] if reflection else [17, 9, 6, 20, 5, 13]
         yield m.case("contiguous", m.tensor(2, 3, *size), widest[: 2 * rank])
         crops = [-2, 3, 1, -3, -1, -1]  # by negative pads
-        yield m.case("contiguous", m.tensor(2, 3, *size), crops[: 2 * rank])
+        for pads in (crops, [5, -3, 4, -3, 3, -3]):
+            yield m.case("contiguous", m.tensor(2, 3, *size), pads[: 2 * rank])
         if m.dtype == "float32":
-            yield m.case("large", m.tensor(1, 32_771, *[2] * rank), [1, 0, 0, 1, 0, 0][: 2 * rank])
+            planes = 65_601 if rank == 1 else 32_771
+            yield m.case("large", m.tensor(1, planes, *[2] * rank), [1, 0, 0, 1, 0, 0][: 2 * rank])
+            yield m.case("large", m.tensor(1, 1, *[2] * (rank - 1), 4133), [1, 0] * rank)
+            if rank > 1:
+                yield m.case("large", m.tensor(1, 1, *[2] * (rank - 2), 1033, 3), [1, 0] * rank)
 
     return samples
 
@@ -51,12 +56,13 @@ def _resizes(*flags: Any) -> Any:
         yield m.case("strided", m.tensor(2, 3, 5, 4, layout="channels_last"), [7, 9], *(flags or ((),))[0])
         yield m.case("contiguous", m.tensor(2, 3, 5, 7), [11, 15], *(flags or ((),))[0], 2.3, 2.2)
         yield m.case("contiguous", m.tensor(1, 1, 1, 3), [1, 3], *(flags or ((),))[0])
+        yield m.case("special", m.values(np.zeros((1, 1, 2, 2))), [2, 4], *(flags or ((),))[0])
         for option in flags or ((),):
             yield m.case("contiguous", m.tensor(2, 3, 11, 5), [4, 8], *option, 0.43, 1.7)
             yield m.case("contiguous", m.tensor(1, 2, 5, 11), [13, 6], *option, 2.7, None)
             yield m.case("contiguous", m.tensor(1, 2, 9, 5), [4, 8], *option, None, 1.7)
             if m.dtype == "float32":
-                yield m.case("large", m.tensor(1, 32_771, 2, 1), [1, 3], *option)
+                yield m.case("large", m.tensor(1, 65_601, 2, 1), [1, 3], *option)
                 if option != (True,):  # scales that make positions exact
                     yield m.case("large", m.repeated(1, 1, 32, 4132), [64, 1033], *option)
                 yield m.case("large", m.repeated(2, 1, 3, 29), [1031, 65], *option)
@@ -84,14 +90,21 @@ def _grids(m: Maker) -> Iterator[Case]:
         yield m.case("special", m.tensor(1, 2, size, size), m.values(halves), 1, 0, corners)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(2, 1, 4, 6), m.tensor(2, 257, 263, 2, low=-1, high=1), 0, 0, False)
+        yield m.case("large", m.tensor(1, 1, 2, 3), m.tensor(1, 65_601, 1, 2, low=-1, high=1), 0, 0, False)
+        exact = np.stack(
+            [np.arange(1025) / 512 - 1, np.arange(1025) % 2 * 2 - 1], -1
+        )  # every pixel of a wide image
+        yield m.case("large", m.tensor(1, 1, 2, 1025), m.values(exact[None, None]), 0, 0, True)
 
 
 def _folds(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 12, 20), [5, 6], [2, 2], [1, 1], [0, 0], [1, 1])
-    yield m.case("contiguous", m.tensor(2, 1, 3), [1, 3], [1, 1], [1, 1], [0, 0], [1, 1])
+    yield m.case("contiguous", m.tensor(1, 1, 3), [1, 3], [1, 1], [1, 1], [0, 0], [1, 1])
     yield m.case("strided", m.tensor(2, 18, 12, layout="transposed"), [7, 5], [3, 3], [1, 1], [1, 1], [2, 2])
     yield m.case("contiguous", m.tensor(1, 18, 8), [9, 7], [3, 2], [2, 1], [1, 0], [2, 3])
     yield m.case("contiguous", m.tensor(2, 12, 26), [6, 9], [2, 3], [3, 2], [1, 4], [4, 1])
+    # Windows that overlap although the stride is their size.
+    yield m.case("contiguous", m.tensor(1, 4, 9), [7, 7], [2, 2], [2, 2], [0, 0], [2, 2])
     yield m.case("contiguous", m.tensor(2, 4, 9), [5, 9], [1, 2], [4, 5], [0, 2], [2, 3])
     if m.dtype in dt.HALVES:  # sums of hundreds of equal numbers, which stop growing in a half
         yield m.case(
@@ -99,6 +112,9 @@ def _folds(m: Maker) -> Iterator[Case]:
         )
     if m.dtype == "float32":
         yield m.case("large", m.tensor(1, 2, 66_306), [259, 257], [2, 1], [1, 1], [0, 0], [1, 1])
+        for size in ([2, 1031], [1031, 2]):
+            yield m.case("large", m.tensor(1, 1, 2062), size, [1, 1], [1, 1], [0, 0], [1, 1])
+        yield m.case("large", m.repeated(1, 65_601, 2), [1, 2], [1, 1], [1, 1], [0, 0], [1, 1])
 
 
 def _fold_columns(m: Maker) -> Iterator[Case]:
@@ -110,6 +126,9 @@ def _fold_columns(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 2, 5, 9), [1, 2], [4, 5], [0, 2], [2, 3])
     if m.dtype == "float32":
         yield m.case("large", m.tensor(1, 1, 259, 257), [2, 1], [1, 1], [0, 0], [1, 1])
+        yield m.case("large", m.tensor(1, 1, 36, 40), [33, 32], [1, 1], [0, 0], [1, 1])  # more than 1024 rows
+        yield m.case("large", m.tensor(1, 2, 2, 4133), [1, 2], [1, 1], [0, 0], [1, 1])
+        yield m.case("large", m.repeated(1, 65_601, 1, 2), [1, 1], [1, 1], [0, 0], [1, 1])
 
 
 def _distances(m: Maker) -> Iterator[Case]:
@@ -142,7 +161,7 @@ def _own_distances(m: Maker) -> Iterator[Case]:
             "contiguous", m.values(m.integers(7, 3, low=-1, high=2).view), power
         )  # equal coordinates
     yield m.case("contiguous", m.tensor(131, 1), 2.0)
-    yield m.case("special", denormals(m, 5, 3), 1.0)
+    yield m.case("special", m.values(denormals(m, 5, 3).view / 16), 1.0)
     yield m.case("zero-size", m.tensor(1, 3), 1.0)
     yield m.case("zero-size", m.tensor(5, 0), 2.0)
     if m.dtype == "float32":
