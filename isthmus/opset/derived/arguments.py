@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, given, in_layouts, rank_of
 from isthmus.opset.derived.layouts import ALL, PACKED, laid
 from isthmus.opset.derived.lists import is_list, settings
@@ -153,7 +154,8 @@ def _unmasked(given: Arguments, names: tuple[str, ...]) -> Arguments:
 
 def _fraction(scope: Scope) -> float:
     """A negative factor; one that no product rounds, where rounding the product first is not within the tolerance."""
-    rounds = scope.maker.dtype == "float64" or not scope.operator.tolerance[scope.maker.dtype].accumulate
+    dtype = scope.maker.dtype
+    rounds = dtype in ("float64", *dt.HALVES) or not scope.operator.tolerance[dtype].accumulate
     return -0.25 if rounds else -0.3
 
 

@@ -67,21 +67,19 @@ def scaled(scope: Scope) -> Iterator[Case]:
     if base is None or not scope.maker.is_float or moves(scope) or operator.pointwise or operator.paired:
         return
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
-    factors = {"large": 2.0 ** (8 if dtype == "float16" else 50)}
-    # So small that sums of hundreds are denormal too, where digits are left.
-    factors |= (
-        {"denormal": float(info.tiny) / (4 if dtype in dt.HALVES else 1024)} if operator.denormal else {}
-    )
     tensors = arrays(base.arguments)
-    found = [
-        *dict.fromkeys(name for name, array in tensors if _is_data(name, array, dtype) and name not in _SAVED)
-    ]
-    rows = [((name,), label) for name in found for label in factors]
+    names = (name for name, array in tensors if _is_data(name, array, dtype) and name not in _SAVED)
+    found = [*dict.fromkeys(names)]
+    # Of one tensor so small that sums of hundreds are denormal, where digits are left; products would be rounded.
+    part = 1024 if len(found) == 1 and dtype not in dt.HALVES else 4
+    factors = {"large": 2.0 ** (8 if dtype == "float16" else 50)}
+    factors |= {"denormal": float(info.tiny) / part} if operator.denormal else {}
+    rows: list[tuple[tuple[str, ...], str]] = [((name,), label) for name in found for label in factors]
     # A denormal term is lost beside others that are not.
     rows += [((found[0], name), "denormal") for name in found[1:] if operator.denormal]
-    for names, label in scope.shared(iter(rows)):
-        arguments = changed(base.arguments, _multiplied(names, dtype, factors[label]))
-        yield scope.case(arguments, "-".join([label, *names]), kind="special")
+    for chosen, label in scope.shared(iter(rows)):
+        arguments = changed(base.arguments, _multiplied(chosen, dtype, factors[label]))
+        yield scope.case(arguments, "-".join([label, *chosen]), kind="special")
 
 
 def moves(scope: Scope) -> bool:
