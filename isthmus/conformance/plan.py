@@ -18,6 +18,7 @@ from isthmus.opset.library import IN_PLACE, MIXED, STRIDED
 from isthmus.opset.schema import Schema
 
 _NOT_PROMOTED = ("condition", "mask")
+_LARGEST_SHARED = 4096  # bytes of a tensor that is looked up among the others of its call
 _OTHERS_THAT_PROMOTE = ("aten::cat", "aten::stack")
 
 
@@ -55,6 +56,7 @@ class Plan:
         self.kernel, self._schema, self._case = kernel, schema, case
         self._compute = compute_dtype(schema, case) if promotes(schema.name) else ""
         self.targets: list[Target] = []
+        self._read: dict[Any, Slot] = {}
         inputs = [
             self._input(argument.name, argument.written, value)
             for argument, value in zip(schema.inputs, case.arguments, strict=True)
@@ -65,7 +67,7 @@ class Plan:
         ]
         self._arguments = [*inputs, *outputs]
         self._check_dtypes()
-        self.image = Image(list(_slots(self._arguments)), alignment)
+        self.image = Image(list({id(slot): slot for slot in _slots(self._arguments)}.values()), alignment)
         self.shareable = list(self._pairs(inputs, outputs)) if kernel.flags & IN_PLACE else []
 
     def frame(
@@ -96,7 +98,7 @@ class Plan:
             slot = Slot.of_input(name, self._as_taken(name, value), written)
             if written:
                 self._target(slot, self._case.written[name])
-            return slot
+            return slot if written else self._once(slot)
         if isinstance(value, (list, tuple)) and any(isinstance(item, Tensor) for item in value):
             slots = [
                 None if item is None else Slot.of_input(f"{name}[{i}]", self._as_taken(name, item), written)
@@ -107,6 +109,14 @@ class Plan:
                     self._target(each, expected)
             return slots
         return value
+
+    def _once(self, slot: Slot) -> Slot:
+        """Return an earlier input that is the same tensor, as a call may pass one twice."""
+        assert slot.storage is not None
+        if slot.size > _LARGEST_SHARED:
+            return slot
+        key = (slot.dtype, slot.shape, slot.strides, slot.offset, slot.storage.tobytes())
+        return self._read.setdefault(key, slot)
 
     def _target(self, slot: Slot | None, expected: Result) -> None:
         if slot is not None and isinstance(expected, Expected):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from isthmus.opset.derived.arguments import layouts, narrow_indices, options, outputs
+from isthmus.opset.derived.arguments import layouts, narrow_indices, options, outputs, repeated
 from isthmus.opset.derived.axes import ranks
 from isthmus.opset.derived.calls import Scope, changed
 from isthmus.opset.derived.expansions import expansions
@@ -62,3 +62,4 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
     yield from options(scope)
     yield from outputs(scope)
     yield from narrow_indices(scope)
+    yield from repeated(scope)

@@ -165,6 +165,22 @@ def _word(value: Any) -> str:
     return "" if value is None else str(value).lower()
 
 
+def repeated(scope: Scope) -> Iterator[Case]:
+    """Derive a call that passes one tensor for all arguments of its shape that are only read."""
+    read = [a.name for a in scope.maker.schema.inputs if a.is_tensor and not a.written and not a.is_list]
+    for base in () if scope.operator.paired else scope.bases():
+        groups: dict[tuple[int, ...], Arguments] = {}
+        for name in read:
+            array = base.arguments[name]
+            if array is not None and array.dtype == scope.maker.dtype:
+                groups.setdefault(array.shape, {})[name] = array
+        same = max(groups.values(), key=len, default={})
+        if len(same) > 1:
+            changes = dict.fromkeys(same, [*same.values()][-1])
+            yield from scope.shared(iter([scope.case({**base.arguments, **changes}, "repeated")]))
+            return
+
+
 def narrow_indices(scope: Scope) -> Iterator[Case]:
     """Derive cases whose 64-bit indices have 32 bits."""
     if scope.maker.dtype == "int64" or not scope.operator.name.startswith("aten::"):

@@ -213,7 +213,8 @@ def _nonzero_pair(rounding_mode: Any = ()) -> Any:
                 m.values([2.9, 0.7, -1.9, 0.31, 0.7]),
                 **extra,
             )
-            yield m.case("contiguous", m.values(_WHOLE), m.values([0.1] * len(_WHOLE)), **extra)
+            if rounding_mode != "trunc":  # of which PyTorch rounds the quotient first
+                yield m.case("contiguous", m.values(_WHOLE), m.values([0.1] * len(_WHOLE)), **extra)
             small, far = denormals(m, 3).view.astype(float), 1.0 if m.dtype == "float16" else 2.0**20
             yield m.case("special", m.values([3.5 * far, -3.5 * far, 3 * 2.0**10 * far, *small]),
                          m.values([far, far, 2.0**-3, 2.0, 3.0, -2.0]), **extra)  # fmt: skip
