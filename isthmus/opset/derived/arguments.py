@@ -168,7 +168,7 @@ def _word(value: Any) -> str:
 def repeated(scope: Scope) -> Iterator[Case]:
     """Derive a call that passes one tensor for all arguments of its shape that are only read."""
     read = [a.name for a in scope.maker.schema.inputs if a.is_tensor and not a.written and not a.is_list]
-    for base in () if scope.operator.paired else scope.bases():
+    for base in () if scope.operator.paired else reversed(scope.bases()):
         groups: dict[tuple[int, ...], Arguments] = {}
         for name in read:
             array = base.arguments[name]
