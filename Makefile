@@ -162,6 +162,8 @@ $(STAMPS)/torch_npu: $(STAMPS)/packages
 ascend: setup $(STAMPS)/torch_npu
 	@PYTHONPATH=build/torch_npu $(BIN)/isthmus ascend run -c \
 	  "import torch;import torch_npu; a = torch.randn(3, 4).npu(); print(a + a);"
+	@PYTHONPATH=build/torch_npu $(BIN)/isthmus ascend run examples/pretrain_llama.py --tiny \
+	  --output runs/llama-npu --overwrite
 	@$(PYTEST) tests/ascend
 
 # What only the vendor's tests ask for stays beside the environment. An interrupted run goes on where it was.

@@ -25,7 +25,8 @@ ASCEND = "isthmus.ascend.lib."
 ASCEND_RUNTIME = "libascendcl"
 ASCEND_FOLDERS = {ASCEND_RUNTIME: "acl", "libacl_op_compiler": "op_compiler", "libhccl": "hccl"}
 ASCEND_OPERATORS = "libopapi"
-ASCEND_OPERATOR_BASE = "libnnopbase"  # a name under which torch_npu looks for functions of libopapi.so
+# Names under which torch_npu looks for functions of other libraries.
+ASCEND_OPERATORS_TOO, ASCEND_HCCL_TOO = "libnnopbase", "libhcomm"
 ASCEND_STAND_INS = ("libge_runner", "libgraph", "libacl_tdt_channel")
 # The loader is compiled into the core too, so that the core is one file that looks for no other at run time.
 CORE_FOLDERS = (
@@ -182,14 +183,15 @@ def ascend_runtime() -> list[Extension]:
         for name, folder in ASCEND_FOLDERS.items()
     ]
     empty = sources("ascend/stand_ins")
-    return [*libraries, *(ascend_library(name, empty, empty) for name in ASCEND_STAND_INS)]
+    stand_ins = (ascend_library(name, empty, empty) for name in ASCEND_STAND_INS)
+    return [*libraries, ascend_alias(ASCEND_HCCL_TOO, "libhccl"), *stand_ins]
 
 
-def ascend_operator_base() -> Extension:
-    """A library that is empty but for what it is linked with: the operators."""
+def ascend_alias(name: str, of: str) -> Extension:
+    """A library that is empty but for what it is linked with: another one."""
     empty = sources("ascend/stand_ins")
-    library = ascend_library(ASCEND_OPERATOR_BASE, empty, empty)
-    library.extra_link_args += ["-Wl,--no-as-needed", f"-l{ASCEND_OPERATORS.removeprefix('lib')}"]
+    library = ascend_library(name, empty, empty)
+    library.extra_link_args += ["-Wl,--no-as-needed", f"-l{of.removeprefix('lib')}"]
     return library
 
 
@@ -339,7 +341,11 @@ def extensions() -> list[Extension]:
         loader(),
         host_driver(),
         *ascend_runtime(),
-        *([core(), kernels(), ascend_operators(), ascend_operator_base()] if HAS_TORCH else []),
+        *(
+            [core(), kernels(), ascend_operators(), ascend_alias(ASCEND_OPERATORS_TOO, ASCEND_OPERATORS)]
+            if HAS_TORCH
+            else []
+        ),
     ]
 
 

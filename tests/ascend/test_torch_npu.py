@@ -170,6 +170,15 @@ def test_graph_equals_eager() -> None:
 
 
 @needs_torch_npu
+def test_pretrain_llama(tmp_path: Path) -> None:
+    """The example trains on two ranks, writes a checkpoint, and continues from it to the bit."""
+    script = [str(ROOT / "examples/pretrain_llama.py"), "--tiny", "--output", str(tmp_path / "llama")]
+    command = ["--nproc", "2", *script, "--dropout", "0.1", "--save-interval", "10"]
+    assert "2 x Ascend910B2, bfloat16 autocast" in run(*command)
+    assert "iterations 11-20 bit-equal" in run(*command, "--resume", "10", "--verify-resume")
+
+
+@needs_torch_npu
 def test_two_ranks_equal_one(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
