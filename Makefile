@@ -20,13 +20,14 @@
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make ascend       install the vendor's torch_npu into a separate folder, run it on the host chip, and test it (minutes)
 #   make ascend-tests MIRRORS=path  torch_npu's and op-plugin's own tests over it, into docs/results/ (hours)
+#   make mindspeed MIRRORS=path  MindSpeed over it: training, and its own unit tests, into docs/results/ (hours)
 #   make mutate       plant mistakes in correct kernels and run the conformance suite on them (minutes)
 #   make sanitize     random programs under AddressSanitizer and ThreadSanitizer; wrong arguments for AscendCL (minutes)
 #   make wheel [PYTHONS="python3.11 python3.12"]  build a wheel into dist/ and check it in a fresh environment
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-tests mutate sanitize site site-check wheel clean
+.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-tests mindspeed mutate sanitize site site-check wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -171,6 +172,11 @@ ascend-tests: setup $(STAMPS)/torch_npu
 	@test -d build/ascend-test-packages || \
 	  $(PIP) --no-deps --target build/ascend-test-packages expecttest hypothesis parameterized sortedcontainers
 	@$(BIN)/python -m tools.ascend.vendor $(MIRRORS)
+
+mindspeed: setup $(STAMPS)/torch_npu
+	@test -d build/mindspeed-packages || \
+	  $(PIP) --no-deps --target build/mindspeed-packages protobuf pybind11 pytest-mock six
+	@$(BIN)/python -m tools.mindspeed $(MIRRORS)
 
 internevo: setup $(STAMPS)/internevo
 	@PYTHONPATH=build/internevo PYTHONWARNINGS=ignore $(BIN)/isthmus run tests/scripts/internevo_training.py

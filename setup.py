@@ -27,7 +27,14 @@ ASCEND_FOLDERS = {ASCEND_RUNTIME: "acl", "libacl_op_compiler": "op_compiler", "l
 ASCEND_OPERATORS = "libopapi"
 # Names under which torch_npu looks for functions of other libraries.
 ASCEND_OPERATORS_TOO, ASCEND_HCCL_TOO = "libnnopbase", "libhcomm"
-ASCEND_STAND_INS = ("libge_runner", "libgraph", "libacl_tdt_channel")
+# Libraries that torchair, a part of torch_npu, is linked with, and the source of csrc/ascend/stand_ins of each.
+ASCEND_STAND_INS = {
+    "libge_runner": "graph_engine",
+    "libacl_tdt_channel": "channel",
+    "libgraph": "empty",
+    "libfmk_parser": "empty",
+    "libascend_protobuf": "empty",
+}
 # The loader is compiled into the core too, so that the core is one file that looks for no other at run time.
 CORE_FOLDERS = (
     "core",
@@ -182,15 +189,19 @@ def ascend_runtime() -> list[Extension]:
         ascend_library(name, grouped(f"ascend/{folder}"), sources(f"ascend/{folder}"))
         for name, folder in ASCEND_FOLDERS.items()
     ]
-    empty = sources("ascend/stand_ins")
-    stand_ins = (ascend_library(name, empty, empty) for name in ASCEND_STAND_INS)
+    stand_ins = (stand_in(name, source) for name, source in ASCEND_STAND_INS.items())
     return [*libraries, ascend_alias(ASCEND_HCCL_TOO, "libhccl"), *stand_ins]
+
+
+def stand_in(name: str, source: str) -> Extension:
+    """A library of the reference runtime that does nothing, compiled from csrc/ascend/stand_ins/<source>.cpp."""
+    paths = [f"csrc/ascend/stand_ins/{source}.cpp"]
+    return ascend_library(name, paths, paths)
 
 
 def ascend_alias(name: str, of: str) -> Extension:
     """A library that is empty but for what it is linked with: another one."""
-    empty = sources("ascend/stand_ins")
-    library = ascend_library(name, empty, empty)
+    library = stand_in(name, "empty")
     library.extra_link_args += ["-Wl,--no-as-needed", f"-l{of.removeprefix('lib')}"]
     return library
 

@@ -1,0 +1,48 @@
+"""MindSpeed's and Megatron's files below build/, as MindSpeed's own CI arranges them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from tools import mirrors
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "build/mindspeed"
+MINDSPEED, MEGATRON = FOLDER / "MindSpeed", FOLDER / "Megatron-LM"
+# Installed for MindSpeed only, and the vendor's wheel.
+PACKAGES = (ROOT / "build/mindspeed-packages", ROOT / "build/torch_npu", MINDSPEED, MEGATRON)
+ENDINGS = (".py", ".cpp", ".h", ".json", ".txt", "Makefile")
+
+
+class Versions(NamedTuple):
+    """The commit of MindSpeed, and the tag of Megatron that its README asks for."""
+
+    mindspeed: str
+    megatron: str
+
+
+def checked_out(places: Path) -> Versions:
+    """Write both projects below build/, once for each version."""
+    place = mirrors.repository(places, "Ascend/MindSpeed")
+    commit = mirrors.git(place, "rev-parse", "HEAD").decode().strip()
+    tags = re.findall(r"git checkout (\S+)", mirrors.git(place, "show", f"{commit}:README.md").decode())
+    versions = Versions(commit[:10], tags[-1])
+    mirrors.extract_once(place, versions.mindspeed, MINDSPEED, ENDINGS)
+    megatron = mirrors.repository(places, "NVIDIA/Megatron-LM")
+    mirrors.extract_once(megatron, versions.megatron, MEGATRON, ENDINGS)
+    _adapt()
+    return versions
+
+
+def _adapt() -> None:
+    """Add the line that MindSpeed's README asks for, and put its tests beside Megatron's packages."""
+    script = MEGATRON / "pretrain_gpt.py"
+    line = "import torch\nimport mindspeed.megatron_adaptor\n"
+    text = script.read_text()
+    if line not in text:
+        script.write_text(text.replace("import torch\n", line, 1))
+    tests = MEGATRON / "tests_extend"
+    if not tests.exists():
+        tests.symlink_to(MINDSPEED / "tests_extend")
