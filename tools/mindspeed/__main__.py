@@ -23,7 +23,7 @@ JOBS = ROOT / "build/mindspeed-training.json"
 PARTS = ("tests_extend/unit_tests",)
 RUN = [*(sys.executable, "-W", "ignore", "-m", "isthmus"), "ascend", "run", "--nproc"]
 # Mock data has token 4095. Fused accumulation of gradients is compiled with the ATB library, which is not here.
-OPTIONS = (*MODEL, "--vocab-size", "8191", "--no-gradient-accumulation-fusion")
+OPTIONS = (*MODEL, "--vocab-size", "8191", "--no-gradient-accumulation-fusion", "--no-load-rng")
 # Ranks and flags: the first saves a checkpoint; the others continue from it.
 CONTINUED = [
     (1, ""),
