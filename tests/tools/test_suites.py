@@ -40,6 +40,7 @@ def test_results_of_an_interrupted_run_are_read(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_a_test_that_ends_or_blocks_the_process_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "test_all.py").write_text(TESTS)
+    (tmp_path / "test_other.py").write_text("def test_passes(): pass")
     suite = runner.Suite(
         sources=tmp_path,
         folder=lambda file: tmp_path,
@@ -48,8 +49,9 @@ def test_a_test_that_ends_or_blocks_the_process_is_recorded(tmp_path: Path) -> N
         command=[sys.executable, "-m", "pytest"],
     )
     start = time.monotonic()
-    row = runner.run_file(suite, "test_all.py", test_seconds=8, file_seconds=100)
+    row, other = runner.run_files(suite, ["test_all.py", "test_other.py"], test_seconds=8, seconds=100)
     assert time.monotonic() - start < 60
+    assert other["tests"] == {"test_other.py::test_passes": ["passed", ""]}
     assert {name.partition("::")[2]: outcome for name, (outcome, _) in row["tests"].items()} == {
         "test_passes": "passed",
         "test_fails": "failed",

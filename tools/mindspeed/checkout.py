@@ -13,6 +13,14 @@ FOLDER = ROOT / "build/mindspeed"
 MINDSPEED, MEGATRON = FOLDER / "MindSpeed", FOLDER / "Megatron-LM"
 # Installed for MindSpeed only, and the vendor's wheel.
 PACKAGES = (ROOT / "build/mindspeed-packages", ROOT / "build/torch_npu", MINDSPEED, MEGATRON)
+CHECKPOINTS = "megatron/core/dist_checkpointing/strategies/filesystem_async.py"
+# Of Megatron: file, text, and what is written in its place. PyTorch 2.13 asks for the format of a checkpoint; the
+# versions for which MindSpeed's Megatron was made do not.
+CHANGES = (
+    ("pretrain_gpt.py", "import torch\nfrom", "import torch\nimport mindspeed.megatron_adaptor\nfrom"),
+    (CHECKPOINTS, "_StoragePrefix, _write_item", "SerializationFormat, _StoragePrefix, _write_item"),
+    (CHECKPOINTS, "write_item, storage_key)", "write_item, storage_key, SerializationFormat.TORCH_SAVE)"),
+)
 ENDINGS = (".py", ".cpp", ".h", ".json", ".txt", "Makefile")
 
 
@@ -37,12 +45,12 @@ def checked_out(places: Path) -> Versions:
 
 
 def _adapt() -> None:
-    """Add the line that MindSpeed's README asks for, and put its tests beside Megatron's packages."""
-    script = MEGATRON / "pretrain_gpt.py"
-    line = "import torch\nimport mindspeed.megatron_adaptor\n"
-    text = script.read_text()
-    if line not in text:
-        script.write_text(text.replace("import torch\n", line, 1))
+    """Add what MindSpeed's README and PyTorch 2.13 ask for, and put MindSpeed's tests beside Megatron's packages."""
+    for file, text, adapted in CHANGES:
+        path = MEGATRON / file
+        source = path.read_text()
+        if adapted not in source:
+            path.write_text(source.replace(text, adapted))
     tests = MEGATRON / "tests_extend"
     if not tests.exists():
         tests.symlink_to(MINDSPEED / "tests_extend")

@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-m", "isthmus", "ascend", "run", "-m", "pytest"]
 OPTIONS = (
     "-q --no-header --tb=short -p no:cacheprovider -p no:timeout -p no:xdist -p tools.ascend.vendor.record"
 )
-RESTARTS = 20  # of one file
+RESTARTS = 20  # for each file
 
 
 @dataclass
@@ -35,6 +35,7 @@ class Suite:
     Args:
         sources: folder of its files.
         folder: returns the folder in which pytest runs a file, below ``sources``.
+        group: names the process in which a file runs; by default each has its own.
         packages: folders on PYTHONPATH; with them, the root of this repository.
         settings: further environment variables.
         results: a file to which results are appended.
@@ -45,6 +46,7 @@ class Suite:
     folder: Callable[[str], Path]
     packages: Callable[[str], Sequence[Path]]
     results: Path
+    group: Callable[[str], str] = str
     settings: Mapping[str, str] = field(default_factory=dict)
     command: Sequence[str] = tuple(COMMAND)
 
@@ -90,53 +92,60 @@ def run(suite: Suite, asked: argparse.Namespace) -> list[Row]:
     rows = {row["file"]: row for row in kept(suite.results)}
     if rows:
         print(f"reusing {len(rows)} results of {suite.results}; --anew deletes them", flush=True)
-    left = [] if asked.report else [file for file in files if file not in rows]
+    left: dict[str, list[str]] = {}
+    for file in [] if asked.report else files:
+        if file not in rows:
+            left.setdefault(suite.group(file), []).append(file)
     with os.fdopen(os.open(suite.results, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o640), "a") as log:
         os.fchmod(log.fileno(), 0o640)
-        for i, file in enumerate(left):
-            row = rows[file] = run_file(suite, file, asked.test_seconds, asked.file_seconds)
-            log.write(json.dumps(row) + "\n")
+        for i, (name, group) in enumerate(left.items()):
+            start = time.time()
+            found = run_files(suite, group, asked.test_seconds, asked.file_seconds * len(group))
+            for row in found:
+                rows[row["file"]] = row
+                log.write(json.dumps(row) + "\n")
             log.flush()
-            found = ", ".join(f"{number} {outcome}" for outcome, number in counts([row]).items())
-            print(f"{i + 1}/{len(left)} {row['seconds']:4d} s  {file}: {found or 'no tests'}", flush=True)
+            said = ", ".join(f"{number} {outcome}" for outcome, number in counts(found).items())
+            print(
+                f"{i + 1}/{len(left)} {time.time() - start:4.0f} s  {name}: {said or 'no tests'}", flush=True
+            )
     return list(rows.values())
 
 
-def run_file(suite: Suite, file: str, test_seconds: float, file_seconds: float) -> Row:
-    """Return the results of a file."""
+def run_files(suite: Suite, files: Sequence[str], test_seconds: float, seconds: float) -> list[Row]:
+    """Return the results of files that run in one process."""
     start = time.time()
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record"
         record.touch()
         causes: dict[str, str] = {}
-        for _ in range(RESTARTS):
+        for _ in range(RESTARTS * len(files)):
             before = record.read_text()
             os.utime(record)
-            cause = _once(suite, file, record, test_seconds, start + file_seconds)
+            cause = _once(suite, files, record, test_seconds, start + seconds)
             messages = list(map(json.loads, record.read_text().splitlines()))
             tests = _outcomes(messages, causes, cause)
             if not cause or cause == "not run" or record.read_text() == before:
                 break
     if not tests and cause:
-        tests = {file: [cause, "before its first test"]}
-    return {"ranks": 1, "file": file, "seconds": round(time.time() - start), "tests": tests}
+        tests = {file: [cause, "before its first test"] for file in files}
+    by_file: dict[str, dict[str, list[str]]] = {file: {} for file in files}
+    for name, outcome in tests.items():
+        by_file.get(name.partition("::")[0], by_file[files[0]])[name] = outcome
+    took = round((time.time() - start) / len(files))
+    return [{"ranks": 1, "file": file, "seconds": took, "tests": found} for file, found in by_file.items()]
 
 
-def _once(suite: Suite, file: str, record: Path, test_seconds: float, end: float) -> str:
-    """Run what is left of a file; return how the process ended: "", "timed out", "crashed" or "not run"."""
+def _once(suite: Suite, files: Sequence[str], record: Path, test_seconds: float, end: float) -> str:
+    """Run what is left of files; return how the process ended: "", "timed out", "crashed" or "not run"."""
     config = suite.sources / "pytest.ini"  # empty: the project's own is not meant for these tests
     config.write_text("[pytest]\n")
-    folder = suite.folder(file)
+    folder = suite.folder(files[0])
+    names = [str((suite.sources / file).relative_to(folder)) for file in files]
     process = subprocess.Popen(
-        [
-            *suite.command,
-            *OPTIONS.split(),
-            "-c",
-            str(config),
-            str((suite.sources / file).relative_to(folder)),
-        ],
+        [*suite.command, *OPTIONS.split(), "-c", str(config), *names],
         cwd=folder,
-        env=suite.environment(file, record),
+        env=suite.environment(files[0], record),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
