@@ -180,3 +180,11 @@ def test_index_of_nothing(dtype: torch.dtype, place: list[int], chosen: list[int
     expected[key] = values
     opapi.call("IndexPutImpl", x, indices, values, False, False)
     equal(x, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_mask_without_elements(dtype: torch.dtype) -> None:
+    x = torch.zeros(0, dtype=dtype)
+    opapi.call(
+        "IndexPutImpl", x, [torch.zeros(0, dtype=torch.bool)], torch.ones((), dtype=dtype), False, False
+    )

@@ -111,17 +111,26 @@ print("equal")
 """
 
 
-def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ``isthmus ascend`` with these arguments."""
+def launch(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Start ``isthmus ascend`` with these arguments."""
     path = os.pathsep.join([str(FOLDER), str(ROOT)])
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-m", "isthmus", "ascend", *arguments],
         env={**os.environ, "PYTHONPATH": path, "ISTHMUS_ASCEND_MEMORY": "256MiB", **environment},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=300,
-        check=False,
     )
+
+
+def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``isthmus ascend`` with these arguments."""
+    with launch(*arguments, **environment) as child:
+        try:
+            out, err = child.communicate(timeout=300)
+        finally:
+            child.kill()
+    return subprocess.CompletedProcess(arguments, child.returncode, out, err)
 
 
 def run(*arguments: str, **environment: str) -> str:

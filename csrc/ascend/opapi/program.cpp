@@ -25,14 +25,11 @@ bool are_indices(const c10::IValue& value, const c10::TypePtr& type) {
          type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::OptionalType;
 }
 
-// Whether an index is among these that has no element: at least one is always defined.
+// Whether an index among these has no element. One at least is defined; a mask may be of the dtype of what is
+// indexed too.
 bool select_nothing(const c10::IValue& tensors) {
   const std::vector<at::Tensor> given = tensors.toTensorVector();
-  const auto is_index = [](const at::Tensor& tensor) {
-    return tensor.defined() && (tensor.scalar_type() == at::kLong || tensor.scalar_type() == at::kInt);
-  };
-  return std::all_of(given.begin(), given.end(), may_be_undefined) &&
-         std::any_of(given.begin(), given.end(), is_index);
+  return !given.empty() && std::all_of(given.begin(), given.end(), may_be_undefined);
 }
 
 // The value as an argument of this type: what the C interface says otherwise than the schema.
