@@ -69,6 +69,31 @@ else:
 print((ones[:3] + 1).tolist())
 """
 
+# Operators of the older interface make views contiguous on their way to another device.
+VIEWS = """
+import torch, torch_npu
+
+VIEWS = (
+    lambda x: x.view(2, 300)[:, :9].reshape(2, 3, 3).transpose(1, 2)[:, ::2],
+    lambda x: x.view(20, 30)[1:, 3:17:3].t(),
+    lambda x: x.as_strided((3, 4, 5), (7, 2, 3), 5),
+    lambda x: x.view(2, 300).expand(3, 2, 300)[:, :, ::300],
+    lambda x: x.as_strided((4, 2), (3, 300), 1),
+    lambda x: x.as_strided((2, 0), (3, 300), 1),
+    lambda x: x.as_strided((2, 2), (0, 5), 7),
+)
+for dtype in (torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.int8):
+    x = (torch.arange(600) % 7).to(dtype)
+    for view in VIEWS:
+        assert torch.equal(view(x.npu()).to("npu:1").cpu(), view(x)), (dtype, view(x))
+    target = torch.zeros(20, 30, dtype=dtype)
+    for place in (target, target.to("npu:1")):
+        place[::2, 5:15:2].copy_(x.view(20, 30)[1::2, ::6].to(place.device))
+        if place is not target:
+            assert torch.equal(place.cpu(), target)
+print("equal")
+"""
+
 
 GRAPH = """
 import copy
@@ -151,6 +176,11 @@ def test_verification_line() -> None:
 def test_device(segments: str) -> None:
     out = run("--devices", "2", "-c", DEVICE, PYTORCH_NPU_ALLOC_CONF=f"expandable_segments:{segments}")
     assert out == "[2.0, 2.0, 2.0]\n"
+
+
+@needs_torch_npu
+def test_views_reach_another_device() -> None:
+    assert run("--devices", "2", "-c", VIEWS) == "equal\n"
 
 
 @needs_torch_npu

@@ -53,7 +53,7 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("mirrors", type=Path, nargs="?", help="folder of clones: huggingface/transformers and accelerate")
     add("parts", nargs="*", default=PARTS, help=f"files or folders, such as {PARTS[0]}")
-    runner.add_options(parser, test_seconds=120, file_seconds=1800)
+    runner.add_options(parser, test_seconds=300, file_seconds=3600)
     return parser.parse_args()
 
 
