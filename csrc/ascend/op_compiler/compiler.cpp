@@ -55,6 +55,9 @@ constexpr Operator kOperators[] = {{"Identity", 1, identity},
                                    {"Transpose", 2, transpose}};
 
 int execute(const char* name, int inputs, int outputs, const Call& call) {
+  if (call.input_descriptions == nullptr || call.input == nullptr || call.output_descriptions == nullptr ||
+      call.output == nullptr)
+    return isthmus_ascend_report(kInvalidParameter, call.function, "a list is null; pass a valid pointer");
   for (const Operator& each : kOperators)
     if (name != nullptr && std::strcmp(name, each.name) == 0 && inputs == each.inputs && outputs == 1)
       return each.run(call);
