@@ -20,13 +20,15 @@
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make ascend       install the vendor's torch_npu into a separate folder, run it on the host chip, and test it (minutes)
 #   make ascend-tests MIRRORS=path  torch_npu's and op-plugin's own tests over it, into docs/results/ (hours)
+#   make ascend-hugging-face MIRRORS=path  tests of transformers and accelerate over it, into docs/results/ (hours)
+#   make mindspeed MIRRORS=path  MindSpeed over it: training, and its own unit tests, into docs/results/ (hours)
 #   make mutate       plant mistakes in correct kernels and run the conformance suite on them (minutes)
 #   make sanitize     random programs under AddressSanitizer and ThreadSanitizer; wrong arguments for AscendCL (minutes)
 #   make wheel [PYTHONS="python3.11 python3.12"]  build a wheel into dist/ and check it in a fresh environment
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-tests mutate sanitize site site-check wheel clean
+.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-tests ascend-hugging-face mindspeed mutate sanitize site site-check wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -162,6 +164,8 @@ $(STAMPS)/torch_npu: $(STAMPS)/packages
 ascend: setup $(STAMPS)/torch_npu
 	@PYTHONPATH=build/torch_npu $(BIN)/isthmus ascend run -c \
 	  "import torch;import torch_npu; a = torch.randn(3, 4).npu(); print(a + a);"
+	@PYTHONPATH=build/torch_npu $(BIN)/isthmus ascend run examples/pretrain_llama.py --tiny \
+	  --output runs/llama-npu --overwrite
 	@$(PYTEST) tests/ascend
 
 # What only the vendor's tests ask for stays beside the environment. An interrupted run goes on where it was.
@@ -169,6 +173,20 @@ ascend-tests: setup $(STAMPS)/torch_npu
 	@test -d build/ascend-test-packages || \
 	  $(PIP) --no-deps --target build/ascend-test-packages expecttest hypothesis parameterized sortedcontainers
 	@$(BIN)/python -m tools.ascend.vendor $(MIRRORS)
+
+# transformers 5.14 requires older packages than those of constraints.txt.
+ascend-hugging-face: setup $(STAMPS)/torch_npu
+	@test -d build/hugging-face-packages || \
+	  $(filter-out --constraint constraints.txt,$(PIP)) --no-deps --target build/hugging-face-packages \
+	    huggingface_hub==1.24.0 tokenizers==0.22.2 httpx==0.28.1 httpcore==1.0.9 certifi parameterized==0.9.0 \
+	    datasets==4.8.5 pyarrow pandas dill==0.4.0 multiprocess==0.70.18 xxhash requests urllib3 idna \
+	    charset-normalizer pytz tzdata
+	@$(BIN)/python -m tools.hugging_face $(MIRRORS)
+
+mindspeed: setup $(STAMPS)/torch_npu
+	@test -d build/mindspeed-packages || \
+	  $(PIP) --no-deps --target build/mindspeed-packages protobuf pybind11 pytest-mock six
+	@$(BIN)/python -m tools.mindspeed $(MIRRORS)
 
 internevo: setup $(STAMPS)/internevo
 	@PYTHONPATH=build/internevo PYTHONWARNINGS=ignore $(BIN)/isthmus run tests/scripts/internevo_training.py

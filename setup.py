@@ -25,8 +25,16 @@ ASCEND = "isthmus.ascend.lib."
 ASCEND_RUNTIME = "libascendcl"
 ASCEND_FOLDERS = {ASCEND_RUNTIME: "acl", "libacl_op_compiler": "op_compiler", "libhccl": "hccl"}
 ASCEND_OPERATORS = "libopapi"
-ASCEND_OPERATOR_BASE = "libnnopbase"  # a name under which torch_npu looks for functions of libopapi.so
-ASCEND_STAND_INS = ("libge_runner", "libgraph", "libacl_tdt_channel")
+# Names under which torch_npu looks for functions of other libraries.
+ASCEND_OPERATORS_TOO, ASCEND_HCCL_TOO = "libnnopbase", "libhcomm"
+# Libraries that torchair, a part of torch_npu, is linked with, and the source of csrc/ascend/stand_ins of each.
+ASCEND_STAND_INS = {
+    "libge_runner": "graph_engine",
+    "libacl_tdt_channel": "channel",
+    "libgraph": "empty",
+    "libfmk_parser": "empty",
+    "libascend_protobuf": "empty",
+}
 # The loader is compiled into the core too, so that the core is one file that looks for no other at run time.
 CORE_FOLDERS = (
     "core",
@@ -181,15 +189,20 @@ def ascend_runtime() -> list[Extension]:
         ascend_library(name, grouped(f"ascend/{folder}"), sources(f"ascend/{folder}"))
         for name, folder in ASCEND_FOLDERS.items()
     ]
-    empty = sources("ascend/stand_ins")
-    return [*libraries, *(ascend_library(name, empty, empty) for name in ASCEND_STAND_INS)]
+    stand_ins = (stand_in(name, source) for name, source in ASCEND_STAND_INS.items())
+    return [*libraries, ascend_alias(ASCEND_HCCL_TOO, "libhccl"), *stand_ins]
 
 
-def ascend_operator_base() -> Extension:
-    """A library that is empty but for what it is linked with: the operators."""
-    empty = sources("ascend/stand_ins")
-    library = ascend_library(ASCEND_OPERATOR_BASE, empty, empty)
-    library.extra_link_args += ["-Wl,--no-as-needed", f"-l{ASCEND_OPERATORS.removeprefix('lib')}"]
+def stand_in(name: str, source: str) -> Extension:
+    """A library of the reference runtime that does nothing, compiled from csrc/ascend/stand_ins/<source>.cpp."""
+    paths = [f"csrc/ascend/stand_ins/{source}.cpp"]
+    return ascend_library(name, paths, paths)
+
+
+def ascend_alias(name: str, of: str) -> Extension:
+    """A library that is empty but for what it is linked with: another one."""
+    library = stand_in(name, "empty")
+    library.extra_link_args += ["-Wl,--no-as-needed", f"-l{of.removeprefix('lib')}"]
     return library
 
 
@@ -339,7 +352,11 @@ def extensions() -> list[Extension]:
         loader(),
         host_driver(),
         *ascend_runtime(),
-        *([core(), kernels(), ascend_operators(), ascend_operator_base()] if HAS_TORCH else []),
+        *(
+            [core(), kernels(), ascend_operators(), ascend_alias(ASCEND_OPERATORS_TOO, ASCEND_OPERATORS)]
+            if HAS_TORCH
+            else []
+        ),
     ]
 
 

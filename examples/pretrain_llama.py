@@ -1,4 +1,4 @@
-"""Pretrain a LLaMA from scratch on one GPU or, under torchrun, on several.
+"""Pretrain a LLaMA from scratch on one GPU or NPU or, under torchrun, on several.
 
     python examples/pretrain_llama.py --output runs/llama
     python examples/pretrain_llama.py --output runs/llama --resume
@@ -46,6 +46,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM
+
+if hasattr(torch, "npu"):  # the vendor's way to run CUDA code on Ascend NPUs
+    from torch_npu.contrib import transfer_to_npu  # noqa: F401
 
 RANK = int(os.environ.get("RANK", "0"))
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))

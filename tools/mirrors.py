@@ -33,6 +33,15 @@ def extract(place: Path, revision: str, to: Path, endings: Collection[str], *par
             (to / name).write_bytes(git(place, "show", f"{revision}:{name}"))
 
 
+def extract_once(place: Path, revision: str, to: Path, endings: Collection[str], *parts: str) -> None:
+    """Extract, unless the folder holds the files of this revision already."""
+    stamp = to / f".{revision}"
+    if not stamp.exists():
+        print(f"writing the files of {place} at {revision} into {to}", flush=True)
+        extract(place, revision, to, endings, *parts)
+        stamp.touch()
+
+
 def compiles(source: str | bytes) -> bool:
     """Whether a converted file is valid Python."""
     try:

@@ -163,3 +163,28 @@ def test_dropout() -> None:
     bits = torch.stack([(mask >> bit) & 1 for bit in range(8)], 1).flatten()[:900].reshape(30, 30)
     assert torch.equal(bits.bool(), kept)
     assert again.any() and not torch.equal(again, mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+@pytest.mark.parametrize("place", [[0], [1], [0, 1]])
+@pytest.mark.parametrize("chosen", [[], [2, 0]])
+def test_index_of_nothing(dtype: torch.dtype, place: list[int], chosen: list[int]) -> None:
+    """An undefined index and one without elements have the same shape."""
+    x, undefined = torch.arange(12).view(3, 4).to(dtype), torch.empty(0, dtype=dtype)
+    indices = [torch.tensor(chosen, dtype=torch.int64) if i in place else undefined for i in range(2)]
+    key = tuple(indices[i] if i in place else slice(None) for i in range(2))
+    out = torch.zeros(x[key].shape, dtype=dtype)
+    opapi.call("Index", x, indices, out)
+    equal(out, x[key])
+    expected, values = x.clone(), out + 1
+    expected[key] = values
+    opapi.call("IndexPutImpl", x, indices, values, False, False)
+    equal(x, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
+def test_mask_without_elements(dtype: torch.dtype) -> None:
+    x = torch.zeros(0, dtype=dtype)
+    opapi.call(
+        "IndexPutImpl", x, [torch.zeros(0, dtype=torch.bool)], torch.ones((), dtype=dtype), False, False
+    )

@@ -57,6 +57,10 @@ def test_hccl(job: str) -> None:
     children.output(f"from tests.ascend import hccl_jobs; hccl_jobs.{job}()", **ENVIRONMENT)
 
 
+def test_older_operators() -> None:
+    children.output("from tests.ascend import older_jobs; older_jobs.views()", **ENVIRONMENT)
+
+
 def test_nulls() -> None:
     paths = [str(LIBRARIES / name) for name in ("libascendcl.so", "libacl_op_compiler.so", "libhccl.so")]
     children.output(

@@ -69,6 +69,31 @@ else:
 print((ones[:3] + 1).tolist())
 """
 
+# Operators of the older interface make views contiguous on their way to another device.
+VIEWS = """
+import torch, torch_npu
+
+VIEWS = (
+    lambda x: x.view(2, 300)[:, :9].reshape(2, 3, 3).transpose(1, 2)[:, ::2],
+    lambda x: x.view(20, 30)[1:, 3:17:3].t(),
+    lambda x: x.as_strided((3, 4, 5), (7, 2, 3), 5),
+    lambda x: x.view(2, 300).expand(3, 2, 300)[:, :, ::300],
+    lambda x: x.as_strided((4, 2), (3, 300), 1),
+    lambda x: x.as_strided((2, 0), (3, 300), 1),
+    lambda x: x.as_strided((2, 2), (0, 5), 7),
+)
+for dtype in (torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.int8):
+    x = (torch.arange(600) % 7).to(dtype)
+    for view in VIEWS:
+        assert torch.equal(view(x.npu()).to("npu:1").cpu(), view(x)), (dtype, view(x))
+    target = torch.zeros(20, 30, dtype=dtype)
+    for place in (target, target.to("npu:1")):
+        place[::2, 5:15:2].copy_(x.view(20, 30)[1::2, ::6].to(place.device))
+        if place is not target:
+            assert torch.equal(place.cpu(), target)
+print("equal")
+"""
+
 
 GRAPH = """
 import copy
@@ -111,17 +136,26 @@ print("equal")
 """
 
 
-def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ``isthmus ascend`` with these arguments."""
+def launch(*arguments: str, **environment: str) -> subprocess.Popen[str]:
+    """Start ``isthmus ascend`` with these arguments."""
     path = os.pathsep.join([str(FOLDER), str(ROOT)])
-    return subprocess.run(
+    return subprocess.Popen(
         [sys.executable, "-m", "isthmus", "ascend", *arguments],
         env={**os.environ, "PYTHONPATH": path, "ISTHMUS_ASCEND_MEMORY": "256MiB", **environment},
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=300,
-        check=False,
     )
+
+
+def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``isthmus ascend`` with these arguments."""
+    with launch(*arguments, **environment) as child:
+        try:
+            out, err = child.communicate(timeout=300)
+        finally:
+            child.kill()
+    return subprocess.CompletedProcess(arguments, child.returncode, out, err)
 
 
 def run(*arguments: str, **environment: str) -> str:
@@ -142,6 +176,11 @@ def test_verification_line() -> None:
 def test_device(segments: str) -> None:
     out = run("--devices", "2", "-c", DEVICE, PYTORCH_NPU_ALLOC_CONF=f"expandable_segments:{segments}")
     assert out == "[2.0, 2.0, 2.0]\n"
+
+
+@needs_torch_npu
+def test_views_reach_another_device() -> None:
+    assert run("--devices", "2", "-c", VIEWS) == "equal\n"
 
 
 @needs_torch_npu
@@ -167,6 +206,15 @@ def test_models_train_as_on_the_cpu(queue: str) -> None:
 @needs_torch_npu
 def test_graph_equals_eager() -> None:
     assert run("-c", GRAPH) == "equal\n"
+
+
+@needs_torch_npu
+def test_pretrain_llama(tmp_path: Path) -> None:
+    """The example trains on two ranks, writes a checkpoint, and continues from it to the bit."""
+    script = [str(ROOT / "examples/pretrain_llama.py"), "--tiny", "--output", str(tmp_path / "llama")]
+    command = ["--nproc", "2", *script, "--dropout", "0.1", "--save-interval", "10"]
+    assert "2 x Ascend910B2, bfloat16 autocast" in run(*command)
+    assert "iterations 11-20 bit-equal" in run(*command, "--resume", "10", "--verify-resume")
 
 
 @needs_torch_npu

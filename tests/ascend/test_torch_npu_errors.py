@@ -1,11 +1,13 @@
 """Failures of the reference runtime as the user of torch_npu sees them, and its rank tables."""
 
+import signal
+import socket
 from pathlib import Path
 
 import pytest
 
 from tests.ascend.hccl_jobs import rank_table
-from tests.ascend.test_torch_npu import needs_torch_npu, start
+from tests.ascend.test_torch_npu import launch, needs_torch_npu, start
 
 OPERATOR = """
 import torch, torch_npu
@@ -59,6 +61,30 @@ except RuntimeError as error:
     print(str(error), flush=True)
 else:
     print("no failure", flush=True)
+"""
+
+# Rank 1 sends itself a signal before the second collective. The others print what they catch, and when.
+LOST_RANK = """
+import os, sys, time
+import torch, torch_npu
+import torch.distributed as dist
+
+rank = int(os.environ["RANK"])
+torch.npu.set_device(rank)
+dist.init_process_group("hccl")
+x = torch.ones(1000).npu()
+dist.all_reduce(x)
+x.cpu()
+if rank == 1:
+    os.kill(os.getpid(), int(sys.argv[1]))
+start = time.monotonic()
+dist.all_reduce(x)
+for wait in (x.cpu, torch.npu.synchronize):
+    try:
+        wait()
+    except RuntimeError as error:
+        print(f"{time.monotonic() - start:.1f} {error}", flush=True)
+time.sleep(60)  # the watchdog of torch_npu ends the process
 """
 
 RANK_TABLE = """
@@ -149,3 +175,41 @@ def test_a_rank_table_replaces_the_root_info(tmp_path: Path) -> None:
         "0 [3.0, 3.0, 3.0] [0.0, 1.0] 0.0",
         "1 [3.0, 3.0, 3.0] [0.0, 1.0] 5.0",
     ]
+
+
+@needs_torch_npu
+@pytest.mark.parametrize(
+    ("number", "limit", "code", "text"),
+    [
+        (
+            signal.SIGKILL,
+            60,
+            507000,
+            ") exited before operation 2 (all_reduce of 1000 float32 (sum)) completed",
+        ),
+        pytest.param(
+            *(signal.SIGSTOP, 3, 107019, "timed out after 3000 ms waiting for ranks [1]"),
+            marks=pytest.mark.full,
+        ),
+    ],
+)
+def test_a_lost_rank_ends_the_others(number: signal.Signals, limit: int, code: int, text: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3"}
+    shared["HCCL_EXEC_TIMEOUT"] = str(limit)
+    command = ["run", "--devices", "3", "-c", LOST_RANK, str(int(number))]
+    ranks = [launch(*command, RANK=str(i), LOCAL_RANK=str(i), **shared) for i in range(3)]
+    try:
+        ended = [ranks[i].communicate(timeout=200) for i in (0, 2)]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    for out, err in ended:
+        first, second = (line for line in out.splitlines() if "error code" in line)
+        assert "error code:507000" in first, out + err
+        assert f"error code is {code}" in second
+        assert max(float(line.partition(" ")[0]) for line in (first, second)) < limit + 10
+        assert text in out
+        assert "HCCL watchdog thread terminated with exception: isthmus ascend: error" in err

@@ -89,3 +89,25 @@ def test_graphs(script: str, queue: str) -> None:
 def test_visible_devices() -> None:
     code = "import torch, torch_npu; print(torch.npu.device_count(), torch.ones(2, device='npu:1').device)"
     assert run("--devices", "4", "-c", code, ASCEND_RT_VISIBLE_DEVICES="1,3") == "2 npu:1\n"
+
+
+TORCHAIR = """
+import sys
+import torch, torch_npu
+
+sys.path.insert(0, torch_npu.__path__[0] + "/dynamo/torchair/core")  # torchair itself needs protobuf
+import _npu_graph_executor, _npu_utils, _torchair
+
+try:
+    _torchair.InitializeGraphEngine({"option": "value"})
+except RuntimeError as error:
+    print(error)
+"""
+
+
+@needs_torch_npu
+def test_torchair_loads_and_its_graphs_are_refused() -> None:
+    assert run("-c", TORCHAIR) == (
+        "ge::AscendString::AscendString(char const*): graphs are not supported by the reference runtime of AscendCL; "
+        "use eager mode\n"
+    )

@@ -1,6 +1,7 @@
-"""The collective matrix: each operation of ``torch.distributed`` on chip tensors, for each dtype and ReduceOp.
+"""The collective matrix: each operation of ``torch.distributed`` on a device, for each dtype and ReduceOp.
 
-Against a computation on the CPU from inputs that every rank can make; matrix_rank.py runs these.
+Against a computation on the CPU from inputs that every rank can make; matrix_rank.py runs these on chips, and
+tests/ascend/ranks.py on NPUs.
 """
 
 from __future__ import annotations
@@ -55,11 +56,19 @@ class Team:
         self.size = dist.get_world_size(group)
         self.ranks = dist.get_process_group_ranks(group)
 
-    def on_chip(self, values: Tensor) -> Tensor:
-        return values.to(self.device)
+    def on_device(self, values: Tensor) -> Tensor:
+        return values.to(self.device, copy=True)
 
     def empty(self, count: int, dtype: torch.dtype) -> Tensor:
         return torch.full((count,), 1, dtype=torch.float32).to(dtype).to(self.device)
+
+    def equal(self, result: Tensor, expected: Tensor) -> None:
+        assert result.device.type == self.device.type, result.device
+        assert result.dtype == expected.dtype, (result.dtype, expected.dtype)
+        found = result.cpu().contiguous()
+        if found.numel():
+            # Bytes: an average of three ranks is rounded once, at most to a neighbour in half precision.
+            assert found.view(torch.uint8).equal(expected.contiguous().view(torch.uint8)), (found, expected)
 
 
 def values(rank: int, count: int, dtype: torch.dtype) -> Tensor:
@@ -97,35 +106,29 @@ def reduced(name: str, parts: list[Tensor]) -> Tensor:
     return results[name]().to(first.dtype)
 
 
-def equal(result: Tensor, expected: Tensor) -> None:
-    assert result.device.type == "chip", result.device
-    assert result.dtype == expected.dtype, (result.dtype, expected.dtype)
-    found = result.cpu().contiguous()
-    if found.numel():
-        # Bytes: an average of three ranks is rounded once, at most to a neighbour in half precision.
-        assert found.view(torch.uint8).equal(expected.contiguous().view(torch.uint8)), (found, expected)
-
-
 def reductions(team: Team, name: str, op: object, dtype: torch.dtype, count: int) -> None:
     parts = [values(rank, count, dtype) for rank in range(team.size)]
     whole = reduced(name, parts)
-    tensor = team.on_chip(parts[team.rank])
+    tensor = team.on_device(parts[team.rank])
     dist.all_reduce(tensor, op, group=team.group)
-    equal(tensor, whole)
+    team.equal(tensor, whole)
     root = team.size - 1
-    tensor = team.on_chip(parts[team.rank])
+    tensor = team.on_device(parts[team.rank])
     dist.reduce(tensor, team.ranks[root], op, group=team.group)
     if team.rank == root:
-        equal(tensor, whole)
+        team.equal(tensor, whole)
+
+
+def reduce_scatters(team: Team, name: str, op: object, dtype: torch.dtype, count: int) -> None:
     longer = [values(rank, count * team.size, dtype) for rank in range(team.size)]
-    expected = reduced(name, longer).split(count)[team.rank] if count else whole
+    expected = reduced(name, longer).split(count)[team.rank] if count else longer[0]
     out = team.empty(count, dtype)
-    dist.reduce_scatter_tensor(out, team.on_chip(longer[team.rank]), op, group=team.group)
-    equal(out, expected)
+    dist.reduce_scatter_tensor(out, team.on_device(longer[team.rank]), op, group=team.group)
+    team.equal(out, expected)
     out = team.empty(count, dtype)
-    pieces = list(team.on_chip(longer[team.rank]).split(count)) if count else [out] * team.size
+    pieces = list(team.on_device(longer[team.rank]).split(count)) if count else [out] * team.size
     dist.reduce_scatter(out, pieces, op, group=team.group)
-    equal(out, expected)
+    team.equal(out, expected)
 
 
 def overflow(team: Team, dtype: torch.dtype) -> None:
@@ -136,7 +139,7 @@ def overflow(team: Team, dtype: torch.dtype) -> None:
     first, second = torch.tensor(pairs).to(dtype).unbind(1)
     # The others contribute zeros, so the order does not matter.
     parts = [first, *[torch.zeros_like(first)] * (team.size - 2), second][: team.size]
-    tensor = team.on_chip(parts[team.rank])
+    tensor = team.on_device(parts[team.rank])
     dist.all_reduce(tensor, group=team.group)
     whole = first.float() + second.float() if team.size > 1 else first.float()
     expected = whole.to(dtype)
@@ -147,44 +150,47 @@ def unequal_reduce_scatter(team: Team, dtype: torch.dtype) -> None:
     sizes = [rank + 1 for rank in range(team.size)]
     parts = [values(rank, sum(sizes), dtype) for rank in range(team.size)]
     out = team.empty(sizes[team.rank], dtype)
-    dist.reduce_scatter(out, list(team.on_chip(parts[team.rank]).split(sizes)), group=team.group)
-    equal(out, reduced("SUM", parts).split(sizes)[team.rank])
+    dist.reduce_scatter(out, list(team.on_device(parts[team.rank]).split(sizes)), group=team.group)
+    team.equal(out, reduced("SUM", parts).split(sizes)[team.rank])
 
 
 def gathers(team: Team, dtype: torch.dtype, count: int) -> None:
     parts = [values(rank, count, dtype) for rank in range(team.size)]
-    mine = team.on_chip(parts[team.rank])
+    mine = team.on_device(parts[team.rank])
     out = [team.empty(count, dtype) for _ in parts]
     dist.all_gather(out, mine, group=team.group)
     whole = team.empty(count * team.size, dtype)
     dist.all_gather_into_tensor(whole, mine, group=team.group)
-    equal(whole, torch.cat(parts))
+    team.equal(whole, torch.cat(parts))
     root = team.size // 2
     gathered = [team.empty(count, dtype) for _ in parts]
     to = gathered if team.rank == root else None
     dist.gather(mine, to, team.ranks[root], group=team.group)
     for rank, part in enumerate(parts):
-        equal(out[rank], part)
+        team.equal(out[rank], part)
         if team.rank == root:
-            equal(gathered[rank], part)
+            team.equal(gathered[rank], part)
+
+
+def unequal_gather(team: Team, dtype: torch.dtype) -> None:
     sizes = [rank + 2 for rank in range(team.size)]
     uneven = [values(rank, size, dtype) for rank, size in enumerate(sizes)]
     out = [team.empty(size, dtype) for size in sizes]
-    dist.all_gather(out, team.on_chip(uneven[team.rank]), group=team.group)
+    dist.all_gather(out, team.on_device(uneven[team.rank]), group=team.group)
     for rank, part in enumerate(uneven):
-        equal(out[rank], part)
+        team.equal(out[rank], part)
 
 
 def from_root(team: Team, dtype: torch.dtype, count: int) -> None:
     root = team.size - 1
     parts = [values(rank, count, dtype) for rank in range(team.size)]
-    tensor = team.on_chip(parts[team.rank])
+    tensor = team.on_device(parts[team.rank])
     dist.broadcast(tensor, team.ranks[root], group=team.group)
-    equal(tensor, parts[root])
+    team.equal(tensor, parts[root])
     out = team.empty(count, dtype)
-    given = [team.on_chip(part) for part in parts] if team.rank == root else None
+    given = [team.on_device(part) for part in parts] if team.rank == root else None
     dist.scatter(out, given, team.ranks[root], group=team.group)
-    equal(out, parts[team.rank])
+    team.equal(out, parts[team.rank])
 
 
 def exchanges(team: Team, dtype: torch.dtype, count: int) -> None:
@@ -194,19 +200,28 @@ def exchanges(team: Team, dtype: torch.dtype, count: int) -> None:
     everybody = range(team.size)
     out = team.empty(count * team.size, dtype)
     given = torch.cat([sent(team.rank, target, count) for target in everybody])
-    dist.all_to_all_single(out, team.on_chip(given), group=team.group)
-    equal(out, torch.cat([sent(source, team.rank, count) for source in everybody]))
+    dist.all_to_all_single(out, team.on_device(given), group=team.group)
+    team.equal(out, torch.cat([sent(source, team.rank, count) for source in everybody]))
     size = {(a, b): (a + 2 * b) % 3 for a in everybody for b in everybody}
     given_list = [sent(team.rank, target, size[team.rank, target]) for target in everybody]
     expected = [sent(source, team.rank, size[source, team.rank]) for source in everybody]
     out = team.empty(sum(part.numel() for part in expected), dtype)
     splits = [part.numel() for part in expected], [part.numel() for part in given_list]
-    dist.all_to_all_single(out, team.on_chip(torch.cat(given_list)), *splits, group=team.group)
-    equal(out, torch.cat(expected))
+    dist.all_to_all_single(out, team.on_device(torch.cat(given_list)), *splits, group=team.group)
+    team.equal(out, torch.cat(expected))
+
+
+def unequal_exchange(team: Team, dtype: torch.dtype) -> None:
+    given_list = [
+        values(team.rank + target, (team.rank + 2 * target) % 3, dtype) for target in range(team.size)
+    ]
+    expected = [
+        values(source + team.rank, (source + 2 * team.rank) % 3, dtype) for source in range(team.size)
+    ]
     taken = [team.empty(part.numel(), dtype) for part in expected]
-    dist.all_to_all(taken, [team.on_chip(part) for part in given_list], group=team.group)
+    dist.all_to_all(taken, [team.on_device(part) for part in given_list], group=team.group)
     for found, part in zip(taken, expected, strict=True):
-        equal(found, part)
+        team.equal(found, part)
 
 
 def messages(team: Team, dtype: torch.dtype, count: int) -> None:
@@ -214,45 +229,49 @@ def messages(team: Team, dtype: torch.dtype, count: int) -> None:
     if team.size == 1:
         return
     after, before = (team.rank + 1) % team.size, (team.rank - 1) % team.size
-    mine, out = team.on_chip(values(team.rank, count, dtype)), team.empty(count, dtype)
+    mine, out = team.on_device(values(team.rank, count, dtype)), team.empty(count, dtype)
     batch = [
         dist.P2POp(dist.isend, mine, team.ranks[after], team.group),
         dist.P2POp(dist.irecv, out, team.ranks[before], team.group),
     ]
     for work in dist.batch_isend_irecv(batch):
         work.wait()
-    equal(out, values(before, count, dtype))
+    team.equal(out, values(before, count, dtype))
     if team.rank % 2 == 0 and after != 0:
         dist.send(mine, team.ranks[after], group=team.group)
     elif team.rank % 2 == 1:
         out = team.empty(count, dtype)
         dist.recv(out, team.ranks[before], group=team.group)
-        equal(out, values(before, count, dtype))
+        team.equal(out, values(before, count, dtype))
 
 
 def coalesced(team: Team, dtype: torch.dtype, count: int) -> None:
     sizes = (count, count + 1)
     parts = [[values(rank + i, size, dtype) for i, size in enumerate(sizes)] for rank in range(team.size)]
-    tensors = [team.on_chip(part) for part in parts[team.rank]]
+    tensors = [team.on_device(part) for part in parts[team.rank]]
     with dist._coalescing_manager(team.group, team.device):
         for tensor in tensors:
             dist.all_reduce(tensor, group=team.group)
     for i, tensor in enumerate(tensors):
-        equal(tensor, reduced("SUM", [part[i] for part in parts]))
+        team.equal(tensor, reduced("SUM", [part[i] for part in parts]))
     wholes = [team.empty(size * team.size, dtype) for size in sizes]
     with dist._coalescing_manager(team.group, team.device):
         for whole, part in zip(wholes, parts[team.rank], strict=True):
-            dist.all_gather_into_tensor(whole, team.on_chip(part), group=team.group)
+            dist.all_gather_into_tensor(whole, team.on_device(part), group=team.group)
     for i, whole in enumerate(wholes):
-        equal(whole, torch.cat([part[i] for part in parts]))
+        team.equal(whole, torch.cat([part[i] for part in parts]))
 
 
 def cases(team: Team) -> Iterator[tuple[str, Callable[[], None]]]:
     for name, (op, dtypes) in REDUCE_OPS.items():
         for dtype in dtypes:
             for count in COUNTS:
-                yield f"{name} {dtype} {count}", lambda a=(name, op, dtype, count): reductions(team, *a)
+                for function in (reductions, reduce_scatters):
+                    case = f"{function.__name__} {name} {dtype} {count}"
+                    yield case, lambda f=function, a=(name, op, dtype, count): f(team, *a)
     for dtype in MOVED:
+        for unequal in (unequal_gather, unequal_exchange):
+            yield f"{unequal.__name__} {dtype}", lambda f=unequal, a=dtype: f(team, a)
         for function in (gathers, from_root, exchanges, messages):
             for count in COUNTS:
                 yield f"{function.__name__} {dtype} {count}", lambda f=function, a=(dtype, count): f(team, *a)
@@ -268,7 +287,7 @@ def refusals(team: Team) -> None:
     """Pairs of dtype and ReduceOp without a meaning; nothing is enqueued, so the ranks stay together."""
     for name, (op, dtypes) in REDUCE_OPS.items():
         for dtype in (*FLOATS, *INTEGERS, *COMPLEX, torch.bool):
-            tensor = team.on_chip(values(team.rank, 3, dtype))
+            tensor = team.on_device(values(team.rank, 3, dtype))
             if dtype in dtypes:
                 continue
             try:
@@ -277,7 +296,7 @@ def refusals(team: Team) -> None:
                 assert str(error), (name, dtype)
             else:
                 raise AssertionError(f"all_reduce of {name} and {dtype} did not raise")
-            equal(tensor, values(team.rank, 3, dtype))
+            team.equal(tensor, values(team.rank, 3, dtype))
     for dtype in ONLY_MOVED:
         tensor = team.empty(3, dtype)
         raises(

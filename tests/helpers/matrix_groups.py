@@ -7,21 +7,21 @@ from collections.abc import Callable, Iterator
 import torch
 import torch.distributed as dist
 
-from tests.helpers.matrix_cases import Op, Team, equal, exchanges, messages, reduced, reductions, values
+from tests.helpers.matrix_cases import Op, Team, exchanges, messages, reduced, reductions, values
 from tests.helpers.rank_checks import raises
 
 
 def ring_of_messages(team: Team) -> None:
     """Each rank sends, then receives: no rank may wait in isend for one that waits in its own."""
     after, before = (team.rank + 1) % team.size, (team.rank - 1) % team.size
-    mine = team.on_chip(values(team.rank, 5003, torch.float32))
+    mine = team.on_device(values(team.rank, 5003, torch.float32))
     sent = [dist.isend(mine, team.ranks[after], team.group) for _ in range(2)]
     for _ in range(2):
         out = team.empty(5003, torch.float32)
         received = dist.irecv(out, team.ranks[before], team.group)
         assert received is not None
         received.wait()
-        equal(out, values(before, 5003, torch.float32))
+        team.equal(out, values(before, 5003, torch.float32))
     for work in sent:
         assert work is not None
         work.wait()
@@ -30,16 +30,16 @@ def ring_of_messages(team: Team) -> None:
 def message_around_a_collective(team: Team) -> None:
     """Rank 0 sends before the first collective, and the last rank receives after it."""
     last = team.size - 1
-    mine, out = team.on_chip(values(team.rank, 7, torch.int64)), team.empty(7, torch.int64)
+    mine, out = team.on_device(values(team.rank, 7, torch.int64)), team.empty(7, torch.int64)
     work = dist.isend(mine, team.ranks[last], team.group) if team.rank == 0 else None
-    total = team.on_chip(values(team.rank, 7, torch.int64))
+    total = team.on_device(values(team.rank, 7, torch.int64))
     dist.all_reduce(total, group=team.group)
-    equal(total, reduced("SUM", [values(rank, 7, torch.int64) for rank in range(team.size)]))
+    team.equal(total, reduced("SUM", [values(rank, 7, torch.int64) for rank in range(team.size)]))
     if team.rank == 0:
         dist.send(mine + 1, team.ranks[last], team.group)
     for step in range(2 if team.rank == last else 0):
         dist.recv(out, team.ranks[0], team.group)
-        equal(out, values(0, 7, torch.int64) + step)
+        team.equal(out, values(0, 7, torch.int64) + step)
     if work is not None:
         work.wait()
 
@@ -49,14 +49,14 @@ def tagged_messages(team: Team) -> None:
     after, before = (team.rank + 1) % team.size, (team.rank - 1) % team.size
     sent = [
         dist.isend(
-            team.on_chip(values(team.rank + tag, 7, torch.float32)), team.ranks[after], team.group, tag
+            team.on_device(values(team.rank + tag, 7, torch.float32)), team.ranks[after], team.group, tag
         )
         for tag in range(3)
     ]
     for tag in (2, 0, 1):
         out = team.empty(7, torch.float32)
         dist.recv(out, team.ranks[before], team.group, tag)
-        equal(out, values(before + tag, 7, torch.float32))
+        team.equal(out, values(before + tag, 7, torch.float32))
     for work in sent:
         assert work is not None
         work.wait()
@@ -66,10 +66,10 @@ def messages_on_another_device(team: Team) -> None:
     """Rank 0's messages must be on the device of its collective; others are refused before anything is enqueued."""
     last = team.size - 1
     other = torch.device("chip", (team.device.index + 1) % torch.chip.device_count())
-    total = team.on_chip(values(team.rank, 7, torch.int64))
+    total = team.on_device(values(team.rank, 7, torch.int64))
     dist.all_reduce(total, group=team.group)
     if team.rank == 0:
-        mine = team.on_chip(values(0, 7, torch.float32))
+        mine = team.on_device(values(0, 7, torch.float32))
         wrong = mine.to(other)
         text = f"with rank {last} are on {team.device}, not on {other}; copy"
         raises(ValueError, text, lambda: dist.isend(wrong, team.ranks[last], team.group))
@@ -77,21 +77,21 @@ def messages_on_another_device(team: Team) -> None:
     elif team.rank == last:
         out = team.empty(7, torch.float32)
         dist.recv(out, team.ranks[0], team.group)
-        equal(out, values(0, 7, torch.float32))
+        team.equal(out, values(0, 7, torch.float32))
 
 
 def messages_before_a_collective_on_another_device(team: Team) -> None:
     """Where rank 0 sent before the first collective, the last rank may still choose its device after it."""
     last = team.size - 1
     other = torch.device("chip", (team.device.index + 1) % torch.chip.device_count())
-    mine = team.on_chip(values(0, 7, torch.float32))
+    mine = team.on_device(values(0, 7, torch.float32))
     work = dist.isend(mine, team.ranks[last], team.group) if team.rank == 0 else None
-    dist.all_reduce(team.on_chip(values(team.rank, 7, torch.int64)), group=team.group)
+    dist.all_reduce(team.on_device(values(team.rank, 7, torch.int64)), group=team.group)
     if team.rank == last:
         out = team.empty(7, torch.float32).to(other)
         for _ in range(2):
             dist.recv(out, team.ranks[0], team.group)
-            equal(out, values(0, 7, torch.float32))
+            team.equal(out, values(0, 7, torch.float32))
         text = f"with rank 0 are on {other}, not on {team.device}; copy"
         raises(ValueError, text, lambda: dist.irecv(mine, team.ranks[0], team.group))
     elif work is not None:
@@ -131,7 +131,7 @@ def split(device: torch.device, has_met: bool) -> None:
         messages(team, torch.float32, 7)
     total = torch.ones(3, device=device)
     dist.all_reduce(total, group=parent)
-    equal(total, torch.full((3,), float(size)))
+    Team(parent, device).equal(total, torch.full((3,), float(size)))
 
 
 def new_groups(device: torch.device) -> Iterator[tuple[str, Callable[[], None]]]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tools import suites
-from tools.ascend.vendor import __main__ as vendor
+from tools.ascend.vendor import runner
 from tools.ascend.vendor.page import page
 
 TESTS = """
@@ -38,17 +38,20 @@ def test_results_of_an_interrupted_run_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_test_that_ends_or_blocks_the_process_is_recorded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_test_that_ends_or_blocks_the_process_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "test_all.py").write_text(TESTS)
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    monkeypatch.setattr(vendor, "SOURCES", tmp_path)
-    monkeypatch.setattr(vendor, "CONFIG", tmp_path / "pytest.ini")
-    monkeypatch.setattr(vendor, "COMMAND", vendor.COMMAND[:1] + ["-m", "pytest"])
+    (tmp_path / "test_other.py").write_text("def test_passes(): pass")
+    suite = runner.Suite(
+        sources=tmp_path,
+        folder=lambda file: tmp_path,
+        packages=lambda file: [],
+        results=tmp_path / "results.jsonl",
+        command=[sys.executable, "-m", "pytest"],
+    )
     start = time.monotonic()
-    row = vendor._run(argparse.Namespace(test_seconds=8, file_seconds=100), "test_all.py")
+    row, other = runner.run_files(suite, ["test_all.py", "test_other.py"], test_seconds=8, seconds=100)
     assert time.monotonic() - start < 60
+    assert other["tests"] == {"test_other.py::test_passes": ["passed", ""]}
     assert {name.partition("::")[2]: outcome for name, (outcome, _) in row["tests"].items()} == {
         "test_passes": "passed",
         "test_fails": "failed",

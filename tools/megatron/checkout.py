@@ -7,12 +7,16 @@ run afterwards, in :mod:`tools.megatron.unit_tests`.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from isthmus.launch.iteration_lines import parse_megatron
 
@@ -71,26 +75,41 @@ RUN = [*(sys.executable, "-W", "ignore", "-m", "isthmus"), "run", "--quiet", "--
 SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 
-def pretrain(checkout: Path, ranks: int, flags: str) -> dict[int, float]:
-    """Run pretrain_gpt.py and return the loss of each iteration.
+@dataclass
+class Training:
+    """How pretrain_gpt.py is started: a checkout, a command that takes the number of ranks, options, variables."""
 
-    Raises:
-        RuntimeError: the job failed; the message has the last lines of its output.
-    """
-    done = subprocess.run(
-        [*RUN, str(ranks), str(checkout / "pretrain_gpt.py"), *MODEL, *flags.split()],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=checkout,
-        env={**os.environ, **SETTINGS},
-    )
-    lines = filter(None, map(parse_megatron, done.stdout.splitlines()))
-    losses = {line.iteration: line.loss for line in lines if line.loss is not None}
-    if done.returncode or not losses:
-        errors = [line for line in done.stderr.splitlines() if re.search(r"Error: |^usage", line)]
-        raise RuntimeError(errors[0] if errors else done.stderr[-2000:])
-    return losses
+    checkout: Path
+    command: Sequence[str] = tuple(RUN)
+    options: Sequence[str] = tuple(MODEL)
+    settings: Mapping[str, str] = field(default_factory=lambda: SETTINGS)
+
+    def losses(self, ranks: int, flags: str) -> dict[int, float]:
+        """Run pretrain_gpt.py and return the loss of each iteration.
+
+        Raises:
+            RuntimeError: the job failed; the message has the last lines of its output.
+        """
+        done = subprocess.run(
+            [
+                *self.command,
+                str(ranks),
+                str(self.checkout / "pretrain_gpt.py"),
+                *self.options,
+                *flags.split(),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.checkout,
+            env={**os.environ, **self.settings},
+        )
+        lines = filter(None, map(parse_megatron, done.stdout.splitlines()))
+        losses = {line.iteration: line.loss for line in lines if line.loss is not None}
+        if done.returncode or not losses:
+            errors = [line for line in done.stderr.splitlines() if re.search(r"Error: |^usage", line)]
+            raise RuntimeError(errors[0] if errors else done.stderr[-2000:])
+        return losses
 
 
 def deviation(losses: dict[int, float], expected: dict[int, float]) -> float:
@@ -103,49 +122,71 @@ def deviation(losses: dict[int, float], expected: dict[int, float]) -> float:
     return max(abs(losses[each] / expected[each] - 1) for each in compared)
 
 
-class Report:
-    """Print a line for each job and count the failures."""
+class Job(NamedTuple):
+    """A finished job: its ranks and flags, the last loss, and the largest difference; or the error."""
 
-    def __init__(self, checkout: Path) -> None:
-        self.checkout, self.failed = checkout, 0
+    ranks: int
+    flags: str
+    loss: float = math.nan
+    off: float = math.nan
+    limit: float = 0.0
+    error: str = ""
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self.error) or self.off > self.limit
+
+
+class Report:
+    """Run jobs, print a line for each, and keep them."""
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        self.jobs: list[Job] = []
 
     def job(
         self, ranks: int, flags: str, more: str, expected: dict[int, float], limit: float
     ) -> dict[int, float]:
         name = f"{ranks} rank{'s' if ranks > 1 else ' '} {flags or '-'}"
         try:
-            losses = pretrain(self.checkout, ranks, f"{flags} {more}")
+            losses = self.training.losses(ranks, f"{flags} {more}")
         except RuntimeError as error:
-            self.failed += 1
+            self.jobs.append(Job(ranks, flags, error=str(error)))
             print(f"FAIL  {name}: {error}", flush=True)
             return {}
-        off = deviation(losses, expected or losses)
-        self.failed += off > limit
-        final = losses[max(losses)]
-        print(f"{'ok  ' if off <= limit else 'FAIL'}  {final:.6f}  off by {off:.1e}  {name}", flush=True)
+        job = Job(ranks, flags, losses[max(losses)], deviation(losses, expected or losses), limit)
+        self.jobs.append(job)
+        print(
+            f"{'FAIL' if job.has_failed else 'ok  '}  {job.loss:.6f}  off by {job.off:.1e}  {name}",
+            flush=True,
+        )
         return losses
 
-
-def main(checkout: Path) -> int:
-    report = Report(checkout)
-    for kind, jobs in CONTINUED.items():
+    def continued(self, kind: str, jobs: Sequence[tuple[int, str]]) -> None:
+        """Run jobs of which the first saves a checkpoint half-way, from which the others continue."""
         print(f"{kind}: one rank saves at iteration 5; the others continue to iteration 10", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             (ranks, flags), *others = jobs
-            expected = report.job(ranks, flags, f"--save {folder}", {}, 0.0)
+            expected = self.job(ranks, flags, f"--save {folder}", {}, 0.0)
             compared = {ANEW in flags: expected}
             for ranks, flags in others if expected else []:
                 is_new = ANEW in flags
-                losses = report.job(
+                losses = self.job(
                     ranks, flags, f"--load {folder} --ckpt-step 5", compared.get(is_new, {}), 1e-5
                 )
                 compared.setdefault(is_new, losses)
+
+
+def main(checkout: Path) -> int:
+    report = Report(Training(checkout))
+    for kind, jobs in CONTINUED.items():
+        report.continued(kind, jobs)
     print("from iteration 0", flush=True)
-    expected = {}
+    expected: dict[int, float] = {}
     for ranks, flags, limit in FROM_START:
         losses = report.job(ranks, flags, "", expected, limit)
         expected = expected or losses
-    return 1 if report.failed else 0
+    return int(any(job.has_failed for job in report.jobs))
 
 
 if __name__ == "__main__":

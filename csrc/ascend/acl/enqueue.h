@@ -24,6 +24,11 @@ int isthmus_ascend_enqueue(void* stream, void (*function)(void*), void (*destroy
  * returns aclError 507015, with the message in aclGetRecentErrMsg(). */
 void isthmus_ascend_fail(const char* function, const char* message);
 
+/* Sets a function that is called by whatever waits for a device, after its work: the message of a failure
+ * that no stream has, valid until the thread's next call, or null. The waiting call returns aclError 507000
+ * with it. */
+void isthmus_ascend_set_watch(const char* (*failure_of)(int device));
+
 /* Keeps a message for aclGetRecentErrMsg() of this thread and returns code. */
 int isthmus_ascend_report(int code, const char* function, const char* message);
 

@@ -1,5 +1,6 @@
 #include "failures.h"
 
+#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -18,6 +19,8 @@ Failures& failures() {
 
 thread_local int32_t device_of_work = 0;
 
+std::atomic<const char* (*)(int32_t)> watch = nullptr;
+
 }  // namespace
 
 void keep_failure(int32_t device, Failure failure) {
@@ -32,6 +35,9 @@ void throw_failure(int32_t device) {
     taken = failures().by_device.extract(device);
   }
   if (!taken.empty()) throw std::move(taken.mapped());
+  const auto failure_of = watch.load();
+  const char* message = failure_of == nullptr ? nullptr : failure_of(device);
+  if (message != nullptr) throw Failure{kRuntimeInternal, message};
 }
 
 void set_device_of_work(int32_t device) noexcept { device_of_work = device; }
@@ -42,4 +48,8 @@ ISTHMUS_ASCEND_EXPORT void isthmus_ascend_fail(const char* function, const char*
   using namespace isthmus::ascend;
   if (function == nullptr || message == nullptr) return;
   keep_failure(device_of_work, {kAicoreException, std::string(function) + ": " + message});
+}
+
+ISTHMUS_ASCEND_EXPORT void isthmus_ascend_set_watch(const char* (*failure_of)(int)) {
+  isthmus::ascend::watch = failure_of;
 }

@@ -22,6 +22,18 @@ Handles<Comm>& comms() {
   return *comms;
 }
 
+// The failure of a communicator of the device, once. The streams that wait for its stream do not have it.
+const char* failure_of(int device) {
+  for (const auto& [handle, comm] : comms().all()) {
+    if (comm->device != device) continue;
+    const isthmus_status status = chip().comm_error(comm->comm);
+    const bool is_destroyed = status == ISTHMUS_INVALID_ARGUMENT;
+    if (status != ISTHMUS_OK && !is_destroyed && !comm->is_reported.exchange(true))
+      return chip().last_error();
+  }
+  return nullptr;
+}
+
 void create_from_root_info(uint32_t size, const void* info, uint32_t rank, void** comm) {
   require_not_null(info, "root info");
   require_not_null(comm, "comm");
@@ -106,6 +118,7 @@ void* create(const isthmus_unique_id& id, uint32_t size, uint32_t rank) {
   options.name = made->name.c_str();
   check(chip().device_get(&made->device));
   check(chip().comm_create(&id, &options, &made->comm));
+  isthmus_ascend_set_watch(failure_of);
   return comms().add(std::move(made));
 }
 

@@ -1,6 +1,7 @@
 // Communicators, and the numbers of libhccl.so's interface.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -35,7 +36,8 @@ struct Failure {
 struct Comm {
   isthmus_comm comm;
   int32_t rank, size, device;
-  std::string name;  // the same on all ranks
+  std::string name;                      // the same on all ranks
+  std::atomic<bool> is_reported{false};  // its failure, by a call that waited for the device
 };
 
 // Waits for the other ranks; returns the handle. Throws Failure.

@@ -1,21 +1,22 @@
 // libacl_op_compiler.so: the older interface of operators. Compilation at run time is off, so that
-// applications take the aclnn functions. Of the older interface there is Identity, with which torch_npu
-// changes between formats of the same order in memory; others are refused by name.
+// applications take the aclnn functions. Of the older interface there are Identity, with which torch_npu
+// changes between formats of the same order in memory, AsStrided, ViewCopy and Transpose; others are
+// refused by name.
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 
 #include "ascend/acl/enqueue.h"
+#include "call.h"
 #include "driver.h"
+#include "views.h"
 
 #define ISTHMUS_ASCEND_EXPORT extern "C" __attribute__((visibility("default")))
 
-extern "C" void* aclGetDataBufferAddr(const void* buffer);
-extern "C" size_t aclGetDataBufferSizeV2(const void* buffer);
+using namespace isthmus::ascend;
 
 namespace {
 
-constexpr int kSuccess = 0, kInvalidParameter = 100000, kUnsupported = 207000;
 constexpr char kOff[] = "disable";
 
 int refuse(const char* function, const char* operator_name) {
@@ -25,27 +26,42 @@ int refuse(const char* function, const char* operator_name) {
   return isthmus_ascend_report(kUnsupported, function, message);
 }
 
-int identity(const char* function, const void* input, const void* output, void* stream) {
+int identity(const Call& call) {
+  const void *const input = call.input[0], *const output = call.output[0];
   const size_t bytes = aclGetDataBufferSizeV2(input);
   if (bytes == 0) return kSuccess;
   if (bytes > aclGetDataBufferSizeV2(output))
-    return isthmus_ascend_report(kInvalidParameter, function,
+    return isthmus_ascend_report(kInvalidParameter, call.function,
                                  "the output of Identity is smaller than its input");
   isthmus_stream queue = nullptr;
   int device = 0;
-  if (const int code = isthmus_ascend_queue(stream, &queue, &device)) return code;
+  if (const int code = isthmus_ascend_queue(call.stream, &queue, &device)) return code;
   const isthmus_driver& chip = *isthmus_ascend_chip();
   const isthmus_status status = chip.copy_async(aclGetDataBufferAddr(output), aclGetDataBufferAddr(input),
                                                 bytes, ISTHMUS_DEVICE_TO_DEVICE, queue);
   return status == ISTHMUS_OK ? kSuccess
-                              : isthmus_ascend_report(kInvalidParameter, function, chip.last_error());
+                              : isthmus_ascend_report(kInvalidParameter, call.function, chip.last_error());
 }
 
-int execute(const char* function, const char* name, int inputs, const void* const input[], int outputs,
-            const void* const output[], void* stream) {
-  if (name != nullptr && std::strcmp(name, "Identity") == 0 && inputs == 1 && outputs == 1)
-    return identity(function, input[0], output[0], stream);
-  return refuse(function, name);
+struct Operator {
+  const char* name;
+  int inputs;
+  int (*run)(const Call&);
+};
+
+constexpr Operator kOperators[] = {{"Identity", 1, identity},
+                                   {"AsStrided", 4, as_strided},
+                                   {"ViewCopy", 8, view_copy},
+                                   {"Transpose", 2, transpose}};
+
+int execute(const char* name, int inputs, int outputs, const Call& call) {
+  if (call.input_descriptions == nullptr || call.input == nullptr || call.output_descriptions == nullptr ||
+      call.output == nullptr)
+    return isthmus_ascend_report(kInvalidParameter, call.function, "a list is null; pass a valid pointer");
+  for (const Operator& each : kOperators)
+    if (name != nullptr && std::strcmp(name, each.name) == 0 && inputs == each.inputs && outputs == 1)
+      return each.run(call);
+  return refuse(call.function, name);
 }
 
 }  // namespace
@@ -61,18 +77,24 @@ ISTHMUS_ASCEND_EXPORT int aclGetCompileopt(int, char* value, size_t room) {
   return kSuccess;
 }
 
-ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecute(const char* name, int inputs, const void* const[],
-                                                 const void* const input[], int outputs, const void* const[],
+ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecute(const char* name, int inputs,
+                                                 const void* const input_descriptions[],
+                                                 const void* const input[], int outputs,
+                                                 const void* const output_descriptions[],
                                                  void* const output[], const void*, int, int, const char*,
                                                  void* stream) {
-  return execute("aclopCompileAndExecute", name, inputs, input, outputs, output, stream);
+  return execute(name, inputs, outputs,
+                 {"aclopCompileAndExecute", input_descriptions, input, output_descriptions, output, stream});
 }
 
-ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecuteV2(const char* name, int inputs, void* const[],
-                                                   void* const input[], int outputs, void* const[],
+ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecuteV2(const char* name, int inputs,
+                                                   void* const input_descriptions[], void* const input[],
+                                                   int outputs, void* const output_descriptions[],
                                                    void* const output[], void*, int, int, const char*,
                                                    void* stream) {
-  return execute("aclopCompileAndExecuteV2", name, inputs, input, outputs, output, stream);
+  return execute(
+      name, inputs, outputs,
+      {"aclopCompileAndExecuteV2", input_descriptions, input, output_descriptions, output, stream});
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopStartDumpArgs(uint32_t, const char*) { return kSuccess; }

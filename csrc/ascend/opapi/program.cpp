@@ -3,17 +3,33 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
+
 namespace isthmus::ascend {
 namespace {
 
-// An undefined index is a tensor of shape {0}.
+// An undefined index is a tensor of shape {0} and of the dtype of what is indexed.
+bool may_be_undefined(const at::Tensor& index) {
+  return !index.defined() || (index.dim() == 1 && index.size(0) == 0);
+}
+
 c10::IValue indices(const c10::IValue& tensors) {
   c10::List<std::optional<at::Tensor>> result;
-  for (const at::Tensor& tensor : tensors.toTensorVector()) {
-    const bool absent = !tensor.defined() || (tensor.dim() == 1 && tensor.size(0) == 0);
-    result.push_back(absent ? std::nullopt : std::optional(tensor));
-  }
+  for (const at::Tensor& tensor : tensors.toTensorVector())
+    result.push_back(may_be_undefined(tensor) ? std::nullopt : std::optional(tensor));
   return result;
+}
+
+bool are_indices(const c10::IValue& value, const c10::TypePtr& type) {
+  return value.isTensorList() && type->kind() == c10::TypeKind::ListType &&
+         type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::OptionalType;
+}
+
+// Whether an index among these has no element. One at least is defined; a mask may be of the dtype of what is
+// indexed too.
+bool select_nothing(const c10::IValue& tensors) {
+  const std::vector<at::Tensor> given = tensors.toTensorVector();
+  return !given.empty() && std::all_of(given.begin(), given.end(), may_be_undefined);
 }
 
 // The value as an argument of this type: what the C interface says otherwise than the schema.
@@ -30,8 +46,7 @@ c10::IValue fitted(c10::IValue value, const c10::TypePtr& type) {
     if (type->kind() == c10::TypeKind::ListType) return fitted(c10::List<int64_t>({scalar.toLong()}), type);
   }
   if (type->kind() == c10::TypeKind::ListType) {
-    const auto element = type->castRaw<c10::ListType>()->getElementType();
-    if (element->kind() == c10::TypeKind::OptionalType && value.isTensorList()) return indices(value);
+    if (are_indices(value, type)) return indices(value);
     if (value.isNone()) return c10::List<int64_t>();
   }
   return value;
@@ -85,7 +100,9 @@ c10::IValue call(const Expression& expression, const Values& slots, bool checkin
   Written written;
   const auto& arguments = expression.handle->schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
-    c10::IValue value = fitted(evaluate(expression.arguments[i], slots, checking), arguments[i].real_type());
+    c10::IValue value = evaluate(expression.arguments[i], slots, checking);
+    if (are_indices(value, arguments[i].real_type()) && select_nothing(value)) return {};
+    value = fitted(std::move(value), arguments[i].real_type());
     const auto* alias = arguments[i].alias_info();
     const bool is_written = alias && alias->isWrite();
     require_present(expression.handle->schema(), arguments[i], value);

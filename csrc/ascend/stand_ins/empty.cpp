@@ -1,2 +1,2 @@
-// Libraries that applications are linked with and take nothing from here: libge_runner.so, libgraph.so and
-// others.
+// Libraries that applications are linked with and take nothing from here: libgraph.so, libfmk_parser.so and
+// libascend_protobuf.so.

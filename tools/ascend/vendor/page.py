@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from tools.suites import UNDECIDED, Row, counts, file_cell, head, line, outcome_cells, reason, reasons
 
@@ -22,31 +22,53 @@ def _folder(file: str) -> str:
     return "/".join(file.split("/")[:3])
 
 
-def _totals(rows: list[Row]) -> Iterator[str]:
+def _totals(rows: list[Row], missing: Mapping[str, str], folder: Callable[[str], str]) -> Iterator[str]:
     yield from head("", "tests", "passed", "failed", "skipped", "cut off", "not collected", "share")
-    for name in [*dict.fromkeys(_folder(row["file"]) for row in rows), ""]:
-        chosen = [row for row in rows if name in ("", _folder(row["file"]))]
-        found = counts(chosen)
-        yield line(
-            name or "all", found.total() - found["not collected"], *outcome_cells(found), _share(chosen)
-        )
+    for name in [*dict.fromkeys(folder(row["file"]) for row in rows), ""]:
+        part = [row for row in rows if name in ("", folder(row["file"]))]
+        found, share = counts(part), _share(part, missing)
+        yield line(name or "all", found.total() - found["not collected"], *outcome_cells(found), share)
 
 
-def _share(rows: list[Row]) -> str:
+def _share(rows: list[Row], missing: Mapping[str, str]) -> str:
     """Return the share of the tests that lack nothing and are not skipped which pass."""
     outcomes = [each for row in rows for each in row["tests"].values()]
     lacking = sum(
-        outcome == "failed" and reason(text, outcome, MISSING) in MISSING for outcome, text in outcomes
+        outcome == "failed" and reason(text, outcome, missing) in missing for outcome, text in outcomes
     )
     found = counts(rows)
     asked = found.total() - found["skipped"] - found["not collected"] - lacking
     return f"{found['passed'] / asked:.1%}" if asked else "-"
 
 
+def chosen(rows: list[Row], names: list[str]) -> list[Row]:
+    """Return the rows of the files of these names, in their order."""
+    order = {name: i for i, name in enumerate(names)}
+    return sorted((row for row in rows if row["file"] in order), key=lambda row: order[row["file"]])
+
+
+def tables(rows: list[Row], missing: Mapping[str, str], folder: Callable[[str], str]) -> list[str]:
+    """Return the parts of a page that show results.
+
+    Args:
+        rows: the results.
+        missing: missing requirement to the pattern of a test's message.
+        folder: returns the folder under which a file is counted.
+    """
+    return [
+        "\n".join(_totals(rows, missing, folder)),
+        "## Why tests do not pass",
+        "\n".join(reasons(rows, ("failed", *UNDECIDED), missing)),
+        "## Why tests are skipped",
+        "\n".join(reasons(rows, ("skipped",), missing)),
+        "## Each file",
+        "\n".join([*head("", "tests"), *(line(row["file"], file_cell(row)) for row in rows)]),
+    ]
+
+
 def page(rows: list[Row], names: list[str], revisions: dict[str, str]) -> str:
     """Return the page as Markdown, for the files of the default parts."""
-    order = {name: i for i, name in enumerate(names)}
-    rows = sorted((row for row in rows if row["file"] in order), key=lambda row: order[row["file"]])
+    rows = chosen(rows, names)
     commits = " and ".join(f"Ascend/{name} at {commit}" for name, commit in revisions.items())
     parts = [
         "# The vendor's own tests",
@@ -54,12 +76,6 @@ def page(rows: list[Row], names: list[str], revisions: dict[str, str]) -> str:
         f"reference runtime of AscendCL on two host devices. {len(rows)} of {len(names)} files have been run. "
         "Share: passed, of the tests that are neither skipped nor lack something named under the first four reasons "
         "and their like below; a test that is cut off has not passed.",
-        "\n".join(_totals(rows)),
-        "## Why tests do not pass",
-        "\n".join(reasons(rows, ("failed", *UNDECIDED), MISSING)),
-        "## Why tests are skipped",
-        "\n".join(reasons(rows, ("skipped",), MISSING)),
-        "## Each file",
-        "\n".join([*head("", "tests"), *(line(row["file"], file_cell(row)) for row in rows)]),
+        *tables(rows, MISSING, _folder),
     ]
     return "\n\n".join(parts) + "\n"

@@ -1,0 +1,1 @@
+"""Tests of transformers and accelerate over the reference runtime of AscendCL: ``make ascend-hugging-face``."""

@@ -1,0 +1,70 @@
+"""Generate docs/results/mindspeed.md: training with MindSpeed, and its own unit tests, over the reference runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tools.megatron.checkout import Job
+from tools.mindspeed.checkout import Versions
+from tools.suites import UNDECIDED, Row, counts, file_cell, head, line, outcome_cells, reasons
+
+ROOT = "tests_extend/unit_tests/"
+# Missing requirement -> pattern of a test's message; the first match counts.
+REASONS = {"3, 4, 8 or 16 ranks": r"not enough NPUs|world.size|required, \d+ available"}
+
+
+def _training(jobs: list[Job]) -> Iterator[str]:
+    yield from head("ranks", "options", "loss of iteration 10", "largest relative difference", "")
+    for job in jobs:
+        options = f"`{job.flags}`" if job.flags else "-"
+        if job.error:
+            yield line(job.ranks, options, "", "", f"failed: {job.error[:200]}")
+        else:
+            yield line(
+                job.ranks,
+                options,
+                f"{job.loss:.6f}",
+                f"{job.off:.1e}",
+                "differs" if job.has_failed else "equal",
+            )
+
+
+def _folder(file: str) -> str:
+    return "/".join(file.removeprefix(ROOT).split("/")[:2]) if file.count("/") > 3 else "(top)"
+
+
+def _totals(rows: list[Row]) -> Iterator[str]:
+    yield from head("", "tests", "passed", "failed", "skipped", "cut off", "not collected")
+    for name in [*dict.fromkeys(_folder(row["file"]) for row in rows), ""]:
+        found = counts(row for row in rows if name in ("", _folder(row["file"])))
+        yield line(name or "all", found.total() - found["not collected"], *outcome_cells(found))
+
+
+def page(jobs: list[Job], rows: list[Row], names: list[str], versions: Versions, devices: int) -> str:
+    """Return the page as Markdown, for the test files of these names."""
+    order = {name: i for i, name in enumerate(names)}
+    rows = sorted((row for row in rows if row["file"] in order), key=lambda row: order[row["file"]])
+    parts = [
+        "# MindSpeed",
+        f"Made by `make mindspeed`: MindSpeed at {versions.mindspeed} and Megatron-LM {versions.megatron}, "
+        "unmodified but for the import that MindSpeed documents, with the vendor's torch_npu 2.13.0, over the "
+        "reference runtime of AscendCL.",
+        "## Training",
+        "A GPT of 4 layers with mock data, float32. One rank saves a checkpoint at iteration 5; the others "
+        "continue from it to iteration 10 and are compared with it, iteration by iteration. Megatron prints seven "
+        "digits; equal means a relative difference of at most 1e-5.",
+        "\n".join(_training(jobs)),
+        "## Its own unit tests",
+        f"`{ROOT.rstrip('/')}`, on {devices} host devices; a test starts its own ranks. {len(rows)} of "
+        f"{len(names)} files have been run.",
+        "\n".join(_totals(rows)),
+        "## Why tests do not pass",
+        "\n".join(reasons(rows, ("failed", *UNDECIDED), REASONS)),
+        "## Why tests are skipped",
+        "\n".join(reasons(rows, ("skipped",), REASONS)),
+        "## Each file",
+        "\n".join(
+            [*head("", "tests"), *(line(row["file"].removeprefix(ROOT), file_cell(row)) for row in rows)]
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
