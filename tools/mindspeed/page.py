@@ -50,9 +50,9 @@ def page(jobs: list[Job], rows: list[Row], names: list[str], versions: Versions,
         "unmodified but for the import that MindSpeed documents, with the vendor's torch_npu 2.13.0, over the "
         "reference runtime of AscendCL.",
         "## Training",
-        "A GPT of 4 layers with mock data, float32 unless named. The first job saves a checkpoint at iteration 5; the "
-        "others continue from it to iteration 10 and are compared with it, iteration by iteration. Those after the "
-        "second job without options start from iteration 0 and are compared with that one. Megatron prints seven "
+        "A GPT of 4 layers with mock data, float32 unless named. The first job saves a checkpoint at iteration 5; "
+        "the others continue from it to iteration 10 and are compared with it, iteration by iteration. Those after "
+        "the second job without options start from iteration 0 and are compared with that one. Megatron prints seven "
         "digits; equal means a relative difference of at most 1e-5, of bfloat16 and float16 1e-2.",
         "\n".join(_training(jobs)),
         "## Its own unit tests",
