@@ -37,6 +37,7 @@ RUN = [*(sys.executable, "-W", "ignore", "-m", "isthmus"), "ascend", "run", "--n
 OPTIONS = (*MODEL, "--vocab-size", "8191", "--no-gradient-accumulation-fusion", "--no-load-rng")
 # MindSpeed compiles extensions with headers that are under CANN's licence, which forbids it for other processors.
 NO_COMPILER = {"CXX": "false", "TORCH_EXTENSIONS_DIR": str(ROOT / "build/mindspeed-extensions")}
+FLASH = f"{ENGINE} --use-flash-attn"
 # Ranks and flags: the first saves a checkpoint; the others continue from it.
 CONTINUED = [
     (1, ""),
@@ -46,8 +47,8 @@ CONTINUED = [
     (2, PIPELINE),
     (2, f"{PIPELINE} --num-layers-per-virtual-pipeline-stage 1"),
     (2, "--context-parallel-size 2 --context-parallel-algo ulysses_cp_algo"),
-    (1, ENGINE),
-    (2, f"{ENGINE} {TENSOR} --sequence-parallel"),
+    (1, FLASH),
+    (2, f"{FLASH} {TENSOR} --sequence-parallel"),
     (4, f"{TENSOR} {PIPELINE}"),
 ]
 
