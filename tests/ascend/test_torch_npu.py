@@ -70,6 +70,17 @@ print((ones[:3] + 1).tolist())
 """
 
 
+SWAPPED = """
+import torch, torch_npu
+
+swapped = torch_npu.empty_with_swapped_memory(torch.Size([1000]), dtype=torch.float32, device=torch.device("npu:0"))
+swapped.copy_(torch.arange(1000.0))
+twice = swapped + swapped
+swapped.add_(1)
+print(swapped[:3].tolist(), twice[-2:].tolist(), swapped.sum().item())
+"""
+
+
 GRAPH = """
 import copy
 import torch, torch_npu
@@ -142,6 +153,11 @@ def test_verification_line() -> None:
 def test_device(segments: str) -> None:
     out = run("--devices", "2", "-c", DEVICE, PYTORCH_NPU_ALLOC_CONF=f"expandable_segments:{segments}")
     assert out == "[2.0, 2.0, 2.0]\n"
+
+
+@needs_torch_npu
+def test_tensors_in_host_memory() -> None:
+    assert run("-c", SWAPPED) == "[1.0, 2.0, 3.0] [1996.0, 1998.0] 500500.0\n"
 
 
 @needs_torch_npu

@@ -14,6 +14,7 @@ REASONS = {
     "more ranks than devices": r"not enough NPUs",
     "an extension that is compiled with CANN's headers": r"\['false', |mindspeed-extensions",
     "the ATB library (cann-nnal)": r"cann-nnal",
+    "a package that is not installed": r"ModuleNotFoundError",
     "marked slow by MindSpeed": r"slow test",
     "skipped by MindSpeed on this NPU or this CANN": r"(?i)device type is not|this cann|temporary skip|for inf",
 }
