@@ -148,6 +148,7 @@ def memory() -> None:
         with fails(PARAMETER, "not device memory"):
             acl.aclrtCmoAsync(wrong, count, 0, stream)
     pinned = acl.made("aclrtMallocHost", MIB)
+    assert pinned % 4096 == 0
     ctypes.memset(pinned, 3, MIB)
     acl.aclrtFreeHost(pinned)
 
@@ -161,7 +162,14 @@ def registration() -> None:
     with fails(PARAMETER, "overlap"):
         acl.aclrtHostRegisterV2(start + 100, 100, 0)
     acl.aclrtHostRegisterV2(start + 4096, 4096, 0)
+    near = upload(b"01234567")
+    acl.aclrtMemcpy(start + 8190, 2, near, 2, DEVICE_TO_DEVICE)  # the device's address of it
+    assert buffer.raw[-2:] == b"01"
+    acl.aclrtMemcpy(near + 6, 2, start + 8190, 2, DEVICE_TO_DEVICE)
+    assert download(near, 8) == b"01234501"
     acl.aclrtHostUnregister(start)
+    with fails(PARAMETER, "inside an allocation"):
+        acl.aclrtMemcpy(start, 8, near, 8, DEVICE_TO_DEVICE)
     with fails(PARAMETER, "not registered"):
         acl.aclrtHostUnregister(start)
 

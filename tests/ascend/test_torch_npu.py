@@ -95,6 +95,17 @@ print("equal")
 """
 
 
+SWAPPED = """
+import torch, torch_npu
+
+swapped = torch_npu.empty_with_swapped_memory(torch.Size([1000]), dtype=torch.float32, device=torch.device("npu:0"))
+swapped.copy_(torch.arange(1000.0))
+twice = swapped + swapped
+swapped.add_(1)
+print(swapped[:3].tolist(), twice[-2:].tolist(), swapped.sum().item())
+"""
+
+
 GRAPH = """
 import copy
 import torch, torch_npu
@@ -181,6 +192,11 @@ def test_device(segments: str) -> None:
 @needs_torch_npu
 def test_views_reach_another_device() -> None:
     assert run("--devices", "2", "-c", VIEWS) == "equal\n"
+
+
+@needs_torch_npu
+def test_tensors_in_host_memory() -> None:
+    assert run("-c", SWAPPED) == "[1.0, 2.0, 3.0] [1996.0, 1998.0] 500500.0\n"
 
 
 @needs_torch_npu

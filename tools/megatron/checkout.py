@@ -176,16 +176,20 @@ class Report:
                 )
                 compared.setdefault(is_new, losses)
 
+    def from_start(self, jobs: Sequence[tuple[int, str, float]]) -> None:
+        """Run jobs from iteration 0, and compare them with the first; each has its limit."""
+        print("from iteration 0", flush=True)
+        expected: dict[int, float] = {}
+        for ranks, flags, limit in jobs:
+            losses = self.job(ranks, flags, "", expected, limit)
+            expected = expected or losses
+
 
 def main(checkout: Path) -> int:
     report = Report(Training(checkout))
     for kind, jobs in CONTINUED.items():
         report.continued(kind, jobs)
-    print("from iteration 0", flush=True)
-    expected: dict[int, float] = {}
-    for ranks, flags, limit in FROM_START:
-        losses = report.job(ranks, flags, "", expected, limit)
-        expected = expected or losses
+    report.from_start(FROM_START)
     return int(any(job.has_failed for job in report.jobs))
 
 

@@ -15,16 +15,22 @@ bool is_device(const isthmus_pointer_attributes& attributes) {
   return attributes.kind == ISTHMUS_MEMORY_DEVICE;
 }
 
+Kind between(bool from_device, bool to_device) {
+  return static_cast<Kind>((from_device ? kDeviceToHost : kHostToHost) |
+                           (to_device ? kHostToDevice : kHostToHost));
+}
+
+// A device reaches registered host memory under its own address, so that it may be named as device memory.
 Kind resolved(void* to, const void* from, int kind) {
   switch (kind) {
     case kHostToHost:
     case kHostToDevice:
     case kDeviceToHost:
     case kDeviceToDevice:
-      return static_cast<Kind>(kind);
+      return between((kind & kDeviceToHost) != 0 && !is_registered(from),
+                     (kind & kHostToDevice) != 0 && !is_registered(to));
     case kDefault:
-      return static_cast<Kind>((is_device(attributes_of(from)) ? 2 : 0) +
-                               (is_device(attributes_of(to)) ? 1 : 0));
+      return between(is_device(attributes_of(from)), is_device(attributes_of(to)));
     default:
       fail(kInvalidParameter, "kind %d; pass an aclrtMemcpyKind from 0 to 4", kind);
   }

@@ -47,6 +47,14 @@ isthmus_pointer_attributes attributes_of(const void* pointer) {
   return attributes;
 }
 
+bool is_registered(const void* pointer) {
+  char* const address = static_cast<char*>(const_cast<void*>(pointer));
+  const std::lock_guard<std::mutex> lock(registered().mutex);
+  const auto& ranges = registered().ranges;
+  const auto next = ranges.upper_bound(address);
+  return next != ranges.begin() && address < std::prev(next)->first + std::prev(next)->second;
+}
+
 uint64_t* value_at(void* pointer) {
   require_not_null(pointer, "address");
   const auto attributes = attributes_of(pointer);

@@ -11,6 +11,9 @@ namespace isthmus::ascend {
 // Kind and device of an address; any address is allowed.
 isthmus_pointer_attributes attributes_of(const void* pointer);
 
+// Whether the address is in host memory that the application registered.
+bool is_registered(const void* pointer);
+
 // Where the CPU reaches a value in device memory. Throws kInvalidParameter for other addresses.
 uint64_t* value_at(void* pointer);
 

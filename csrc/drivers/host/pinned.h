@@ -10,7 +10,7 @@ namespace isthmus::host {
 
 class PinnedMemory {
  public:
-  static constexpr size_t kAlignment = 64;
+  static constexpr size_t kAlignment = 4096;  // a page: torch_npu rounds addresses up to one for the device
 
   void* allocate(size_t bytes);
   void free(void* pointer);
