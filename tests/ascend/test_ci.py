@@ -79,4 +79,5 @@ def test_the_workflow_runs_the_tests_of_a_project(tmp_path: Path) -> None:
             assert ended.returncode == 0, ended.stdout + ended.stderr
             printed += ended.stdout
     assert printed.count("1 passed, 1 skipped") == 1, printed
-    assert printed.count("1 passed in") == 2  # on each rank
+    # On each rank; Python warns of the wheel's strings where it has not compiled its modules before.
+    assert len(re.findall(r"1 passed(?:, \d+ warnings?)? in", printed)) == 2

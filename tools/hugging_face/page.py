@@ -9,6 +9,8 @@ from tools.suites import Row
 MISSING = {
     "a file of the Hugging Face Hub": r"(?i)offline|hub|couldn.t connect|LocalEntryNotFound|not a local folder",
     "a slow test": r"test is slow",
+    "Triton": r"InductorError|active drivers",
+    "a start from the root of its repository": r"^Command .*pytest",
     "another device": r"(?i)requires? .*(cuda|xpu|mps|rocm|hpu|mlu|gpu|tpu|xla|neuron)",
     "more devices than two": r"(?i)requires? .*(three|four|3|4|8) ",
     "a package that is not installed": r"(?i)ModuleNotFoundError|No module named|not installed|requires? \w+$",
