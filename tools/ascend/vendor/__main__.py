@@ -27,6 +27,7 @@ from tools.suites import Row, counts, kept
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs/results/ascend-tests.md"
 SOURCES, RESULTS = ROOT / "build/ascend-tests", ROOT / "build/ascend-tests.jsonl"
+DISABLED = SOURCES / "pytorch/test/unsupported_test_cases/.pytorch-disabled-tests.json"  # by the vendor
 CONFIG = SOURCES / "pytest.ini"  # empty: the project's own is not meant for these tests
 # Installed for the tests only, and the vendor's wheel.
 PACKAGES = (ROOT / "build/ascend-test-packages", ROOT / "build/torch_npu")
@@ -81,7 +82,7 @@ def _files(parts: list[str]) -> Iterator[str]:
 def _settings(file: str, record: Path) -> dict[str, str]:
     paths = [*map(str, PACKAGES), str(ROOT), str(SOURCES / file.partition("/")[0] / "test")]
     given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    changes = {"ISTHMUS_ASCEND_DEVICES": "2", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    changes = {"ISTHMUS_ASCEND_DEVICES": "2", "OMP_NUM_THREADS": "1", "DISABLED_TESTS_FILE": str(DISABLED)}
     changes |= {"ISTHMUS_RECORD": str(record), "PYTHONPATH": os.pathsep.join([*paths, *given])}
     return {**os.environ, **changes}
 

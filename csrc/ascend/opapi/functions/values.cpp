@@ -53,7 +53,9 @@ c10::IValue choice(Values& arguments, bool) {
 
 // scalar(tensor): its one element.
 c10::IValue scalar(Values& arguments, bool checking) {
-  return checking ? c10::IValue(1.0) : c10::IValue(arguments[0].toTensor().item());
+  const at::Tensor& tensor = arguments[0].toTensor();
+  if (!checking) return tensor.item();
+  return at::isIntegralType(tensor.scalar_type(), true) ? c10::Scalar(1) : c10::Scalar(1.0);
 }
 
 // numbers(ints, like): a tensor of them, where `like` is.
