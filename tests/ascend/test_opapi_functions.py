@@ -225,3 +225,12 @@ def test_sums_and_differences_of_lists(dtype: torch.dtype) -> None:
             opapi.call(name, x, y, 5 if "V2" in name else torch.tensor(5, dtype=wide), out)
             for one, other in zip(out, expected, strict=True):
                 assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["InplaceFillScalar", "InplaceFillTensor"])
+def test_fill_of_an_expanded_tensor(name: str) -> None:
+    memory = torch.zeros(3, 4)
+    value = 1.5 if name == "InplaceFillScalar" else torch.tensor(1.5)
+    opapi.call(name, memory[:, 1].unsqueeze(1).expand(3, 5), value)
+    opapi.call(name, memory[:, ::2], value)
+    assert torch.equal(memory, torch.tensor([1.5, 1.5, 1.5, 0]).expand(3, 4))

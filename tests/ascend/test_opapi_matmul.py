@@ -449,3 +449,10 @@ def test_weights_in_blocks() -> None:
     assert torch.equal(results[0][1], results[1][1])
     with pytest.raises(ValueError, match="expected 3 dimensions, or 5 of blocks"):
         named("GroupedMatmulFinalizeRoutingV2", x=x, weight=weight[0], scale=scale, out=torch.zeros(5, 64))
+
+
+@pytest.mark.parametrize("name", ["BatchMatMul", "BatchMatMulWeightNz"])
+def test_products_of_batches_broadcast(name: str) -> None:
+    one, many = real(1, 3, 4), real(5, 4, 6)
+    check(name, {"out": one @ many}, self=one, mat2=many)
+    check(name, {"out": many.mT @ one.mT}, self=many.mT, mat2=one.mT)
