@@ -188,3 +188,74 @@ def test_mask_without_elements(dtype: torch.dtype) -> None:
     opapi.call(
         "IndexPutImpl", x, [torch.zeros(0, dtype=torch.bool)], torch.ones((), dtype=dtype), False, False
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_16_bit_floats_without_a_kernel_of_the_cpu_are_computed_in_float32(dtype: torch.dtype) -> None:
+    x, y = real(3, 4).to(dtype), real(5, 4).to(dtype)
+    out = torch.zeros(3, 10, dtype=dtype)[:, ::2]
+    opapi.call("Cdist", x, y, 2.0, 0, out)
+    assert torch.equal(out, torch.cdist(x.float(), y.float()).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32])
+def test_add_relu(dtype: torch.dtype) -> None:
+    x, y = (real(3, 4) * 4).to(dtype), (real(3, 4) * 4).to(dtype)
+    expected = (x + y * 3).relu()
+    out = torch.zeros(3, 4, dtype=dtype)
+    opapi.call("AddRelu", x, y, 3, out)
+    opapi.call("InplaceAddRelu", x, y, 3)
+    assert torch.equal(out, expected)
+    assert torch.equal(x, expected)
+
+
+def test_an_output_without_elements_is_left_out() -> None:
+    weight, indices, offsets = real(8, 4), whole(6), torch.tensor([0, 2])
+    out, empty, counts = torch.zeros(2, 4), torch.zeros(0, dtype=torch.int64), whole(2)
+    opapi.call(
+        "EmbeddingBag", weight, indices, offsets, False, 0, False, None, False, -1, out, empty, counts, counts
+    )
+    equal(out, F.embedding_bag(indices, weight, offsets, mode="sum"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_an_index_without_elements_selects_none(dtype: torch.dtype) -> None:
+    x, out = real(3, 4).to(dtype), torch.ones(0, 4, dtype=dtype)
+    opapi.call("Index", x, [torch.zeros(0, dtype=torch.int64)], out)
+
+
+def test_normal_numbers_as_integers() -> None:
+    x = torch.zeros(2000, dtype=torch.int32)
+    opapi.call("InplaceNormal", x, 100.0, 10.0, 7, 1)
+    assert abs(x.float().mean() - 100) < 1
+    assert abs(x.float().std() - 10) < 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32])
+def test_sums_and_differences_of_lists(dtype: torch.dtype) -> None:
+    x, y = ([(real(*shape) * 8).to(dtype) for shape in ((9, 7), (3,))] for _ in range(2))
+    wide = torch.float32 if dtype == torch.bfloat16 else dtype
+    sums = [a.to(wide).add(b.to(wide), alpha=5).to(dtype) for a, b in zip(x, y, strict=True)]
+    half = dtype == torch.float16
+    differences = [
+        a - b * 5 if half else a.to(wide).sub(b.to(wide), alpha=5).to(dtype)
+        for a, b in zip(x, y, strict=True)
+    ]
+    for names, expected in (
+        (("ForeachAddList", "ForeachAddListV2"), sums),
+        (("ForeachSubList", "ForeachSubListV2"), differences),
+    ):
+        for name in names:
+            out = [torch.zeros_like(a) for a in x]
+            opapi.call(name, x, y, 5 if "V2" in name else torch.tensor(5, dtype=wide), out)
+            for one, other in zip(out, expected, strict=True):
+                assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("name", ["InplaceFillScalar", "InplaceFillTensor"])
+def test_fill_of_an_expanded_tensor(name: str) -> None:
+    memory = torch.zeros(3, 4)
+    value = 1.5 if name == "InplaceFillScalar" else torch.tensor(1.5)
+    opapi.call(name, memory[:, 1].unsqueeze(1).expand(3, 5), value)
+    opapi.call(name, memory[:, ::2], value)
+    assert torch.equal(memory, torch.tensor([1.5, 1.5, 1.5, 0]).expand(3, 4))

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.ascend import opapi
-from tests.ascend.opapi import check
+from tests.ascend.opapi import check, named
 from tests.ascend.tensors import positive, real, whole
 
 
@@ -432,3 +432,27 @@ def test_convolution_of_codes() -> None:
     bits = packed(scale)
     out = sums * unpacked(bits)[:, None, None]
     check("QuantConvolution", {"out": out}, **given, scale=bits, output_padding=[0, 0])
+
+
+def test_weights_in_blocks() -> None:
+    x, weight, scale, row = codes(5, 32), codes(3, 32, 64), positive(3, 64) / 1000, positive(5)
+    blocks = weight.view(3, 2, 16, 2, 32).permute(0, 3, 1, 2, 4).contiguous()
+    results = []
+    for given in (weight, blocks):
+        out, factors = torch.zeros(5, 32, dtype=torch.int8), torch.zeros(5)
+        named(
+            "GroupedMatmulSwigluQuantWeightNzV2", x=x, weight=[given], scale=[scale], row_scale=row,
+            group_list=torch.tensor([2, 2, 5]), out=out, out_scale=factors,
+        )  # fmt: skip
+        results.append((out, factors))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+    with pytest.raises(ValueError, match="expected 3 dimensions, or 5 of blocks"):
+        named("GroupedMatmulFinalizeRoutingV2", x=x, weight=weight[0], scale=scale, out=torch.zeros(5, 64))
+
+
+@pytest.mark.parametrize("name", ["BatchMatMul", "BatchMatMulWeightNz"])
+def test_products_of_batches_broadcast(name: str) -> None:
+    one, many = real(1, 3, 4), real(5, 4, 6)
+    check(name, {"out": one @ many}, self=one, mat2=many)
+    check(name, {"out": many.mT @ one.mT}, self=many.mT, mat2=one.mT)

@@ -60,6 +60,11 @@ with torch.npu.stream(stream):
 torch.npu.current_stream().wait_event(event)
 assert (ones + twice).sum().item() == 3 << 20
 assert ones.to("npu:1").device.index == 1
+values = torch.arange(6.0).view(2, 3)
+blocks = torch_npu.npu_format_cast(values.npu(), 29)
+assert torch.equal(torch_npu.npu_format_cast(blocks, 2).cpu(), values)
+swapped = torch_npu.empty_with_swapped_memory([512, 512], dtype=torch.float32, device="npu:0").fill_(2)
+assert (swapped * ones[0]).sum().item() == 2 << 18
 try:
     torch.empty(1 << 30, device="npu")
 except torch.OutOfMemoryError as error:

@@ -21,7 +21,10 @@ def test_ends_the_process(): os._exit(3)
 @pytest.mark.skip(reason="no NPU of that kind")
 def test_skips(): pass
 def test_hangs(): time.sleep(600)
-def test_is_last(): pass
+def test_makes_the_process_unusable():
+    os.environ["UNUSABLE"] = "1"
+    raise RuntimeError("The process exits for this inner error, and the current working operator name is Pad.")
+def test_is_last(): assert "UNUSABLE" not in os.environ
 """
 
 
@@ -58,8 +61,9 @@ def test_a_test_that_ends_or_blocks_the_process_is_recorded(tmp_path: Path) -> N
         "test_ends_the_process": "crashed",
         "test_skips": "skipped",
         "test_hangs": "timed out",
+        "test_makes_the_process_unusable": "failed",
         "test_is_last": "passed",
     }
     text = page([row], ["test_all.py"], {"pytorch": "0"})
-    assert "| all | 6 | 2 | 1 | 1 | 2 | 0 | 40.0% |" in text
+    assert "| all | 7 | 2 | 2 | 1 | 2 | 0 | 40.0% |" in text
     assert json.loads(json.dumps(row)) == row

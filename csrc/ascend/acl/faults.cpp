@@ -77,7 +77,7 @@ struct Plan {
 struct Hang {
   std::mutex mutex;
   std::condition_variable changed;
-  std::chrono::seconds limit{547};
+  std::chrono::microseconds limit{std::chrono::seconds{547}};
   bool ended = false;
 };
 
@@ -93,8 +93,9 @@ void hold(void* device) {
   hang().ended = true;
   hang().changed.notify_all();
   keep_failure(static_cast<int32_t>(reinterpret_cast<intptr_t>(device)),
-               {kAicoreTimeout, "an operator did not end within " + std::to_string(hang().limit.count()) +
-                                    " s; aclrtSetOpExecuteTimeOut() sets the limit"});
+               {kAicoreTimeout, "an operator did not end within " +
+                                    std::to_string(hang().limit / std::chrono::milliseconds{1}) +
+                                    " ms; aclrtSetOpExecuteTimeOut() sets the limit"});
 }
 
 int hold_streams() {
@@ -107,9 +108,9 @@ int hold_streams() {
 
 }  // namespace
 
-void set_operator_limit(uint32_t seconds) noexcept {
+void set_operator_limit(uint64_t microseconds) noexcept {
   const std::lock_guard<std::mutex> lock(hang().mutex);
-  hang().limit = std::chrono::seconds(seconds);
+  hang().limit = std::chrono::microseconds(microseconds);
 }
 
 void end_hang() noexcept {

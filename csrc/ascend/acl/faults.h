@@ -6,7 +6,7 @@
 namespace isthmus::ascend {
 
 // The time after which an operator that hangs fails.
-void set_operator_limit(uint32_t seconds) noexcept;
+void set_operator_limit(uint64_t microseconds) noexcept;
 
 // Lets streams that hang go on.
 void end_hang() noexcept;

@@ -61,7 +61,15 @@ ISTHMUS_ASCEND_EXPORT int aclrtSetOpWaitTimeout(uint32_t) { return kSuccess; }
 
 // Of operators that an injected fault stops; others have no limit.
 ISTHMUS_ASCEND_EXPORT int aclrtSetOpExecuteTimeOut(uint32_t seconds) {
-  return call("aclrtSetOpExecuteTimeOut", [&] { set_operator_limit(seconds); });
+  return call("aclrtSetOpExecuteTimeOut", [&] { set_operator_limit(uint64_t{seconds} * 1000 * 1000); });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtSetOpExecuteTimeOutV2(uint64_t microseconds, uint64_t* actual) {
+  return call("aclrtSetOpExecuteTimeOutV2", [&] {
+    require_not_null(actual, "actualTimeout");
+    set_operator_limit(microseconds);
+    *actual = microseconds;
+  });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtDeviceGetBareTgid(int32_t* process) {

@@ -54,17 +54,37 @@ c10::IValue fitted(c10::IValue value, const c10::TypePtr& type) {
 
 c10::IValue evaluate(const Expression& expression, const Values& slots, bool checking);
 
-// Memory without gaps for what an operator writes: some of ATen's kernels ignore the strides of an output.
-class Written {
+// 16-bit floats, of which some of ATen's CPU kernels have no variant.
+bool is_half(const at::Tensor& tensor) {
+  return tensor.defined() && (tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16);
+}
+
+// The tensor or tensors of a value, changed.
+template <typename Change>
+c10::IValue mapped(const c10::IValue& value, const Change& change) {
+  if (value.isTensor()) return change(value.toTensor());
+  if (!value.isTensorList()) return value;
+  c10::List<at::Tensor> result;
+  for (const at::Tensor& tensor : value.toTensorVector()) result.push_back(change(tensor));
+  return result;
+}
+
+// The arguments of one call of an operator.
+class Arguments {
  public:
-  // The tensor or tensors to pass in place of the value.
-  c10::IValue dense(const c10::IValue& value) {
-    if (value.isTensor()) return dense(value.toTensor());
-    if (!value.isTensorList()) return value;
-    c10::List<at::Tensor> result;
-    for (const at::Tensor& tensor : value.toTensorVector()) result.push_back(dense(tensor));
-    return result;
+  // wide: 16-bit floats are passed as float32.
+  explicit Arguments(bool wide) : wide_(wide) {}
+
+  c10::IValue read(const c10::IValue& value) {
+    return wide_ ? mapped(value, [this](const at::Tensor& tensor) { return widened(tensor); }) : value;
   }
+
+  // Memory without gaps for what an operator writes: some of ATen's kernels ignore the strides of an output.
+  c10::IValue written(const c10::IValue& value) {
+    return mapped(value, [this](const at::Tensor& tensor) { return dense(tensor); });
+  }
+
+  bool has_widened() const { return has_widened_; }
 
   void finish() {
     for (const auto& [target, written] : pairs_) {
@@ -75,11 +95,20 @@ class Written {
   }
 
  private:
-  at::Tensor dense(const at::Tensor& tensor) {
-    if (!tensor.defined() || tensor.is_contiguous()) return tensor;
-    return pairs_.emplace_back(tensor, tensor.contiguous()).second;
+  at::Tensor widened(const at::Tensor& tensor) {
+    if (!wide_ || !is_half(tensor)) return tensor;
+    has_widened_ = true;
+    return tensor.to(at::kFloat);
   }
 
+  at::Tensor dense(const at::Tensor& tensor) {
+    const at::Tensor wide = widened(tensor);
+    if (!tensor.defined() || (wide.is_same(tensor) && tensor.is_contiguous())) return tensor;
+    return pairs_.emplace_back(tensor, wide.contiguous()).second;
+  }
+
+  const bool wide_;
+  bool has_widened_ = false;
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
 };
 
@@ -95,23 +124,37 @@ void require_present(const c10::FunctionSchema& schema, const c10::Argument& arg
               argument.N().value_or(0));
 }
 
-c10::IValue call(const Expression& expression, const Values& slots, bool checking) {
+// Throws c10::NotImplementedError if ATen has no kernel for a dtype; nullopt if wide and nothing can be
+// widened.
+std::optional<c10::IValue> call(const Expression& expression, const Values& slots, bool checking, bool wide) {
   torch::jit::Stack stack;
-  Written written;
+  Arguments passed(wide);
   const auto& arguments = expression.handle->schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
+    const c10::TypePtr& type = arguments[i].real_type();
     c10::IValue value = evaluate(expression.arguments[i], slots, checking);
-    if (are_indices(value, arguments[i].real_type()) && select_nothing(value)) return {};
-    value = fitted(std::move(value), arguments[i].real_type());
+    if (are_indices(value, type) && select_nothing(value)) return c10::IValue();
+    value = fitted(std::move(value), type);
     const auto* alias = arguments[i].alias_info();
     const bool is_written = alias && alias->isWrite();
     require_present(expression.handle->schema(), arguments[i], value);
-    stack.push_back(is_written ? written.dense(value) : std::move(value));
+    stack.push_back(is_written ? passed.written(value) : passed.read(value));
   }
+  if (wide && !passed.has_widened()) return std::nullopt;
   expression.handle->callBoxed(stack);
-  written.finish();
+  passed.finish();
   if (stack.size() == 1) return std::move(stack[0]);
   return c10::ivalue::Tuple::create(std::move(stack));
+}
+
+// In float32 where ATen has no kernel for 16-bit floats.
+c10::IValue call(const Expression& expression, const Values& slots, bool checking) {
+  try {
+    return *call(expression, slots, checking, false);
+  } catch (const c10::NotImplementedError&) {
+    if (auto result = call(expression, slots, checking, true)) return *std::move(result);
+    throw;
+  }
 }
 
 c10::IValue list(Values values) {
@@ -150,7 +193,7 @@ c10::IValue evaluate(const Expression& expression, const Values& slots, bool che
 }
 
 void copy_into(const at::Tensor& target, const at::Tensor& value, const std::string& function) {
-  const bool absent = !target.defined() || !value.defined() || (value.numel() == 0 && target.numel() != 0);
+  const bool absent = !target.defined() || !value.defined() || (value.numel() == 0) != (target.numel() == 0);
   if (absent) return;  // an output that the caller or the operator leaves out
   TORCH_CHECK(target.sizes() == value.sizes() || target.numel() == value.numel(), "an output of ", function,
               " has shape ", target.sizes(), ", expected ", value.sizes());

@@ -9,7 +9,8 @@ namespace isthmus::host {
 
 void* PinnedMemory::allocate(size_t bytes) {
   void* pointer = nullptr;
-  if (posix_memalign(&pointer, kAlignment, bytes) != 0) {
+  const size_t alignment = bytes >= kPage ? kPage : kAlignment;
+  if (posix_memalign(&pointer, alignment, bytes) != 0) {
     fail(ISTHMUS_OUT_OF_MEMORY, "host_allocate: the host is out of memory: asked %s; free some or pin less",
          format_bytes(bytes).c_str());
   }

@@ -10,7 +10,8 @@ namespace isthmus::host {
 
 class PinnedMemory {
  public:
-  static constexpr size_t kAlignment = 4096;  // a page: torch_npu rounds addresses up to one for the device
+  static constexpr size_t kAlignment = 64;
+  static constexpr size_t kPage = 4096;  // pinned memory begins with a page if it fills one
 
   void* allocate(size_t bytes);
   void free(void* pointer);

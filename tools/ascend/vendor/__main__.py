@@ -18,6 +18,7 @@ from tools.ascend.vendor.page import page
 ROOT = runner.ROOT
 PAGE = ROOT / "docs/results/ascend-tests.md"
 SOURCES = ROOT / "build/ascend-tests"
+DISABLED = SOURCES / "pytorch/test/unsupported_test_cases/.pytorch-disabled-tests.json"  # by the vendor
 # Installed for the tests only, and the vendor's wheel.
 PACKAGES = (ROOT / "build/ascend-test-packages", ROOT / "build/torch_npu")
 SUITE = runner.Suite(
@@ -25,6 +26,7 @@ SUITE = runner.Suite(
     folder=lambda file: (SOURCES / file).parent,
     packages=lambda file: [*PACKAGES, SOURCES / file.partition("/")[0] / "test"],
     results=ROOT / "build/ascend-tests.jsonl",
+    settings={"DISABLED_TESTS_FILE": str(DISABLED)},
 )
 # Of torch_npu 2.13.0, whose own commit is not public: the last public ones for PyTorch 2.13.
 REVISIONS = {"pytorch": "94c0533b", "op-plugin": "5045ad2a3a"}

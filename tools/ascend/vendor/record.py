@@ -12,6 +12,8 @@ import pytest
 from tools.suites import REASON_LENGTH, reason_of
 
 RECORD = Path(os.environ["ISTHMUS_RECORD"])
+# torch_npu's words after an error in its queue: it computes nothing more in this process.
+UNUSABLE = "The process exits for this inner error"
 
 
 def _write(*message: Any) -> None:
@@ -43,9 +45,11 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 @pytest.hookimpl
 def pytest_runtest_logreport(report: Any) -> None:
-    """Record an outcome; the worst of a test counts."""
+    """Record an outcome; the worst of a test counts. End a process that is unusable: another runs the rest."""
     if report.when == "call" or report.outcome != "passed":
         _write(report.outcome, report.nodeid, "" if report.passed else reason_of(report)[:REASON_LENGTH])
+    if report.failed and UNUSABLE in str(report.longrepr):
+        os._exit(1)
 
 
 @pytest.hookimpl

@@ -144,6 +144,16 @@ void grouped_matmul_add(const Call& call) {
   call.give("self", sum.view(self.sizes()).add(widened(self)));
 }
 
+// Weights of groups, of shape [groups, rows, columns]; those in blocks of FRACTAL_NZ, of shape
+// [groups, columns / b, rows / 16, 16, b], in that order.
+at::Tensor in_rows(const at::Tensor& weight) {
+  const bool blocks = weight.dim() == 5;
+  const at::Tensor result = blocks ? weight.permute({0, 2, 3, 1, 4}).flatten(3, 4).flatten(1, 2) : weight;
+  TORCH_CHECK(result.dim() == 3, "weight has shape ", weight.sizes(),
+              ", expected 3 dimensions, or 5 of blocks");
+  return result;
+}
+
 // The rows by group times the group's weight, all of one output.
 at::Tensor by_group(const Call& call, const at::Tensor& x, const std::vector<at::Tensor>& weight,
                     const at::Tensor& row_scale) {
@@ -162,9 +172,8 @@ at::Tensor by_group(const Call& call, const at::Tensor& x, const std::vector<at:
 
 // Each row's product goes, times its logit, to the row of the result that it is for; shared rows are added.
 void grouped_matmul_finalize_routing(const Call& call) {
-  const at::Tensor x = call.tensor("x"), weight = call.tensor("weight"), out = call.tensor("out");
+  const at::Tensor x = call.tensor("x"), weight = in_rows(call.tensor("weight")), out = call.tensor("out");
   TORCH_CHECK(!call.flag("transpose_x"), "transposeX is true, expected false");
-  TORCH_CHECK(weight.dim() == 3, "w has shape ", weight.sizes(), ", expected 3 dimensions");
   at::Tensor rows = by_group(call, x, {call.flag("transpose_w") ? weight.transpose(1, 2) : weight},
                              call.optional("row_scale"));
   if (call.has("logit")) rows = rows.mul(widened(call.tensor("logit")).reshape({-1, 1}));
@@ -181,9 +190,8 @@ void grouped_matmul_finalize_routing(const Call& call) {
 // SwiGLU of each row's product, quantised with a scale for each row.
 void grouped_matmul_swiglu_quant(const Call& call) {
   const at::Tensor x = call.tensor("x");
-  const auto weight = call.tensors("weight");
-  TORCH_CHECK(weight.size() != 1 || weight[0].dim() == 3, "weight has shape ", weight[0].sizes(),
-              ", expected 3 dimensions");
+  auto weight = call.tensors("weight");
+  if (weight.size() == 1) weight[0] = in_rows(weight[0]);
   for (const char* name : {"dequant_mode", "quant_mode"})
     TORCH_CHECK(call.integer(name) == 0, name, " is ", call.integer(name), ", expected 0");
   const auto halves = equal_parts(by_group(call, x, weight, call.tensor("row_scale")), 2, -1);

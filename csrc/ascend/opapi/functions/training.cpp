@@ -71,6 +71,37 @@ c10::IValue fused_adamw(Values& arguments, bool checking) {
   return {};
 }
 
+// foreach_sum(self, others, alpha): self + alpha * others, for bfloat16 in float32, rounded once.
+c10::IValue foreach_sum(Values& arguments, bool) {
+  const auto self = arguments[0].toTensorVector(), others = arguments[1].toTensorVector();
+  TORCH_CHECK(self.size() == others.size(), "the lists have ", self.size(), " and ", others.size(),
+              " tensors, expected as many");
+  const c10::Scalar alpha = arguments[2].toScalar();
+  c10::List<at::Tensor> result;
+  for (size_t i = 0; i < self.size(); ++i) {
+    const bool wide = self[i].scalar_type() == at::kBFloat16;
+    result.push_back(wide ? self[i].to(at::kFloat).add(others[i].to(at::kFloat), alpha)
+                          : self[i].add(others[i], alpha));
+  }
+  return result;
+}
+
+// foreach_difference(self, others, alpha): self - alpha * others; a product of float16 is rounded, as the
+// device does.
+c10::IValue foreach_difference(Values& arguments, bool checking) {
+  const bool half =
+      !arguments[0].toListRef().empty() && arguments[0].toTensorVector()[0].scalar_type() == at::kHalf;
+  if (!half) {
+    Values negated{arguments[0], arguments[1], -arguments[2].toScalar()};
+    return foreach_sum(negated, checking);
+  }
+  c10::List<at::Tensor> products;
+  for (const at::Tensor& other : arguments[1].toTensorVector())
+    products.push_back(other.mul(arguments[2].toScalar()));
+  Values rounded{arguments[0], products, -1};
+  return foreach_sum(rounded, checking);
+}
+
 }  // namespace
 
 const std::vector<NamedFunction>& training_functions() {
@@ -79,6 +110,8 @@ const std::vector<NamedFunction>& training_functions() {
       {"kl_div_grad", kl_div_grad},
       {"l1_loss_grad", l1_loss_grad},
       {"fused_adamw", fused_adamw},
+      {"foreach_sum", foreach_sum},
+      {"foreach_difference", foreach_difference},
   };
   return functions;
 }

@@ -53,7 +53,9 @@ c10::IValue choice(Values& arguments, bool) {
 
 // scalar(tensor): its one element.
 c10::IValue scalar(Values& arguments, bool checking) {
-  return checking ? c10::IValue(1.0) : c10::IValue(arguments[0].toTensor().item());
+  const at::Tensor& tensor = arguments[0].toTensor();
+  if (!checking) return tensor.item();
+  return at::isIntegralType(tensor.scalar_type(), true) ? c10::Scalar(1) : c10::Scalar(1.0);
 }
 
 // numbers(ints, like): a tensor of them, where `like` is.
@@ -84,6 +86,19 @@ c10::IValue transposed(Values& arguments, bool) {
   return tensor.dim() < 2 ? tensor : tensor.transpose(-2, -1);
 }
 
+// fill_once(tensor, value): a scalar, or a tensor of one, in each element of memory once: ATen refuses an
+// expanded tensor.
+c10::IValue fill_once(Values& arguments, bool) {
+  at::Tensor target = arguments[0].toTensor();
+  for (int64_t dim = 0; dim < target.dim(); ++dim)
+    if (target.stride(dim) == 0) target = target.slice(dim, 0, 1);
+  if (arguments[1].isTensor())
+    target.fill_(arguments[1].toTensor());
+  else
+    target.fill_(arguments[1].toScalar());
+  return {};
+}
+
 // resize(tensor, value): the value in the tensor's memory, and its shape, known only now, in the tensor.
 c10::IValue resize(Values& arguments, bool checking) {
   const at::Tensor &target = arguments[0].toTensor(), &value = arguments[1].toTensor();
@@ -101,10 +116,10 @@ c10::IValue resize(Values& arguments, bool checking) {
 
 const std::vector<NamedFunction>& value_functions() {
   static const std::vector<NamedFunction> functions = {
-      {"generator", generator}, {"dtype", dtype},   {"positive", positive},     {"nonempty", nonempty},
-      {"floating", floating},   {"choice", choice}, {"scalar", scalar},         {"resize", resize},
-      {"numbers", numbers},     {"unless", unless}, {"transposed", transposed}, {"absent", absent},
-      {"place", place},
+      {"generator", generator}, {"dtype", dtype},         {"positive", positive},     {"nonempty", nonempty},
+      {"floating", floating},   {"choice", choice},       {"scalar", scalar},         {"resize", resize},
+      {"numbers", numbers},     {"unless", unless},       {"transposed", transposed}, {"absent", absent},
+      {"place", place},         {"fill_once", fill_once},
   };
   return functions;
 }
