@@ -18,7 +18,7 @@ FAILED = {
 SKIPPED = {
     "more ranks than devices": r"not enough NPUs",
     "marked slow by MindSpeed": r"slow test",
-    "not for this NPU, CANN or version, says MindSpeed": r"(?i)not support|device type|cann|for inf|NDT series",
+    "not for this NPU, CANN or version, says MindSpeed": r"(?i)not support|device type|cann|for inf|DT series",
     "not stable, says MindSpeed": r"(?i)temporar|to be (fixed|located)|can not be built",
 }
 
@@ -58,7 +58,7 @@ def page(jobs: list[Job], rows: list[Row], names: list[str], versions: Versions,
         "# MindSpeed",
         f"Made by `make mindspeed`: MindSpeed at {versions.mindspeed} and Megatron-LM {versions.megatron}, "
         "with the vendor's torch_npu 2.13.0, over the reference runtime of AscendCL. Two lines of Megatron differ: "
-        "the import that MindSpeed documents, and an argument that PyTorch 2.13 asks for when a checkpoint is written. "
+        "the import that MindSpeed documents, and an argument that PyTorch 2.13 asks for in writing checkpoints. "
         "Without the ATB library, gradients are accumulated without fusion.",
         "## Training",
         "A GPT of 4 layers with mock data, float32 unless named. The first job saves a checkpoint at iteration 5; "
