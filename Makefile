@@ -173,7 +173,7 @@ ascend-tests: setup $(STAMPS)/torch_npu
 
 mindspeed: setup $(STAMPS)/torch_npu
 	@test -d build/mindspeed-packages || \
-	  $(PIP) --no-deps --target build/mindspeed-packages pandas protobuf pybind11 pytest-mock six
+	  $(PIP) --no-deps --target build/mindspeed-packages protobuf pybind11 pytest-mock six
 	@$(BIN)/python -m tools.mindspeed $(MIRRORS)
 
 internevo: setup $(STAMPS)/internevo
