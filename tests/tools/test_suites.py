@@ -12,6 +12,9 @@ import pytest
 from tools import suites
 from tools.ascend.vendor import runner
 from tools.ascend.vendor.page import page
+from tools.megatron.checkout import Job
+from tools.mindspeed.checkout import Versions
+from tools.mindspeed.page import page as mindspeed_page
 
 TESTS = """
 import os, time, pytest
@@ -67,3 +70,22 @@ def test_a_test_that_ends_or_blocks_the_process_is_recorded(tmp_path: Path) -> N
     text = page([row], ["test_all.py"], {"pytorch": "0"})
     assert "| all | 7 | 2 | 2 | 1 | 2 | 0 | 40.0% |" in text
     assert json.loads(json.dumps(row)) == row
+
+
+def test_page_of_mindspeed() -> None:
+    name = "tests_extend/unit_tests/ops/cann/test_one.py"
+    tests = {
+        f"{name}::test_a": ["passed", ""],
+        f"{name}::test_b": ["failed", "CalledProcessError: Command '['false', '--version']' returned"],
+        f"{name}::test_c": ["skipped", "not enough NPUs are available: 8 required, 2 available"],
+    }
+    rows = [{"ranks": 1, "file": name, "seconds": 1, "tests": tests}]
+    jobs = [Job(1, "", 8.5, 0.0), Job(2, "--bf16", 8.6, 0.02, 0.01), Job(2, "--fp16", error="no such flag")]
+    text = mindspeed_page(jobs, rows, [name, "other"], Versions("abc", "core"), 2)
+    assert "| 1 | - | 8.500000 | 0.0e+00 | equal |" in text
+    assert "| 2 | `--bf16` | 8.600000 | 2.0e-02 | differs |" in text
+    assert "failed: no such flag" in text
+    assert "1 of 2 files" in text
+    assert "| ops/cann | 3 | 1 | 1 | 1 | 0 | 0 |" in text
+    assert "| an extension that is compiled with CANN's headers | 1 |" in text
+    assert "| more ranks than devices | 1 |" in text
