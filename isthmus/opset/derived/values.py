@@ -70,8 +70,9 @@ def scaled(scope: Scope) -> Iterator[Case]:
     tensors = arrays(base.arguments)
     names = (name for name, array in tensors if _is_data(name, array, dtype) and name not in _SAVED)
     found = [*dict.fromkeys(names)]
-    # Of one tensor so small that sums of hundreds are denormal, where digits are left; products would be rounded.
-    part = 1024 if len(found) == 1 and dtype not in dt.HALVES else 4
+    # For reductions so small that sums of hundreds are denormal, where digits are left; products would be rounded.
+    adds = operator.shape == "()" or "reduced" in operator.shape
+    part = 1024 if adds and len(found) == 1 and dtype not in dt.HALVES else 4
     factors = {"large": 2.0 ** (8 if dtype == "float16" else 50)}
     factors |= {"denormal": float(info.tiny) / part} if operator.denormal else {}
     rows: list[tuple[tuple[str, ...], str]] = [((name,), label) for name in found for label in factors]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.opset.families._common import denormals, size_of
+from isthmus.opset.families._common import size_of
 from isthmus.opset.operator import ONLY_NAN, Operator, accumulated, extension
 from isthmus.opset.sampling import Array, Case, Maker
 
@@ -87,24 +87,13 @@ def _row_gradients(m: Maker, logits: Array, terms: tuple[Any, ...]) -> tuple[Arr
     return m.tensor(*shape, dtype=m.compute_dtype), grad_lse, _lse(m, logits, terms)
 
 
-def _denormal_gradients(m: Maker) -> Iterator[tuple[Array, None, Array, Array, Array]]:
-    """Arguments of the gradient of losses whose probabilities are 0 and 1."""
-    if m.dtype in ("float32", "float64"):
-        logits = m.values(np.resize([0.0, -1e4, -2e4], (4, 3)))
-        yield denormals(m, 4), None, logits, m.values([1, 2, 1, 2], "int64"), m.values(np.zeros(4))
-
-
 def _gradients(m: Maker) -> Iterator[Case]:
-    for arguments in _denormal_gradients(m):
-        yield m.case("special", *arguments, *_PLAIN)
     for kind, logits, target, terms in _rows(m):
         grad, grad_lse, lse = _row_gradients(m, logits, terms)
         yield m.case(kind, grad, grad_lse, logits, target, lse, *terms)
 
 
 def _written_gradients(m: Maker) -> Iterator[Case]:
-    for grad, _, logits, target, lse in _denormal_gradients(m):
-        yield m.case("special", logits, grad, None, target, lse, *_PLAIN)
     for kind, logits, target, terms in _rows(m):
         grad, grad_lse, lse = _row_gradients(m, logits, terms)
         yield m.case(kind, logits, grad, grad_lse, target, lse, *terms)

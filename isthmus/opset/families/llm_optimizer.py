@@ -145,8 +145,6 @@ def _norms(m: Maker) -> Iterator[Case]:
     yield m.case("large", [m.tensor(50007), m.tensor(3)], 2.0)
     for order in (1.0, float("inf")):  # without squares, which would be 0
         yield m.case("special", [denormals(m, 9), denormals(m, 3, 1)], order)
-    if m.dtype in ("float32", "bfloat16"):  # whose squares float32 cannot hold
-        yield m.case("special", [m.tensor(9, low=-1e25, high=3e24), m.tensor(3)], 2.0)
 
 
 def _norm(grads: list[Any], norm_type: float) -> Any:
