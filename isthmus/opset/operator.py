@@ -38,7 +38,7 @@ EXACT = Tolerance()
 SPECIAL = (math.nan, math.inf)
 ONLY_NAN = (math.nan,)
 # Extremes of functions by exp(x) or exp(-x), which overflows before they do.
-MODERATE = (86.0, -86.0, 89.0, -89.0, 30_000.0, -30_000.0, 1e30, -1e30, 1e-3, -0.0)
+MODERATE = (86.0, -86.0, 30_000.0, -30_000.0, 1e30, -1e30, 1e-3, -0.0)
 # Extremes of powers: exp(y log x) is inaccurate where a power is large, and the sign of 0 ** -0.5 is open.
 POWERS = (70_000.0, -70_000.0, 1e9, -1e9, 1e-9, 1.5, -1.0)
 # Slightly above 0.5 ulp: the reference is rounded to float64, and 16-bit results may be rounded from float32.

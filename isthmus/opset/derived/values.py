@@ -77,7 +77,8 @@ def scaled(scope: Scope) -> Iterator[Case]:
     factors |= {"denormal": float(info.tiny) / part} if operator.denormal else {}
     rows: list[tuple[tuple[str, ...], str]] = [((name,), label) for name in found for label in factors]
     # A denormal term is lost beside others that are not.
-    rows += [((found[0], name), "denormal") for name in found[1:] if operator.denormal]
+    if operator.denormal and "beta" in base.arguments:
+        rows += [((found[0], name), "denormal") for name in found[1:]]
     for chosen, label in scope.shared(iter(rows)):
         arguments = changed(base.arguments, _multiplied(chosen, dtype, factors[label]))
         yield scope.case(arguments, "-".join([label, *chosen]), kind="special")

@@ -196,5 +196,5 @@ OPERATORS: list[Operator] = [
        f"(input.shape, *[{_WANTED} in zip(({_CHANNELS}, {_CHANNELS}), output_mask[1:])])",
        f"(input.dtype, *[{_WANTED} in zip([(weight or input).dtype] * 2, output_mask[1:])])",
        batch_gradients, _BACKWARD, reference=_batch_gradient,
-       magnitude=_size_of(_batch_gradient), empty=False, resizable=True),
+       magnitude=_size_of(_batch_gradient), empty=False, resizable=True, special=ONLY_NAN),
 ]  # fmt: skip

@@ -230,11 +230,12 @@ def _resized_size(self: Any, output_size: Any, *_: Any, **__: Any) -> Any:
 
 
 def _grid_size(input: Any, grid: Any, *_: Any, **__: Any) -> Any:
-    return input.abs().amax((2, 3), keepdim=True).expand(*input.shape[:2], *grid.shape[1:3]) * 16
+    largest = input.abs().amax((2, 3), keepdim=True).expand(*input.shape[:2], *grid.shape[1:3])
+    return largest * max(16, *input.shape[2:])
 
 
 _INTERPOLATED = accumulated(
-    4, "positions and weights are rounded; the magnitude is 16 times the largest pixel"
+    4, "positions and weights are rounded; the magnitude is the largest pixel times the size, at least 16"
 )
 _HALVES = {
     **{h: accumulated(2.0**12, "weights may be rounded to the half") for h in dt.HALVES},
