@@ -1,7 +1,7 @@
 """The call of a kernel for a case, with arguments converted as the framework does for the kernel's flags."""
 
 from collections.abc import Iterator, Sequence
-from itertools import product, zip_longest
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,15 +83,20 @@ class Plan:
             base: address of the image.
             dlpack_device: DLPack device of the tensors.
             share: (input, output): place the output in the memory of the input.
-            disturb: change numbers that cannot change shapes.
+            disturb: change one number that cannot change shapes, another one in each case.
         """
         frame = Frame(dlpack_device)
-        for argument, declared in zip_longest(self._arguments, self._schema.inputs):
-            other = (
-                disturb and declared is not None and declared.base in ("Scalar", "float") and self.image.slots
-            )
-            frame.push(_another(argument) if other else _placed(argument, base, share))
+        changed = self._number() if disturb and self.image.slots else -1
+        for i, argument in enumerate(self._arguments):
+            frame.push(_another(argument) if i == changed else _placed(argument, base, share))
         return frame
+
+    def _number(self) -> int:
+        """Return the position of a number, another one in each case; -1 if there is none."""
+        numbers = [i for i, a in enumerate(self._schema.inputs) if a.base in ("Scalar", "float")]
+        given = [i for i in numbers if self._arguments[i] is not None]
+        turn = int(self._case.id.partition("-")[0]) if self._case.id[:1].isdigit() else 0
+        return given[turn % len(given)] if given else -1
 
     def _input(self, name: str, written: bool, value: Value) -> Any:
         if isinstance(value, Tensor):

@@ -50,6 +50,7 @@ _BROADCASTS = (
     "channel",
     "first row",
     "first column",
+    "last column",
 )
 _ALIKE = ("same", "same", "expanded")  # of operators that do not broadcast
 _FLAGS = ("keepdim", "descending", "largest")
@@ -133,6 +134,8 @@ def shapes(scope: Scope) -> Iterator[Case]:
     if reduces or scope.operator.shape == "()":  # a sum that grows, in which each addition rounds
         rows.append({**rows[0], "values": "positive"})
         rows.append({**rows[0], "place": Place((_LONGEST,), _along(dim, 0))})
+    if scope.operator.broadcasts and not scope.operator.paired and dim is None:
+        rows += [{**rows[0], "place": Place((9, 8209)), "broadcast": mode} for mode in ("row", "first row")]
     for row in scope.shared(iter(rows), 8):
         if math.prod(row["place"].shape) <= scope.operator.longest:
             yield from _made(scope, row, dim)
@@ -189,8 +192,8 @@ def _decided(scope: Scope, dim: Any) -> list[Place]:
     chooses = operator.tolerance[scope.maker.dtype].accumulate == 0 or operator.extreme
     if not chooses or operator.distinct or not (operator.shape == "()" or (dim and dim.name == "dim")):
         return []
-    flat = Place((263, 257), [] if dim and dim.is_list else None)
-    long = Place((70_001,), _along(dim, 0))
+    flat = Place((527, 521), [] if dim and dim.is_list else None)
+    long = Place((270_001,), _along(dim, 0))
     return [long, flat if dim is None or dim.optional or dim.is_list else long]
 
 
@@ -245,12 +248,10 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
     if scope.operator.distinct and math.prod(place.shape) > _different(scope):
         return
     mode = row.get("broadcast", "same")
-    count = -1
+    last = sum(1 for _ in arrays(base.arguments)) - 1
 
     def change(name: str, i: int, array: Array) -> Array:
-        nonlocal count
-        count += 1
-        shape = _narrowed(place.shape, mode, i)
+        shape = _narrowed(place.shape, mode, i, last)
         values = scope.maker.distinct(*shape).view if scope.operator.distinct else resized(array.view, shape)
         if "values" in row and array.dtype == scope.maker.dtype:
             deciding = _deciding(array.view, shape, row["values"], scope.operator.extreme)
@@ -287,10 +288,12 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
     yield scope.case(arguments, "-".join(words).replace(" ", "-"), output)
 
 
-def _narrowed(shape: Shape, mode: str, i: int) -> Shape:
+def _narrowed(shape: Shape, mode: str, i: int, last: int) -> Shape:
     """The shape of the tensor at position i in a mode of :data:`_BROADCASTS`."""
     if mode.startswith("first "):
         mode, i = mode.removeprefix("first "), 1 - i
+    if mode == "last column":
+        mode, i = "column", i - last + 1
     if mode == "mutual":
         return tuple(1 if j % 2 == i % 2 and len(shape) > 1 else n for j, n in enumerate(shape))
     if i <= 0:

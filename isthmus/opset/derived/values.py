@@ -242,7 +242,7 @@ def _decided(kind: np.dtype[Any], rows: bool) -> Iterator[tuple[str, np.ndarray[
         return
     for i in (_PLACES.index(16), _PLACES.index(32), _PLACES.index(66)):
         yield f"one-at-{_PLACES[i]}", one[i].astype(kind)
-        yield f"zero-at-{_PLACES[i]}", (1 - one[i]).astype(kind)
+        yield f"zero-at-{_PLACES[i]}", np.where(one[i], -0.0, 1).astype(kind)
     for i in (200, 1500):  # in the second of many tiles
         found = np.arange(_LONG) == i
         yield f"one-at-{i}", found.astype(kind)

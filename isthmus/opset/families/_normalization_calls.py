@@ -169,7 +169,11 @@ def batch_gradients(m: Maker) -> Iterator[Case]:
             grad = m.tensor(*tensor.shape, layout="channels_last" if kind == "strided" else "contiguous")
             yield m.case(kind, grad, tensor, m.tensor(c, dtype=kept), *running, *saved, train, 1e-5,
                          [True, True, True], model=model)  # fmt: skip
-    for train, weighted, mask in ((False, True, [True, False, True]), (True, False, [True, True, False])):
+    for train, weighted, mask in (
+        (False, True, [True, False, True]),
+        (True, False, [True, True, False]),
+        (False, False, [True, False, False]),
+    ):
         stats = [_stat(m, 3, low=low, high=high) for low, high in ((-1, 1), (0.03, 0.2), (-1, 1), (0.3, 2))]
         weight = m.tensor(3, dtype=m.compute_dtype) if weighted else None
         yield m.case("special", m.tensor(4, 3, 5), m.tensor(4, 3, 5), weight, *stats, train, 0.07, mask)

@@ -19,6 +19,7 @@ def _ranges(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", 0.5, 3.25, 0.25, dtype=m.dtype, model="llama")
         yield m.case("contiguous", 2.75, -1.5, -0.375, dtype=m.dtype)
         yield m.case("contiguous", -0.125, 0.0, 1.0, dtype=m.dtype)
+        yield m.case("contiguous", -2100.0, 2100.0, 1.0, dtype=m.dtype)  # more numbers than a half counts
     if m.dtype == "float64":  # not representable in float32
         yield m.case("contiguous", 0.5, 3.25, 0.25 + 2.0**-30, dtype=m.dtype)
     if m.dtype in ("float32", "int32", "int64"):

@@ -151,13 +151,14 @@ def _binary(name: str, limit: Tolerance, second: tuple[float, float] = ANY) -> I
                  magnitude=size)  # fmt: skip
 
 
-def _denormal_divisor(factor: Any) -> Any:
-    """Quotients of small numbers by denormal ones, whose reciprocals are infinite."""
+def _far_terms(divides: bool, several: bool) -> Any:
+    """Terms of which a part overflows in float32 if they are combined in another order."""
+    first, second, value = (2e-38, 1e-39, 0.5) if divides else (1e25, 1e25, 1e-30)
 
     def samples(m: Maker) -> Iterator[Case]:
         if m.dtype in ("float32", "bfloat16"):
-            columns = ([1.0, 1.0], [2e-38, 3.0], [1e-39, 2.0])
-            yield m.case("special", *[[m.values(column)] for column in columns], factor)
+            tensors = [[m.values([x, 1.0])] for x in (1.0, first, second)]
+            yield m.case("special", *tensors, [value] if several else value)
 
     return samples
 
@@ -169,16 +170,13 @@ def _ternary(name: str) -> Iterator[Operator]:
     yield op(
         f"_foreach_{name}.Scalar",
         *rule,
-        several(
-            _lists(ANY, ANY, last, scalars=((1,), (-0.01,), (2.5,))), *[_denormal_divisor(0.5)] * divides
-        ),
+        several(_lists(ANY, ANY, last, scalars=((1,), (-0.01,), (2.5,))), _far_terms(divides, False)),
         _FUSED,
         magnitude=size,
         denormal=False,
     )
     by_item = several(
-        _lists(ANY, ANY, last, scalars=(("item",),), by_item=_item_scalars),
-        *[_denormal_divisor([0.5])] * divides,
+        _lists(ANY, ANY, last, scalars=(("item",),), by_item=_item_scalars), _far_terms(divides, True)
     )
     yield op(f"_foreach_{name}.ScalarList", *rule, by_item, _FUSED, magnitude=size, denormal=False)
 

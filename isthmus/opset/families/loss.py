@@ -55,6 +55,8 @@ def _weighted(m: Maker) -> Iterator[tuple[Array, Array, Any, int, int]]:
         labels[labels == 0] = min(ignored, 0)
         weight = m.values([0.25, 3.0, 1.75, 0.0, 0.5]) if weighted else None
         yield m.tensor(11, 5, low=-9, high=0), m.values(labels, "int64"), weight, reduction, ignored
+    infinite = m.values([[np.inf, -1.0], [-np.inf, -2.0], [-3.0, -4.0]])  # ignored
+    yield infinite, m.values([-100, -100, 1], "int64"), None, MEAN, -100
     for reduction in (NONE, SUM):
         yield m.tensor(5, low=-9, high=0), m.values(1, "int64"), m.tensor(5, low=0.2), reduction, 2
     yield m.tensor(1, 5, low=-9, high=0), m.values([3], "int64"), None, NONE, 2

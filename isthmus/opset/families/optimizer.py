@@ -167,6 +167,8 @@ def _unscales(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", [m.tensor(5)], _flag(m, 1.0), _flag(m, 0.5))
     yield m.case("contiguous", [m.tensor(0, 5), m.tensor(7), m.tensor()], _flag(m, 0.0), _flag(m, 1.0))
     yield m.case("contiguous", [m.tensor(7), m.tensor(0)], _flag(m, 0.0), _flag(m, 3.7))
+    if m.dtype == "float16":  # finite, but not if multiplied
+        yield m.case("special", [m.values([6e4, -2.0])], _flag(m, 0.0), _flag(m, 2.0))
     if m.dtype == "float32":
         many = [m.tensor(n, low=-90, high=90) for n in (0, *range(1, 131), 65_539)]
         many[-1].view[-1] = np.inf

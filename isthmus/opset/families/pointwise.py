@@ -231,6 +231,16 @@ _QUOTIENT = Tolerance(0.501, 0, "whole numbers")
 _POWER = transcendental(8, "exp(y log x) in working precision")
 
 
+def _far_terms(first: float, second: float, value: float) -> Any:
+    """Terms of which a part overflows in float32 if they are combined in another order."""
+
+    def samples(m: Maker) -> Iterator[Case]:
+        if m.dtype in ("float32", "bfloat16"):
+            yield m.case("special", *[m.values([x, 1.0]) for x in (1.0, first, second)], value=value)
+
+    return samples
+
+
 def _lerp(self: torch.Tensor, end: torch.Tensor, weight: Any) -> Any:
     return self.abs() + (end.abs() + self.abs()) * abs(weight)
 
@@ -311,13 +321,13 @@ OPERATORS: list[Operator] = [
        special=ONLY_NAN),
     op("addcmul", dt.FLOATS, *_TRIPLE,
        several(elementwise(ANY, ANY, ANY, special=False), elementwise(ANY, ANY, ANY, special=False, value=0.01),
-               *[points([-2.5, 3.0, 0.25], [1.5, -4.0, 7.5], [0.5, 3.5, -6.0], value=v) for v in (0, -1, -2.5)]),
-       _FUSED, magnitude=_addcmul, denormal=False),
+               *[points([-2.5, 3.0, 0.25], [1.5, -4.0, 7.5], [0.5, 3.5, -6.0], value=v) for v in (0, -1, -2.5, 1.5)],
+               _far_terms(1e25, 1e25, 1e-30)), _FUSED, magnitude=_addcmul, denormal=False),
     op("addcdiv", dt.FLOATS, *_TRIPLE,
        several(elementwise(ANY, ANY, (0.2, 3), special=False),
                elementwise(ANY, ANY, (0.2, 3), special=False, value=-0.001),
-               *[points([-2.5, 3.0, 0.25], [1.5, -4.0, 7.5], [0.5, 3.5, -6.0], value=v) for v in (0, -1, 2.5)]),
-       _FUSED, magnitude=_addcdiv, denormal=False),
+               *[points([-2.5, 3.0, 0.25], [1.5, -4.0, 7.5], [0.5, 3.5, -6.0], value=v) for v in (0, -1, 2.5, 1.5)],
+               _far_terms(2e-38, 1e-39, 0.5)), _FUSED, magnitude=_addcdiv, denormal=False),
     *[op(f"bitwise_{name}.Tensor", BITS, *PAIR, _finite) for name in ("and", "or", "xor")],
     *[op(f"bitwise_{name}.Scalar", dt.INTEGERS, *LIKE,
        several(_scalar(5, 0, -3), _wide_number)) for name in ("and", "or", "xor")],
