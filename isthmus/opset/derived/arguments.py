@@ -128,7 +128,7 @@ def options(scope: Scope) -> Iterator[Case]:
         elif a.base == "int" and isinstance(value, list) and a.name not in _DIMENSIONS:
             changes += [{a.name: other} for other in _reordered(value)]
         elif a.base == "Scalar" and a.name in _FACTORS and scope.maker.is_float and value is not None:
-            changes += [{a.name: _fraction(scope)}, {a.name: 1.5}]
+            changes.append({a.name: _fraction(scope)})
     for change in scope.shared(iter(changes)):
         words = [f"{'no' if value is None else ''}{_word(value)}-{name}" for name, value in change.items()]
         yield scope.case({**given, **change}, "-".join(words).replace(" ", ""))
