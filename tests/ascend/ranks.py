@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.helpers.matrix_cases import REDUCE_OPS, Team, cases
+from tests.helpers.matrix_cases import REDUCE_OPS, Team, cases, teams
 from tests.helpers.parallel import models
 from tests.helpers.parallel.rank import difference
 from tests.helpers.rank_checks import raises
@@ -30,16 +30,6 @@ LACKING = {
     ),
     "cpu": re.compile(r"unequal|coalesced|PREMUL_SUM|int16|float8|refusals|SUM torch.bool|gathers .*complex"),
 }
-
-
-def teams(device: torch.device) -> Iterator[Team]:
-    """Yield the group of all ranks, and of half of them."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    assert dist.group.WORLD is not None
-    yield Team(dist.group.WORLD, device)
-    if size > 2:
-        halves = [dist.new_group(list(range(start, size, 2))) for start in range(2)]
-        yield Team(halves[rank % 2], device)
 
 
 def refusals(team: Team) -> None:

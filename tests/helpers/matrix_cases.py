@@ -71,6 +71,16 @@ class Team:
             assert found.view(torch.uint8).equal(expected.contiguous().view(torch.uint8)), (found, expected)
 
 
+def teams(device: torch.device) -> Iterator[Team]:
+    """Yield the group of all ranks, and of half of them."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    assert dist.group.WORLD is not None
+    yield Team(dist.group.WORLD, device)
+    if size > 2:
+        halves = [dist.new_group(list(range(start, size, 2))) for start in range(2)]
+        yield Team(halves[rank % 2], device)
+
+
 def values(rank: int, count: int, dtype: torch.dtype) -> Tensor:
     """Small whole numbers, so that sums and products of eight ranks are exact in every dtype."""
     numbers = (torch.arange(count) + 3 * rank) % 3

@@ -8,23 +8,13 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Iterator
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 
-from tests.helpers.matrix_cases import Team, cases
+from tests.helpers.matrix_cases import cases, teams
 from tests.helpers.matrix_groups import new_groups
-
-
-def teams(device: torch.device) -> Iterator[Team]:
-    rank, size = dist.get_rank(), dist.get_world_size()
-    assert dist.group.WORLD is not None
-    yield Team(dist.group.WORLD, device)
-    if size > 2:
-        halves = [dist.new_group(list(range(start, size, 2))) for start in range(2)]
-        yield Team(halves[rank % 2], device)
 
 
 def main() -> int:
