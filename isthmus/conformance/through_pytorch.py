@@ -17,7 +17,7 @@ from isthmus.conformance.executor import Outcome
 from isthmus.conformance.golden import Case, Expected, Result, Tensor, Value
 from isthmus.conformance.judge import differing, judge
 from isthmus.opset import dtypes as dt
-from isthmus.opset.reference import overload
+from isthmus.opset.reference import from_torch, overload
 from isthmus.opset.schema import Argument, Schema
 
 _SEED = 0x5EED
@@ -151,12 +151,7 @@ def to_torch(array: Array, device: torch.device) -> torch.Tensor:
 
 def to_numpy(tensor: torch.Tensor) -> Array:
     """Copy a tensor to an array in row-major order; bfloat16 and float8 become ml_dtypes."""
-    kind = dt.DTYPES[str(tensor.dtype).removeprefix("torch.")].numpy
-    plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    if plain.numel() == 0:
-        return np.empty(tuple(plain.shape), kind)
-    flat = plain.as_strided((plain.numel(),), (1,))  # one element may have any stride
-    return flat.view(torch.uint8).numpy().view(kind).reshape(tuple(plain.shape)).copy()
+    return from_torch(tensor.detach().resolve_conj().resolve_neg().cpu())
 
 
 def _pair(label: str, got: Any, expected: Result, found: list[tuple[str, Array, Expected]]) -> None:
