@@ -1,12 +1,12 @@
 """A device without PyTorch: memory, copies and streams for the conformance suite."""
 
-import ctypes
 from typing import Any, Self
 
 import numpy as np
 
 from isthmus.drivers import Candidate
 from isthmus.drivers.driver import Driver
+from isthmus.opset.library import memory_at
 
 
 class Device:
@@ -116,8 +116,7 @@ class Device:
 
     def host_view(self, address: int, nbytes: int) -> np.ndarray[Any, Any]:
         """Return device memory as an array, if host-addressable. Valid until it is freed."""
-        memory = (ctypes.c_uint8 * nbytes).from_address(address + self.host_offset)
-        return np.ctypeslib.as_array(memory)
+        return np.frombuffer(memory_at(address + self.host_offset, nbytes), np.uint8)
 
     def close(self) -> None:
         """Wait for all work, then destroy the remaining streams and free the remaining memory."""

@@ -12,7 +12,6 @@
    one must follow the law.
 """
 
-import ctypes
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -34,7 +33,7 @@ from isthmus.conformance.repetition import changed_later, count_different, repea
 from isthmus.conformance.workspace import Workspace
 from isthmus.drivers.interface import CopyKind
 from isthmus.drivers.libraries import LoadedOperator
-from isthmus.opset.library import HOST
+from isthmus.opset.library import HOST, memory_at
 from isthmus.opset.schema import Schema
 
 _SEEDS = (0x5EED0001, 0x5EED0002)
@@ -305,7 +304,7 @@ class Executor:
                 driver.host_free(self._staging)
             self._staged = max(nbytes, 1 << 20)
             self._staging = driver.made("host_allocate", self._staged)
-        return np.frombuffer(_memory(self._staging, nbytes), np.uint8)
+        return np.frombuffer(memory_at(self._staging, nbytes), np.uint8)
 
 
 def _joined(problems: Iterable[str]) -> str:
@@ -320,7 +319,3 @@ def _of_last(law: Mapping[str, Any], size: int) -> Mapping[str, Any]:
 
 def _constant(values: Array) -> str:
     return "" if count_different(values, values.flat[0]) else "the number is always the same"
-
-
-def _memory(address: int, nbytes: int) -> Any:
-    return (ctypes.c_uint8 * nbytes).from_address(address)

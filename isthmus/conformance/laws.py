@@ -128,7 +128,7 @@ def _dependent(values: Array) -> str:
         return ""
     if float((centered**4).mean()) > _HEAVY * (total / values.size) ** 2:  # few values decide the products
         return ""
-    spectrum = np.fft.rfft(centered, 2 * values.size)
+    spectrum = np.fft.rfft(centered, 1 << (2 * values.size - 1).bit_length())
     products = np.fft.irfft(np.square(np.abs(spectrum)))[: values.size]
     counts = values.size - np.arange(1, values.size - _INDEPENDENT // 2)  # pairs at each distance
     scores = np.abs(products[1 : len(counts) + 1]) / total * values.size / np.sqrt(counts)

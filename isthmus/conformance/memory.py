@@ -159,7 +159,7 @@ def _rolled(slot: Slot) -> Array:
         with np.errstate(all="ignore"):
             return (storage * 0.5).astype(storage.dtype)
     dense = storage.size == np.prod(slot.shape, dtype=np.int64)
-    return np.roll(storage, 1) if floating or dense else storage
+    return np.concatenate([storage[-1:], storage[:-1]]) if floating or dense else storage
 
 
 def _clear(different: Array, slot: Slot) -> None:

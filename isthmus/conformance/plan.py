@@ -57,6 +57,7 @@ class Plan:
         self._compute = compute_dtype(schema, case) if promotes(schema.name) else ""
         self.targets: list[Target] = []
         self._read: dict[Any, Slot] = {}
+        self._frames: dict[Any, Frame] = {}
         inputs = [
             self._input(argument.name, argument.written, value)
             for argument, value in zip(schema.inputs, case.arguments, strict=True)
@@ -77,7 +78,7 @@ class Plan:
         share: tuple[Slot, Slot] | None = None,
         disturb: bool = False,
     ) -> Frame:
-        """Return the arguments for an image at address base.
+        """Return the arguments for an image at address base, made once for each set of arguments.
 
         Args:
             base: address of the image.
@@ -85,11 +86,13 @@ class Plan:
             share: (input, output): place the output in the memory of the input.
             disturb: change one number that cannot change shapes, another one in each case.
         """
-        frame = Frame(dlpack_device)
-        changed = self._number() if disturb and self.image.slots else -1
-        for i, argument in enumerate(self._arguments):
-            frame.push(_another(argument) if i == changed else _placed(argument, base, share))
-        return frame
+        key = (base, dlpack_device, share, disturb)
+        if key not in self._frames:
+            frame = self._frames[key] = Frame(dlpack_device)
+            changed = self._number() if disturb and self.image.slots else -1
+            for i, argument in enumerate(self._arguments):
+                frame.push(_another(argument) if i == changed else _placed(argument, base, share))
+        return self._frames[key]
 
     def _number(self) -> int:
         """Return the position of a number, another one in each case; -1 if there is none."""

@@ -77,14 +77,16 @@ class WorkerProcess:
 
     def __init__(self, setup: dict[str, Any], threads: int) -> None:
         reading, writing = os.pipe()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        # They live as long as the process.
+        self._errors, self._running = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        descriptors = [writing, self._running.fileno()]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", f"{__package__}.worker", str(writing), setup["through"]],
+            [sys.executable, "-m", f"{__package__}.worker", *map(str, descriptors), setup["through"]],
             stdin=subprocess.PIPE,
             stdout=self._errors,
             stderr=self._errors,
-            pass_fds=[writing],
+            pass_fds=descriptors,
             env={**dict.fromkeys(names, str(threads)), **os.environ, "ISTHMUS_DRIVER": setup["driver"]},
         )
         os.close(writing)
@@ -101,22 +103,18 @@ class WorkerProcess:
 
     def run(self, job: Job, start: int, after: str) -> Iterator[CaseResult]:
         """Yield the results of a job, from a case and after a library on. Raises _Died."""
-        at: dict[str, Any] = {}
         self._send(job.message(start, after))
         while True:
             try:
                 answer = self._receive(CASE_SECONDS)
             except _Died as error:
+                self._running.seek(0)
+                at = json.loads(self._running.readline() or "{}")
                 reason = " ".join(filter(None, (str(error), at.get("note"))))
                 raise _Died(reason, at.get("start", -1), at.get("library", "")) from None
-            if "start" in answer:
-                at = answer
-            elif "note" in answer:
-                at["note"] = answer["note"]
-            elif "result" in answer:
-                yield CaseResult(**answer["result"])
-            else:
+            if "result" not in answer:
                 return
+            yield CaseResult(**answer["result"])
 
     def close(self) -> None:
         """Close its input and wait for its exit; kill it after a timeout."""
@@ -130,6 +128,7 @@ class WorkerProcess:
             self._process.wait()
         os.close(self._reading)
         self._errors.close()
+        self._running.close()
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin is not None

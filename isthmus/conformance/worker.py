@@ -3,11 +3,12 @@
 It reads jobs as lines of JSON from standard input and writes answers as lines of JSON to the file descriptor given as
 the first argument; standard output belongs to the kernels. The first job is ``{"driver", "libraries",
 "through"}``, answered by ``{"hello": ...}`` or ``{"error": ...}``. Jobs ``{"golden": folder, "operator",
-"cases": [index]}`` or
-``{"driver_cases": [name]}`` follow. Each call is answered by ``{"start": n, "library": name}`` before it and
-``{"result": ...}`` after it, and each job by ``{"done": true}``. ``{"note": text}`` says how the call may end the
-process, "" when it no longer may. ``"after": name`` skips, for the first case, the
-libraries up to the one that crashed the previous worker.
+"cases": [index]}`` or ``{"driver_cases": [name]}`` follow. Each call is answered by ``{"result": ...}``, and each job
+by ``{"done": true}``. ``"after": name`` skips, for the first case, the libraries up to the one that crashed the
+previous worker.
+
+The file of the second argument says in one line of JSON what runs, to be read if the process dies: ``start`` is the
+position of the case in its job, ``library`` that of the kernel, and ``note`` how the call may end the process.
 """
 
 import json
@@ -43,10 +44,11 @@ class Worker:
 
     Args:
         setup: the first job, as described above.
-        note: sends a note.
+        record: records what runs, as described above.
     """
 
-    def __init__(self, setup: dict[str, Any], note: Callable[[str], None]) -> None:
+    def __init__(self, setup: dict[str, Any], record: Callable[..., None]) -> None:
+        self._record = record
         self._golden: Reader | None = None
         self._operator, self._cases = "", cast(Sequence[Case], ())
         if setup["through"] == "pytorch":
@@ -56,7 +58,9 @@ class Worker:
         else:
             from isthmus.conformance.libraries_target import LibrariesTarget
 
-            self._target = LibrariesTarget(find(setup["driver"]).candidates[0], setup["libraries"], note)
+            self._target = LibrariesTarget(
+                find(setup["driver"]).candidates[0], setup["libraries"], lambda text: record(note=text)
+            )
 
     def hello(self) -> dict[str, Any]:
         """Describe driver, device, and libraries with their operators."""
@@ -68,12 +72,13 @@ class Worker:
         if "driver_cases" in job:
             named = {case.name: case for case in driver_cases()}
             for n, name in enumerate(job["driver_cases"]):
-                yield {"start": n, "library": ""}
+                self._record(start=n, library="")
                 yield {"result": self._driver_case(named[name]).to_json()}
         else:
             self._open(job["golden"], job["operator"])
             for n, index in enumerate(job["cases"]):
                 yield from self._operator_case(n, self._cases[index], "" if n else job["after"])
+        self._record(start=-1, library="")
         yield {"done": True}
 
     def _driver_case(self, case: DriverCase) -> CaseResult:
@@ -101,7 +106,7 @@ class Worker:
             if skipping:
                 skipping = library != after
                 continue
-            yield {"start": n, "library": library}
+            self._record(start=n, library=library)
             start = time.perf_counter()
             try:
                 outcome = call()
@@ -114,12 +119,17 @@ class Worker:
 def main() -> None:
     """Serve jobs until standard input ends."""
     answers = os.fdopen(int(sys.argv[1]), "w", encoding="utf-8", buffering=1)
+    running: dict[str, Any] = {}
 
     def answer(message: dict[str, Any]) -> None:
         answers.write(json.dumps(message) + "\n")
 
+    def record(**entries: Any) -> None:
+        running.update(entries)
+        os.pwrite(int(sys.argv[2]), json.dumps(running).encode() + b"\n", 0)
+
     try:
-        worker = Worker(json.loads(sys.stdin.readline()), lambda text: answer({"note": text}))
+        worker = Worker(json.loads(sys.stdin.readline()), record)
         answer({"hello": worker.hello()})
     except Exception as error:
         answer({"error": " ".join(str(error).split()) or type(error).__name__})

@@ -248,5 +248,16 @@ def as_array(tensor: Any) -> np.ndarray[Any, Any]:
     if 0 in shape:
         return np.empty(shape, dtype)
     span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-    memory = (ctypes.c_char * (span * dtype.itemsize)).from_address(tensor.data_ptr())
+    memory = memory_at(tensor.data_ptr(), span * dtype.itemsize)
     return np.ndarray(shape, dtype, memory, strides=[stride * dtype.itemsize for stride in strides])
+
+
+_view = ctypes.pythonapi.PyMemoryView_FromMemory
+_view.restype, _view.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+_WRITABLE = 0x200  # PyBUF_WRITE
+
+
+def memory_at(address: int, nbytes: int) -> memoryview:
+    """Writable view of memory, which must outlive it."""
+    found: memoryview = _view(address, nbytes, _WRITABLE)
+    return found

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from isthmus.opset.derived.arguments import layouts, narrow_indices, options, outputs, repeated
 from isthmus.opset.derived.axes import ranks
 from isthmus.opset.derived.calls import Scope, changed
+from isthmus.opset.derived.combined import combined
 from isthmus.opset.derived.expansions import expansions
 from isthmus.opset.derived.layouts import laid
 from isthmus.opset.derived.lists import alone, is_list, lists
@@ -63,3 +64,4 @@ def derived(operator: Operator, maker: Maker, own: list[Case], pairs: bool = Fal
     yield from outputs(scope)
     yield from narrow_indices(scope)
     yield from repeated(scope)
+    yield from combined(scope)

@@ -15,7 +15,7 @@ from isthmus.opset.derived.lists import is_list, settings
 from isthmus.opset.sampling import Array, Case, place
 
 # Flags that change what is specified, such as the order of ties, or nothing that a kernel sees.
-_FIXED = (
+FIXED = (
     "sorted",
     "stable",
     "sparse",
@@ -25,7 +25,7 @@ _FIXED = (
     "pin_memory",
     "amsgrad",
 )
-_DIMENSIONS = ("dim", "dims", "size", "normalized_shape", "output_size", "input_size", "self_size")
+DIMENSIONS = ("dim", "dims", "size", "normalized_shape", "output_size", "input_size", "self_size")
 _FACTORS = ("alpha", "beta", "value")
 
 
@@ -108,7 +108,7 @@ def options(scope: Scope) -> Iterator[Case]:
     optional = [
         a.name
         for a in schema.inputs
-        if a.optional and given[a.name] is not None and a.base != "str" and a.name not in _FIXED
+        if a.optional and given[a.name] is not None and a.base != "str" and a.name not in FIXED
     ]
     changes: list[Arguments] = [
         {**dict.fromkeys(names), **_unmasked(given, names)}
@@ -117,7 +117,7 @@ def options(scope: Scope) -> Iterator[Case]:
     ]
     for a in schema.inputs:
         value = given[a.name]
-        if a.base == "bool" and isinstance(value, bool) and a.name not in _FIXED:
+        if a.base == "bool" and isinstance(value, bool) and a.name not in FIXED:
             changes.append({a.name: not value})
         elif a.base == "bool" and isinstance(value, list):
             if len(schema.outputs) > len(value):
@@ -125,7 +125,7 @@ def options(scope: Scope) -> Iterator[Case]:
             for i in range(len(value)):
                 only = [j == i for j in range(len(value))]
                 changes += [{a.name: only}, {a.name: [not each for each in only]}]
-        elif a.base == "int" and isinstance(value, list) and a.name not in _DIMENSIONS:
+        elif a.base == "int" and isinstance(value, list) and a.name not in DIMENSIONS:
             changes += [{a.name: other} for other in _reordered(value)]
         elif a.base == "Scalar" and a.name in _FACTORS and scope.maker.is_float and value is not None:
             changes.append({a.name: _fraction(scope)})

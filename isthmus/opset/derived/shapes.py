@@ -28,15 +28,24 @@ RANKS: tuple[Shape, ...] = (
 )  # fmt: skip
 SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
 # More than 2^18 elements, 2^16 rows and columns, and more than 8192 elements in a row.
-_LARGE: tuple[Shape, ...] = ((270_001,), (65_601, 2), (9, 8209), (2, 65_601))
+_LARGE: tuple[Shape, ...] = ((270_001,), (65_601, 2), (9, 8209), (2, 65_601), (1031, 3, 5))
 _LONGEST = (1 << 20) + 4099  # more than 1,024 sums of 1,024 elements
-# With every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
-_MATRICES: tuple[Shape, ...] = ((5, 5), (6, 7), (1, 6), (6, 1))
+# In every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
+_MATRICES: tuple[Shape, ...] = ((8, 8), (6, 7))
+_ROW_OR_COLUMN: tuple[Shape, ...] = ((1, 6), (6, 1))  # in those that differ
+_OF_ONE = ("odd", "reversed", "step", "rotated", "rows", "swapped")
 _OUTPUTS = ("contiguous", "unaligned", "step", "reversed", "rows", "swapped")
 _DENSE = ("contiguous", "channels_last", "heads")
 _MODES = 6  # most settings of the other arguments that large cases cover
 # Along a dimension: a long one inside and outside of others, and more than 2^16 rows and columns of results.
-_LARGE_ALONG = (((70_001,), 0), ((8209, 9), 0), ((5, 8209), 1), ((65_601, 2), 1), ((2, 65_601), 0))
+_LARGE_ALONG = (
+    ((70_001,), 0),
+    ((8209, 9), 0),
+    ((5, 8209), 1),
+    ((65_601, 2), 1),
+    ((2, 65_601), 0),
+    ((1031, 3, 5), 1),
+)
 _LARGE_REDUCED = (((70_001,), 0), ((8209, 9), 0), ((5, 8209), 1), ((65_601, 2, 2), -1), ((2, 2, 65_601), 1))
 _BROADCASTS = (
     "same",
@@ -115,7 +124,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
     for row in scope.shared(_alike(bases, varied, axes, dim), 8):
         yield from _made(scope, row, dim)
     takes_matrices = any(len(array.shape) > 1 for base in bases for _, array in arrays(base.arguments))
-    for row in scope.shared(_matrices(bases, axes, dim)) if takes_matrices else ():
+    for row in scope.shared(_matrices(bases, axes, dim), 8) if takes_matrices else ():
         yield from _made(scope, row, dim)
     if dim is None:
         yield from _made(
@@ -148,7 +157,8 @@ def _matrices(bases: list[Case], axes: dict[str, Any], dim: Any) -> Iterator[dic
         dims = ([0], [1, 0], [-1])
     elif dim is not None and dim.optional:
         dims = (None, 0, None, 1)
-    for i, (shape, layout) in enumerate(itertools.product(_MATRICES, ALL)):
+    layouts = [*itertools.product(_MATRICES, ALL), *itertools.product(_ROW_OR_COLUMN, _OF_ONE)]
+    for i, (shape, layout) in enumerate(layouts):
         row = {"place": Place(shape, dims[i % len(dims)]), "layout": layout, "base": bases[i % len(bases)]}
         row |= {name: values[i // 2 % 2] for name, values in axes.items()}
         yield row | {"output": _OUTPUTS[-1 - i % len(_OUTPUTS)]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from isthmus.opset.derived.calls import (
     in_layouts,
     resized,
 )
-from isthmus.opset.derived.layouts import ALL, STRIDED, laid
+from isthmus.opset.derived.layouts import ALL, PACKED, STRIDED, laid
 from isthmus.opset.rules import evaluate
 from isthmus.opset.sampling import Array, Case, place
 
@@ -51,7 +52,7 @@ def sizes(scope: Scope) -> Iterator[Case]:
         range(len(bases)), key=lambda i: sum(len(array.shape) for _, array in arrays(bases[i].arguments))
     )
     for i, base in enumerate(bases):
-        found = _found(base)
+        found = sizes_of(base)
         for j, old in enumerate(found):
             news = (*_ONES, *_SIZES) if i == 0 or scope.pairs else _SIZES[(i + j) % _OTHERS :: _OTHERS]
             news = (*_ONES, *news) if i == deepest > 0 else news
@@ -59,8 +60,9 @@ def sizes(scope: Scope) -> Iterator[Case]:
         if i == 0:
             rows += [(base, old, new) for old in found for new in (_LONG, _MANY)]
     yield scope.case(_single(bases[0]), "single")
+    yield from _even(scope, bases[deepest])
     halves = scope.maker.dtype in dt.HALVES and scope.operator.tolerance[scope.maker.dtype].accumulate
-    thick = [(bases[0], old, _THICK) for old in _found(bases[0])] if halves else []
+    thick = [(bases[0], old, _THICK) for old in sizes_of(bases[0])] if halves else []
     for i, (base, old, new) in enumerate([*scope.shared(iter(rows), 8), *thick]):
         if (new > 2000 and not scope.leading) or (new == 0 and not scope.operator.empty):
             continue
@@ -74,17 +76,25 @@ def sizes(scope: Scope) -> Iterator[Case]:
         arguments = changed(arguments, _placed(scope, new, i))
         output = (*STRIDED, "unaligned")[i % 8] if scope.operator.strided and new < _LONG else "unaligned"
         yield scope.case(arguments, f"size{old}to{new}-out-{output}", output)
-        if new == _MANY and _indexed(scope, arguments) and scope.operator.name.startswith("aten::"):
+        if new == _MANY and indexed(scope, arguments) and scope.operator.name.startswith("aten::"):
             far = changed(arguments, _far(new - old))
             yield scope.case(far, f"size{old}to{new}-far", kind="large")
 
 
+def _even(scope: Scope, base: Case) -> Iterator[Case]:
+    """Derive a case for each layout whose sizes, but small ones, are multiples of 8, so that kernels load vectors."""
+    large = [n for n in sizes_of(base) if n > 4]
+    news = itertools.accumulate(large, lambda last, n: max(last + 8, -(-n // 8) * 8), initial=0)
+    arguments = replaced(base.arguments, {3: 4, **dict(zip(large, [*news][1:], strict=True))})
+    for name in scope.shared(iter(ALL if scope.operator.strided else PACKED)):
+        output = name if scope.operator.strided else "unaligned"
+        yield scope.case(changed(arguments, in_layouts(name)), f"even-{name}-out-{output}", output)
+
+
 def _single(base: Case) -> Arguments:
     """Replace every size by 1, and indices by 0: fewer elements than a vector has."""
-    arguments = base.arguments
-    for size in {n for _, array in arrays(arguments) for n in array.shape if n > 1}:
-        arguments = _replaced(arguments, size, 1)
-    return changed(arguments, _first)
+    sizes = {n for _, array in arrays(base.arguments) for n in array.shape if n > 1}
+    return changed(replaced(base.arguments, dict.fromkeys(sizes, 1)), _first)
 
 
 def _first(_: str, i: int, array: Array) -> Array:
@@ -94,14 +104,13 @@ def _first(_: str, i: int, array: Array) -> Array:
 
 def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Arguments | None:
     """Replace a size, and all others by a small one unless that is 0; None if the call has too many elements."""
-    arguments = base.arguments
     small += small == old
-    for other in _found(base) if small else ():
-        arguments = _replaced(arguments, other, small) if other not in (old, 2) else arguments
+    others = [other for other in sizes_of(base) if small and other not in (old, 2)]
+    arguments = replaced(base.arguments, dict.fromkeys(others, small))
     if not _fits(scope, arguments, old, new):
         return None
-    arguments = _replaced(arguments, old, new)
-    if new == 1 and _indexed(scope, arguments):
+    arguments = replaced(arguments, {old: new})
+    if new == 1 and indexed(scope, arguments):
         arguments = changed(arguments, _first)
     shapes = _results(scope, arguments)
     total = elements(arguments) + sum(map(math.prod, shapes))
@@ -111,7 +120,8 @@ def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Argum
     return arguments
 
 
-def _found(base: Case) -> list[int]:
+def sizes_of(base: Case) -> list[int]:
+    """Return the sizes above 1 of a call's tensors, the smallest few."""
     return sorted({n for _, array in arrays(base.arguments) for n in array.shape if n > 1})[:_EACH]
 
 
@@ -128,7 +138,7 @@ def _fits(scope: Scope, arguments: Arguments, old: int, new: int) -> bool:
     """Whether the tensors with a size replaced are small enough and indices stay within bounds, which only grow."""
     sizes = [math.prod(new if n == old else n for n in array.shape) for _, array in arrays(arguments)]
     # PyTorch rejects targets that name a class beyond fewer ones.
-    grows = new > old or new == 1 or not _indexed(scope, arguments) or {"target", "logits"} <= {*arguments}
+    grows = new > old or new == 1 or not indexed(scope, arguments) or {"target", "logits"} <= {*arguments}
     return grows and sum(sizes) <= 2 * MOST and max(sizes) <= scope.operator.longest
 
 
@@ -153,7 +163,8 @@ def _sums(scope: Scope, new: int, shapes: list[tuple[int, ...]]) -> bool:
     return summed and scope.operator.tolerance[scope.maker.dtype].accumulate > 0
 
 
-def _indexed(scope: Scope, arguments: Arguments) -> bool:
+def indexed(scope: Scope, arguments: Arguments) -> bool:
+    """Whether a call has indices, which must stay within bounds."""
     return any(
         array.dtype in _INDICES and (scope.maker.is_float or name in ("index", "indices"))
         for name, array in arrays(arguments)
@@ -165,9 +176,11 @@ def _far(distance: int) -> Change:
     return lambda _, i, array: place(array.view + distance) if array.dtype == "int64" else array
 
 
-def _replaced(arguments: Arguments, old: int, new: int) -> Arguments:
+def replaced(arguments: Arguments, sizes: dict[int, int]) -> Arguments:
+    """Replace sizes wherever they occur, in tensors and in numbers."""
+
     def change(_: str, i: int, array: Array) -> Array:
-        shape = tuple(new if n == old else n for n in array.shape)
+        shape = tuple(sizes.get(n, n) for n in array.shape)
         return place(resized(array.view, shape)) if shape != array.shape else array
 
     def number(name: str, value: Any) -> Any:
@@ -175,6 +188,6 @@ def _replaced(arguments: Arguments, old: int, new: int) -> Arguments:
             return value
         if isinstance(value, list):
             return [number(name, item) for item in value]
-        return new if isinstance(value, int) and value == old else value
+        return sizes.get(value, value) if isinstance(value, int) else value
 
     return {name: number(name, value) for name, value in changed(arguments, change).items()}

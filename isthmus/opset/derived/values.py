@@ -14,6 +14,7 @@ from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, change
 from isthmus.opset.sampling import Array, Case, place
 
 _MOVED = 4  # more cases of operators that move data
+_SETTINGS_MET = 8  # most settings of the numbers of an operator that computes
 _MOST = 8192  # maximum elements of a base case
 _BEYOND_FLOAT = {"int32": (1 << 24) + 1, "int64": (1 << 53) + 1}  # not representable in float32 and float64
 _POSITIONS = ("index", "indices", "target", "shifts", "offsets", "repeats")  # integers that are positions
@@ -38,10 +39,14 @@ def planted(scope: Scope) -> Iterator[Case]:
         yield scope.case(changed(base.arguments, _narrowed), "narrowed", kind="broadcast")
     if scope.maker.is_float:
         # Indices select a few of the elements that are moved: several cases together, special ones too.
-        bases = [case for case in scope.own if plain(case) and _indexed(case)] if moves(scope) else []
+        if moves(scope):
+            bases = [case for case in scope.own if plain(case) and _indexed(case)][:_MOVED]
+        else:  # each setting of the other arguments
+            settings = [case for case in scope.bases() if plain(case) and _is_clear(case)]
+            bases = [*scope.shared(iter(settings[:_SETTINGS_MET]))]
         for value in operator.special:
             label = "nan" if math.isnan(value) else "inf"
-            for each in [base, *[each for each in bases if each is not base][:_MOVED]]:
+            for each in [base, *[each for each in bases if each is not base]]:
                 change = _planted(value, dtype, moves(scope), operator.strided)
                 yield scope.case(changed(each.arguments, change), label, kind="special")
             factors = {name: 0 for name in ("alpha", "value") if base.arguments.get(name) is not None}
@@ -84,6 +89,14 @@ def scaled(scope: Scope) -> Iterator[Case]:
         yield scope.case(arguments, "-".join([label, *chosen]), kind="special")
 
 
+def _is_clear(case: Case) -> bool:
+    """Whether NaN has one meaning: it may be counted, lost in a maximum, skipped, or multiplied by 0."""
+    given = case.arguments
+    numbers = [given.get(name) for name in ("alpha", "beta", "value", "p")]
+    skips = any(given.get("padding") or ()) or given.get("causal")
+    return not skips and all(x != 0 and math.isfinite(x) for x in numbers if isinstance(x, int | float))
+
+
 def moves(scope: Scope) -> bool:
     """Whether the operator computes nothing, so that its results are bit-equal."""
     tolerance = scope.operator.tolerance[scope.maker.dtype]
@@ -115,7 +128,8 @@ def of_any_shape(scope: Scope, bases: list[Case]) -> Iterator[Case]:
         # Pointwise operators meet all pairs of the values, or every number; others get them as rows and as columns.
         alone = operator.pointwise and _tensors(bases[0]) == 1
         parts = 3 if alone and scope.maker.is_float else 1
-        for base in scope.shared(iter(bases if alone else [bases[i % len(bases)]]), parts):
+        several = scope.shared(iter(bases if alone else [bases[i % len(bases)]]), parts)
+        for base in several if alone or scope.maker.is_float else [bases[i % len(bases)]]:
             for flags in _settings(base.arguments, along.is_list) if along else ({"axis": -1},):
                 axis = flags["axis"]
                 filled = changed(base.arguments, _filled(base, found, dtype, operator.pointwise))
@@ -182,7 +196,9 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
         yield from _decided(kind, any(a.name in ("dim", "dims") for a in scope.maker.schema.arguments))
     if not scope.maker.is_float:
         if scope.maker.kind_of_dtype in ("int", "uint") and operator.limits:
-            yield "limits", _limits(kind) if pointwise else _limit_rows(kind)
+            rows = _limits(kind) if pointwise else _limit_rows(kind)
+            one = not pointwise and operator.shape == "()"  # one number of all elements
+            yield from (("limits", each) for each in (rows if one else [rows]))
         return
     limit = operator.tolerance[dtype]
     extreme = operator.extreme
@@ -196,11 +212,9 @@ def _sets(scope: Scope, pointwise: bool) -> Iterator[tuple[str, np.ndarray[Any, 
             yield "extremes", np.append(found, np.array(operator.special).astype(kind))
         return
     if extreme:
-        rows = [row for x in extreme for row in ([x, x - 1, 0.5, -x, 1.0], [x, x - 1, x - 0.5, x, x - 2])]
-        yield (
-            "extremes",
-            np.array(rows)[[_finite(np.array(row), kind).size == len(row) for row in rows]].astype(kind),
-        )
+        lists = [row for x in extreme for row in ([x, x - 1, 0.5, -x, 1.0], [x, x - 1, x - 0.5, x, x - 2])]
+        rows = np.array([row for row in lists if _finite(np.array(row), kind).size == len(row)])
+        yield "extremes", rows.astype(kind)
     if operator.distinct:
         if extreme is None:
             scales = {
@@ -296,34 +310,24 @@ def _infinite(ordinary: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _limits(kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     info = np.iinfo(kind)
     half = 1 << (info.bits // 2)
-    numbers = [
-        info.min,
-        info.max,
-        info.min + 1,
-        info.max - 1,
-        0,
-        1,
-        2,
-        half - 1,
-        half,
-        info.max // 2,
-        info.max // 2 + 1,
-    ]
-    return np.array(sorted({n % info.max for n in numbers} | {info.min, info.max}), kind)
+    narrow = [1 << bits for bits in (8, 16, 32)]  # 0 in a narrower type
+    numbers = [info.min, info.max, info.min + 1, info.max - 1, 0, 1, 2, half - 1, *narrow]
+    numbers += [info.max // 2, info.max // 2 + 1]
+    return np.array(sorted({n for n in numbers if n <= info.max} | {info.min, info.max}), kind)
 
 
 def _near_limits(dtype: str, denormal: bool) -> list[float]:
-    """Values at which 1 / (1 + exp(-x)) is denormal though no exponential overflows, and denormal ones."""
+    """Values at which exp overflows float16, at which 1 / (1 + exp(-x)) is denormal, and denormal ones."""
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
     tiny = float(info.tiny)
-    return [0.5 - math.log(float(info.max)), *([0.75 * tiny, -0.5 * tiny] if denormal else [])]
+    return [-11.5, 0.5 - math.log(float(info.max)), *([0.75 * tiny, -0.5 * tiny] if denormal else [])]
 
 
 def _limit_rows(kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Rows of all limits, and of numbers near one of them only."""
     limits, info = _limits(kind), np.iinfo(kind)
     near = np.arange(limits.size).astype(kind)
-    return np.stack([limits, limits[::-1], info.min + near, info.max - near])
+    return np.stack([limits, np.roll(limits, 5), info.min + near, info.max - near])
 
 
 def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
@@ -336,7 +340,7 @@ def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
         math.sqrt(largest) * 0.9, math.sqrt(tiny) * 0.7, tiny * 0.5, least, least * 5, tiny, largest, largest / 3,
         0.5, 1.5, 2.5, -0.0, 1e-3, 1.0, 0.1,
         2.0**21 + 1.5, 2.0**22 + 3, 2.0**23 - 0.5, 2.0**51 + 1.5,
-        0.5 - float(info.eps) / 4, 1 / float(info.eps) + 1, math.pi / 2, 70_000.5,
+        0.5 - float(info.eps) / 4, 1 / float(info.eps) + 1, math.pi / 2, 70_000.5, 256.0,
     ]  # fmt: skip
     signed = sorted({*numbers, *[-n for n in numbers]})
     with np.errstate(over="ignore"):

@@ -27,6 +27,9 @@ def _numbers(m: Maker) -> Iterator[Case]:
             yield m.case("special", m.values([inf, -inf, largest, -largest, float("nan"), 1.0]), bound)
         for bound in (0.0, -1.0):  # NaN on either side of zero
             yield m.case("special", m.values([float("nan"), 0.0, -0.0, 1.0, -1.0, -2.0]), bound)
+    if m.kind_of_dtype in ("int", "uint"):  # a fraction, which no integer equals
+        for bound in (2.5, -0.5):
+            yield m.case("special", m.values([0, 1, 2, 3, 4]), bound)
     if m.dtype == "int64":  # equal in 32 bits
         yield m.case("special", m.values([5, 2**33 + 5, 2**33 + 4, 2**33 + 6, -3]), 2**33 + 5)
     if m.dtype in ("int32", "int64"):  # equal in float32

@@ -1,5 +1,6 @@
 """Tensors created from numbers."""
 
+import math
 from collections.abc import Iterator
 
 from isthmus.opset import dtypes as dt
@@ -21,10 +22,14 @@ def _ranges(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", -0.125, 0.0, 1.0, dtype=m.dtype)
         most = 256.0 if m.dtype == "bfloat16" else 2048.0  # so many numbers a half counts
         yield m.case("contiguous", -most, most, 1.0, dtype=m.dtype)
+        if m.dtype not in dt.HALVES:  # where a running sum is off; halves round the step
+            yield m.case("contiguous", 0.05, 300.0, 0.1, dtype=m.dtype)
     if m.dtype == "float64":  # not representable in float32
         yield m.case("contiguous", 0.5, 3.25, 0.25 + 2.0**-30, dtype=m.dtype)
     if m.dtype in ("float32", "int32", "int64"):
         yield m.case("large", -3, 3 * 65_601, 3, dtype=m.dtype)
+    if m.dtype in ("int32", "int64"):  # not representable in float32
+        yield m.case("contiguous", 2**24 + 1, 2**24 + 24, 3, dtype=m.dtype)
     if m.dtype == "int64":  # not representable in float64
         yield m.case("contiguous", 2**53 + 1, 2**53 + 24, 3, dtype=m.dtype)
 
@@ -57,6 +62,13 @@ def _eyes(m: Maker) -> Iterator[Case]:
         yield m.case("large", 259, 257, dtype=m.dtype)
 
 
+def _range_size(start: float, end: float, step: float, **_: object) -> object:
+    import torch
+
+    count = max(0, math.ceil((end - start) / step))
+    return torch.full((count,), float(abs(start) + abs(end)), dtype=torch.float64)
+
+
 def _line_size(start: float, end: float, steps: int, **_: object) -> object:
     import torch
 
@@ -64,7 +76,8 @@ def _line_size(start: float, end: float, steps: int, **_: object) -> object:
 
 
 OPERATORS: list[Operator] = [
-    op("arange.start_step", dt.NUMBERS, "steps(start, end, step)", "dtype", _ranges),
+    op("arange.start_step", dt.NUMBERS, "steps(start, end, step)", "dtype", _ranges,
+       accumulated(4, "a step, a product and a sum"), magnitude=_range_size),
     op("linspace", dt.FLOATS, "(steps,)", "dtype", _spaces,
        accumulated(4, "a step, a product and a sum"), magnitude=_line_size),
     op("eye.m", dt.ALL, "(n, m)", "dtype", _eyes),

@@ -270,6 +270,7 @@ def _puts(m: Maker) -> Iterator[Case]:
     # One place by both of its indices; one value for repeated ones.
     yield m.case("special", m.tensor(7, 5), [m.values([2, -5, 6, -1, 2], "int64")], m.tensor(5, 5), True)
     yield m.case("special", m.tensor(7, 5), [m.values([2, -5, 6, -1, 2], "int64")], m.tensor(1), True)
+    yield m.case("special", m.tensor(7), [m.values([2, -5, 6, -1, 2], "int64")], m.tensor(1), True)
     for add in (False, True):  # negative indices; values broadcast along the indices, and along the rest
         ends = m.values([-9, 8, 3, -2], "int64")
         yield m.case("contiguous", m.tensor(9, 5), [ends], m.tensor(4, 1), add)

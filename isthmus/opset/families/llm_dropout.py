@@ -111,7 +111,7 @@ def _norm(input: Any, residual: Any, weight: Any, bias: Any, rowscale: Any, laye
           eps: float, rms: bool, wide_sum: bool, magnitude: bool = False) -> Any:  # fmt: skip
     added = _scaled(input, rowscale, layerscale, mask, p)
     total = added if residual is None else added + residual
-    mean = total.mean(-1, keepdim=True) * (0 if rms else 1)
+    mean = total.new_zeros(*total.shape[:-1], 1) if rms else total.mean(-1, keepdim=True)
     rstd = ((total - mean).square().mean(-1, keepdim=True) + eps).rsqrt()
     bias = 0 if bias is None else bias
     if not magnitude:

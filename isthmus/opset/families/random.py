@@ -2,7 +2,7 @@
 other seeds other results."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,19 @@ from isthmus.opset.operator import Operator, op
 from isthmus.opset.sampling import Case, Maker
 
 _CHANCES = (0.1, 0.5, 0.9, 0.0, 1.0)  # of the elements in turn
-_WIDE = ((0, 3 << 30), (0, 3 << 40), (-(1 << 50), 1 << 50))  # all of 32 bits, and more
+_OPEN = (3, None)  # up to the largest integer of the dtype
+_WIDE = {  # all of 32 bits, and more
+    **dict.fromkeys(dt.INTEGERS, (_OPEN,)),
+    "int64": (_OPEN, (0, 3 << 30), (0, 3 << 40), (-(1 << 50), 1 << 50)),
+}
 _SIZES = ((1,), (5,), (129,), (2, 3, 5, 7, 11), (67, 1031))  # the last above 65,536
 
 
-def _draws(*settings: tuple[Any, ...], wide: tuple[tuple[Any, ...], ...] = ()) -> Any:
-    """In-place draws into tensors of several sizes and layouts; ``wide`` settings are those of int64 only."""
+def _draws(*settings: tuple[Any, ...], wide: Mapping[str, Sequence[tuple[Any, ...]]] | None = None) -> Any:
+    """In-place draws into tensors of several sizes and layouts; ``wide`` settings are those of single dtypes."""
 
     def samples(m: Maker) -> Iterator[Case]:
-        for args in (*settings, *(wide if m.dtype == "int64" else ())):
+        for args in (*settings, *(wide or {}).get(m.dtype, ())):
             yield m.case("large", m.tensor(61, 67), *args, model="llama")
         for shape in (*_SIZES, *(((263, 1031),) if m.dtype in ("float32", "int64") else ())):
             yield m.case("large" if len(shape) == 2 else "contiguous", m.tensor(*shape), *settings[-1])
@@ -73,7 +77,8 @@ def _uniform(a: dict[str, Any]) -> dict[str, Any]:
 
 
 def _integers(a: dict[str, Any]) -> dict[str, Any]:
-    return {"self": {"name": "integers", "low": a.get("from", 0), "high": a["to"]}}
+    high = int(np.iinfo(dt.DTYPES[a["self"].dtype].numpy).max) + 1 if a["to"] is None else a["to"]
+    return {"self": {"name": "integers", "low": a.get("from", 0), "high": high}}
 
 
 def _each_law(a: dict[str, Any]) -> dict[str, Any]:
@@ -102,7 +107,7 @@ OPERATORS: list[Operator] = [
     op("random_.from", (*dt.INTEGERS, "float32"), "None", "None", _draws((0, 100), (3, 19), wide=_WIDE),
        law=_integers),
     op("random_.to", (*dt.INTEGERS, "float32"), "None", "None",
-       _draws((100,), wide=((3 << 30,), (1 << 45,))), law=_integers),
+       _draws((100,), wide={"int64": ((3 << 30,), (1 << 45,))}), law=_integers),
     op("native_dropout", dt.FLOATS, "(input.shape, input.shape)", '(input.dtype, "bool")', _dropouts, law=_drop_law),
     op("randperm", ("int64", "int32"), "(n,)", "dtype", _permutations,
        law=lambda a: {"out": {"name": "permutation"}}),

@@ -147,6 +147,8 @@ def _few_factors(m: Maker) -> Iterator[Array]:
 
 def _products(m: Maker) -> Iterator[Case]:
     yield from _whole(0.97, 1.03)(m)
+    if not m.is_float:  # beyond 2^53
+        yield m.case("special", m.values(np.full(37, 3)))
     for factors in _few_factors(m):
         yield m.case("special", factors)
     if m.dtype == "float32":
@@ -155,6 +157,8 @@ def _products(m: Maker) -> Iterator[Case]:
 
 def _products_along(m: Maker) -> Iterator[Case]:
     yield from _over_dims(0.9, 1.1, many=False)(m)
+    if not m.is_float:  # beyond 2^53
+        yield m.case("special", m.values(np.full((2, 37), 3)), 1)
     for factors in _few_factors(m):
         yield m.case("special", factors, 1)
     if m.dtype == "float32":
@@ -195,8 +199,7 @@ def _norms(m: Maker) -> Iterator[Case]:
         yield m.case("strided", m.tensor(5, 19, layout="transposed"), order, [1], True)
         missing = m.tensor(3, 67).view.copy()
         missing[[0, 1, 2], [0, 31, 66]] = np.nan
-        if order != 0:  # where NaN may count as one
-            yield m.case("special", m.values(missing), order, [1], False)
+        yield m.case("special", m.values(missing), order, [1], False)
     for order in (1, float("inf")):  # without squares, which would be 0
         yield m.case("special", denormals(m, 3, 5), order, [1], False)
     if m.dtype == "float32":  # the last of many decides
@@ -256,6 +259,7 @@ def _counts(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.values(np.full((3, 5), 2.0)), 4)  # which are one number
     yield m.case("strided", m.values(m.integers(61, low=0, high=4).view, m.dtype, "sliced"), 4, 0, 3)
     yield m.case("large", m.values(np.full(70_001, 2.0)), 4, 0, 3)  # a count beyond 16 bits
+    yield m.case("contiguous", m.values([1, 2, 3, 4, 5, 2.5]), 4, 2, 2)  # one bound, which is not 0
     yield m.case("contiguous", m.tensor(67, 33), 131, -2, 3)  # more bins than a tile has columns
     yield m.case("contiguous", m.tensor(67, 33, low=-1e5, high=2e5), 3, -90_000, 150_000)
     yield m.case("contiguous", m.tensor(67, 33), 9, -2.3, 2.7)  # bounds that halves round
@@ -266,6 +270,8 @@ def _flags(dims: Any) -> Any:
     """Mostly false tensors, and mostly true ones."""
 
     def samples(m: Maker) -> Iterator[Case]:
+        # Fractions are 0 as integers, even numbers by their lowest bit.
+        factors = np.resize([0.4, 2.0] if m.is_float else [m.dtype == "bool" or 2], 17)
         for share, layout in (
             (0.03, "contiguous"),
             (0.97, "contiguous"),
@@ -275,7 +281,7 @@ def _flags(dims: Any) -> Any:
             flags = m.mask(3, 5, 17, share=share).view
             kind = "contiguous" if layout == "contiguous" else "strided"
             for dim in dims:
-                yield m.case(kind, m.values(flags if m.dtype == "bool" else flags * 2, layout=layout), *dim)
+                yield m.case(kind, m.values(flags * factors, layout=layout), *dim)
         if m.is_float:  # True: NaN, and values that are 0 in a narrower dtype
             least = {"float64": 1e-300, "float32": 1e-44}.get(m.dtype, 1e-6)
             for odd in (least, float("nan")):

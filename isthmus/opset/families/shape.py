@@ -174,7 +174,9 @@ def _triangles(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(2, 3, 9, 5), diagonal // 2)
     if m.dtype == "float32":
         yield m.case("large", m.tensor(259, 257), 3)
-        yield m.case("large", m.repeated(65_601, 2, 1), -1)
+        yield m.case("large", m.repeated(65_601, 2, 2), 0)
+        yield m.case("contiguous", m.tensor(100, 97), 50)  # beyond a tile from the main diagonal
+        yield m.case("contiguous", m.tensor(97, 100), -50)
         yield m.case("large", m.repeated(3, 8209), 5000)
         yield m.case("large", m.repeated(3, 8209), -1)
     for diagonal in (1 << 40, -(1 << 40)):

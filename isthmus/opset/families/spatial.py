@@ -106,6 +106,9 @@ def _folds(m: Maker) -> Iterator[Case]:
     # Windows that overlap although the stride is their size.
     yield m.case("contiguous", m.tensor(1, 4, 9), [7, 7], [2, 2], [2, 2], [0, 0], [2, 2])
     yield m.case("contiguous", m.tensor(2, 4, 9), [5, 9], [1, 2], [4, 5], [0, 2], [2, 3])
+    # One row, or one column, of windows that overlap by one.
+    yield m.case("contiguous", m.tensor(1, 3, 3), [1, 7], [1, 3], [1, 1], [0, 0], [1, 2])
+    yield m.case("contiguous", m.tensor(1, 3, 3), [7, 1], [3, 1], [1, 1], [0, 0], [2, 1])
     if m.dtype in dt.HALVES:  # sums of hundreds of equal numbers, which stop growing in a half
         yield m.case(
             "large", m.values(np.full((1, 400, 400), 0.3)), [39, 39], [20, 20], [1, 1], [0, 0], [1, 1]
@@ -118,6 +121,8 @@ def _folds(m: Maker) -> Iterator[Case]:
 
 
 def _fold_columns(m: Maker) -> Iterator[Case]:
+    # Different dilations of square windows, whose number exchanged ones would not change.
+    yield m.case("contiguous", m.tensor(1, 1, 7, 7), [2, 2], [1, 2], [0, 0], [3, 3])
     yield m.case("contiguous", m.tensor(2, 3, 5, 6), [2, 2], [1, 1], [0, 0], [1, 1])
     yield m.case("contiguous", m.tensor(1, 1, 1, 3), [1, 1], [1, 1], [0, 0], [1, 1])
     yield m.case("strided", m.tensor(2, 2, 7, 5, layout="channels_last"), [3, 3], [2, 2], [1, 1], [1, 2])
@@ -138,8 +143,12 @@ def _distances(m: Maker) -> Iterator[Case]:
     for power in _POWERS:  # equal coordinates and equal points
         grid = m.integers(9, 3, low=-1, high=2).view
         yield m.case("contiguous", m.values(grid), m.values(grid[::-1][:7]), power, 2)
-    for mode in (0, 1, 2):  # more than 25 points, where PyTorch may use a matrix product
+    for mode in (0, 1, 2):  # more than 25 points, where PyTorch may use a matrix product; equal ones too
         yield m.case("contiguous", m.tensor(67, 5), m.tensor(131, 5, low=4, high=6), 2.0, mode)
+        few = m.values(m.integers(67, 3, low=-1, high=2).view)
+        yield m.case("contiguous", few, m.values(few.view[::-1]), 2.0, mode)
+    near = m.values([[0, 1], [1e-8, 1], [1e-8, 1 + 1e-3]])  # coordinates that almost are equal
+    yield m.case("special", near, m.values(near.view[::-1]), 0.0, 2)
     far = [m.tensor(n, 5, low=1000, high=1001) for n in (9, 7)]  # whose squares hide the distance
     yield m.case("special", *far, 2.0, 2)
     yield m.case("contiguous", m.tensor(3, 1), m.tensor(2, 1), 3.0, None)
@@ -161,6 +170,7 @@ def _own_distances(m: Maker) -> Iterator[Case]:
             "contiguous", m.values(m.integers(7, 3, low=-1, high=2).view), power
         )  # equal coordinates
     yield m.case("contiguous", m.tensor(131, 1), 2.0)
+    yield m.case("special", m.values([[0, 1], [1e-8, 1], [1e-8, 1 + 1e-3]]), 0.0)
     yield m.case("special", m.values(denormals(m, 5, 3).view / 16), 1.0)
     yield m.case("zero-size", m.tensor(1, 3), 1.0)
     yield m.case("zero-size", m.tensor(5, 0), 2.0)

@@ -31,7 +31,8 @@ def bernoulli_(x: Array, p: Any, context: Context) -> None:
 
 @writes("aten::random_.from")
 def random_from(x: Array, low: int, high: int | None, context: Context) -> None:
-    x[...] = draws(context).integers(low, np.iinfo(np.int64).max if high is None else high, x.shape)
+    last = np.iinfo(x.dtype if x.dtype.kind in "iu" else np.int64).max if high is None else high - 1
+    x[...] = draws(context).integers(low, last, x.shape, endpoint=True)
 
 
 @writes("aten::random_.to")
