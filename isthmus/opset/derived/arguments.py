@@ -12,6 +12,7 @@ from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, given, in_layouts, rank_of
 from isthmus.opset.derived.layouts import ALL, PACKED, laid
 from isthmus.opset.derived.lists import is_list, settings
+from isthmus.opset.derived.values import SETTINGS
 from isthmus.opset.sampling import Array, Case, place
 
 # Flags that change what is specified, such as the order of ties, or nothing that a kernel sees.
@@ -166,8 +167,9 @@ def _word(value: Any) -> str:
 
 
 def repeated(scope: Scope) -> Iterator[Case]:
-    """Derive a call that passes one tensor for all arguments of its shape that are only read."""
-    read = [a.name for a in scope.maker.schema.inputs if a.is_tensor and not a.written and not a.is_list]
+    """Derive calls that pass one tensor for all arguments of its shape that are only read, special values too."""
+    inputs = [a for a in scope.maker.schema.inputs if a.is_tensor and not a.written and not a.is_list]
+    read = [a.name for a in inputs if a.name not in SETTINGS]
     for base in () if scope.operator.paired else reversed(scope.bases()):
         groups: dict[tuple[int, ...], Arguments] = {}
         for name in read:
@@ -176,8 +178,15 @@ def repeated(scope: Scope) -> Iterator[Case]:
                 groups.setdefault(array.shape, {})[name] = array
         same = max(groups.values(), key=len, default={})
         if len(same) > 1:
-            changes = dict.fromkeys(same, [*same.values()][-1])
-            yield from scope.shared(iter([scope.case({**base.arguments, **changes}, "repeated")]))
+            array = [*same.values()][-1]
+            for value in (0.0, *scope.operator.special) if scope.maker.is_float else (0.0,):
+                values = np.array(array.view)
+                values.reshape(-1)[::3] = values.reshape(-1)[::3] if value == 0 else value
+                changes = dict.fromkeys(same, place(values))
+                label = "repeated" if value == 0 else f"repeated-{value}"
+                yield from scope.shared(
+                    iter([scope.case({**base.arguments, **changes}, label, kind="special")])
+                )
             return
 
 

@@ -50,6 +50,8 @@ def lists(scope: Scope) -> Iterator[Case]:
     if scope.leading:
         many = [*_LARGE, *[shapes[i % len(shapes)] for i in range(_COUNT - len(_LARGE))]]
         yield scope.case(_shaped(scope, bases[0], many, 0), "many", "unaligned", kind="large")
+        for base in bases[1:_TURNS]:
+            yield scope.case(_shaped(scope, base, [*_LARGE, (5,)], 0), "large", "unaligned", kind="large")
 
 
 def settings(scope: Scope) -> list[Case]:

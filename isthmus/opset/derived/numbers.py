@@ -13,6 +13,7 @@ from isthmus.opset.sampling import Array, Case, place
 
 _INEXACT = 1 - 2.0**-26  # a factor after which float32 rounds a number
 _TERMS = ("other", "scalar", "scalars")  # that PyTorch does not round to half precision
+_SHORT = (0, 1, -1, 2)  # numbers for which kernels have shortcuts
 _BEYOND_HALF = 2.0**17
 _SMALL = 2.0**-10  # a factor of the tensors, so that their products with such numbers do not overflow
 
@@ -27,6 +28,7 @@ def numbers(scope: Scope) -> Iterator[Case]:
         key=lambda case: (sum(map(bool, _numbers(scope, case))), sum(1 for _ in arrays(case.arguments))),
     )
     given, dtype = base.arguments, scope.maker.dtype
+    yield from _plain_numbers(scope, base)
     if dtype == "float64":
         inexact = _mapped(scope, given, lambda x: x * _INEXACT)
         yield scope.case(_met(given | inexact, inexact), "inexact-numbers", kind="special")
@@ -41,6 +43,34 @@ def numbers(scope: Scope) -> Iterator[Case]:
                 number = int(values.max()) - below
                 one = [number] * len(given[name]) if isinstance(given[name], list) else number
                 yield scope.case(wide | {name: one}, f"beyond-float-{name}", kind="special")
+
+
+def _plain_numbers(scope: Scope, base: Case) -> Iterator[Case]:
+    """Derive calls with numbers for which kernels have shortcuts, beside NaN and infinity."""
+    if not scope.operator.name.startswith("aten::") or not scope.operator.pointwise:
+        return
+    marked = changed(base.arguments, _marked(scope))
+    names = [
+        a.name
+        for a in scope.maker.schema.inputs
+        if a.base == "Scalar" and a.name in _mapped(scope, marked, abs)
+    ]
+    for name, number in scope.shared(iter([(name, number) for name in names for number in _SHORT])):
+        yield scope.case(marked | {name: number}, f"{name}-{number}", kind="special")
+
+
+def _marked(scope: Scope) -> Change:
+    """Put NaN and infinities of both signs at the start of tensors."""
+    marks = [*scope.operator.special, *[-x for x in scope.operator.special]]
+
+    def change(_: str, i: int, array: Array) -> Array:
+        if not scope.maker.is_float or array.dtype != scope.maker.dtype or array.view.size < len(marks):
+            return array
+        values = np.array(array.view)
+        values.reshape(-1)[: len(marks)] = np.roll(marks, i)
+        return place(values)
+
+    return change
 
 
 def _names(scope: Scope, given: Arguments, bases: tuple[str, ...]) -> Iterator[str]:

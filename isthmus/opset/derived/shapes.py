@@ -29,6 +29,7 @@ RANKS: tuple[Shape, ...] = (
 SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of vectors and tiles
 # More than 2^18 elements, 2^16 rows and columns, and more than 8192 elements in a row.
 _LARGE: tuple[Shape, ...] = ((270_001,), (65_601, 2), (9, 8209), (2, 65_601), (1031, 3, 5))
+_SPARSE = 2053  # a prime
 _LONGEST = (1 << 20) + 4099  # more than 1,024 sums of 1,024 elements
 # In every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
 _MATRICES: tuple[Shape, ...] = ((8, 8), (6, 7))
@@ -121,7 +122,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
             # Dimensions beyond a kernel's most must not be ones that could be collapsed.
             layout = ("rotated", "reversed")[i % 2] if len(row["place"].shape) > 5 else row["layout"]
             yield from _made(scope, {**row, "layout": layout}, dim)
-    for row in scope.shared(_alike(bases, varied, axes, dim), 8):
+    for row in scope.shared(_alike(bases, broadcasts, axes, dim), 8):
         yield from _made(scope, row, dim)
     takes_matrices = any(len(array.shape) > 1 for base in bases for _, array in arrays(base.arguments))
     for row in scope.shared(_matrices(bases, axes, dim), 8) if takes_matrices else ():
@@ -132,8 +133,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
             {"base": bases[0], "place": Place((11,)), "layout": "contiguous", "broadcast": "expanded"},
             dim,
         )
-    if as_imprecise(scope):
-        return
+    exact = {"values": "sparse"} if as_imprecise(scope) else {}  # whose sums nothing rounds
     reduces = "reduced" in scope.operator.shape
     places, modes = [*_enlarged(dim, reduces)], _modes(bases)[: _MODES if dim else len(_LARGE)]
     large: dict[str, Any] = {"place": places, "layout": ["unaligned", "contiguous"], "base": modes, **axes}
@@ -147,7 +147,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
         rows += [{**rows[0], "place": Place((9, 8209)), "broadcast": mode} for mode in ("row", "first row")]
     for row in scope.shared(iter(rows), 8):
         if math.prod(row["place"].shape) <= scope.operator.longest:
-            yield from _made(scope, row, dim)
+            yield from _made(scope, row | exact, dim)
 
 
 def _matrices(bases: list[Case], axes: dict[str, Any], dim: Any) -> Iterator[dict[str, Any]]:
@@ -264,8 +264,7 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
         shape = _narrowed(place.shape, mode, i, last)
         values = scope.maker.distinct(*shape).view if scope.operator.distinct else resized(array.view, shape)
         if "values" in row and array.dtype == scope.maker.dtype:
-            deciding = _deciding(array.view, shape, row["values"], scope.operator.extreme)
-            values = np.abs(values) if row["values"] == "positive" else deciding
+            values = _of_kind(row["values"], values, array.view, scope.operator.extreme)
         written = next(a for a in scope.maker.schema.arguments if a.name == name).written
         axis = _repeated_axis(
             shape, i * (not scope.operator.paired), place.dim if scope.operator.distinct else None
@@ -324,13 +323,17 @@ def _repeated_axis(shape: Shape, i: int, dim: int | None) -> int | None:
     return axes[(i - 1 if i or rank % 3 else rank // 2) % len(axes)] if axes else None
 
 
-def _deciding(values: Values, shape: Shape, place: str, extreme: tuple[float, ...] | None) -> Values:
-    """Fill with the lowest value; "last" is the highest, which is extreme, or all but the last are."""
-    low, high = values.min(), values.max()
+def _of_kind(kind: str, values: Values, all_values: Values, extreme: tuple[float, ...] | None) -> Values:
+    """Make values positive, or mostly 0 and few 1, or the lowest: "last" is the highest, or all but the last are."""
+    if kind == "positive":
+        return np.abs(values)
+    if kind == "sparse":
+        return (np.arange(values.size) % _SPARSE == _SPARSE - 1).reshape(values.shape).astype(values.dtype)
+    low, high = all_values.min(), all_values.max()
     if extreme:
         high = np.asarray(max(extreme)).astype(values.dtype)
-    made = np.full(shape, high if place == "but last" else low, values.dtype)
-    made.reshape(-1)[-1] = high if place == "last" else low
+    made = np.full(values.shape, high if kind == "but last" else low, values.dtype)
+    made.reshape(-1)[-1] = high if kind == "last" else low
     return made
 
 

@@ -61,6 +61,10 @@ def sizes(scope: Scope) -> Iterator[Case]:
             rows += [(base, old, new) for old in found for new in (_LONG, _MANY)]
     yield scope.case(_single(bases[0]), "single")
     yield from _even(scope, bases[deepest])
+    for base in scope.shared(iter(bases[:_EACH])):  # equal sizes, so that exchanged ones fit
+        yield scope.case(
+            replaced(base.arguments, dict.fromkeys(sizes_of(base), max(sizes_of(base), default=1))), "equal"
+        )
     halves = scope.maker.dtype in dt.HALVES and scope.operator.tolerance[scope.maker.dtype].accumulate
     thick = [(bases[0], old, _THICK) for old in sizes_of(bases[0])] if halves else []
     for i, (base, old, new) in enumerate([*scope.shared(iter(rows), 8), *thick]):

@@ -20,7 +20,7 @@ _BEYOND_FLOAT = {"int32": (1 << 24) + 1, "int64": (1 << 53) + 1}  # not represen
 _POSITIONS = ("index", "indices", "target", "shifts", "offsets", "repeats")  # integers that are positions
 _SAVED = ("mean", "rstd", "save_mean", "save_invstd", "out", "logsumexp", "lse")  # by the forward operator
 # Of a gradient scaler, always float32; and numbers of steps.
-_SETTINGS = ("grad_scale", "found_inf", "inv_scale", "state_steps", "steps")
+SETTINGS = ("grad_scale", "found_inf", "inv_scale", "state_steps", "steps")
 _IN_TILES = (0, 17, 33, 66)  # of such a row: the ends, and second tiles
 _LONG = 4133  # elements of a row of many blocks
 _PLACES = (0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 66)  # of a row of 67: ends of vectors, and the ends of the row
@@ -93,7 +93,7 @@ def _is_clear(case: Case) -> bool:
     """Whether NaN has one meaning: it may be counted, lost in a maximum, skipped, or multiplied by 0."""
     given = case.arguments
     numbers = [given.get(name) for name in ("alpha", "beta", "value", "p")]
-    skips = any(given.get("padding") or ()) or given.get("causal")
+    skips = any(given.get("padding") or ()) or given.get("causal") or given.get("transposed")
     return not skips and all(x != 0 and math.isfinite(x) for x in numbers if isinstance(x, int | float))
 
 
@@ -104,7 +104,7 @@ def moves(scope: Scope) -> bool:
 
 
 def _is_data(name: str, array: Array, dtype: str) -> bool:
-    return array.dtype == dtype and name not in _SETTINGS
+    return array.dtype == dtype and name not in SETTINGS
 
 
 def _multiplied(arguments: tuple[str, ...], dtype: str, factor: float) -> Change:

@@ -179,6 +179,8 @@ def _scatter_add(m: Maker) -> Iterator[Case]:
         )
     for dim in (-1, -3):  # a source larger than the index
         yield m.case("contiguous", m.tensor(5, 6, 7), dim, m.integers(3, 4, 2, high=4), m.tensor(4, 5, 3))
+    for dim in (0, 1):
+        yield m.case("contiguous", m.tensor(5, 6), dim, m.integers(3, 4, high=4), m.tensor(3, 7))
     yield m.case("broadcast", m.tensor(9, 5, 7), 0, _repeated_index(m, 6, 5, 7, high=9), m.tensor(6, 5, 7))
     yield m.case("special", _wrapping(m, 3, 7), 0, m.integers(13, 5, high=3), _wrapping(m, 13, 5))
     if m.dtype in dt.HALVES:
@@ -210,9 +212,19 @@ def _scatter_reduce(m: Maker) -> Iterator[Case]:
             for own in (True, False):
                 yield m.case("special", m.values(np.full((1, 4), found.view[0, 8])), 1, rows, found, reduce,
                              include_self=own)  # fmt: skip
+        if reduce in ("amax", "amin") and m.is_float:  # an infinity that is the only one
+            alone = m.values([-inf if reduce == "amax" else inf, 1.0])
+            yield m.case(
+                "special", m.tensor(4), 0, m.values([1, 2], "int64"), alone, reduce, include_self=False
+            )
         if m.dtype == "float32":
             index = m.values([[65_600, 32_768, 0, 65_537, 65_600]], "int64")
             yield m.case("large", m.tensor(2, 65_601), 1, index, m.tensor(1, 5), reduce)
+            for count in (300, 70_001) if reduce != "prod" else ():  # counts beyond 8 and 16 bits
+                places = m.values(np.arange(count) // (count - 1), "int64")
+                yield m.case(
+                    "large", m.values([1, 2, 3]), 0, places, m.values(np.resize([1, 0, 2, 1], count)), reduce
+                )
 
 
 def _scatter_reduce_size(self: Any, dim: int, index: Any, src: Any, reduce: str, include_self: bool) -> Any:

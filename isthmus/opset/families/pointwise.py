@@ -202,6 +202,10 @@ def _nonzero_pair(rounding_mode: Any = ()) -> Any:
                              * b.view.astype("float64") * sign, layout=layout)  # fmt: skip
             yield m.case(kind, a, b, **extra)
         if m.is_float:
+            # Small numbers whose products underflow.
+            least = 2.0 ** {"float16": -13, "float64": -600}.get(m.dtype, -80)
+            yield m.case("special", m.values(np.array([-3, 5, -5, 3, 2]) * least),
+                         m.values(np.array([11, 3, 3, -7, -5]) * least), **extra)  # fmt: skip
             inf, nan = float("inf"), float("nan")
             yield m.case("special", m.values([1.0, -1.0, 0.0, -0.0, inf, nan, 1.0, 0.0]),
                          m.values([inf, -inf, 2.0, 2.0, 2.0, 2.0, nan, 0.0]), **extra)  # fmt: skip

@@ -66,7 +66,10 @@ def _maximum_pools(three: bool = False) -> Any:
             yield m.case("contiguous", m.distinct(*size), *row)
         # Padding is never the maximum; of equal elements the first counts.
         yield m.case("special", m.values(np.full(size, -np.inf)), *rows[1])
-        yield m.case("special", m.values(m.integers(*size, low=0, high=3).view), [3] * len(rows[0][0]))
+        for width in (2, 3):
+            yield m.case(
+                "special", m.values(m.integers(*size, low=0, high=3).view), [width] * len(rows[0][0])
+            )
         yield m.case("special", m.values(m.integers(*size, low=-3, high=0).view), *rows[1])
         if m.dtype == "float32":  # more than 2^16 elements of a plane; more than 2^16 planes
             deep = [1] if three else []
@@ -145,7 +148,7 @@ def _max_gradients(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(1, 1, 1, 2), few, [1, 2], [1, 1], [0, 0], [1, 1], False,
                  m.values([[[[1, 1]]]], "int64"))  # fmt: skip
     if m.dtype == "float32":  # more than 2^16 elements of a plane
-        tensor = m.distinct(1, 1, 259, 257)
+        tensor = m.distinct(1, 1, 523, 257)
         indices = _maxima(tensor.view.astype(np.float64), [5, 9], [97, 31], [0, 0], [1, 1], False)
         yield m.case("large", m.tensor(*indices.shape), tensor, [5, 9], [97, 31], [0, 0], [1, 1], False,
                      m.values(indices, "int64"))  # fmt: skip

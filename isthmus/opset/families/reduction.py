@@ -125,8 +125,8 @@ def _means(samples: Any, *args: Any) -> Any:
         yield from samples(m)
         yield m.case("contiguous", m.tensor(5, 67, low=20_000, high=65_000), *args)
         yield m.case("special", m.values(np.zeros((3, 5))), *args)
-        if m.dtype == "float16":
-            yield m.case("large", m.values(np.ones((1, 70_001))), *args)
+        if m.dtype == "float16":  # whose number and parts of whose sum are beyond the dtype
+            yield m.case("large", m.values(np.full((1, 70_001), 100.0)), *args)
 
     return made
 

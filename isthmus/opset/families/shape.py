@@ -142,8 +142,9 @@ def _pads(m: Maker) -> Iterator[Case]:
 
 
 def _repeats(m: Maker) -> Iterator[Case]:
-    for times in ([2, 3], [2, 1, 3], [1, 1], [4, 3, 2], [2, 3, 1, 4]):
+    for times in ([2, 3], [2, 1, 3], [1, 1], [4, 3, 2], [2, 3, 1, 4], [4, 1, 1], [3, 2, 1, 1], [1, 3, 1]):
         yield m.case("contiguous", m.tensor(3, 5), times)
+        yield m.case("contiguous", m.tensor(4, 8), times)
     yield m.case("strided", m.tensor(3, 5, layout="transposed"), [2, 2])
     yield m.case("zero-size", m.tensor(0, 5), [3, 2])
     yield m.case("contiguous", m.tensor(3, 5), [0, 2])

@@ -106,6 +106,8 @@ def _folds(m: Maker) -> Iterator[Case]:
     # Windows that overlap although the stride is their size.
     yield m.case("contiguous", m.tensor(1, 4, 9), [7, 7], [2, 2], [2, 2], [0, 0], [2, 2])
     yield m.case("contiguous", m.tensor(2, 4, 9), [5, 9], [1, 2], [4, 5], [0, 2], [2, 3])
+    yield m.case("contiguous", m.tensor(1, 9, 16), [8, 8], [3, 3], [2, 2], [0, 0], [1, 1])
+    yield m.case("contiguous", m.tensor(1, 6, 15), [9, 7], [3, 2], [3, 4], [1, 1], [2, 1])
     # One row, or one column, of windows that overlap by one.
     yield m.case("contiguous", m.tensor(1, 3, 3), [1, 7], [1, 3], [1, 1], [0, 0], [1, 2])
     yield m.case("contiguous", m.tensor(1, 3, 3), [7, 1], [3, 1], [1, 1], [0, 0], [2, 1])
@@ -147,6 +149,10 @@ def _distances(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", m.tensor(67, 5), m.tensor(131, 5, low=4, high=6), 2.0, mode)
         few = m.values(m.integers(67, 3, low=-1, high=2).view)
         yield m.case("contiguous", few, m.values(few.view[::-1]), 2.0, mode)
+    for power in (1.0, 2.0, 0.0, 2.3, float("inf")):  # the last coordinate decides
+        last = np.zeros((3, 1031))
+        last[:, -1] = [1.0, -2.0, 4.0]
+        yield m.case("special", m.values(last), m.values(last[:2] / 2), power, 2)
     near = m.values([[0, 1], [1e-8, 1], [1e-8, 1 + 1e-3]])  # coordinates that almost are equal
     yield m.case("special", near, m.values(near.view[::-1]), 0.0, 2)
     far = [m.tensor(n, 5, low=1000, high=1001) for n in (9, 7)]  # whose squares hide the distance
@@ -170,6 +176,8 @@ def _own_distances(m: Maker) -> Iterator[Case]:
             "contiguous", m.values(m.integers(7, 3, low=-1, high=2).view), power
         )  # equal coordinates
     yield m.case("contiguous", m.tensor(131, 1), 2.0)
+    for power in (1.0, 0.0, float("inf")):
+        yield m.case("special", m.values(np.eye(3, 1031, 1028)), power)
     yield m.case("special", m.values([[0, 1], [1e-8, 1], [1e-8, 1 + 1e-3]]), 0.0)
     yield m.case("special", m.values(denormals(m, 5, 3).view / 16), 1.0)
     yield m.case("zero-size", m.tensor(1, 3), 1.0)
