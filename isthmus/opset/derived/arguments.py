@@ -170,24 +170,27 @@ def repeated(scope: Scope) -> Iterator[Case]:
     """Derive calls that pass one tensor for all arguments of its shape that are only read, special values too."""
     inputs = [a for a in scope.maker.schema.inputs if a.is_tensor and not a.written and not a.is_list]
     read = [a.name for a in inputs if a.name not in SETTINGS]
-    for base in () if scope.operator.paired else reversed(scope.bases()):
-        groups: dict[tuple[int, ...], Arguments] = {}
-        for name in read:
-            array = base.arguments[name]
-            if array is not None and array.dtype == scope.maker.dtype:
-                groups.setdefault(array.shape, {})[name] = array
-        same = max(groups.values(), key=len, default={})
-        if len(same) > 1:
-            array = [*same.values()][-1]
-            for value in (0.0, *scope.operator.special) if scope.maker.is_float else (0.0,):
-                values = np.array(array.view)
-                values.reshape(-1)[::3] = values.reshape(-1)[::3] if value == 0 else value
-                changes = dict.fromkeys(same, place(values))
-                label = "repeated" if value == 0 else f"repeated-{value}"
-                yield from scope.shared(
-                    iter([scope.case({**base.arguments, **changes}, label, kind="special")])
-                )
-            return
+    bases = [] if scope.operator.paired else scope.bases()
+    groups = [(base, _of_one_shape(base, read, scope.maker.dtype)) for base in bases]
+    groups = [(base, same) for base, same in groups if len(same) > 1]
+    special = scope.operator.special if scope.maker.is_float else ()
+    for base, same in groups[:1] + groups[1:][-1:]:
+        for value in scope.shared(iter((None, *special))):
+            values = np.array(next(iter(same.values())).view)
+            values.reshape(-1)[::3] = values.reshape(-1)[::3] if value is None else value
+            changes = dict.fromkeys(same, place(values))
+            label = "repeated" if value is None else f"repeated-{value}"
+            yield scope.case({**base.arguments, **changes}, label, kind="special")
+
+
+def _of_one_shape(base: Case, names: list[str], dtype: str) -> Arguments:
+    """Return the largest set of tensors of one shape, among those of a dtype."""
+    groups: dict[tuple[int, ...], Arguments] = {}
+    for name in names:
+        array = base.arguments[name]
+        if array is not None and array.dtype == dtype:
+            groups.setdefault(array.shape, {})[name] = array
+    return max(groups.values(), key=len, default={})
 
 
 def narrow_indices(scope: Scope) -> Iterator[Case]:

@@ -59,7 +59,7 @@ class Scope:
             ranked = any(array.shape for _, array in arrays(case.arguments))
             if ranked and all(sizes) and case.kind in kinds:
                 others = {k: v for k, v in case.arguments.items() if not _holds_array(v)}
-                found.setdefault(repr((others, [k for k, _ in arrays(case.arguments)])), case)
+                found.setdefault(repr((others, _pattern(case.arguments))), case)
         return list(found.values())
 
     def case(self, arguments: Arguments, label: str, output: str = "contiguous", kind: str = "") -> Case:
@@ -71,6 +71,17 @@ class Scope:
 def rank_of(case: Case) -> int:
     """Return the highest rank of a call's tensors."""
     return max((len(array.shape) for _, array in arrays(case.arguments)), default=0)
+
+
+def _pattern(arguments: Arguments) -> list[str]:
+    """Return the names of the arguments of a call's tensors, and "" where a list has none."""
+    lists = [(name, value if isinstance(value, list) else [value]) for name, value in arguments.items()]
+    return [
+        name if isinstance(each, Array) else ""
+        for name, items in lists
+        for each in items
+        if isinstance(each, Array) or (each is None and len(items) > 1)
+    ]
 
 
 def _holds_array(value: Any) -> bool:

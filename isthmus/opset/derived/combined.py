@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from isthmus.opset.derived.arguments import DIMENSIONS, FIXED
 from isthmus.opset.derived.calls import Arguments, Change, Scope, changed, elements, in_layouts, rank_of
 from isthmus.opset.derived.layouts import ALL, STRIDED, laid
 from isthmus.opset.derived.lists import is_list
-from isthmus.opset.derived.sizes import indexed, replaced, sizes_of
+from isthmus.opset.derived.sizes import indexed, replaced, results_of, sizes_of
 from isthmus.opset.derived.values import moves
 from isthmus.opset.sampling import Array, Case
 
@@ -36,6 +37,8 @@ def combined(scope: Scope) -> Iterator[Case]:
         base = bases[rng.integers(len(bases))]
         arguments = changed(_resized(scope, base), _valued(scope, rng))
         arguments |= _numbers(scope, arguments, rank_of(base), rng)
+        if sum(map(math.prod, results_of(scope, arguments))) > 4 * _MOST:
+            continue
         layout = str(rng.choice([*ALL]))
         place = (
             in_layouts(layout)

@@ -264,7 +264,7 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
         shape = _narrowed(place.shape, mode, i, last)
         values = scope.maker.distinct(*shape).view if scope.operator.distinct else resized(array.view, shape)
         if "values" in row and array.dtype == scope.maker.dtype:
-            values = _of_kind(row["values"], values, array.view, scope.operator.extreme)
+            values = _of_kind(row["values"], values, i, array.view, scope.operator.extreme)
         written = next(a for a in scope.maker.schema.arguments if a.name == name).written
         axis = _repeated_axis(
             shape, i * (not scope.operator.paired), place.dim if scope.operator.distinct else None
@@ -323,12 +323,18 @@ def _repeated_axis(shape: Shape, i: int, dim: int | None) -> int | None:
     return axes[(i - 1 if i or rank % 3 else rank // 2) % len(axes)] if axes else None
 
 
-def _of_kind(kind: str, values: Values, all_values: Values, extreme: tuple[float, ...] | None) -> Values:
+def _of_kind(
+    kind: str, values: Values, i: int, all_values: Values, extreme: tuple[float, ...] | None
+) -> Values:
     """Make values positive, or mostly 0 and few 1, or the lowest: "last" is the highest, or all but the last are."""
     if kind == "positive":
         return np.abs(values)
     if kind == "sparse":
-        return (np.arange(values.size) % _SPARSE == _SPARSE - 1).reshape(values.shape).astype(values.dtype)
+        return (
+            ((np.arange(values.size) + 7 * i) % _SPARSE == _SPARSE - 1)
+            .reshape(values.shape)
+            .astype(values.dtype)
+        )
     low, high = all_values.min(), all_values.max()
     if extreme:
         high = np.asarray(max(extreme)).astype(values.dtype)

@@ -75,7 +75,7 @@ def sizes(scope: Scope) -> Iterator[Case]:
         )
         if arguments is None and new == _MANY:
             arguments = _enlarged(scope, base, old, new, 1)
-        if arguments is None or (new == _THICK and not _sums(scope, new, _results(scope, arguments))):
+        if arguments is None or (new == _THICK and not _sums(scope, new, results_of(scope, arguments))):
             continue
         arguments = changed(arguments, _placed(scope, new, i))
         output = (*STRIDED, "unaligned")[i % 8] if scope.operator.strided and new < _LONG else "unaligned"
@@ -116,7 +116,7 @@ def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Argum
     arguments = replaced(arguments, {old: new})
     if new == 1 and indexed(scope, arguments):
         arguments = changed(arguments, _first)
-    shapes = _results(scope, arguments)
+    shapes = results_of(scope, arguments)
     total = elements(arguments) + sum(map(math.prod, shapes))
     most = 2 * MOST if small == 1 and new == _MANY else MOST if new >= _LONG else _SMALL
     if total > most or (new > _most(scope) and _sums(scope, new, shapes)):
@@ -146,7 +146,7 @@ def _fits(scope: Scope, arguments: Arguments, old: int, new: int) -> bool:
     return grows and sum(sizes) <= 2 * MOST and max(sizes) <= scope.operator.longest
 
 
-def _results(scope: Scope, arguments: Arguments) -> list[tuple[int, ...]]:
+def results_of(scope: Scope, arguments: Arguments) -> list[tuple[int, ...]]:
     """Return the shapes of the results; none if PyTorch will reject the call, to which no rule applies."""
     try:
         said = evaluate(scope.operator.shape, arguments)
