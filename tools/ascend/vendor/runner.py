@@ -23,7 +23,8 @@ from tools.suites import Row, counts, kept
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, "-m", "isthmus", "ascend", "run", "-m", "pytest"]
 OPTIONS = (
-    "-q --no-header --tb=short -p no:cacheprovider -p no:timeout -p no:xdist -p tools.ascend.vendor.record"
+    "-q --no-header --tb=short --continue-on-collection-errors "
+    "-p no:cacheprovider -p no:timeout -p no:xdist -p tools.ascend.vendor.record"
 )
 RESTARTS = 20  # for each file
 
