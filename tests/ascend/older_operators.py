@@ -117,6 +117,13 @@ def layouts() -> None:
         check(name, [x, 0.5], compare(x, 0.5))
     check("ReduceMin", [x, [0, 2]], x.amin((0, 2), True), keep_dims=True)
     check("LogSoftmaxV2", [x], x.log_softmax(1), axes=[1])
+    for name, extreme in (("ArgMaxWithValue", torch.max), ("ArgMinWithValue", torch.min)):
+        values, indices = extreme(x, 1, keepdim=True)
+        check(name, [x], indices.int(), values, dimension=1, keep_dims=True)
+    inputs = x.clone().requires_grad_()
+    smooth = torch.nn.functional.mish(inputs)
+    check("Mish", [x], smooth.detach())
+    check("MishGrad", [x, x], *torch.autograd.grad(smooth, inputs, x))
 
 
 def products() -> None:
