@@ -54,7 +54,7 @@ def _suite(asked: argparse.Namespace) -> runner.Suite:
         return SUITE
     files = SUITE.files(asked.parts)
     groups = {file: f"{Path(file).parent} ({i // asked.together})" for i, file in enumerate(files)}
-    return dataclasses.replace(SUITE, group=groups.__getitem__)
+    return dataclasses.replace(SUITE, group=groups.__getitem__, again=True)
 
 
 def _checked_out(places: Path) -> None:
