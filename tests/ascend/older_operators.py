@@ -173,7 +173,8 @@ def gradients() -> None:
     logs, targets = torch.randn(7, 2, 5).log_softmax(2), torch.tensor([[1, 2, 2], [3, 1, 4]])
     loss, alpha = torch._ctc_loss(logs, targets, [7, 6], [3, 2], 0, False)
     unused = torch.zeros_like(alpha)  # gradients compute it again
-    check("CTCLossV2", [logs, targets, [7, 6], [3, 2]], loss, unused, blank=0, zero_infinity=False)
+    for blank in (0, 3 * 5):
+        check("CTCLossV2", [logs, targets, [7, 6], [3, 2]], loss, unused, blank=blank, zero_infinity=False)
 
 
 def boxes() -> None:

@@ -1,5 +1,6 @@
 // Products, layouts and gradients of the older interface.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_ctc_loss.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/matmul.h>
 
@@ -61,6 +62,16 @@ void cdist_grad(const Call& call) {
   call.give("y", grad.mul(slope.masked_fill(distance.eq(0).logical_or(difference.eq(0)), 0)).sum(-2));
 }
 
+// The caller adds the longest target times the classes to the blank. Gradients compute log_alpha again.
+void older_ctc_loss(const Call& call) {
+  const at::Tensor log_probs = call.tensor("log_probs");
+  const auto [loss, alpha] = at::_ctc_loss(
+      log_probs, call.tensor("targets"), call.ints("input_lengths"), call.ints("target_lengths"),
+      call.integer("blank") % log_probs.size(-1), call.flag("zero_infinity"));
+  call.give("neg_log_likelihood", loss);
+  call.ignore("log_alpha");
+}
+
 // x / keep where the mask is 1, else 0.
 void byte_mask_apply(const Call& call) {
   const double keep = call.real("keep");
@@ -77,6 +88,7 @@ const std::vector<NamedFamily>& older_families() {
       {"pad_ends", pad_ends},
       {"cdist_grad", cdist_grad},
       {"byte_mask_apply", byte_mask_apply},
+      {"older_ctc_loss", older_ctc_loss},
   };
   return families;
 }
