@@ -53,8 +53,8 @@ void cdist_grad(const Call& call) {
   const at::Tensor grad = widened(call.tensor("grad")), distance = widened(call.tensor("cdist"));
   const at::Tensor size = difference.abs();
   at::Tensor slope = difference.sign();
-  if (p < 0)  // the distance is rounded, if the inputs are
-    slope = slope.mul(size.to(call.tensor("cdist").scalar_type()).ge(call.tensor("cdist")));
+  if (p < 0)  // a distance of 16 bits may be rounded down
+    slope = slope.mul(size.ge(distance));
   else if (p == 0)
     slope = slope.mul(0);
   else if (p != 1)
