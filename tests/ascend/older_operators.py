@@ -115,6 +115,7 @@ def layouts() -> None:
     ):  # fmt: skip
         check(name, [x, x.flip(0)], compare(x, x.flip(0)))
         check(name, [x, 0.5], compare(x, 0.5))
+    check("Select", [x > 0, x, x.flip(0)], torch.where(x > 0, x, x.flip(0)))
     check("ZerosLike", [x], x * 0)
     check("ReduceMin", [x, [0, 2]], x.amin((0, 2), True), keep_dims=True)
     check("LogSoftmaxV2", [x], x.log_softmax(1), axes=[1])
