@@ -208,15 +208,15 @@ def ascend_alias(name: str, of: str) -> Extension:
 
 def ascend_operators() -> Extension:
     """The aclnn functions of the reference runtime, on PyTorch's CPU kernels."""
-    table = "csrc/ascend/opapi/functions.table"
+    tables = ["csrc/ascend/opapi/functions.table", "csrc/ascend/opapi/older.table"]
     exports = GROUPS / "ascend_opapi_exports.cpp"
     subprocess.run([sys.executable, "-m", "tools.ascend.exports", str(exports)], cwd=ROOT, check=True)
     system = [flag for path in include_paths() for flag in ("-isystem", path)]
-    folders = ("ascend/opapi", "ascend/opapi/functions")
+    folders = ("ascend/opapi", "ascend/opapi/functions", "ascend/opapi/older")
     return Extension(
         ASCEND + ASCEND_OPERATORS,
         sources=[*(path for folder in folders for path in grouped(folder)), str(exports.relative_to(ROOT))],
-        depends=[*headers(), table, *(path for folder in folders for path in sources(folder))],
+        depends=[*headers(), *tables, *(path for folder in folders for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc")],
         extra_compile_args=[*system, "-std=c++20", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
         extra_link_args=[f"-Wl,-soname,{ASCEND_OPERATORS}.so", "-Wl,-rpath,$ORIGIN", "-Wl,-z,nodelete"],

@@ -294,7 +294,12 @@ CASES: dict[str, Callable[[], list[Any]]] = {
         *POOL2,
     ],
     "MaxPool3dWithArgmax": lambda: [real(2, 3, 5, 4, 6), *POOL3],
-    "MaxPool3dWithArgmaxBackward": lambda: [real(2, 3, 3, 3, 4), real(2, 3, 5, 4, 6), *POOL3],
+    "MaxPool3dWithArgmaxBackward": lambda: [
+        real(2, 3, 3, 3, 4),
+        x := real(2, 3, 5, 4, 6),
+        places(aten.max_pool3d_with_indices, x, *POOL3).int(),
+        *POOL3,
+    ],
     "MaxUnpool2d": lambda: [*aten.max_pool2d_with_indices(real(2, 3, 6, 8), [2, 2]), [6, 8]],
     "MaxUnpool3d": lambda: [
         *aten.max_pool3d_with_indices(real(2, 3, 4, 6, 2), [2, 2, 2]),

@@ -124,6 +124,7 @@ FUNCTIONS = {
     "positive": lambda number: number if number > 0 else None,
     "nonempty": lambda values: values if values is not None and len(values) else None,
     "floating": lambda tensor: tensor if tensor.is_floating_point() else tensor.double(),
+    "wide": lambda tensor: tensor if tensor is None or tensor.itemsize != 2 else tensor.float(),
     "choice": lambda number, *values: values[number],
     "scalar": lambda tensor: tensor.item(),
     "numbers": lambda values, like: torch.tensor(values),

@@ -182,6 +182,14 @@ def test_index_of_nothing(dtype: torch.dtype, place: list[int], chosen: list[int
     equal(x, expected)
 
 
+def test_index_of_one_and_of_nothing() -> None:
+    """Indices of one element and of none are broadcast to none: the second is not an undefined one."""
+    x, indices = torch.rand(3, 4, 5), [torch.tensor([1]), torch.tensor([], dtype=torch.int64)]
+    out = torch.zeros(0, 5)
+    opapi.call("Index", x, indices, out)
+    equal(out, x[tuple(indices)])
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool])
 def test_mask_without_elements(dtype: torch.dtype) -> None:
     x = torch.zeros(0, dtype=dtype)

@@ -59,6 +59,7 @@ def test_hccl(job: str) -> None:
 
 def test_older_operators() -> None:
     children.output("from tests.ascend import older_jobs; older_jobs.views()", **ENVIRONMENT)
+    children.output("from tests.ascend import older_operators; older_operators.every()", **ENVIRONMENT)
 
 
 def test_nulls() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -70,6 +71,26 @@ def test_a_test_that_ends_or_blocks_the_process_is_recorded(tmp_path: Path) -> N
     text = page([row], ["test_all.py"], {"pytorch": "0"})
     assert "| all | 7 | 2 | 2 | 1 | 2 | 0 | 40.0% |" in text
     assert json.loads(json.dumps(row)) == row
+
+
+@pytest.mark.full
+def test_a_file_that_another_makes_fail_runs_again_alone(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("import os\ndef test_leaves(): os.environ['LEFT'] = '1'")
+    (tmp_path / "test_b.py").write_text("import os\ndef test_finds(): assert 'LEFT' not in os.environ")
+    suite = runner.Suite(
+        sources=tmp_path,
+        folder=lambda file: tmp_path,
+        packages=lambda file: [],
+        results=tmp_path / "results.jsonl",
+        group=lambda file: "both",
+        command=[sys.executable, "-m", "pytest"],
+        again=True,
+    )
+    options = argparse.ArgumentParser()
+    options.add_argument("parts", nargs="*")
+    runner.add_options(options, test_seconds=30, file_seconds=60)
+    rows = runner.run(suite, options.parse_args(["test_a.py", "test_b.py"]))
+    assert [suites.counts([row]) for row in rows] == [{"passed": 1}] * 2
 
 
 def test_page_of_mindspeed() -> None:

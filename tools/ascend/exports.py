@@ -1,4 +1,4 @@
-"""Writes the C functions that libopapi.so exports, with the exact types of their parameters, from its table.
+"""Writes the C functions that libopapi.so exports, with the exact types of their parameters, from its tables.
 
 Usage: python -m tools.ascend.exports FILE.cpp
 """
@@ -6,7 +6,7 @@ Usage: python -m tools.ascend.exports FILE.cpp
 import sys
 from pathlib import Path
 
-from tools.ascend.table import Row, rows
+from tools.ascend.table import Row, older_rows, rows
 
 # A parameter's C type by its kind; float and double are passed in registers of different contents.
 C_TYPES = {
@@ -27,6 +27,7 @@ C_TYPES = {
     "string": "const char*",
 }
 HEAD = """#include "ascend/opapi/calls.h"
+#include "ascend/opapi/older/rows.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 #define PHASES(row, name, arguments, values) \\
@@ -56,11 +57,12 @@ def export(index: int, row: Row) -> str:
     return f"{phases}EXPORT int aclnn{row.name}GetMaxWorkspaceSize A({arguments}) {alias};\n"
 
 
-def source(table: list[Row]) -> str:
+def source(table: list[Row], older: list[Row]) -> str:
     """Return the text of the C++ source."""
-    texts = "".join(f"    {quoted(row.text)},\n" for row in table)
+    texts = "".join(f"    {quoted(row.text)},\n" for row in [*table, *older])
+    older_row = f"const int isthmus::ascend::kOlderRow = {len(table)};\n"
     functions = "".join(export(index, row) for index, row in enumerate(table))
-    return f"{HEAD}\nconst char* const isthmus::ascend::kRows[] = {{\n{texts}}};\n{COUNT}\n{functions}"
+    return f"{HEAD}\nconst char* const isthmus::ascend::kRows[] = {{\n{texts}}};\n{COUNT}{older_row}\n{functions}"
 
 
 def quoted(text: str) -> str:
@@ -70,7 +72,7 @@ def quoted(text: str) -> str:
 
 def main() -> None:
     """Write the file; leave it untouched if it has this text."""
-    path, text = Path(sys.argv[1]), source(rows())
+    path, text = Path(sys.argv[1]), source(rows(), older_rows())
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

@@ -1,10 +1,11 @@
-"""Reads csrc/ascend/opapi/functions.table: one row per aclnn function that libopapi.so exports."""
+"""Reads csrc/ascend/opapi/functions.table: one row per aclnn function that libopapi.so exports; and older.table."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 TABLE = Path(__file__).resolve().parents[2] / "csrc/ascend/opapi/functions.table"
+OLDER = TABLE.with_name("older.table")
 ROW = re.compile(r"(\w+)\(([^)]*)\) = (.+)")
 
 
@@ -39,3 +40,8 @@ def read_rows(text: str) -> list[Row]:
 def rows() -> list[Row]:
     """Return the rows of the project's table."""
     return read_rows(TABLE.read_text())
+
+
+def older_rows() -> list[Row]:
+    """Return the operators of the older interface that libopapi.so computes."""
+    return read_rows(OLDER.read_text())

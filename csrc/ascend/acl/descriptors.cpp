@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "attributes.h"
 #include "errors.h"
 #include "handles.h"
 
@@ -13,14 +14,13 @@ struct TensorDescription {
   int dtype, format;
   std::vector<int64_t> dims;
   std::string name;
+  bool on_host = false;
 };
 
 struct Buffer {
   void* data;
   size_t bytes;
 };
-
-struct Attributes {};
 
 struct Objects {
   Handles<TensorDescription> descriptions{6};
@@ -38,13 +38,27 @@ std::shared_ptr<TensorDescription> described(const void* handle) {
   return require_found("description", handle, objects().descriptions.get(handle));
 }
 
+int set(const char* function, const void* handle, const char* name, Attribute value) {
+  return call(function, [&] {
+    require_not_null(name, "name");
+    (*require_found("attributes", handle, objects().attributes.get(handle)))[name] = std::move(value);
+  });
+}
+
+template <typename Element, typename Given>
+int set_list(const char* function, const void* handle, const char* name, int count, const Given* values) {
+  const bool valid = count >= 0 && (count == 0 || values != nullptr);
+  if (!valid) return report(kInvalidParameter, function, "the list is null, or its length negative");
+  return set(function, handle, name, std::vector<Element>(values, values + count));
+}
+
 }  // namespace
 
 ISTHMUS_ASCEND_EXPORT void* aclCreateTensorDesc(int dtype, int count, const int64_t* dims, int format) {
   constexpr int kMostDims = 64;
   if (count < 0 || count > kMostDims || (count > 0 && dims == nullptr)) return nullptr;
   return objects().descriptions.add(std::make_shared<TensorDescription>(
-      TensorDescription{dtype, format, std::vector<int64_t>(dims, dims + count), {}}));
+      TensorDescription{dtype, format, std::vector<int64_t>(dims, dims + count), {}, false}));
 }
 
 ISTHMUS_ASCEND_EXPORT void aclDestroyTensorDesc(const void* handle) { objects().descriptions.remove(handle); }
@@ -59,8 +73,13 @@ ISTHMUS_ASCEND_EXPORT int aclSetTensorFormat(void* handle, int) {
   return call("aclSetTensorFormat", [&] { described(handle); });
 }
 
-ISTHMUS_ASCEND_EXPORT int aclSetTensorPlaceMent(void* handle, int) {
-  return call("aclSetTensorPlaceMent", [&] { described(handle); });
+ISTHMUS_ASCEND_EXPORT int aclSetTensorPlaceMent(void* handle, int memory) {
+  return call("aclSetTensorPlaceMent", [&] { described(handle)->on_host = memory != 0; });
+}
+
+ISTHMUS_ASCEND_EXPORT bool isthmus_ascend_on_host(const void* handle) {
+  const auto found = objects().descriptions.get(handle);
+  return found != nullptr && found->on_host;
 }
 
 ISTHMUS_ASCEND_EXPORT int aclSetTensorShape(void* handle, int count, const int64_t*) {
@@ -115,7 +134,6 @@ ISTHMUS_ASCEND_EXPORT size_t aclGetDataBufferSizeV2(const void* buffer) {
   return found == nullptr ? 0 : found->bytes;
 }
 
-// Attributes are accepted; aclopCompileAndExecute() refuses the operators that would read them.
 ISTHMUS_ASCEND_EXPORT void* aclopCreateAttr() {
   return objects().attributes.add(std::make_shared<Attributes>());
 }
@@ -124,15 +142,46 @@ ISTHMUS_ASCEND_EXPORT void aclopDestroyAttr(const void* attributes) {
   objects().attributes.remove(attributes);
 }
 
-ISTHMUS_ASCEND_EXPORT int aclopSetAttrBool(void*, const char*, uint8_t) { return kSuccess; }
-ISTHMUS_ASCEND_EXPORT int aclopSetAttrInt(void*, const char*, int64_t) { return kSuccess; }
-ISTHMUS_ASCEND_EXPORT int aclopSetAttrFloat(void*, const char*, float) { return kSuccess; }
-ISTHMUS_ASCEND_EXPORT int aclopSetAttrString(void*, const char*, const char*) { return kSuccess; }
-ISTHMUS_ASCEND_EXPORT int aclopSetAttrDataType(void*, const char*, int) { return kSuccess; }
-ISTHMUS_ASCEND_EXPORT int aclopSetAttrListInt(void*, const char*, int, const int64_t*) { return kSuccess; }
-ISTHMUS_ASCEND_EXPORT int aclopSetAttrListFloat(void*, const char*, int, const float*) { return kSuccess; }
-ISTHMUS_ASCEND_EXPORT int aclopSetAttrListBool(void*, const char*, int, const uint8_t*) { return kSuccess; }
-ISTHMUS_ASCEND_EXPORT int aclopSetAttrListListInt(void*, const char*, int, const int*,
+ISTHMUS_ASCEND_EXPORT const Attributes* isthmus_ascend_attributes(const void* handle) {
+  return objects().attributes.get(handle).get();
+}
+
+ISTHMUS_ASCEND_EXPORT int aclopSetAttrBool(void* handle, const char* name, uint8_t value) {
+  return set("aclopSetAttrBool", handle, name, int64_t{value != 0});
+}
+
+ISTHMUS_ASCEND_EXPORT int aclopSetAttrInt(void* handle, const char* name, int64_t value) {
+  return set("aclopSetAttrInt", handle, name, value);
+}
+
+ISTHMUS_ASCEND_EXPORT int aclopSetAttrFloat(void* handle, const char* name, float value) {
+  return set("aclopSetAttrFloat", handle, name, double{value});
+}
+
+ISTHMUS_ASCEND_EXPORT int aclopSetAttrString(void* handle, const char* name, const char* value) {
+  return set("aclopSetAttrString", handle, name, std::string(value == nullptr ? "" : value));
+}
+
+ISTHMUS_ASCEND_EXPORT int aclopSetAttrDataType(void* handle, const char* name, int value) {
+  return set("aclopSetAttrDataType", handle, name, int64_t{value});
+}
+
+ISTHMUS_ASCEND_EXPORT int aclopSetAttrListInt(void* handle, const char* name, int count,
+                                              const int64_t* values) {
+  return set_list<int64_t>("aclopSetAttrListInt", handle, name, count, values);
+}
+
+ISTHMUS_ASCEND_EXPORT int aclopSetAttrListFloat(void* handle, const char* name, int count,
+                                                const float* values) {
+  return set_list<float>("aclopSetAttrListFloat", handle, name, count, values);
+}
+
+ISTHMUS_ASCEND_EXPORT int aclopSetAttrListBool(void* handle, const char* name, int count,
+                                               const uint8_t* values) {
+  return set_list<int64_t>("aclopSetAttrListBool", handle, name, count, values);
+}
+
+ISTHMUS_ASCEND_EXPORT int aclopSetAttrListListInt(void* handle, const char* name, int, const int*,
                                                   const int64_t* const[]) {
-  return kSuccess;
+  return set("aclopSetAttrListListInt", handle, name, Unread{});
 }

@@ -1,15 +1,17 @@
 // libacl_op_compiler.so: the older interface of operators. Compilation at run time is off, so that
 // applications take the aclnn functions. Of the older interface there are Identity, with which torch_npu
-// changes between formats of the same order in memory, AsStrided, ViewCopy and Transpose; others are
-// refused by name.
+// changes between formats of the same order in memory, AsStrided, ViewCopy and Transpose, and those that
+// libopapi.so computes; others are refused by name.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 
 #include "ascend/acl/enqueue.h"
-#include "call.h"
 #include "driver.h"
+#include "status.h"
 #include "views.h"
 
 #define ISTHMUS_ASCEND_EXPORT extern "C" __attribute__((visibility("default")))
@@ -28,7 +30,7 @@ int refuse(const char* function, const char* operator_name) {
 }
 
 // Every format keeps its elements first, in the order of dimensions; some have padding after them.
-int identity(const Call& call) {
+int identity(const OlderCall& call) {
   const void *const input = call.input[0], *const output = call.output[0];
   const size_t bytes = std::min(aclGetDataBufferSizeV2(input), aclGetDataBufferSizeV2(output));
   if (bytes == 0) return kSuccess;
@@ -45,7 +47,7 @@ int identity(const Call& call) {
 struct Operator {
   const char* name;
   int inputs;
-  int (*run)(const Call&);
+  int (*run)(const OlderCall&);
 };
 
 constexpr Operator kOperators[] = {{"Identity", 1, identity},
@@ -53,13 +55,23 @@ constexpr Operator kOperators[] = {{"Identity", 1, identity},
                                    {"ViewCopy", 8, view_copy},
                                    {"Transpose", 2, transpose}};
 
-int execute(const char* name, int inputs, int outputs, const Call& call) {
+// Null without PyTorch, which libopapi.so needs.
+ComputeOlder compute() {
+  static void* const library = dlopen("libopapi.so", RTLD_NOW | RTLD_LOCAL);
+  static void* const found = library == nullptr ? nullptr : dlsym(library, "isthmus_ascend_compute_older");
+  return reinterpret_cast<ComputeOlder>(found);
+}
+
+int execute(const char* name, const OlderCall& call) {
   if (call.input_descriptions == nullptr || call.input == nullptr || call.output_descriptions == nullptr ||
       call.output == nullptr)
     return isthmus_ascend_report(kInvalidParameter, call.function, "a list is null; pass a valid pointer");
+  if (name == nullptr) return refuse(call.function, name);
   for (const Operator& each : kOperators)
-    if (name != nullptr && std::strcmp(name, each.name) == 0 && inputs == each.inputs && outputs == 1)
+    if (std::strcmp(name, each.name) == 0 && call.inputs == each.inputs && call.outputs == 1)
       return each.run(call);
+  int status = kUnsupported;
+  if (compute() != nullptr && compute()(name, call, &status)) return status;
   return refuse(call.function, name);
 }
 
@@ -80,20 +92,19 @@ ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecute(const char* name, int inputs,
                                                  const void* const input_descriptions[],
                                                  const void* const input[], int outputs,
                                                  const void* const output_descriptions[],
-                                                 void* const output[], const void*, int, int, const char*,
-                                                 void* stream) {
-  return execute(name, inputs, outputs,
-                 {"aclopCompileAndExecute", input_descriptions, input, output_descriptions, output, stream});
+                                                 void* const output[], const void* attributes, int, int,
+                                                 const char*, void* stream) {
+  return execute(name, {"aclopCompileAndExecute", input_descriptions, input, output_descriptions, output,
+                        stream, inputs, outputs, attributes});
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecuteV2(const char* name, int inputs,
                                                    void* const input_descriptions[], void* const input[],
                                                    int outputs, void* const output_descriptions[],
-                                                   void* const output[], void*, int, int, const char*,
-                                                   void* stream) {
-  return execute(
-      name, inputs, outputs,
-      {"aclopCompileAndExecuteV2", input_descriptions, input, output_descriptions, output, stream});
+                                                   void* const output[], void* attributes, int, int,
+                                                   const char*, void* stream) {
+  return execute(name, {"aclopCompileAndExecuteV2", input_descriptions, input, output_descriptions, output,
+                        stream, inputs, outputs, attributes});
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopStartDumpArgs(uint32_t, const char*) { return kSuccess; }

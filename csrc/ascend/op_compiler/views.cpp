@@ -102,7 +102,7 @@ struct Copy {
   }
 };
 
-int enqueue(const Call& call, View from, View to) {
+int enqueue(const OlderCall& call, View from, View to) {
   const size_t bytes = bytes_of(aclGetTensorDescType(call.output_descriptions[0]));
   if (is_empty(from)) return kSuccess;
   if (bytes == 0 || from.sizes != to.sizes || !is_valid(from, bytes) || !is_valid(to, bytes))
@@ -118,13 +118,13 @@ int enqueue(const Call& call, View from, View to) {
 
 }  // namespace
 
-int as_strided(const Call& call) {
+int as_strided(const OlderCall& call) {
   View from = view_of(call.input);
   View to = contiguous(aclGetDataBufferAddr(call.output[0]), from.sizes);
   return enqueue(call, std::move(from), std::move(to));
 }
 
-int transpose(const Call& call) {
+int transpose(const OlderCall& call) {
   std::vector<int64_t> sizes(aclGetTensorDescNumDims(call.input_descriptions[0]));
   for (size_t i = 0; i < sizes.size(); ++i) aclGetTensorDescDimV2(call.input_descriptions[0], i, &sizes[i]);
   const View whole = contiguous(aclGetDataBufferAddr(call.input[0]), sizes);
@@ -140,6 +140,6 @@ int transpose(const Call& call) {
   return enqueue(call, std::move(from), std::move(to));
 }
 
-int view_copy(const Call& call) { return enqueue(call, view_of(call.input + 4), view_of(call.input)); }
+int view_copy(const OlderCall& call) { return enqueue(call, view_of(call.input + 4), view_of(call.input)); }
 
 }  // namespace isthmus::ascend

@@ -2,18 +2,18 @@
 // another device.
 #pragma once
 
-#include "call.h"
+#include "status.h"
 
 namespace isthmus::ascend {
 
 // AsStrided. Inputs: the memory; sizes, strides and offset, int64 on the host. Output: contiguous.
-int as_strided(const Call& call);
+int as_strided(const OlderCall& call);
 
 // ViewCopy. Inputs: the memory to copy to, with its sizes, strides and offset, then those to copy from.
-int view_copy(const Call& call);
+int view_copy(const OlderCall& call);
 
 // Transpose. Inputs: contiguous memory of the description's size; the order of dimensions, int64 on the host.
 // Output: contiguous.
-int transpose(const Call& call);
+int transpose(const OlderCall& call);
 
 }  // namespace isthmus::ascend

@@ -87,7 +87,7 @@ void Call::give(const char* name, const at::Tensor& result) const {
 void Call::refuse_unread() const {
   for (size_t i = 0; i < program_.parameters().size(); ++i) {
     const Kind kind = program_.parameters()[i].kind;
-    if (read_[i] || (kind != Kind::kTensor && kind != Kind::kTensors)) continue;
+    if (read_[i] || program_.mentions(i) || (kind != Kind::kTensor && kind != Kind::kTensors)) continue;
     const std::string& name = program_.names()[i];
     TORCH_CHECK(!has(name.c_str()), name, " is not supported");
   }

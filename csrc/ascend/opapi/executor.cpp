@@ -15,12 +15,14 @@
 #include "ascend/opapi/exchange.h"
 #include "ascend/opapi/limit.h"
 #include "ascend/opapi/objects.h"
+#include "ascend/opapi/older/rows.h"
 #include "ascend/opapi/program.h"
 
 namespace isthmus::ascend {
 namespace {
 
 struct Executor {
+  int row;
   const Program* program;
   Values arguments;
   Transfer transfer;  // of a row that exchanges data with other ranks
@@ -32,7 +34,13 @@ Registry<std::unique_ptr<Executor>>& executors() {
 }
 
 int fail(int status, const std::string& function, const char* message) {
-  return isthmus_ascend_report(status, ("aclnn" + function).c_str(), message);
+  return isthmus_ascend_report(status, function.c_str(), message);
+}
+
+// The function of a row, or the operator of the older interface.
+std::string name_of(int row) {
+  const char* const text = kRows[row];
+  return (row < kOlderRow ? "aclnn" : "") + std::string(text, std::strchr(text, '('));
 }
 
 // Kernels of the CPU alone: no autograd, no autocast, no view tracking; no result larger than the device.
@@ -42,7 +50,8 @@ struct KernelsOnly {
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
-// Compiled at its first call.
+}  // namespace
+
 const Program& program(int row) {
   static std::mutex mutex;
   static std::vector<std::atomic<const Program*>> programs(kRowCount);
@@ -52,6 +61,8 @@ const Program& program(int row) {
   if (!found.load()) found.store(new Program(kRows[row]), std::memory_order_release);
   return *found.load();
 }
+
+namespace {
 
 template <typename Object>
 const Object& found(const Registry<Object>& registry, const void* handle, const std::string& name) {
@@ -246,9 +257,7 @@ void check_once(const Program& program, int row, const Values& arguments) {
 
 template <typename Work>
 void guarded(const Executor& executor, const Work& work) {
-  const auto keep = [&](const char* message) {
-    isthmus_ascend_fail(("aclnn" + executor.program->name()).c_str(), message);
-  };
+  const auto keep = [&](const char* message) { isthmus_ascend_fail(name_of(executor.row).c_str(), message); };
   try {
     const KernelsOnly guard;
     work();
@@ -289,12 +298,12 @@ Transfer transfer(const Program& program, const Values& arguments) {
 }  // namespace
 
 int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpExecutor** executor) {
-  const auto name = [row] { return std::string(kRows[row], std::strchr(kRows[row], '(')); };
   if (!workspace_size || !executor)
-    return fail(kNullPointer, name(), "workspaceSize or executor is null; pass valid pointers");
+    return fail(kNullPointer, name_of(row), "workspaceSize or executor is null; pass valid pointers");
   try {
     const Program& compiled = program(row);
     auto made = std::make_unique<Executor>();
+    made->row = row;
     made->program = &compiled;
     const auto& parameters = compiled.parameters();
     made->arguments.reserve(compiled.names().size());  // its locals follow
@@ -308,16 +317,16 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
     *executor = static_cast<aclOpExecutor*>(executors().add(std::move(made)));
     return 0;
   } catch (const c10::Error& error) {
-    return fail(kInvalidParameter, name(), error.what_without_backtrace());
+    return fail(kInvalidParameter, name_of(row), error.what_without_backtrace());
   } catch (const std::exception& error) {
-    return fail(kInvalidParameter, name(), error.what());
+    return fail(kInvalidParameter, name_of(row), error.what());
   }
 }
 
 int launch(aclOpExecutor* handle, void* stream) {
-  if (!handle) return fail(kNullPointer, "", "executor is null; call the first phase before the second");
+  if (!handle) return fail(kNullPointer, "aclnn", "executor is null; call the first phase before the second");
   auto taken = executors().remove(handle);
-  if (!taken) return fail(kInvalidParameter, "", "the executor does not exist; each runs once");
+  if (!taken) return fail(kInvalidParameter, "aclnn", "the executor does not exist; each runs once");
   Executor* const executor = taken->release();
   const auto release = [](void* data) { delete static_cast<Executor*>(data); };
   void (*const keep)(void*) = [](void*) {};

@@ -9,14 +9,14 @@ namespace isthmus::ascend {
 namespace {
 
 // An undefined index is a tensor of shape {0} and of the dtype of what is indexed.
-bool may_be_undefined(const at::Tensor& index) {
-  return !index.defined() || (index.dim() == 1 && index.size(0) == 0);
+bool may_be_undefined(const at::Tensor& index, at::ScalarType indexed) {
+  return !index.defined() || (index.dim() == 1 && index.size(0) == 0 && index.scalar_type() == indexed);
 }
 
-c10::IValue indices(const c10::IValue& tensors) {
+c10::IValue indices(const c10::IValue& tensors, at::ScalarType indexed) {
   c10::List<std::optional<at::Tensor>> result;
   for (const at::Tensor& tensor : tensors.toTensorVector())
-    result.push_back(may_be_undefined(tensor) ? std::nullopt : std::optional(tensor));
+    result.push_back(may_be_undefined(tensor, indexed) ? std::nullopt : std::optional(tensor));
   return result;
 }
 
@@ -27,9 +27,11 @@ bool are_indices(const c10::IValue& value, const c10::TypePtr& type) {
 
 // Whether an index among these has no element. One at least is defined; a mask may be of the dtype of what is
 // indexed too.
-bool select_nothing(const c10::IValue& tensors) {
+bool select_nothing(const c10::IValue& tensors, at::ScalarType indexed) {
   const std::vector<at::Tensor> given = tensors.toTensorVector();
-  return !given.empty() && std::all_of(given.begin(), given.end(), may_be_undefined);
+  return !given.empty() && std::all_of(given.begin(), given.end(), [indexed](const at::Tensor& index) {
+    return may_be_undefined(index, indexed);
+  });
 }
 
 // The value as an argument of this type: what the C interface says otherwise than the schema.
@@ -46,7 +48,6 @@ c10::IValue fitted(c10::IValue value, const c10::TypePtr& type) {
     if (type->kind() == c10::TypeKind::ListType) return fitted(c10::List<int64_t>({scalar.toLong()}), type);
   }
   if (type->kind() == c10::TypeKind::ListType) {
-    if (are_indices(value, type)) return indices(value);
     if (value.isNone()) return c10::List<int64_t>();
   }
   return value;
@@ -133,8 +134,13 @@ std::optional<c10::IValue> call(const Expression& expression, const Values& slot
   for (size_t i = 0; i < arguments.size(); ++i) {
     const c10::TypePtr& type = arguments[i].real_type();
     c10::IValue value = evaluate(expression.arguments[i], slots, checking);
-    if (are_indices(value, type) && select_nothing(value)) return c10::IValue();
-    value = fitted(std::move(value), type);
+    if (are_indices(value, type)) {
+      const at::ScalarType indexed = stack[0].toTensor().scalar_type();
+      if (select_nothing(value, indexed)) return c10::IValue();
+      value = indices(value, indexed);
+    } else {
+      value = fitted(std::move(value), type);
+    }
     const auto* alias = arguments[i].alias_info();
     const bool is_written = alias && alias->isWrite();
     require_present(expression.handle->schema(), arguments[i], value);
@@ -200,7 +206,22 @@ void copy_into(const at::Tensor& target, const at::Tensor& value, const std::str
   target.copy_(value.sizes() == target.sizes() ? value : value.reshape(target.sizes()));
 }
 
+bool mentions_slot(const Expression& expression, size_t slot) {
+  if (expression.type == Expression::Type::kSlot) return expression.slot == slot;
+  const auto& arguments = expression.arguments;
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [slot](const Expression& argument) { return mentions_slot(argument, slot); });
+}
+
 }  // namespace
+
+bool Program::mentions(size_t slot) const {
+  return std::any_of(statements_.begin(), statements_.end(), [slot](const Statement& statement) {
+    const auto& targets = statement.targets;
+    return std::find(targets.begin(), targets.end(), slot) != targets.end() ||
+           mentions_slot(statement.value, slot);
+  });
+}
 
 void Program::run(Values& slots, bool checking) const {
   slots.resize(names_.size());

@@ -93,6 +93,9 @@ class Program {
   // What the row does if it exchanges data with other ranks; it does nothing else then. Null if it does not.
   const Fused* fused() const { return fused_; }
 
+  // Whether a statement names the slot itself, beside what its families read.
+  bool mentions(size_t slot) const;
+
   // Runs on slots whose first parameters().size() values are the arguments.
   void run(Values& slots, bool checking) const;
 

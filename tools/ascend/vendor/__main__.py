@@ -8,6 +8,7 @@ the exit status.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -42,8 +43,18 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("mirrors", type=Path, nargs="?", help="folder of clones: Ascend/pytorch and Ascend/op-plugin")
     add("parts", nargs="*", default=PARTS, help=f"files or folders (default: {' '.join(PARTS)})")
+    add("--together", type=int, default=1, help="run so many files of a folder in one process (default: 1)")
     runner.add_options(parser, test_seconds=60, file_seconds=600)
     return parser.parse_args()
+
+
+def _suite(asked: argparse.Namespace) -> runner.Suite:
+    """Return the suite with the groups of files that share a process, which saves most imports of torch_npu."""
+    if asked.together == 1:
+        return SUITE
+    files = SUITE.files(asked.parts)
+    groups = {file: f"{Path(file).parent} ({i // asked.together})" for i, file in enumerate(files)}
+    return dataclasses.replace(SUITE, group=groups.__getitem__, again=True)
 
 
 def _checked_out(places: Path) -> None:
@@ -58,7 +69,7 @@ def _main(asked: argparse.Namespace) -> None:
         raise FileNotFoundError("set MIRRORS to a folder of clones: make ascend-tests MIRRORS=path")
     if not asked.report:
         _checked_out(asked.mirrors)
-    rows = runner.run(SUITE, asked)
+    rows = runner.run(_suite(asked), asked)
     PAGE.write_text(page(rows, list(SUITE.files(PARTS)), REVISIONS))
     print(f"written: {PAGE.relative_to(ROOT)}")
 

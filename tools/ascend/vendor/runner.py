@@ -23,7 +23,8 @@ from tools.suites import Row, counts, kept
 ROOT = Path(__file__).resolve().parents[3]
 COMMAND = [sys.executable, "-m", "isthmus", "ascend", "run", "-m", "pytest"]
 OPTIONS = (
-    "-q --no-header --tb=short -p no:cacheprovider -p no:timeout -p no:xdist -p tools.ascend.vendor.record"
+    "-q --no-header --tb=short --continue-on-collection-errors "
+    "-p no:cacheprovider -p no:timeout -p no:xdist -p tools.ascend.vendor.record"
 )
 RESTARTS = 20  # for each file
 
@@ -40,6 +41,7 @@ class Suite:
         settings: further environment variables.
         results: a file to which results are appended.
         command: starts pytest.
+        again: a file of a group runs again alone unless all of its tests pass or are skipped.
     """
 
     sources: Path
@@ -49,6 +51,7 @@ class Suite:
     group: Callable[[str], str] = str
     settings: Mapping[str, str] = field(default_factory=dict)
     command: Sequence[str] = tuple(COMMAND)
+    again: bool = False
 
     def files(self, parts: Sequence[str]) -> Iterator[str]:
         """Yield the names of the test files of some files and folders.
@@ -100,7 +103,7 @@ def run(suite: Suite, asked: argparse.Namespace) -> list[Row]:
         os.fchmod(log.fileno(), 0o640)
         for i, (name, group) in enumerate(left.items()):
             start = time.time()
-            found = run_files(suite, group, asked.test_seconds, asked.file_seconds * len(group))
+            found = _run_group(suite, group, asked)
             for row in found:
                 rows[row["file"]] = row
                 log.write(json.dumps(row) + "\n")
@@ -110,6 +113,19 @@ def run(suite: Suite, asked: argparse.Namespace) -> list[Row]:
                 f"{i + 1}/{len(left)} {time.time() - start:4.0f} s  {name}: {said or 'no tests'}", flush=True
             )
     return list(rows.values())
+
+
+def _run_group(suite: Suite, group: Sequence[str], asked: argparse.Namespace) -> list[Row]:
+    """Return the results of a group; settings that a file leaves behind may have made others fail."""
+    found = run_files(suite, group, asked.test_seconds, asked.file_seconds * len(group))
+    if not suite.again or len(group) == 1:
+        return found
+    return [
+        row
+        if set(counts([row])) <= {"passed", "skipped"}
+        else run_files(suite, [row["file"]], asked.test_seconds, asked.file_seconds)[0]
+        for row in found
+    ]
 
 
 def run_files(suite: Suite, files: Sequence[str], test_seconds: float, seconds: float) -> list[Row]:

@@ -1,5 +1,7 @@
 #include "ascend/opapi/functions/families.h"
 
+#include "ascend/opapi/older/families.h"
+
 namespace isthmus::ascend {
 
 Function find_function(const std::string& name) {
@@ -11,12 +13,26 @@ Function find_function(const std::string& name) {
 }
 
 Family find_family(const std::string& name) {
-  for (const auto* families :
-       {&norm_families(), &quant_families(), &flash_attention_families(), &infer_attention_families(),
-        &moe_families(), &moe_token_families(), &cache_families(), &rotary_families(), &matmul_families(),
-        &grouped_matmul_families(), &loss_families(), &assorted_families(), &sequence_families(),
-        &microscaling_families(), &recurrent_families(), &vocabulary_loss_families(),
-        &sparse_attention_families(), &indexer_families()})
+  for (const auto* families : {&norm_families(),
+                               &quant_families(),
+                               &flash_attention_families(),
+                               &infer_attention_families(),
+                               &moe_families(),
+                               &moe_token_families(),
+                               &cache_families(),
+                               &rotary_families(),
+                               &matmul_families(),
+                               &grouped_matmul_families(),
+                               &loss_families(),
+                               &assorted_families(),
+                               &sequence_families(),
+                               &microscaling_families(),
+                               &recurrent_families(),
+                               &vocabulary_loss_families(),
+                               &sparse_attention_families(),
+                               &indexer_families(),
+                               &older_families(),
+                               &box_families()})
     for (const NamedFamily& family : *families)
       if (name == family.name) return family.family;
   return nullptr;

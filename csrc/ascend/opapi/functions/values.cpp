@@ -80,6 +80,11 @@ c10::IValue place(Values& arguments, bool) {
 // absent(tensor): whether it was left out.
 c10::IValue absent(Values& arguments, bool) { return !arguments[0].toTensor().defined(); }
 
+// wide(tensor): in float32 if of 16-bit floats, for operators that round after each of their steps.
+c10::IValue wide(Values& arguments, bool) {
+  return arguments[0].isTensor() ? widened(arguments[0].toTensor()) : arguments[0];
+}
+
 // transposed(matrices); a tensor of fewer dimensions, which stands for no result, as it is.
 c10::IValue transposed(Values& arguments, bool) {
   const at::Tensor& tensor = arguments[0].toTensor();
@@ -116,10 +121,11 @@ c10::IValue resize(Values& arguments, bool checking) {
 
 const std::vector<NamedFunction>& value_functions() {
   static const std::vector<NamedFunction> functions = {
-      {"generator", generator}, {"dtype", dtype},         {"positive", positive},     {"nonempty", nonempty},
-      {"floating", floating},   {"choice", choice},       {"scalar", scalar},         {"resize", resize},
-      {"numbers", numbers},     {"unless", unless},       {"transposed", transposed}, {"absent", absent},
-      {"place", place},         {"fill_once", fill_once},
+      {"generator", generator}, {"dtype", dtype},           {"positive", positive},
+      {"nonempty", nonempty},   {"floating", floating},     {"choice", choice},
+      {"scalar", scalar},       {"resize", resize},         {"numbers", numbers},
+      {"unless", unless},       {"transposed", transposed}, {"absent", absent},
+      {"place", place},         {"fill_once", fill_once},   {"wide", wide},
   };
   return functions;
 }

@@ -1,0 +1,13 @@
+// Families that only rows of older.table call.
+#pragma once
+
+#include <vector>
+
+#include "ascend/opapi/program.h"
+
+namespace isthmus::ascend {
+
+const std::vector<NamedFamily>& older_families();
+const std::vector<NamedFamily>& box_families();
+
+}  // namespace isthmus::ascend

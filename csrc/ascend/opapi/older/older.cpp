@@ -1,0 +1,170 @@
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
+#include "ascend/acl/attributes.h"
+#include "ascend/acl/enqueue.h"
+#include "ascend/acl/older_call.h"
+#include "ascend/opapi/objects.h"
+#include "ascend/opapi/older/rows.h"
+
+namespace isthmus::ascend {
+namespace {
+
+// A tensor of a description and a buffer; undefined for one left out. One on the host is copied.
+at::Tensor tensor(const void* description, const void* buffer) {
+  const auto dtype = scalar_type(aclGetTensorDescType(description));
+  void* const data = aclGetDataBufferAddr(buffer);
+  if (!dtype || data == nullptr) return {};
+  std::vector<int64_t> sizes(aclGetTensorDescNumDims(description));
+  for (size_t i = 0; i < sizes.size(); ++i) aclGetTensorDescDimV2(description, i, &sizes[i]);
+  const size_t bytes = aclGetDataBufferSizeV2(buffer),
+               needed = c10::multiply_integers(sizes) * c10::elementSize(*dtype);
+  TORCH_CHECK(needed <= bytes, "a tensor of shape ", sizes, " needs ", needed, " bytes, its buffer has ",
+              bytes);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), needed, c10::DataPtr(data, c10::kCPU), nullptr,
+                       false);
+  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(*dtype));
+  made.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
+  return isthmus_ascend_on_host(description) ? made.clone() : made;
+}
+
+// The arguments of a row, with the objects that it reads until its first phase ends.
+class Binding {
+ public:
+  Binding(const Program& program, const OlderCall& call) : program_(program), call_(call) {
+    const auto& parameters = program.parameters();
+    const size_t inputs = call.inputs, outputs = call.outputs;
+    TORCH_CHECK(inputs + outputs <= parameters.size(), inputs, " inputs and ", outputs, " outputs, expected ",
+                parameters.size(), " with the attributes");
+    const size_t attributes = parameters.size() - outputs;
+    for (size_t i = 0; i < inputs; ++i) add_operand(parameters[i], call.input_descriptions[i], call.input[i]);
+    refuse_unknown(inputs, attributes);
+    for (size_t i = inputs; i < attributes; ++i) add_attribute(parameters[i]);
+    for (size_t i = 0; i < outputs; ++i)
+      add_operand(parameters[attributes + i], call.output_descriptions[i], call.output[i]);
+  }
+
+  Binding(const Binding&) = delete;
+  Binding& operator=(const Binding&) = delete;
+
+  ~Binding() {
+    for (const void* handle : tensors_) objects().tensors.remove(handle);
+    for (const void* handle : scalars_) objects().scalars.remove(handle);
+    for (const void* handle : ints_) objects().ints.remove(handle);
+  }
+
+  const Argument* arguments() const { return arguments_.data(); }
+
+ private:
+  void add_operand(const Parameter& parameter, const void* description, const void* buffer) {
+    const at::Tensor operand = tensor(description, buffer);
+    if (parameter.kind == Kind::kTensor) return add_tensor(operand);
+    TORCH_CHECK(operand.defined() && isthmus_ascend_on_host(description), parameter.name,
+                " must lie on the host");
+    if (parameter.kind == Kind::kScalar) return keep(scalars_, objects().scalars, operand.item());
+    TORCH_CHECK(parameter.kind == Kind::kInts, parameter.name, " is neither a tensor, a number nor integers");
+    const at::Tensor whole = operand.reshape(-1).to(at::kLong);
+    const int64_t* const first = whole.const_data_ptr<int64_t>();
+    keep(ints_, objects().ints, std::vector<int64_t>(first, first + whole.numel()));
+  }
+
+  void add_tensor(const at::Tensor& value) {
+    if (!value.defined()) return arguments_.push_back(static_cast<const void*>(nullptr));
+    keep(tensors_, objects().tensors, value);
+  }
+
+  void refuse_unknown(size_t first, size_t last) const {
+    const auto& parameters = program_.parameters();
+    const Attributes* const given = isthmus_ascend_attributes(call_.attributes);
+    if (given == nullptr) return;
+    for (const auto& [name, value] : *given) {
+      const auto is_it = [&name = name](const Parameter& parameter) { return parameter.name == name; };
+      TORCH_CHECK(std::any_of(parameters.begin() + first, parameters.begin() + last, is_it), "attribute ",
+                  name, " is not supported");
+    }
+  }
+
+  // One that is not given is 0, false or null, as is an input at the end that is left out.
+  void add_attribute(const Parameter& parameter) {
+    const Attributes* const attributes = isthmus_ascend_attributes(call_.attributes);
+    const auto found =
+        attributes == nullptr ? Attributes::const_iterator() : attributes->find(parameter.name);
+    if (attributes == nullptr || found == attributes->end()) return add_default(parameter.kind);
+    std::visit([&](const auto& value) { add(parameter, value); }, found->second);
+  }
+
+  void add_default(Kind kind) {
+    if (kind == Kind::kReal) return arguments_.push_back(0.0);
+    if (kind == Kind::kInt || kind == Kind::kBool || kind == Kind::kDtype)
+      return arguments_.push_back(int64_t{0});
+    arguments_.push_back(static_cast<const void*>(nullptr));
+  }
+
+  template <typename Value>
+  void add(const Parameter& parameter, const Value& value) {
+    const Kind kind = parameter.kind;
+    if constexpr (std::is_same_v<Value, int64_t>) {
+      if (kind == Kind::kInt || kind == Kind::kBool || kind == Kind::kDtype)
+        return arguments_.push_back(value);
+    } else if constexpr (std::is_same_v<Value, double>) {
+      if (kind == Kind::kReal) return arguments_.push_back(value);
+    } else if constexpr (std::is_same_v<Value, std::string>) {
+      if (kind == Kind::kString) return arguments_.push_back(static_cast<const void*>(value.c_str()));
+    } else if constexpr (std::is_same_v<Value, std::vector<int64_t>>) {
+      if (kind == Kind::kInts) return keep(ints_, objects().ints, value);
+    } else if constexpr (std::is_same_v<Value, std::vector<float>>) {
+      if (kind == Kind::kTensor) return add_tensor(at::tensor(value));
+    }
+    TORCH_CHECK(false, "attribute ", parameter.name, " has another type");
+  }
+
+  template <typename Object>
+  void keep(std::vector<const void*>& handles, Registry<Object>& registry, const Object& value) {
+    handles.push_back(registry.add(value));
+    arguments_.push_back(handles.back());
+  }
+
+  const Program& program_;
+  const OlderCall& call_;
+  std::vector<const void*> tensors_, scalars_, ints_;
+  std::vector<Argument> arguments_;
+};
+
+size_t row_of(const char* name) {
+  const size_t length = std::strlen(name);
+  for (size_t row = kOlderRow; row < kRowCount; ++row)
+    if (std::strncmp(kRows[row], name, length) == 0 && kRows[row][length] == '(') return row;
+  return kRowCount;
+}
+
+int compute(int row, const OlderCall& call) {
+  uint64_t workspace = 0;
+  aclOpExecutor* executor = nullptr;
+  const Binding binding(program(row), call);
+  if (const int status = prepare(row, binding.arguments(), &workspace, &executor)) return status;
+  return launch(executor, call.stream);
+}
+
+}  // namespace
+}  // namespace isthmus::ascend
+
+extern "C" __attribute__((visibility("default"))) bool isthmus_ascend_compute_older(
+    const char* name, const isthmus::ascend::OlderCall& call, int* status) {
+  using namespace isthmus::ascend;
+  const size_t row = row_of(name);
+  if (row == kRowCount) return false;
+  try {
+    *status = compute(static_cast<int>(row), call);
+  } catch (const c10::Error& error) {
+    *status = isthmus_ascend_report(kInvalidParameter, name, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    *status = isthmus_ascend_report(kInvalidParameter, name, error.what());
+  }
+  return true;
+}
