@@ -8,7 +8,7 @@ from isthmus.opset.derived.calls import Change, Scope, changed, given
 from isthmus.opset.derived.layouts import expanded
 from isthmus.opset.sampling import Array, Case
 
-_BASES = 2
+_BASES = 3
 _READ = (
     "index",
     "indices",

@@ -56,7 +56,7 @@ def _plain_numbers(scope: Scope, base: Case) -> Iterator[Case]:
         if a.base == "Scalar" and a.name in _mapped(scope, marked, abs)
     ]
     for name, number in scope.shared(iter([(name, number) for name in names for number in _SHORT])):
-        factor = {"alpha": 3} if "alpha" in marked and name != "alpha" else {}
+        factor = {"alpha": 2} if "alpha" in marked and name != "alpha" else {}
         yield scope.case(marked | factor | {name: number}, f"{name}-{number}", kind="special")
 
 

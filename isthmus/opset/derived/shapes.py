@@ -162,6 +162,8 @@ def _matrices(bases: list[Case], axes: dict[str, Any], dim: Any) -> Iterator[dic
         row = {"place": Place(shape, dims[i % len(dims)]), "layout": layout, "base": bases[i % len(bases)]}
         row |= {name: values[i // 2 % 2] for name, values in axes.items()}
         yield row | {"output": _OUTPUTS[-1 - i % len(_OUTPUTS)]}
+    square = {"place": Place(_MATRICES[0], dims[0]), "layout": "contiguous", "base": bases[0]}
+    yield from (square | {"broadcast": mode} for mode in ("expanded", "expanded other"))
 
 
 def _alike(
@@ -266,10 +268,9 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
         if "values" in row and array.dtype == scope.maker.dtype:
             values = _of_kind(row["values"], values, i, array.view, scope.operator.extreme)
         written = next(a for a in scope.maker.schema.arguments if a.name == name).written
-        axis = _repeated_axis(
-            shape, i * (not scope.operator.paired), place.dim if scope.operator.distinct else None
-        )
-        if mode == "expanded" and axis is not None and not written:
+        turn = i * (not scope.operator.paired) + (mode == "expanded other")
+        axis = _repeated_axis(shape, turn, place.dim if scope.operator.distinct else None)
+        if mode.startswith("expanded") and axis is not None and not written:
             return expanded(values, axis)
         if "alike" in row:
             return laid(values, layout if scope.operator.strided else "contiguous")

@@ -134,6 +134,7 @@ def _scatter(value: bool) -> Any:
             yield m.case(kind, m.tensor(*size, layout=layout), dim, index, source, model="qwen_moe")
         index = m.values([[0, 2]], "int64")
         yield m.case("contiguous", m.tensor(1, 3), 1, index, m.tensor(1, 2) if not value else 2)
+        yield m.case("0-dim", m.tensor(), 0, m.values(0, "int64"), 2 if value else m.tensor())
         for dim in (-1, -3):  # a source larger than the index; for a number, negative and fractional ones
             index = _distinct_index(m, (3, 4, 2), dim, (5, 6, 7)[dim])
             other: Any = m.tensor(4, 5, 3)
@@ -182,6 +183,7 @@ def _scatter_add(m: Maker) -> Iterator[Case]:
     for dim in (0, 1):
         yield m.case("contiguous", m.tensor(5, 6), dim, m.integers(3, 4, high=4), m.tensor(3, 7))
     yield m.case("broadcast", m.tensor(9, 5, 7), 0, _repeated_index(m, 6, 5, 7, high=9), m.tensor(6, 5, 7))
+    yield m.case("0-dim", m.tensor(), 0, m.values(0, "int64"), m.tensor())
     yield m.case("special", _wrapping(m, 3, 7), 0, m.integers(13, 5, high=3), _wrapping(m, 13, 5))
     if m.dtype in dt.HALVES:
         yield m.case("large", m.tensor(3, 2), 0, m.values(np.ones((3001, 2)), "int64"), _many(m)[0])

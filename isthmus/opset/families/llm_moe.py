@@ -62,9 +62,10 @@ def _dots(m: Maker) -> Iterator[Case]:
         yield m.case("large", m.tensor(6, 2), m.repeated(65_601, 2), m.values(_FAR, "int64"))
         yield m.case("large", m.tensor(20, 4133), m.tensor(7, 4133), m.integers(20, high=7))
         yield m.case("large", m.repeated(65_601, 2), m.tensor(5, 2), m.integers(65_601, high=5))  # results
-    yield m.case(
-        "special", m.values([[0.0, 1.0], [2.0, 0.0]]), m.values([[3.0, 0.0]]), m.values([0, 0], "int64")
-    )
+    for last in (0.0, float("nan")):
+        yield m.case(
+            "special", m.values([[0.0, 1.0], [2.0, 0.0]]), m.values([[3.0, last]]), m.values([0, 0], "int64")
+        )
     for kind, tokens, hidden, rows, layout in _SHAPES:
         yield m.case(kind, m.tensor(rows, hidden, layout=layout), m.tensor(tokens, hidden),
                      m.integers(rows, high=tokens))  # fmt: skip

@@ -51,6 +51,7 @@ def _masks(m: Maker) -> Iterator[Case]:
     for lengths, most in _LENGTHS:
         yield m.case("contiguous", m.tensor(len(lengths), 1, most, most), lengths, 3)
     yield m.case("contiguous", m.tensor(3, 1, 9, 9), [0, 7, 4], 1)
+    yield m.case("contiguous", m.tensor(2, 1, 3, 3), [2, 3], 9)  # heads
     yield m.case("zero-size", m.tensor(2, 1, 0, 0), [0, 0], 3)
     yield m.case("strided", m.tensor(2, 1, 5, 5, layout="transposed"), [5, 2], 2)
     yield m.case("special", m.values(np.resize(_moved(m), (2, 1, 5, 5))), [5, 4], 2)

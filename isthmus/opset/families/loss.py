@@ -97,6 +97,8 @@ def _backward(m: Maker) -> Iterator[Case]:
         yield m.case("special", grad, *rest)
     for layout in ("sliced", "expanded"):
         yield m.case("strided", m.tensor(9, layout=layout), *rest)
+    # One sample, which is ignored.
+    yield m.case("special", m.tensor(), m.tensor(5), m.values(2, "int64"), None, NONE, 2, m.values(0.0))
 
 
 def _gradient(m: Maker, logs: Array, target: Array, weight: Any, reduction: int, ignored: int) -> list[Any]:

@@ -141,6 +141,8 @@ def _powers_of_two(m: Maker) -> Array:
 def _few_factors(m: Maker) -> Iterator[Array]:
     """Products that are beyond float16, and denormal, by factors that round nothing."""
     if m.is_float:
+        for late in (float("inf"), float("nan")):  # after a factor of 0
+            yield m.values([[2.0, 0.0, late, 1.0]])
         yield m.values([[70_000.0, 1.0, 2.0]])
         yield m.values([[1.0, float(denormals(m, 1).view[0]), 1.0]])
 

@@ -13,7 +13,7 @@ from isthmus.opset.sampling import Array, Case, Maker
 def _long(m: Maker) -> Iterator[Array]:
     """More elements than one block sorts, with positions above 2^16; more rows than 2^16."""
     if m.dtype == "float32":
-        for shape in ((65_601,), (5, 4133), (65_601, 3)):
+        for shape in ((140_001,), (5, 4133), (65_601, 3)):
             yield m.distinct(*shape)
 
 

@@ -37,6 +37,8 @@ def _pads(rank: int, reflection: bool) -> Any:
         if m.dtype == "float32":
             planes = 65_601 if rank == 1 else 32_771
             yield m.case("large", m.tensor(1, planes, *[2] * rank), [1, 0, 0, 1, 0, 0][: 2 * rank])
+            thin = m.repeated(1, 65_601, *[1] * (rank - 1), 2)
+            yield m.case("large", thin, [1, 0, 0, 0, 0, 0][: 2 * rank])
             yield m.case("large", m.tensor(1, 1, *[2] * (rank - 1), 4133), [1, 0] * rank)
             if rank > 1:
                 yield m.case("large", m.tensor(1, 1, *[2] * (rank - 2), 1033, 3), [1, 0] * rank)
