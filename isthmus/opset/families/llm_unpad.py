@@ -124,8 +124,8 @@ def _products(m: Maker) -> Iterator[Case]:
         ((2, 3), (4, 5)),
         ((2, 7), (4, 2)),
     ):  # rows of one matrix longer than those of the other
-        yield m.case("contiguous", m.tensor(*left), m.tensor(*right), True, True, [3], [2], [4], [left[1]], [right[1]],
-                     [4], [2 * left[1]], [4 * right[1]], [12], 1)  # fmt: skip
+        yield m.case("contiguous", m.tensor(*left), m.tensor(*right), True, True, [3], [2], [4], [left[1]],
+                     [right[1]], [4], [2 * left[1]], [4 * right[1]], [12], 1)  # fmt: skip
     for ones in (m.tensor(1, 1), m.values([[0.0]])):  # less than a vector; 0
         yield m.case(
             "contiguous", ones, m.tensor(1, 3), False, False, [1], [1], [3], [1], [3], [3], [1], [3], [3], 1
