@@ -30,7 +30,8 @@ Tensor rows(const Tensor& given) {
   const int64_t pitch = given.stride(rank - 3);
   const bool fits = (given.stride(rank - 1) == 1 || given.size(rank - 1) <= 1) &&
                     pitch >= given.size(rank - 1) && pitch <= std::numeric_limits<int>::max();
-  return fits ? given : given.contiguous();
+  // A copy, because contiguous() keeps any stride of a dimension of size 1.
+  return fits ? given : given.clone(at::MemoryFormat::Contiguous);
 }
 
 Tensor wide_rows(const Tensor& tensor) { return rows(tensor.to(wide_type(tensor))); }

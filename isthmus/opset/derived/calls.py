@@ -131,7 +131,7 @@ def in_layouts(first: str) -> Change:
     """Lay out each tensor differently, beginning with a layout."""
     names = list(ALL)
     start = names.index(first)
-    return lambda _, i, array: laid(array.view, names[(start + 4 * i) % len(names)])
+    return lambda _, i, array: laid(array.view, names[(start + 5 * i) % len(names)])
 
 
 def _kind(arguments: Arguments) -> str:

@@ -18,6 +18,7 @@ class Layout(NamedTuple):
         order: order of the dimensions in memory, outermost first, for a rank.
         step: distance of neighbours in the innermost dimension, in elements.
         gap: unused elements after each row of the innermost dimension.
+        cut: unused rows after each matrix of the two innermost dimensions.
         offset: elements before the first.
         odd: stride of dimensions of size 1, which no access uses; None for that of the order.
     """
@@ -25,6 +26,7 @@ class Layout(NamedTuple):
     order: Callable[[int], Sequence[int]]
     step: int = 1
     gap: int = 0
+    cut: int = 0
     offset: int = 0
     odd: int | None = None
 
@@ -33,6 +35,7 @@ class Layout(NamedTuple):
         order = tuple(self.order(len(shape)))
         memory = tuple(shape[i] for i in order)
         wide = (*memory[:-1], memory[-1] * self.step + self.gap) if memory else ()
+        wide = (*wide[:-2], wide[-2] + self.cut, wide[-1]) if len(wide) > 1 else wide
         packed = contiguous_strides(wide)
         steps = (*packed[:-1], self.step) if memory else ()
         strides = [steps[order.index(i)] for i in range(len(shape))]
@@ -82,6 +85,7 @@ STRIDED = {
     "channels_last": Layout(_channels_last, odd=_ODD),
     "heads": Layout(_heads, offset=5),
     "channels_sliced": Layout(_channels_last, gap=3),
+    "cut": Layout(_kept, cut=2),
 }
 ALL = {**PACKED, **STRIDED}
 

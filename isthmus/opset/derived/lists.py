@@ -47,6 +47,13 @@ def lists(scope: Scope) -> Iterator[Case]:
     for base, i in scope.shared(iter(rows)):
         output = outputs[i % len(outputs)]
         yield scope.case(_shaped(scope, base, shapes, i), f"every-shape-{i}-out-{output}", output)
+    alike: list[Shape] = [(8, 8)] * _COUNT  # which other tensors of the list fit
+    for base in scope.shared(iter(bases[:2])):
+        yield scope.case(
+            _shaped(scope, base, alike, 0, dense=2),
+            "alike-out-step",
+            "step" if scope.operator.strided else "unaligned",
+        )
     if scope.leading:
         many = [*_LARGE, *[shapes[i % len(shapes)] for i in range(_COUNT - len(_LARGE))]]
         yield scope.case(_shaped(scope, bases[0], many, 0), "many", "unaligned", kind="large")
@@ -85,8 +92,11 @@ def _first(scope: Scope, case: Case) -> list[Array]:
     return found
 
 
-def _shaped(scope: Scope, base: Case, shapes: list[Shape], turn: int) -> Arguments:
-    """Give the tensors of all lists these shapes, each in another layout; one-element lists of numbers repeat."""
+def _shaped(scope: Scope, base: Case, shapes: list[Shape], turn: int, dense: int = 0) -> Arguments:
+    """Give the tensors of all lists these shapes; one-element lists of numbers repeat.
+
+    Each is in another layout, but the first ``dense`` tensors of each list are contiguous.
+    """
     old = [array.shape for array in _first(scope, base)]
     written = {a.name for a in scope.maker.schema.arguments if a.written}
     arguments: Arguments = {}
@@ -102,7 +112,11 @@ def _shaped(scope: Scope, base: Case, shapes: list[Shape], turn: int) -> Argumen
             fixed = name in written or not scope.operator.strided
             arguments[name] = [
                 _tensor(
-                    np.roll(pool, -7 * i), shape, i + turn * 3 + place * 4, scope.operator.strided, not fixed
+                    np.roll(pool, -7 * i),
+                    shape,
+                    1 if i < dense else i + turn * 3 + place * 5,
+                    scope.operator.strided,
+                    not fixed,
                 )
                 for i, shape in enumerate(shapes)
             ]

@@ -62,6 +62,7 @@ _BROADCASTS = (
     "first column",
     "last column",
 )
+_SQUARE = ("expanded", "expanded other", "row", "first row", "column")  # which fit along either dimension
 _ALIKE = ("same", "same", "expanded")  # of operators that do not broadcast
 _FLAGS = ("keepdim", "descending", "largest")
 _LISTS: tuple[list[int], ...] = (
@@ -125,7 +126,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
     for row in scope.shared(_alike(bases, broadcasts, axes, dim), 8):
         yield from _made(scope, row, dim)
     takes_matrices = any(len(array.shape) > 1 for base in bases for _, array in arrays(base.arguments))
-    for row in scope.shared(_matrices(bases, axes, dim), 8) if takes_matrices else ():
+    for row in scope.shared(_matrices(bases, axes, dim, "row" in broadcasts), 8) if takes_matrices else ():
         yield from _made(scope, row, dim)
     if dim is None:
         yield from _made(
@@ -150,7 +151,9 @@ def shapes(scope: Scope) -> Iterator[Case]:
             yield from _made(scope, row | exact, dim)
 
 
-def _matrices(bases: list[Case], axes: dict[str, Any], dim: Any) -> Iterator[dict[str, Any]]:
+def _matrices(
+    bases: list[Case], axes: dict[str, Any], dim: Any, broadcasts: bool
+) -> Iterator[dict[str, Any]]:
     """Yield matrices in each layout, with and without a dimension, and outputs in others."""
     dims: tuple[Any, ...] = (None,) if dim is None else (0, 1, -1, -2)
     if dim is not None and dim.is_list:
@@ -163,7 +166,8 @@ def _matrices(bases: list[Case], axes: dict[str, Any], dim: Any) -> Iterator[dic
         row |= {name: values[i // 2 % 2] for name, values in axes.items()}
         yield row | {"output": _OUTPUTS[-1 - i % len(_OUTPUTS)]}
     square = {"place": Place(_MATRICES[0], dims[0]), "layout": "contiguous", "base": bases[0]}
-    yield from (square | {"broadcast": mode} for mode in ("expanded", "expanded other"))
+    fits = _SQUARE if broadcasts else _SQUARE[:2]
+    yield from (square | {"broadcast": mode} for mode in fits)
 
 
 def _alike(
@@ -277,7 +281,7 @@ def _made(scope: Scope, row: dict[str, Any], dim: Any) -> Iterator[Case]:
         packed = not scope.operator.strided or math.prod(place.shape) > LARGE
         names = list(PACKED if packed else ALL)
         first = names.index(layout) if layout in names else 0
-        return laid(values, names[(first + 4 * i) % len(names)])
+        return laid(values, names[(first + 5 * i) % len(names)])
 
     arguments: Arguments = changed(base.arguments, change)
     arguments |= {name: row[name] for name in _FLAGS if name in row}

@@ -129,7 +129,7 @@ def of_any_shape(scope: Scope, bases: list[Case]) -> Iterator[Case]:
         alone = operator.pointwise and _tensors(bases[0]) == 1
         parts = 3 if alone and scope.maker.is_float else 1
         several = scope.shared(iter(bases if alone else [bases[i % len(bases)]]), parts)
-        for base in several if alone or scope.maker.is_float else [bases[i % len(bases)]]:
+        for base in several if scope.leading or scope.maker.is_float else [bases[i % len(bases)]]:
             for flags in _settings(base.arguments, along.is_list) if along else ({"axis": -1},):
                 axis = flags["axis"]
                 filled = changed(base.arguments, _filled(base, found, dtype, operator.pointwise))
@@ -317,10 +317,16 @@ def _limits(kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
 
 
 def _near_limits(dtype: str, denormal: bool) -> list[float]:
-    """Values at which exp overflows float16, at which 1 / (1 + exp(-x)) is denormal, and denormal ones."""
+    """Values at which exp overflows float16, near 0, at which 1 / (1 + exp(-x)) is denormal, and denormal ones."""
     info = ml_dtypes.finfo(dt.DTYPES[dtype].numpy)
     tiny = float(info.tiny)
-    return [-11.5, 0.5 - math.log(float(info.max)), *([0.75 * tiny, -0.5 * tiny] if denormal else [])]
+    return [
+        -11.5,
+        3e-4,
+        -2e-5,
+        0.5 - math.log(float(info.max)),
+        *([0.75 * tiny, -0.5 * tiny] if denormal else []),
+    ]
 
 
 def _limit_rows(kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
@@ -340,7 +346,7 @@ def _of_functions(dtype: str) -> np.ndarray[Any, Any]:
         math.sqrt(largest) * 0.9, math.sqrt(tiny) * 0.7, tiny * 0.5, least, least * 5, tiny, largest, largest / 3,
         0.5, 1.5, 2.5, -0.0, 1e-3, 1.0, 0.1,
         2.0**21 + 1.5, 2.0**22 + 3, 2.0**23 - 0.5, 2.0**51 + 1.5,
-        0.5 - float(info.eps) / 4, 1 / float(info.eps) + 1, math.pi / 2, 70_000.5, 256.0,
+        0.5 - float(info.eps) / 4, 1 / float(info.eps) + 1, math.pi / 2, 70_000.5, 256.0, 3e-4, 2e-5, 3e-7,
     ]  # fmt: skip
     signed = sorted({*numbers, *[-n for n in numbers]})
     with np.errstate(over="ignore"):

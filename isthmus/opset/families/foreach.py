@@ -193,6 +193,8 @@ def _norms(m: Maker) -> Iterator[Case]:
         yield m.case("zero-size", [m.tensor(7), m.tensor(0, 5), m.tensor()], order)
     yield m.case("contiguous", [m.values([0.0, -3.0, 4.0]), m.values([0.0, 0.0]), m.values(-2.0)], 2)
     yield m.case("contiguous", [m.values([0.0, -3.0, -0.0]), m.values([0.0, 0.0]), m.values(-2.0)], 0)
+    # Squares whose sum is beyond float16.
+    yield m.case("contiguous", [m.tensor(35, low=100, high=300), m.tensor(3, 4, low=100, high=300)], 2)
     for order in (1, float("inf")):
         yield m.case("special", [denormals(m, 9), denormals(m, 3, 1), denormals(m)], order)
     for order in (float("inf"), float("-inf")):  # the extremum is the last element; NaN is not dropped

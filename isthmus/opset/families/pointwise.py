@@ -241,6 +241,10 @@ def _far_terms(first: float, second: float, value: float) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         if m.dtype in ("float32", "bfloat16"):
             yield m.case("special", *[m.values([x, 1.0]) for x in (1.0, first, second)], value=value)
+        if m.dtype == "float16" and second < 1:  # of addcdiv
+            yield m.case("special", *[m.values([x, 1.0]) for x in (1.0, 30_000.0, 1024.0)], value=4)
+        elif m.dtype == "float16":
+            yield m.case("special", *[m.values([x, 1.0]) for x in (1.0, 512.0, 256.0)], value=2.0**-10)
 
     return samples
 

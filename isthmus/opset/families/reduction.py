@@ -62,8 +62,8 @@ def _over_dims(low: float = -2.7, high: float = 3.1, many: bool = True, **others
 
 
 def _wave(m: Maker) -> Array:
-    """Rows whose sums are small, those of their halves beyond float16."""
-    return m.values(np.where(np.arange(8998) < 4500, 20.0, -20.0) * np.ones((2, 1)))
+    """Rows whose sums are small, those of their halves and of each 500 elements beyond float16."""
+    return m.values(np.where(np.arange(8998) < 4500, 300.0, -300.0) * np.ones((2, 1)))
 
 
 def _distinct_over_dims(m: Maker) -> Iterator[Case]:
