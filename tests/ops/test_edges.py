@@ -175,3 +175,11 @@ def test_scores_far_apart():
     assert torch.equal(out[0, 0, 0], v[0, -1, 0])
     out.sum().backward()
     assert torch.equal(q.grad, torch.zeros_like(q))
+
+
+def test_attention_of_one_token_with_any_stride():
+    """A dimension of size 1 may have any stride, and contiguous() keeps it."""
+    one, key = torch.randn(1, 1, 1, 3, dtype=torch.float64), torch.randn(1, 3, 1, 3, dtype=torch.float64)
+    query, value = one.as_strided(one.shape, (0, 0, 0, 1)), one.expand(1, 3, 1, 3)
+    expected, _ = attend(one, key, value.clone(memory_format=torch.contiguous_format))
+    assert torch.equal(attend(query, key, value)[0], expected)
