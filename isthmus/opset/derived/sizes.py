@@ -62,9 +62,9 @@ def sizes(scope: Scope) -> Iterator[Case]:
     yield scope.case(_single(bases[0]), "single")
     yield from _even(scope, bases[deepest])
     for base in scope.shared(iter(bases[:_EACH])):  # equal sizes, so that exchanged ones fit
-        yield scope.case(
-            replaced(base.arguments, dict.fromkeys(sizes_of(base), max(sizes_of(base), default=1))), "equal"
-        )
+        equal = replaced(base.arguments, dict.fromkeys(sizes_of(base), max(sizes_of(base), default=1)))
+        if _total(scope, equal) <= _SMALL:
+            yield scope.case(equal, "equal")
     halves = scope.maker.dtype in dt.HALVES and scope.operator.tolerance[scope.maker.dtype].accumulate
     thick = [(bases[0], old, _THICK) for old in sizes_of(bases[0])] if halves else []
     for i, (base, old, new) in enumerate([*scope.shared(iter(rows), 8), *thick]):
@@ -117,11 +117,15 @@ def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Argum
     if new == 1 and indexed(scope, arguments):
         arguments = changed(arguments, _first)
     shapes = results_of(scope, arguments)
-    total = elements(arguments) + sum(map(math.prod, shapes))
     most = 2 * MOST if small == 1 and new == _MANY else MOST if new >= _LONG else _SMALL
-    if total > most or (new > _most(scope) and _sums(scope, new, shapes)):
+    if _total(scope, arguments) > most or (new > _most(scope) and _sums(scope, new, shapes)):
         return None
     return arguments
+
+
+def _total(scope: Scope, arguments: Arguments) -> int:
+    """Return the number of elements of a call's tensors and results."""
+    return elements(arguments) + sum(map(math.prod, results_of(scope, arguments)))
 
 
 def sizes_of(base: Case) -> list[int]:
