@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset.derived.arguments import DIMENSIONS, FIXED
-from isthmus.opset.derived.calls import Arguments, Change, Scope, changed, elements, in_layouts, rank_of
+from isthmus.opset.derived.calls import Arguments, Change, Scope, changed, in_layouts, rank_of
 from isthmus.opset.derived.layouts import ALL, STRIDED, laid
 from isthmus.opset.derived.lists import is_list
-from isthmus.opset.derived.sizes import indexed, replaced, results_of, sizes_of
+from isthmus.opset.derived.sizes import elements_with, indexed, replaced, results_of, sizes_of
 from isthmus.opset.derived.values import moves
 from isthmus.opset.sampling import Array, Case
 
@@ -89,8 +89,8 @@ def _resized(scope: Scope, base: Case) -> Arguments:
     sizes = {
         n: int(rng.choice([m for m in (n, *_SIZES) if m >= max(least, n * grows)])) for n in sizes_of(base)
     }
-    arguments = replaced(base.arguments, sizes) if scope.operator.resizable else base.arguments
-    return arguments if elements(arguments) <= _MOST else base.arguments
+    fits = scope.operator.resizable and elements_with(base.arguments, sizes) <= _MOST
+    return replaced(base.arguments, sizes) if fits else base.arguments
 
 
 def _valued(scope: Scope, rng: np.random.Generator) -> Change:

@@ -62,9 +62,11 @@ def sizes(scope: Scope) -> Iterator[Case]:
     yield scope.case(_single(bases[0]), "single")
     yield from _even(scope, bases[deepest])
     for base in scope.shared(iter(bases[:_EACH])):  # equal sizes, so that exchanged ones fit
-        equal = replaced(base.arguments, dict.fromkeys(sizes_of(base), max(sizes_of(base), default=1)))
-        if _total(scope, equal) <= _SMALL:
-            yield scope.case(equal, "equal")
+        sizes = dict.fromkeys(sizes_of(base), max(sizes_of(base), default=1))
+        if elements_with(base.arguments, sizes) <= _SMALL:
+            equal = replaced(base.arguments, sizes)
+            if _total(scope, equal) <= _SMALL:
+                yield scope.case(equal, "equal")
     halves = scope.maker.dtype in dt.HALVES and scope.operator.tolerance[scope.maker.dtype].accumulate
     thick = [(bases[0], old, _THICK) for old in sizes_of(bases[0])] if halves else []
     for i, (base, old, new) in enumerate([*scope.shared(iter(rows), 8), *thick]):
@@ -182,6 +184,11 @@ def indexed(scope: Scope, arguments: Arguments) -> bool:
 def _far(distance: int) -> Change:
     """Move indices to the end of a dimension; PyTorch rejects those of another dimension, which did not grow."""
     return lambda _, i, array: place(array.view + distance) if array.dtype == "int64" else array
+
+
+def elements_with(arguments: Arguments, sizes: dict[int, int]) -> int:
+    """Return the number of elements of a call's tensors with sizes replaced."""
+    return sum(math.prod(sizes.get(n, n) for n in array.shape) for _, array in arrays(arguments))
 
 
 def replaced(arguments: Arguments, sizes: dict[int, int]) -> Arguments:
