@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 import time
@@ -44,19 +45,25 @@ def test_results_of_an_interrupted_run_are_read(tmp_path: Path) -> None:
     assert suites.kept(file) == [{"file": "a", "tests": {}}]
 
 
+def suite_of(folder: Path) -> runner.Suite:
+    """The files of a folder, by pytest alone."""
+    return runner.Suite(
+        sources=folder,
+        folder=lambda file: folder,
+        packages=lambda file: [],
+        results=folder / "results.jsonl",
+        command=[sys.executable, "-m", "pytest"],
+    )
+
+
 @pytest.mark.full
 def test_a_test_that_ends_or_blocks_the_process_is_recorded(tmp_path: Path) -> None:
     (tmp_path / "test_all.py").write_text(TESTS)
     (tmp_path / "test_other.py").write_text("def test_passes(): pass")
-    suite = runner.Suite(
-        sources=tmp_path,
-        folder=lambda file: tmp_path,
-        packages=lambda file: [],
-        results=tmp_path / "results.jsonl",
-        command=[sys.executable, "-m", "pytest"],
-    )
     start = time.monotonic()
-    row, other = runner.run_files(suite, ["test_all.py", "test_other.py"], test_seconds=8, seconds=100)
+    row, other = runner.run_files(
+        suite_of(tmp_path), ["test_all.py", "test_other.py"], test_seconds=8, seconds=100
+    )
     assert time.monotonic() - start < 60
     assert other["tests"] == {"test_other.py::test_passes": ["passed", ""]}
     assert {name.partition("::")[2]: outcome for name, (outcome, _) in row["tests"].items()} == {
@@ -77,15 +84,7 @@ def test_a_test_that_ends_or_blocks_the_process_is_recorded(tmp_path: Path) -> N
 def test_a_file_that_another_makes_fail_runs_again_alone(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("import os\ndef test_leaves(): os.environ['LEFT'] = '1'")
     (tmp_path / "test_b.py").write_text("import os\ndef test_finds(): assert 'LEFT' not in os.environ")
-    suite = runner.Suite(
-        sources=tmp_path,
-        folder=lambda file: tmp_path,
-        packages=lambda file: [],
-        results=tmp_path / "results.jsonl",
-        group=lambda file: "both",
-        command=[sys.executable, "-m", "pytest"],
-        again=True,
-    )
+    suite = dataclasses.replace(suite_of(tmp_path), group=lambda file: "both", again=True)
     options = argparse.ArgumentParser()
     options.add_argument("parts", nargs="*")
     runner.add_options(options, test_seconds=30, file_seconds=60)

@@ -65,7 +65,7 @@ def sizes(scope: Scope) -> Iterator[Case]:
         sizes = dict.fromkeys(sizes_of(base), max(sizes_of(base), default=1))
         if elements_with(base.arguments, sizes) <= _SMALL:
             equal = replaced(base.arguments, sizes)
-            if _total(scope, equal) <= _SMALL:
+            if _total(equal, results_of(scope, equal)) <= _SMALL:
                 yield scope.case(equal, "equal")
     halves = scope.maker.dtype in dt.HALVES and scope.operator.tolerance[scope.maker.dtype].accumulate
     thick = [(bases[0], old, _THICK) for old in sizes_of(bases[0])] if halves else []
@@ -120,14 +120,14 @@ def _enlarged(scope: Scope, base: Case, old: int, new: int, small: int) -> Argum
         arguments = changed(arguments, _first)
     shapes = results_of(scope, arguments)
     most = 2 * MOST if small == 1 and new == _MANY else MOST if new >= _LONG else _SMALL
-    if _total(scope, arguments) > most or (new > _most(scope) and _sums(scope, new, shapes)):
+    if _total(arguments, shapes) > most or (new > _most(scope) and _sums(scope, new, shapes)):
         return None
     return arguments
 
 
-def _total(scope: Scope, arguments: Arguments) -> int:
-    """Return the number of elements of a call's tensors and results."""
-    return elements(arguments) + sum(map(math.prod, results_of(scope, arguments)))
+def _total(arguments: Arguments, shapes: list[tuple[int, ...]]) -> int:
+    """Return the number of elements of a call's tensors and of results of some shapes."""
+    return elements(arguments) + sum(map(math.prod, shapes))
 
 
 def sizes_of(base: Case) -> list[int]:

@@ -62,17 +62,14 @@ def _eyes(m: Maker) -> Iterator[Case]:
         yield m.case("large", 259, 257, dtype=m.dtype)
 
 
-def _range_size(start: float, end: float, step: float, **_: object) -> object:
-    import torch
-
-    count = max(0, math.ceil((end - start) / step))
-    return torch.full((count,), float(abs(start) + abs(end)), dtype=torch.float64)
-
-
 def _line_size(start: float, end: float, steps: int, **_: object) -> object:
     import torch
 
     return torch.full((steps,), float(abs(start) + abs(end)), dtype=torch.float64)
+
+
+def _range_size(start: float, end: float, step: float, **_: object) -> object:
+    return _line_size(start, end, max(0, math.ceil((end - start) / step)))
 
 
 OPERATORS: list[Operator] = [
