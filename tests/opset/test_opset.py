@@ -103,6 +103,7 @@ def results(value: object) -> list[golden.Expected]:
 
 # Operators of which PyTorch rejects most derived calls, with the reason.
 MOSTLY_REJECTED = {
+    "aten::native_group_norm": "the groups do not divide the channels",
     "aten::native_group_norm_backward": "the groups do not divide the channels",
     "aten::col2im": "the columns are not those of the windows",
     "isthmus::grouped_matmul": "the sizes of the groups do not add up to the rows",
