@@ -214,17 +214,16 @@ class Reader:
         if missing:
             raise GoldenError(f"{folder / missing[0]}: no such file; {REMEDY}")
 
-    def rows(self, operator: str) -> list[dict[str, Any]]:
-        """Return the cases of an operator as JSON. Raises GoldenError."""
-        names = _files_of(operator)
-        for name in names:
+    def check(self, operator: str) -> None:
+        """Check the files of an operator. Raises GoldenError."""
+        for name in _files_of(operator):
             self._check(name)
-        rows: list[dict[str, Any]] = json.loads((self.folder / names[0]).read_bytes())["cases"]
-        return rows
 
     def cases(self, operator: str) -> Sequence[Case]:
         """Return the cases of an operator, decoded on access. Raises GoldenError."""
-        return Cases(self.rows(operator), arrays.Mapped(self.folder / _files_of(operator)[1]))
+        self.check(operator)
+        rows, store = (self.folder / name for name in _files_of(operator))
+        return Cases(json.loads(rows.read_bytes())["cases"], arrays.Mapped(store))
 
     def _check(self, name: str) -> None:
         if self._trusts_all or name in self._trusted:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from queue import Empty, Queue
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from isthmus.conformance.results import CRASHED, CaseResult
@@ -62,17 +62,14 @@ class Job(NamedTuple):
 
 
 class WorkerProcess:
-    """A worker process.
+    """A worker process, which starts while its creator goes on.
 
     Args:
         setup: see :mod:`isthmus.conformance.worker`.
         threads: threads of linear algebra libraries in it.
 
-    Attributes:
-        hello: description of its driver and libraries.
-
     Raises:
-        WorkerError: it cannot load the driver, a library or the golden data.
+        WorkerError: it ended at once.
     """
 
     def __init__(self, setup: dict[str, Any], threads: int) -> None:
@@ -93,16 +90,29 @@ class WorkerProcess:
         self._reading, self._buffer = reading, b""
         try:
             self._send(setup)
+        except _Died as error:
+            raise WorkerError(f"the worker {error}") from None
+
+    @cached_property
+    def hello(self) -> dict[str, Any]:
+        """Description of its driver and libraries, once it has started.
+
+        Raises:
+            WorkerError: it cannot load the driver, a library or the golden data.
+        """
+        try:
             answer = self._receive(START_SECONDS)
         except _Died as error:
             raise WorkerError(f"the worker {error}") from None
         if "error" in answer:
             self.close()
             raise WorkerError(answer["error"])
-        self.hello: dict[str, Any] = answer["hello"]
+        found: dict[str, Any] = answer["hello"]
+        return found
 
     def run(self, job: Job, start: int, after: str) -> Iterator[CaseResult]:
-        """Yield the results of a job, from a case and after a library on. Raises _Died."""
+        """Yield the results of a job, from a case and after a library on. Raises _Died, WorkerError."""
+        assert self.hello
         self._send(job.message(start, after))
         while True:
             try:
@@ -164,23 +174,22 @@ class WorkerProcess:
 
 
 def serve(
-    jobs: Queue[Job],
+    jobs: Iterator[Job],
     first: WorkerProcess,
     again: Callable[[], WorkerProcess],
     done: Callable[[CaseResult], None],
 ) -> None:
-    """Process a queue of jobs with one worker, restarted after a crash.
+    """Process jobs with one worker, restarted after a crash.
 
     Args:
-        jobs: queue shared with other workers; empty on return.
+        jobs: the jobs; shared with other workers.
         first: the first worker; closed at the end.
         again: starts another worker.
         done: called with each result.
     """
     worker: WorkerProcess | None = first
     try:
-        while True:
-            job = jobs.get_nowait()
+        for job in jobs:
             start, after = 0, ""
             while start < len(job.cases):
                 worker = worker or again()
@@ -195,43 +204,45 @@ def serve(
                     after = error.library
                     done(_crashed(job.blank(job.cases[start]), error))
                     start += not after
-    except Empty:
-        pass
     finally:
         if worker:
             worker.close()
 
 
 def serve_all(
-    jobs: Queue[Job],
-    workers: int,
-    first: WorkerProcess,
+    jobs: Iterator[Job],
+    workers: Sequence[WorkerProcess],
     again: Callable[[], WorkerProcess],
     done: Callable[[CaseResult], None],
 ) -> None:
-    """Process a queue of jobs with several workers, one thread each; calls of ``done`` do not overlap.
+    """Process jobs with several workers, one thread each; calls of ``done`` do not overlap.
 
     Raises:
-        WorkerError: a worker could not be started.
+        Exception: a worker could not be started, or ``jobs`` raised.
     """
-    lock = threading.Lock()
-    failures: list[WorkerError] = []
+    lock, making = threading.Lock(), threading.Lock()
+    failures: list[Exception] = []
+
+    def shared() -> Iterator[Job]:
+        while True:
+            with making:
+                job = next(jobs, None)
+            if job is None:
+                return
+            yield job
 
     def one_at_a_time(result: CaseResult) -> None:
         with lock:
             done(result)
 
-    def watch(worker: WorkerProcess | None) -> None:
+    def watch(worker: WorkerProcess) -> None:
         try:
-            serve(jobs, worker or again(), again, one_at_a_time)
-        except WorkerError as error:
+            serve(shared(), worker, again, one_at_a_time)
+        except Exception as error:
             failures.append(error)
 
-    count = max(1, min(workers, jobs.qsize()))
     # Daemon threads: an interrupt ends the command, which closes the workers' input.
-    threads = [
-        threading.Thread(target=watch, args=(first if i == 0 else None,), daemon=True) for i in range(count)
-    ]
+    threads = [threading.Thread(target=watch, args=(worker,), daemon=True) for worker in workers]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -2,11 +2,11 @@
 
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 import isthmus
@@ -22,7 +22,8 @@ from isthmus.drivers import Candidate, find
 from isthmus.opset.names import matches
 from isthmus.opset.tiers import tiers
 
-_CASES_OF_A_JOB = 24
+_FEWEST, _MOST = 24, 384  # cases of a job: few share the work evenly, many open few files
+_JOBS_OF_A_WORKER = 16
 
 
 @dataclass(frozen=True)
@@ -163,9 +164,8 @@ class Runner:
         def blank(name: str) -> CaseResult:
             return CaseResult(DRIVER_FAMILY, "", f"driver::{functions[name]}", "", name)
 
-        jobs: Queue[Job] = Queue()
-        jobs.put(Job([case.name for case in chosen], blank))
-        serve_all(jobs, 1, worker, lambda: self._worker("kernels"), self._done(run))
+        job = Job([case.name for case in chosen], blank)
+        serve_all(iter([job]), [worker], lambda: self._worker("kernels"), self._done(run))
         return None
 
     def _run_operators(self, run: Run, golden: Reader, unused: WorkerProcess | None) -> None:
@@ -175,9 +175,12 @@ class Runner:
             unused = None
         if not selected:
             return
-        worker = unused or self._worker(self._through)
-        run.head["libraries"] = worker.hello["libraries"]
-        claimed = {name for library in worker.hello["libraries"] for name in library["operators"]}
+        cases = sum(golden.operators[name].cases for name in selected)
+        count = max(1, min(self._options.jobs, cases // _FEWEST))
+        started = [unused] if unused else []
+        workers = started + [self._worker(self._through) for _ in range(count - len(started))]
+        run.head["libraries"] = workers[0].hello["libraries"]
+        claimed = {name for library in run.head["libraries"] for name in library["operators"]}
         if self._through == "pytorch":
             claimed = set(golden.operators)
         for name in sorted(selected - claimed):
@@ -186,11 +189,9 @@ class Runner:
             if self._options.tier in tiers():
                 reason = f"no library has a kernel, which tier {self._options.tier} requires"
                 self._done(run)(_failure(golden, name, reason))
-        jobs: Queue[Job] = Queue()
-        for name in sorted(selected & claimed, key=lambda name: (golden.operators[name].family, name)):
-            for job in _jobs(golden, name):
-                jobs.put(job)
-        serve_all(jobs, self._options.jobs, worker, lambda: self._worker(self._through), self._done(run))
+        names = sorted(selected & claimed, key=lambda name: (golden.operators[name].family, name))
+        jobs = _jobs(golden, names, min(max(cases // (count * _JOBS_OF_A_WORKER), _FEWEST), _MOST))
+        serve_all(jobs, workers, lambda: self._worker(self._through), self._done(run))
         self._refuse_unjudged(run, golden, selected)
 
     def _refuse_unjudged(self, run: Run, golden: Reader, selected: set[str]) -> None:
@@ -244,15 +245,18 @@ def _failure(golden: Reader, name: str, reason: str) -> CaseResult:
     return CaseResult(golden.operators[name].family, "", name, "", "", status=FAILED, message=reason)
 
 
-def _jobs(golden: Reader, name: str) -> list[Job]:
-    rows, family = golden.rows(name), golden.operators[name].family
+def _jobs(golden: Reader, names: Iterable[str], most: int) -> Iterator[Job]:
+    """Yield jobs of at most so many cases of one operator, whose files are checked first. Raises GoldenError."""
+    for name in names:
+        golden.check(name)
+        cases = range(golden.operators[name].cases)
+        for start in range(0, len(cases), most):
+            yield Job(cases[start : start + most], partial(_blank, golden, name), name, str(golden.folder))
 
-    def blank(index: int) -> CaseResult:
-        row = rows[index]
-        return CaseResult(family, "", name, row["dtype"], row["id"], row["layout"])
 
-    starts = range(0, len(rows), _CASES_OF_A_JOB)
-    return [Job(range(len(rows))[i : i + _CASES_OF_A_JOB], blank, name, str(golden.folder)) for i in starts]
+def _blank(golden: Reader, name: str, index: int) -> CaseResult:
+    case = golden.cases(name)[index]
+    return CaseResult(golden.operators[name].family, "", name, case.dtype, case.id, case.layout)
 
 
 def _environment() -> dict[str, Any]:
