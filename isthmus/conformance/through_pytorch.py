@@ -84,7 +84,9 @@ class _Call:
         self._outputs: list[Any] = []
 
     def run(self) -> _Call:
-        torch.manual_seed(_SEED)
+        # torch.manual_seed formats the stack once for each accelerator that PyTorch knows.
+        torch.default_generator.manual_seed(_SEED)
+        torch.chip.manual_seed(_SEED)  # type: ignore[attr-defined]
         returned = overload(self._schema.name)(**{**self._given, **self._omitted()})
         if len(self._schema.returns) == len(self._schema.outputs):
             several = len(self._schema.outputs) != 1
