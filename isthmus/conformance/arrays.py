@@ -97,7 +97,7 @@ class Mapped:
     def __init__(self, path: Path) -> None:
         self._bytes = np.memmap(path, np.uint8, mode="r").view(np.ndarray)  # slices of a memmap are slow
         length = int.from_bytes(self._bytes[:8].tobytes(), "little")
-        self._start = 8 + length
+        self._start, self._address = 8 + length, self._bytes.ctypes.data
         self._header: dict[str, Any] = json.loads(self._bytes[8 : self._start].tobytes())
         self._sizes: dict[str, str] = self._header.get("__metadata__", {})
 
@@ -107,6 +107,6 @@ class Mapped:
         start, end = (self._start + offset for offset in row["data_offsets"])
         dtype = np.dtype(np.complex128) if key.startswith(_PAIRS) else _DTYPES[row["dtype"]]
         raw = self._bytes[start:end]
-        aligned = raw if raw.ctypes.data % dtype.itemsize == 0 else raw.copy()
+        aligned = raw if (self._address + start) % dtype.itemsize == 0 else raw.copy()
         array = aligned.view(dtype)
         return _repeated(array, int(self._sizes[key])) if key in self._sizes else array

@@ -122,11 +122,10 @@ class Frame:
         return Any_(_TEXT, 0, _Union(v_ptr=ctypes.addressof(text)))
 
     def _tensor(self, placed: Placed) -> DLTensor:
-        sizes = (ctypes.c_int64 * max(len(placed.shape), 1))(*placed.shape)
-        strides = (ctypes.c_int64 * max(len(placed.shape), 1))(*placed.strides)
-        code, bits = dt.DTYPES[placed.dtype].dlpack
+        integers = _integers(max(len(placed.shape), 1))
+        sizes, strides = integers(*placed.shape), integers(*placed.strides)
         tensor = DLTensor(
-            placed.address, self._device, len(placed.shape), _DataType(code, bits, 1), sizes, strides, 0
+            placed.address, self._device, len(placed.shape), _data_type(placed.dtype), sizes, strides, 0
         )
         self._kept += (sizes, strides, tensor)
         return tensor
@@ -194,6 +193,16 @@ def make_context(
     callbacks = [types["_workspace"](lambda _, nbytes: workspace(nbytes)), types["_explain"](explain)]
     context._workspace, context._explain = callbacks
     return context, callbacks
+
+
+@cache
+def _integers(count: int) -> type[ctypes.Array[ctypes.c_int64]]:
+    return ctypes.c_int64 * count
+
+
+@cache
+def _data_type(dtype: str) -> _DataType:
+    return _DataType(*dt.DTYPES[dtype].dlpack, 1)
 
 
 @cache

@@ -90,9 +90,8 @@ def judge(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
 def ulp_of(dtype: str, values: Array) -> Array:
     """Return the distance between neighbours of a dtype at finite values, float64."""
     form = FORMATS[dtype]
-    _, exponent = np.frexp(np.abs(values))
-    exponent = np.where(values == 0, form.lowest, exponent - 1)
-    return np.ldexp(1.0, np.clip(exponent, form.lowest, form.highest) - (form.precision - 1))
+    _, exponent = np.frexp(np.clip(np.abs(values), 2.0**form.lowest, form.largest))
+    return np.asarray(np.ldexp(1.0, exponent - form.precision))
 
 
 @np.errstate(all="ignore")
@@ -136,7 +135,8 @@ def _exact(got: Array, reference: Array) -> Verdict:
     if got.dtype == np.bool_ and (got.view(np.uint8) > 1).any():  # True must be the byte 1
         left, right = got.view(np.uint8), reference.view(np.uint8)
     wrong = np.asarray(left != right)
-    return _verdict(left, right, wrong, wrong.astype(np.float64), wrong.astype(np.float64))
+    error = wrong.astype(np.float64)
+    return _verdict(left, right, wrong, error, error)
 
 
 def _same_bits(got: Array, reference: Array, dtype: str) -> Verdict:
@@ -171,16 +171,20 @@ def _close(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
         allowed = allowed + tolerance.accumulate * eps * np.abs(np.nan_to_num(expected.magnitude))
     error = np.where(finite, np.abs(wide - reference), np.inf)
     ratio = np.where(error == 0, 0.0, error / allowed)
-    ratio = np.where(np.isnan(ratio) | (finite & ~np.isfinite(wide)), np.inf, ratio)
-    ratio = np.where(~finite, np.where(_same_special(wide, reference), 0.0, np.inf), ratio)
+    ratio[np.isnan(ratio) | (finite & ~np.isfinite(wide))] = np.inf
+    if not finite.all():
+        ratio = np.where(~finite, np.where(_same_special(wide, reference), 0.0, np.inf), ratio)
     # A reference near or beyond the largest number may round to infinity.
     limit = np.float64(form.largest) + np.ldexp(0.5, form.highest - (form.precision - 1))
-    beyond = np.inf if form.has_infinity else np.nan
     may_overflow = finite & (size + allowed >= limit)
-    overflown = _same_special(wide, np.where(may_overflow, np.copysign(beyond, reference.real), reference))
-    ratio = np.where(may_overflow & overflown, 0.0, ratio)
+    if may_overflow.any():
+        beyond = np.inf if form.has_infinity else np.nan
+        overflown = _same_special(
+            wide, np.where(may_overflow, np.copysign(beyond, reference.real), reference)
+        )
+        ratio[may_overflow & overflown] = 0.0
     if expected.magnitude is None and tolerance.reason != CHOSEN.reason:
-        ratio = np.where(_other_zero(got, reference), np.inf, ratio)
+        ratio[_other_zero(got, reference)] = np.inf
     ulps = np.where(ratio == 0, np.where(finite & np.isfinite(wide), error / ulp, 0.0), error / ulp)
     wrong = ratio > 1
     return _verdict(got, reference, wrong, ulps, ratio, _histogram(ulps))
@@ -210,7 +214,7 @@ def _verdict(
     got: Array, reference: Array, wrong: Array, ulps: Array, ratio: Array, histogram: list[int] | None = None
 ) -> Verdict:
     # Of equal errors the first is reported.
-    index = np.unravel_index(int(np.argmax(np.where(np.isnan(ratio), np.inf, ratio))), ratio.shape)
+    index = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
     count = int(np.count_nonzero(wrong))
     worst = Worst(
         tuple(int(i) for i in index),

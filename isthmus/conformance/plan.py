@@ -86,10 +86,10 @@ class Plan:
             share: (input, output): place the output in the memory of the input.
             disturb: change one number that cannot change shapes, another one in each case.
         """
-        key = (base, dlpack_device, share, disturb)
+        changed = self._number() if disturb and self.image.slots else -1
+        key = (base, dlpack_device, share, changed)
         if key not in self._frames:
             frame = self._frames[key] = Frame(dlpack_device)
-            changed = self._number() if disturb and self.image.slots else -1
             for i, argument in enumerate(self._arguments):
                 frame.push(_another(argument) if i == changed else _placed(argument, base, share))
         return self._frames[key]

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -18,6 +19,9 @@ from isthmus.conformance.results import CRASHED, CaseResult
 
 CASE_SECONDS = 120.0  # time limit of a case
 START_SECONDS = 120.0
+_GATHERING = (
+    0.02  # seconds in which answers gather: reading them singly takes processor time from the workers
+)
 _LAST_WORDS = 300  # characters of standard error
 
 
@@ -87,7 +91,8 @@ class WorkerProcess:
             env={**dict.fromkeys(names, str(threads)), **os.environ, "ISTHMUS_DRIVER": setup["driver"]},
         )
         os.close(writing)
-        self._reading, self._buffer = reading, b""
+        self._reading, self._rest = reading, b""
+        self._lines: deque[bytes] = deque()
         try:
             self._send(setup)
         except _Died as error:
@@ -150,18 +155,19 @@ class WorkerProcess:
 
     def _receive(self, seconds: float) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
-        while b"\n" not in self._buffer:
+        while not self._lines:
             ready, _, _ = select.select([self._reading], [], [], max(deadline - time.monotonic(), 0))
             if not ready:
                 self._process.kill()
                 self._process.wait()
                 raise _Died(f"did not answer within {seconds:.0f} s")
+            time.sleep(_GATHERING)
             received = os.read(self._reading, 1 << 20)
             if not received:
                 raise self._died()
-            self._buffer += received
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        answer: dict[str, Any] = json.loads(line)
+            *lines, self._rest = (self._rest + received).split(b"\n")
+            self._lines.extend(lines)
+        answer: dict[str, Any] = json.loads(self._lines.popleft())
         return answer
 
     def _died(self) -> _Died:

@@ -11,6 +11,7 @@ The file of the second argument says in one line of JSON what runs, to be read i
 position of the case in its job, ``library`` that of the kernel, and ``note`` how the call may end the process.
 """
 
+import gc
 import json
 import os
 import sys
@@ -99,6 +100,7 @@ class Worker:
             self._operator, self._cases = operator, self._golden.cases(operator)
             self._entry = self._golden.operators[operator]
             self._schema = parse(self._entry.schema)
+            gc.freeze()  # the collector need not go through the rows of the cases again and again
 
     def _operator_case(self, n: int, case: Case, after: str) -> Iterator[dict[str, Any]]:
         skipping = bool(after)

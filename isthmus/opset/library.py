@@ -247,7 +247,9 @@ def as_array(tensor: Any) -> np.ndarray[Any, Any]:
     shape, strides = tensor.shape, tensor.strides
     if 0 in shape:
         return np.empty(shape, dtype)
-    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    span = 1
+    for size, stride in zip(shape, strides, strict=True):
+        span += (size - 1) * stride
     memory = memory_at(tensor.data_ptr(), span * dtype.itemsize)
     return np.ndarray(shape, dtype, memory, strides=[stride * dtype.itemsize for stride in strides])
 

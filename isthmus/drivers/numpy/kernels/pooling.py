@@ -128,26 +128,30 @@ def mean_pool_backward(
     return mean_windows(kernel, stride, padding, count_include_pad, divisor, 2).backward(grad, x.shape)
 
 
-def bins(space: Sequence[int], out: Sequence[int]) -> Iterator[tuple[Any, Any]]:
-    """Yield the index of each output of adaptive pooling, and the slices of its inputs."""
-    for position in np.ndindex(*out):
-        ranges = zip(position, space, out, strict=True)
-        yield (..., *position), (..., *(slice(i * n // m, -(-(i + 1) * n // m)) for i, n, m in ranges))
+def bins(size: int, count: int) -> Iterator[slice]:
+    """Yield the elements of each bin of adaptive pooling along one dimension."""
+    return (slice(i * size // count, -(-(i + 1) * size // count)) for i in range(count))
 
 
 @operator("aten::_adaptive_avg_pool2d", "aten::_adaptive_avg_pool3d")
 def adaptive_mean(x: Array, out: list[int]) -> Array:
-    x, axes = double(x), tuple(range(-len(out), 0))
-    result = np.zeros((*x.shape[: -len(out)], *out))
-    for position, inside in bins(x.shape[-len(out) :], out):
-        result[position] = x[inside].mean(axes)
+    result = double(x)
+    for axis, count in zip(range(-len(out), 0), out, strict=True):
+        met = np.moveaxis(result, axis, 0)
+        means = np.zeros((count, *met.shape[1:]))
+        for mean, inside in zip(means, bins(len(met), count), strict=True):
+            mean[...] = met[inside].mean(0)
+        result = np.moveaxis(means, 0, axis)
     return result
 
 
 @operator("aten::_adaptive_avg_pool2d_backward")
 def adaptive_mean_backward(grad: Array, x: Array) -> Array:
-    result, grad = np.zeros(x.shape), double(grad)
-    for position, inside in bins(x.shape[-2:], grad.shape[-2:]):
-        part = result[inside]
-        part += grad[position][..., None, None] / (part.shape[-2] * part.shape[-1])
+    result = double(grad)
+    for axis in (-2, -1):
+        shares = np.moveaxis(result, axis, 0)
+        met = np.zeros((x.shape[axis], *shares.shape[1:]))
+        for share, inside in zip(shares, bins(len(met), len(shares)), strict=True):
+            met[inside] += share / (inside.stop - inside.start)
+        result = np.moveaxis(met, 0, axis)
     return result

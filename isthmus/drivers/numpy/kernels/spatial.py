@@ -101,6 +101,8 @@ def norm(difference: Array, p: float) -> Array:
 
 @operator("aten::_cdist_forward")
 def cdist(x: Array, y: Array, p: float, compute_mode: int | None) -> Array:
+    if x.shape[-2] > y.shape[-2]:  # the loop is over the rows of the shorter one
+        return np.swapaxes(cdist(y, x, p, compute_mode), -1, -2)
     x, y = double(x), double(y)
     lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     result = np.zeros((*lead, x.shape[-2], y.shape[-2]))
