@@ -11,7 +11,7 @@ from pathlib import Path
 
 from isthmus._support.files import user_cache
 from isthmus.conformance.generate import digest
-from isthmus.conformance.golden import MANIFEST, REMEDY, GoldenError, Reader
+from isthmus.conformance.golden import MANIFEST, GoldenError, Reader, remedy
 from isthmus.doctor import has_torch
 
 _KEPT = 3  # sets; older ones are of former versions of the opset
@@ -52,6 +52,11 @@ def golden(
     return made
 
 
+def holds_golden(here: Path) -> bool:
+    """Return whether a folder holds golden data, complete or not."""
+    return (here / MANIFEST).is_file() or any(here.glob("*.safetensors"))
+
+
 def prune(root: Path) -> None:
     """Remove all sets of golden data below root except the newest and those in use."""
     sets = [each for each in root.iterdir() if (each / MANIFEST).is_file()]
@@ -65,7 +70,8 @@ def _of_this_opset(reader: Reader) -> Reader:
     found, ours = str(reader.manifest.get("opset", "")), digest()
     if found != ours:
         raise GoldenError(
-            f"{reader.folder / MANIFEST}: made for opset {found[:12]}, installed is {ours[:12]}; {REMEDY}"
+            f"{reader.folder / MANIFEST}: made for opset {found[:12]}, installed is {ours[:12]}; "
+            f"{remedy(reader.folder)}"
         )
     return reader
 
@@ -81,4 +87,5 @@ def _make(here: Path, say: Callable[[str], None], thorough: bool) -> None:
     command += ["--thorough"] if thorough else []
     # Standard output belongs to the run.
     if subprocess.run(command, stdout=sys.stderr, check=False).returncode:
+        shutil.rmtree(here, ignore_errors=True)
         raise GoldenError(f"{here}: failed to make golden data, see the error above")

@@ -21,7 +21,12 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Driver = Annotated[str, typer.Option(help="Driver: a name, or the path of its driver.toml or library.")]
+Driver = Annotated[
+    str,
+    typer.Option(
+        help="Driver: a name, or the path of its driver.toml or library; by default the one that PyTorch would use."
+    ),
+]
 Library = Annotated[
     list[Path] | None,
     typer.Option("--library", help="Operator library (.so or .py) in place of the driver's own; repeatable."),
@@ -66,6 +71,8 @@ def generate(
     thorough: Thorough = False,
 ) -> None:
     """Write golden data: samples and float64 references for every operator, by PyTorch on CPU."""
+    from concurrent.futures.process import BrokenProcessPool
+
     from isthmus._support.progress import Bar
     from isthmus.conformance import cache
     from isthmus.conformance.generate import generate as write
@@ -75,9 +82,15 @@ def generate(
         raise fail(f"conform generate: {NO_TORCH}", 2)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # PyTorch warns about some of the samples
     folder = output or cache.folder(thorough)
+    if folder.is_dir() and any(folder.iterdir()) and not cache.holds_golden(folder):
+        raise fail(f"conform generate: {folder} holds other files; name a new folder", 2)
     try:
         with Bar("operators") as bar:
             done = write(folder, ",".join(operators or ["*"]), seed, bar.at, thorough)
+    except BrokenProcessPool:
+        raise fail(
+            "conform generate: a process was killed, probably for memory; choose fewer --operators", 2
+        ) from None
     except (ImportError, OSError, ValueError) as error:
         raise fail(f"conform generate: {' '.join(str(error).split())}", 2) from None
     rejected = {name: count for name, count in done.rejected.items() if count}
@@ -132,7 +145,9 @@ def run(
     )
     with _one_line():
         if mutation:
-            report.read_score(mutation)  # fail before the long run
+            report.read_score(mutation)  # fail before the long run, and so does the next line
+        if output:
+            report.make(output)
         with RunProgress() as progress:
             finished = Runner(options, cache.golden(golden, say, thorough), progress).run()
         if output:

@@ -251,9 +251,11 @@ class Executor:
             self._launch(plan, 0, seed, workspace)
             return
         self._note(_READ_ONLY)
-        with read_only(plan.image, self._base + self._device.host_offset):
-            self._launch(plan, 0, seed, workspace)
-        self._note("")
+        try:
+            with read_only(plan.image, self._base + self._device.host_offset):
+                self._launch(plan, 0, seed, workspace)
+        finally:
+            self._note("")
 
     def _keep_busy(self, plan: Plan) -> None:
         """Enqueue work before the first calls of a kernel: one that ignores its stream then runs too early."""

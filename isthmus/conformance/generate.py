@@ -90,7 +90,9 @@ def _write(name: str, folder: Path, seed: int, thorough: bool) -> tuple[golden.O
     tally: Counter[str] = Counter()
     files = golden.write_cases(folder, name, golden_cases(operator, seed, thorough, tally))
     schema, tiers = opset.records()[name]["schema"], tuple(sorted(tiers_of(name)))
-    return golden.OperatorEntry(schema, operator.family, tiers, operator.law is not None, **tally), files
+    return golden.OperatorEntry(
+        schema, operator.family, tiers=tiers, random=operator.law is not None, **tally
+    ), files
 
 
 def golden_cases(

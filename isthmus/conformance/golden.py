@@ -7,7 +7,7 @@ stored once. Equal cases give equal bytes.
 
     writer = Writer(folder, opset=digest, seed=0)
     files = write_cases(folder, "aten::mm", cases)
-    writer.operator("aten::mm", OperatorEntry("aten::mm(Tensor self, ...", "matmul", ("core",)), files)
+    writer.operator("aten::mm", OperatorEntry("aten::mm(Tensor self, ...", "matmul", len(cases), ("core",)), files)
     writer.close()
 
 A case in JSON: ``id``, ``operator``, ``dtype``, ``layout``; ``arguments`` in the order of ``schema.inputs``, each
@@ -47,11 +47,15 @@ __all__ = [
 
 FORMAT = 3
 MANIFEST = "manifest.json"
-REMEDY = "run `isthmus conform generate` again"
 
 
 class GoldenError(ValueError):
     """Golden data is missing or invalid; the message is one line."""
+
+
+def remedy(folder: Path) -> str:
+    """Say how to make the data of a folder."""
+    return f"run `isthmus conform generate --output {folder}`"
 
 
 @dataclass(frozen=True)
@@ -61,18 +65,18 @@ class OperatorEntry:
     Attributes:
         schema: text of its schema.
         family: its family.
+        cases: number of its cases.
         tiers: "core" and names of models, sorted.
         random: whether its results follow a law.
-        cases: number of its cases.
         derived: number of those that are derived (:mod:`isthmus.opset.derived`).
         rejected: number of derived calls that PyTorch rejected, which are not cases.
     """
 
     schema: str
     family: str
+    cases: int
     tiers: tuple[str, ...] = ()
     random: bool = False
-    cases: int = 0
     derived: int = 0
     rejected: int = 0
 
@@ -194,25 +198,25 @@ class Reader:
             self.manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             version = self.manifest["format"]
             if version != FORMAT:
-                raise GoldenError(f"{file}: format {version}, expected {FORMAT}; {REMEDY}")
+                raise GoldenError(f"{file}: format {version}, expected {FORMAT}; {remedy(folder)}")
             if self.manifest.get("sha256", _digest(self.manifest)) != _digest(self.manifest):
-                raise GoldenError(f"{file}: modified; {REMEDY}")
+                raise GoldenError(f"{file}: modified; {remedy(folder)}")
             self.operators = {
                 name: OperatorEntry(**{**row, "tiers": tuple(row["tiers"])})
                 for name, row in self.manifest["operators"].items()
             }
             self._digests: dict[str, str] = dict(self.manifest["files"])
         except FileNotFoundError:
-            raise GoldenError(f"{file}: no such file; run `isthmus conform generate`") from None
+            raise GoldenError(f"{file}: no such file; {remedy(folder)}") from None
         except OSError as error:
             raise GoldenError(f"{file}: {error.strerror}") from None
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError, UnicodeDecodeError) as error:
             raise GoldenError(
-                f"{file}: not a manifest of golden data ({type(error).__name__}: {error}); {REMEDY}"
+                f"{file}: not a manifest of golden data ({type(error).__name__}: {error}); {remedy(folder)}"
             ) from None
         missing = [name for name in self._digests if not (folder / name).is_file()]
         if missing:
-            raise GoldenError(f"{folder / missing[0]}: no such file; {REMEDY}")
+            raise GoldenError(f"{folder / missing[0]}: no such file; {remedy(folder)}")
 
     def check(self, operator: str) -> None:
         """Check the files of an operator. Raises GoldenError."""
@@ -230,12 +234,15 @@ class Reader:
             return
         file = self.folder / name
         if name not in self._digests:
-            raise GoldenError(f"{file}: not listed in the manifest; {REMEDY}")
-        with file.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            raise GoldenError(f"{file}: not listed in the manifest; {remedy(self.folder)}")
+        try:
+            with file.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise GoldenError(f"{file}: {error.strerror}; {remedy(self.folder)}") from None
         if digest != self._digests[name]:
             raise GoldenError(
                 f"{file}: modified or truncated ({file.stat().st_size} bytes, SHA-256 {digest[:12]}..., expected "
-                f"{self._digests[name][:12]}...); {REMEDY}"
+                f"{self._digests[name][:12]}...); {remedy(self.folder)}"
             )
         self._trusted.add(name)

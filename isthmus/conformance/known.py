@@ -91,6 +91,10 @@ def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure
         return []
     try:
         table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise KnownFailureError(
+            f"{path}: no such file; write it, or remove its name from driver.toml"
+        ) from None
     except (OSError, ValueError) as error:
         raise KnownFailureError(f"{path}: {error}") from None
     unknown = sorted(set(table) - {"failure"})

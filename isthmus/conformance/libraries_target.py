@@ -27,6 +27,7 @@ class LibrariesTarget:
 
     Raises:
         LoaderError: the driver or a library cannot be loaded.
+        ValueError: two libraries of one name.
     """
 
     def __init__(
@@ -34,6 +35,10 @@ class LibrariesTarget:
     ) -> None:
         self.device = Device.open(candidate)
         self.libraries = [load(path) for path in libraries or candidate.operators]
+        names = [library.name for library in self.libraries]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two libraries have the name {twice}; give each its own")
         self._executor = Executor(self.device, note)
 
     def describe(self) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from isthmus.conformance.results import CRASHED, CaseResult
 
 CASE_SECONDS = 120.0  # time limit of a case
 START_SECONDS = 120.0
+_LOOKING = 0.5  # seconds between two looks at whether a silent worker lives
 _GATHERING = (
     0.02  # seconds in which answers gather: reading them singly takes processor time from the workers
 )
@@ -33,13 +34,14 @@ class _Died(Exception):
     """The worker process died.
 
     Attributes:
+        fault: whether it accessed memory that it may not.
         case: index of the running case in the message sent; -1 for none.
         library: library of the running kernel.
     """
 
-    def __init__(self, reason: str, case: int = -1, library: str = "") -> None:
+    def __init__(self, reason: str, fault: bool = False, case: int = -1, library: str = "") -> None:
         super().__init__(reason)
-        self.case, self.library = case, library
+        self.fault, self.case, self.library = fault, case, library
 
 
 class Job(NamedTuple):
@@ -125,8 +127,10 @@ class WorkerProcess:
             except _Died as error:
                 self._running.seek(0)
                 at = json.loads(self._running.readline() or "{}")
-                reason = " ".join(filter(None, (str(error), at.get("note"))))
-                raise _Died(reason, at.get("start", -1), at.get("library", "")) from None
+                reason = f"{error} {at['note']}" if error.fault and at.get("note") else str(error)
+                raise _Died(reason, error.fault, at.get("start", -1), at.get("library", "")) from None
+            if "error" in answer:
+                raise WorkerError(answer["error"])
             if "result" not in answer:
                 return
             yield CaseResult(**answer["result"])
@@ -156,15 +160,19 @@ class WorkerProcess:
     def _receive(self, seconds: float) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
         while not self._lines:
-            ready, _, _ = select.select([self._reading], [], [], max(deadline - time.monotonic(), 0))
-            if not ready:
+            ended = self._process.poll() is not None
+            ready, _, _ = select.select([self._reading], [], [], 0 if ended else _LOOKING)
+            if ready:
+                time.sleep(_GATHERING)
+                received = os.read(self._reading, 1 << 20)
+            if ended and not (ready and received):  # its children may hold the other end open
+                raise self._died()
+            if not ended and time.monotonic() > deadline:
                 self._process.kill()
                 self._process.wait()
                 raise _Died(f"did not answer within {seconds:.0f} s")
-            time.sleep(_GATHERING)
-            received = os.read(self._reading, 1 << 20)
-            if not received:
-                raise self._died()
+            if not ready or not received:
+                continue
             *lines, self._rest = (self._rest + received).split(b"\n")
             self._lines.extend(lines)
         answer: dict[str, Any] = json.loads(self._lines.popleft())
@@ -172,11 +180,12 @@ class WorkerProcess:
 
     def _died(self) -> _Died:
         code = self._process.wait()
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+        how = _how_it_ended(code)
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").split("\n")
         words = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return _Died(f"{how}{f' ({words[-_LAST_WORDS:]})' if words else ''}")
+        fault = -code in (signal.SIGSEGV, signal.SIGBUS)
+        return _Died(f"{how}{f' ({words[-_LAST_WORDS:]})' if words else ''}", fault)
 
 
 def serve(
@@ -196,7 +205,7 @@ def serve(
     worker: WorkerProcess | None = first
     try:
         for job in jobs:
-            start, after = 0, ""
+            start, after, in_vain = 0, "", False
             while start < len(job.cases):
                 worker = worker or again()
                 try:
@@ -206,7 +215,13 @@ def serve(
                 except _Died as error:
                     worker.close()
                     worker = None
-                    start += max(error.case, 0)
+                    if error.case < 0:
+                        if in_vain:
+                            raise WorkerError(f"the worker {error}, twice before a case") from None
+                        in_vain = True
+                        continue
+                    in_vain = False
+                    start += error.case
                     after = error.library
                     done(_crashed(job.blank(job.cases[start]), error))
                     start += not after
@@ -255,6 +270,14 @@ def serve_all(
         thread.join()
     if failures:
         raise failures[0]
+
+
+def _how_it_ended(code: int) -> str:
+    """Describe the exit status of a process, negative for a signal."""
+    if code >= 0:
+        return f"exited with status {code}"
+    named = -code in set(signal.Signals)
+    return f"was killed by {signal.Signals(-code).name if named else f'signal {-code}'}"
 
 
 def _crashed(result: CaseResult, error: _Died) -> CaseResult:

@@ -52,9 +52,8 @@ def print_summary(run: Run) -> None:
     parts += [f"{len(run.stale)} stale"] if run.stale else []
     parts += [f"{count(absent, 'operator')} without a kernel"] if absent else []
     verdict = "FAILED" if run.failed else "passed"
-    print(
-        f"{verdict}: driver {run.head['driver']}, {len(operators)} operators, {', '.join(parts) or 'no cases'}"
-    )
+    judged = f"driver {run.head['driver']}, {count(len(operators), 'operator')}"
+    print(f"{verdict}: {judged}, {', '.join(parts) or 'no cases'}")
 
 
 def _table(run: Run) -> None:

@@ -10,8 +10,8 @@ from isthmus._support.files import make_folder, write_file
 from isthmus.conformance.results import CRASHED, FAILED, KNOWN, NOT_CLAIMED, STATUSES
 
 _FORMAT = 1
-# XML 1.0 forbids these control characters; messages contain text of kernels.
-_FORBIDDEN = {code: "?" for code in range(32) if chr(code) not in "\t\n\r"}
+# XML 1.0 forbids these characters; messages contain text of kernels.
+_FORBIDDEN = {code: "?" for code in (*range(32), 0xFFFE, 0xFFFF) if chr(code) not in "\t\n\r"}
 
 
 class ReportError(ValueError):
@@ -33,13 +33,21 @@ def write(folder: Path, run: dict[str, Any], mutation: Path | None = None) -> No
 
     score = read_score(mutation) if mutation else run.get("mutation")
     data = {**run, "format": _FORMAT, "mutation": score}
+    make(folder)
     try:
-        make_folder(folder)
         write_file(folder / "report.json", [json.dumps(data, indent=1).encode(), b"\n"])
         write_file(folder / "junit.xml", [_junit(data)])
         write_file(folder / "report.html", [render(data).encode()])
     except OSError as error:
         raise ReportError(f"{folder}: {error.strerror}") from None
+
+
+def make(folder: Path) -> None:
+    """Make the folder of a report. Raises ReportError."""
+    try:
+        make_folder(folder)
+    except OSError as error:
+        raise ReportError(f"--output {folder}: {error.strerror}; name a folder that can be made") from None
 
 
 def read(folder: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import isthmus
 from isthmus import opset
 from isthmus.conformance import known
 from isthmus.conformance.driver_cases import cases as driver_cases
-from isthmus.conformance.golden import Reader
+from isthmus.conformance.golden import GoldenError, Reader
 from isthmus.conformance.processes import Job, WorkerProcess, serve_all
 from isthmus.conformance.results import BAD, DRIVER_FAMILY, FAILED, NOT_CLAIMED, CaseResult
 from isthmus.conformance.selection import UsageError, coverage, select
@@ -190,17 +190,20 @@ class Runner:
                 reason = f"no library has a kernel, which tier {self._options.tier} requires"
                 self._done(run)(_failure(golden, name, reason))
         names = sorted(selected & claimed, key=lambda name: (golden.operators[name].family, name))
-        jobs = _jobs(golden, names, min(max(cases // (count * _JOBS_OF_A_WORKER), _FEWEST), _MOST))
+        broken: dict[str, str] = {}
+        jobs = _jobs(golden, names, min(max(cases // (count * _JOBS_OF_A_WORKER), _FEWEST), _MOST), broken)
         serve_all(jobs, workers, lambda: self._worker(self._through), self._done(run))
+        for name, problem in broken.items():
+            self._done(run)(_failure(golden, name, problem))
         self._refuse_unjudged(run, golden, selected)
 
     def _refuse_unjudged(self, run: Run, golden: Reader, selected: set[str]) -> None:
         """Fail operators that were requested by name but not judged in any case."""
         for pattern in self._options.operators:
-            names = {name for name in selected if matches(name, pattern)} - {r.operator for r in _bad(run)}
+            names = {name for name in selected if matches(name, pattern)}
             if names & run.judged:
                 continue
-            for name in sorted(names):
+            for name in sorted(names - {result.operator for result in _bad(run)}):
                 absent = name in run.missing.get(golden.operators[name].family, ())
                 reason = "no library has a kernel" if absent else "the libraries claim none of its cases"
                 self._done(run)(_failure(golden, name, f"--operators {pattern} judged nothing: {reason}"))
@@ -245,10 +248,14 @@ def _failure(golden: Reader, name: str, reason: str) -> CaseResult:
     return CaseResult(golden.operators[name].family, "", name, "", "", status=FAILED, message=reason)
 
 
-def _jobs(golden: Reader, names: Iterable[str], most: int) -> Iterator[Job]:
-    """Yield jobs of at most so many cases of one operator, whose files are checked first. Raises GoldenError."""
+def _jobs(golden: Reader, names: Iterable[str], most: int, broken: dict[str, str]) -> Iterator[Job]:
+    """Yield jobs of at most so many cases of one operator. Operators whose files are invalid go to ``broken``."""
     for name in names:
-        golden.check(name)
+        try:
+            golden.check(name)
+        except GoldenError as error:
+            broken[name] = str(error)
+            continue
         cases = range(golden.operators[name].cases)
         for start in range(0, len(cases), most):
             yield Job(cases[start : start + most], partial(_blank, golden, name), name, str(golden.folder))

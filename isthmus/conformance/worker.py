@@ -14,6 +14,7 @@ position of the case in its job, ``library`` that of the kernel, and ``note`` ho
 import gc
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +24,11 @@ from typing import Any, cast
 if __name__ == "__main__" and "pytorch" not in sys.argv:
     sys.modules["torch"] = None  # type: ignore[assignment]  # a kernel that imports it fails with a clear error
 
+from isthmus._support.parent import end_with_parent
 from isthmus.conformance.driver_cases import DriverCase
 from isthmus.conformance.driver_cases import cases as driver_cases
 from isthmus.conformance.executor import Outcome
-from isthmus.conformance.golden import Case, Reader
+from isthmus.conformance.golden import Case, GoldenError, Reader
 from isthmus.conformance.results import (
     CRASHED,
     DRIVER_FAMILY,
@@ -99,6 +101,10 @@ class Worker:
         if operator != self._operator:
             self._operator, self._cases = operator, self._golden.cases(operator)
             self._entry = self._golden.operators[operator]
+            if len(self._cases) != self._entry.cases:
+                raise GoldenError(
+                    f"{folder}: {operator} has {len(self._cases)} cases, not {self._entry.cases}"
+                )
             self._schema = parse(self._entry.schema)
             gc.freeze()  # the collector need not go through the rows of the cases again and again
 
@@ -130,6 +136,7 @@ def main() -> None:
         running.update(entries)
         os.pwrite(int(sys.argv[2]), json.dumps(running).encode() + b"\n", 0)
 
+    end_with_parent(signal.SIGKILL)  # a kernel may never return
     try:
         worker = Worker(json.loads(sys.stdin.readline()), record)
         answer({"hello": worker.hello()})
@@ -137,8 +144,11 @@ def main() -> None:
         answer({"error": " ".join(str(error).split()) or type(error).__name__})
         return
     for line in sys.stdin:
-        for message in worker.run(json.loads(line)):
-            answer(message)
+        try:
+            for message in worker.run(json.loads(line)):
+                answer(message)
+        except Exception as error:  # not of a kernel: golden data that changed meanwhile, for example
+            answer({"error": " ".join(str(error).split()) or type(error).__name__})
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ _LONG_WITH_VALUE = ("--check-hash-based-pycs",)
 
 scope = Scope(shim.FEATURE)  # `isthmus migrate trace` puts its own in place before install()
 _reporter: object = None  # kept alive: multiprocessing refers to it weakly
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def prepare() -> None:
@@ -83,11 +82,9 @@ def _prepare_rank() -> None:
     if "TORCHELASTIC_RUN_ID" not in os.environ or os.getsid(0) != os.getpid():  # a rank leads its session
         return
     stacks.listen()
-    import ctypes
+    from isthmus._support.parent import end_with_parent
 
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    end_with_parent(signal.SIGTERM)
 
 
 def _enter() -> None:

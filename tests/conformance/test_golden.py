@@ -31,7 +31,7 @@ SCHEMA = "aten::neg(Tensor self) -> Tensor"
 def _one(folder: Path, case: Case) -> Case:
     writer = Writer(folder, "opset", 3)
     files = write_cases(folder, case.operator, [case])
-    writer.operator(case.operator, OperatorEntry(SCHEMA, "pointwise", ("core",)), files)
+    writer.operator(case.operator, OperatorEntry(SCHEMA, "pointwise", 1, ("core",)), files)
     writer.close()
     return Reader(folder).cases(case.operator)[0]
 

@@ -32,7 +32,9 @@ def test_results_that_differ_from_the_reference_fail(tmp_path: Path) -> None:
     cases = [case for case in Reader(golden).cases("aten::mul.Tensor") if case.id == "contiguous"]
     wrong = Writer(tmp_path / "wrong", digest(), 0)
     files = write_cases(tmp_path / "wrong", "aten::mul.Tensor", map(_altered, cases))
-    wrong.operator("aten::mul.Tensor", OperatorEntry(schema_of("aten::mul.Tensor").text, "pointwise"), files)
+    wrong.operator(
+        "aten::mul.Tensor", OperatorEntry(schema_of("aten::mul.Tensor").text, "pointwise", len(cases)), files
+    )
     wrong.close()
     done = conform("run", "--driver", "host", "--through", "pytorch", "--golden", tmp_path / "wrong")
     assert done.returncode == 1

@@ -123,8 +123,9 @@ def write_golden(folder: Path, seed: int = 0) -> Path:
     for family, cases in families.items():
         for name in sorted({case.operator for case in cases}):
             tiers = ("by hand", "core") if family == "pointwise" else ()
-            entry = OperatorEntry(schema_of(name).text, family, tiers, random=family == "random")
-            files = write_cases(folder, name, [case for case in cases if case.operator == name])
+            its = [case for case in cases if case.operator == name]
+            entry = OperatorEntry(schema_of(name).text, family, len(its), tiers, random=family == "random")
+            files = write_cases(folder, name, its)
             writer.operator(name, entry, files)
     writer.close(numpy="test")
     return folder
