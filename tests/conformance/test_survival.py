@@ -1,0 +1,96 @@
+"""A run ends, keeps its results and leaves no process, whatever a kernel, a file or a signal does."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.helpers.conformance_jobs import conform
+from tests.helpers.conformance_libraries import write_library
+
+_MUL = """
+import ctypes, os, time
+
+
+@library.operator("aten::mul.Tensor", dtypes=("float32",), strided=True)
+def mul(x, y, out):
+    {body}
+    out[...] = x * y
+"""
+_FORKS_AND_DIES = """if out.size == 0:
+        if os.fork() == 0:
+            time.sleep(30)
+            os._exit(0)
+        os.kill(os.getpid(), 35)"""
+
+
+def test_bad_kernels_and_files_lose_no_other_result(tmp_path: Path, golden: Path) -> None:
+    data = tmp_path / "golden"
+    shutil.copytree(golden, data)
+    with (data / "aten.cat.json").open("a") as file:
+        file.write(" ")
+    library = write_library(tmp_path, "forks", _MUL.format(body=_FORKS_AND_DIES))
+    start = time.monotonic()
+    options = ("--golden", data, "--library", library, "--operators", "mul.Tensor,cat", "--output", tmp_path)
+    done = conform("run", "--driver", "host", *options, "--library", _copier(tmp_path))
+    assert done.returncode == 1, done.stderr
+    assert time.monotonic() - start < 25  # less than the child of the kernel lives, which holds the pipe
+    rows = json.loads((tmp_path / "report.json").read_text())["results"]
+    judged = {(row["operator"], row["status"]): row["message"] for row in rows if row["library"] == "forks"}
+    assert ("aten::mul.Tensor", "passed") in judged
+    assert judged["aten::mul.Tensor", "crashed"] == "the process was killed by signal 35"
+    (broken,) = [row["message"] for row in rows if row["operator"] == "aten::cat" and not row["library"]]
+    assert "modified or truncated" in broken and f"conform generate --output {data}" in broken
+
+
+def _copier(folder: Path) -> Path:
+    """A second library, which claims the operator whose file is broken."""
+    text = _MUL.format(body="").replace("aten::mul.Tensor", "aten::cat").replace("x, y,", "x, dim,")
+    return write_library(folder, "cat", text)
+
+
+def test_a_library_given_twice_and_a_file_as_output_are_refused_at_once(tmp_path: Path, golden: Path) -> None:
+    library = write_library(tmp_path, "twice", _MUL.format(body=""))
+    options = (
+        "run",
+        "--driver",
+        "host",
+        "--golden",
+        golden,
+        "--operators",
+        "mul.Tensor",
+        "--library",
+        library,
+    )
+    twice = conform(*options, "--library", library)
+    assert (twice.returncode, twice.stderr) == (
+        2,
+        "isthmus: two libraries have the name twice; give each its own\n",
+    )
+    refused = conform(*options, "--output", library)
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1 and "name a folder" in refused.stderr
+
+
+def test_workers_end_with_the_command_even_in_a_kernel_that_hangs(tmp_path: Path, golden: Path) -> None:
+    body = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); ctypes.CDLL(None).pause()"
+    library = write_library(tmp_path, "hangs", _MUL.format(body=body))
+    command = [sys.executable, "-m", "isthmus", "conform", "run", "--driver", "host", "--golden", str(golden)]
+    command += ["--operators", "mul.Tensor", "--library", str(library), "--jobs", "1"]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _until(lambda: (tmp_path / "pid").is_file() and bool((tmp_path / "pid").read_text()))
+    run.send_signal(signal.SIGTERM)
+    run.wait(30)
+    status = Path(f"/proc/{(tmp_path / 'pid').read_text()}/status")
+    _until(lambda: not status.exists() or "\tZ" in status.read_text())
+
+
+def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
