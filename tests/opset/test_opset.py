@@ -84,7 +84,8 @@ def test_samples_of_every_dtype_have_the_layouts_that_apply(name: str) -> None:
         assert not ranked or kinds & {"contiguous", "large"}
         for case in cases:
             if case.kind == "zero-size":
-                assert any(0 in t.shape for t in tensors(case))
+                a_row = name == "aten::_pdist_forward" and tensors(case)[0].shape[0] == 1  # no pair
+                assert a_row or any(0 in t.shape for t in tensors(case))
         assert {t.dtype for case in cases for t in tensors(case)} & {dtype, "complex64", "complex128"}
 
 

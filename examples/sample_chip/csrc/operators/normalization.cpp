@@ -27,7 +27,10 @@ struct Exponentials {
 template <typename T>
 Exponentials exponentials(const T* line, int64_t size, int64_t step) {
   Exponentials found;
-  for (int64_t i = 0; i < size; ++i) found.largest = std::max<double>(found.largest, load(line[i * step]));
+  for (int64_t i = 0; i < size; ++i) {
+    const double x = load(line[i * step]);
+    if (x > found.largest || std::isnan(x)) found.largest = x;  // a NaN stays: nothing is larger
+  }
   for (int64_t i = 0; i < size; ++i) found.sum += std::exp(load(line[i * step]) - found.largest);
   return found;
 }

@@ -113,6 +113,8 @@ isthmus_status clamp(Context, In self, const isthmus_scalar* low, const isthmus_
 
 isthmus_status pow_scalar(Context, In self, isthmus_scalar exponent, Out out) {
   const double power = exponent.as_double;
+  // PyTorch's power of 0.5 is the square root: they differ for -0 and minus infinity.
+  if (power == 0.5) return unary(self, out, [](double x) { return std::sqrt(x); });
   return unary(self, out, [=](double x) { return std::pow(x, power); });
 }
 
