@@ -11,7 +11,8 @@ from tests.helpers.children import ROOT
 @needs_torch_npu
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.full)])
 def test_ranks_equal_gloo(size: int) -> None:
-    said = run("--nproc", str(size), str(ROOT / "tests/ascend/ranks.py"), OMP_NUM_THREADS="1", ISTHMUS_ASCEND_DEVICES=str(size))
+    environment = {"OMP_NUM_THREADS": "1", "ISTHMUS_ASCEND_DEVICES": str(size)}
+    said = run("--nproc", str(size), str(ROOT / "tests/ascend/ranks.py"), **environment)
     reports = [json.loads(line) for line in said.splitlines()]
     assert len(reports) == size
     for report in reports:

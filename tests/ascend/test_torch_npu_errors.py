@@ -188,8 +188,7 @@ def test_a_rank_table_replaces_the_root_info(tmp_path: Path) -> None:
             ") exited before operation 2 (all_reduce of 1000 float32 (sum)) completed",
         ),
         pytest.param(
-            *(signal.SIGSTOP, 3, 107019, "timed out after 3000 ms: rank 1 (process "),
-            marks=pytest.mark.full,
+            *(signal.SIGSTOP, 3, 107019, "timed out after 3000 ms: rank 1 (process "), marks=pytest.mark.full
         ),
     ],
 )
