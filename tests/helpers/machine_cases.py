@@ -24,13 +24,17 @@ TIMEOUT = timedelta(seconds=120)
 DTYPES = ("torch.float32", "torch.bfloat16", "torch.int64", "torch.bool")
 MOVED_BY_GLOO = (*DTYPES, "torch.complex64", "torch.int16")
 MOVES = ("gathers", "from_root", "exchanges", "messages", "unequal_reduce_scatter", "coalesced")
+REDUCTIONS = ("reductions", "reduce_scatters")  # followed by the operation
 COUNTS = (["7"], ["5003"])
 GROUPS = ([0, 2], [1, 3], [0, 1], [2, 3])  # the last two are each on one machine
 
 
 def chosen(name: str) -> bool:
     """Dtypes supported by gloo, in two sizes."""
-    what, dtype, *count = name.split() if " " in name else (name, "")
+    what, *rest = name.split()
+    if what in REDUCTIONS:
+        what, *rest = rest
+    dtype, *count = rest or [""]
     if what == "PREMUL_SUM" or count not in ([], *COUNTS):
         return False
     return dtype in (MOVED_BY_GLOO if what in MOVES else DTYPES)
