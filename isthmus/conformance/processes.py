@@ -20,9 +20,7 @@ from isthmus.conformance.results import CRASHED, CaseResult
 CASE_SECONDS = 120.0  # time limit of a case
 START_SECONDS = 120.0
 _LOOKING = 0.5  # seconds between two looks at whether a silent worker lives
-_GATHERING = (
-    0.02  # seconds in which answers gather: reading them singly takes processor time from the workers
-)
+_GATHERING = 0.02  # seconds in which answers gather: each read takes processor time from the workers
 _LAST_WORDS = 300  # characters of standard error
 
 
@@ -262,7 +260,7 @@ def serve_all(
         except Exception as error:
             failures.append(error)
 
-    # Daemon threads: an interrupt ends the command, which closes the workers' input.
+    # Daemon threads: an interrupt ends the command, and the workers end with it.
     threads = [threading.Thread(target=watch, args=(worker,), daemon=True) for worker in workers]
     for thread in threads:
         thread.start()
