@@ -104,11 +104,12 @@ def test_the_guilty_rank_is_named(tmp_path, how, status, words):
     assert processes_of(tmp_path) == []
 
 
-def test_output_is_kept_by_rank_and_attempt_and_all_of_it_can_be_shown(tmp_path):
+def test_output_is_kept_by_rank_and_attempt_and_all_of_it_can_be_shown(tmp_path, tmp_path_factory):
+    printed = str(tmp_path_factory.mktemp("printed") / "file")
     former = os.umask(0o077)
     try:
         options = ("--nproc", "2", "--local-ranks-filter", "all", "--max-restarts", "1")
-        code, out, err = run(tmp_path, *options, SCRIPT, "once")
+        code, out, err = run(tmp_path, *options, SCRIPT, "once", printed)
     finally:
         os.umask(former)
     assert code == 0, err
