@@ -162,17 +162,15 @@ class WorkerProcess:
             ready, _, _ = select.select([self._reading], [], [], 0 if ended else _LOOKING)
             if ready:
                 time.sleep(_GATHERING)
-                received = os.read(self._reading, 1 << 20)
-            if ended and not (ready and received):  # its children may hold the other end open
+            received = os.read(self._reading, 1 << 20) if ready else b""
+            *lines, self._rest = (self._rest + received).split(b"\n")
+            self._lines.extend(lines)
+            if ended and not received:  # its children may hold the other end open
                 raise self._died()
-            if not ended and time.monotonic() > deadline:
+            if not self._lines and not ended and time.monotonic() > deadline:
                 self._process.kill()
                 self._process.wait()
                 raise _Died(f"did not answer within {seconds:.0f} s")
-            if not ready or not received:
-                continue
-            *lines, self._rest = (self._rest + received).split(b"\n")
-            self._lines.extend(lines)
         answer: dict[str, Any] = json.loads(self._lines.popleft())
         return answer
 
