@@ -104,8 +104,6 @@ def results(value: object) -> list[golden.Expected]:
 
 # Operators of which PyTorch rejects most derived calls, with the reason.
 MOSTLY_REJECTED = {
-    "aten::native_group_norm": "the groups do not divide the channels",
-    "aten::native_group_norm_backward": "the groups do not divide the channels",
     "aten::col2im": "the columns are not those of the windows",
     "isthmus::grouped_matmul": "the sizes of the groups do not add up to the rows",
     "isthmus::grouped_matmul_backward": "the sizes of the groups do not add up to the rows",

@@ -12,7 +12,7 @@ from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.calls import Arguments, Scope, arrays, changed, given, in_layouts, rank_of
 from isthmus.opset.derived.layouts import ALL, PACKED, laid
 from isthmus.opset.derived.lists import is_list, settings
-from isthmus.opset.derived.values import SETTINGS
+from isthmus.opset.derived.values import SETTINGS, marked
 from isthmus.opset.sampling import Array, Case, place
 
 # Flags that change what is specified, such as the order of ties, or nothing that a kernel sees.
@@ -105,7 +105,7 @@ def options(scope: Scope) -> Iterator[Case]:
     if not bases or scope.operator.paired:
         return
     base = max(bases, key=lambda case: sum(1 for _ in arrays(case.arguments)))
-    given = base.arguments
+    given = changed(base.arguments, marked(scope)) if scope.operator.pointwise else base.arguments
     optional = [
         a.name
         for a in schema.inputs

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.opset.derived.calls import Arguments, Change, Scope, arrays, changed
-from isthmus.opset.derived.values import beyond_float, moves, plain
+from isthmus.opset.derived.values import beyond_float, marked, moves, plain
 from isthmus.opset.sampling import Array, Case, place
 
 _INEXACT = 1 - 2.0**-26  # a factor after which float32 rounds a number
@@ -49,29 +49,15 @@ def _plain_numbers(scope: Scope, base: Case) -> Iterator[Case]:
     """Derive calls with numbers for which kernels have shortcuts, beside NaN and infinity."""
     if not scope.operator.name.startswith("aten::") or not scope.operator.pointwise:
         return
-    marked = changed(base.arguments, _marked(scope))
+    found = changed(base.arguments, marked(scope))
     names = [
         a.name
         for a in scope.maker.schema.inputs
-        if a.base == "Scalar" and a.name in _mapped(scope, marked, abs)
+        if a.base == "Scalar" and a.name in _mapped(scope, found, abs)
     ]
     for name, number in scope.shared(iter([(name, number) for name in names for number in _SHORT])):
-        factor = {"alpha": 2} if "alpha" in marked and name != "alpha" else {}
-        yield scope.case(marked | factor | {name: number}, f"{name}-{number}", kind="special")
-
-
-def _marked(scope: Scope) -> Change:
-    """Put NaN and infinities of both signs at the start of tensors."""
-    marks = [*scope.operator.special, *[-x for x in scope.operator.special]]
-
-    def change(_: str, i: int, array: Array) -> Array:
-        if not scope.maker.is_float or array.dtype != scope.maker.dtype or array.view.size < len(marks):
-            return array
-        values = np.array(array.view)
-        values.reshape(-1)[: len(marks)] = np.roll(marks, i)
-        return place(values)
-
-    return change
+        factor = {"alpha": 2} if "alpha" in found and name != "alpha" else {}
+        yield scope.case(found | factor | {name: number}, f"{name}-{number}", kind="special")
 
 
 def _names(scope: Scope, given: Arguments, bases: tuple[str, ...]) -> Iterator[str]:

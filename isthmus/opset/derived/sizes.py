@@ -56,7 +56,7 @@ def sizes(scope: Scope) -> Iterator[Case]:
         for j, old in enumerate(found):
             news = (*_ONES, *_SIZES) if i == 0 or scope.pairs else _SIZES[(i + j) % _OTHERS :: _OTHERS]
             news = (*_ONES, *news) if i == deepest > 0 else news
-            rows += [(base, old, new) for new in news]
+            rows += [(base, old, _in_groups(base, old, new)) for new in news]
         if i == 0:
             rows += [(base, old, new) for old in found for new in (_LONG, _MANY)]
     yield scope.case(_single(bases[0]), "single")
@@ -95,6 +95,12 @@ def _even(scope: Scope, base: Case) -> Iterator[Case]:
     for name in scope.shared(iter(ALL if scope.operator.strided else PACKED)):
         output = name if scope.operator.strided else "unaligned"
         yield scope.case(changed(arguments, in_layouts(name)), f"even-{name}-out-{output}", output)
+
+
+def _in_groups(base: Case, old: int, new: int) -> int:
+    """Round a number of channels up to a multiple of their groups."""
+    group = base.arguments.get("group", 1) if old == base.arguments.get("C") else 1
+    return -(-new // group) * group
 
 
 def _single(base: Case) -> Arguments:

@@ -55,11 +55,21 @@ def planted(scope: Scope) -> Iterator[Case]:
                 yield scope.case(
                     changed(base.arguments, change) | factors, f"{label}-times-0", kind="special"
                 )
+        for _ in scope.shared(iter([1] if len(shapes) > 1 and not operator.paired else [])):
+            yield scope.case(changed(base.arguments, _first_is_one(dtype)), "first-is-1", kind="special")
     if dtype in _BEYOND_FLOAT:
-        enlarged = changed(base.arguments, beyond_float(dtype))
-        yield scope.case(enlarged, "beyond-float", kind="special")
-        if "alpha" in enlarged:
-            yield scope.case(enlarged | {"alpha": 3}, "beyond-float-alpha", kind="special")
+        yield from _beyond(scope, changed(base.arguments, beyond_float(dtype)))
+
+
+def _beyond(scope: Scope, enlarged: Arguments) -> Iterator[Case]:
+    """Derive calls of integers beyond the floats' precision; of each tensor that is broadcast, one alone."""
+    yield scope.case(enlarged, "beyond-float", kind="special")
+    names = [name for name, _ in arrays(enlarged)] if scope.operator.broadcasts else []
+    for name in names if len(names) > 1 else ():
+        alone = {name: place(enlarged[name].view.flat[0])}
+        yield scope.case(enlarged | alone, f"beyond-float-{name}-alone", kind="special")
+    if "alpha" in enlarged:
+        yield scope.case(enlarged | {"alpha": 3}, "beyond-float-alpha", kind="special")
 
 
 def scaled(scope: Scope) -> Iterator[Case]:
@@ -427,6 +437,33 @@ def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Chang
         if count == 1:
             flat[-1] = numbers[0]
         return place(found, "sliced" if strided and found.ndim else "contiguous")
+
+    return change
+
+
+def marked(scope: Scope) -> Change:
+    """Put NaN and infinities of both signs at the start of tensors."""
+    marks = [*scope.operator.special, *[-x for x in scope.operator.special]]
+
+    def change(_: str, i: int, array: Array) -> Array:
+        if not scope.maker.is_float or array.dtype != scope.maker.dtype or array.view.size < len(marks):
+            return array
+        values = np.array(array.view)
+        values.reshape(-1)[: len(marks)] = np.roll(marks, i)
+        return place(values)
+
+    return change
+
+
+def _first_is_one(dtype: str) -> Change:
+    """Make the first element of each tensor 1: a kernel that takes it for the only one has a shortcut."""
+
+    def change(name: str, _: int, array: Array) -> Array:
+        if not _is_data(name, array, dtype) or name in _SAVED or not array.view.size:
+            return array
+        values = np.array(array.view)
+        values.flat[0] = 1
+        return place(values)
 
     return change
 

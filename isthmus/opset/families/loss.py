@@ -57,8 +57,8 @@ def _weighted(m: Maker) -> Iterator[tuple[Array, Array, Any, int, int]]:
         yield m.tensor(11, 5, low=-9, high=0), m.values(labels, "int64"), weight, reduction, ignored
     infinite = m.values([[np.inf, -1.0], [-np.inf, -2.0], [-3.0, -4.0]])  # ignored
     yield infinite, m.values([-100, -100, 1], "int64"), None, MEAN, -100
-    for reduction in (NONE, SUM):
-        yield m.tensor(5, low=-9, high=0), m.values(1, "int64"), m.tensor(5, low=0.2), reduction, 2
+    for reduction, label in product((NONE, SUM), (1, 2)):  # one sample, which is ignored or not
+        yield m.tensor(5, low=-9, high=0), m.values(label, "int64"), m.tensor(5, low=0.2), reduction, 2
     yield m.tensor(1, 5, low=-9, high=0), m.values([3], "int64"), None, NONE, 2
     for reduction in (NONE, SUM, MEAN):
         yield m.tensor(3, 5, low=-9, high=0), m.values([2, 2, 2], "int64"), None, reduction, 2
@@ -97,8 +97,6 @@ def _backward(m: Maker) -> Iterator[Case]:
         yield m.case("special", grad, *rest)
     for layout in ("sliced", "expanded"):
         yield m.case("strided", m.tensor(9, layout=layout), *rest)
-    # One sample, which is ignored.
-    yield m.case("special", m.tensor(), m.tensor(5), m.values(2, "int64"), None, NONE, 2, m.values(0.0))
 
 
 def _gradient(m: Maker, logs: Array, target: Array, weight: Any, reduction: int, ignored: int) -> list[Any]:
