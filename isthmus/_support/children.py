@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, NamedTuple
 
+from isthmus._support.text import signal_name
+
 LIMIT_S = 60.0
 _PATIENCE = 10  # factor of the limit at most, on a busy machine
 
@@ -88,7 +90,7 @@ def _ending(status: int, errors: str) -> str:
     if status == 0:
         return ""
     if status < 0:
-        return f"killed by {signal.Signals(-status).name}"
+        return f"killed by {signal_name(-status)}"
     lines = errors.strip().splitlines()
     return f"status {status}: {lines[-1].strip()}" if lines else f"status {status}"
 

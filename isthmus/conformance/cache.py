@@ -1,21 +1,22 @@
 """Cache of golden data: a folder in the user's cache per version of the opset."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from isthmus._support.files import user_cache
 from isthmus.conformance.generate import digest
 from isthmus.conformance.golden import MANIFEST, GoldenError, Reader, remedy
 from isthmus.doctor import has_torch
 
-_KEPT = 3  # sets; older ones are of former versions of the opset
-_IN_USE_SECONDS = 6 * 3600.0  # a set used this recently may still be read by another run
+_KEPT = 2  # sets, of gigabytes; older ones are of former versions of the opset
+_in_use: list[IO[str]] = []  # the manifests of open sets, which hold locks until this process ends
 
 
 def folder(thorough: bool = False) -> Path:
@@ -42,12 +43,12 @@ def golden(
     if (here / MANIFEST).is_file():
         with suppress(OSError):  # the cache may be read-only
             os.utime(here)
-        return Reader(here)
+        return _opened(here)
 
     def made() -> Reader:
         _make(here, say, thorough)
         prune(here.parent)
-        return Reader(here)
+        return _opened(here)
 
     return made
 
@@ -58,12 +59,21 @@ def holds_golden(here: Path) -> bool:
 
 
 def prune(root: Path) -> None:
-    """Remove all sets of golden data below root except the newest and those in use."""
+    """Remove all sets of golden data below root except the newest and those that a process has open."""
     sets = [each for each in root.iterdir() if (each / MANIFEST).is_file()]
     sets.sort(key=lambda each: each.stat().st_mtime, reverse=True)
     for each in sets[_KEPT:]:
-        if time.time() - each.stat().st_mtime > _IN_USE_SECONDS:
+        with suppress(OSError), (each / MANIFEST).open() as manifest:
+            fcntl.flock(manifest, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(each, ignore_errors=True)
+
+
+def _opened(here: Path) -> Reader:
+    """Read a set that must not be pruned meanwhile."""
+    _in_use.append((here / MANIFEST).open())
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(_in_use[-1], fcntl.LOCK_SH)
+    return Reader(here)
 
 
 def _of_this_opset(reader: Reader) -> Reader:

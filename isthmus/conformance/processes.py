@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from isthmus._support.text import signal_name
 from isthmus.conformance.results import CRASHED, CaseResult
 
 CASE_SECONDS = 120.0  # time limit of a case
@@ -270,10 +271,7 @@ def serve_all(
 
 def _how_it_ended(code: int) -> str:
     """Describe the exit status of a process, negative for a signal."""
-    if code >= 0:
-        return f"exited with status {code}"
-    named = -code in set(signal.Signals)
-    return f"was killed by {signal.Signals(-code).name if named else f'signal {-code}'}"
+    return f"exited with status {code}" if code >= 0 else f"was killed by {signal_name(-code)}"
 
 
 def _crashed(result: CaseResult, error: _Died) -> CaseResult:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from isthmus._support.text import signal_name
 from isthmus.launch import stacks
 from isthmus.launch.watch import Rank
 
@@ -153,10 +154,7 @@ class Failure:
         """``SIGKILL`` or ``exit status 3``."""
         if self.exit_code >= 0:
             return f"exit status {self.exit_code}"
-        try:
-            return signal.Signals(-self.exit_code).name
-        except ValueError:
-            return f"signal {-self.exit_code}"
+        return signal_name(-self.exit_code)
 
     @property
     def message(self) -> str:

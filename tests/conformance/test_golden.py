@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import time
@@ -13,6 +14,7 @@ import pytest
 
 from isthmus.conformance import cache
 from isthmus.conformance.golden import (
+    MANIFEST,
     Case,
     Expected,
     GoldenError,
@@ -191,13 +193,12 @@ def test_parent_folders_are_private_too(tmp_path: Path) -> None:
 
 def test_the_cache_keeps_the_newest_sets_and_those_in_use(tmp_path: Path) -> None:
     now = time.time()
-    hours = {"one": 1, "two": 20, "three": 30, "four": 40, "five": 50}
-    for name, age in hours.items():
+    for name, age in {"one": 1, "two": 20, "three": 30, "four": 40, "five": 50}.items():
         write_golden(tmp_path / name)
         os.utime(tmp_path / name, (now - age * 3600, now - age * 3600))
+    with (tmp_path / "four" / MANIFEST).open() as reading:
+        fcntl.flock(reading, fcntl.LOCK_SH)
+        cache.prune(tmp_path)
+        assert {each.name for each in tmp_path.iterdir()} == {"one", "two", "four"}
     cache.prune(tmp_path)
-    assert {each.name for each in tmp_path.iterdir()} == {"one", "two", "three"}
-    for name in hours:
-        write_golden(tmp_path / name)
-    cache.prune(tmp_path)
-    assert {each.name for each in tmp_path.iterdir()} == set(hours)
+    assert {each.name for each in tmp_path.iterdir()} == {"one", "two"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import signal
 
+from isthmus._support import children as commands
 from tests.helpers import children
 from tests.helpers.sampling import pairwise
 
@@ -47,3 +48,13 @@ def test_every_pair_of_values_is_sampled():
     alone = [{"a": value} for value in range(5)]
     assert pairwise(alone) == [0, 1, 2, 3, 4]
     assert pairwise([{}]) == [0]
+
+
+def test_the_end_of_a_command_is_one_line() -> None:
+    for script, problem in (
+        ("true", ""),
+        ("echo first; echo last >&2; exit 3", "status 3: last"),
+        ("kill -KILL $$", "killed by SIGKILL"),
+        ("kill -40 $$", "killed by signal 40"),
+    ):
+        assert commands.command(["sh", "-c", script])[1] == problem

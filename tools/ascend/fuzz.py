@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from isthmus._support.text import signal_name
 from tools.ascend.prototypes import prototypes
 from tools.ascend.table import rows
 
@@ -63,7 +64,7 @@ def fuzz(target: Target, seed: int, calls: int) -> str | None:
     text = note[:].split(b"\0", 1)[0].decode(errors="replace")
     if status == 0:
         return None
-    what = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exited with {status}"
+    what = f"killed by {signal_name(-status)}" if status < 0 else f"exited with {status}"
     return f"{target.name}: {what} (seed {seed}) in {text}"
 
 

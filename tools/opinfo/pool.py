@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -11,6 +10,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
+
+from isthmus._support.text import signal_name
 
 from .runner import judge, short_name
 from .verdict import Verdict
@@ -62,7 +63,7 @@ def _end_of(process: Any) -> str:
     code = process.exitcode
     if code is None:
         return "closed its pipe"
-    return f"died of {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+    return f"died of {signal_name(-code)}" if code < 0 else f"exited with code {code}"
 
 
 class Pool:
