@@ -16,6 +16,7 @@ from isthmus.opset.operator import CHOSEN
 
 # Upper bounds of the histogram's bins, in ulps; a last bin holds the rest, including NaN and infinity.
 BINS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0, 256.0, 1024.0)
+_BOUNDS = np.array(BINS)
 
 
 class Float(NamedTuple):
@@ -90,8 +91,8 @@ def judge(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
 def ulp_of(dtype: str, values: Array) -> Array:
     """Return the distance between neighbours of a dtype at finite values, float64."""
     form = FORMATS[dtype]
-    _, exponent = np.frexp(np.clip(np.abs(values), 2.0**form.lowest, form.largest))
-    return np.asarray(np.ldexp(1.0, exponent - form.precision))
+    size = np.minimum(np.maximum(np.abs(values), 2.0**form.lowest), form.largest)
+    return np.asarray(np.ldexp(1.0, np.frexp(size)[1] - form.precision))
 
 
 @np.errstate(all="ignore")
@@ -163,17 +164,20 @@ def _close(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
     dtype, form = expected.dtype, FORMATS[expected.dtype]
     wide = got.astype(reference.dtype)
     size = np.abs(reference)
-    finite = np.isfinite(reference)
-    ulp = ulp_of(dtype, np.where(finite, size, 0.0))
+    finite, stays = np.isfinite(reference), np.isfinite(wide)
+    ordinary = bool(finite.all() and stays.all())
+    ulp = ulp_of(dtype, size if ordinary else np.where(finite, size, 0.0))
     allowed = tolerance.ulp * ulp
     if expected.magnitude is not None:
-        eps = EPS.get(dtype, EPS_OF_FLOAT32)
-        allowed = allowed + tolerance.accumulate * eps * np.abs(np.nan_to_num(expected.magnitude))
-    error = np.where(finite, np.abs(wide - reference), np.inf)
+        magnitude = np.abs(expected.magnitude)
+        magnitude = magnitude if np.isfinite(magnitude).all() else np.abs(np.nan_to_num(expected.magnitude))
+        allowed = allowed + tolerance.accumulate * EPS.get(dtype, EPS_OF_FLOAT32) * magnitude
+    error = np.abs(wide - reference)
+    error = error if ordinary else np.where(finite, error, np.inf)
     ratio = np.where(error == 0, 0.0, error / allowed)
-    ratio[np.isnan(ratio) | (finite & ~np.isfinite(wide))] = np.inf
-    if not finite.all():
-        ratio = np.where(~finite, np.where(_same_special(wide, reference), 0.0, np.inf), ratio)
+    if not ordinary:
+        ratio[np.isnan(ratio) | (finite & ~stays)] = np.inf
+        ratio = np.where(finite | _same_special(wide, reference), np.where(finite, ratio, 0.0), np.inf)
     # A reference near or beyond the largest number may round to infinity.
     limit = np.float64(form.largest) + np.ldexp(0.5, form.highest - (form.precision - 1))
     may_overflow = finite & (size + allowed >= limit)
@@ -185,7 +189,9 @@ def _close(got: Array, expected: Expected, tolerance: Tolerance) -> Verdict:
         ratio[may_overflow & overflown] = 0.0
     if expected.magnitude is None and tolerance.reason != CHOSEN.reason:
         ratio[_other_zero(got, reference)] = np.inf
-    ulps = np.where(ratio == 0, np.where(finite & np.isfinite(wide), error / ulp, 0.0), error / ulp)
+    ulps = error / ulp
+    if not ordinary:
+        ulps = np.where((ratio == 0) & ~(finite & stays), 0.0, ulps)
     wrong = ratio > 1
     return _verdict(got, reference, wrong, ulps, ratio, _histogram(ulps))
 
@@ -206,7 +212,7 @@ def _other_zero(got: Array, reference: Array) -> Array:
 
 
 def _histogram(ulps: Array) -> list[int]:
-    bins = np.searchsorted(BINS, ulps.reshape(-1), side="left")  # NaN is in the last bin
+    bins = np.searchsorted(_BOUNDS, ulps.reshape(-1), side="left")  # NaN is in the last bin
     return [int(n) for n in np.bincount(bins, minlength=len(BINS) + 1)]
 
 
