@@ -102,6 +102,37 @@ c10::IValue foreach_difference(Values& arguments, bool checking) {
   return foreach_sum(rounded, checking);
 }
 
+// self + value * first * second, or value * first / second; one value for all or for each. float16 is rounded
+// after each operation, as the device does.
+c10::IValue foreach_scaled(const Values& arguments, bool divides) {
+  const auto self = arguments[0].toTensorVector(), first = arguments[1].toTensorVector(),
+             second = arguments[2].toTensorVector();
+  const size_t count = self.size();
+  TORCH_CHECK(first.size() == count && second.size() == count, "the lists have ", count, ", ", first.size(),
+              " and ", second.size(), " tensors, expected as many");
+  const bool several = arguments[3].isTensor() && arguments[3].toTensor().numel() != 1;
+  TORCH_CHECK(!several || arguments[3].toTensor().numel() == static_cast<int64_t>(count), "there are ",
+              several ? arguments[3].toTensor().numel() : 1, " values, expected ", count);
+  c10::List<at::Tensor> result;
+  for (size_t i = 0; i < count; ++i) {
+    const c10::Scalar value = arguments[3].isTensor()
+                                  ? arguments[3].toTensor().reshape(-1)[several ? i : 0].item()
+                                  : arguments[3].toScalar();
+    if (self[i].scalar_type() == at::kHalf)
+      result.push_back(self[i].add((divides ? first[i].div(second[i]) : first[i].mul(second[i])).mul(value)));
+    else
+      result.push_back(divides ? self[i].addcdiv(first[i], second[i], value)
+                               : self[i].addcmul(first[i], second[i], value));
+  }
+  return result;
+}
+
+// foreach_addcdiv(self, first, second, values)
+c10::IValue foreach_addcdiv(Values& arguments, bool) { return foreach_scaled(arguments, true); }
+
+// foreach_addcmul(self, first, second, values)
+c10::IValue foreach_addcmul(Values& arguments, bool) { return foreach_scaled(arguments, false); }
+
 }  // namespace
 
 const std::vector<NamedFunction>& training_functions() {
@@ -112,6 +143,8 @@ const std::vector<NamedFunction>& training_functions() {
       {"fused_adamw", fused_adamw},
       {"foreach_sum", foreach_sum},
       {"foreach_difference", foreach_difference},
+      {"foreach_addcdiv", foreach_addcdiv},
+      {"foreach_addcmul", foreach_addcmul},
   };
   return functions;
 }

@@ -1,6 +1,7 @@
 // Products, layouts and gradients of the older interface.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_ctc_loss.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/matmul.h>
 
@@ -79,6 +80,28 @@ void byte_mask_apply(const Call& call) {
   call.give("y", keep == 0 ? kept.mul(0) : kept.div(keep));
 }
 
+// Value i along the axis from start[i][j] to before end[i][j]: in element j of the first dimension if the
+// axis is the last one of several, else everywhere.
+void masked_fill_range(const Call& call) {
+  at::Tensor y = call.tensor("x");
+  const at::Tensor start = call.tensor("start"), end = call.tensor("end"), value = call.tensor("value");
+  const int64_t axis = at::maybe_wrap_dim(call.integer("axis"), y.dim());
+  const bool by_row = y.dim() > 1 && axis == y.dim() - 1;
+  TORCH_CHECK(start.dim() == 2 && start.sizes() == end.sizes() && value.numel() == start.size(0),
+              "start, end and value have shapes ", start.sizes(), ", ", end.sizes(), " and ", value.sizes(),
+              ", expected [values, rows] twice and [values]");
+  TORCH_CHECK(!by_row || start.size(1) == y.size(0), "start has ", start.size(1), " rows, expected ",
+              y.size(0));
+  const at::Tensor position = at::arange(y.size(axis));
+  const at::Tensor inside = position.ge(start.unsqueeze(2)).logical_and(position.lt(end.unsqueeze(2)));
+  std::vector<int64_t> sizes(y.dim(), 1);
+  sizes[axis] = y.size(axis);
+  if (by_row) sizes[0] = y.size(0);
+  for (int64_t i = 0; i < start.size(0); ++i)
+    y = y.masked_fill((by_row ? inside[i] : inside[i].any(0)).view(sizes), value.reshape(-1)[i]);
+  call.give("y", y);
+}
+
 }  // namespace
 
 const std::vector<NamedFamily>& older_families() {
@@ -89,6 +112,7 @@ const std::vector<NamedFamily>& older_families() {
       {"cdist_grad", cdist_grad},
       {"byte_mask_apply", byte_mask_apply},
       {"older_ctc_loss", older_ctc_loss},
+      {"masked_fill_range", masked_fill_range},
   };
   return families;
 }
