@@ -70,7 +70,7 @@ def attributes(values: dict[str, Any]) -> int:
             acl.aclopSetAttrFloat(made, key, ctypes.c_float(value))
         elif isinstance(value, str):
             acl.aclopSetAttrString(made, key, value.encode())
-        elif isinstance(value[0], float):
+        elif value and isinstance(value[0], float):
             acl.aclopSetAttrListFloat(made, key, len(value), (ctypes.c_float * len(value))(*value))
         else:
             acl.aclopSetAttrListInt(made, key, len(value), (ctypes.c_int64 * len(value))(*value))
@@ -120,6 +120,8 @@ def layouts() -> None:
     check("Select", [x > 0, x, x.flip(0)], torch.where(x > 0, x, x.flip(0)))
     check("ZerosLike", [x], x * 0)
     check("ReduceMin", [x, [0, 2]], x.amin((0, 2), True), keep_dims=True)
+    check("ReduceMax", [x, [1]], x.amax(1), keep_dims=False)
+    check("ReduceSum", [x, [0, 2]], x.sum((0, 2), True), keep_dims=True)
     check("LogSoftmaxV2", [x], x.log_softmax(1), axes=[1])
     for name, extreme in (("ArgMaxWithValue", torch.max), ("ArgMinWithValue", torch.min)):
         values, indices = extreme(x, 1, keepdim=True)
@@ -297,6 +299,36 @@ def deformed() -> None:
     check("DeformableOffsetsGrad", [grad.float(), *inputs], dx.float(), doffsets.float().flatten(3), **given)
 
 
+def convolutions() -> None:
+    """Convolutions of images, and their gradients."""
+    x, weight, bias = torch.randn(2, 4, 7, 6), torch.randn(6, 2, 3, 2), torch.randn(6)
+    x.requires_grad_(), weight.requires_grad_()
+    y = torch.nn.functional.conv2d(x, weight, bias, (2, 1), (1, 0), (1, 2), 2)
+    grad = torch.randn_like(y)
+    dx, dweight = torch.autograd.grad(y, [x, weight], grad)
+    given = {"strides": [1, 1, 2, 1], "pads": [1, 1, 0, 0], "dilations": [1, 1, 1, 2], "groups": 2,
+             "data_format": "NCHW"}  # fmt: skip
+    image, kernel = x.detach(), weight.detach()
+    check("Conv2D", [image, kernel, bias], y.detach(), **given)
+    check("Conv2D", [image, kernel], y.detach() - bias[:, None, None], **given)
+    check("Conv2DBackpropInput", [list(x.shape), kernel, grad], dx, **given)
+    check("Conv2DBackpropFilter", [image, list(weight.shape), grad], dweight, **given)
+
+
+def norms() -> None:
+    """Norms, in two steps: a sum of powers, and its root."""
+    x = torch.randn(3, 4, 5)
+    x[0, 0] = 0
+    for p, given in (
+        (3.0, 3.0), (2.0, 2.0), (0.0, 0.0), (math.inf, float(2**31 - 1)), (-math.inf, float(-(2**31))),
+    ):  # fmt: skip
+        for axes in ([0, 2], []):
+            shape = torch.linalg.vector_norm(x, p, axes or None)
+            rule = {"p": given, "axes": axes, "keepdim": False, "epsilon": 0.0}
+            (powers,) = run("LpNormReduceV2", [x], [torch.zeros_like(shape)], **rule)
+            check("LpNormUpdateV2", [powers], shape, p=given, epsilon=0.0)
+
+
 LSTM = {
     "cell_type": "LSTM", "cell_depth": 1, "use_peephole": False, "keep_prob": 1.0, "cell_clip": -1.0,
     "num_proj": 0, "time_major": True, "gate_order": "ifjo"
@@ -404,6 +436,8 @@ def every() -> None:
         detections,
         ranges,
         deformed,
+        convolutions,
+        norms,
         recurrent,
         cell,
         refusals,
