@@ -120,6 +120,7 @@ def layouts() -> None:
     check("Select", [x > 0, x, x.flip(0)], torch.where(x > 0, x, x.flip(0)))
     check("ZerosLike", [x], x * 0)
     check("ReduceMin", [x, [0, 2]], x.amin((0, 2), True), keep_dims=True)
+    check("RealDiv", [x, x.flip(0)], x / x.flip(0))
     check("ReduceMax", [x, [1]], x.amax(1), keep_dims=False)
     check("ReduceSum", [x, [0, 2]], x.sum((0, 2), True), keep_dims=True)
     check("LogSoftmaxV2", [x], x.log_softmax(1), axes=[1])
