@@ -121,6 +121,8 @@ def layouts() -> None:
     check("ZerosLike", [x], x * 0)
     check("ReduceMin", [x, [0, 2]], x.amin((0, 2), True), keep_dims=True)
     check("RealDiv", [x, x.flip(0)], x / x.flip(0))
+    check("ClipByValueV2", [x, -2.5, 7.0], x.clamp(-2.5, 7.0))
+    check("ReduceMean", [x, [0, 2]], x.mean((0, 2), True), keep_dims=True)
     check("ReduceMax", [x, [1]], x.amax(1), keep_dims=False)
     check("ReduceSum", [x, [0, 2]], x.sum((0, 2), True), keep_dims=True)
     check("LogSoftmaxV2", [x], x.log_softmax(1), axes=[1])

@@ -43,14 +43,13 @@ struct Samples {
     const auto grid = [](int64_t size, int64_t step, std::vector<int64_t> sizes) {
       return at::arange(size).mul(step).view(sizes);
     };
-    x = ordered(parts[0]
-                    .add(grid(columns, strides[2], {columns, 1, 1, 1}))
-                    .add(grid(kernel[1], dilations[2], {kernel[1]}))
-                    .sub(pads[2]));
-    y = ordered(parts[1]
-                    .add(grid(rows, strides[1], {rows, 1, 1, 1, 1}))
-                    .add(grid(kernel[0], dilations[1], {kernel[0], 1}))
-                    .sub(pads[0]));
+    // Whole numbers are added first, so that a coordinate is rounded once.
+    const at::Tensor across =
+        grid(columns, strides[2], {columns, 1, 1, 1}).add(grid(kernel[1], dilations[2], {kernel[1]}));
+    const at::Tensor down =
+        grid(rows, strides[1], {rows, 1, 1, 1, 1}).add(grid(kernel[0], dilations[1], {kernel[0], 1}));
+    x = ordered(parts[0].add(across.sub(pads[2])));
+    y = ordered(parts[1].add(down.sub(pads[0])));
     scale = ordered(parts[2]);
     image =
         widened(call.tensor("x")).reshape({shape[0], -1, groups, shape[3] / groups}).permute({0, 2, 3, 1});
