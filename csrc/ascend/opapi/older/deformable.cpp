@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "ascend/opapi/functions/families.h"
@@ -16,7 +17,6 @@ namespace {
 struct Corner {
   at::Tensor index, values;  // of the pixels; 0 outside the image
   at::Tensor across, down;   // weights
-  bool right, below;
 
   at::Tensor weight() const { return across.mul(down).unsqueeze(2); }
 };
@@ -64,12 +64,9 @@ struct Samples {
                                  .unsqueeze(2)
                                  .expand({-1, -1, image.size(2), -1});
     const at::Tensor of_right = x.sub(left), of_below = y.sub(top);
-    return {index,
-            image.gather(3, index).mul(inside.unsqueeze(2)),
+    return {index, image.gather(3, index).mul(inside.unsqueeze(2)),
             (right ? of_right : of_right.neg().add(1)).mul(inside),
-            (below ? of_below : of_below.neg().add(1)).mul(inside),
-            right,
-            below};
+            (below ? of_below : of_below.neg().add(1)).mul(inside)};
   }
 
   // From [batch, rows, columns, groups, kernel rows, kernel columns] to [batch, groups, points].
@@ -101,21 +98,22 @@ void deformable_offsets_grad(const Call& call) {
   const at::Tensor grad = widened(call.tensor("grad"))
                               .reshape({scale.size(0), scale.size(2), samples.groups, -1})
                               .permute({0, 2, 3, 1});
+  const at::Tensor scaled = grad.mul(scale.unsqueeze(2));
   at::Tensor of_image = at::zeros_like(samples.image, at::MemoryFormat::Contiguous);
-  at::Tensor of_x = at::zeros_like(scale), of_y = of_x.clone(), of_scale = of_x.clone();
+  at::Tensor by_x = at::zeros({}), by_y = by_x, by_scale = by_x;  // each channel's slopes
   for (const auto& [right, below] : kCorners) {
     const Corner corner = samples.corner(right, below);
-    of_image.scatter_add_(3, corner.index, grad.mul(scale.unsqueeze(2)).mul(corner.weight()));
-    const at::Tensor of_weight = grad.mul(corner.values).sum(2);
-    of_x.add_(of_weight.mul(corner.down), right ? 1 : -1);
-    of_y.add_(of_weight.mul(corner.across), below ? 1 : -1);
-    of_scale.add_(of_weight.mul(corner.across).mul(corner.down));
+    of_image.scatter_add_(3, corner.index, scaled.mul(corner.weight()));
+    by_x = by_x.add(corner.values.mul(corner.down.unsqueeze(2)), right ? 1 : -1);
+    by_y = by_y.add(corner.values.mul(corner.across.unsqueeze(2)), below ? 1 : -1);
+    by_scale = by_scale.add(corner.values.mul(corner.weight()));
   }
   call.give("grad_x", of_image.permute({0, 3, 1, 2}));
-  call.give("grad_offsets", at::stack({of_x.mul(scale), of_y.mul(scale), of_scale}, 1)
-                                .reshape({scale.size(0), 3, samples.groups, samples.rows, samples.kernel[0],
-                                          samples.columns, samples.kernel[1]})
-                                .permute({0, 3, 5, 1, 2, 4, 6}));
+  call.give("grad_offsets",
+            at::stack({scaled.mul(by_x).sum(2), scaled.mul(by_y).sum(2), grad.mul(by_scale).sum(2)}, 1)
+                .reshape({scale.size(0), 3, samples.groups, samples.rows, samples.kernel[0], samples.columns,
+                          samples.kernel[1]})
+                .permute({0, 3, 5, 1, 2, 4, 6}));
 }
 
 }  // namespace
