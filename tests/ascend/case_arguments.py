@@ -176,13 +176,6 @@ CASES: dict[str, Callable[[], list[Any]]] = {
     "FastLayerNorm": lambda: [real(2, 3, 4), [3, 4], real(3, 4), real(3, 4), 1e-3],
     "Flip": lambda: [real(3, 4), [0, 1]],
     "ForeachNonFiniteCheckAndUnscale": lambda: [several(), torch.tensor([0.0]), torch.tensor([0.5])],
-    "ForeachAddcdivScalarList": lambda: [
-        several(),
-        several(),
-        several(positive),
-        torch.tensor([0.75, 1.5, -2.0]),
-    ],
-    "ForeachAddcmulScalarList": lambda: [several(), several(), several(), torch.tensor([0.75, 1.5, -2.0])],
     "FusedSgd": lambda: [
         *([x.contiguous() for x in several()] for _ in range(3)),
         None,

@@ -405,6 +405,25 @@ def test_feed_forward(grouped: bool, kind: str, activation: str) -> None:
     check("FFNV2", {"out": torch.stack(rows)}, 1e-4, x=x, **inputs, activation=activation, **options)
 
 
+def test_feed_forward_rounds_to_float16() -> None:
+    """Between quantised products, and of weights that are codes."""
+    x, first, second = codes(5, 8), codes(8, 6), codes(6, 4)
+    factors = {"deq_scale1": positive(6) / 10, "deq_scale2": positive(4) / 100, "scale": positive(1) * 5}
+    middle = ((x.float() @ first.float()) * factors["deq_scale1"]).half().relu()
+    middle = (middle * factors["scale"].half()).round().clamp(-128, 127)
+    expected = ((middle.float() @ second.float()) * factors["deq_scale2"]).half()
+    common = {"weight1": first, "weight2": second, "activation": "relu"}
+    check("FFNV2", {"out": expected}, 1e-3, x=x, **common, **factors)
+
+    x = real(5, 8).half()
+    parts = {"scale1": positive(6), "offset1": real(6), "scale2": positive(4), "offset2": real(4)}
+    parts = {name: part.half() for name, part in parts.items()}
+    first, second = ((common[f"weight{i}"].half() + parts[f"offset{i}"]) * parts[f"scale{i}"] for i in (1, 2))
+    expected = ((x.float() @ first.float()).relu() @ second.float()).half()
+    parts = {f"antiquant_{name}": part for name, part in parts.items()}
+    check("FFNV2", {"out": expected}, 1e-3, x=x, **common, **parts)
+
+
 def test_convolution_of_codes() -> None:
     x, weight, scale, bias = (
         codes(2, 4, 6, 5),

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from tests.ascend import opapi
 from tests.ascend.opapi import check
 from tests.ascend.tensors import positive, real, whole
+from tests.ascend.test_opapi_errors import refused
 
 
 def quantised(value: torch.Tensor, low: int = -128, high: int = 127) -> torch.Tensor:
@@ -107,6 +108,22 @@ def test_dynamic_quantisation(name: str, grouped: bool) -> None:
         scale = value.abs().amax() / 127
         expected = {"y": quantised(value / scale), "scale": scale.reshape(1)}
         check(name, expected, x=x, smooth_scales=smooth, quant_mode="pertensor", symmetrical=True)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_dynamic_quantisation_to_packed_int4(symmetric: bool) -> None:
+    x, y, scale, offset = real(3, 16), torch.zeros(3, 2, dtype=torch.int32), torch.zeros(3), torch.zeros(3)
+    opapi.named("DynamicQuantV2", x=x, y=y, scale=scale, offset=None if symmetric else offset)
+    wide = x.double()
+    expected = (wide.abs().amax(-1) / 7) if symmetric else (wide.amax(-1) - wide.amin(-1)) / 15
+    first = torch.zeros(3) if symmetric else 7 - wide.amax(-1) / expected
+    torch.testing.assert_close(scale, expected.float())
+    torch.testing.assert_close(offset, first.float())
+    numbers = torch.stack([(y.long() >> 4 * i) & 15 for i in range(8)], -1).flatten(1)
+    codes = quantised(wide / expected[:, None] + first[:, None], -8, 7)
+    assert torch.equal(((numbers + 8) % 16 - 8).to(codes.dtype), codes)
+    message = refused("DynamicQuantV2", x[:, :4], None, None, torch.int32, y, scale, None)
+    assert "x has 4 columns, expected a multiple of 8 for int4" in message
 
 
 def test_a_row_of_zeros_stays_zero() -> None:

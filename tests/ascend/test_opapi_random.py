@@ -73,6 +73,14 @@ def test_distribution(name: str) -> None:
     assert not torch.equal(first, other) and not torch.equal(first, later)
 
 
+def test_captured_rows_draw_what_others_draw() -> None:
+    """The offset within a graph counts from that of the graph."""
+    outside, inside = memory(), memory()
+    opapi.call("InplaceNormal", outside, 1.0, 2.0, 5, 12)
+    opapi.call("InplaceNormalTensor", inside, 1.0, 2.0, torch.tensor([5]), torch.tensor([8]), 4)
+    assert torch.equal(outside, inside)
+
+
 def test_randperm() -> None:
     out = torch.zeros(COUNT, dtype=torch.int64)
     opapi.call("Randperm", COUNT, 5, 0, out)

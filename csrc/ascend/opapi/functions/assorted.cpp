@@ -20,12 +20,16 @@
 namespace isthmus::ascend {
 namespace {
 
-// Adam; powers and rates are tensors of one element.
+// Adam; powers and rates are tensors of one element. The order of operations, which shows in float16, is that
+// of op-plugin's test_apply_adam.py.
 void apply_adam(const Call& call) {
   const auto one = [&](const char* name) { return widened(call.tensor(name)).reshape({}); };
   const at::Tensor grad = call.tensor("grad"), beta1 = one("beta1"), beta2 = one("beta2");
-  const at::Tensor m = call.tensor("m").mul(beta1).add(grad.mul(beta1.neg().add(1)));
-  const at::Tensor v = call.tensor("v").mul(beta2).add(grad.square().mul(beta2.neg().add(1)));
+  const auto moved = [](const at::Tensor& state, const at::Tensor& to, const at::Tensor& beta) {
+    return state.add(state.sub(to).mul(beta.sub(1)));
+  };
+  const at::Tensor m = moved(call.tensor("m"), grad, beta1),
+                   v = moved(call.tensor("v"), grad.square(), beta2);
   const at::Tensor rate =
       one("lr").mul(one("beta2_power").neg().add(1).sqrt()).div(one("beta1_power").neg().add(1));
   const at::Tensor step = call.flag("use_nesterov") ? m.mul(beta1).add(grad.mul(beta1.neg().add(1))) : m;

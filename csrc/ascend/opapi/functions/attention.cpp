@@ -38,6 +38,15 @@ std::optional<at::Tensor> expanded_bias(const Sequences& s) {
   return s.bias.to(s.query.scalar_type()).expand({s.query.size(0), sizes[1], s.query.size(2), s.key.size(2)});
 }
 
+// Of queries from the first on with all keys; wide tensors of as many heads.
+at::Tensor scores_of(const Sequences& s, const at::Tensor& query, const at::Tensor& key, int64_t first) {
+  at::Tensor scores = query.matmul(key.transpose(-2, -1)).mul(s.scale);
+  if (s.bias.defined()) scores = scores.add(widened(s.bias).slice(2, first, first + query.size(2)));
+  if (!s.causal) return scores;
+  const at::Tensor later = at::ones({query.size(2), key.size(2)}, at::kBool).triu(1 + first);
+  return scores.masked_fill(later, kMaskedOut);
+}
+
 // What is written out: wide tensors, key and value with the query's heads.
 struct Written {
   at::Tensor query, key, value, probabilities, log_sums,
@@ -52,10 +61,7 @@ Written written(const Sequences& s) {
             {},
             {},
             {}};
-  at::Tensor scores = w.query.matmul(w.key.transpose(-2, -1)).mul(s.scale);
-  if (s.bias.defined()) scores = scores.add(widened(s.bias));
-  if (s.causal)
-    scores = scores.masked_fill(at::ones({scores.size(-2), scores.size(-1)}, at::kBool).triu(1), kMaskedOut);
+  at::Tensor scores = scores_of(s, w.query, w.key, 0);
   if (s.sink.defined()) {
     auto sizes = scores.sizes().vec();
     sizes.back() = 1;
@@ -95,6 +101,17 @@ Attended attend(const Sequences& s) {
   const Written w = written(s);
   return {(s.factors.defined() ? w.probabilities.mul(s.factors) : w.probabilities).matmul(w.value),
           w.log_sums};
+}
+
+at::Tensor largest_scores(const Sequences& s) {
+  constexpr int64_t kBlock = 128;  // queries, of whose scores the memory holds one block
+  const at::Tensor key = widened(s.key).repeat_interleave(s.query.size(1) / s.key.size(1), 1);
+  std::vector<at::Tensor> blocks;
+  for (int64_t first = 0; first < s.query.size(2); first += kBlock) {
+    const at::Tensor query = widened(s.query.slice(2, first, first + kBlock));
+    blocks.push_back(scores_of(s, query, key, first).amax(-1));
+  }
+  return at::cat(blocks, 2).nan_to_num(0, std::nullopt, 0);
 }
 
 Gradients attend_backward(const Sequences& s, const at::Tensor& dy, const Attended& forward) {

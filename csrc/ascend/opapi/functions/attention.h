@@ -25,6 +25,9 @@ struct Attended {
 // softmax(query key^T * scale + bias) value; 0 for a query that sees no key.
 Attended attend(const Sequences& sequences);
 
+// Of each query, without the sink's: [batch, heads, positions]; 0 for a query that sees no key.
+at::Tensor largest_scores(const Sequences& sequences);
+
 struct Gradients {
   at::Tensor query, key, value, bias, sink;  // the last two only where asked for
 };

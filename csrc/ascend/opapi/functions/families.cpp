@@ -32,7 +32,9 @@ Family find_family(const std::string& name) {
                                &sparse_attention_families(),
                                &indexer_families(),
                                &older_families(),
-                               &box_families()})
+                               &box_families(),
+                               &deformable_families(),
+                               &older_recurrent_families()})
     for (const NamedFamily& family : *families)
       if (name == family.name) return family.family;
   return nullptr;

@@ -62,7 +62,7 @@ std::vector<Stretch> stretches(const Call& call, const Inputs& in) {
         next.queries >= 0 && next.keys >= 0 && queries[i] <= in.query.size(2) && keys[i] <= in.key.size(2),
         "actualSeqQLen or actualSeqKvLen ends at ", queries[i], " and ", keys[i],
         ", expected ends in order within ", in.query.size(2), " and ", in.key.size(2));
-    if (next.queries > 0) result.push_back(next);
+    if (next.queries > 0 && next.keys > 0) result.push_back(next);
     next.bits += in.heads * next.queries * next.keys;
     next = {next.batch + 1, queries[i], 0, keys[i], 0, next.bits};
   }
@@ -118,28 +118,31 @@ at::Tensor output(const at::Tensor& value, const std::string& layout) {
   return layout == "TND" ? value.squeeze(0).transpose(0, 1) : in_layout(value, layout);
 }
 
-// Gives the logarithm of the sum of exponentials as maximum, and 1 as sum.
+// Statistics of equal lengths are those of the kernel of the CPU, whose gradients need them bit by bit: the
+// logarithm of the sum of exponentials as maximum, and 1 as sum.
 void flash_attention(const Call& call) {
   const Inputs in = inputs(call);
   const bool packed = in.layout == "TND";
   auto sizes = in.query.sizes().vec();
-  at::Tensor sums = at::zeros({sizes[0], sizes[1], sizes[2]}, at::kFloat);
+  at::Tensor largest = at::zeros({sizes[0], sizes[1], sizes[2]}, at::kFloat), sums = largest.add(1);
   sizes.back() = in.value.size(-1);
   at::Tensor out = at::zeros(sizes, in.query.options());
   for (const Stretch& s : stretches(call, in)) {
-    const Attended result = attend(sequences(call, in, s));
+    const Sequences given = sequences(call, in, s);
+    const Attended result = attend(given);
     if (!packed) {
       out = result.out;
-      sums = result.log_sums;
+      largest = result.log_sums;
       break;
     }
     positions(out, s.query, s.queries).copy_(result.out);
-    positions(sums, s.query, s.queries).copy_(result.log_sums);
+    const at::Tensor peaks = largest_scores(given);
+    positions(largest, s.query, s.queries).copy_(peaks);
+    positions(sums, s.query, s.queries).copy_(result.log_sums.sub(peaks).exp());
   }
   call.give("out", output(out, in.layout));
-  const at::Tensor columns = statistics(sums, packed);
-  give_statistics(call, "softmax_max", columns);
-  give_statistics(call, "softmax_sum", at::zeros_like(columns).add(1));
+  give_statistics(call, "softmax_max", statistics(largest, packed));
+  give_statistics(call, "softmax_sum", statistics(sums, packed));
 }
 
 void flash_attention_grad(const Call& call) {

@@ -221,19 +221,29 @@ void feed_forward(const Call& call) {
     const auto step = [&](const at::Tensor& in, const char* weight, const char* bias, const char* scale,
                           const char* codes, const char* offset) {
       if (call.has(codes)) {
-        const at::Tensor sums =
-            product(widened(in), dequantised_weight(part(weight), part(codes), part(offset)));
+        // Codes, moved and then scaled, become numbers of x's dtype.
+        const at::Tensor shifted = dequantised_weight(part(weight), {}, part(offset)).to(x.scalar_type());
+        const at::Tensor scaled = dequantised_weight(shifted, part(codes), {}).to(x.scalar_type());
+        const at::Tensor sums = product(widened(in), widened(scaled));
         return part(bias).defined() ? sums.add(widened(part(bias))) : sums;
       }
       const at::Tensor sums = product(in, part(weight));
       const at::Tensor moved = part(bias).defined() ? sums.add(part(bias)) : sums;
       return part(scale).defined() ? moved.mul(scales(part(scale))) : moved;
     };
-    at::Tensor middle = activated(step(rows.slice(0, begin, end), "weight1", "bias1", "deq_scale1",
-                                       "antiquant_scale1", "antiquant_offset1"),
-                                  call.text("activation"));
-    if (call.has("scale"))
-      middle = affine(middle, part("scale"), part("offset"), false).round().clamp(-128, 127);
+    at::Tensor middle = step(rows.slice(0, begin, end), "weight1", "bias1", "deq_scale1", "antiquant_scale1",
+                             "antiquant_offset1");
+    const bool quantised = call.has("scale");
+    // Between quantised products all is rounded to the output's dtype, which decides between codes.
+    const auto rounded = [&](const at::Tensor& value) {
+      return quantised ? value.to(call.tensor("out").scalar_type()) : value;
+    };
+    middle = rounded(activated(widened(rounded(middle)), call.text("activation")));
+    if (quantised) {
+      middle = middle.mul(rounded(part("scale")));
+      if (part("offset").defined()) middle = middle.add(rounded(part("offset")));
+      middle = widened(middle.round().clamp(-128, 127));
+    }
     parts.push_back(step(middle, "weight2", "bias2", "deq_scale2", "antiquant_scale2", "antiquant_offset2"));
     begin = std::max(begin, end);
   }

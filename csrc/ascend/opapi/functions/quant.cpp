@@ -124,7 +124,15 @@ void dequant_bias(const Call& call) {
                                call.optional("activation_scale"), call.optional("bias")));
 }
 
-// A scale for each row along dims: of a token, of a channel, or of the whole.
+// Numbers of 4 bits, eight in each int32 of the last dimension, the first in the lowest bits.
+at::Tensor packed_int4(const at::Tensor& value) {
+  TORCH_CHECK(value.size(-1) % 8 == 0, "x has ", value.size(-1),
+              " columns, expected a multiple of 8 for int4");
+  const at::Tensor bits = value.round().nan_to_num(0).clamp(-8, 7).to(at::kLong).bitwise_and(15);
+  return bits.unflatten(-1, {-1, 8}).bitwise_left_shift(at::arange(8).mul(4)).sum(-1).to(at::kInt);
+}
+
+// A scale for each row along dims: of a token, of a channel, or of the whole. int32 holds packed int4.
 void dynamic_quant(const Call& call) {
   const at::Tensor x = call.tensor("x"), y = call.tensor("y"), smooth = call.optional("smooth_scales");
   TORCH_CHECK(call.real("dst_type_max") == 0, "dst_type_max is ", call.real("dst_type_max"), ", expected 0");
@@ -141,17 +149,22 @@ void dynamic_quant(const Call& call) {
               ", expected pertoken, perchannel or pertensor");
   const auto dims =
       mode == "pertensor" ? last_dims(x.dim()) : std::vector<int64_t>{mode == "pertoken" ? -1 : -2};
-  const double largest = quantised_max(y.scalar_type());
+  const bool packed = y.scalar_type() == at::kInt;
+  const double largest = packed ? 7 : quantised_max(y.scalar_type());
+  const auto give = [&](const at::Tensor& quantised) {
+    if (packed) return call.give("y", packed_int4(quantised));
+    give_quantised(call, "y", quantised);
+  };
   if (call.integer("symmetrical", 1)) {
     const Dynamic result = dynamically(value, dims, largest);
-    give_quantised(call, "y", result.value);
+    give(result.value);
     return call.give("scale", result.scale);
   }
   const at::Tensor high = value.amax(dims, true);
-  const at::Tensor scale =
-      high.sub(value.amin(dims, true)).div(y.scalar_type() == at::kChar ? 255 : 2 * largest);
+  const double steps = 2 * largest + (at::isIntegralType(y.scalar_type(), false) ? 1 : 0);
+  const at::Tensor scale = high.sub(value.amin(dims, true)).div(steps);
   const at::Tensor offset = high.div(scale).neg().add(largest);
-  give_quantised(call, "y", value.div(scale).add(offset));
+  give(value.div(scale).add(offset));
   call.give("scale", scale);
   call.give("offset", offset);
 }

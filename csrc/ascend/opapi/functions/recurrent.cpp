@@ -1,34 +1,23 @@
 // LSTM and GRU: layers in one or two directions, and their gradients.
+#include "ascend/opapi/functions/recurrent.h"
+
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
 
 #include "ascend/opapi/functions/families.h"
 
 namespace isthmus::ascend {
 namespace {
-
-using Tensors = std::vector<at::Tensor>;
-
-// What one kind of cell computes at one position.
-struct Kind {
-  int64_t gates;                   // rows of the weights, in hidden sizes
-  std::vector<const char*> saved;  // lists of the call; the first ones are the states
-  std::vector<const char*> finals, grad_finals, grad_states;
-  Tensors (*forward)(const at::Tensor& of_input, const at::Tensor& of_state, const Tensors& states);
-  // From the saved tensors, the states before and the gradients of the states after: the gradients of the
-  // gates by the input and by the state; those of the states before, apart from the gates.
-  struct Gradient {
-    at::Tensor of_input, of_state;
-    Tensors states;
-  };
-  Gradient (*backward)(const Tensors& saved, const Tensors& before, const Tensors& grads);
-};
 
 // Saved: h, c, i, j, f, o, tanh(c).
 Tensors lstm_cell(const at::Tensor& of_input, const at::Tensor& of_state, const Tensors& states) {
@@ -47,7 +36,7 @@ at::Tensor through_tanh(const at::Tensor& grad, const at::Tensor& y) {
   return grad.mul(y.square().neg().add(1));
 }
 
-Kind::Gradient lstm_cell_grad(const Tensors& saved, const Tensors& before, const Tensors& grads) {
+CellKind::Gradient lstm_cell_grad(const Tensors& saved, const Tensors& before, const Tensors& grads) {
   const at::Tensor &i = saved[2], &j = saved[3], &f = saved[4], &o = saved[5], &tanhc = saved[6];
   const at::Tensor dc = grads[1].add(through_tanh(grads[0].mul(o), tanhc));
   const at::Tensor gates = at::cat({through_sigmoid(dc.mul(j), i), through_sigmoid(dc.mul(before[1]), f),
@@ -64,7 +53,7 @@ Tensors gru_cell(const at::Tensor& of_input, const at::Tensor& of_state, const T
   return {n.add(z.mul(states[0].sub(n))), r, z, n, h[2]};
 }
 
-Kind::Gradient gru_cell_grad(const Tensors& saved, const Tensors& before, const Tensors& grads) {
+CellKind::Gradient gru_cell_grad(const Tensors& saved, const Tensors& before, const Tensors& grads) {
   const at::Tensor &r = saved[1], &z = saved[2], &n = saved[3], &hidden = saved[4];
   const at::Tensor dn = through_tanh(grads[0].mul(z.neg().add(1)), n);
   const at::Tensor dz = through_sigmoid(grads[0].mul(before[0].sub(n)), z);
@@ -72,24 +61,88 @@ Kind::Gradient gru_cell_grad(const Tensors& saved, const Tensors& before, const 
   return {at::cat({dr, dz, dn}, -1), at::cat({dr, dz, dn.mul(r)}, -1), {grads[0].mul(z)}};
 }
 
-const Kind kLstm = {4,
-                    {"h", "c", "i", "j", "f", "o", "tanhc"},
-                    {"h_n", "c_n"},
-                    {"grad_h_n", "grad_c_n"},
-                    {"grad_h_0", "grad_c_0"},
-                    lstm_cell,
-                    lstm_cell_grad};
-const Kind kGru = {
+const CellKind kGru = {
     3, {"h", "r", "z", "n", "hidden"}, {"h_n"}, {"grad_h_n"}, {"grad_h_0"}, gru_cell, gru_cell_grad};
+
+Tensors selected(const Tensors& tensors, int64_t index) {
+  Tensors result;
+  for (const at::Tensor& tensor : tensors) result.push_back(tensor.select(0, index));
+  return result;
+}
+
+}  // namespace
+
+const CellKind kLstm = {4,
+                        {"h", "c", "i", "j", "f", "o", "tanhc"},
+                        {"h_n", "c_n"},
+                        {"grad_h_n", "grad_c_n"},
+                        {"grad_h_0", "grad_c_0"},
+                        lstm_cell,
+                        lstm_cell_grad};
+
+LayerResult run(const Layer& layer) {
+  const auto& weights = layer.weights;
+  const at::Tensor of_input = at::linear(layer.x, weights[0], weights[2]);
+  LayerResult result{{}, layer.states};
+  Tensors& states = result.finals;
+  std::vector<Tensors> saved(layer.kind.saved.size(), Tensors(layer.x.size(0)));
+  for (int64_t step = 0; step < layer.x.size(0); ++step) {
+    const int64_t at = layer.position(step);
+    const at::Tensor of_state = at::linear(states[0], weights[1], weights[3]);
+    Tensors now = layer.kind.forward(of_input[at], of_state, states);
+    if (layer.mask.defined())
+      for (size_t i = 0; i < states.size(); ++i) now[i] = at::where(layer.mask[at], now[i], states[i]);
+    states.assign(now.begin(), now.begin() + states.size());
+    for (size_t i = 0; i < now.size(); ++i) saved[i][at] = now[i];
+  }
+  for (const Tensors& positions : saved) result.saved.push_back(at::stack(positions));
+  return result;
+}
+
+LayerGradient gradient(const Layer& layer, const Tensors& saved, const at::Tensor& dy, Tensors dfinals) {
+  const Tensors& weights = layer.weights;
+  const at::Tensor bias = at::zeros({weights[0].size(0)}, weights[0].options());
+  LayerGradient result{at::zeros_like(layer.x),
+                       std::move(dfinals),
+                       {at::zeros_like(weights[0]), at::zeros_like(weights[1]), bias, bias.clone()}};
+  Tensors& grads = result.states;
+  const at::Tensor outputs = layer.within(dy);
+  for (int64_t step = layer.x.size(0) - 1; step >= 0; --step) {
+    const int64_t at = layer.position(step);
+    const Tensors before =
+        step > 0 ? selected({saved.begin(), saved.begin() + grads.size()}, layer.position(step - 1))
+                 : layer.states;
+    grads[0] = grads[0].add(outputs[at]);
+    auto cell = layer.kind.backward(selected(saved, at), before, grads);
+    if (layer.mask.defined()) {
+      cell.of_input = cell.of_input.mul(layer.mask[at]);
+      cell.of_state = cell.of_state.mul(layer.mask[at]);
+      for (size_t i = 0; i < grads.size(); ++i)
+        cell.states[i] = at::where(layer.mask[at], cell.states[i], grads[i]);
+    }
+    grads = cell.states;
+    grads[0] = grads[0].add(cell.of_state.matmul(weights[1]));
+    result.x[at].add_(cell.of_input.matmul(weights[0]));
+    result.weights[0].add_(cell.of_input.t().matmul(layer.x[at]));
+    result.weights[1].add_(cell.of_state.t().matmul(before[0]));
+    result.weights[2].add_(cell.of_input.sum(0));
+    result.weights[3].add_(cell.of_state.sum(0));
+  }
+  return result;
+}
+
+namespace {
 
 // The arguments that forward and backward share.
 struct Network {
-  Network(const Call& call, const Kind& kind)
+  Network(const Call& call, const CellKind& kind)
       : layers(call.integer("num_layers")),
         directions(call.flag("bidirectional") ? 2 : 1),
         biases(call.flag("has_biases")),
         batch_first(call.flag("batch_first")),
+        kind(kind),
         input(turned(widened(call.tensor("input")))) {
+    if (call.has("batch_sizes")) take_sequences(call.tensor("batch_sizes"));
     for (const at::Tensor& state : call.tensors("hx")) states.push_back(widened(state));
     for (const at::Tensor& parameter : call.tensors("params")) parameters.push_back(widened(parameter));
     TORCH_CHECK(layers > 0, "numLayers is ", layers, ", expected at least 1");
@@ -116,14 +169,11 @@ struct Network {
   int64_t hidden() const { return parameters[1].size(1); }
   int64_t steps() const { return input.size(0); }
 
-  // Parameter `which` of a cell: the weights of input and state, then their biases; undefined without biases.
-  at::Tensor parameter(int64_t cell, int64_t which) const {
-    return which < stride() ? parameters[cell * stride() + which] : at::Tensor();
-  }
-
-  // The position of a step: the second direction begins at the end.
-  int64_t position(int64_t cell, int64_t step) const {
-    return cell % directions == 1 ? steps() - 1 - step : step;
+  // One cell, over the outputs of the layer below.
+  Layer layer(int64_t cell, const at::Tensor& x) const {
+    Tensors weights(4);
+    std::copy_n(parameters.begin() + cell * stride(), stride(), weights.begin());
+    return {kind, x, mask, selected(states, cell), weights, cell % directions == 1};
   }
 
   // Between [positions, batch, ...] and the caller's order.
@@ -133,17 +183,23 @@ struct Network {
 
   int64_t layers, directions;
   bool biases, batch_first;
-  at::Tensor input;
+  const CellKind& kind;
+  at::Tensor input, mask;
   Tensors states, parameters;
+
+ private:
+  // Sequences of several lengths, the longest first, padded to the same: a size for each position says how
+  // many reach it.
+  void take_sequences(const at::Tensor& sizes) {
+    TORCH_CHECK(sizes.dim() == 1 && input.dim() == 2 && input.size(0) % sizes.size(0) == 0,
+                "batch_sizes has shape ", sizes.sizes(), " and input ", input.sizes(),
+                ", expected a size for each position, and as many rows at each");
+    input = input.unflatten(0, {sizes.size(0), -1});
+    mask = at::arange(input.size(1)).lt(sizes.unsqueeze(1)).unsqueeze(2);
+  }
 };
 
-Tensors selected(const Tensors& tensors, int64_t index) {
-  Tensors result;
-  for (const at::Tensor& tensor : tensors) result.push_back(tensor.select(0, index));
-  return result;
-}
-
-void forward(const Call& call, const Kind& kind) {
+void forward(const Call& call, const CellKind& kind) {
   const Network net(call, kind);
   std::vector<Tensors> finals(kind.finals.size());
   at::Tensor x = net.input;
@@ -151,27 +207,18 @@ void forward(const Call& call, const Kind& kind) {
     Tensors outputs;
     for (int64_t direction = 0; direction < net.directions; ++direction) {
       const int64_t cell = layer * net.directions + direction;
-      const at::Tensor of_input = at::linear(x, net.parameter(cell, 0), net.parameter(cell, 2));
-      Tensors states = selected(net.states, cell);
-      std::vector<Tensors> saved(kind.saved.size(), Tensors(net.steps()));
-      for (int64_t step = 0; step < net.steps(); ++step) {
-        const int64_t at = net.position(cell, step);
-        const at::Tensor of_state = at::linear(states[0], net.parameter(cell, 1), net.parameter(cell, 3));
-        const Tensors now = kind.forward(of_input[at], of_state, states);
-        states.assign(now.begin(), now.begin() + states.size());
-        for (size_t i = 0; i < now.size(); ++i) saved[i][at] = now[i];
-      }
+      const Layer one = net.layer(cell, x);
+      const auto [saved, states] = run(one);
       for (size_t i = 0; i < states.size(); ++i) finals[i].push_back(states[i]);
-      outputs.push_back(at::stack(saved[0]));
+      outputs.push_back(one.within(saved[0]));
       for (size_t i = 0; i < saved.size(); ++i) {
         const Tensors targets = call.tensors(kind.saved[i]);
         if (!call.flag("train")) continue;
         TORCH_CHECK(static_cast<int64_t>(targets.size()) == net.cells(), kind.saved[i], " has ",
                     targets.size(), " tensors, expected ", net.cells());
-        const at::Tensor all = at::stack(saved[i]);
-        TORCH_CHECK(targets[cell].defined() && targets[cell].sizes() == all.sizes(), kind.saved[i],
-                    " has a tensor of another shape, expected ", all.sizes());
-        targets[cell].copy_(all);
+        TORCH_CHECK(targets[cell].defined() && targets[cell].sizes() == saved[i].sizes(), kind.saved[i],
+                    " has a tensor of another shape, expected ", saved[i].sizes());
+        targets[cell].copy_(saved[i]);
       }
     }
     x = at::cat(outputs, -1);
@@ -180,7 +227,7 @@ void forward(const Call& call, const Kind& kind) {
   for (size_t i = 0; i < finals.size(); ++i) call.give(kind.finals[i], at::stack(finals[i]));
 }
 
-void backward(const Call& call, const Kind& kind) {
+void backward(const Call& call, const CellKind& kind) {
   const Network net(call, kind);
   std::vector<Tensors> saved;
   for (const char* name : kind.saved) {
@@ -192,8 +239,7 @@ void backward(const Call& call, const Kind& kind) {
       TORCH_CHECK(tensor.defined() && tensor.dim() == 3 && tensor.size(0) == net.steps(), name,
                   " has a tensor of another shape, expected ", net.steps(), " positions");
   }
-  Tensors parameters = net.parameters;
-  for (at::Tensor& parameter : parameters) parameter = at::zeros_like(parameter);
+  Tensors parameters(net.parameters.size());
   std::vector<Tensors> first(kind.finals.size(), Tensors(net.cells()));
   at::Tensor dy = net.turned(widened(call.optional("grad_y")));
   if (!dy.defined())
@@ -209,32 +255,17 @@ void backward(const Call& call, const Kind& kind) {
       x = at::cat(
           Tensors(saved[0].begin() + (layer - 1) * net.directions, saved[0].begin() + layer * net.directions),
           -1);
-    const at::Tensor dx = at::zeros_like(x);
+    at::Tensor dx = at::zeros_like(x);
     for (int64_t direction = 0; direction < net.directions; ++direction) {
       const int64_t cell = layer * net.directions + direction;
       const at::Tensor of_cell = dy.slice(-1, direction * net.hidden(), (direction + 1) * net.hidden());
-      Tensors grads = selected(last, cell);
       Tensors all;  // of this cell
       for (const Tensors& list : saved) all.push_back(list[cell]);
-      const auto add = [&](int64_t which, const at::Tensor& value) {
-        if (which < net.stride()) parameters[cell * net.stride() + which].add_(value);
-      };
-      for (int64_t step = net.steps() - 1; step >= 0; --step) {
-        const int64_t at = net.position(cell, step);
-        Tensors before = selected(net.states, cell);
-        if (step > 0)
-          for (size_t i = 0; i < before.size(); ++i) before[i] = all[i][net.position(cell, step - 1)];
-        grads[0] = grads[0].add(of_cell[at]);
-        const auto gradient = kind.backward(selected(all, at), before, grads);
-        grads = gradient.states;
-        grads[0] = grads[0].add(gradient.of_state.matmul(net.parameter(cell, 1)));
-        dx[at].add_(gradient.of_input.matmul(net.parameter(cell, 0)));
-        add(0, gradient.of_input.t().matmul(x[at]));
-        add(1, gradient.of_state.t().matmul(before[0]));
-        add(2, gradient.of_input.sum(0));
-        add(3, gradient.of_state.sum(0));
-      }
-      for (size_t i = 0; i < grads.size(); ++i) first[i][cell] = grads[i];
+      const auto [of_x, of_states, of_weights] =
+          gradient(net.layer(cell, x), all, of_cell, selected(last, cell));
+      dx = dx.add(of_x);
+      std::copy_n(of_weights.begin(), net.stride(), parameters.begin() + cell * net.stride());
+      for (size_t i = 0; i < of_states.size(); ++i) first[i][cell] = of_states[i];
     }
     dy = dx;
   }

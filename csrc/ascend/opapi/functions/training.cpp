@@ -102,6 +102,54 @@ c10::IValue foreach_difference(Values& arguments, bool checking) {
   return foreach_sum(rounded, checking);
 }
 
+// self + value * first * second, or value * first / second. float16 is rounded after each operation, as the
+// device does.
+at::Tensor scaled(const at::Tensor& self, const at::Tensor& first, const at::Tensor& second,
+                  const c10::Scalar& value, bool divides) {
+  const bool half = self.scalar_type() == at::kHalf && first.scalar_type() == at::kHalf &&
+                    second.scalar_type() == at::kHalf;
+  if (half) return self.add((divides ? first.div(second) : first.mul(second)).mul(value));
+  return divides ? self.addcdiv(first, second, value) : self.addcmul(first, second, value);
+}
+
+c10::IValue scaled(const Values& arguments, bool divides) {
+  for (size_t i = 0; i < 3; ++i) TORCH_CHECK(arguments[i].toTensor().defined(), "a tensor is null");
+  return scaled(arguments[0].toTensor(), arguments[1].toTensor(), arguments[2].toTensor(),
+                arguments[3].toScalar(), divides);
+}
+
+// scaled_quotient(self, first, second, value)
+c10::IValue scaled_quotient(Values& arguments, bool) { return scaled(arguments, true); }
+
+// scaled_product(self, first, second, value)
+c10::IValue scaled_product(Values& arguments, bool) { return scaled(arguments, false); }
+
+// One value for all tensors of the lists, or one for each.
+c10::IValue foreach_scaled(const Values& arguments, bool divides) {
+  const auto self = arguments[0].toTensorVector(), first = arguments[1].toTensorVector(),
+             second = arguments[2].toTensorVector();
+  const size_t count = self.size();
+  TORCH_CHECK(first.size() == count && second.size() == count, "the lists have ", count, ", ", first.size(),
+              " and ", second.size(), " tensors, expected as many");
+  const bool several = arguments[3].isTensor() && arguments[3].toTensor().numel() != 1;
+  TORCH_CHECK(!several || arguments[3].toTensor().numel() == static_cast<int64_t>(count), "there are ",
+              several ? arguments[3].toTensor().numel() : 1, " values, expected ", count);
+  c10::List<at::Tensor> result;
+  for (size_t i = 0; i < count; ++i) {
+    const c10::Scalar value = arguments[3].isTensor()
+                                  ? arguments[3].toTensor().reshape(-1)[several ? i : 0].item()
+                                  : arguments[3].toScalar();
+    result.push_back(scaled(self[i], first[i], second[i], value, divides));
+  }
+  return result;
+}
+
+// foreach_scaled_quotient(self, first, second, values)
+c10::IValue foreach_scaled_quotient(Values& arguments, bool) { return foreach_scaled(arguments, true); }
+
+// foreach_scaled_product(self, first, second, values)
+c10::IValue foreach_scaled_product(Values& arguments, bool) { return foreach_scaled(arguments, false); }
+
 }  // namespace
 
 const std::vector<NamedFunction>& training_functions() {
@@ -112,6 +160,10 @@ const std::vector<NamedFunction>& training_functions() {
       {"fused_adamw", fused_adamw},
       {"foreach_sum", foreach_sum},
       {"foreach_difference", foreach_difference},
+      {"scaled_quotient", scaled_quotient},
+      {"scaled_product", scaled_product},
+      {"foreach_scaled_quotient", foreach_scaled_quotient},
+      {"foreach_scaled_product", foreach_scaled_product},
   };
   return functions;
 }

@@ -8,13 +8,15 @@
 namespace isthmus::ascend {
 namespace {
 
-// generator(seed, offset[, more]): each a number or a tensor of one.
+// generator(seed, offset[, more]): each a number or a tensor of one. Offsets add up: a captured operator
+// counts its own from that of the graph, and draws what it would draw outside.
 c10::IValue generator(Values& arguments, bool) {
-  uint64_t seed = 0;
-  for (const c10::IValue& argument : arguments) {
-    const int64_t part = argument.isTensor() ? argument.toTensor().item().toLong() : argument.toInt();
-    seed = seed * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(part);
-  }
+  const auto part = [](const c10::IValue& argument) {
+    return static_cast<uint64_t>(argument.isTensor() ? argument.toTensor().item().toLong()
+                                                     : argument.toInt());
+  };
+  uint64_t seed = part(arguments[0]) * 0x9E3779B97F4A7C15u;
+  for (size_t i = 1; i < arguments.size(); ++i) seed += part(arguments[i]);
   return at::detail::createCPUGenerator(seed);
 }
 

@@ -1,10 +1,13 @@
 // Boxes of object detectors.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ascend/opapi/functions/families.h"
@@ -91,6 +94,18 @@ Corners corners(const at::Tensor& boxes, bool trans) {
   return {rows[0].sub(x), rows[1].sub(y), rows[0].add(x), rows[1].add(y)};
 }
 
+at::Tensor intersection(const Corners& first, const Corners& second) {
+  const at::Tensor across =
+      at::minimum(first.x2, second.x2).sub(at::maximum(first.x1, second.x1)).clamp_min(0);
+  const at::Tensor down = at::minimum(first.y2, second.y2).sub(at::maximum(first.y1, second.y1)).clamp_min(0);
+  return across.mul(down);
+}
+
+// With each other box, so that there is a row for each of these.
+void as_rows(Corners& boxes) {
+  for (at::Tensor* const side : {&boxes.x1, &boxes.y1, &boxes.x2, &boxes.y2}) *side = side->unsqueeze(1);
+}
+
 struct Pairs {
   Corners first, second;
   at::Tensor overlap, union_area, width, height;  // of the intersection over the union; of the hull
@@ -102,13 +117,8 @@ Pairs pairs(const Call& call) {
   const bool trans = call.flag("trans");
   const Corners first = corners(call.tensor("bboxes"), trans);
   Corners second = corners(call.tensor("gtboxes"), trans);
-  if (call.flag("is_cross"))
-    for (at::Tensor* const side : {&second.x1, &second.y1, &second.x2, &second.y2})
-      *side = side->unsqueeze(1);
-  const at::Tensor across =
-      at::minimum(first.x2, second.x2).sub(at::maximum(first.x1, second.x1)).clamp_min(0);
-  const at::Tensor down = at::minimum(first.y2, second.y2).sub(at::maximum(first.y1, second.y1)).clamp_min(0);
-  const at::Tensor both = across.mul(down);
+  if (call.flag("is_cross")) as_rows(second);
+  const at::Tensor both = intersection(first, second);
   const at::Tensor area =
       first.width().mul(first.height()).add(second.width().mul(second.height())).sub(both);
   return {first,
@@ -148,6 +158,122 @@ void box_ciou(const Call& call) {
   call.ignore("atan_sub");
 }
 
+// Of rows x1, y1, x2, y2, a row for each ground truth: over the union, or over the ground truth for iof. The
+// sides of areas, not of intersections, are longer by eps: so say the expected values of op-plugin's
+// test_iou.py.
+void box_iou(const Call& call) {
+  const std::string mode = call.text("mode");
+  TORCH_CHECK(mode == "iou" || mode == "iof", "mode is ", mode, ", expected iou or iof");
+  const Corners boxes = corners(call.tensor("bboxes").t(), false);
+  Corners truths = corners(call.tensor("gtboxes").t(), false);
+  as_rows(truths);
+  const auto area = [eps = call.real("eps")](const Corners& each) {
+    return each.width().add(eps).mul(each.height().add(eps));
+  };
+  const at::Tensor both = intersection(boxes, truths), of_truth = area(truths);
+  call.give("overlap", both.div(mode == "iof" ? of_truth : area(boxes).add(of_truth).sub(both)));
+}
+
+// Anchors that overlap a box more than the threshold get its number, from 1; then each box takes the anchors
+// that it overlaps most. Source: steps 3 and 4 of the GridAssigner of MMDetection.
+void grid_assign_positive(const Call& call) {
+  const at::Tensor overlaps = call.tensor("overlaps"), most = call.tensor("gt_max_overlaps"),
+                   where_most = call.tensor("gt_argmax_overlaps"), flags = call.tensor("flags").ne(0);
+  at::Tensor result = call.tensor("assigned");
+  TORCH_CHECK(overlaps.dim() == 2 && overlaps.size(0) == most.numel() && most.numel() == where_most.numel() &&
+                  overlaps.size(1) == flags.numel(),
+              "overlaps has shape ", overlaps.sizes(), ", expected [", most.numel(), ", ", flags.numel(),
+              "]");
+  const at::Tensor above = call.tensor("max_overlaps").gt(call.real("pos_iou_thr")).logical_and(flags);
+  result = at::where(above, call.tensor("argmax_overlaps").add(1).to(result.scalar_type()), result);
+  const int64_t count = std::min(overlaps.size(0), call.tensor("num_gts").item().toLong());
+  for (int64_t i = 0; i < count; ++i) {
+    const at::Tensor taken = call.flag("gt_max_assign_all") ? overlaps[i].eq(most[i])
+                                                            : at::arange(flags.numel()).eq(where_most[i]);
+    const at::Tensor enough = most[i].gt(call.real("min_pos_iou"));
+    result = result.masked_fill(taken.logical_and(flags).logical_and(enough), i + 1);
+  }
+  call.give("result", result);
+}
+
+// Intersection over union of two boxes; 0 without an area.
+float overlap(const float* first, const float* second) {
+  const auto size = [](const float* box) { return (box[2] - box[0]) * (box[3] - box[1]); };
+  const float across = std::min(first[2], second[2]) - std::max(first[0], second[0]),
+              down = std::min(first[3], second[3]) - std::max(first[1], second[1]);
+  const float both = std::max(across, 0.F) * std::max(down, 0.F), all = size(first) + size(second) - both;
+  return all > 0 ? both / all : 0;
+}
+
+struct Candidate {
+  float score;
+  int64_t label;
+  const float* box;
+};
+
+void best_first(std::vector<Candidate>& candidates, int64_t count) {
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& one, const Candidate& other) { return one.score > other.score; });
+  if (static_cast<int64_t>(candidates.size()) > count) candidates.resize(std::max<int64_t>(count, 0));
+}
+
+// The candidates that overlap no better one by more than the threshold.
+std::vector<Candidate> unsuppressed(std::vector<Candidate> candidates, double threshold, int64_t count) {
+  std::vector<Candidate> kept;
+  best_first(candidates, static_cast<int64_t>(candidates.size()));
+  for (const Candidate& each : candidates) {
+    const auto hides = [&](const Candidate& better) { return overlap(better.box, each.box) > threshold; };
+    if (static_cast<int64_t>(kept.size()) < count && std::none_of(kept.begin(), kept.end(), hides))
+      kept.push_back(each);
+  }
+  return kept;
+}
+
+// Boxes [batch, anchors, 1 or classes, 4] by scores [batch, anchors, classes]: suppressed in each class; the
+// best of all classes are given, best first, then zeros.
+void batch_nms(const Call& call) {
+  TORCH_CHECK(!call.flag("change_coordinate_frame") && !call.flag("transpose_box"),
+              "change_coordinate_frame and transpose_box are not supported");
+  const at::Tensor boxes = call.tensor("boxes").to(at::kFloat).contiguous(),
+                   scores = call.tensor("scores").to(at::kFloat).contiguous();
+  TORCH_CHECK(boxes.dim() == 4 && scores.dim() == 3 && boxes.size(3) == 4 &&
+                  boxes.size(0) == scores.size(0) && boxes.size(1) == scores.size(1) &&
+                  (boxes.size(2) == 1 || boxes.size(2) == scores.size(2)),
+              "boxes and scores have shapes ", boxes.sizes(), " and ", scores.sizes(),
+              ", expected [batch, anchors, 1 or classes, 4] and [batch, anchors, classes]");
+  const int64_t total = call.integer("max_total_size");
+  TORCH_CHECK(total >= 0, "max_total_size is ", total, ", expected at least 0");
+  const at::Tensor rows = at::zeros({boxes.size(0), total, 6});  // corners, score, class
+  const at::Tensor counts = at::zeros({boxes.size(0)}, at::kInt);
+  const auto at_box = boxes.accessor<float, 4>();
+  const auto at_score = scores.accessor<float, 3>();
+  for (int64_t i = 0; i < boxes.size(0); ++i) {
+    std::vector<Candidate> chosen;
+    for (int64_t label = 0; label < scores.size(2); ++label) {
+      std::vector<Candidate> candidates;
+      for (int64_t j = 0; j < boxes.size(1); ++j)
+        if (at_score[i][j][label] > call.real("score_threshold"))
+          candidates.push_back(
+              {at_score[i][j][label], label, at_box[i][j][boxes.size(2) == 1 ? 0 : label].data()});
+      for (const Candidate& each :
+           unsuppressed(candidates, call.real("iou_threshold"), call.integer("max_size_per_class")))
+        chosen.push_back(each);
+    }
+    best_first(chosen, total);
+    auto row = rows.accessor<float, 3>()[i];
+    for (size_t j = 0; j < chosen.size(); ++j) {
+      std::copy_n(chosen[j].box, 4, row[j].data());
+      row[j][4] = chosen[j].score;
+      row[j][5] = static_cast<float>(chosen[j].label);
+    }
+    counts[i].fill_(static_cast<int64_t>(chosen.size()));
+  }
+  call.give("nmsed_boxes", rows.slice(2, 0, 4));
+  call.give("nmsed_scores", rows.select(2, 4));
+  call.give("nmsed_classes", rows.select(2, 5));
+  call.give("nmsed_num", counts);
+}
+
 }  // namespace
 
 const std::vector<NamedFamily>& box_families() {
@@ -158,6 +284,9 @@ const std::vector<NamedFamily>& box_families() {
       {"box_giou", box_giou},
       {"box_diou", box_diou},
       {"box_ciou", box_ciou},
+      {"box_iou", box_iou},
+      {"grid_assign_positive", grid_assign_positive},
+      {"batch_nms", batch_nms},
   };
   return families;
 }

@@ -9,5 +9,7 @@ namespace isthmus::ascend {
 
 const std::vector<NamedFamily>& older_families();
 const std::vector<NamedFamily>& box_families();
+const std::vector<NamedFamily>& deformable_families();
+const std::vector<NamedFamily>& older_recurrent_families();
 
 }  // namespace isthmus::ascend
