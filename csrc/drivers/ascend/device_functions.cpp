@@ -1,0 +1,104 @@
+// Initialization, errors, devices.
+#include <cstdio>
+
+#include "parts.h"
+#include "runtime.h"
+
+namespace isthmus::npu {
+namespace {
+
+constexpr int kHighBandwidthMemory = 1;  // aclrtMemAttr
+constexpr uint32_t kAlignment = 512;     // of aclrtMalloc
+
+// Makes a device current while it lives.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int32_t device) : before_(current_device()) {
+    if (device != before_) set_device(device);
+  }
+  ~DeviceScope() {
+    if (current_device() != before_) guarded([&] { return set_device(before_), ISTHMUS_OK; });
+  }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  const int32_t before_;
+};
+
+isthmus_status initialize() {
+  return guarded([] { return start(), ISTHMUS_OK; });
+}
+
+// The vendor's library ends by itself at exit; aclFinalize() would take it from others of this process.
+isthmus_status finalize() {
+  return call([] { return ISTHMUS_OK; });
+}
+
+const char* last_error() { return last_message().c_str(); }
+
+isthmus_status count_devices(int32_t* count) {
+  return guarded([&] { return *count = device_count(), ISTHMUS_OK; });
+}
+
+isthmus_status device_properties(int32_t device, isthmus_device_properties* properties) {
+  return call([&] {
+    require_device(device);
+    const DeviceScope scope(device);
+    isthmus_device_properties found{};
+    std::snprintf(found.name, sizeof(found.name), "%s", acl().rtGetSocName());
+    size_t free_bytes = 0, total_bytes = 0;
+    ISTHMUS_ACL(rtGetMemInfo, kHighBandwidthMemory, &free_bytes, &total_bytes);
+    found.total_memory = total_bytes;
+    found.multi_processor_count = 1;
+    found.pci_domain = found.pci_bus = found.pci_device = found.numa_node = -1;
+    found.memory_alignment = kAlignment;
+    found.flags = ISTHMUS_PROPERTY_BFLOAT16;
+    *properties = found;
+    return ISTHMUS_OK;
+  });
+}
+
+isthmus_status device_set(int32_t device) {
+  return guarded([&] {
+    require_started();
+    require_device(device);
+    set_device(device);
+    return ISTHMUS_OK;
+  });
+}
+
+isthmus_status device_get(int32_t* device) {
+  *device = current_device();
+  return ISTHMUS_OK;
+}
+
+isthmus_status device_synchronize() {
+  return call([] { return ISTHMUS_ACL(rtSynchronizeDevice), ISTHMUS_OK; });
+}
+
+isthmus_status device_memory(uint64_t* free_bytes, uint64_t* total_bytes) {
+  return call([&] {
+    size_t free_found = 0, total_found = 0;
+    ISTHMUS_ACL(rtGetMemInfo, kHighBandwidthMemory, &free_found, &total_found);
+    *free_bytes = free_found;
+    *total_bytes = total_found;
+    return ISTHMUS_OK;
+  });
+}
+
+}  // namespace
+
+void add_device_functions(isthmus_driver& table) {
+  table.initialize = initialize;
+  table.finalize = finalize;
+  table.last_error = last_error;
+  table.device_count = count_devices;
+  table.device_properties = device_properties;
+  table.device_set = device_set;
+  table.device_get = device_get;
+  table.device_synchronize = device_synchronize;
+  table.device_memory = device_memory;
+}
+
+}  // namespace isthmus::npu

@@ -1,0 +1,69 @@
+// Streams; the vendor's handles are used unchanged, null for the default stream too.
+#include "event.h"
+#include "parts.h"
+#include "runtime.h"
+
+namespace isthmus::npu {
+namespace {
+
+constexpr uint32_t kFastLaunch = 1, kFastSynchronize = 2;
+constexpr int kComplete = 0;  // aclrtStreamStatus
+
+isthmus_status stream_create(int32_t priority, isthmus_stream* stream) {
+  return call([&] {
+    void* made = nullptr;
+    ISTHMUS_ACL(rtCreateStreamWithConfig, &made, static_cast<uint32_t>(priority < 0 ? 0 : priority),
+                kFastLaunch | kFastSynchronize);
+    *stream = static_cast<isthmus_stream>(made);
+    return ISTHMUS_OK;
+  });
+}
+
+isthmus_status stream_destroy(isthmus_stream stream) {
+  return call([&] {
+    require(stream != nullptr, "stream_destroy: the default stream cannot be destroyed");
+    ISTHMUS_ACL(rtDestroyStream, stream);
+    return ISTHMUS_OK;
+  });
+}
+
+isthmus_status stream_synchronize(isthmus_stream stream) {
+  return call([&] { return ISTHMUS_ACL(rtSynchronizeStream, stream), ISTHMUS_OK; });
+}
+
+isthmus_status stream_query(isthmus_stream stream) {
+  return call([&] {
+    int found = kComplete;
+    ISTHMUS_ACL(rtStreamQuery, stream, &found);
+    return found == kComplete ? ISTHMUS_OK : ISTHMUS_NOT_READY;
+  });
+}
+
+isthmus_status stream_wait_event(isthmus_stream stream, isthmus_event handle) {
+  return call([&] {
+    const Event& event = event_of(handle);
+    if (event.recorded) ISTHMUS_ACL(rtStreamWaitEvent, stream, event.native);
+    return ISTHMUS_OK;
+  });
+}
+
+isthmus_status stream_host_function(isthmus_stream stream, isthmus_host_function function, void* user_data) {
+  return call([&] {
+    require(function != nullptr, "stream_host_function: the function is null");
+    ISTHMUS_ACL(rtLaunchHostFunc, stream, function, user_data);
+    return ISTHMUS_OK;
+  });
+}
+
+}  // namespace
+
+void add_stream_functions(isthmus_driver& table) {
+  table.stream_create = stream_create;
+  table.stream_destroy = stream_destroy;
+  table.stream_synchronize = stream_synchronize;
+  table.stream_query = stream_query;
+  table.stream_wait_event = stream_wait_event;
+  table.stream_host_function = stream_host_function;
+}
+
+}  // namespace isthmus::npu

@@ -1,0 +1,33 @@
+// The only exported symbol: the table of driver.h over AscendCL.
+#define ISTHMUS_DRIVER_IMPLEMENTATION
+#include "parts.h"
+
+namespace isthmus::npu {
+namespace {
+
+constexpr int32_t kDlpackExtension = 12;  // kDLExtDev
+
+isthmus_driver make_table() {
+  isthmus_driver table{};
+  table.struct_size = sizeof(table);
+  table.version = ISTHMUS_DRIVER_VERSION;
+  table.name = "ascend";
+  table.description = "Ascend NPUs, by AscendCL";
+  table.delegate = ISTHMUS_DELEGATE_NONE;
+  table.dlpack_device = kDlpackExtension;
+  add_device_functions(table);
+  add_memory_functions(table);
+  add_copy_functions(table);
+  add_stream_functions(table);
+  add_event_functions(table);
+  return table;
+}
+
+}  // namespace
+}  // namespace isthmus::npu
+
+extern "C" const isthmus_driver* isthmus_driver_get(uint32_t core_version) {
+  if (core_version >> 16 != ISTHMUS_DRIVER_VERSION_MAJOR) return nullptr;
+  static const isthmus_driver table = isthmus::npu::make_table();
+  return &table;
+}
