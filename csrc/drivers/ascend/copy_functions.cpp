@@ -47,6 +47,22 @@ isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy
   });
 }
 
+isthmus_status copy_peer_async(void* to, int32_t to_device, const void* from, int32_t from_device,
+                               size_t bytes, isthmus_stream stream) {
+  return call([&] {
+    require_device(to_device);
+    require_device(from_device);
+    if (bytes == 0) return ISTHMUS_OK;
+    require_copy(to, from, bytes, ISTHMUS_DEVICE_TO_DEVICE);
+    if (to_device != from_device) {
+      const int32_t peer = current_device() == to_device ? from_device : to_device;
+      ISTHMUS_ACL_NEWER(rtDeviceEnablePeerAccess, peer, 0);
+    }
+    ISTHMUS_ACL(rtMemcpyAsync, to, bytes, from, bytes, ISTHMUS_DEVICE_TO_DEVICE, stream);
+    return ISTHMUS_OK;
+  });
+}
+
 isthmus_status set_async(void* pointer, uint8_t value, size_t bytes, isthmus_stream stream) {
   return call([&] {
     if (bytes == 0) return ISTHMUS_OK;
@@ -61,6 +77,7 @@ isthmus_status set_async(void* pointer, uint8_t value, size_t bytes, isthmus_str
 void add_copy_functions(isthmus_driver& table) {
   table.copy = copy;
   table.copy_async = copy_async;
+  table.copy_peer_async = copy_peer_async;
   table.set_async = set_async;
 }
 

@@ -87,6 +87,10 @@ isthmus_status device_memory(uint64_t* free_bytes, uint64_t* total_bytes) {
   });
 }
 
+isthmus_status device_reset() {
+  return call([] { return reset_device(), ISTHMUS_OK; });
+}
+
 }  // namespace
 
 void add_device_functions(isthmus_driver& table) {
@@ -98,6 +102,7 @@ void add_device_functions(isthmus_driver& table) {
   table.device_set = device_set;
   table.device_get = device_get;
   table.device_synchronize = device_synchronize;
+  table.device_reset = device_reset;
   table.device_memory = device_memory;
 }
 

@@ -10,7 +10,7 @@ namespace isthmus::npu {
 
 struct Event {
   void* native = nullptr;
-  bool timed = false;
+  bool timed = false, shared = false;
   std::atomic<bool> recorded{false};
 };
 

@@ -1,4 +1,5 @@
 // Events.
+#include <cstring>
 #include <memory>
 
 #include "event.h"
@@ -8,8 +9,8 @@
 namespace isthmus::npu {
 namespace {
 
-constexpr uint32_t kSynchronizing = 1, kTimed = 8;  // flags of aclrtCreateEventExWithFlag
-constexpr int kComplete = 1;                        // aclrtEventRecordedStatus
+constexpr uint32_t kSynchronizing = 1, kTimed = 8, kShared = 0x40;  // flags of aclrtCreateEventExWithFlag
+constexpr int kComplete = 1;                                        // aclrtEventRecordedStatus
 
 bool is_complete(const Event& event) {
   if (!event.recorded) return true;
@@ -20,10 +21,14 @@ bool is_complete(const Event& event) {
 
 isthmus_status event_create(uint32_t flags, isthmus_event* event) {
   return call([&] {
-    require((flags & ~ISTHMUS_EVENT_TIMING) == 0, "event_create: only ISTHMUS_EVENT_TIMING is supported");
+    require((flags & ~(ISTHMUS_EVENT_TIMING | ISTHMUS_EVENT_SHARED)) == 0,
+            "event_create: a flag is not one of ISTHMUS_EVENT_*");
     auto made = std::make_unique<Event>();
     made->timed = (flags & ISTHMUS_EVENT_TIMING) != 0;
-    ISTHMUS_ACL(rtCreateEventExWithFlag, &made->native, kSynchronizing | (made->timed ? kTimed : 0));
+    made->shared = (flags & ISTHMUS_EVENT_SHARED) != 0;
+    require(!(made->timed && made->shared), "event_create: an event is timed or shared, not both");
+    const uint32_t purpose = made->timed ? kTimed : made->shared ? kShared : 0;
+    ISTHMUS_ACL(rtCreateEventExWithFlag, &made->native, kSynchronizing | purpose);
     *event = reinterpret_cast<isthmus_event>(made.release());
     return ISTHMUS_OK;
   });
@@ -72,6 +77,31 @@ isthmus_status event_elapsed(isthmus_event start, isthmus_event end, double* mil
   });
 }
 
+isthmus_status event_export(isthmus_event handle, isthmus_ipc_handle* exported) {
+  return call([&] {
+    const Event& event = event_of(handle);
+    require(event.shared, "event_export: create the event with ISTHMUS_EVENT_SHARED");
+    EventHandle found{};
+    ISTHMUS_ACL_NEWER(rtIpcGetEventHandle, event.native, &found);
+    isthmus_ipc_handle whole{};
+    std::memcpy(whole.bytes, found.bytes, sizeof(found.bytes));
+    *exported = whole;
+    return ISTHMUS_OK;
+  });
+}
+
+isthmus_status event_import(const isthmus_ipc_handle* exported, isthmus_event* event) {
+  return call([&] {
+    EventHandle handle{};
+    std::memcpy(handle.bytes, exported->bytes, sizeof(handle.bytes));
+    auto made = std::make_unique<Event>();
+    ISTHMUS_ACL_NEWER(rtIpcOpenEventHandle, handle, &made->native);
+    made->recorded = true;  // by another process, or not: the vendor decides
+    *event = reinterpret_cast<isthmus_event>(made.release());
+    return ISTHMUS_OK;
+  });
+}
+
 }  // namespace
 
 void add_event_functions(isthmus_driver& table) {
@@ -81,6 +111,8 @@ void add_event_functions(isthmus_driver& table) {
   table.event_query = event_query;
   table.event_synchronize = event_synchronize;
   table.event_elapsed = event_elapsed;
+  table.event_export = event_export;
+  table.event_import = event_import;
 }
 
 }  // namespace isthmus::npu

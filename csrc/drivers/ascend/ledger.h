@@ -22,7 +22,9 @@ class Ledger {
   bool remove(const void* pointer, isthmus_memory_kind kind);
   // ISTHMUS_MEMORY_UNKNOWN outside all allocations.
   isthmus_pointer_attributes find(const void* pointer) const;
-  // Whether all of these bytes lie in one allocation of a kind.
+  // Bytes of the device memory that starts there; 0 if none does.
+  size_t size(const void* pointer) const;
+  // Whether all of these bytes are allocated memory of a kind.
   bool covers(const void* pointer, size_t bytes, isthmus_memory_kind kind) const;
 
  private:

@@ -10,5 +10,8 @@ void add_memory_functions(isthmus_driver& table);
 void add_copy_functions(isthmus_driver& table);
 void add_stream_functions(isthmus_driver& table);
 void add_event_functions(isthmus_driver& table);
+void add_virtual_memory_functions(isthmus_driver& table);
+void add_sharing_functions(isthmus_driver& table);
+void add_graph_functions(isthmus_driver& table);
 
 }  // namespace isthmus::npu

@@ -37,6 +37,10 @@ Acl open_library() {
   found.name = reinterpret_cast<result(*) arguments>(find("acl" #name));
   ISTHMUS_ACL_FUNCTIONS(ISTHMUS_ACL_FIND)
 #undef ISTHMUS_ACL_FIND
+#define ISTHMUS_ACL_TRY(name, result, arguments) \
+  found.name = reinterpret_cast<result(*) arguments>(dlsym(library, "acl" #name));
+  ISTHMUS_ACL_NEWER_FUNCTIONS(ISTHMUS_ACL_TRY)
+#undef ISTHMUS_ACL_TRY
   return found;
 }
 
@@ -75,6 +79,11 @@ void check(int code, const char* function) {
   throw Failure{status_of(code), std::string(function) + " failed with " + std::to_string(code) + message};
 }
 
+void require_function(bool found, const char* name) {
+  if (!found)
+    throw Failure{ISTHMUS_UNSUPPORTED, std::string(kLibrary) + " has no " + name + "; use a newer toolkit"};
+}
+
 void start() {
   const std::lock_guard<std::mutex> lock(starting);
   if (state.load() != State::kNew) return;
@@ -109,6 +118,11 @@ void require_device(int32_t device) {
 }
 
 int32_t current_device() { return current; }
+
+void reset_device() {
+  ISTHMUS_ACL(rtResetDevice, current);
+  bound = false;
+}
 
 void set_device(int32_t device) {
   ISTHMUS_ACL(rtSetDevice, device);

@@ -39,9 +39,45 @@ namespace isthmus::npu {
   X(rtEventElapsedTime, int, (float* milliseconds, void* start, void* end))                              \
   X(rtLaunchHostFunc, int, (void* stream, void (*function)(void*), void* data))
 
+// Functions that older toolkits lack; the driver's own then return ISTHMUS_UNSUPPORTED.
+#define ISTHMUS_ACL_NEWER_FUNCTIONS(X)                                                                    \
+  X(rtDeviceEnablePeerAccess, int, (int32_t device, uint32_t flags))                                      \
+  X(rtReserveMemAddress, int, (void** pointer, size_t bytes, size_t alignment, void* at, uint64_t flags)) \
+  X(rtReleaseMemAddress, int, (void* pointer))                                                            \
+  X(rtMallocPhysical, int, (void** handle, size_t bytes, const PhysicalMemory* memory, uint64_t flags))   \
+  X(rtFreePhysical, int, (void* handle))                                                                  \
+  X(rtMapMem, int, (void* pointer, size_t bytes, size_t offset, void* handle, uint64_t flags))            \
+  X(rtUnmapMem, int, (void* pointer))                                                                     \
+  X(rtIpcMemGetExportKey, int, (void* pointer, size_t bytes, char* key, size_t room, uint64_t flags))     \
+  X(rtIpcMemImportByKey, int, (void** pointer, const char* key, uint64_t flags))                          \
+  X(rtIpcMemClose, int, (const char* key))                                                                \
+  X(rtIpcGetEventHandle, int, (void* event, EventHandle* handle))                                         \
+  X(rtIpcOpenEventHandle, int, (EventHandle handle, void** event))                                        \
+  X(mdlRICaptureBegin, int, (void* stream, int mode))                                                     \
+  X(mdlRICaptureEnd, int, (void* stream, void** model))                                                   \
+  X(mdlRICaptureGetInfo, int, (void* stream, int* status, void** model))                                  \
+  X(mdlRIGetId, int, (void* model, uint32_t* id))                                                         \
+  X(mdlRIExecuteAsync, int, (void* model, void* stream))                                                  \
+  X(mdlRIDestroy, int, (void* model))
+
+// aclrtPhysicalMemProp.
+struct PhysicalMemory {
+  int handle_type = 0, allocation_type = 0;
+  int attribute = 4;  // huge pages of high-bandwidth memory
+  uint32_t device = 0;
+  int location_type = 1;  // a device
+  uint64_t reserved = 0;
+};
+
+// aclrtIpcEventHandle.
+struct EventHandle {
+  char bytes[64];
+};
+
 struct Acl {
 #define ISTHMUS_ACL_MEMBER(name, result, arguments) result(*name) arguments = nullptr;
   ISTHMUS_ACL_FUNCTIONS(ISTHMUS_ACL_MEMBER)
+  ISTHMUS_ACL_NEWER_FUNCTIONS(ISTHMUS_ACL_MEMBER)
 #undef ISTHMUS_ACL_MEMBER
 };
 
@@ -51,6 +87,10 @@ const Acl& acl();
 // Throws a failure with the vendor's message unless the code of a call is 0.
 void check(int code, const char* function);
 #define ISTHMUS_ACL(name, ...) check(acl().name(__VA_ARGS__), "acl" #name)
+// The same for a function that may be absent.
+#define ISTHMUS_ACL_NEWER(name, ...) \
+  (require_function(acl().name != nullptr, "acl" #name), check(acl().name(__VA_ARGS__), "acl" #name))
+void require_function(bool found, const char* name);
 
 // Initialises the runtime, once; a process forked afterwards is refused.
 void start();
@@ -64,6 +104,8 @@ int32_t current_device();
 void set_device(int32_t device);
 // The vendor's functions need a device of the calling thread.
 void bind_device();
+// Gives up this process's work and memory on the thread's device.
+void reset_device();
 
 // Runs the body of a driver function on the thread's device.
 template <typename Body>

@@ -20,6 +20,9 @@ isthmus_driver make_table() {
   add_copy_functions(table);
   add_stream_functions(table);
   add_event_functions(table);
+  add_virtual_memory_functions(table);
+  add_sharing_functions(table);
+  add_graph_functions(table);
   return table;
 }
 
