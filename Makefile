@@ -38,7 +38,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 
 STAMPS := build/stamps
 CXX_FILES := $(shell find csrc -name '*.cpp' -o -name '*.h')
-EXPORTS := csrc/drivers/host/exports.map csrc/ascend/opapi/functions.table csrc/ascend/opapi/older.table
+EXPORTS := csrc/drivers/exports.map csrc/ascend/opapi/functions.table csrc/ascend/opapi/older.table
 FORMATTED := $(filter-out csrc/driver.h csrc/operators.h csrc/isthmus_ops.h,$(CXX_FILES))
 # pip compiles no module: Python does when it first imports one, fewer than a tenth of them, and has to keep the result.
 unexport PYTHONDONTWRITEBYTECODE

@@ -19,6 +19,7 @@ GROUPS = ROOT / "build" / "groups"
 CORE = "isthmus._C"
 LOADER = "isthmus.libisthmus_loader"
 HOST_DRIVER = "isthmus.drivers.host.libisthmus_host"
+ASCEND_DRIVER = "isthmus.drivers.ascend.libisthmus_ascend"
 KERNELS = "isthmus.ops.libisthmus_kernels"
 # The reference runtime of AscendCL: library and folder of csrc/ascend. All are linked with the first.
 ASCEND = "isthmus.ascend.lib."
@@ -50,7 +51,7 @@ CORE_FOLDERS = (
     "loader",
 )
 HOST_FOLDERS = ("drivers/host", "drivers/host/collectives")
-EXPORTS = "csrc/drivers/host/exports.map"
+EXPORTS = "csrc/drivers/exports.map"
 
 WARNINGS = ["-Wall", "-Wextra"]
 DEBUG = os.environ.get("ISTHMUS_BUILD_DEBUG") == "1"
@@ -152,17 +153,17 @@ def loader() -> Extension:
     )
 
 
-def host_driver() -> Extension:
-    """The host chip: an ordinary shared library that sees csrc/driver.h and nothing of PyTorch."""
+def driver(name: str, folders: tuple[str, ...]) -> Extension:
+    """A driver: an ordinary shared library that sees csrc/driver.h and nothing of PyTorch."""
     return Extension(
-        HOST_DRIVER,
-        sources=[path for folder in HOST_FOLDERS for path in grouped(folder)],
-        depends=[*headers(), EXPORTS, *(path for folder in HOST_FOLDERS for path in sources(folder))],
+        name,
+        sources=[path for folder in folders for path in grouped(folder)],
+        depends=[*headers(), EXPORTS, *(path for folder in folders for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc")],
         extra_compile_args=["-std=c++17", "-O3", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
         # One symbol goes out, and worker threads may outlive a dlclose().
         extra_link_args=[f"-Wl,--version-script={ROOT / EXPORTS}", "-Wl,-z,nodelete"],
-        libraries=["pthread", "rt"],
+        libraries=["pthread", "rt", "dl"],
         language="c++",
     )
 
@@ -350,7 +351,8 @@ def extensions() -> list[Extension]:
     """Everything that can be compiled here."""
     return [
         loader(),
-        host_driver(),
+        driver(HOST_DRIVER, HOST_FOLDERS),
+        driver(ASCEND_DRIVER, ("drivers/ascend",)),
         *ascend_runtime(),
         *(
             [core(), kernels(), ascend_operators(), ascend_alias(ASCEND_OPERATORS_TOO, ASCEND_OPERATORS)]

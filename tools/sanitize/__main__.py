@@ -61,7 +61,7 @@ def build(sanitizer: str) -> Path:
         "rule link",
         f" command = {os.environ.get('CXX', 'c++')} $flags $in -o $out $more",
     ]
-    exports = f"-shared -Wl,--version-script={ROOT}/csrc/drivers/host/exports.map -lpthread -ldl"
+    exports = f"-shared -Wl,--version-script={ROOT}/csrc/drivers/exports.map -lpthread -ldl"
     shared = f"-shared -L{ascend} -Wl,-rpath,$$ORIGIN -lpthread -ldl"
     torch_libraries = (
         f"{libraries} -Wl,--no-as-needed -lc10 -ltorch -ltorch_cpu"  # libopapi.so finds them loaded

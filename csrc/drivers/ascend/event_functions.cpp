@@ -10,13 +10,13 @@ namespace isthmus::npu {
 namespace {
 
 constexpr uint32_t kSynchronizing = 1, kTimed = 8, kShared = 0x40;  // flags of aclrtCreateEventExWithFlag
-constexpr int kComplete = 1;                                        // aclrtEventRecordedStatus
+constexpr int kRecorded = 1;                                        // aclrtEventRecordedStatus
 
 bool is_complete(const Event& event) {
   if (!event.recorded) return true;
   int found = 0;
   ISTHMUS_ACL(rtQueryEventStatus, event.native, &found);
-  return found == kComplete;
+  return found == kRecorded;
 }
 
 isthmus_status event_create(uint32_t flags, isthmus_event* event) {

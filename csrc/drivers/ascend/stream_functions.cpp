@@ -7,7 +7,7 @@ namespace isthmus::npu {
 namespace {
 
 constexpr uint32_t kFastLaunch = 1, kFastSynchronize = 2;
-constexpr int kComplete = 0;  // aclrtStreamStatus
+constexpr int kIdle = 0;  // aclrtStreamStatus
 
 isthmus_status stream_create(int32_t priority, isthmus_stream* stream) {
   return call([&] {
@@ -33,9 +33,9 @@ isthmus_status stream_synchronize(isthmus_stream stream) {
 
 isthmus_status stream_query(isthmus_stream stream) {
   return call([&] {
-    int found = kComplete;
+    int found = kIdle;
     ISTHMUS_ACL(rtStreamQuery, stream, &found);
-    return found == kComplete ? ISTHMUS_OK : ISTHMUS_NOT_READY;
+    return found == kIdle ? ISTHMUS_OK : ISTHMUS_NOT_READY;
   });
 }
 

@@ -1,0 +1,58 @@
+"""The driver of Ascend NPUs, over the reference runtime of AscendCL."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from isthmus.ascend.environment import variables
+
+DRIVER = {"ISTHMUS_DRIVER": "ascend", "ISTHMUS_ASCEND_DEVICES": "2"}
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={**os.environ, **environment},
+    )
+
+
+def test_it_obeys_the_rules_of_the_driver_interface(tmp_path: Path) -> None:
+    command = ("-m", "isthmus", "conform", "run", "--operators", "driver::*", "--output", str(tmp_path))
+    done = run(*command, **variables() | DRIVER)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results = json.loads((tmp_path / "report.json").read_text())["results"]
+    passed = {each["operator"].removeprefix("driver::") for each in results if each["status"] == "passed"}
+    groups = {"copy_async", "copy_peer_async", "event_export", "memory_export", "virtual_map", "graph_launch"}
+    assert passed >= groups | {"device_set", "memory_allocate", "stream_wait_event", "stream_host_function"}
+
+
+def test_pytorch_runs_on_it_and_asynchronous_work_keeps_its_order() -> None:
+    code = """if True:
+        import torch
+        a = torch.arange(1 << 20, dtype=torch.float32, pin_memory=True)
+        stream = torch.chip.Stream()
+        with torch.chip.stream(stream):
+            b = a.to("chip", non_blocking=True)
+            c = b * 2 + 1
+        event = stream.record_event()
+        torch.chip.current_stream().wait_event(event)
+        assert torch.equal(c.cpu(), a * 2 + 1)
+        print(b.device, torch.chip.get_device_name(), torch.chip.device_count())
+    """
+    done = run("-W", "ignore", "-c", code, **variables() | DRIVER)
+    assert (done.stdout, done.returncode) == ("chip:0 Ascend910B2 2\n", 0), done.stderr
+
+
+def test_without_the_vendors_library_the_message_names_the_remedy() -> None:
+    done = run("-c", "import torch; torch.ones(1, device='chip')", **DRIVER)
+    assert done.returncode != 0
+    assert "libascendcl.so" in done.stderr
+    assert "source its set_env.sh" in done.stderr
