@@ -25,10 +25,12 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_it_obeys_the_rules_of_the_driver_interface(tmp_path: Path) -> None:
-    command = ("-m", "isthmus", "conform", "run", "--operators", "driver::*", "--output", str(tmp_path))
-    done = run(*command, **variables() | DRIVER)
+    command = ("-m", "isthmus", "conform", "run", "--driver", "ascend", "--operators", "driver::*")
+    done = run(*command, "--output", str(tmp_path), **variables() | DRIVER)
     assert done.returncode == 0, done.stdout + done.stderr
-    results = json.loads((tmp_path / "report.json").read_text())["results"]
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["driver"] == "ascend"
+    results = report["results"]
     passed = {each["operator"].removeprefix("driver::") for each in results if each["status"] == "passed"}
     groups = {"copy_async", "copy_peer_async", "event_export", "memory_export", "virtual_map", "graph_launch"}
     assert passed >= groups | {"device_set", "memory_allocate", "stream_wait_event", "stream_host_function"}

@@ -1,5 +1,4 @@
 // The only exported symbol: the table of driver.h over AscendCL.
-#define ISTHMUS_DRIVER_IMPLEMENTATION
 #include "parts.h"
 
 namespace isthmus::npu {
@@ -29,7 +28,8 @@ isthmus_driver make_table() {
 }  // namespace
 }  // namespace isthmus::npu
 
-extern "C" const isthmus_driver* isthmus_driver_get(uint32_t core_version) {
+extern "C" __attribute__((visibility("default"))) const isthmus_driver* isthmus_driver_get(
+    uint32_t core_version) {
   if (core_version >> 16 != ISTHMUS_DRIVER_VERSION_MAJOR) return nullptr;
   static const isthmus_driver table = isthmus::npu::make_table();
   return &table;
