@@ -33,7 +33,9 @@ def holding(mirrors: Path, name: str, revision: str) -> Path:
         with contextlib.suppress(subprocess.CalledProcessError):
             git(place, "cat-file", "-e", f"{revision}^{{commit}}")
             return place
-    raise FileNotFoundError(f"{mirrors}: no clone of {name}, nor a fork that has commit {revision}; clone it there")
+    raise FileNotFoundError(
+        f"{mirrors}: no clone of {name}, nor a fork that has commit {revision}; clone it there"
+    )
 
 
 def git(place: Path, *arguments: str) -> bytes:
