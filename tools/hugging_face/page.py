@@ -13,7 +13,7 @@ MISSING = {
     "Triton": r"InductorError|active drivers",
     "a start from the root of its repository": r"^Command .*pytest",
     "a process group of gloo alone, made by the test": r"No backend type associated with device type npu",
-    "another device": r"(?i)requires? .*(cuda|xpu|mps|rocm|hpu|mlu|gpu|tpu|xla|neuron)",
+    "another device": r"(?i)require[sd]? .*(cuda|xpu|mps|rocm|hpu|mlu|gpu|tpu|xla|neuron)",
     "more devices than two": r"(?i)requires? .*(three|four|3|4|8) ",
     "a package that is not installed": r"(?i)ModuleNotFoundError|No module named|not installed|"
     r"requires? (?!only)(the )?[\w. -]+$",
