@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -18,6 +19,23 @@ def repository(mirrors: Path, name: str) -> Path:
     if found is None:
         raise FileNotFoundError(f"{places[0]}: no such folder; clone {name} there")
     return found
+
+
+def holding(mirrors: Path, name: str, revision: str) -> Path:
+    """Return the folder of a repository, or of a fork that has a commit of it.
+
+    Raises:
+        FileNotFoundError: neither exists.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        return repository(mirrors, name)
+    for place in sorted(mirrors.glob("*/*")):
+        with contextlib.suppress(subprocess.CalledProcessError):
+            git(place, "cat-file", "-e", f"{revision}^{{commit}}")
+            return place
+    raise FileNotFoundError(
+        f"{mirrors}: no clone of {name}, nor a fork that has commit {revision}; clone it there"
+    )
 
 
 def git(place: Path, *arguments: str) -> bytes:

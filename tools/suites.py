@@ -34,7 +34,12 @@ def reason_of(report: Any) -> str:
         text = found[2] if isinstance(found, tuple) else getattr(report, "wasxfail", "") or str(found)
         return str(text).removeprefix("Skipped: ")
     lines = str(report.longrepr).splitlines()
-    errors = [line[1:].strip() for line in lines if line.startswith("E ")]
+    errors = [
+        re.sub(r"^\[rank\d+\]: +", "", line[1:].strip())
+        for line in lines
+        if line.startswith("E ")
+        and not line.endswith("ChildFailedError:")  # torchrun's, after those of ranks
+    ]
     lines = [line for line in lines if line.strip(" ^")]
     heads = [
         line for line in errors if line.partition(":")[0].rpartition(".")[2].endswith(("Error", "Exception"))

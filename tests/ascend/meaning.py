@@ -129,5 +129,6 @@ FUNCTIONS = {
     "scalar": lambda tensor: tensor.item(),
     "numbers": lambda values, like: torch.tensor(values),
     "unless": lambda number, absent: None if number == absent else number,
+    "ctc_targets": lambda targets, log_probs, lengths: targets,
     "transposed": lambda tensor: tensor if tensor.dim() < 2 else tensor.transpose(-2, -1),
 }

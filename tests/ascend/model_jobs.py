@@ -73,6 +73,10 @@ def task_groups() -> None:
     with fails(PARAMETER, "not captured"):
         acl.aclmdlRICaptureTaskGrpBegin(first)
     acl.aclmdlRICaptureBegin(first, 0)
+    captured = ctypes.c_void_p()
+    acl.aclmdlRICaptureGetInfo(first, ctypes.byref(ctypes.c_int()), ctypes.byref(captured))
+    with fails(PARAMETER, "is being captured; call aclmdlRICaptureEnd() first"):
+        acl.aclmdlRIDestroy(captured)
     acl.aclrtLaunchHostFunc(first, notes[0], None)
     acl.aclmdlRICaptureTaskGrpBegin(first)
     with fails(PARAMETER, "open task group"):
@@ -81,6 +85,8 @@ def task_groups() -> None:
     acl.aclrtMemcpyAsync(target, 2, address, 2, DEVICE_TO_DEVICE, first)
     acl.aclrtLaunchHostFunc(first, notes[2], None)
     group = acl.told("aclmdlRICaptureTaskGrpEnd", first, kind=ctypes.c_void_p)
+    acl.raw.aclCreateTensorDesc.restype = ctypes.c_void_p
+    assert acl.raw.aclCreateTensorDesc(0, 0, None, 2) != group, "handles of two kinds are the same"
     with fails(PARAMETER, "no open task group"):
         acl.told("aclmdlRICaptureTaskGrpEnd", first, kind=ctypes.c_void_p)
     with fails(PARAMETER, "is captured"):

@@ -80,6 +80,13 @@ def views() -> None:
     ):
         with fails(INVALID, "the views to copy differ in size or leave the memory"):
             strided(sizes, strides, offset)
+    many = Operands().device(target, 12, 12).host(1 << 40).host(0).host(0)
+    many.device(start, 12, 12).host(1 << 40).host(0).host(0)
+    with fails(INVALID, "the target overlaps itself"):
+        run(b"ViewCopy", many, Operands().device(target, 12, 12))
+    unreadable = Operands().device(start, 2, 2).device(8, 4, 1)
+    with fails(INVALID, "Transpose: a dimension is out of range"):
+        run(b"Transpose", unreadable, Operands().device(target, 2, 2))
     ends = Operands().device(target, 12, 12).host(2, 2).host(6, 2).host(1)
     ends.device(start, 12, 12).host(2, 2).host(1, 3).host(0)
     run(b"ViewCopy", ends, Operands().device(target, 12, 12))

@@ -15,7 +15,7 @@ from tests.ascend.opapi import DATA_TYPES
 from tests.ascend.runtime import UNSUPPORTED, acl, download, fails, upload
 from tools.ascend.table import older_rows
 
-INVALID = 161002
+INVALID, STREAM = 161002, 507015
 HOST = 2  # aclMemType: memory of the host, of any value
 acl.raw.aclopCreateAttr.restype = ctypes.c_void_p
 ran: set[str] = set()
@@ -422,29 +422,29 @@ def refusals() -> None:
         check("DynamicRNN", [x] * 6, x, gate_order="ijfo")
     with fails(INVALID, "1 inputs and 9 outputs, expected 3 with the attributes"):
         check("Cast", [x], *[x] * 9)
+    with fails(INVALID, "boxes has shape [2, 3], expected (n, 4)"):
+        check("AnchorResponseFlags", [x], x.byte(), featmap_size=[1, 1], strides=[1, 1], num_base_anchors=1)
+    with fails(STREAM, "targets has a class outside of [0, 5)"):
+        check("CTCLossV2", [torch.ones(3, 1, 5), torch.tensor([[1, 5]]), [3], [2]], x[0, :1], x[:1])
+    with fails(INVALID, "needs more bytes than there are addresses"):
+        wide = Tensors(x)
+        sizes = (ctypes.c_int64 * 2)(1 << 32, 1 << 32)
+        wide.descriptions[0] = acl.raw.aclCreateTensorDesc(0, 2, sizes, ND)
+        compiler.aclopCompileAndExecute(b"ZerosLike", *wide.lists(), *wide.lists(), None, 0, 0, None, None)
+    with fails(INVALID, "is not memory of this process"):
+        nowhere = Tensors(x, [2, 3])
+        nowhere.buffers[1] = acl.raw.aclCreateDataBuffer(ctypes.c_void_p(64), ctypes.c_size_t(16))
+        results = Tensors(x).lists()
+        compiler.aclopCompileAndExecute(b"BroadcastTo", *nowhere.lists(), *results, None, 0, 0, None, None)
     with fails(UNSUPPORTED, "operator Nothing of the older interface is not implemented"):
         check("Nothing", [x], x)
 
 
-def every() -> None:
-    """Run all of the above; no operator of the table is left out."""
-    acl.aclrtSetDevice(0)
+PARTS = (
+    layouts, products, optimizers, gradients, boxes, detections, ranges, deformed, convolutions, norms, recurrent,
+    cell,
+)  # fmt: skip
     torch.manual_seed(0)
-    parts = (
-        layouts,
-        products,
-        optimizers,
-        gradients,
-        boxes,
-        detections,
-        ranges,
-        deformed,
-        convolutions,
-        norms,
-        recurrent,
-        cell,
-        refusals,
-    )
-    for part in parts:
+    for part in (*PARTS, refusals):
         part()
     assert {row.name for row in older_rows()} <= ran, "operators without a test"

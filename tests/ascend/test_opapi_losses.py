@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.ascend import opapi
-from tests.ascend.opapi import check
+from tests.ascend.opapi import check, named
 from tests.ascend.tensors import flags, positive, real, whole
 
 
@@ -394,3 +394,13 @@ def test_softmax_with_a_bias_of_positions(apart: bool) -> None:
     if apart:
         x, y = x.flatten(0, 1), y.flatten(0, 1)
     check("MaskedSoftmaxWithRelPosBias", {"out": y}, x=x, atten_mask=mask, relative_pos_bias=bias, scale=0.7)
+
+
+def test_targets_of_ctc_loss_are_classes() -> None:
+    lengths = {"input_lengths_list": [3], "target_lengths_list": [2]}
+    outputs = {"neg_log_likelihood": torch.zeros(1), "log_alpha": torch.zeros(1, 3, 5)}
+    for targets in (torch.tensor([[1, 5]]), torch.tensor([-1, 2])):
+        with pytest.raises(ValueError, match=r"targets has a class outside of \[0, 5\)"):
+            named("CtcLoss", log_probs=real(3, 1, 5), targets=targets, **lengths, **outputs)
+    padded = torch.tensor([[1, 2, 99]])
+    named("CtcLoss", log_probs=real(3, 1, 5), targets=padded, **lengths, **outputs)

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def test_results_of_an_interrupted_run_are_read(tmp_path: Path) -> None:
     file = tmp_path / "results"
     file.write_text('{"file": "a", "tests": {}}\n{"file": "b", "te')
     assert suites.kept(file) == [{"file": "a", "tests": {}}]
+
+
+def test_the_reason_is_the_error_of_a_rank_before_that_of_torchrun() -> None:
+    lines = "E   RuntimeError: torchrun failed", "E   [rank1]: a.NotFoundError: b", "E   x.ChildFailedError:"
+    report = types.SimpleNamespace(skipped=False, longrepr="\n".join(lines))
+    assert suites.reason_of(report) == "a.NotFoundError: b"
 
 
 def suite_of(folder: Path) -> runner.Suite:

@@ -44,14 +44,16 @@ class Target:
 
 
 def targets() -> Iterator[Target]:
-    """Return every exported function: those of the sources, then the rows of functions.table."""
-    from tools.ascend import fuzz_operators, fuzz_runtime  # they load the libraries
+    """Return every exported function: of the sources, then of functions.table; then each older operator."""
+    from tools.ascend import fuzz_older, fuzz_operators, fuzz_runtime  # they load the libraries
 
     for prototype in prototypes():
         if prototype.name not in NOT_CALLED:
             yield Target(prototype.name, fuzz_runtime.caller(prototype))
     for row in rows():
         yield Target(f"aclnn{row.name}", fuzz_operators.caller(row))
+    for name in fuzz_older.names():
+        yield Target(f"older {name}", fuzz_older.caller(name))
 
 
 def fuzz(target: Target, seed: int, calls: int) -> str | None:

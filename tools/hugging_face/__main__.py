@@ -1,9 +1,9 @@
 """Run the tests of transformers and accelerate that use an NPU: ``python -m tools.hugging_face MIRRORS``.
 
-MIRRORS holds clones of github.com/huggingface/transformers and huggingface/accelerate. Nothing is downloaded: tests
-that need a file of the Hugging Face Hub fail or are skipped. Results are appended to a file as they arrive, so that
-an interrupted run can be resumed; docs/results/ascend-hugging-face.md is generated from it. Failures do not change
-the exit status.
+MIRRORS holds clones of github.com/huggingface/transformers and huggingface/accelerate, or of forks that have
+their commits. Nothing is downloaded: tests that need a file of the Hugging Face Hub fail or are skipped. Results are
+appended to a file as they arrive, so that an interrupted run can be resumed; docs/results/ascend-hugging-face.md is
+generated from it. Failures do not change the exit status.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _main(asked: argparse.Namespace) -> None:
     if asked.mirrors is None and not asked.report:
         raise FileNotFoundError("set MIRRORS to a folder of clones: make ascend-hugging-face MIRRORS=path")
     for name, revision in () if asked.report else REVISIONS.items():
-        place = mirrors.repository(asked.mirrors, f"huggingface/{name}")
+        place = mirrors.holding(asked.mirrors, f"huggingface/{name}", revision)
         mirrors.extract_once(place, revision, SOURCES / name, ENDINGS, "src", "tests", "utils")
     rows = runner.run(SUITE, asked)
     PAGE.write_text(page(rows, list(SUITE.files(PARTS)), REVISIONS))

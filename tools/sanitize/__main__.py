@@ -9,7 +9,7 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import torch
@@ -45,8 +45,8 @@ def sources() -> list[Path]:
     return [*memory, *core, *(ROOT / "csrc/loader").glob("*.cpp"), ROOT / "tools/sanitize/allocator_fuzz.cpp"]
 
 
-def build(sanitizer: str) -> Path:
-    """Build the fuzzers and the libraries with ninja, laid out as in the package; return their folder."""
+def build(sanitizer: str, suites: Collection[str]) -> Path:
+    """Build the suites' fuzzers and libraries with ninja, laid out as in the package; return their folder."""
     folder = ROOT / "build" / "sanitize" / sanitizer
     folder.mkdir(parents=True, exist_ok=True)
     ascend = folder / "ascend/lib"
@@ -84,7 +84,8 @@ def build(sanitizer: str) -> Path:
             lines += [f"build {item}: compile {path}", f" more = {compile_more}"]
         lines += [f"build {target}: link {' '.join(objects)} | {needed}", f" more = {link_more}"]
     (folder / "build.ninja").write_text("\n".join(lines) + "\n")
-    subprocess.run([sys.executable, "-m", "ninja", "-C", str(folder), "--quiet"], check=True)
+    targets = [DRIVER, *(f"{suite.removesuffix('s')}_fuzz" for suite in suites)]
+    subprocess.run([sys.executable, "-m", "ninja", "-C", str(folder), "--quiet", *targets], check=True)
     return folder
 
 
@@ -140,7 +141,7 @@ def main() -> int:
     failed = 0
     for sanitizer in given.sanitizer or ["address", "thread"]:
         print(f"{sanitizer}: building (torch {torch.__version__})", flush=True)
-        folder = build(sanitizer)
+        folder = build(sanitizer, given.suite or SUITES)
         for seed in range(1, given.seeds + 1):
             for suite in given.suite or SUITES:
                 for what, code in SUITES[suite](folder, seed, given.rounds):

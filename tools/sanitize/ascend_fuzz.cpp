@@ -5,9 +5,10 @@
 //
 // Every thread has a device buffer, two streams that events order, and a copy of the buffer in which it does
 // the same at once; it compares them at each synchronisation. Threads 2k and 2k+1 are the two ranks of a
-// communicator, and draw when to exchange from the same seed. All share one event and one stream, which any
-// of them uses, destroys and makes anew: a call may then fail with an invalid handle, and with nothing else.
-// The operators' library is the package's, as PyTorch below it has no sanitizer either.
+// communicator, and draw when to exchange from the same seed. All share one event, one stream and one model
+// with a task group, which any of them uses, destroys and makes anew: a call may then fail with an invalid
+// handle, and with nothing else. The operators' library is the package's, as PyTorch below it has no
+// sanitizer either.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -43,6 +44,10 @@ int aclmdlRICaptureBegin(void* stream, int mode);
 int aclmdlRICaptureEnd(void* stream, void** model);
 int aclmdlRIExecuteAsync(void* model, void* stream);
 int aclmdlRIDestroy(void* model);
+int aclmdlRICaptureTaskGrpBegin(void* stream);
+int aclmdlRICaptureTaskGrpEnd(void* stream, void** group);
+int aclmdlRICaptureTaskUpdateBegin(void* stream, void* group);
+int aclmdlRICaptureTaskUpdateEnd(void* stream);
 int HcclGetRootInfo(void* info);
 int HcclCommInitRootInfo(uint32_t size, const void* info, uint32_t rank, void** comm);
 int HcclCommDestroy(void* comm);
@@ -96,7 +101,8 @@ struct Operators {
 const Operators* operators;
 
 // What threads share; the handle may be destroyed at any time.
-std::atomic<void*> shared_event{nullptr}, shared_stream{nullptr};
+std::atomic<void*> shared_event{nullptr}, shared_stream{nullptr}, shared_model{nullptr},
+    shared_group{nullptr};
 char root_infos[kThreads / 2][4108];
 
 void require_or_destroyed(int status, const char* what) {
@@ -118,6 +124,24 @@ void add(void* data) {
 void reduce(void* data) {
   const Addition& by = *static_cast<Addition*>(data);
   for (size_t i = 0; i < kPart; ++i) by.numbers[i] %= by.value;
+}
+
+void nothing(void*) {}
+
+struct Captured {
+  void *model, *group;
+};
+
+// A model whose work is a task group.
+template <typename Enqueue>
+Captured capture_group(void* stream, const Enqueue& enqueue) {
+  Captured made{};
+  CHECK(aclmdlRICaptureBegin(stream, 0));
+  CHECK(aclmdlRICaptureTaskGrpBegin(stream));
+  enqueue();
+  CHECK(aclmdlRICaptureTaskGrpEnd(stream, &made.group));
+  CHECK(aclmdlRICaptureEnd(stream, &made.model));
+  return made;
 }
 
 class Worker {
@@ -152,11 +176,15 @@ class Worker {
   }
 
  private:
+  struct Places {
+    size_t at, from;
+  };
+
   void* stream() const { return streams_[current_]; }
   size_t start() { return random_() % (kCount - kPart + 1); }
 
   void step() {
-    switch (random_() % 14) {
+    switch (random_() % 15) {
       case 0:
         return switch_stream();
       case 1:
@@ -181,6 +209,8 @@ class Worker {
         return compute();
       case 11:
         return refused();
+      case 12:
+        return update();
       default:
         return launch();
     }
@@ -247,6 +277,25 @@ class Worker {
     CHECK(aclmdlRIDestroy(model));
   }
 
+  // An operator in a task group, executed before and after an update of its arguments.
+  void update() {
+    const Places captured = draw_places(), updated = draw_places();
+    const Captured made = capture_group(stream(), [&] { enqueue_compute(captured); });
+    execute(made.model, captured);
+    CHECK(aclmdlRICaptureTaskUpdateBegin(stream(), made.group));
+    enqueue_compute(updated);
+    CHECK(aclmdlRICaptureTaskUpdateEnd(stream()));
+    execute(made.model, updated);
+    CHECK(aclmdlRIDestroy(made.model));
+  }
+
+  void execute(void* model, const Places& places) {
+    for (uint64_t times = random_() % 3; times != 0; --times) {
+      CHECK(aclmdlRIExecuteAsync(model, stream()));
+      compute_model(places);
+    }
+  }
+
   void replace_event() {
     CHECK(aclrtDestroyEvent(event_));
     CHECK(aclrtCreateEvent(&event_));
@@ -267,12 +316,28 @@ class Worker {
     require_or_destroyed(aclrtRecordEvent(event, other), "aclrtRecordEvent");
     require_or_destroyed(aclrtStreamWaitEvent(stream(), event), "aclrtStreamWaitEvent");
     require_or_destroyed(aclrtStreamQuery(other, &status), "aclrtStreamQuery");
+    use_shared_model();
     if (random_() % 8 != 0) return;
     void* made = nullptr;
     CHECK(aclrtCreateEvent(&made));
     require_or_destroyed(aclrtDestroyEvent(shared_event.exchange(made)), "aclrtDestroyEvent");
     CHECK(aclrtCreateStream(&made));
     require_or_destroyed(aclrtDestroyStream(shared_stream.exchange(made)), "aclrtDestroyStream");
+  }
+
+  void use_shared_model() {
+    require_or_destroyed(aclmdlRIExecuteAsync(shared_model, stream()), "aclmdlRIExecuteAsync");
+    const int status = aclmdlRICaptureTaskUpdateBegin(stream(), shared_group);
+    require_or_destroyed(status, "aclmdlRICaptureTaskUpdateBegin");
+    if (status == 0) {
+      CHECK(aclrtLaunchHostFunc(stream(), nothing, nullptr));
+      CHECK(aclmdlRICaptureTaskUpdateEnd(stream()));
+    }
+    if (random_() % 8 != 0) return;
+    const Captured made =
+        capture_group(stream(), [&] { CHECK(aclrtLaunchHostFunc(stream(), nothing, nullptr)); });
+    shared_group = made.group;
+    require_or_destroyed(aclmdlRIDestroy(shared_model.exchange(made.model)), "aclmdlRIDestroy");
   }
 
   void allocate() {
@@ -288,12 +353,19 @@ class Worker {
     return operators->tensor(&count, 1, kInt64, &step, 0, kNd, &count, 1, numbers_ + at);
   }
 
-  // numbers += 2 * others; the objects are destroyed between the phases.
   void compute() {
+    const Places places = draw_places();
+    enqueue_compute(places);
+    compute_model(places);
+  }
+
+  Places draw_places() { return {random_() % 2 * kPart, kCount / 2 + random_() % 2 * kPart}; }
+
+  // numbers += 2 * others; the objects are destroyed between the phases.
+  void enqueue_compute(const Places& places) {
     constexpr int kInt64 = 9;
-    const size_t at = random_() % 2 * kPart, from = kCount / 2 + random_() % 2 * kPart;
     const int64_t two = 2;
-    void *const to = tensor_at(at), *const other = tensor_at(from),
+    void *const to = tensor_at(places.at), *const other = tensor_at(places.from),
                 *const alpha = operators->scalar(&two, kInt64);
     uint64_t size = 0;
     void* executor = nullptr;
@@ -302,10 +374,13 @@ class Worker {
     CHECK(operators->destroy_scalar(alpha));
     CHECK(operators->add(nullptr, size, executor, stream()));
     require(operators->add(nullptr, size, executor, stream()) != 0, "an executor ran twice");
-    for (size_t i = 0; i < kPart; ++i) model_[at + i] += 2 * model_[from + i];
-    for (size_t i = 0; i < kPart; ++i) model_[at + i] %= 1 << 20;
-    additions_.push_back(Addition{numbers_ + at, 1 << 20});
+    additions_.push_back(Addition{numbers_ + places.at, 1 << 20});
     CHECK(aclrtLaunchHostFunc(stream(), reduce, &additions_.back()));
+  }
+
+  void compute_model(const Places& places) {
+    for (size_t i = 0; i < kPart; ++i) model_[places.at + i] += 2 * model_[places.from + i];
+    for (size_t i = 0; i < kPart; ++i) model_[places.at + i] %= 1 << 20;
   }
 
   // A tensor that was destroyed.
@@ -359,6 +434,9 @@ int main(int count, char** arguments) {
   shared_event = made;
   CHECK(aclrtCreateStream(&made));
   shared_stream = made;
+  const Captured captured = capture_group(made, [&] { CHECK(aclrtLaunchHostFunc(made, nothing, nullptr)); });
+  shared_model = captured.model;
+  shared_group = captured.group;
   for (auto& info : root_infos) CHECK(HcclGetRootInfo(info));
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) threads.emplace_back([=] { Worker(i, seed).run(rounds); });

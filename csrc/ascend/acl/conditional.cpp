@@ -13,7 +13,7 @@ constexpr uint32_t kAssignInitial = 1;
 enum BranchType { kIf = 0 };
 
 Handles<Condition>& conditions() {
-  static Handles<Condition>* const conditions = new Handles<Condition>{7};
+  static Handles<Condition>* const conditions = new Handles<Condition>{HandleKind::kCondition};
   return *conditions;
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 // Never destroyed: applications call the runtime in destructors of their own globals.
 struct Contexts {
-  Handles<Context> handles{1};
+  Handles<Context> handles{HandleKind::kContext};
   std::mutex mutex;                  // guards what follows
   std::map<int32_t, void*> primary;  // context of each device that was set
 };

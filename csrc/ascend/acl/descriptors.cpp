@@ -23,9 +23,9 @@ struct Buffer {
 };
 
 struct Objects {
-  Handles<TensorDescription> descriptions{6};
-  Handles<Buffer> buffers{7};
-  Handles<Attributes> attributes{8};
+  Handles<TensorDescription> descriptions{HandleKind::kDescription};
+  Handles<Buffer> buffers{HandleKind::kBuffer};
+  Handles<Attributes> attributes{HandleKind::kAttributes};
 };
 
 Objects& objects() {

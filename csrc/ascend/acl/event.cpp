@@ -27,7 +27,7 @@ struct Event {
 };
 
 Handles<Event>& events() {
-  static Handles<Event>* const events = new Handles<Event>{3};
+  static Handles<Event>* const events = new Handles<Event>{HandleKind::kEvent};
   return *events;
 }
 

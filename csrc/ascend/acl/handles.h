@@ -11,12 +11,26 @@
 
 namespace isthmus::ascend {
 
+enum class HandleKind : uintptr_t {
+  kContext = 1,
+  kStream,
+  kEvent,
+  kComm,
+  kModel,
+  kTaskGroup,
+  kCondition,
+  kDescription,
+  kBuffer,
+  kAttributes,
+  kOpaque,
+};
+
 // Handles are numbers, never used twice: a destroyed one, or one of another kind, is recognised.
 template <typename Object>
 class Handles {
  public:
-  // kind: distinct for each table.
-  explicit Handles(uintptr_t kind) : next_((kind << 40) + 16) {}
+  // kind: of this table only.
+  explicit Handles(HandleKind kind) : next_((static_cast<uintptr_t>(kind) << 40) + 16) {}
 
   void* add(std::shared_ptr<Object> object) {
     const std::lock_guard lock(mutex_);

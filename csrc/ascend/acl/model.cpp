@@ -37,6 +37,11 @@ Model::~Model() {
   if (graph != nullptr) chip().graph_destroy(graph);
 }
 
+bool Model::has_conditions() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  return !conditions.empty();
+}
+
 void Model::assign_conditions() {
   const std::lock_guard<std::mutex> lock(mutex);
   for (const auto& condition : conditions)
@@ -44,7 +49,7 @@ void Model::assign_conditions() {
 }
 
 Handles<Model>& models() {
-  static Handles<Model>* const models = new Handles<Model>{5};
+  static Handles<Model>* const models = new Handles<Model>{HandleKind::kModel};
   return *models;
 }
 
@@ -77,8 +82,10 @@ bool is_captured(const Stream& stream) { return capture_of(stream) != 0; }
 
 bool keep_in_model(const Stream& stream, std::unique_ptr<Work>& work) {
   if (keep_as_update(stream, work)) return true;
+  if (!is_captured(stream)) return false;
   const auto model = model_of(stream).second;
-  if (model == nullptr) return false;
+  if (model == nullptr)
+    fail(kInvalidParameter, "stream %d is captured into a model that is destroyed", stream.id);
   const std::lock_guard<std::mutex> lock(model->mutex);
   const auto group = model->open_groups.find(stream.id);
   std::shared_ptr<Work> kept =
@@ -119,7 +126,9 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRICaptureEnd(void* stream, void** model) {
     const auto [handle, found] = model_of(*captured);
     if (found == nullptr)
       fail(kInvalidParameter, "stream %d is not captured; call aclmdlRICaptureBegin() first", captured->id);
-    const isthmus_status status = chip().graph_end(captured->queue, &found->graph);
+    isthmus_graph graph = nullptr;
+    const isthmus_status status = chip().graph_end(captured->queue, &graph);
+    found->graph = graph;
     if (status != ISTHMUS_OK && capture_of(*captured) == 0) models().remove(handle);
     check(status);
     *model = handle;
@@ -139,7 +148,7 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRIExecuteAsync(void* model, void* stream) {
     if (found->graph == nullptr)
       fail(kInvalidParameter, "the model is being captured; call aclmdlRICaptureEnd() first");
     const auto used = stream_of(stream);
-    if (!found->conditions.empty()) enqueue(*used, [found] { found->assign_conditions(); });
+    if (found->has_conditions()) enqueue(*used, [found] { found->assign_conditions(); });
     check(chip().graph_launch(found->graph, used->queue));
     enqueue(*used, [found] {});  // its work lives until it has run
   });
@@ -147,7 +156,9 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRIExecuteAsync(void* model, void* stream) {
 
 ISTHMUS_ASCEND_EXPORT int aclmdlRIDestroy(void* model) {
   return call("aclmdlRIDestroy", [&] {
-    model_at(model);
+    const auto found = model_at(model);
+    if (found->capture != 0 && found->graph == nullptr)
+      fail(kInvalidParameter, "model %u is being captured; call aclmdlRICaptureEnd() first", found->id);
     models().remove(model);
   });
 }

@@ -30,9 +30,9 @@ struct Condition {
 
 struct Model {
   const uint32_t id;
-  std::atomic<uint64_t> capture{0};  // the driver's number; 0 before it begins
-  std::mutex mutex;                  // guards what follows
-  isthmus_graph graph = nullptr;     // null until the capture ends
+  std::atomic<uint64_t> capture{0};           // the driver's number; 0 before it begins
+  std::atomic<isthmus_graph> graph{nullptr};  // null until the capture ends
+  std::mutex mutex;                           // guards what follows
   std::vector<std::shared_ptr<Work>> work;
   std::map<int32_t, std::shared_ptr<TaskGroup>> open_groups;  // by stream
   std::vector<std::shared_ptr<Condition>> conditions;
@@ -51,6 +51,7 @@ struct Model {
     return handle;
   }
 
+  bool has_conditions();
   void assign_conditions();
 };
 

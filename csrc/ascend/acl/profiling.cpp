@@ -15,7 +15,7 @@ namespace {
 struct Opaque {};
 
 Handles<Opaque>& opaque() {
-  static Handles<Opaque>* const opaque = new Handles<Opaque>{9};
+  static Handles<Opaque>* const opaque = new Handles<Opaque>{HandleKind::kOpaque};
   return *opaque;
 }
 

@@ -12,7 +12,7 @@ namespace isthmus::ascend {
 namespace {
 
 struct Streams {
-  Handles<Stream> handles{2};
+  Handles<Stream> handles{HandleKind::kStream};
   std::atomic<int32_t> next_id{0};
   std::mutex mutex;                                               // guards what follows
   std::unordered_map<int32_t, std::shared_ptr<Stream>> defaults;  // by device

@@ -21,7 +21,7 @@ Updates& updates() {
 }
 
 Handles<TaskGroup>& groups() {
-  static Handles<TaskGroup>* const groups = new Handles<TaskGroup>{6};
+  static Handles<TaskGroup>* const groups = new Handles<TaskGroup>{HandleKind::kTaskGroup};
   return *groups;
 }
 

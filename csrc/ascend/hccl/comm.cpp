@@ -18,7 +18,7 @@ constexpr int64_t kTimeoutSeconds = 1836;  // of HCCL_EXEC_TIMEOUT
 static_assert(kRootInfoBytes >= sizeof(isthmus_unique_id));
 
 Handles<Comm>& comms() {
-  static Handles<Comm>* const comms = new Handles<Comm>{4};
+  static Handles<Comm>* const comms = new Handles<Comm>{HandleKind::kComm};
   return *comms;
 }
 

@@ -1,5 +1,6 @@
 #include "views.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -44,10 +45,14 @@ size_t bytes_of(int dtype) {
   }
 }
 
+// Integers on the host; -1, which nothing takes, if they are not there.
 std::vector<int64_t> numbers(const void* buffer) {
-  std::vector<int64_t> values(aclGetDataBufferSizeV2(buffer) / sizeof(int64_t));
-  if (!values.empty())
-    std::memcpy(values.data(), aclGetDataBufferAddr(buffer), values.size() * sizeof(int64_t));
+  constexpr size_t kMost = 64;
+  const void* const data = aclGetDataBufferAddr(buffer);
+  std::vector<int64_t> values(std::min(aclGetDataBufferSizeV2(buffer) / sizeof(int64_t), kMost + 1));
+  const size_t bytes = values.size() * sizeof(int64_t);
+  if (values.size() > kMost || isthmus_ascend_memory(data, bytes) != 0) return {-1};
+  if (!values.empty()) std::memcpy(values.data(), data, bytes);
   return values;
 }
 
@@ -71,20 +76,34 @@ bool is_empty(const View& view) {
   return false;
 }
 
-// Whether all elements of a view that is not empty are in memory.
-bool is_valid(const View& view, size_t bytes) {
-  if (view.offset < 0 || view.sizes.size() != view.strides.size()) return false;
+// Elements from the first of a view that is not empty to its last, with both; 0 if it is none or they are too
+// many.
+int64_t span(const View& view) {
+  if (view.offset < 0 || view.sizes.size() != view.strides.size()) return 0;
   int64_t count = 1;
   for (size_t i = 0; i < view.sizes.size(); ++i) {
     int64_t reach = 0;
     if (view.sizes[i] < 0 || view.strides[i] < 0 ||
         __builtin_mul_overflow(view.sizes[i] - 1, view.strides[i], &reach) ||
         __builtin_add_overflow(count, reach, &count))
-      return false;
+      return 0;
   }
-  int64_t span = 0;
-  if (__builtin_mul_overflow(count + view.offset, static_cast<int64_t>(bytes), &span)) return false;
-  return isthmus_ascend_memory(view.data, static_cast<size_t>(span)) == 0;
+  return count;
+}
+
+bool in_memory(const View& view, size_t bytes) {
+  int64_t end = 0;
+  return span(view) != 0 && !__builtin_add_overflow(span(view), view.offset, &end) &&
+         !__builtin_mul_overflow(end, static_cast<int64_t>(bytes), &end) &&
+         isthmus_ascend_memory(view.data, static_cast<size_t>(end)) == 0;
+}
+
+// Whether a view has more elements than places, to which a copy would write without end.
+bool overlaps(const View& view) {
+  int64_t elements = 1;
+  for (const int64_t size : view.sizes)
+    if (__builtin_mul_overflow(elements, size, &elements)) return true;
+  return elements > span(view);
 }
 
 struct Copy {
@@ -105,9 +124,11 @@ struct Copy {
 int enqueue(const OlderCall& call, View from, View to) {
   const size_t bytes = bytes_of(aclGetTensorDescType(call.output_descriptions[0]));
   if (is_empty(from)) return kSuccess;
-  if (bytes == 0 || from.sizes != to.sizes || !is_valid(from, bytes) || !is_valid(to, bytes))
-    return isthmus_ascend_report(kInvalidParameter, call.function,
-                                 "the views to copy differ in size or leave the memory");
+  if (bytes == 0 || from.sizes != to.sizes || !in_memory(from, bytes) || !in_memory(to, bytes) ||
+      overlaps(to))
+    return isthmus_ascend_report(
+        kInvalidParameter, call.function,
+        "the views to copy differ in size or leave the memory, or the target overlaps itself");
   const auto run = [](void* data) {
     const Copy& copy = *static_cast<Copy*>(data);
     copy.run(0, copy.from.offset, copy.to.offset);

@@ -120,6 +120,8 @@ size_t span(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, size
   return static_cast<size_t>(bytes);
 }
 
+}  // namespace
+
 at::Tensor view(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, int data_type, void* data) {
   const auto dtype = scalar_type(data_type);
   TORCH_CHECK(dtype, "aclDataType ", data_type, " is not supported on the host chip");
@@ -131,6 +133,8 @@ at::Tensor view(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, 
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
   return tensor;
 }
+
+namespace {
 
 // Handle of what the body returns; null on an exception, whose message is kept.
 template <typename Handle, typename Body>

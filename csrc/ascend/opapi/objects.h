@@ -26,4 +26,9 @@ Objects& objects();
 // The dtype of an aclDataType; nullopt for one that PyTorch's CPU kernels have no type for.
 std::optional<at::ScalarType> scalar_type(int acl_data_type);
 
+// A tensor over memory, which is not looked up. Throws c10::Error without a dtype, or if its bytes have no
+// number.
+at::Tensor view(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, int acl_data_type,
+                void* data);
+
 }  // namespace isthmus::ascend

@@ -31,6 +31,7 @@ Family find_family(const std::string& name) {
                                &vocabulary_loss_families(),
                                &sparse_attention_families(),
                                &indexer_families(),
+                               &compression_families(),
                                &older_families(),
                                &box_families(),
                                &deformable_families(),

@@ -31,6 +31,7 @@ const std::vector<NamedFamily>& recurrent_families();
 const std::vector<NamedFamily>& vocabulary_loss_families();
 const std::vector<NamedFamily>& sparse_attention_families();
 const std::vector<NamedFamily>& indexer_families();
+const std::vector<NamedFamily>& compression_families();
 
 // The bits of a dropout mask, the lowest of each byte first, as booleans of a shape.
 at::Tensor unpacked_bits(const at::Tensor& mask, at::IntArrayRef sizes);
@@ -80,6 +81,9 @@ std::vector<int64_t> group_ends(const at::Tensor& groups, bool counts, int64_t r
 
 // Row i of `per_group` for each row of group i; zeros for rows of no group.
 at::Tensor per_row(const at::Tensor& per_group, const std::vector<int64_t>& ends, int64_t rows);
+
+// The targets, of which those that the lengths keep must be classes of the last dimension of log_probs.
+at::Tensor ctc_targets(const at::Tensor& targets, const at::Tensor& log_probs, at::IntArrayRef lengths);
 
 // x * cos + (x with its halves (a, b) as (-b, a)) * sin
 at::Tensor rotated_halves(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);

@@ -1,5 +1,7 @@
-// Functions of rows that scatter, and one-hot codes.
+// Functions of rows that scatter, one-hot codes, and a check of classes.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/tensor.h>
 
 #include "ascend/opapi/functions/families.h"
 
@@ -34,12 +36,27 @@ c10::IValue one_hot_values(Values& arguments, bool) {
                                                         on.reshape({}).expand(sizes));
 }
 
+// ctc_targets(targets, log_probs, lengths)
+c10::IValue checked_targets(Values& arguments, bool) {
+  return ctc_targets(arguments[0].toTensor(), arguments[1].toTensor(), arguments[2].toIntVector());
+}
+
 }  // namespace
+
+at::Tensor ctc_targets(const at::Tensor& targets, const at::Tensor& log_probs, at::IntArrayRef lengths) {
+  TORCH_CHECK(log_probs.dim() > 0, "log_probs has no dimensions");
+  at::Tensor wrong = targets.lt(0).logical_or(targets.ge(log_probs.size(-1)));
+  if (targets.dim() == 2)  // padded
+    wrong = wrong.logical_and(at::arange(targets.size(1)).lt(at::tensor(lengths, at::kLong).unsqueeze(1)));
+  TORCH_CHECK(!wrong.any().item<bool>(), "targets has a class outside of [0, ", log_probs.size(-1), ")");
+  return targets;
+}
 
 const std::vector<NamedFunction>& indexing_functions() {
   static const std::vector<NamedFunction> functions = {
       {"scatter_mode", scatter_mode},
       {"one_hot_values", one_hot_values},
+      {"ctc_targets", checked_targets},
   };
   return functions;
 }

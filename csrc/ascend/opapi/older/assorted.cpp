@@ -132,8 +132,10 @@ void cdist_grad(const Call& call) {
 // The caller adds the longest target times the classes to the blank. Gradients compute log_alpha again.
 void older_ctc_loss(const Call& call) {
   const at::Tensor log_probs = call.tensor("log_probs");
+  TORCH_CHECK(log_probs.numel() > 0, "log_probs has no elements");
+  const auto lengths = call.ints("target_lengths");
   const auto [loss, alpha] = at::_ctc_loss(
-      log_probs, call.tensor("targets"), call.ints("input_lengths"), call.ints("target_lengths"),
+      log_probs, ctc_targets(call.tensor("targets"), log_probs, lengths), call.ints("input_lengths"), lengths,
       call.integer("blank") % log_probs.size(-1), call.flag("zero_infinity"));
   call.give("neg_log_likelihood", loss);
   call.ignore("log_alpha");

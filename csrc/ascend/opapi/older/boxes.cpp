@@ -16,13 +16,20 @@
 namespace isthmus::ascend {
 namespace {
 
+// Columns x1, y1, x2, y2, or others.
+std::vector<at::Tensor> columns_of_four(const Call& call, const char* name) {
+  const at::Tensor rows = widened(call.tensor(name));
+  TORCH_CHECK(rows.dim() == 2 && rows.size(1) == 4, name, " has shape ", rows.sizes(), ", expected (n, 4)");
+  return rows.unbind(1);
+}
+
 struct Centred {
   at::Tensor x, y, width, height;
 };
 
-// Of rows x1, y1, x2, y2, whose last column and row belong to the box.
-Centred centred(const at::Tensor& boxes) {
-  const auto corners = widened(boxes).unbind(1);
+// Of boxes whose last column and row belong to them.
+Centred centred(const Call& call, const char* name) {
+  const auto corners = columns_of_four(call, name);
   return {corners[0].add(corners[2]).mul(0.5), corners[1].add(corners[3]).mul(0.5),
           corners[2].sub(corners[0]).add(1), corners[3].sub(corners[1]).add(1)};
 }
@@ -30,12 +37,12 @@ Centred centred(const at::Tensor& boxes) {
 at::Tensor row_of_four(const Call& call, const char* name) {
   const at::Tensor values = call.tensor(name);
   TORCH_CHECK(values.numel() == 4, name, " has ", values.numel(), " numbers, expected 4");
-  return values;
+  return values.reshape(-1);
 }
 
 // Source: Girshick et al. 2014, "Rich feature hierarchies", appendix C, normalised by means and deviations.
 void bounding_box_encode(const Call& call) {
-  const Centred from = centred(call.tensor("anchor_box")), to = centred(call.tensor("ground_truth_box"));
+  const Centred from = centred(call, "anchor_box"), to = centred(call, "ground_truth_box");
   const at::Tensor deltas = at::stack({to.x.sub(from.x).div(from.width), to.y.sub(from.y).div(from.height),
                                        to.width.div(from.width).log(), to.height.div(from.height).log()},
                                       1);
@@ -44,9 +51,10 @@ void bounding_box_encode(const Call& call) {
 
 // The inverse; sizes change at most by the ratio, and corners stay in an image of max_shape (height, width).
 void bounding_box_decode(const Call& call) {
-  const Centred from = centred(call.tensor("rois"));
-  const auto deltas =
-      widened(call.tensor("deltas")).mul(row_of_four(call, "stds")).add(row_of_four(call, "means")).unbind(1);
+  const Centred from = centred(call, "rois");
+  auto deltas = columns_of_four(call, "deltas");
+  const at::Tensor stds = row_of_four(call, "stds"), means = row_of_four(call, "means");
+  for (int64_t i = 0; i < 4; ++i) deltas[i] = deltas[i].mul(stds[i]).add(means[i]);
   const double limit = std::abs(std::log(call.real("wh_ratio_clip")));
   const at::Tensor x = from.x.add(from.width.mul(deltas[0])), y = from.y.add(from.height.mul(deltas[1]));
   const at::Tensor half_width = from.width.mul(deltas[2].clamp(-limit, limit).exp()).sub(1).mul(0.5),
@@ -66,7 +74,7 @@ void anchor_response_flags(const Call& call) {
   TORCH_CHECK(map.size() == 2 && strides.size() == 2, "featmap_size and strides need 2 numbers each");
   TORCH_CHECK(map[0] > 0 && map[1] > 0 && strides[0] > 0 && strides[1] > 0,
               "featmap_size and strides must be positive");
-  const auto corners = call.tensor("boxes").unbind(1);
+  const auto corners = columns_of_four(call, "boxes");
   const auto cell = [&](size_t i) {
     return corners[i].add(corners[i + 2]).mul(0.5).div(strides[i]).floor().to(at::kLong);
   };

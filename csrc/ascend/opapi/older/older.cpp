@@ -1,5 +1,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/tensor.h>
+#include <c10/util/strides.h>
 
 #include <algorithm>
 #include <cstring>
@@ -17,21 +18,19 @@ namespace {
 
 // A tensor of a description and a buffer; undefined for one left out. One on the host is copied.
 at::Tensor tensor(const void* description, const void* buffer) {
-  const auto dtype = scalar_type(aclGetTensorDescType(description));
+  const int dtype = aclGetTensorDescType(description);
   void* const data = aclGetDataBufferAddr(buffer);
-  if (!dtype || data == nullptr) return {};
+  if (!scalar_type(dtype) || data == nullptr) return {};
   std::vector<int64_t> sizes(aclGetTensorDescNumDims(description));
   for (size_t i = 0; i < sizes.size(); ++i) aclGetTensorDescDimV2(description, i, &sizes[i]);
-  const size_t bytes = aclGetDataBufferSizeV2(buffer),
-               needed = c10::multiply_integers(sizes) * c10::elementSize(*dtype);
+  const at::Tensor made = view(sizes, c10::contiguous_strides(sizes), 0, dtype, data);
+  const size_t bytes = aclGetDataBufferSizeV2(buffer), needed = made.storage().nbytes();
   TORCH_CHECK(needed <= bytes, "a tensor of shape ", sizes, " needs ", needed, " bytes, its buffer has ",
               bytes);
-  c10::Storage storage(c10::Storage::use_byte_size_t(), needed, c10::DataPtr(data, c10::kCPU), nullptr,
-                       false);
-  at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(*dtype));
-  made.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
-  return isthmus_ascend_on_host(description) ? made.clone() : made;
+  if (!isthmus_ascend_on_host(description)) return made;
+  TORCH_CHECK(isthmus_ascend_memory(data, needed) == 0, "a tensor of shape ", sizes, " at ", data,
+              " is not memory of this process");
+  return made.clone();
 }
 
 // The arguments of a row, with the objects that it reads until its first phase ends.
