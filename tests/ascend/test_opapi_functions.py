@@ -152,17 +152,17 @@ def test_dropout() -> None:
     mask, y, x = torch.zeros(128, dtype=torch.uint8), torch.zeros(30, 30), real(30, 30) + 5
     for name, seed in (("DropoutGenMask", (7, 1)), ("DropoutGenMaskV2", (7, 1))):
         opapi.call(name, [30, 30], 0.25, *seed, *([torch.float32] if "V2" in name else []), mask)
-    again = torch.zeros_like(mask)
-    opapi.call(
-        "DropoutGenMaskV2Tensor", [900], 0.25, torch.tensor([7]), torch.tensor([0]), 1, torch.float32, again
-    )
+    again, later = torch.zeros_like(mask), torch.zeros_like(mask)
+    for offset, result in ((1, again), (2, later)):  # of a captured graph, added to the generator's
+        tensors = torch.tensor([7]), torch.tensor([0])
+        opapi.call("DropoutGenMaskV2Tensor", [900], 0.25, *tensors, offset, torch.float32, result)
     opapi.call("DropoutDoMask", x, mask, 0.25, y)
     kept = y != 0
     equal(y[kept], x[kept] / 0.75)
     assert 0.7 < kept.float().mean() < 0.8
     bits = torch.stack([(mask >> bit) & 1 for bit in range(8)], 1).flatten()[:900].reshape(30, 30)
     assert torch.equal(bits.bool(), kept)
-    assert again.any() and not torch.equal(again, mask)
+    assert torch.equal(again, mask) and later.any() and not torch.equal(later, mask)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])

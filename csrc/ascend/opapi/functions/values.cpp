@@ -8,14 +8,16 @@
 namespace isthmus::ascend {
 namespace {
 
-// generator(seed, offset[, more]): each a number or a tensor of one.
+uint64_t whole_number(const c10::IValue& argument) {
+  return static_cast<uint64_t>(argument.isTensor() ? argument.toTensor().item().toLong() : argument.toInt());
+}
+
+// generator(seed, offset[, more]): each a number or a tensor of one. Offsets add up, so that a captured graph,
+// which has its own offset beside that of the generator, draws the numbers of eager calls.
 c10::IValue generator(Values& arguments, bool) {
-  uint64_t seed = 0;
-  for (const c10::IValue& argument : arguments) {
-    const int64_t part = argument.isTensor() ? argument.toTensor().item().toLong() : argument.toInt();
-    seed = seed * 0x9E3779B97F4A7C15u + static_cast<uint64_t>(part);
-  }
-  return at::detail::createCPUGenerator(seed);
+  uint64_t offset = 0;
+  for (size_t i = 1; i < arguments.size(); ++i) offset += whole_number(arguments[i]);
+  return at::detail::createCPUGenerator(whole_number(arguments[0]) * 0x9E3779B97F4A7C15u + offset);
 }
 
 // dtype(tensor)
