@@ -29,6 +29,27 @@ OPTIONS = (
 RESTARTS = 20  # for each file
 
 
+class Stopwatch:
+    """Seconds for which this process ran: time in which it was stopped, or waited long for a CPU, does not count.
+
+    Attributes:
+        seconds: the sum, as of the last tick.
+    """
+
+    LONGEST = 1.0  # between two ticks, of which seconds are counted
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._last = time.monotonic()
+
+    def tick(self) -> float:
+        """Return the seconds, those since the last tick included."""
+        now = time.monotonic()
+        self.seconds += min(now - self._last, self.LONGEST)
+        self._last = now
+        return self.seconds
+
+
 @dataclass
 class Suite:
     """Tests of another project.
@@ -130,15 +151,14 @@ def _run_group(suite: Suite, group: Sequence[str], asked: argparse.Namespace) ->
 
 def run_files(suite: Suite, files: Sequence[str], test_seconds: float, seconds: float) -> list[Row]:
     """Return the results of files that run in one process."""
-    start = time.time()
+    start, watch = time.time(), Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record"
         record.touch()
         causes: dict[str, str] = {}
         for _ in range(RESTARTS * len(files)):
             before = record.read_text()
-            os.utime(record)
-            cause = _once(suite, files, record, test_seconds, start + seconds)
+            cause = _once(suite, files, record, watch, test_seconds, seconds)
             messages = list(map(json.loads, record.read_text().splitlines()))
             tests = _outcomes(messages, causes, cause)
             if not cause or cause == "not run" or record.read_text() == before:
@@ -152,7 +172,9 @@ def run_files(suite: Suite, files: Sequence[str], test_seconds: float, seconds: 
     return [{"ranks": 1, "file": file, "seconds": took, "tests": found} for file, found in by_file.items()]
 
 
-def _once(suite: Suite, files: Sequence[str], record: Path, test_seconds: float, end: float) -> str:
+def _once(
+    suite: Suite, files: Sequence[str], record: Path, watch: Stopwatch, test_seconds: float, end: float
+) -> str:
     """Run what is left of files; return how the process ended: "", "timed out", "crashed" or "not run"."""
     config = suite.sources / "pytest.ini"  # empty: the project's own is not meant for these tests
     config.write_text("[pytest]\n")
@@ -168,13 +190,16 @@ def _once(suite: Suite, files: Sequence[str], record: Path, test_seconds: float,
         start_new_session=True,
     )
     cause = "crashed"
+    recorded, begin = record.stat().st_size, watch.tick()
     try:
         while process.poll() is None:
             time.sleep(0.2)
-            if time.time() > end:
+            if watch.tick() > end:
                 cause = "not run"
                 break
-            if time.time() - record.stat().st_mtime > test_seconds:
+            if record.stat().st_size != recorded:
+                recorded, begin = record.stat().st_size, watch.seconds
+            if watch.seconds - begin > test_seconds:
                 cause = "timed out"
                 break
     finally:  # with the processes that its tests have started
