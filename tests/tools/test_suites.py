@@ -80,16 +80,6 @@ def test_a_test_that_ends_or_blocks_the_process_is_recorded(tmp_path: Path) -> N
     assert json.loads(json.dumps(row)) == row
 
 
-def test_time_in_which_the_runner_is_stopped_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-    monkeypatch.setattr(runner.time, "monotonic", lambda: now)
-    watch = runner.Stopwatch()
-    now += 0.5
-    assert watch.tick() == 0.5
-    now += 600
-    assert watch.tick() == 0.5 + watch.LONGEST
-
-
 @pytest.mark.full
 def test_a_file_that_another_makes_fail_runs_again_alone(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("import os\ndef test_leaves(): os.environ['LEFT'] = '1'")

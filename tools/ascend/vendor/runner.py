@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools.stopwatch import Stopwatch, session
 from tools.suites import Row, counts, kept
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,27 +28,6 @@ OPTIONS = (
     "-p no:cacheprovider -p no:timeout -p no:xdist -p tools.ascend.vendor.record"
 )
 RESTARTS = 20  # for each file
-
-
-class Stopwatch:
-    """Seconds for which this process ran: time in which it was stopped, or waited long for a CPU, does not count.
-
-    Attributes:
-        seconds: the sum, as of the last tick.
-    """
-
-    LONGEST = 1.0  # between two ticks, of which seconds are counted
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._last = time.monotonic()
-
-    def tick(self) -> float:
-        """Return the seconds, those since the last tick included."""
-        now = time.monotonic()
-        self.seconds += min(now - self._last, self.LONGEST)
-        self._last = now
-        return self.seconds
 
 
 @dataclass
@@ -193,8 +173,8 @@ def _once(
     recorded, begin = record.stat().st_size, watch.tick()
     try:
         while process.poll() is None:
-            time.sleep(0.2)
-            if watch.tick() > end:
+            time.sleep(0.3)
+            if watch.tick(session(process.pid)) > end:
                 cause = "not run"
                 break
             if record.stat().st_size != recorded:
