@@ -45,8 +45,9 @@ def test_rotary(mode: int) -> None:
     expected = x * cos + (turned.mT if mode == 0 else turned).flatten(-2) * sin
     y, dy = torch.zeros(2, 3, 4, 6), real(2, 3, 4, 6)
     inputs = [cos.detach(), sin.detach()]
-    opapi.call("RotaryPositionEmbedding", x.detach(), *inputs, mode, y)
-    equal(y, expected.detach())
+    for name, rotate in (("RotaryPositionEmbedding", []), ("RotaryPositionEmbeddingV2", [None])):
+        opapi.call(name, x.detach(), *inputs, mode, *rotate, y.zero_())
+        equal(y, expected.detach())
     grads = [torch.zeros(2, 3, 4, 6), torch.zeros(1, 3, 1, 6), torch.zeros(1, 3, 1, 6)]
     opapi.call("RotaryPositionEmbeddingGrad", dy, *inputs, x.detach(), mode, *grads)
     for actual, wanted in zip(grads, torch.autograd.grad(expected, (x, cos, sin), dy), strict=True):
@@ -153,17 +154,17 @@ def test_dropout() -> None:
     mask, y, x = torch.zeros(128, dtype=torch.uint8), torch.zeros(30, 30), real(30, 30) + 5
     for name, seed in (("DropoutGenMask", (7, 1)), ("DropoutGenMaskV2", (7, 1))):
         opapi.call(name, [30, 30], 0.25, *seed, *([torch.float32] if "V2" in name else []), mask)
-    again = torch.zeros_like(mask)
-    opapi.call(
-        "DropoutGenMaskV2Tensor", [900], 0.25, torch.tensor([7]), torch.tensor([0]), 1, torch.float32, again
-    )
+    again, later = torch.zeros_like(mask), torch.zeros_like(mask)
+    for offset, result in ((1, again), (2, later)):  # of a captured graph, added to the generator's
+        tensors = torch.tensor([7]), torch.tensor([0])
+        opapi.call("DropoutGenMaskV2Tensor", [900], 0.25, *tensors, offset, torch.float32, result)
     opapi.call("DropoutDoMask", x, mask, 0.25, y)
     kept = y != 0
     equal(y[kept], x[kept] / 0.75)
     assert 0.7 < kept.float().mean() < 0.8
     bits = torch.stack([(mask >> bit) & 1 for bit in range(8)], 1).flatten()[:900].reshape(30, 30)
     assert torch.equal(bits.bool(), kept)
-    assert torch.equal(again, mask)  # offsets add up
+    assert torch.equal(again, mask) and later.any() and not torch.equal(later, mask)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
@@ -238,6 +239,14 @@ def test_normal_numbers_as_integers() -> None:
     opapi.call("InplaceNormal", x, 100.0, 10.0, 7, 1)
     assert abs(x.float().mean() - 100) < 1
     assert abs(x.float().std() - 10) < 1
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8])
+def test_integers_are_divided_in_place(dtype: torch.dtype) -> None:
+    # torch_npu averages over ranks so.
+    x = torch.tensor([0, 4, 6, 9], dtype=dtype)
+    opapi.call("InplaceDivs", x, 2)
+    assert x.tolist() == [0, 2, 3, 4]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int32])

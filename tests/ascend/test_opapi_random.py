@@ -73,12 +73,16 @@ def test_distribution(name: str) -> None:
     assert not torch.equal(first, other) and not torch.equal(first, later)
 
 
-def test_captured_rows_draw_what_others_draw() -> None:
-    """The offset within a graph counts from that of the graph."""
-    outside, inside = memory(), memory()
-    opapi.call("InplaceNormal", outside, 1.0, 2.0, 5, 12)
-    opapi.call("InplaceNormalTensor", inside, 1.0, 2.0, torch.tensor([5]), torch.tensor([8]), 4)
-    assert torch.equal(outside, inside)
+GRAPH_ROWS = ("InplaceNormal", "InplaceUniform", "InplaceRandom", "InplaceRandomWithoutFromTo", "Multinomial")
+
+
+@pytest.mark.parametrize("name", GRAPH_ROWS)
+def test_a_graph_draws_the_numbers_of_eager_calls(name: str) -> None:
+    # Under capture torch_npu passes seed and offset of the generator as tensors, and the graph's offset as a number.
+    before, dtype, _, _ = DISTRIBUTIONS[name]
+    eager = draw(name, before, [], memory(dtype), (5, 12))
+    graph = (torch.tensor([5]), torch.tensor([8]), 4)
+    assert torch.equal(draw(f"{name}Tensor", before, [], memory(dtype), graph), eager)
 
 
 def test_randperm() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.ascend.environment import variables
+from isthmus.ascend.environment import LIBRARIES, variables
 from isthmus.doctor import environment
 from tests.ascend.test_torch_npu import FOLDER, needs_torch_npu
 from tests.helpers.children import ROOT
@@ -45,3 +45,10 @@ def test_doctor_says_that_import_torch_fails() -> None:
 
 def test_doctor_knows_the_variables_of_the_runtime() -> None:
     assert list(environment.judge(variables({}))) == []
+
+
+def test_preloaded_libraries_find_the_functions_that_they_wrap() -> None:
+    # dlsym(RTLD_NEXT) of a preloaded library searches what CDLL(None) does.
+    code = f"import ctypes; ctypes.CDLL({str(LIBRARIES / 'libascendcl.so')!r}); ctypes.CDLL(None).aclrtMallocAlign32"
+    ended = python("-c", code)
+    assert ended.returncode == 0, ended.stderr

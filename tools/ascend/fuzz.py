@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from isthmus._support.text import signal_name
 from tools.ascend.prototypes import prototypes
 from tools.ascend.table import rows
+from tools.stopwatch import Stopwatch
 
 SECONDS = 30  # of one function
 MOST_BYTES = 768 << 20  # that a process may take on top of what it starts with
@@ -62,7 +63,7 @@ def fuzz(target: Target, seed: int, calls: int) -> str | None:
     process = os.fork()
     if process == 0:
         os._exit(_in_child(target, seed, calls, note))
-    status = _wait(process, time.monotonic() + SECONDS)
+    status = _wait(process, SECONDS)
     text = note[:].split(b"\0", 1)[0].decode(errors="replace")
     if status == 0:
         return None
@@ -72,7 +73,8 @@ def fuzz(target: Target, seed: int, calls: int) -> str | None:
 
 def _wait(process: int, limit: float) -> int:
     """Return the exit status; of a process that does not end, that of its end by SIGALRM."""
-    while time.monotonic() < limit:
+    watch = Stopwatch()
+    while watch.tick([process]) < limit:
         found, status = os.waitpid(process, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status)

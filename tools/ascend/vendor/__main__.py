@@ -27,7 +27,7 @@ SUITE = runner.Suite(
     folder=lambda file: (SOURCES / file).parent,
     packages=lambda file: [*PACKAGES, SOURCES / file.partition("/")[0] / "test"],
     results=ROOT / "build/ascend-tests.jsonl",
-    settings={"DISABLED_TESTS_FILE": str(DISABLED)},
+    settings={"DISABLED_TESTS_FILE": str(DISABLED), "ISTHMUS_ASCEND_MEMORY": "16GiB"},
 )
 # Of torch_npu 2.13.0, whose own commit is not public: the last public ones for PyTorch 2.13.
 REVISIONS = {"pytorch": "94c0533b", "op-plugin": "5045ad2a3a"}
@@ -45,7 +45,7 @@ def _options() -> argparse.Namespace:
     add("parts", nargs="*", default=PARTS, help=f"files or folders (default: {' '.join(PARTS)})")
     add("--together", type=int, default=1, help="run so many files of a folder in one process (default: 1)")
     runner.add_options(parser, test_seconds=60, file_seconds=600)
-    return parser.parse_args()
+    return parser.parse_intermixed_args()  # options may stand between the files
 
 
 def _suite(asked: argparse.Namespace) -> runner.Suite:

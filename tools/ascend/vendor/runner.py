@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tools.stopwatch import Stopwatch, session
 from tools.suites import Row, counts, kept
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -130,15 +131,14 @@ def _run_group(suite: Suite, group: Sequence[str], asked: argparse.Namespace) ->
 
 def run_files(suite: Suite, files: Sequence[str], test_seconds: float, seconds: float) -> list[Row]:
     """Return the results of files that run in one process."""
-    start = time.time()
+    start, watch = time.time(), Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record"
         record.touch()
         causes: dict[str, str] = {}
         for _ in range(RESTARTS * len(files)):
             before = record.read_text()
-            os.utime(record)
-            cause = _once(suite, files, record, test_seconds, start + seconds)
+            cause = _once(suite, files, record, watch, test_seconds, seconds)
             messages = list(map(json.loads, record.read_text().splitlines()))
             tests = _outcomes(messages, causes, cause)
             if not cause or cause == "not run" or record.read_text() == before:
@@ -152,7 +152,9 @@ def run_files(suite: Suite, files: Sequence[str], test_seconds: float, seconds: 
     return [{"ranks": 1, "file": file, "seconds": took, "tests": found} for file, found in by_file.items()]
 
 
-def _once(suite: Suite, files: Sequence[str], record: Path, test_seconds: float, end: float) -> str:
+def _once(
+    suite: Suite, files: Sequence[str], record: Path, watch: Stopwatch, test_seconds: float, end: float
+) -> str:
     """Run what is left of files; return how the process ended: "", "timed out", "crashed" or "not run"."""
     config = suite.sources / "pytest.ini"  # empty: the project's own is not meant for these tests
     config.write_text("[pytest]\n")
@@ -168,13 +170,16 @@ def _once(suite: Suite, files: Sequence[str], record: Path, test_seconds: float,
         start_new_session=True,
     )
     cause = "crashed"
+    recorded, begin = record.stat().st_size, watch.tick()
     try:
         while process.poll() is None:
-            time.sleep(0.2)
-            if time.time() > end:
+            time.sleep(0.3)
+            if watch.tick(session(process.pid)) > end:
                 cause = "not run"
                 break
-            if time.time() - record.stat().st_mtime > test_seconds:
+            if record.stat().st_size != recorded:
+                recorded, begin = record.stat().st_size, watch.seconds
+            if watch.seconds - begin > test_seconds:
                 cause = "timed out"
                 break
     finally:  # with the processes that its tests have started

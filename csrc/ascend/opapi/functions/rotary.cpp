@@ -20,11 +20,13 @@ at::Tensor rotated(const at::Tensor& x, int64_t mode, bool backward) {
   return at::stack({backward ? second : second.neg(), backward ? first.neg() : first}, dim).flatten(-2);
 }
 
-// rotary(x, cos, sin, mode)
+// rotary(x, cos, sin, mode[, rotate]): the matrix rotate, if it is there, takes the place of the mode.
 c10::IValue rotary(Values& arguments, bool) {
   const at::Tensor& x = arguments[0].toTensor();
-  return x.mul(arguments[1].toTensor())
-      .add(rotated(x, arguments[3].toInt(), false).mul(arguments[2].toTensor()));
+  const bool by_matrix = arguments.size() > 4 && arguments[4].isTensor() && arguments[4].toTensor().defined();
+  const at::Tensor turned =
+      by_matrix ? x.matmul(arguments[4].toTensor()) : rotated(x, arguments[3].toInt(), false);
+  return x.mul(arguments[1].toTensor()).add(turned.mul(arguments[2].toTensor()));
 }
 
 // rotary_grad(dy, cos, sin, x, mode): (dx, dcos, dsin); the last two undefined without x.

@@ -8,16 +8,16 @@
 namespace isthmus::ascend {
 namespace {
 
-// generator(seed, offset[, more]): each a number or a tensor of one. Offsets add up: a captured operator
-// counts its own from that of the graph, and draws what it would draw outside.
+uint64_t whole_number(const c10::IValue& argument) {
+  return static_cast<uint64_t>(argument.isTensor() ? argument.toTensor().item().toLong() : argument.toInt());
+}
+
+// generator(seed, offset[, more]): each a number or a tensor of one. Offsets add up, so that a captured
+// graph, which has its own offset beside that of the generator, draws the numbers of eager calls.
 c10::IValue generator(Values& arguments, bool) {
-  const auto part = [](const c10::IValue& argument) {
-    return static_cast<uint64_t>(argument.isTensor() ? argument.toTensor().item().toLong()
-                                                     : argument.toInt());
-  };
-  uint64_t seed = part(arguments[0]) * 0x9E3779B97F4A7C15u;
-  for (size_t i = 1; i < arguments.size(); ++i) seed += part(arguments[i]);
-  return at::detail::createCPUGenerator(seed);
+  uint64_t offset = 0;
+  for (size_t i = 1; i < arguments.size(); ++i) offset += whole_number(arguments[i]);
+  return at::detail::createCPUGenerator(whole_number(arguments[0]) * 0x9E3779B97F4A7C15u + offset);
 }
 
 // dtype(tensor)
@@ -42,7 +42,7 @@ c10::IValue nonempty(Values& arguments, bool) {
 // floating(tensor): integers as float64, for operators that the CPU has for real numbers only.
 c10::IValue floating(Values& arguments, bool) {
   const at::Tensor& tensor = arguments[0].toTensor();
-  return tensor.is_floating_point() ? tensor : tensor.to(at::kDouble);
+  return at::isIntegralType(tensor.scalar_type(), true) ? tensor.to(at::kDouble) : tensor;
 }
 
 // choice(number, first, second, ...): the value with this number.
