@@ -96,7 +96,7 @@ def test_disabling_keeps_torch_accelerator():
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ("nosuch", "unknown driver 'nosuch'; expected host"),
+        ("nosuch", "unknown driver 'nosuch'; expected ascend, host"),
         ("/nowhere/libisthmus_x.so", "/nowhere/libisthmus_x.so is not a file"),
     ],
 )

@@ -150,11 +150,9 @@ def test_generation_is_deterministic(tmp_path: Path) -> None:
         manifests.append((tmp_path / run / golden.MANIFEST).read_bytes())
     assert made.cases > 100
     assert manifests[0] == manifests[1]
-    generate.generate(tmp_path / "c", SOME, seed=4)
-    assert (
-        json.loads((tmp_path / "c" / golden.MANIFEST).read_bytes())["files"]
-        != json.loads(manifests[0])["files"]
-    )
+    generate.generate(tmp_path / "c", "aten::mul.Tensor", seed=4)
+    other = json.loads((tmp_path / "c" / golden.MANIFEST).read_bytes())["files"]
+    assert other and other.items().isdisjoint(json.loads(manifests[0])["files"].items())
 
 
 def test_golden_data_reads_back(tmp_path: Path) -> None:
@@ -287,7 +285,7 @@ def test_no_pytorch_is_needed_to_read_the_opset() -> None:
     script = (
         "import sys; sys.modules['torch'] = None\n"
         "from isthmus import opset\n"
-        "print(sum(len(o.cases(d)) for o in opset.operators().values() for d in o.dtypes))"
+        "print(sum(len(o.cases(o.dtypes[-1])) for o in opset.operators().values()))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 10_000
