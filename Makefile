@@ -74,11 +74,12 @@ $(STAMPS)/tools: $(STAMPS)/packages | $(STAMPS)/install
 	@touch $@
 
 $(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES) $(EXPORTS)
+	@touch $@.begun # a source that changes meanwhile is newer
 	@echo "make: building the core and the host chip (minutes the first time; log: build/build.log)"
 	@set -o pipefail; $(BUILD) build_ext --inplace 2>&1 | $(BIN)/python -m tools.build_progress build/build.log || \
 	  { grep -A6 ' error: ' build/build.log || tail -n 40 build/build.log; exit 1; }
 	@grep -A4 ' warning: ' build/build.log || true
-	@touch $@
+	@mv $@.begun $@
 
 # Once; the package is then imported from here, so that only the C++ is ever rebuilt.
 $(STAMPS)/install: $(STAMPS)/packages pyproject.toml
