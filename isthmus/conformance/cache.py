@@ -70,8 +70,8 @@ def prune(root: Path) -> None:
 
 def _opened(here: Path) -> Reader:
     """Read a set that must not be pruned meanwhile."""
-    _in_use.append((here / MANIFEST).open())
-    with suppress(OSError):  # a file system without locks
+    with suppress(OSError):  # removed meanwhile, or on a file system without locks
+        _in_use.append((here / MANIFEST).open())
         fcntl.flock(_in_use[-1], fcntl.LOCK_SH)
     return Reader(here)
 

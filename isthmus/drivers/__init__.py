@@ -16,9 +16,7 @@ FOLDER = Path(__file__).resolve().parent
 DISABLED = ("none", "0")  # values of ISTHMUS_DRIVER that disable the chip
 DESCRIPTION = "driver.toml"
 EMBEDDED = "host"  # always available, so every other driver takes precedence
-ON_REQUEST = frozenset(
-    {"numpy", "ascend"}
-)  # used only when selected by name: an example, and one in progress
+ON_REQUEST = frozenset({"numpy", "ascend"})  # only when selected by name: an example, one in progress
 
 
 class DriverError(ValueError):
