@@ -50,7 +50,7 @@ CORE_FOLDERS = (
     "bindings",
     "loader",
 )
-HOST_FOLDERS = ("drivers/host", "drivers/host/collectives")
+HOST_FOLDERS = ("drivers", "drivers/host", "drivers/host/collectives")
 EXPORTS = "csrc/drivers/exports.map"
 
 WARNINGS = ["-Wall", "-Wextra"]
@@ -352,7 +352,7 @@ def extensions() -> list[Extension]:
     return [
         loader(),
         driver(HOST_DRIVER, HOST_FOLDERS),
-        driver(ASCEND_DRIVER, ("drivers/ascend",)),
+        driver(ASCEND_DRIVER, ("drivers", "drivers/ascend")),
         *ascend_runtime(),
         *(
             [core(), kernels(), ascend_operators(), ascend_alias(ASCEND_OPERATORS_TOO, ASCEND_OPERATORS)]

@@ -67,8 +67,9 @@ def build(sanitizer: str, suites: Collection[str]) -> Path:
         f"{libraries} -Wl,--no-as-needed -lc10 -ltorch -ltorch_cpu"  # libopapi.so finds them loaded
     )
     runtime = f"-L{ascend} -Wl,-rpath,{ascend}"
+    host = sorted((ROOT / "csrc/drivers/host").rglob("*.cpp"))
     groups = (
-        (DRIVER, sorted((ROOT / "csrc/drivers/host").rglob("*.cpp")), "-fPIC", exports, ""),
+        (DRIVER, [ROOT / "csrc/drivers/failure.cpp", *host], "-fPIC", exports, ""),
         ("allocator_fuzz", sorted(sources()), system, f"{libraries} -lc10 -ltorch_cpu -lpthread -ldl", ""),
         ("collective_fuzz", [ROOT / "tools/sanitize/collective_fuzz.cpp"], "", "-lpthread -ldl", ""),
         (ASCENDCL, sorted((ROOT / "csrc/ascend/acl").glob("*.cpp")), "-fPIC", shared, ""),

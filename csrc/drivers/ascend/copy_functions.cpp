@@ -1,5 +1,8 @@
 // Copies and fills.
+#include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "ledger.h"
 #include "parts.h"
@@ -25,7 +28,7 @@ void require_copy(void* to, const void* from, size_t bytes, isthmus_copy_kind ki
 }
 
 isthmus_status copy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind) {
-  return call([&] {
+  return call_on_device([&] {
     if (bytes == 0) return ISTHMUS_OK;
     require_copy(to, from, bytes, kind);
     ISTHMUS_ACL(rtMemcpy, to, bytes, from, bytes, kind);
@@ -35,7 +38,7 @@ isthmus_status copy(void* to, const void* from, size_t bytes, isthmus_copy_kind 
 
 isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy_kind kind,
                           isthmus_stream stream) {
-  return call([&] {
+  return call_on_device([&] {
     if (bytes == 0) return ISTHMUS_OK;
     require_copy(to, from, bytes, kind);
     ISTHMUS_ACL(rtMemcpyAsync, to, bytes, from, bytes, kind, stream);
@@ -47,24 +50,32 @@ isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy
   });
 }
 
+// Once for each pair of devices.
+void enable_peer(int32_t peer) {
+  static std::mutex mutex;
+  static std::set<std::pair<int32_t, int32_t>> enabled;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto pair = std::make_pair(current_device(), peer);
+  if (enabled.count(pair) != 0) return;
+  ISTHMUS_ACL_NEWER(rtDeviceEnablePeerAccess, peer, 0);
+  enabled.insert(pair);
+}
+
 isthmus_status copy_peer_async(void* to, int32_t to_device, const void* from, int32_t from_device,
                                size_t bytes, isthmus_stream stream) {
-  return call([&] {
+  return call_on_device([&] {
     require_device(to_device);
     require_device(from_device);
     if (bytes == 0) return ISTHMUS_OK;
     require_copy(to, from, bytes, ISTHMUS_DEVICE_TO_DEVICE);
-    if (to_device != from_device) {
-      const int32_t peer = current_device() == to_device ? from_device : to_device;
-      ISTHMUS_ACL_NEWER(rtDeviceEnablePeerAccess, peer, 0);
-    }
+    if (to_device != from_device) enable_peer(current_device() == to_device ? from_device : to_device);
     ISTHMUS_ACL(rtMemcpyAsync, to, bytes, from, bytes, ISTHMUS_DEVICE_TO_DEVICE, stream);
     return ISTHMUS_OK;
   });
 }
 
 isthmus_status set_async(void* pointer, uint8_t value, size_t bytes, isthmus_stream stream) {
-  return call([&] {
+  return call_on_device([&] {
     if (bytes == 0) return ISTHMUS_OK;
     require_end(pointer, bytes, true, "pointer");
     ISTHMUS_ACL(rtMemsetAsync, pointer, bytes, value, bytes, stream);

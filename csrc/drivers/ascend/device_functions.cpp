@@ -32,17 +32,15 @@ isthmus_status initialize() {
 
 // The vendor's library ends by itself at exit; aclFinalize() would take it from others of this process.
 isthmus_status finalize() {
-  return call([] { return ISTHMUS_OK; });
+  return call_on_device([] { return ISTHMUS_OK; });
 }
-
-const char* last_error() { return last_message().c_str(); }
 
 isthmus_status count_devices(int32_t* count) {
   return guarded([&] { return *count = device_count(), ISTHMUS_OK; });
 }
 
 isthmus_status device_properties(int32_t device, isthmus_device_properties* properties) {
-  return call([&] {
+  return call_on_device([&] {
     require_device(device);
     const DeviceScope scope(device);
     isthmus_device_properties found{};
@@ -60,8 +58,7 @@ isthmus_status device_properties(int32_t device, isthmus_device_properties* prop
 }
 
 isthmus_status device_set(int32_t device) {
-  return guarded([&] {
-    require_started();
+  return call([&] {
     require_device(device);
     set_device(device);
     return ISTHMUS_OK;
@@ -74,11 +71,11 @@ isthmus_status device_get(int32_t* device) {
 }
 
 isthmus_status device_synchronize() {
-  return call([] { return ISTHMUS_ACL(rtSynchronizeDevice), ISTHMUS_OK; });
+  return call_on_device([] { return ISTHMUS_ACL(rtSynchronizeDevice), ISTHMUS_OK; });
 }
 
 isthmus_status device_memory(uint64_t* free_bytes, uint64_t* total_bytes) {
-  return call([&] {
+  return call_on_device([&] {
     size_t free_found = 0, total_found = 0;
     ISTHMUS_ACL(rtGetMemInfo, kHighBandwidthMemory, &free_found, &total_found);
     *free_bytes = free_found;
@@ -88,7 +85,7 @@ isthmus_status device_memory(uint64_t* free_bytes, uint64_t* total_bytes) {
 }
 
 isthmus_status device_reset() {
-  return call([] { return reset_device(), ISTHMUS_OK; });
+  return call_on_device([] { return reset_device(), ISTHMUS_OK; });
 }
 
 }  // namespace

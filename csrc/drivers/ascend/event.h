@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "driver.h"
-#include "error.h"
+#include "runtime.h"
 
 namespace isthmus::npu {
 

@@ -20,7 +20,7 @@ bool is_complete(const Event& event) {
 }
 
 isthmus_status event_create(uint32_t flags, isthmus_event* event) {
-  return call([&] {
+  return call_on_device([&] {
     require((flags & ~(ISTHMUS_EVENT_TIMING | ISTHMUS_EVENT_SHARED)) == 0,
             "event_create: a flag is not one of ISTHMUS_EVENT_*");
     auto made = std::make_unique<Event>();
@@ -35,7 +35,7 @@ isthmus_status event_create(uint32_t flags, isthmus_event* event) {
 }
 
 isthmus_status event_destroy(isthmus_event handle) {
-  return call([&] {
+  return call_on_device([&] {
     const std::unique_ptr<Event> event(&event_of(handle));
     ISTHMUS_ACL(rtDestroyEvent, event->native);
     return ISTHMUS_OK;
@@ -43,7 +43,7 @@ isthmus_status event_destroy(isthmus_event handle) {
 }
 
 isthmus_status event_record(isthmus_event handle, isthmus_stream stream) {
-  return call([&] {
+  return call_on_device([&] {
     Event& event = event_of(handle);
     ISTHMUS_ACL(rtRecordEvent, event.native, stream);
     event.recorded = true;
@@ -52,11 +52,11 @@ isthmus_status event_record(isthmus_event handle, isthmus_stream stream) {
 }
 
 isthmus_status event_query(isthmus_event handle) {
-  return call([&] { return is_complete(event_of(handle)) ? ISTHMUS_OK : ISTHMUS_NOT_READY; });
+  return call_on_device([&] { return is_complete(event_of(handle)) ? ISTHMUS_OK : ISTHMUS_NOT_READY; });
 }
 
 isthmus_status event_synchronize(isthmus_event handle) {
-  return call([&] {
+  return call_on_device([&] {
     const Event& event = event_of(handle);
     if (event.recorded) ISTHMUS_ACL(rtSynchronizeEvent, event.native);
     return ISTHMUS_OK;
@@ -64,7 +64,7 @@ isthmus_status event_synchronize(isthmus_event handle) {
 }
 
 isthmus_status event_elapsed(isthmus_event start, isthmus_event end, double* milliseconds) {
-  return call([&] {
+  return call_on_device([&] {
     const Event &first = event_of(start), &last = event_of(end);
     require(first.timed && last.timed, "event_elapsed: create both events with ISTHMUS_EVENT_TIMING");
     require(first.recorded && last.recorded, "event_elapsed: record both events first");
@@ -78,7 +78,7 @@ isthmus_status event_elapsed(isthmus_event start, isthmus_event end, double* mil
 }
 
 isthmus_status event_export(isthmus_event handle, isthmus_ipc_handle* exported) {
-  return call([&] {
+  return call_on_device([&] {
     const Event& event = event_of(handle);
     require(event.shared, "event_export: create the event with ISTHMUS_EVENT_SHARED");
     EventHandle found{};
@@ -91,7 +91,7 @@ isthmus_status event_export(isthmus_event handle, isthmus_ipc_handle* exported) 
 }
 
 isthmus_status event_import(const isthmus_ipc_handle* exported, isthmus_event* event) {
-  return call([&] {
+  return call_on_device([&] {
     EventHandle handle{};
     std::memcpy(handle.bytes, exported->bytes, sizeof(handle.bytes));
     auto made = std::make_unique<Event>();

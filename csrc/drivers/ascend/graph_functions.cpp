@@ -9,7 +9,7 @@ constexpr int kRelaxed = 2;  // aclmdlRICaptureMode
 constexpr int kActive = 1;   // aclmdlRICaptureStatus
 
 isthmus_status graph_begin(isthmus_stream stream) {
-  return call([&] {
+  return call_on_device([&] {
     require(stream != nullptr, "graph_begin: the default stream cannot be captured");
     ISTHMUS_ACL_NEWER(mdlRICaptureBegin, stream, kRelaxed);
     return ISTHMUS_OK;
@@ -17,7 +17,7 @@ isthmus_status graph_begin(isthmus_stream stream) {
 }
 
 isthmus_status graph_end(isthmus_stream stream, isthmus_graph* graph) {
-  return call([&] {
+  return call_on_device([&] {
     void* model = nullptr;
     ISTHMUS_ACL_NEWER(mdlRICaptureEnd, stream, &model);
     *graph = static_cast<isthmus_graph>(model);
@@ -26,7 +26,7 @@ isthmus_status graph_end(isthmus_stream stream, isthmus_graph* graph) {
 }
 
 isthmus_status graph_capturing(isthmus_stream stream, uint64_t* id) {
-  return call([&] {
+  return call_on_device([&] {
     int status = 0;
     void* model = nullptr;
     ISTHMUS_ACL_NEWER(mdlRICaptureGetInfo, stream, &status, &model);
@@ -38,11 +38,11 @@ isthmus_status graph_capturing(isthmus_stream stream, uint64_t* id) {
 }
 
 isthmus_status graph_launch(isthmus_graph graph, isthmus_stream stream) {
-  return call([&] { return ISTHMUS_ACL_NEWER(mdlRIExecuteAsync, graph, stream), ISTHMUS_OK; });
+  return call_on_device([&] { return ISTHMUS_ACL_NEWER(mdlRIExecuteAsync, graph, stream), ISTHMUS_OK; });
 }
 
 isthmus_status graph_destroy(isthmus_graph graph) {
-  return call([&] { return ISTHMUS_ACL_NEWER(mdlRIDestroy, graph), ISTHMUS_OK; });
+  return call_on_device([&] { return ISTHMUS_ACL_NEWER(mdlRIDestroy, graph), ISTHMUS_OK; });
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 constexpr int kHugePagesFirst = 0;  // aclrtMemMallocPolicy
 
 isthmus_status memory_allocate(size_t bytes, void** pointer) {
-  return call([&] {
+  return call_on_device([&] {
     require(bytes > 0, "memory_allocate: 0 bytes; allocate at least one");
     void* found = nullptr;
     ISTHMUS_ACL(rtMalloc, &found, bytes, kHugePagesFirst);
@@ -20,7 +20,7 @@ isthmus_status memory_allocate(size_t bytes, void** pointer) {
 }
 
 isthmus_status memory_free(void* pointer) {
-  return call([&] {
+  return call_on_device([&] {
     if (pointer == nullptr) return ISTHMUS_OK;
     require(ledger().remove(pointer, ISTHMUS_MEMORY_DEVICE),
             "memory_free: the address was not allocated by memory_allocate(), or was freed already");
@@ -30,7 +30,7 @@ isthmus_status memory_free(void* pointer) {
 }
 
 isthmus_status host_allocate(size_t bytes, void** pointer) {
-  return call([&] {
+  return call_on_device([&] {
     require(bytes > 0, "host_allocate: 0 bytes; allocate at least one");
     void* found = nullptr;
     ISTHMUS_ACL(rtMallocHost, &found, bytes);
@@ -41,7 +41,7 @@ isthmus_status host_allocate(size_t bytes, void** pointer) {
 }
 
 isthmus_status host_free(void* pointer) {
-  return call([&] {
+  return call_on_device([&] {
     if (pointer == nullptr) return ISTHMUS_OK;
     require(ledger().remove(pointer, ISTHMUS_MEMORY_PINNED),
             "host_free: the address was not allocated by host_allocate(), or was freed already");

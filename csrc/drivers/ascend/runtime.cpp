@@ -6,14 +6,16 @@
 #include <atomic>
 #include <mutex>
 
+namespace isthmus::drivers {
+const char* const kDriverName = "ascend";
+}
+
 namespace isthmus::npu {
 namespace {
 
 constexpr const char* kLibrary = "libascendcl.so";
 constexpr int kRepeatInitialize = 100002;
 
-enum class State { kNew, kReady, kForked };
-std::atomic<State> state{State::kNew};
 std::mutex starting;
 
 thread_local int32_t current = 0;
@@ -86,22 +88,13 @@ void require_function(bool found, const char* name) {
 
 void start() {
   const std::lock_guard<std::mutex> lock(starting);
-  if (state.load() != State::kNew) return;
+  if (driver_state.load() != State::kNew) return;
   const int code = acl().Init(nullptr);
   if (code != kRepeatInitialize) check(code, "aclInit");
   pthread_atfork(nullptr, nullptr, [] {
-    if (state.load() == State::kReady) state.store(State::kForked);
+    if (driver_state.load() == State::kReady) driver_state.store(State::kForked);
   });
-  state.store(State::kReady, std::memory_order_release);
-}
-
-void require_started() {
-  const State now = state.load(std::memory_order_acquire);
-  if (now == State::kReady) return;
-  require(now != State::kNew, "the ascend driver is not initialised; call initialize() first");
-  throw Failure{ISTHMUS_INTERNAL,
-                "the ascend driver cannot be used in a forked child of a process that initialised it; "
-                "start the child with the 'spawn' method"};
+  driver_state.store(State::kReady, std::memory_order_release);
 }
 
 int32_t device_count() {
@@ -111,7 +104,7 @@ int32_t device_count() {
 }
 
 void require_device(int32_t device) {
-  const int32_t count = device_count();
+  static const int32_t count = device_count();
   if (device >= 0 && device < count) return;
   throw Failure{ISTHMUS_NO_DEVICE, "device " + std::to_string(device) + " does not exist; " +
                                        std::to_string(count) + " devices available"};

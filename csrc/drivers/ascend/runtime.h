@@ -5,9 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "error.h"
+#include "drivers/failure.h"
 
 namespace isthmus::npu {
+
+using namespace isthmus::drivers;
+
+inline void require(bool condition, const char* message) {
+  if (!condition) fail(ISTHMUS_INVALID_ARGUMENT, "%s", message);
+}
 
 // Functions of AscendCL that the driver calls; their names lose the prefix "acl".
 #define ISTHMUS_ACL_FUNCTIONS(X)                                                                         \
@@ -94,7 +100,6 @@ void require_function(bool found, const char* name);
 
 // Initialises the runtime, once; a process forked afterwards is refused.
 void start();
-void require_started();
 
 int32_t device_count();
 void require_device(int32_t device);
@@ -109,9 +114,8 @@ void reset_device();
 
 // Runs the body of a driver function on the thread's device.
 template <typename Body>
-isthmus_status call(Body&& body) noexcept {
-  return guarded([&] {
-    require_started();
+isthmus_status call_on_device(Body&& body) noexcept {
+  return call([&] {
     bind_device();
     return body();
   });

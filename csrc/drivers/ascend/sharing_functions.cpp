@@ -24,7 +24,7 @@ std::mutex mutex;
 std::map<void*, std::string> keys;  // of imported memory
 
 isthmus_status memory_export(void* pointer, isthmus_ipc_handle* handle) {
-  return call([&] {
+  return call_on_device([&] {
     const size_t bytes = ledger().size(pointer);
     require(bytes != 0, "memory_export: the address was not returned by memory_allocate()");
     Exported exported{};
@@ -38,7 +38,7 @@ isthmus_status memory_export(void* pointer, isthmus_ipc_handle* handle) {
 }
 
 isthmus_status memory_import(const isthmus_ipc_handle* handle, void** pointer) {
-  return call([&] {
+  return call_on_device([&] {
     Exported exported{};
     std::memcpy(&exported, handle->bytes, sizeof(exported));
     void* found = nullptr;
@@ -54,7 +54,7 @@ isthmus_status memory_import(const isthmus_ipc_handle* handle, void** pointer) {
 }
 
 isthmus_status memory_close(void* pointer) {
-  return call([&] {
+  return call_on_device([&] {
     std::string key;
     {
       const std::lock_guard<std::mutex> lock(mutex);

@@ -10,7 +10,7 @@ constexpr uint32_t kFastLaunch = 1, kFastSynchronize = 2;
 constexpr int kIdle = 0;  // aclrtStreamStatus
 
 isthmus_status stream_create(int32_t priority, isthmus_stream* stream) {
-  return call([&] {
+  return call_on_device([&] {
     void* made = nullptr;
     ISTHMUS_ACL(rtCreateStreamWithConfig, &made, static_cast<uint32_t>(priority < 0 ? 0 : priority),
                 kFastLaunch | kFastSynchronize);
@@ -20,7 +20,7 @@ isthmus_status stream_create(int32_t priority, isthmus_stream* stream) {
 }
 
 isthmus_status stream_destroy(isthmus_stream stream) {
-  return call([&] {
+  return call_on_device([&] {
     require(stream != nullptr, "stream_destroy: the default stream cannot be destroyed");
     ISTHMUS_ACL(rtDestroyStream, stream);
     return ISTHMUS_OK;
@@ -28,11 +28,11 @@ isthmus_status stream_destroy(isthmus_stream stream) {
 }
 
 isthmus_status stream_synchronize(isthmus_stream stream) {
-  return call([&] { return ISTHMUS_ACL(rtSynchronizeStream, stream), ISTHMUS_OK; });
+  return call_on_device([&] { return ISTHMUS_ACL(rtSynchronizeStream, stream), ISTHMUS_OK; });
 }
 
 isthmus_status stream_query(isthmus_stream stream) {
-  return call([&] {
+  return call_on_device([&] {
     int found = kIdle;
     ISTHMUS_ACL(rtStreamQuery, stream, &found);
     return found == kIdle ? ISTHMUS_OK : ISTHMUS_NOT_READY;
@@ -40,7 +40,7 @@ isthmus_status stream_query(isthmus_stream stream) {
 }
 
 isthmus_status stream_wait_event(isthmus_stream stream, isthmus_event handle) {
-  return call([&] {
+  return call_on_device([&] {
     const Event& event = event_of(handle);
     if (event.recorded) ISTHMUS_ACL(rtStreamWaitEvent, stream, event.native);
     return ISTHMUS_OK;
@@ -48,7 +48,7 @@ isthmus_status stream_wait_event(isthmus_stream stream, isthmus_event handle) {
 }
 
 isthmus_status stream_host_function(isthmus_stream stream, isthmus_host_function function, void* user_data) {
-  return call([&] {
+  return call_on_device([&] {
     require(function != nullptr, "stream_host_function: the function is null");
     ISTHMUS_ACL(rtLaunchHostFunc, stream, function, user_data);
     return ISTHMUS_OK;

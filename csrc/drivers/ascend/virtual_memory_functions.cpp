@@ -15,7 +15,7 @@ isthmus_status virtual_granularity(size_t* bytes) {
 }
 
 isthmus_status virtual_reserve(size_t bytes, void** pointer) {
-  return call([&] {
+  return call_on_device([&] {
     require(bytes > 0 && bytes % kGranularity == 0, "virtual_reserve: bytes are not a multiple of the unit");
     ISTHMUS_ACL_NEWER(rtReserveMemAddress, pointer, bytes, 0, nullptr, kHugePages);
     return ISTHMUS_OK;
@@ -23,11 +23,11 @@ isthmus_status virtual_reserve(size_t bytes, void** pointer) {
 }
 
 isthmus_status virtual_release(void* pointer, size_t) {
-  return call([&] { return ISTHMUS_ACL_NEWER(rtReleaseMemAddress, pointer), ISTHMUS_OK; });
+  return call_on_device([&] { return ISTHMUS_ACL_NEWER(rtReleaseMemAddress, pointer), ISTHMUS_OK; });
 }
 
 isthmus_status virtual_create(size_t bytes, isthmus_memory_handle* handle) {
-  return call([&] {
+  return call_on_device([&] {
     require(bytes > 0 && bytes % kGranularity == 0, "virtual_create: bytes are not a multiple of the unit");
     PhysicalMemory memory;
     memory.device = static_cast<uint32_t>(current_device());
@@ -39,11 +39,11 @@ isthmus_status virtual_create(size_t bytes, isthmus_memory_handle* handle) {
 }
 
 isthmus_status virtual_destroy(isthmus_memory_handle handle) {
-  return call([&] { return ISTHMUS_ACL_NEWER(rtFreePhysical, handle), ISTHMUS_OK; });
+  return call_on_device([&] { return ISTHMUS_ACL_NEWER(rtFreePhysical, handle), ISTHMUS_OK; });
 }
 
 isthmus_status virtual_map(void* pointer, size_t bytes, isthmus_memory_handle handle, uint32_t flags) {
-  return call([&] {
+  return call_on_device([&] {
     require(flags == ISTHMUS_VIRTUAL_READ_WRITE, "virtual_map: the flags are not ISTHMUS_VIRTUAL_READ_WRITE");
     ISTHMUS_ACL_NEWER(rtMapMem, pointer, bytes, 0, handle, 0);
     ledger().add(pointer, {bytes, {ISTHMUS_MEMORY_DEVICE, current_device()}});
@@ -52,7 +52,7 @@ isthmus_status virtual_map(void* pointer, size_t bytes, isthmus_memory_handle ha
 }
 
 isthmus_status virtual_unmap(void* pointer, size_t) {
-  return call([&] {
+  return call_on_device([&] {
     ISTHMUS_ACL_NEWER(rtUnmapMem, pointer);
     ledger().remove(pointer, ISTHMUS_MEMORY_DEVICE);
     return ISTHMUS_OK;

@@ -55,8 +55,9 @@ def planted(scope: Scope) -> Iterator[Case]:
                 yield scope.case(
                     changed(base.arguments, change) | factors, f"{label}-times-0", kind="special"
                 )
-        for _ in scope.shared(iter([1] if len(shapes) > 1 and not operator.paired else [])):
-            yield scope.case(changed(base.arguments, _first_is_one(dtype)), "first-is-1", kind="special")
+        several = [base] if len(shapes) > 1 and not operator.paired else []
+        for each in scope.shared(iter(several)):
+            yield scope.case(changed(each.arguments, _first_is_one(dtype)), "first-is-1", kind="special")
     if dtype in _BEYOND_FLOAT:
         yield from _beyond(scope, changed(base.arguments, beyond_float(dtype)))
 
