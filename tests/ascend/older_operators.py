@@ -3,101 +3,18 @@
 import ctypes
 import itertools
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import torch
-from torch.nn.functional import grid_sample, pad
+from torch.nn.functional import one_hot, pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tests.ascend.older_jobs import ND, Operands, compiler
-from tests.ascend.opapi import DATA_TYPES
-from tests.ascend.runtime import UNSUPPORTED, acl, download, fails, upload
+from tests.ascend import older_boxes
+from tests.ascend.older_calls import Tensors, check, ran, run
+from tests.ascend.older_jobs import ND, compiler
+from tests.ascend.runtime import UNSUPPORTED, acl, fails
 from tools.ascend.table import older_rows
 
 INVALID, STREAM = 161002, 507015
-HOST = 2  # aclMemType: memory of the host, of any value
-acl.raw.aclopCreateAttr.restype = ctypes.c_void_p
-ran: set[str] = set()
-
-
-def content(tensor: torch.Tensor) -> bytes:
-    """Return the bytes of a tensor."""
-    return bytes(tensor.contiguous().view(-1).view(torch.uint8).tolist())
-
-
-class Tensors(Operands):
-    """Operands of tensors; a number or a list of integers lies on the host."""
-
-    def add(self, value: Any) -> "Tensors":
-        """Add a tensor, a float, a list of integers, or None for an input that is left out."""
-        if value is None:
-            self.descriptions.append(acl.raw.aclCreateTensorDesc(-1, 0, None, ND))
-            self.buffers.append(acl.raw.aclCreateDataBuffer(None, ctypes.c_size_t(0)))
-            return self
-        tensor = torch.as_tensor(value)
-        sizes = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
-        self.descriptions.append(
-            acl.raw.aclCreateTensorDesc(DATA_TYPES[tensor.dtype], tensor.dim(), sizes, ND)
-        )
-        data = content(tensor)
-        address: Any = upload(data) if isinstance(value, torch.Tensor) else None
-        if address is None:
-            acl.aclSetTensorPlaceMent(self.descriptions[-1], HOST)
-            self.hosts.append(ctypes.create_string_buffer(data, len(data)))
-            address = ctypes.addressof(self.hosts[-1])
-        self.addresses.append(address)
-        self.buffers.append(acl.raw.aclCreateDataBuffer(ctypes.c_void_p(address), ctypes.c_size_t(len(data))))
-        return self
-
-    def __init__(self, *values: Any) -> None:
-        super().__init__()
-        self.addresses: list[int] = []
-        for value in values:
-            self.add(value)
-
-
-def attributes(values: dict[str, Any]) -> int:
-    """Return a handle of attributes of these values."""
-    made: int = acl.raw.aclopCreateAttr()
-    for name, value in values.items():
-        key = name.encode()
-        if isinstance(value, bool):
-            acl.aclopSetAttrBool(made, key, ctypes.c_uint8(value))
-        elif isinstance(value, int):
-            acl.aclopSetAttrInt(made, key, ctypes.c_int64(value))
-        elif isinstance(value, float):
-            acl.aclopSetAttrFloat(made, key, ctypes.c_float(value))
-        elif isinstance(value, str):
-            acl.aclopSetAttrString(made, key, value.encode())
-        elif value and isinstance(value[0], float):
-            acl.aclopSetAttrListFloat(made, key, len(value), (ctypes.c_float * len(value))(*value))
-        else:
-            acl.aclopSetAttrListInt(made, key, len(value), (ctypes.c_int64 * len(value))(*value))
-    return made
-
-
-def run(
-    name: str, inputs: Sequence[Any], outputs: Sequence[torch.Tensor], **given: Any
-) -> list[torch.Tensor]:
-    """Return the outputs of an operator; `outputs` gives their contents before it."""
-    ran.add(name)
-    results = Tensors(*outputs)
-    sources = Tensors(*inputs)
-    operands = (*sources.lists(), *results.lists(), attributes(given))
-    compiler.aclopCompileAndExecute(name.encode(), *operands, 0, 0, None, None)
-    acl.aclrtSynchronizeStream(None)
-    read = []
-    for address, output in zip(results.addresses, outputs, strict=True):
-        data = bytearray(download(address, output.numel() * output.element_size()))
-        read.append(torch.frombuffer(data, dtype=output.dtype).reshape(output.shape))
-    return read
-
-
-def check(name: str, inputs: Sequence[Any], *expected: torch.Tensor, **given: Any) -> None:
-    """Compare the outputs of an operator."""
-    outputs = run(name, inputs, [torch.zeros_like(each) for each in expected], **given)
-    torch.testing.assert_close(outputs, list(expected), equal_nan=True)
 
 
 def layouts() -> None:
@@ -133,6 +50,67 @@ def layouts() -> None:
     smooth = torch.nn.functional.mish(inputs)
     check("Mish", [x], smooth.detach())
     check("MishGrad", [x, x], *torch.autograd.grad(smooth, inputs, x))
+    check("Abs", [x], x.abs())
+    check("Slice", [x, [1, 0, 2], [1, 2, 2]], x[1:, :2, 2:].contiguous())
+    for descending in (False, True):
+        check("SortV2", [x], x.sort(1, descending).values, axis=1, descending=descending)
+
+
+def activations() -> None:
+    """Swish, and layers of norms."""
+    x = torch.randn(2, 3, 4).requires_grad_()
+    for scale in (1.0, 2.5):
+        check("Swish", [x.detach()], (x * (x * scale).sigmoid()).detach(), scale=scale)
+    y, grad = torch.nn.functional.silu(x), torch.randn(2, 3, 4)
+    check("SwishGrad", [grad, x.detach(), y.detach()], *torch.autograd.grad(y, x, grad))
+    weight, bias = torch.randn(3, 4), torch.randn(3, 4)
+    outputs = torch.native_layer_norm(x.detach(), [3, 4], weight, bias, 0.1)
+    given = {"begin_norm_axis": 1, "begin_params_axis": 1, "epsilon": 0.1}
+    check("LayerNormV3", [x.detach(), weight, bias], *outputs, **given)
+
+
+def selections() -> None:
+    """One-hot vectors, bits of signs, blocks of channels, random choices and numbers."""
+    index, on, off = torch.tensor([[3, 0], [7, -1]]).int(), torch.tensor([2.5]), torch.tensor([-1.0])
+    inside = (one_hot(index.clamp(0, 4).long(), 5) * ((index >= 0) & (index < 5))[..., None]).bool()
+    for axis in (-1, 1, 0):
+        expected = torch.where(inside, on, off).movedim(-1, axis).contiguous()
+        check("OneHotD", [index, on, off], expected, axis=axis, depth=5)
+    x = torch.tensor([-1.0, 2.0, 0.0, -3.0, 1.0, 1.0, -1.0, -1.0, 5.0])
+    check("SignBitsPack", [x], torch.tensor([[0b110110], [1]], dtype=torch.uint8), size=2)
+    signs = torch.tensor([[-1.0, 1, 1, -1, 1, 1, -1, -1], [1, *[-1] * 7]]).half()
+    check("SignBitsUnpack", [torch.tensor([0b110110, 1], dtype=torch.uint8)], signs, size=2, dtype=1)
+    first, second = torch.randn(2, 40, 3), torch.randn(2, 20, 3)
+    blocks = pad(first[:, 16:], (0, 0, 0, 8)) + pad(second, (0, 0, 0, 12))
+    check("StrideAdd", [first, second], blocks, x1_c1_offset=1, x2_c1_offset=0, c1_len=2)
+
+    one = torch.tensor([[False, False], [True, False], [False, False]])
+    found = torch.tensor([[1, 0], [0, 0]]).int()
+    check("RandomChoiceWithMask", [one], found, torch.tensor([True, False]), count=2, seed=1, seed2=0)
+    many = torch.rand(1000) < 0.5
+    places, mask = run("RandomChoiceWithMask", [many], [torch.zeros(100, 1).int(), torch.zeros(100).bool()],
+                       count=100, seed=1, seed2=0)  # fmt: skip
+    assert mask.all() and len(set(places[:, 0].tolist())) == 100
+    assert many[places[:, 0]].all() and 300 < places.float().mean() < 700
+    drawn = []
+    for seed, offset in ((5, 0), (5, 0), (5, 8)):
+        inputs = [[1000], [seed], [0, offset], torch.tensor(1).int()]
+        drawn += run("StatelessRandomNormalV2", inputs, [torch.zeros(1000)], dtype=0)
+    assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
+    assert drawn[0].mean().abs() < 0.2 and (drawn[0].std() - 1).abs() < 0.2
+
+
+def overflow() -> None:
+    """The status of floats: it never tells of an overflow, which gives infinity here."""
+    status = torch.zeros(8)
+    for name, inputs in (
+        ("NPUAllocFloatStatus", []), ("NPUGetFloatStatusV2", []), ("NPUGetFloatDebugStatus", []),
+        ("NPUGetFloatStatus", [status]), ("NPUClearFloatStatus", [status]),
+    ):  # fmt: skip
+        check(name, inputs, status)
+        assert torch.equal(run(name, inputs, [torch.ones(8)])[0], status)
+    for name in ("NPUClearFloatStatusV2", "NPUClearFloatDebugStatus"):
+        check(name, [])
 
 
 def products() -> None:
@@ -141,6 +119,7 @@ def products() -> None:
     check("MatMul", [a, b, bias], a.T @ b + bias, transpose_x1=True, transpose_x2=False)
     halves = a.T.half(), b.half()
     check("MatMul", halves, (halves[0].float() @ halves[1].float()).half())
+    check("MatMulV2", [a, b, bias], a.T @ b + bias, transpose_x1=True, transpose_x2=False, offset_x=0)
     batches = a.expand(2, 5, 3), b.T.expand(2, 4, 5)
     check("BatchMatMul", batches, (a.T @ b).expand(2, 3, 4), adj_x1=True, adj_x2=True)
 
@@ -162,6 +141,31 @@ def optimizers() -> None:
     check(
         "ApplyAdamW", [var, m, v, *scalars, grad, None], moved, first, second, amsgrad=False, maximize=False
     )
+    for mode, most, norm in (("adam", -1.0, 8.0), ("mbart_adam", 2.0, 8.0), ("mbart_adam", 9.0, 8.0)):
+        clipped = grad / max(1, norm / most) if most > 0 else grad
+        first, second = m.lerp(clipped, 1 - beta1), v.lerp(clipped.square(), 1 - beta2)
+        step, decay = 0.25, 0.5
+        size = rate if mode == "adam" else step
+        moved = var * (1 - rate * decay) - size * first / (second.sqrt() + epsilon)
+        inputs = [var, m, v, rate, beta1, beta2, epsilon, grad, most, norm, decay]
+        check("ApplyAdamV2", inputs + [step] * (mode != "adam"), moved, first, second, adam_mode=mode)
+
+
+def losses() -> None:
+    """Cross entropy with its gradient, and softmax with dropout."""
+    x, labels = torch.randn(4, 5).requires_grad_(), torch.rand(4, 5).softmax(1)
+    loss = torch.nn.functional.cross_entropy(x, labels, reduction="none")
+    grad = torch.autograd.grad(loss.sum(), x)
+    check("SoftmaxCrossEntropyWithLogits", [x.detach(), labels], loss.detach(), *grad)
+    other, mask = torch.randn(4, 5), torch.randint(2, (128,)).byte()
+    softmax = (other + 0.5 * x).softmax(-1)
+    dropped = softmax * mask[:20].view(4, 5) / 0.8
+    given = {"alpha": 0.5, "input_keep_prob": 0.8}
+    outputs = softmax.detach(), dropped.detach()
+    check("AxpyWithSoftmaxAndDropOutDoMask", [other, x.detach(), mask], *outputs, axis=[-1], **given)
+    inputs = [other, mask, softmax.detach()]
+    (expected,) = torch.autograd.grad(dropped, x, other)
+    check("DropoutWithMulsAndSoftmaxGrad", inputs, expected, axes=[-1], **given)
 
 
 def gradients() -> None:
@@ -186,77 +190,6 @@ def gradients() -> None:
         check("CTCLossV2", [logs, targets, [7, 6], [3, 2]], loss, unused, blank=blank, zero_infinity=False)
 
 
-def boxes() -> None:
-    """Boxes of detectors, by hand."""
-    flags = torch.zeros(6, 2, dtype=torch.uint8)
-    flags[4] = 1  # row 1, column 1 of 2 rows and 3 columns
-    given = {"featmap_size": [2, 3], "strides": [8, 8], "num_base_anchors": 2}
-    inside, outside = [8.0, 6.0, 14.0, 16.0], [90.0, 90.0, 99.0, 99.0]
-    check("AnchorResponseFlags", [torch.tensor([inside, outside])], flags.view(-1), **given)
-    anchor, truth = torch.tensor([[1.0, 2.0, 4.0, 7.0]]), torch.tensor([[2.0, 1.0, 9.0, 6.0]])
-    deltas = torch.tensor([[3 / 4, -1 / 6, math.log(2), 0.0]])
-    scale = {"means": [0.5, 0.0, 0.0, 0.0], "stds": [0.1, 0.1, 0.2, 0.2]}
-    encoded = (deltas - torch.tensor(scale["means"])) / torch.tensor(scale["stds"])
-    check("BoundingBoxEncode", [anchor, truth], encoded, **scale)
-    clip = {"max_shape": [20, 30], "wh_ratio_clip": 0.01}
-    check("BoundingBoxDecode", [anchor, encoded], truth, **scale, **clip)
-    first, second = torch.tensor([[0.0], [0.0], [4.0], [2.0]]), torch.tensor([[2.0], [1.0], [4.0], [5.0]])
-    iou, hull, distance = 2 / 14, 20, (1**2 + 2**2) / (4**2 + 5**2)
-    rule = {"trans": False, "is_cross": False, "mode": "iou"}
-    check("GIoU", [first, second], torch.tensor([[iou - (hull - 14) / hull]]), **rule)
-    check("DIoU", [first, second], torch.tensor([[iou - distance]]), **rule)
-    turn = math.atan(2 / 4) - math.atan(4 / 2)
-    v = 4 / math.pi**2 * turn**2
-    ciou = torch.tensor([[iou - distance - v * v / (1 - iou + v)]])
-    check("CIoU", [first, second], ciou, torch.tensor([[turn]]), **rule, atan_sub_flag=True)
-    own, truths = [[2.0], [1.0], [4.0], [2.0]], [[3.0, 2.0], [3.0, 1.0], [2.0, 4.0], [4.0, 2.0]]
-    centred = torch.tensor(own), torch.tensor(truths)
-    crossed = torch.tensor([[iou - distance], [1.0]])
-    check("DIoU", centred, crossed, trans=True, is_cross=True, mode="iou")
-
-
-def detections() -> None:
-    """Overlaps, assignment and suppression of boxes, by hand."""
-    boxes = torch.tensor([[0.0, 0.0, 10.0, 10.0], [10.0, 10.0, 20.0, 20.0]])
-    truths = torch.tensor([[0.0, 0.0, 10.0, 20.0]])
-    single, double = 10.5**2, 10.5 * 20.5
-    overlap = torch.tensor([[100 / (single + double - 100), 0.0]])
-    check("Iou", [boxes, truths], overlap, mode="iou", eps=0.5)
-    check("Iou", [boxes, truths], torch.tensor([[100 / double, 0.0]]), mode="iof", eps=0.5)
-
-    assigned, flags = torch.tensor([0.0, 0.25, 0.5, 0.75]), torch.tensor([1, 1, 1, 0], dtype=torch.uint8)
-    overlaps = torch.tensor([[0.8, 0.3, 0.1, 0.9], [0.3, 0.1, 0.3, 0.2]])
-    most, where_most = overlaps.max(0)
-    ends = overlaps.amax(1), torch.tensor([3, 0]).int()
-    given = [assigned, overlaps, flags, most, where_most.int(), *ends]
-    limits = {"pos_iou_thr": 0.5, "min_pos_iou": 0.25}
-    for count, every, expected in (
-        (9, True, [2, 0.25, 2, 0.75]), (9, False, [2, 0.25, 0.5, 0.75]), (1, True, [1, 0.25, 0.5, 0.75]),
-    ):  # fmt: skip
-        inputs = [*given, torch.tensor(count, dtype=torch.int32)]
-        check("GridAssignPositive", inputs, torch.tensor(expected), **limits, gt_max_assign_all=every)
-
-    corners = [[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 5.0], [5.0, 5.0, 6.0, 6.0]]
-    scores = torch.tensor([[[0.6, 0.9], [0.7, 0.1], [0.5, 0.8]]])
-    rule = {
-        "score_threshold": 0.3,
-        "iou_threshold": 0.5,
-        "change_coordinate_frame": False,
-        "transpose_box": False,
-    }
-    nmsed = torch.tensor([[corners[0], corners[2], corners[1], corners[2], [0.0] * 4]])
-    best, labels = torch.tensor([[0.9, 0.8, 0.7, 0.5, 0.0]]), torch.tensor([[1.0, 1.0, 0.0, 0.0, 0.0]])
-    whole = torch.tensor([corners])[:, :, None]
-    for given_boxes in (whole, whole.expand(1, 3, 2, 4)):
-        for each, total, count in ((3, 5, 4), (3, 2, 2)):
-            found = [nmsed[:, :total], best[:, :total], labels[:, :total], torch.tensor([count]).int()]
-            sizes = {"max_size_per_class": each, "max_total_size": total}
-            check("BatchMultiClassNonMaxSuppression", [given_boxes, scores], *found, **rule, **sizes)
-    first = [nmsed[:, [0, 2]], best[:, [0, 2]], labels[:, [0, 2]], torch.tensor([2]).int()]
-    sizes = {"max_size_per_class": 1, "max_total_size": 2}
-    check("BatchMultiClassNonMaxSuppression", [whole, scores], *first, **rule, **sizes)
-
-
 def ranges() -> None:
     """Values along an axis between two positions."""
     x, value = torch.randn(2, 3, 7), torch.tensor([8.0, 9.0])
@@ -270,36 +203,6 @@ def ranges() -> None:
     line = torch.arange(7.0)
     expected = torch.tensor([8.0, 9.0, 8.0, 8.0, 9.0, 9.0, 6.0])
     check("MaskedFillRange", [line, start, end, value], expected, axis=0)
-
-
-def deformed() -> None:
-    """Samples of a deformable convolution and their gradients, by grid_sample() in float64."""
-    batch, height, width, channels, groups, rows, columns = 2, 6, 7, 4, 2, 3, 2
-    kernel, strides, pads, dilations = [3, 2], [1, 2, 3, 1], [1, 0, 2, 0], [1, 1, 2, 1]
-    x = torch.randn(batch, height, width, channels).double().requires_grad_()
-    shape = (batch, rows, columns, 3, groups, *kernel)
-    offsets = torch.randn(shape).double().requires_grad_()
-    right, down, scale = offsets.unbind(3)
-    across = (
-        torch.arange(columns)[:, None, None, None] * strides[2] + torch.arange(2) * dilations[2] - pads[2]
-    )
-    below = torch.arange(rows)[:, None, None, None, None] * strides[1] - pads[0]
-    below = below + torch.arange(3)[:, None] * dilations[1]
-    sides = (right + across) * 2 / (width - 1) - 1, (down + below) * 2 / (height - 1) - 1
-    points, scale = (
-        torch.stack([*sides, scale], -1).permute(0, 3, 1, 4, 2, 5, 6).flatten(0, 1).split([2, 1], -1)
-    )
-    image = x.unflatten(3, (groups, -1)).permute(0, 3, 4, 1, 2).flatten(0, 1)
-    samples = grid_sample(image, points.flatten(1, 2).flatten(2, 3), align_corners=True)
-    y = samples * scale.reshape(len(samples), 1, *samples.shape[2:])
-    y = y.unflatten(0, (batch, groups)).permute(0, 3, 4, 1, 2).flatten(3)
-    grad = torch.randn_like(y)
-    dx, doffsets = torch.autograd.grad(y, [x, offsets], grad)
-    given = {"ksize": kernel, "strides": strides, "pads": pads, "dilations": dilations,
-             "deformable_groups": groups, "data_format": "NHWC", "modulated": True}  # fmt: skip
-    inputs = [x.detach().float(), offsets.detach().float().flatten(3)]
-    check("DeformableOffsets", inputs, y.detach().float(), **given)
-    check("DeformableOffsetsGrad", [grad.float(), *inputs], dx.float(), doffsets.float().flatten(3), **given)
 
 
 def convolutions() -> None:
@@ -316,6 +219,18 @@ def convolutions() -> None:
     check("Conv2D", [image, kernel], y.detach() - bias[:, None, None], **given)
     check("Conv2DBackpropInput", [list(x.shape), kernel, grad], dx, **given)
     check("Conv2DBackpropFilter", [image, list(weight.shape), grad], dweight, **given)
+
+    x, weight, bias = torch.randn(2, 4, 5, 7, 6), torch.randn(6, 2, 2, 3, 2), torch.randn(6)
+    x.requires_grad_(), weight.requires_grad_()
+    y = torch.nn.functional.conv3d(x, weight, bias, (1, 2, 1), (0, 1, 0), (2, 1, 2), 2)
+    grad = torch.randn_like(y)
+    dx, dweight = torch.autograd.grad(y, [x, weight], grad)
+    given = {"strides": [1, 1, 1, 2, 1], "pads": [0, 0, 1, 1, 0, 0], "dilations": [1, 1, 2, 1, 2], "groups": 2,
+             "data_format": "NCDHW"}  # fmt: skip
+    volume, kernel = x.detach(), weight.detach()
+    check("Conv3D", [volume, kernel, bias], y.detach(), **given)
+    check("Conv3DBackpropInput", [list(x.shape), kernel, grad], dx, **given)
+    check("Conv3DBackpropFilter", [volume, list(weight.shape), grad], dweight, **given)
 
 
 def norms() -> None:
@@ -416,6 +331,27 @@ def refusals() -> None:
         check("GIoU", [torch.ones(4, 1)] * 2, torch.ones(1, 1), mode="iof")
     with fails(INVALID, "mode is diou, expected iou or iof"):
         check("Iou", [torch.ones(1, 4)] * 2, torch.ones(1, 1), mode="diou")
+    boxes = torch.ones(1, 5, 2)
+    with fails(INVALID, "is_cross is 1 and a threshold 0.5, expected true and 0"):
+        check("RotatedIou", [boxes] * 2, torch.ones(1, 2, 2), mode="iou", is_cross=True, value=0.5)
+    with fails(INVALID, "roi_end_mode is 2, expected 0 or 1"):
+        check("ROIAlign", [torch.ones(1, 1, 4, 4), torch.ones(1, 5)], torch.ones(1, 1, 2, 2), pooled_height=2,
+              pooled_width=2, roi_end_mode=2)  # fmt: skip
+    with fails(STREAM, "a region is of image 3, expected 0 to 0"):
+        roi = torch.tensor([[3.0, 0.0, 0.0, 2.0, 2.0]])
+        check("ROIAlign", [torch.ones(1, 1, 4, 4), roi], torch.ones(1, 1, 2, 2), pooled_height=2,
+              pooled_width=2, spatial_scale=1.0)  # fmt: skip
+    with fails(INVALID, "group_size is 2 and output_dim 3, expected 8 channels of them"):
+        check("PSROIPoolingV2", [torch.ones(1, 8, 4, 4), boxes], torch.ones(2, 3, 2, 2), group_size=2,
+              output_dim=3)  # fmt: skip
+    with fails(INVALID, "offsets are 0 -1, expected none below 0"):
+        check("Slice", [x, [0, -1], [1, 1]], x[:1, :1])
+    with fails(INVALID, "size is 2, expected a divisor of 1"):
+        check("SignBitsPack", [x], torch.zeros(2, 1).byte(), size=2)
+    with fails(INVALID, "adam_mode is sgd, expected adam or mbart_adam"):
+        check("ApplyAdamV2", [x] * 3 + [1.0] * 4 + [x] + [1.0] * 4, x, x, x, adam_mode="sgd")
+    with fails(INVALID, "data_format is NDHWC, expected NCHW or NCDHW"):
+        check("Conv3D", [x, x], x, data_format="NDHWC")
     with fails(INVALID, "start has 2 rows, expected 3"):
         check("MaskedFillRange", [torch.ones(3, 4), *[torch.ones(1, 2).int()] * 2, torch.ones(1)], x, axis=1)
     with fails(INVALID, "gate_order is ijfo, expected ifjo or ifco"):
@@ -441,8 +377,8 @@ def refusals() -> None:
 
 
 PARTS = (
-    layouts, products, optimizers, gradients, boxes, detections, ranges, deformed, convolutions, norms, recurrent,
-    cell,
+    layouts, activations, selections, overflow, products, optimizers, losses, gradients, ranges, convolutions, norms,
+    recurrent, cell, *older_boxes.PARTS,
 )  # of valid calls  # fmt: skip
 
 

@@ -14,31 +14,33 @@ from tools.ascend.table import older_rows
 ND, HOST = 2, 2
 HOST_BYTES = 8 * 64
 SQUARE = torch.arange(12.0).reshape(3, 4)
-# Inputs, outputs and attributes of the operators of libacl_op_compiler.so.
-VIEWS: dict[str, list[tuple[Sequence[Any], Sequence[Any], Mapping[str, Any]]]] = {
+# Inputs, outputs and attributes of the operators of libacl_op_compiler.so, and of those of random numbers.
+VALID: dict[str, list[tuple[Sequence[Any], Sequence[Any], Mapping[str, Any]]]] = {
     "Identity": [([SQUARE], [SQUARE], {})],
     "AsStrided": [([SQUARE, [2, 3], [1, 4], [2]], [SQUARE], {})],
     "ViewCopy": [([SQUARE, [2, 2], [6, 2], [1], SQUARE, [2, 2], [1, 3], [0]], [SQUARE], {})],
     "Transpose": [([SQUARE, [1, 0]], [SQUARE], {})],
+    "DropOutGenMaskV3": [([[16], 0.5], [torch.zeros(16, dtype=torch.uint8)], {"seed": 1, "seed2": 0})],
+    "StatelessRandomNormalV2": [([[3, 4], [5], [0, 8], torch.tensor(1).int()], [SQUARE], {"dtype": 0})],
 }
 
 
 def _valid_calls(name: str) -> list[tuple[Sequence[Any], Sequence[Any], Mapping[str, Any]]]:
     """Return the calls of an operator's tests."""
-    from tests.ascend import older_operators
+    from tests.ascend import older_boxes, older_operators
 
-    if name in VIEWS:
-        return VIEWS[name]
+    if name in VALID:
+        return VALID[name]
     calls = []
 
     def check(called: str, inputs: Sequence[Any], *expected: Any, **given: Any) -> None:
         if called == name:
             calls.append((inputs, expected, given))
 
-    older_operators.check = check
+    older_operators.check = older_boxes.check = check
     for part in older_operators.PARTS:
         part()
-    return calls or [([[16], 0.5], [torch.zeros(16, dtype=torch.uint8)], {"seed": 1, "seed2": 0})]
+    return calls
 
 
 class Operands:
@@ -64,7 +66,7 @@ class Operands:
 
     def operand(self, like: Any) -> tuple[int, int]:
         """Return a description and a buffer; now and then either is another object or none."""
-        from tests.ascend.older_operators import content
+        from tests.ascend.older_calls import content
         from tests.ascend.opapi import DATA_TYPES as KNOWN
 
         on_host = like is not None and not isinstance(like, torch.Tensor)
@@ -144,4 +146,4 @@ def caller(name: str) -> Callable[[random.Random, int, Callable[[str], None]], N
 
 def names() -> list[str]:
     """Return the operators of the older interface."""
-    return [*(row.name for row in older_rows()), *VIEWS]
+    return sorted({row.name for row in older_rows()} | set(VALID))

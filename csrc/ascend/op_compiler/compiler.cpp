@@ -63,8 +63,9 @@ ComputeOlder compute() {
 }
 
 int execute(const char* name, const OlderCall& call) {
-  if (call.input_descriptions == nullptr || call.input == nullptr || call.output_descriptions == nullptr ||
-      call.output == nullptr)
+  const bool no_input = call.input_descriptions == nullptr || call.input == nullptr,
+             no_output = call.output_descriptions == nullptr || call.output == nullptr;
+  if ((call.inputs > 0 && no_input) || (call.outputs > 0 && no_output))
     return isthmus_ascend_report(kInvalidParameter, call.function, "a list is null; pass a valid pointer");
   if (name == nullptr) return refuse(call.function, name);
   for (const Operator& each : kOperators)

@@ -33,7 +33,13 @@ Family find_family(const std::string& name) {
                                &indexer_families(),
                                &compression_families(),
                                &older_families(),
+                               &older_convolution_families(),
+                               &selection_families(),
                                &box_families(),
+                               &overlap_families(),
+                               &suppression_families(),
+                               &rotated_families(),
+                               &region_families(),
                                &deformable_families(),
                                &older_recurrent_families()})
     for (const NamedFamily& family : *families)

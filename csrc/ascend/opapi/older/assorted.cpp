@@ -1,12 +1,11 @@
-// Products, convolutions, norms, layouts and gradients of the older interface.
+// Products, norms, layouts, losses and optimizers of the older interface.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_ctc_loss.h>
+#include <ATen/ops/_softmax_backward_data.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
-#include <ATen/ops/convolution.h>
-#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/native_layer_norm.h>
 
 #include <cmath>
 
@@ -22,53 +21,11 @@ at::Tensor factor(const Call& call, const char* name, bool transposed) {
 }
 
 void older_matmul(const Call& call) {
+  TORCH_CHECK(call.integer("offset_x") == 0, "offset_x is ", call.integer("offset_x"), ", expected 0");
   const bool first = call.flag("transpose_x1") || call.flag("adj_x1");
   const bool second = call.flag("transpose_x2") || call.flag("adj_x2");
   const at::Tensor product = at::matmul(factor(call, "x1", first), factor(call, "x2", second));
   call.give("y", call.has("bias") ? product.add(widened(call.tensor("bias"))) : product);
-}
-
-// Of height and width, from four numbers of NCHW.
-struct Window {
-  explicit Window(const Call& call) : groups(std::max<int64_t>(call.integer("groups"), 1)) {
-    const auto all = call.ints("strides"), pads = call.ints("pads"), dilations = call.ints("dilations");
-    TORCH_CHECK(
-        call.text("data_format") == "NCHW" && all.size() == 4 && pads.size() == 4 && dilations.size() == 4,
-        "data_format must be NCHW; strides, pads and dilations need 4 numbers each");
-    TORCH_CHECK(pads[0] == pads[1] && pads[2] == pads[3], "pads are ", pads,
-                ", expected equal ones at both ends");
-    strides = {all[2], all[3]};
-    padding = {pads[0], pads[2]};
-    dilation = {dilations[2], dilations[3]};
-  }
-
-  std::vector<int64_t> strides, padding, dilation;
-  int64_t groups;
-};
-
-void older_convolution(const Call& call) {
-  const Window w(call);
-  call.give("y", at::convolution(widened(call.tensor("x")), widened(call.tensor("filter")),
-                                 widened(call.optional("bias")), w.strides, w.padding, w.dilation, false,
-                                 {0, 0}, w.groups));
-}
-
-at::Tensor convolution_grad(const Call& call, const at::Tensor& x, const at::Tensor& filter, bool of_filter) {
-  const Window w(call);
-  const auto [dx, dfilter, dbias] = at::convolution_backward(
-      widened(call.tensor("out_backprop")), x, filter, std::nullopt, w.strides, w.padding, w.dilation, false,
-      {0, 0}, w.groups, {!of_filter, of_filter, false});
-  return of_filter ? dfilter : dx;
-}
-
-void older_convolution_input_grad(const Call& call) {
-  call.give(
-      "y", convolution_grad(call, at::zeros(call.ints("input_size")), widened(call.tensor("filter")), false));
-}
-
-void older_convolution_filter_grad(const Call& call) {
-  call.give("y",
-            convolution_grad(call, widened(call.tensor("x")), at::zeros(call.ints("filter_size")), true));
 }
 
 constexpr double kInfinity = 2147483648.0;  // stands for an infinite p, and its negative for the other
@@ -141,11 +98,69 @@ void older_ctc_loss(const Call& call) {
   call.ignore("log_alpha");
 }
 
-// x / keep where the mask is 1, else 0.
+// x / keep where the mask is 1, else 0. A mask may be longer than what it is for.
+at::Tensor masked(const at::Tensor& x, const at::Tensor& mask, double keep) {
+  TORCH_CHECK(mask.numel() >= x.numel(), "mask has ", mask.numel(), " elements, expected at least ",
+              x.numel());
+  const at::Tensor kept = x.mul(mask.reshape(-1).slice(0, 0, x.numel()).view(x.sizes()).ne(0));
+  return keep == 0 ? kept.mul(0) : kept.div(keep);
+}
+
 void byte_mask_apply(const Call& call) {
-  const double keep = call.real("keep");
-  const at::Tensor kept = call.tensor("x").mul(call.tensor("mask").ne(0));
-  call.give("y", keep == 0 ? kept.mul(0) : kept.div(keep));
+  call.give("y", masked(call.tensor("x"), call.tensor("mask"), call.real("keep")));
+}
+
+int64_t one_axis(const Call& call, const char* name) {
+  const auto axes = call.ints(name);
+  TORCH_CHECK(axes.size() == 1, name, " is ", axes, ", expected one number");
+  return axes[0];
+}
+
+// The softmax of x1 + alpha * x2, and what a mask of bytes leaves of it.
+void softmax_of_sum_and_dropout(const Call& call) {
+  const at::Tensor sum = widened(call.tensor("x1")).add(widened(call.tensor("x2")), call.real("alpha"));
+  const at::Tensor softmax = sum.softmax(one_axis(call, "axis"));
+  call.give("y1", softmax);
+  call.give("y2", masked(softmax, call.tensor("mask"), call.real("input_keep_prob")));
+}
+
+// With respect to x2.
+void softmax_of_sum_and_dropout_grad(const Call& call) {
+  const at::Tensor softmax = widened(call.tensor("softmax"));
+  const at::Tensor grad =
+      masked(widened(call.tensor("grad")), call.tensor("mask"), call.real("input_keep_prob"));
+  call.give("y", at::_softmax_backward_data(grad, softmax, one_axis(call, "axes"), softmax.scalar_type())
+                     .mul(call.real("alpha")));
+}
+
+// Dimensions from the axis on.
+void layer_norm_from_axis(const Call& call) {
+  const at::Tensor x = call.tensor("x");
+  const int64_t axis = at::maybe_wrap_dim(call.integer("begin_norm_axis"), x.dim());
+  const auto [y, mean, rstd] = at::native_layer_norm(x, x.sizes().slice(axis), call.tensor("gamma"),
+                                                     call.tensor("beta"), call.real("epsilon"));
+  call.give("y", y);
+  call.give("mean", mean);
+  call.give("rstd", rstd);
+}
+
+// A step of Adam without correction of the moments' bias. The decay is part of the update for "adam", as in
+// torch_npu's NpuFusedBertAdam, else of the learning rate, as in fairseq's Adam, which also gives a size of
+// the step. Gradients are clipped if max_grad_norm is positive.
+void apply_bert_adam(const Call& call) {
+  const std::string mode = call.text("adam_mode");
+  TORCH_CHECK(mode == "adam" || mode == "mbart_adam", "adam_mode is ", mode, ", expected adam or mbart_adam");
+  const double rate = call.real("lr"), most = call.real("max_grad_norm"),
+               norm = call.real("global_grad_norm"), decay = call.real("weight_decay");
+  const at::Tensor var = widened(call.tensor("var"));
+  const at::Tensor grad = widened(call.tensor("grad")).mul(most > 0 && norm > most ? most / norm : 1);
+  const at::Tensor m = widened(call.tensor("m")).lerp(grad, 1 - call.real("beta1"));
+  const at::Tensor v = widened(call.tensor("v")).lerp(grad.square(), 1 - call.real("beta2"));
+  const at::Tensor update = m.div(v.sqrt().add(call.real("epsilon")));
+  const double step = mode == "adam" ? rate : call.real("step_size");
+  call.give("var_out", var.mul(1 - rate * decay).sub(update, step));
+  call.give("m_out", m);
+  call.give("v_out", v);
 }
 
 // Value i along the axis from start[i][j] to before end[i][j]: in element j of the first dimension if the
@@ -181,9 +196,10 @@ const std::vector<NamedFamily>& older_families() {
       {"byte_mask_apply", byte_mask_apply},
       {"older_ctc_loss", older_ctc_loss},
       {"masked_fill_range", masked_fill_range},
-      {"older_convolution", older_convolution},
-      {"older_convolution_input_grad", older_convolution_input_grad},
-      {"older_convolution_filter_grad", older_convolution_filter_grad},
+      {"softmax_of_sum_and_dropout", softmax_of_sum_and_dropout},
+      {"softmax_of_sum_and_dropout_grad", softmax_of_sum_and_dropout_grad},
+      {"layer_norm_from_axis", layer_norm_from_axis},
+      {"apply_bert_adam", apply_bert_adam},
       {"sum_of_powers", sum_of_powers},
       {"root_of_power", root_of_power},
   };

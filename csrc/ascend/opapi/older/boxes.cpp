@@ -1,8 +1,6 @@
-// Boxes of object detectors.
+// Codes of boxes of object detectors, and the anchors that are theirs.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/minimum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -68,6 +66,24 @@ void bounding_box_decode(const Call& call) {
                                 1));
 }
 
+// With a stride for each anchor. Source: YOLOBBoxCoder of MMDetection.
+void yolo_boxes_encode(const Call& call) {
+  constexpr double kLeast = 1e-6;
+  const auto from = columns_of_four(call, "anchor_boxes"), to = columns_of_four(call, "gt_bboxes");
+  const at::Tensor stride = call.tensor("stride");
+  TORCH_CHECK(from[0].sizes() == to[0].sizes() && from[0].sizes() == stride.sizes(),
+              "anchor_boxes, gt_bboxes and stride have ", from[0].numel(), ", ", to[0].numel(), " and ",
+              stride.numel(), " rows, expected as many");
+  const auto centre = [&](size_t i) {
+    const at::Tensor twice = to[i].add(to[i + 2]).sub(from[i]).sub(from[i + 2]);
+    return twice.mul(0.5).div(stride).add(0.5).clamp(kLeast, 1 - kLeast);
+  };
+  const auto size = [&](size_t i) {
+    return to[i + 2].sub(to[i]).div(from[i + 2].sub(from[i])).clamp_min(kLeast).log();
+  };
+  call.give("encoded_bboxes", at::stack({centre(0), centre(1), size(0), size(1)}, 1));
+}
+
 // 1 for each anchor of the cells of a map that contain the centre of a box.
 void anchor_response_flags(const Call& call) {
   const auto map = call.ints("featmap_size"), strides = call.ints("strides");
@@ -84,102 +100,6 @@ void anchor_response_flags(const Call& call) {
   at::Tensor flags = at::zeros({map[0] * map[1], call.integer("num_base_anchors")}, at::kByte);
   flags.index_fill_(0, row.mul(map[1]).add(column).masked_select(inside), 1);
   call.give("flags", flags.reshape(-1));
-}
-
-struct Corners {
-  at::Tensor x1, y1, x2, y2;
-
-  at::Tensor width() const { return x2.sub(x1); }
-  at::Tensor height() const { return y2.sub(y1); }
-};
-
-// Of columns of centre and size if `trans`, else of corners.
-Corners corners(const at::Tensor& boxes, bool trans) {
-  const auto rows = widened(boxes).unbind(0);
-  TORCH_CHECK(rows.size() == 4, "boxes have ", rows.size(), " rows, expected 4");
-  if (!trans) return {rows[0], rows[1], rows[2], rows[3]};
-  const at::Tensor x = rows[2].mul(0.5), y = rows[3].mul(0.5);
-  return {rows[0].sub(x), rows[1].sub(y), rows[0].add(x), rows[1].add(y)};
-}
-
-at::Tensor intersection(const Corners& first, const Corners& second) {
-  const at::Tensor across =
-      at::minimum(first.x2, second.x2).sub(at::maximum(first.x1, second.x1)).clamp_min(0);
-  const at::Tensor down = at::minimum(first.y2, second.y2).sub(at::maximum(first.y1, second.y1)).clamp_min(0);
-  return across.mul(down);
-}
-
-// With each other box, so that there is a row for each of these.
-void as_rows(Corners& boxes) {
-  for (at::Tensor* const side : {&boxes.x1, &boxes.y1, &boxes.x2, &boxes.y2}) *side = side->unsqueeze(1);
-}
-
-struct Pairs {
-  Corners first, second;
-  at::Tensor overlap, union_area, width, height;  // of the intersection over the union; of the hull
-};
-
-// Boxes with their ground truths; with is_cross each with each, a row for each ground truth.
-Pairs pairs(const Call& call) {
-  TORCH_CHECK(call.text("mode") == "iou", "mode is ", call.text("mode"), ", expected iou");
-  const bool trans = call.flag("trans");
-  const Corners first = corners(call.tensor("bboxes"), trans);
-  Corners second = corners(call.tensor("gtboxes"), trans);
-  if (call.flag("is_cross")) as_rows(second);
-  const at::Tensor both = intersection(first, second);
-  const at::Tensor area =
-      first.width().mul(first.height()).add(second.width().mul(second.height())).sub(both);
-  return {first,
-          second,
-          both.div(area),
-          area,
-          at::maximum(first.x2, second.x2).sub(at::minimum(first.x1, second.x1)),
-          at::maximum(first.y2, second.y2).sub(at::minimum(first.y1, second.y1))};
-}
-
-// Source: Rezatofighi et al. 2019, "Generalized Intersection over Union".
-void box_giou(const Call& call) {
-  const Pairs each = pairs(call);
-  const at::Tensor hull = each.width.mul(each.height);
-  call.give("overlap", each.overlap.sub(hull.sub(each.union_area).div(hull)));
-}
-
-// Source: Zheng et al. 2020, "Distance-IoU Loss".
-at::Tensor diou(const Pairs& each) {
-  const at::Tensor x = each.first.x1.add(each.first.x2).sub(each.second.x1).sub(each.second.x2).mul(0.5);
-  const at::Tensor y = each.first.y1.add(each.first.y2).sub(each.second.y1).sub(each.second.y2).mul(0.5);
-  const at::Tensor diagonal = each.width.square().add(each.height.square());
-  return each.overlap.sub(x.square().add(y.square()).div(diagonal));
-}
-
-void box_diou(const Call& call) { call.give("overlap", diou(pairs(call))); }
-
-// The same paper; atan_sub is the difference of the angles of the diagonals, the ground truth's first.
-void box_ciou(const Call& call) {
-  const Pairs each = pairs(call);
-  const auto angle = [](const Corners& box) { return box.width().div(box.height()).atan(); };
-  const at::Tensor turn = angle(each.second).sub(angle(each.first));
-  const at::Tensor v = turn.square().mul(4 / (M_PI * M_PI));
-  const at::Tensor alpha = v.div(each.overlap.neg().add(1).add(v).add(1e-10));
-  call.give("overlap", diou(each).sub(v.mul(alpha)));
-  if (call.flag("atan_sub_flag")) call.give("atan_sub", turn);
-  call.ignore("atan_sub");
-}
-
-// Of rows x1, y1, x2, y2, a row for each ground truth: over the union, or over the ground truth for iof. The
-// sides of areas, not of intersections, are longer by eps: so say the expected values of op-plugin's
-// test_iou.py.
-void box_iou(const Call& call) {
-  const std::string mode = call.text("mode");
-  TORCH_CHECK(mode == "iou" || mode == "iof", "mode is ", mode, ", expected iou or iof");
-  const Corners boxes = corners(call.tensor("bboxes").t(), false);
-  Corners truths = corners(call.tensor("gtboxes").t(), false);
-  as_rows(truths);
-  const auto area = [eps = call.real("eps")](const Corners& each) {
-    return each.width().add(eps).mul(each.height().add(eps));
-  };
-  const at::Tensor both = intersection(boxes, truths), of_truth = area(truths);
-  call.give("overlap", both.div(mode == "iof" ? of_truth : area(boxes).add(of_truth).sub(both)));
 }
 
 // Anchors that overlap a box more than the threshold get its number, from 1; then each box takes the anchors
@@ -204,97 +124,13 @@ void grid_assign_positive(const Call& call) {
   call.give("result", result);
 }
 
-// Intersection over union of two boxes; 0 without an area.
-float overlap(const float* first, const float* second) {
-  const auto size = [](const float* box) { return (box[2] - box[0]) * (box[3] - box[1]); };
-  const float across = std::min(first[2], second[2]) - std::max(first[0], second[0]),
-              down = std::min(first[3], second[3]) - std::max(first[1], second[1]);
-  const float both = std::max(across, 0.F) * std::max(down, 0.F), all = size(first) + size(second) - both;
-  return all > 0 ? both / all : 0;
-}
-
-struct Candidate {
-  float score;
-  int64_t label;
-  const float* box;
-};
-
-void best_first(std::vector<Candidate>& candidates, int64_t count) {
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const Candidate& one, const Candidate& other) { return one.score > other.score; });
-  if (static_cast<int64_t>(candidates.size()) > count) candidates.resize(std::max<int64_t>(count, 0));
-}
-
-// The candidates that overlap no better one by more than the threshold.
-std::vector<Candidate> unsuppressed(std::vector<Candidate> candidates, double threshold, int64_t count) {
-  std::vector<Candidate> kept;
-  best_first(candidates, static_cast<int64_t>(candidates.size()));
-  for (const Candidate& each : candidates) {
-    const auto hides = [&](const Candidate& better) { return overlap(better.box, each.box) > threshold; };
-    if (static_cast<int64_t>(kept.size()) < count && std::none_of(kept.begin(), kept.end(), hides))
-      kept.push_back(each);
-  }
-  return kept;
-}
-
-// Boxes [batch, anchors, 1 or classes, 4] by scores [batch, anchors, classes]: suppressed in each class; the
-// best of all classes are given, best first, then zeros.
-void batch_nms(const Call& call) {
-  TORCH_CHECK(!call.flag("change_coordinate_frame") && !call.flag("transpose_box"),
-              "change_coordinate_frame and transpose_box are not supported");
-  const at::Tensor boxes = call.tensor("boxes").to(at::kFloat).contiguous(),
-                   scores = call.tensor("scores").to(at::kFloat).contiguous();
-  TORCH_CHECK(boxes.dim() == 4 && scores.dim() == 3 && boxes.size(3) == 4 &&
-                  boxes.size(0) == scores.size(0) && boxes.size(1) == scores.size(1) &&
-                  (boxes.size(2) == 1 || boxes.size(2) == scores.size(2)),
-              "boxes and scores have shapes ", boxes.sizes(), " and ", scores.sizes(),
-              ", expected [batch, anchors, 1 or classes, 4] and [batch, anchors, classes]");
-  const int64_t total = call.integer("max_total_size");
-  TORCH_CHECK(total >= 0, "max_total_size is ", total, ", expected at least 0");
-  const at::Tensor rows = at::zeros({boxes.size(0), total, 6});  // corners, score, class
-  const at::Tensor counts = at::zeros({boxes.size(0)}, at::kInt);
-  const auto at_box = boxes.accessor<float, 4>();
-  const auto at_score = scores.accessor<float, 3>();
-  for (int64_t i = 0; i < boxes.size(0); ++i) {
-    std::vector<Candidate> chosen;
-    for (int64_t label = 0; label < scores.size(2); ++label) {
-      std::vector<Candidate> candidates;
-      for (int64_t j = 0; j < boxes.size(1); ++j)
-        if (at_score[i][j][label] > call.real("score_threshold"))
-          candidates.push_back(
-              {at_score[i][j][label], label, at_box[i][j][boxes.size(2) == 1 ? 0 : label].data()});
-      for (const Candidate& each :
-           unsuppressed(candidates, call.real("iou_threshold"), call.integer("max_size_per_class")))
-        chosen.push_back(each);
-    }
-    best_first(chosen, total);
-    auto row = rows.accessor<float, 3>()[i];
-    for (size_t j = 0; j < chosen.size(); ++j) {
-      std::copy_n(chosen[j].box, 4, row[j].data());
-      row[j][4] = chosen[j].score;
-      row[j][5] = static_cast<float>(chosen[j].label);
-    }
-    counts[i].fill_(static_cast<int64_t>(chosen.size()));
-  }
-  call.give("nmsed_boxes", rows.slice(2, 0, 4));
-  call.give("nmsed_scores", rows.select(2, 4));
-  call.give("nmsed_classes", rows.select(2, 5));
-  call.give("nmsed_num", counts);
-}
-
 }  // namespace
 
 const std::vector<NamedFamily>& box_families() {
   static const std::vector<NamedFamily> families = {
-      {"bounding_box_encode", bounding_box_encode},
-      {"bounding_box_decode", bounding_box_decode},
-      {"anchor_response_flags", anchor_response_flags},
-      {"box_giou", box_giou},
-      {"box_diou", box_diou},
-      {"box_ciou", box_ciou},
-      {"box_iou", box_iou},
+      {"bounding_box_encode", bounding_box_encode},     {"bounding_box_decode", bounding_box_decode},
+      {"anchor_response_flags", anchor_response_flags}, {"yolo_boxes_encode", yolo_boxes_encode},
       {"grid_assign_positive", grid_assign_positive},
-      {"batch_nms", batch_nms},
   };
   return families;
 }

@@ -89,7 +89,7 @@ class Binding {
     }
   }
 
-  // One that is not given is 0, false or null, as is an input at the end that is left out.
+  // One that is not given is 0, false or null (a scalar), as is an input at the end that is left out.
   void add_attribute(const Parameter& parameter) {
     const Attributes* const attributes = isthmus_ascend_attributes(call_.attributes);
     const auto found =
@@ -111,6 +111,7 @@ class Binding {
     if constexpr (std::is_same_v<Value, int64_t>) {
       if (kind == Kind::kInt || kind == Kind::kBool || kind == Kind::kDtype)
         return arguments_.push_back(value);
+      if (kind == Kind::kScalar) return keep(scalars_, objects().scalars, at::Scalar(value));
     } else if constexpr (std::is_same_v<Value, double>) {
       if (kind == Kind::kReal) return arguments_.push_back(value);
     } else if constexpr (std::is_same_v<Value, std::string>) {
