@@ -1,12 +1,15 @@
 """Operators of the older interface for object detectors against their meaning; see older_operators.py."""
 
+import ctypes
 import itertools
 import math
 
 import torch
 from torch.nn.functional import grid_sample
 
-from tests.ascend.older_calls import check
+from tests.ascend.older_calls import Tensors, attributes, check
+from tests.ascend.older_jobs import compiler
+from tests.ascend.runtime import acl
 
 
 def boxes() -> None:
@@ -170,6 +173,30 @@ def rotated() -> None:
     check("RotatedOverlaps", boxes, areas, trans=True)
 
 
+def suppressed() -> None:
+    """Suppression of rotated boxes, and the number of those that are left."""
+    boxes = torch.tensor(
+        [[0.0, 0, 2, 2, 0], [9, 9, 1, 1, 0], [0, 0, 2, 2, 45], [1, 0, 2, 2, 0], [3, 0, 2, 2, 0]]
+    )
+    scores, label = torch.tensor([0.8, 0.1, 0.9, 0.7, 0.6]), torch.tensor(0).int()
+    ends = torch.cat([boxes[:, :2] - boxes[:, 2:4] / 2, boxes[:, :2] + boxes[:, 2:4] / 2, -boxes[:, 4:]], 1)
+    rule = {"iou_threshold": 0.4, "score_threshold": 0.2}
+    for mode, given in ((0, boxes), (1, ends)):
+        for most, kept in ((-1, [2, 3, 4]), (2, [2, 3])):
+            index, found = torch.zeros(5).int(), torch.zeros(5, 5)
+            index[: len(kept)], found[: len(kept)] = torch.tensor(kept).int(), given[kept]
+            inputs = [given, scores, label]
+            check("RotatedNMS", inputs, found, index, **rule, max_output_size=most, mode=mode)
+            operands, results = Tensors(*inputs), Tensors(found, index)
+            handle = attributes(rule | {"max_output_size": most, "mode": mode})
+            arguments = *operands.lists(), *results.lists(), handle
+            compiler.aclopCompileAndExecuteV2(b"RotatedNMS", *arguments, 0, 0, None, None)
+            size = ctypes.c_int64()
+            for description in results.descriptions:
+                acl.aclGetTensorDescDimV2(description, ctypes.c_size_t(0), ctypes.byref(size))
+                assert size.value == len(kept)
+
+
 def regions() -> None:
     """Regions of a map, by grid_sample() in float64, and of groups of channels, by their pixels."""
     x = torch.randn(2, 3, 7, 6).double().requires_grad_()
@@ -264,4 +291,4 @@ def deformed() -> None:
     check("DeformableOffsetsGrad", [grad.float(), *inputs], dx.float(), doffsets.float().flatten(3), **given)
 
 
-PARTS = (boxes, detections, gradients, masks, rotated, regions, deformed)
+PARTS = (boxes, detections, gradients, masks, rotated, suppressed, regions, deformed)

@@ -96,7 +96,7 @@ ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecute(const char* name, int inputs,
                                                  void* const output[], const void* attributes, int, int,
                                                  const char*, void* stream) {
   return execute(name, {"aclopCompileAndExecute", input_descriptions, input, output_descriptions, output,
-                        stream, inputs, outputs, attributes});
+                        stream, inputs, outputs, attributes, false});
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecuteV2(const char* name, int inputs,
@@ -105,7 +105,7 @@ ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecuteV2(const char* name, int inputs,
                                                    void* const output[], void* attributes, int, int,
                                                    const char*, void* stream) {
   return execute(name, {"aclopCompileAndExecuteV2", input_descriptions, input, output_descriptions, output,
-                        stream, inputs, outputs, attributes});
+                        stream, inputs, outputs, attributes, true});
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopStartDumpArgs(uint32_t, const char*) { return kSuccess; }

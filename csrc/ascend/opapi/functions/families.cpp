@@ -6,7 +6,7 @@ namespace isthmus::ascend {
 
 Function find_function(const std::string& name) {
   for (const auto* family : {&value_functions(), &indexing_functions(), &activation_functions(),
-                             &training_functions(), &rotary_functions()})
+                             &training_functions(), &rotary_functions(), &suppression_functions()})
     for (const NamedFunction& function : *family)
       if (name == function.name) return function.function;
   return nullptr;

@@ -1,4 +1,4 @@
-// Families that only rows of older.table call.
+// Functions and families that only rows of older.table call.
 #pragma once
 
 #include <vector>
@@ -6,6 +6,8 @@
 #include "ascend/opapi/program.h"
 
 namespace isthmus::ascend {
+
+const std::vector<NamedFunction>& suppression_functions();
 
 const std::vector<NamedFamily>& older_families();
 const std::vector<NamedFamily>& older_convolution_families();

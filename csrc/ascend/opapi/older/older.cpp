@@ -46,7 +46,8 @@ class Binding {
     refuse_unknown(inputs, attributes);
     for (size_t i = inputs; i < attributes; ++i) add_attribute(parameters[i]);
     for (size_t i = 0; i < outputs; ++i)
-      add_operand(parameters[attributes + i], call.output_descriptions[i], call.output[i]);
+      outputs_.push_back(
+          add_operand(parameters[attributes + i], call.output_descriptions[i], call.output[i]));
   }
 
   Binding(const Binding&) = delete;
@@ -60,12 +61,31 @@ class Binding {
 
   const Argument* arguments() const { return arguments_.data(); }
 
+  // Waits for the outputs, of which some have a shape that depends on values.
+  int set_output_sizes() const {
+    if (const int status = aclrtSynchronizeStream(call_.stream)) return status;
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      const at::Tensor& output = outputs_[i];
+      void* const description = const_cast<void*>(call_.output_descriptions[i]);
+      if (!output.defined()) continue;
+      if (const int status = isthmus_ascend_set_sizes(description, output.dim(), output.sizes().data()))
+        return status;
+    }
+    return 0;
+  }
+
  private:
-  void add_operand(const Parameter& parameter, const void* description, const void* buffer) {
+  at::Tensor add_operand(const Parameter& parameter, const void* description, const void* buffer) {
     const at::Tensor operand = tensor(description, buffer);
-    if (parameter.kind == Kind::kTensor) return add_tensor(operand);
-    TORCH_CHECK(operand.defined() && isthmus_ascend_on_host(description), parameter.name,
-                " must lie on the host");
+    if (parameter.kind == Kind::kTensor)
+      add_tensor(operand);
+    else
+      add_from_host(parameter, operand, isthmus_ascend_on_host(description));
+    return operand;
+  }
+
+  void add_from_host(const Parameter& parameter, const at::Tensor& operand, bool on_host) {
+    TORCH_CHECK(operand.defined() && on_host, parameter.name, " must lie on the host");
     if (parameter.kind == Kind::kScalar) return keep(scalars_, objects().scalars, operand.item());
     TORCH_CHECK(parameter.kind == Kind::kInts, parameter.name, " is neither a tensor, a number nor integers");
     const at::Tensor whole = operand.reshape(-1).to(at::kLong);
@@ -134,6 +154,7 @@ class Binding {
   const OlderCall& call_;
   std::vector<const void*> tensors_, scalars_, ints_;
   std::vector<Argument> arguments_;
+  std::vector<at::Tensor> outputs_;
 };
 
 size_t row_of(const char* name) {
@@ -148,7 +169,8 @@ int compute(int row, const OlderCall& call) {
   aclOpExecutor* executor = nullptr;
   const Binding binding(program(row), call);
   if (const int status = prepare(row, binding.arguments(), &workspace, &executor)) return status;
-  return launch(executor, call.stream);
+  if (const int status = launch(executor, call.stream)) return status;
+  return call.waits ? binding.set_output_sizes() : 0;
 }
 
 }  // namespace

@@ -1,12 +1,15 @@
 // Suppression of boxes of object detectors that overlap better ones.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "ascend/opapi/functions/families.h"
 #include "ascend/opapi/older/families.h"
+#include "ascend/opapi/older/rotated.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -110,12 +113,51 @@ void nms_with_mask(const Call& call) {
   call.give("selected_mask", mask);
 }
 
+// Of x, y, width, height and degrees, or of corners and degrees.
+template <bool corners>
+double rotated_overlap(const float* first, const float* second) {
+  const Rotated one = rotated(first, corners), other = rotated(second, corners);
+  const double both = one.intersection(other);
+  return both > 0 ? both / (one.area() + other.area() - both) : 0;
+}
+
+// rotated_nms(boxes, scores, labels, iou_threshold, score_threshold, max_output_size, mode): numbers of the
+// boxes that are kept, best first.
+c10::IValue rotated_nms(Values& arguments, bool) {
+  const at::Tensor boxes = arguments[0].toTensor().to(at::kFloat).contiguous(),
+                   scores = arguments[1].toTensor().to(at::kFloat).contiguous();
+  const int64_t most = arguments[5].toInt(), mode = arguments[6].toInt();
+  TORCH_CHECK(mode == 0 || mode == 1, "mode is ", mode, ", expected 0 or 1");
+  TORCH_CHECK(boxes.dim() == 2 && boxes.size(1) == 5 && scores.numel() == boxes.size(0),
+              "boxes and scores have shapes ", boxes.sizes(), " and ", scores.sizes(),
+              ", expected [boxes, 5] and [boxes]");
+  TORCH_CHECK(arguments[2].toTensor().numel() == 1, "labels has ", arguments[2].toTensor().numel(),
+              " elements, expected one class");
+  std::vector<Candidate> candidates;
+  for (int64_t i = 0; i < boxes.size(0); ++i) {
+    const float score = scores.const_data_ptr<float>()[i];
+    if (score > arguments[4].toDouble())
+      candidates.push_back({score, i, boxes.const_data_ptr<float>() + 5 * i});
+  }
+  std::vector<int64_t> kept;
+  for (const Candidate& each :
+       unsuppressed(candidates, mode == 0 ? rotated_overlap<false> : rotated_overlap<true>,
+                    arguments[3].toDouble(), most < 0 ? std::numeric_limits<int64_t>::max() : most))
+    kept.push_back(each.number);
+  return at::tensor(kept, at::kLong);
+}
+
 }  // namespace
 
 const std::vector<NamedFamily>& suppression_families() {
   static const std::vector<NamedFamily> families = {{"batch_nms", batch_nms},
                                                     {"nms_with_mask", nms_with_mask}};
   return families;
+}
+
+const std::vector<NamedFunction>& suppression_functions() {
+  static const std::vector<NamedFunction> functions = {{"rotated_nms", rotated_nms}};
+  return functions;
 }
 
 }  // namespace isthmus::ascend
