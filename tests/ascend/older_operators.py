@@ -52,6 +52,8 @@ def layouts() -> None:
     check("MishGrad", [x, x], *torch.autograd.grad(smooth, inputs, x))
     check("Abs", [x], x.abs())
     check("Slice", [x, [1, 0, 2], [1, 2, 2]], x[1:, :2, 2:].contiguous())
+    masks = {"begin_mask": 1, "end_mask": 2, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 0}
+    check("StridedSlice", [x, [1, 1, 0], [1, 0, 4], [1, 1, 2]], x[:1, 1:, ::2].contiguous(), **masks)
     for descending in (False, True):
         check("SortV2", [x], x.sort(1, descending).values, axis=1, descending=descending)
 
@@ -231,6 +233,10 @@ def convolutions() -> None:
     check("Conv3D", [volume, kernel, bias], y.detach(), **given)
     check("Conv3DBackpropInput", [list(x.shape), kernel, grad], dx, **given)
     check("Conv3DBackpropFilter", [volume, list(weight.shape), grad], dweight, **given)
+    given["output_padding"] = [0] * 5
+    check("Conv3DTranspose", [list(x.shape), grad, kernel], dx, **given)
+    shifted = dx + bias[:4, None, None, None]
+    check("Conv3DTranspose", [list(x.shape), grad, kernel, bias[:4].contiguous()], shifted, **given)
 
 
 def norms() -> None:
@@ -318,6 +324,35 @@ def cell() -> None:
           merge_mode="concat")  # fmt: skip
 
 
+GRU = {
+    "direction": "UNIDIRECTIONAL", "cell_depth": 1, "keep_prob": 1.0, "cell_clip": -1.0, "num_proj": 0,
+    "time_major": True, "gate_order": "rzh", "reset_after": True,
+}  # fmt: skip
+
+
+def gru() -> None:
+    """A layer of a GRU and its gradients."""
+    steps, batch, size, hidden = 4, 3, 5, 2
+    module = torch.nn.GRU(size, hidden).double()
+    x = torch.randn(steps, batch, size).double().requires_grad_()
+    state = torch.randn(1, batch, hidden).double().requires_grad_()
+    y, end = module(x, state)
+    grads = [torch.randn_like(each) for each in (y, end)]
+    first, second, bias, other = module.parameters()
+    expected = torch.autograd.grad([y, end], [first, second, bias, other, x, state], grads)
+    given = [each.detach().float().contiguous() for each in (x, first.t(), second.t())]
+    start, biases = state.detach().float(), [each.detach().float() for each in (bias, other)]
+    outputs = run("DynamicGRUV2", [*given, *biases, None, start], [torch.zeros(steps, batch, hidden)] * 6, **GRU,
+                  activation="tanh", is_training=True)  # fmt: skip
+    torch.testing.assert_close(outputs[:2], [y.detach().float()] * 2)
+    check("DynamicGRUV2", [*given, *biases, None, start], *outputs, **GRU)
+    unused = torch.zeros(())
+    inputs = [*given, outputs[0], start, outputs[1], *(each.float() for each in grads), *outputs[2:], unused,
+              unused.byte()]  # fmt: skip
+    wanted = [each.t().contiguous() for each in expected[:2]] + list(expected[2:])
+    check("DynamicGRUV2Grad", inputs, *(each.float() for each in wanted), **GRU, bias_type="no_bias")
+
+
 def refusals() -> None:
     """Attributes and operands that do not fit are refused by name."""
     x = torch.ones(2, 3)
@@ -356,6 +391,8 @@ def refusals() -> None:
         check("MaskedFillRange", [torch.ones(3, 4), *[torch.ones(1, 2).int()] * 2, torch.ones(1)], x, axis=1)
     with fails(INVALID, "gate_order is ijfo, expected ifjo or ifco"):
         check("DynamicRNN", [x] * 6, x, gate_order="ijfo")
+    with fails(INVALID, "gate_order zrh, reset_after 0 and cell_clip 0, expected UNIDIRECTIONAL, rzh, true"):
+        check("DynamicGRUV2", [x] * 7, x, gate_order="zrh")
     with fails(INVALID, "1 inputs and 9 outputs, expected 3 with the attributes"):
         check("Cast", [x], *[x] * 9)
     with fails(INVALID, "boxes has shape [2, 3], expected (n, 4)"):
@@ -378,7 +415,7 @@ def refusals() -> None:
 
 PARTS = (
     layouts, activations, selections, overflow, products, optimizers, losses, gradients, ranges, convolutions, norms,
-    recurrent, cell, *older_boxes.PARTS,
+    recurrent, cell, gru, *older_boxes.PARTS,
 )  # of valid calls  # fmt: skip
 
 

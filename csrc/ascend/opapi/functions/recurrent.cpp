@@ -61,9 +61,6 @@ CellKind::Gradient gru_cell_grad(const Tensors& saved, const Tensors& before, co
   return {at::cat({dr, dz, dn}, -1), at::cat({dr, dz, dn.mul(r)}, -1), {grads[0].mul(z)}};
 }
 
-const CellKind kGru = {
-    3, {"h", "r", "z", "n", "hidden"}, {"h_n"}, {"grad_h_n"}, {"grad_h_0"}, gru_cell, gru_cell_grad};
-
 Tensors selected(const Tensors& tensors, int64_t index) {
   Tensors result;
   for (const at::Tensor& tensor : tensors) result.push_back(tensor.select(0, index));
@@ -79,6 +76,9 @@ const CellKind kLstm = {4,
                         {"grad_h_0", "grad_c_0"},
                         lstm_cell,
                         lstm_cell_grad};
+
+const CellKind kGru = {
+    3, {"h", "r", "z", "n", "hidden"}, {"h_n"}, {"grad_h_n"}, {"grad_h_0"}, gru_cell, gru_cell_grad};
 
 LayerResult run(const Layer& layer) {
   const auto& weights = layer.weights;

@@ -24,7 +24,7 @@ struct CellKind {
   Gradient (*backward)(const Tensors& saved, const Tensors& before, const Tensors& grads);
 };
 
-extern const CellKind kLstm;
+extern const CellKind kLstm, kGru;
 
 struct Layer {
   const CellKind& kind;

@@ -45,22 +45,33 @@ void older_convolution(const Call& call) {
                                  w.none(), w.groups));
 }
 
-at::Tensor convolution_grad(const Call& call, const at::Tensor& x, const at::Tensor& filter, bool of_filter) {
+at::Tensor convolution_grad(const Call& call, const at::Tensor& grad, const at::Tensor& x,
+                            const at::Tensor& filter, bool of_filter) {
   const Window w(call);
-  const auto [dx, dfilter, dbias] = at::convolution_backward(
-      widened(call.tensor("out_backprop")), x, filter, std::nullopt, w.strides, w.padding, w.dilation, false,
-      w.none(), w.groups, {!of_filter, of_filter, false});
+  const auto [dx, dfilter, dbias] =
+      at::convolution_backward(grad, x, filter, std::nullopt, w.strides, w.padding, w.dilation, false,
+                               w.none(), w.groups, {!of_filter, of_filter, false});
   return of_filter ? dfilter : dx;
 }
 
 void older_convolution_input_grad(const Call& call) {
-  call.give(
-      "y", convolution_grad(call, at::zeros(call.ints("input_size")), widened(call.tensor("filter")), false));
+  call.give("y", convolution_grad(call, widened(call.tensor("out_backprop")),
+                                  at::zeros(call.ints("input_size")), widened(call.tensor("filter")), false));
 }
 
 void older_convolution_filter_grad(const Call& call) {
-  call.give("y",
-            convolution_grad(call, widened(call.tensor("x")), at::zeros(call.ints("filter_size")), true));
+  call.give("y", convolution_grad(call, widened(call.tensor("out_backprop")), widened(call.tensor("x")),
+                                  at::zeros(call.ints("filter_size")), true));
+}
+
+// input_size is that of the result, and includes the padding of the output.
+void older_convolution_transpose(const Call& call) {
+  const at::Tensor y = convolution_grad(call, widened(call.tensor("x")), at::zeros(call.ints("input_size")),
+                                        widened(call.tensor("filter")), false);
+  if (!call.has("bias")) return call.give("y", y);
+  std::vector<int64_t> channels(y.dim(), 1);
+  channels[1] = y.size(1);
+  call.give("y", y.add(widened(call.tensor("bias")).view(channels)));
 }
 
 }  // namespace
@@ -70,6 +81,7 @@ const std::vector<NamedFamily>& older_convolution_families() {
       {"older_convolution", older_convolution},
       {"older_convolution_input_grad", older_convolution_input_grad},
       {"older_convolution_filter_grad", older_convolution_filter_grad},
+      {"older_convolution_transpose", older_convolution_transpose},
   };
   return families;
 }

@@ -1,6 +1,6 @@
-// A layer of an LSTM of the older interface, in one direction. Its weights are matrices of the inputs' rows
-// by the gates' columns (input, forget, cell, output); those by the state lie below those by the input, or
-// apart.
+// A layer of an LSTM or a GRU of the older interface, in one direction. Its weights are matrices of the
+// inputs' rows by the gates' columns (input, forget, cell, output; reset, update, new). Those of an LSTM by
+// the state lie below those by the input, or apart.
 #include "ascend/opapi/functions/recurrent.h"
 
 #include <ATen/core/Tensor.h>
@@ -70,11 +70,52 @@ void older_lstm_grad(const Call& call) {
   for (const char* name : {"y", "mask", "wci", "wcf", "wco"}) call.ignore(name);
 }
 
+// As kGru.saved.
+constexpr const char* kGruSaved[] = {"h", "reset", "update", "new", "hidden_new"};
+
+Layer gru_layer(const Call& call) {
+  TORCH_CHECK(call.text("direction") == "UNIDIRECTIONAL" && call.text("gate_order") == "rzh" &&
+                  call.flag("reset_after") && call.real("cell_clip") <= 0,
+              "direction is ", call.text("direction"), ", gate_order ", call.text("gate_order"),
+              ", reset_after ", call.flag("reset_after"), " and cell_clip ", call.real("cell_clip"),
+              ", expected UNIDIRECTIONAL, rzh, true and at most 0");
+  const at::Tensor x = widened(call.tensor("x"));
+  TORCH_CHECK(x.dim() == 3, "x has shape ", x.sizes(), ", expected 3 dimensions");
+  const at::Tensor of_state = widened(call.tensor("weight_hidden")).t();
+  const Tensors weights = {widened(call.tensor("weight_input")).t(), of_state,
+                           widened(call.optional("bias_input")), widened(call.optional("bias_hidden"))};
+  return {kGru,    x,    {}, {widened(call.tensor("init_h")).reshape({x.size(1), of_state.size(1)})},
+          weights, false};
+}
+
+void older_gru(const Call& call) {
+  const Tensors saved = run(gru_layer(call)).saved;
+  call.give("y", saved[0]);
+  for (size_t i = 0; i < saved.size(); ++i) call.give(kGruSaved[i], saved[i]);
+}
+
+void older_gru_grad(const Call& call) {
+  const Layer one = gru_layer(call);
+  Tensors saved;
+  for (const char* name : kGruSaved) saved.push_back(widened(call.tensor(name)));
+  const LayerGradient grads = gradient(one, saved, widened(call.tensor("dy")),
+                                       {widened(call.tensor("dh")).reshape(one.states[0].sizes())});
+  call.give("dw_input", grads.weights[0].t());
+  call.give("dw_hidden", grads.weights[1].t());
+  call.give("db_input", grads.weights[2]);
+  call.give("db_hidden", grads.weights[3]);
+  call.give("dx", grads.x);
+  call.give("dh_prev", grads.states[0]);
+  for (const char* name : {"y", "seq_length", "mask"}) call.ignore(name);
+}
+
 }  // namespace
 
 const std::vector<NamedFamily>& older_recurrent_families() {
   static const std::vector<NamedFamily> families = {{"older_lstm", older_lstm},
-                                                    {"older_lstm_grad", older_lstm_grad}};
+                                                    {"older_lstm_grad", older_lstm_grad},
+                                                    {"older_gru", older_gru},
+                                                    {"older_gru_grad", older_gru_grad}};
   return families;
 }
 
