@@ -37,7 +37,10 @@ def layouts() -> None:
     check("Select", [x > 0, x, x.flip(0)], torch.where(x > 0, x, x.flip(0)))
     check("ZerosLike", [x], x * 0)
     check("ReduceMin", [x, [0, 2]], x.amin((0, 2), True), keep_dims=True)
-    check("RealDiv", [x, x.flip(0)], x / x.flip(0))
+    for name, compute in (("Add", torch.add), ("Sub", torch.sub), ("Mul", torch.mul), ("RealDiv", torch.div)):
+        check(name, [x, x.flip(0)], compute(x, x.flip(0)))
+        check(name, [x, 0.5], compute(x, 0.5))
+    check("AxpyV2", [x, x.flip(0), 0.5], x + 0.5 * x.flip(0))
     check("ClipByValueV2", [x, -2.5, 7.0], x.clamp(-2.5, 7.0))
     check("ReduceMean", [x, [0, 2]], x.mean((0, 2), True), keep_dims=True)
     check("ReduceMax", [x, [1]], x.amax(1), keep_dims=False)
@@ -221,6 +224,7 @@ def convolutions() -> None:
     check("Conv2D", [image, kernel], y.detach() - bias[:, None, None], **given)
     check("Conv2DBackpropInput", [list(x.shape), kernel, grad], dx, **given)
     check("Conv2DBackpropFilter", [image, list(weight.shape), grad], dweight, **given)
+    check("Conv2DTranspose", [list(x.shape), grad, kernel], dx, **given, output_padding=[0] * 4)
 
     x, weight, bias = torch.randn(2, 4, 5, 7, 6), torch.randn(6, 2, 2, 3, 2), torch.randn(6)
     x.requires_grad_(), weight.requires_grad_()
