@@ -40,6 +40,8 @@ def layouts() -> None:
     for name, compute in (("Add", torch.add), ("Sub", torch.sub), ("Mul", torch.mul), ("RealDiv", torch.div)):
         check(name, [x, x.flip(0)], compute(x, x.flip(0)))
         check(name, [x, 0.5], compute(x, 0.5))
+    check("TensorEqual", [x, x], torch.tensor([True]))
+    check("TensorEqual", [x, x.flip(0)], torch.tensor([False]))
     check("AxpyV2", [x, x.flip(0), 0.5], x + 0.5 * x.flip(0))
     check("ClipByValueV2", [x, -2.5, 7.0], x.clamp(-2.5, 7.0))
     check("ReduceMean", [x, [0, 2]], x.mean((0, 2), True), keep_dims=True)
