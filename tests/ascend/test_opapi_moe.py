@@ -45,6 +45,8 @@ def test_gate_by_groups(name: str, sigmoid: bool, groups: int) -> None:
     }
     options |= {"norm_type": int(sigmoid), "out_flag": True, "routed_scaling_factor": 1.5, "eps": 1e-3}
     check(name, {"y": y * 1.5, "expert_idx": experts.int(), "out": normed}, x=x, bias=bias, **options)
+    options |= {"out_flag": False, "out": torch.zeros(5, 8)}
+    check(name, {"y": y * 1.5, "expert_idx": experts.int()}, x=x, bias=bias, **options)
 
 
 @pytest.mark.parametrize("sigmoid", [False, True])
@@ -130,6 +132,7 @@ def test_rows_by_expert(cumulative: bool) -> None:
         "MoeInitRoutingV3",
         counted | {"counts": counted["counts"].long()},
         x=x,
+        expanded_scale=torch.zeros(8),
         expert_idx=EXPERTS,
         expert_num=4,
         **options,
@@ -254,6 +257,8 @@ def test_tokens_from_ranks_by_expert() -> None:
         "expert_counts": counts.sum(0),
     }
     check("MoeReRouting", expected, tokens=tokens, counts=counts, scales=scales, counts_kind=1)
+    unscaled = expected | {"out_scales": (kept := torch.full((8,), 7.0))}
+    check("MoeReRouting", unscaled, tokens=tokens, counts=counts, out_scales=kept, counts_kind=1)
 
 
 @pytest.mark.parametrize("mode", [0, 1])
