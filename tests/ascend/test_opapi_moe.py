@@ -1,5 +1,6 @@
 """Mixture of experts: gates, routing and permutation of tokens against loops and derivatives."""
 
+import struct
 from typing import Any
 
 import pytest
@@ -374,3 +375,28 @@ def test_tokens_permuted_and_put_back_by_a_map(padded: bool) -> None:
         **saved,
         **given,
     )
+
+
+def test_tokens_that_experts_send_to_an_attention_worker() -> None:
+    """The last choice is the shared expert's, of weight 1; the context names the memory of the tokens."""
+    tokens, scales = torch.randn(2, 4, 3, 5).half(), positive(4, 2)
+    context = bytearray(1024)
+    struct.pack_into("<3I", context, 4, 2, 4, 3)
+    struct.pack_into("<2QI", context, 272, tokens.data_ptr(), tokens.nbytes, 1)
+    weights = torch.cat([scales, torch.ones(4, 1)], 1).double()
+    given = {
+        "schedule_context": torch.frombuffer(context, dtype=torch.int8),
+        "expert_scales": scales,
+        "layer_id": torch.tensor([6], dtype=torch.int32),
+        "hidden_size": 5,
+    }
+    expected = {
+        "y": (tokens[1].double() * weights[..., None]).sum(1).half(),
+        "next_layer_id": torch.tensor([7], dtype=torch.int32),
+    }
+    check("AttentionWorkerCombine", expected, tolerance=2e-3, **given)
+    with pytest.raises(ValueError, match="needSchedule is 1, expected 0"):
+        check("AttentionWorkerCombine", expected, need_schedule=1, **given)
+    struct.pack_into("<I", context, 288, 2)
+    with pytest.raises(ValueError, match="the micro-batch is 2, of 2"):
+        check("AttentionWorkerCombine", expected, **given)
