@@ -384,7 +384,7 @@ def test_tokens_that_experts_send_to_an_attention_worker() -> None:
     struct.pack_into("<3I", context, 4, 2, 4, 3)
     struct.pack_into("<2QI", context, 272, tokens.data_ptr(), tokens.nbytes, 1)
     weights = torch.cat([scales, torch.ones(4, 1)], 1).double()
-    given = {
+    given: dict[str, Any] = {
         "schedule_context": torch.frombuffer(context, dtype=torch.int8),
         "expert_scales": scales,
         "layer_id": torch.tensor([6], dtype=torch.int32),
