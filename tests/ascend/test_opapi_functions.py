@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.ascend import opapi
+from tests.ascend.opapi import check
 from tests.ascend.tensors import positive, real, whole
 from tests.ascend.test_opapi_errors import refused
 
@@ -317,3 +318,73 @@ def test_fill_of_an_expanded_tensor(name: str) -> None:
     opapi.call(name, memory[:, 1].unsqueeze(1).expand(3, 5), value)
     opapi.call(name, memory[:, ::2], value)
     assert torch.equal(memory, torch.tensor([1.5, 1.5, 1.5, 0]).expand(3, 4))
+
+
+@pytest.mark.parametrize("shape, count", [((2, 3, 4), 3), ((3, 4), 1), ((5,), 1), ((), 1)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_prelu_gradient(shape: tuple[int, ...], count: int, dtype: torch.dtype) -> None:
+    """One slope for each channel, or one for all."""
+    x, weight, dy = real(*shape).to(dtype), real(count).to(dtype), real(*shape).to(dtype)
+    wide, slope = x.double().requires_grad_(), weight.double().requires_grad_()
+    dx, dweight = torch.autograd.grad(F.prelu(wide, slope), (wide, slope), dy.double())
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-3
+    check("PreluBackward", {"grad": dx.to(dtype), "grad_weight": dweight.to(dtype)}, tolerance,
+          grad_output=dy, self=x, reshape_weight=weight)  # fmt: skip
+
+
+@pytest.mark.parametrize("p", [0, 1, 2.5])
+@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_renorm(p: float, dim: int, dtype: torch.dtype) -> None:
+    x = real(3, 4, 5).to(dtype)
+    x[0, 1:], x[..., 2] = 0, 0
+    rows = x.double().movedim(dim, 0).flatten(1)
+    norm = (rows != 0).sum(1) if p == 0 else torch.linalg.vector_norm(rows, p, dim=1)
+    factor = (4 / norm).clamp(max=1).reshape([-1, 1, 1] if dim == 0 else [1, 1, -1])
+    out = torch.zeros(3, 4, 5, dtype=dtype)
+    opapi.call("Renorm", x, p, dim, 4, out)
+    opapi.call("InplaceRenorm", x_too := x.clone(), p, dim, 4)
+    torch.testing.assert_close(out, (x.double() * factor).to(dtype), rtol=1e-3, atol=1e-3)
+    assert torch.equal(out, x_too)
+    assert "self has 1 dimensions, expected at least 2" in refused("Renorm", x[0, 0], 0, 0, 1, out[0, 0])
+
+
+def test_padding_before_and_after_each_dimension() -> None:
+    x, weight, out = real(2, 3, 5, 6), real(4, 3, 3, 2), torch.zeros(2, 4, 3, 7)
+    rest = [1, 1], False, [0, 0], 1, out, 0
+    opapi.call("Convolution", x, weight, None, [2, 1], [1, 1, 1, 1], *rest)
+    assert torch.equal(out, F.conv2d(x, weight, None, [2, 1], [1, 1]))
+    message = refused("Convolution", x, weight, None, [2, 1], [1, 2, 1, 1], *rest)
+    assert "padding is [1, 2, 1, 1], expected the same before and after" in message
+
+
+@pytest.mark.parametrize("name", ["SoftmaxBackward", "LogSoftmaxBackward"])
+def test_gradient_of_a_softmax_from_half_to_float(name: str) -> None:
+    x, dy, out = real(3, 4).half(), real(3, 4), torch.zeros(3, 4, dtype=torch.float16)
+    wide = x.double().requires_grad_()
+    y = wide.softmax(1) if name == "SoftmaxBackward" else wide.log_softmax(1)
+    opapi.call(name, dy, y.detach().float(), 1, out)
+    equal(out, torch.autograd.grad(y, wide, dy.double())[0].half(), 2e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_product_of_16_bit_floats_is_rounded_once(dtype: torch.dtype) -> None:
+    x, out = real(20, 3).to(dtype), torch.zeros(3, dtype=dtype)
+    opapi.call("ProdDim", x, 0, False, dtype, out)
+    torch.testing.assert_close(out, x.float().prod(0).to(dtype), rtol=0, atol=0)
+    opapi.call("Prod", x, dtype, total := torch.zeros((), dtype=dtype))
+    torch.testing.assert_close(total, x.float().prod().to(dtype), rtol=0, atol=0)
+
+
+def test_sign_of_complex_numbers() -> None:
+    x = torch.complex(real(5), real(5))
+    x[1], out = 0, torch.zeros(5, dtype=torch.complex64)
+    opapi.call("Sign", x, out)
+    torch.testing.assert_close(out, torch.where(x == 0, 0, x / x.abs()))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.bool])
+def test_integers_over_a_scalar_are_rounded_to_the_output(dtype: torch.dtype) -> None:
+    x, out = torch.tensor([0, 1, 7, 9]).to(dtype), torch.zeros(4, dtype=torch.float16)
+    opapi.call("Divs", x, 3, out)
+    assert torch.equal(out, (x.double() / 3).half())

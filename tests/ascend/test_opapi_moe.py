@@ -1,5 +1,6 @@
 """Mixture of experts: gates, routing and permutation of tokens against loops and derivatives."""
 
+import struct
 from typing import Any
 
 import pytest
@@ -45,6 +46,8 @@ def test_gate_by_groups(name: str, sigmoid: bool, groups: int) -> None:
     }
     options |= {"norm_type": int(sigmoid), "out_flag": True, "routed_scaling_factor": 1.5, "eps": 1e-3}
     check(name, {"y": y * 1.5, "expert_idx": experts.int(), "out": normed}, x=x, bias=bias, **options)
+    options |= {"out_flag": False, "out": torch.zeros(5, 8)}
+    check(name, {"y": y * 1.5, "expert_idx": experts.int()}, x=x, bias=bias, **options)
 
 
 @pytest.mark.parametrize("sigmoid", [False, True])
@@ -130,6 +133,7 @@ def test_rows_by_expert(cumulative: bool) -> None:
         "MoeInitRoutingV3",
         counted | {"counts": counted["counts"].long()},
         x=x,
+        expanded_scale=torch.zeros(8),
         expert_idx=EXPERTS,
         expert_num=4,
         **options,
@@ -254,6 +258,8 @@ def test_tokens_from_ranks_by_expert() -> None:
         "expert_counts": counts.sum(0),
     }
     check("MoeReRouting", expected, tokens=tokens, counts=counts, scales=scales, counts_kind=1)
+    unscaled = expected | {"out_scales": (kept := torch.full((8,), 7.0))}
+    check("MoeReRouting", unscaled, tokens=tokens, counts=counts, out_scales=kept, counts_kind=1)
 
 
 @pytest.mark.parametrize("mode", [0, 1])
@@ -369,3 +375,28 @@ def test_tokens_permuted_and_put_back_by_a_map(padded: bool) -> None:
         **saved,
         **given,
     )
+
+
+def test_tokens_that_experts_send_to_an_attention_worker() -> None:
+    """The last choice is the shared expert's, of weight 1; the context names the memory of the tokens."""
+    tokens, scales = torch.randn(2, 4, 3, 5).half(), positive(4, 2)
+    context = bytearray(1024)
+    struct.pack_into("<3I", context, 4, 2, 4, 3)
+    struct.pack_into("<2QI", context, 272, tokens.data_ptr(), tokens.nbytes, 1)
+    weights = torch.cat([scales, torch.ones(4, 1)], 1).double()
+    given: dict[str, Any] = {
+        "schedule_context": torch.frombuffer(context, dtype=torch.int8),
+        "expert_scales": scales,
+        "layer_id": torch.tensor([6], dtype=torch.int32),
+        "hidden_size": 5,
+    }
+    expected = {
+        "y": (tokens[1].double() * weights[..., None]).sum(1).half(),
+        "next_layer_id": torch.tensor([7], dtype=torch.int32),
+    }
+    check("AttentionWorkerCombine", expected, tolerance=2e-3, **given)
+    with pytest.raises(ValueError, match="needSchedule is 1, expected 0"):
+        check("AttentionWorkerCombine", expected, need_schedule=1, **given)
+    struct.pack_into("<I", context, 288, 2)
+    with pytest.raises(ValueError, match="the micro-batch is 2, of 2"):
+        check("AttentionWorkerCombine", expected, **given)

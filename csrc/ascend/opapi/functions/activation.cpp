@@ -2,10 +2,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/renorm.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
+#include <ATen/ops/where.h>
 
 #include "ascend/opapi/functions/families.h"
 
@@ -51,6 +53,31 @@ c10::IValue swiglu_grad(Values& arguments, bool) {
   const auto halves = equal_parts(arguments[1].toTensor(), 2, dim);
   const at::Tensor first = widened(halves[0]), second = widened(halves[1]);
   return at::cat({at::silu_backward(dy.mul(second), first), dy.mul(at::silu(first))}, dim);
+}
+
+// prelu_grad(dy, x, weight): (dx, dweight); one weight for each channel, dimension 1 of x, or one for all.
+c10::IValue prelu_grad(Values& arguments, bool) {
+  const at::Tensor dy = widened(arguments[0].toTensor()), x = widened(arguments[1].toTensor());
+  const at::Tensor weight = widened(arguments[2].toTensor());
+  std::vector<int64_t> sizes(x.dim(), 1);
+  if (x.dim() > 1) sizes[1] = weight.numel();
+  const at::Tensor dweight = dy.mul(x.clamp_max(0));
+  return pair(at::where(x.gt(0), dy, dy.mul(weight.view(sizes))), dweight.sum_to_size(sizes));
+}
+
+// renormed(x, p, dim, max): each slice along dim with a p-norm of at most max; the 0-norm counts what is not
+// 0.
+c10::IValue renormed(Values& arguments, bool) {
+  const at::Tensor x = widened(arguments[0].toTensor());
+  const c10::Scalar p = arguments[1].toScalar(), largest = arguments[3].toScalar();
+  const int64_t dim = c10::maybe_wrap_dim(arguments[2].toInt(), x.dim());
+  if (p.toDouble() != 0) return at::renorm(x, p, dim, largest);
+  TORCH_CHECK(x.dim() > 1, "self has ", x.dim(), " dimensions, expected at least 2");
+  std::vector<int64_t> others;
+  for (int64_t i = 0; i < x.dim(); ++i)
+    if (i != dim) others.push_back(i);
+  const at::Tensor norm = x.ne(0).sum(others, true);
+  return at::where(norm.gt(largest), x.div(norm.add(1e-7)).mul(largest), x);
 }
 
 // dropout_mask(shape, p, generator, mask): one bit for each element of the shape, set with probability 1 - p.
@@ -119,7 +146,7 @@ const std::vector<NamedFunction>& activation_functions() {
   static const std::vector<NamedFunction> functions = {
       {"rms_norm", rms_norm},       {"rms_norm_grad", rms_norm_grad}, {"swiglu", swiglu},
       {"swiglu_grad", swiglu_grad}, {"dropout_mask", dropout_mask},   {"dropout_apply", dropout_apply},
-      {"dropout", dropout},
+      {"dropout", dropout},         {"prelu_grad", prelu_grad},       {"renormed", renormed},
   };
   return functions;
 }

@@ -198,6 +198,7 @@ void grouped_matmul_swiglu_quant(const Call& call) {
   const Dynamic result = dynamically(halves[0].mul(at::sigmoid(halves[0])).mul(halves[1]), {-1}, 127);
   give_quantised(call, "out", result.value);
   call.give("out_scale", result.scale);
+  call.ignore("out_offset");  // the codes are symmetric
 }
 
 // Two products with an activation between, by groups of rows or as one; quantised or with weights of codes.

@@ -50,7 +50,10 @@ void moe_gating_top_k(const Call& call) {
   if (sigmoid) y = y.div(y.sum(-1, true).add(call.real("eps")));
   call.give("y", y.mul(call.real("routed_scaling_factor")));
   call.give("expert_idx", experts);
-  if (call.flag("out_flag")) call.give("out", normed);
+  if (call.flag("out_flag"))
+    call.give("out", normed);
+  else
+    call.ignore("out");
 }
 
 // The gradient of moe_gating_top_k by x, from what it gives as out.
@@ -179,6 +182,7 @@ void moe_init_routing(const Call& call) {
     give_quantised(call, "expanded_x",
                    affine(expanded, scale.select(0, 0), call.tensor("offset").select(0, 0), false)
                        .masked_fill(empty.unsqueeze(1), 0));
+    call.ignore("expanded_scale");
   } else if (mode == 1) {
     at::Tensor value = widened(expanded);
     if (scale.defined())
@@ -188,7 +192,10 @@ void moe_init_routing(const Call& call) {
     call.give("expanded_scale", result.scale);
   } else {
     call.give("expanded_x", expanded);
-    if (scale.defined()) call.give("expanded_scale", rows_of(scale.view({-1, 1}), rows).view(-1));
+    if (scale.defined())
+      call.give("expanded_scale", rows_of(scale.view({-1, 1}), rows).view(-1));
+    else
+      call.ignore("expanded_scale");
   }
   std::vector<int64_t> place_of(expert_idx.numel(), -1);
   for (size_t i = 0; i < r.places.size(); ++i)
@@ -250,6 +257,8 @@ void moe_re_routing(const Call& call) {
   call.give("out", rows_of(tokens, index));
   if (call.has("scales"))
     call.give("out_scales", rows_of(call.tensor("scales").view({tokens.size(0), -1}), index));
+  else
+    call.ignore("out_scales");
   call.give("token_idx", index);
   call.give("expert_counts", counts.sum(0));
 }

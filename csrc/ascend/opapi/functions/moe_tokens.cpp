@@ -1,9 +1,15 @@
 // Tokens permuted by their experts, and put back; by lists of experts, or by a map of [tokens, experts].
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <cstring>
+
+#include "ascend/acl/enqueue.h"
 #include "ascend/opapi/functions/families.h"
 
 namespace isthmus::ascend {
@@ -177,14 +183,72 @@ void unpermute_by_map_grad(const Call& call) {
             at::zeros({rows.numel(), grad.size(1)}, grad.options()).index_add(0, rows, parts));
 }
 
+// What the schedule context of an attention worker, 1024 bytes, says of the tokens that experts send to it:
+// an array of [micro-batches, rows, choices, hidden] in device memory. Source: op-plugin's test of
+// npu_attention_worker_combine.
+struct Received {
+  uint32_t batches, rows, choices, batch;
+  uint64_t address, bytes;
+
+  explicit Received(const at::Tensor& context) {
+    read(context, 4, batches);
+    read(context, 8, rows);
+    read(context, 12, choices);
+    read(context, 272, address);
+    read(context, 280, bytes);
+    read(context, 288, batch);
+  }
+
+ private:
+  template <typename Field>
+  static void read(const at::Tensor& context, size_t offset, Field& field) {
+    std::memcpy(&field, static_cast<const char*>(context.const_data_ptr()) + offset, sizeof field);
+  }
+};
+
+// The sum of each row's tokens, times their scales; the last choice is the shared expert's, whose scale is 1.
+void attention_worker_combine(const Call& call) {
+  const at::Tensor context = call.tensor("schedule_context").contiguous(), y = call.tensor("y");
+  const at::Tensor scales = widened(call.tensor("expert_scales"));
+  TORCH_CHECK(context.nbytes() == 1024, "scheduleContext has ", context.nbytes(), " bytes, expected 1024");
+  TORCH_CHECK(call.integer("need_schedule") == 0, "needSchedule is ", call.integer("need_schedule"),
+              ", expected 0");
+  const int64_t hidden = call.integer("hidden_size");
+  TORCH_CHECK(scales.dim() == 2 && y.sizes() == at::IntArrayRef({scales.size(0), hidden}), "y has shape ",
+              y.sizes(), " and expertScales ", scales.sizes(), ", for a hidden size of ", hidden);
+  call.give("next_layer_id", call.tensor("layer_id").add(1));
+  if (call.checking()) return;  // the context is another one
+  const Received received(context);
+  const int64_t rows = scales.size(0), choices = scales.size(1) + 1;
+  TORCH_CHECK(received.rows == rows && received.choices == choices, "the schedule context has ",
+              received.rows, " rows of ", received.choices, " choices, expected ", rows, " of ", choices);
+  TORCH_CHECK(received.batch < received.batches, "the micro-batch is ", received.batch, ", of ",
+              received.batches);
+  const uint64_t bytes = std::max<uint64_t>(y.nbytes() * choices, 1);  // of a micro-batch
+  TORCH_CHECK(received.bytes / bytes >= received.batches, "the token data have ", received.bytes,
+              " bytes, expected ", bytes, " for each of ", received.batches, " micro-batches");
+  char* const start = reinterpret_cast<char*>(received.address);
+  TORCH_CHECK(isthmus_ascend_memory(start, received.bytes) == 0, "the token data at ", received.address,
+              " are not all allocated");
+  const at::Tensor tokens =
+      at::from_blob(start + received.batch * bytes, {rows, choices, hidden}, y.options());
+  const at::Tensor weights = at::cat({scales, at::ones({rows, 1}, scales.options())}, 1);
+  call.give("y", widened(tokens).mul(weights.unsqueeze(-1)).sum(1));
+}
+
 }  // namespace
 
 const std::vector<NamedFamily>& moe_token_families() {
   static const std::vector<NamedFamily> families = {
-      {"permute_tokens", permute_tokens},     {"permute_tokens_grad", permute_tokens_grad},
-      {"unpermute_tokens", unpermute_tokens}, {"unpermute_tokens_grad", unpermute_tokens_grad},
-      {"permute_by_map", permute_by_map},     {"permute_by_map_grad", permute_by_map_grad},
-      {"unpermute_by_map", unpermute_by_map}, {"unpermute_by_map_grad", unpermute_by_map_grad},
+      {"permute_tokens", permute_tokens},
+      {"permute_tokens_grad", permute_tokens_grad},
+      {"unpermute_tokens", unpermute_tokens},
+      {"unpermute_tokens_grad", unpermute_tokens_grad},
+      {"permute_by_map", permute_by_map},
+      {"permute_by_map_grad", permute_by_map_grad},
+      {"unpermute_by_map", unpermute_by_map},
+      {"unpermute_by_map_grad", unpermute_by_map_grad},
+      {"attention_worker_combine", attention_worker_combine},
   };
   return families;
 }

@@ -87,6 +87,34 @@ c10::IValue wide(Values& arguments, bool) {
   return arguments[0].isTensor() ? widened(arguments[0].toTensor()) : arguments[0];
 }
 
+// wide_dtype(dtype): float32 for 16-bit floats, for operators that round after each of their steps.
+c10::IValue wide_dtype(Values& arguments, bool) {
+  if (arguments[0].isNone()) return {};
+  const auto dtype = static_cast<at::ScalarType>(arguments[0].toInt());
+  const bool half = dtype == at::kHalf || dtype == at::kBFloat16;
+  return static_cast<int64_t>(half ? at::kFloat : dtype);
+}
+
+// long(tensor): 32-bit integers as int64, for operators whose indices ATen has in 64 bits only.
+c10::IValue as_long(Values& arguments, bool) {
+  const at::Tensor& tensor = arguments[0].toTensor();
+  return tensor.defined() && tensor.scalar_type() == at::kInt ? tensor.to(at::kLong) : tensor;
+}
+
+// one_sided(padding, stride): [2, 2, 1, 1], the padding before and after each dimension that has a stride, as
+// [2, 1]; one size for each dimension as it is.
+c10::IValue one_sided(Values& arguments, bool) {
+  const auto padding = arguments[0].toIntVector();
+  if (padding.size() != 2 * arguments[1].toIntVector().size()) return arguments[0];
+  c10::List<int64_t> result;
+  for (size_t i = 0; i < padding.size(); i += 2) {
+    TORCH_CHECK(padding[i] == padding[i + 1], "padding is ", at::IntArrayRef(padding),
+                ", expected the same before and after each dimension");
+    result.push_back(padding[i]);
+  }
+  return result;
+}
+
 // transposed(matrices); a tensor of fewer dimensions, which stands for no result, as it is.
 c10::IValue transposed(Values& arguments, bool) {
   const at::Tensor& tensor = arguments[0].toTensor();
@@ -123,11 +151,12 @@ c10::IValue resize(Values& arguments, bool checking) {
 
 const std::vector<NamedFunction>& value_functions() {
   static const std::vector<NamedFunction> functions = {
-      {"generator", generator}, {"dtype", dtype},           {"positive", positive},
-      {"nonempty", nonempty},   {"floating", floating},     {"choice", choice},
-      {"scalar", scalar},       {"resize", resize},         {"numbers", numbers},
-      {"unless", unless},       {"transposed", transposed}, {"absent", absent},
-      {"place", place},         {"fill_once", fill_once},   {"wide", wide},
+      {"generator", generator},   {"dtype", dtype},           {"positive", positive},
+      {"nonempty", nonempty},     {"floating", floating},     {"choice", choice},
+      {"scalar", scalar},         {"resize", resize},         {"numbers", numbers},
+      {"unless", unless},         {"transposed", transposed}, {"absent", absent},
+      {"place", place},           {"fill_once", fill_once},   {"wide", wide},
+      {"wide_dtype", wide_dtype}, {"long", as_long},          {"one_sided", one_sided},
   };
   return functions;
 }
