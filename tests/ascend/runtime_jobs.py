@@ -315,6 +315,8 @@ def events() -> None:
     with fails(TIMESTAMP):
         acl.made("aclrtEventElapsedTime", start, idle, kind=ctypes.c_float)
     acl.aclrtDestroyEvent(end)
+    acl.aclrtStreamWaitEvent(second, end)  # torch_npu's thread for another device may come late
+    acl.aclrtSynchronizeStream(second)
     with fails(HANDLE):
         acl.aclrtRecordEvent(end, first)
     with fails(HANDLE):

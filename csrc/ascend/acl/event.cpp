@@ -1,6 +1,7 @@
 // Events, and waits of streams for events and for values in memory.
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <thread>
 
 #include "context.h"
@@ -29,6 +30,38 @@ struct Event {
 Handles<Event>& events() {
   static Handles<Event>* const events = new Handles<Event>{HandleKind::kEvent};
   return *events;
+}
+
+// The events that were destroyed last. torch_npu has a thread for each device's queue: one may destroy an event
+// before another makes its stream wait for it.
+class Destroyed {
+ public:
+  void add(const void* handle, std::shared_ptr<Event> event) {
+    std::shared_ptr<Event> oldest;
+    const std::lock_guard lock(mutex_);
+    last_.emplace_back(handle, std::move(event));
+    if (last_.size() <= kKept) return;
+    oldest = std::move(last_.front().second);
+    last_.pop_front();
+  }
+
+  // Null if it is not among them.
+  std::shared_ptr<Event> get(const void* handle) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [each, event] : last_)
+      if (each == handle) return event;
+    return nullptr;
+  }
+
+ private:
+  static constexpr size_t kKept = 64;
+  mutable std::mutex mutex_;
+  std::deque<std::pair<const void*, std::shared_ptr<Event>>> last_;
+};
+
+Destroyed& destroyed_events() {
+  static Destroyed* const destroyed = new Destroyed;
+  return *destroyed;
 }
 
 std::shared_ptr<Event> event_of(const void* handle) {
@@ -91,7 +124,9 @@ ISTHMUS_ASCEND_EXPORT int aclrtCreateEventExWithFlag(void** event, uint32_t flag
 
 // Streams that wait for the event keep waiting for the work that it captured.
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyEvent(void* event) {
-  return call("aclrtDestroyEvent", [&] { require_found("event", event, events().remove(event)); });
+  return call("aclrtDestroyEvent", [&] {
+    destroyed_events().add(event, require_found("event", event, events().remove(event)));
+  });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtRecordEvent(void* event, void* stream) {
@@ -109,7 +144,9 @@ ISTHMUS_ASCEND_EXPORT int aclrtResetEvent(void* event, void* stream) {
 
 ISTHMUS_ASCEND_EXPORT int aclrtStreamWaitEvent(void* stream, void* event) {
   return call("aclrtStreamWaitEvent", [&] {
-    const auto waited = event_of(event);
+    auto found = events().get(event);
+    if (found == nullptr) found = destroyed_events().get(event);
+    const auto waited = require_found("event", event, found);
     const auto waiter = stream_of(stream);
     check(chip().stream_wait_event(queue_of(*waiter), waited->event));
     if (is_captured(*waiter) || completed(*waited)) return;
