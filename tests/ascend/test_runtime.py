@@ -12,6 +12,7 @@ RUNTIME = (
     "virtual_memory sharing information"
 ).split()
 MODELS = ("models", "task_groups", "branches")
+MISUSE = "captures captured_streams conditions lists mappings objects forks".split()
 HCCL = (
     "reductions movements communicators rank_tables wrong_rank_tables absent_ranks sub_communicators".split()
 )
@@ -32,6 +33,11 @@ def test_runtime(job: str) -> None:
 @pytest.mark.parametrize("job", MODELS)
 def test_models(job: str) -> None:
     children.output(f"from tests.ascend import model_jobs; model_jobs.{job}()", **ENVIRONMENT)
+
+
+@pytest.mark.parametrize("job", MISUSE)
+def test_misuse(job: str) -> None:
+    children.output(f"from tests.ascend import misuse_jobs; misuse_jobs.{job}()", **ENVIRONMENT)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ PROGRAMS = (
 )
 # Relative to the folder of a sanitizer; libascendcl.so finds the driver so.
 DRIVER = "drivers/host/libisthmus_host.so"
-ASCENDCL, HCCL = "ascend/lib/libascendcl.so", "ascend/lib/libhccl.so"
+ASCENDCL, HCCL, COMPILER = (f"ascend/lib/lib{name}.so" for name in ("ascendcl", "hccl", "acl_op_compiler"))
+FAULTS = ("ecc:99", "hang:99", "oom:99")  # of ISTHMUS_ASCEND_FAULT
 ALGORITHMS = ("", "mesh", "ring", "halving-doubling")
 # Parts of the core that device memory needs; the others need PyTorch's dispatcher.
 CORE = "runtime stream stream_trace event profiler profiler_events".split()
@@ -75,8 +76,16 @@ def build(sanitizer: str, suites: Collection[str]) -> Path:
         (ASCENDCL, sorted((ROOT / "csrc/ascend/acl").glob("*.cpp")), "-fPIC", shared, ""),
         (HCCL, sorted((ROOT / "csrc/ascend/hccl").glob("*.cpp")), "-fPIC", f"{shared} -lascendcl", ASCENDCL),
         (
+            COMPILER,
+            sorted((ROOT / "csrc/ascend/op_compiler").glob("*.cpp")),
+            "-fPIC",
+            f"{shared} -lascendcl",
+            ASCENDCL,
+        ),
+        (
             *("ascend_fuzz", [ROOT / "tools/sanitize/ascend_fuzz.cpp"], ""),
-            *(f"{runtime} -lascendcl -lhccl -lpthread -ldl {torch_libraries}", f"{DRIVER} {ASCENDCL} {HCCL}"),
+            f"{runtime} -lascendcl -lhccl -lacl_op_compiler -lpthread -ldl {torch_libraries}",
+            f"{DRIVER} {ASCENDCL} {HCCL} {COMPILER}",
         ),
     )
     for target, files, compile_more, link_more, needed in groups:
@@ -123,10 +132,13 @@ def run_collectives(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str,
 
 
 def run_ascend(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
-    """Run the AscendCL runtime's program on two devices; yield its name and exit status."""
+    """Run the AscendCL runtime's program on two devices, also with each fault; yield its name and exit status."""
     environment = {"ISTHMUS_ASCEND_DEVICES": "2", "ISTHMUS_ASCEND_MEMORY": "64MiB"}
     arguments = (str(seed), str(rounds * 200), str(ROOT / "isthmus/ascend/lib/libopapi.so"))
     yield "ascend", run(folder / "ascend_fuzz", *arguments, **environment)
+    for fault in FAULTS:
+        environment["ISTHMUS_ASCEND_FAULT"] = fault
+        yield f"ascend with {fault}", run(folder / "ascend_fuzz", *arguments, **environment)
 
 
 SUITES = {"allocators": run_allocators, "collectives": run_collectives, "ascend": run_ascend}

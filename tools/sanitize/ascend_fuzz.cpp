@@ -7,8 +7,9 @@
 // the same at once; it compares them at each synchronisation. Threads 2k and 2k+1 are the two ranks of a
 // communicator, and draw when to exchange from the same seed. All share one event, one stream and one model
 // with a task group, which any of them uses, destroys and makes anew: a call may then fail with an invalid
-// handle, and with nothing else. The operators' library is the package's, as PyTorch below it has no
-// sanitizer either.
+// handle, and with nothing else. They share one more stream, which any of them captures while the others
+// enqueue work. With ISTHMUS_ASCEND_FAULT the program ends at the first call that fails. The operators'
+// library is the package's, as PyTorch below it has no sanitizer either.
 #include <dlfcn.h>
 
 #include <atomic>
@@ -29,7 +30,8 @@ int aclrtCreateStream(void** stream);
 int aclrtDestroyStream(void* stream);
 int aclrtSynchronizeStream(void* stream);
 int aclrtStreamQuery(void* stream, int* status);
-int aclrtCreateEvent(void** event);
+int aclrtSetOpExecuteTimeOutV2(uint64_t microseconds, uint64_t* actual);
+int aclrtCreateEventExWithFlag(void** event, uint32_t flags);
 int aclrtDestroyEvent(void* event);
 int aclrtRecordEvent(void* event, void* stream);
 int aclrtStreamWaitEvent(void* stream, void* event);
@@ -39,8 +41,18 @@ int aclrtFree(void* pointer);
 int aclrtMallocHost(void** pointer, size_t bytes);
 int aclrtMemcpyAsync(void* to, size_t room, const void* from, size_t bytes, int kind, void* stream);
 int aclrtMemsetAsync(void* pointer, size_t room, int32_t value, size_t bytes, void* stream);
+int aclrtReserveMemAddress(void** pointer, size_t bytes, size_t alignment, void* expected, uint64_t flags);
+int aclrtReleaseMemAddress(void* pointer);
+int aclrtMallocPhysical(void** handle, size_t bytes, const void* properties, uint64_t flags);
+int aclrtFreePhysical(void* handle);
+int aclrtMapMem(void* pointer, size_t bytes, size_t offset, void* handle, uint64_t flags);
+int aclrtUnmapMem(void* pointer);
+int aclrtIpcMemGetExportKey(void* pointer, size_t bytes, char* key, size_t room, uint64_t flags);
+int aclrtIpcMemImportByKey(void** pointer, const char* key, uint64_t flags);
+int aclrtIpcMemClose(const char* key);
 int aclrtLaunchHostFunc(void* stream, void (*function)(void*), void* data);
 int aclmdlRICaptureBegin(void* stream, int mode);
+int aclmdlRICaptureGetInfo(void* stream, int* status, void** model);
 int aclmdlRICaptureEnd(void* stream, void** model);
 int aclmdlRIExecuteAsync(void* model, void* stream);
 int aclmdlRIDestroy(void* model);
@@ -48,6 +60,25 @@ int aclmdlRICaptureTaskGrpBegin(void* stream);
 int aclmdlRICaptureTaskGrpEnd(void* stream, void** group);
 int aclmdlRICaptureTaskUpdateBegin(void* stream, void* group);
 int aclmdlRICaptureTaskUpdateEnd(void* stream);
+struct Branch {
+  void* condition;
+  int type;
+  uint32_t count;
+  void** models;
+};
+int aclmdlRICondHandleCreate(void* model, uint32_t initial, uint32_t flags, void** condition);
+int aclmdlRIAddCondTask(Branch branch, void* stream, uint32_t flags);
+int aclmdlRICaptureToModelRIBegin(void* stream, void* model, int mode);
+void* aclCreateTensorDesc(int dtype, int count, const int64_t* dims, int format);
+void aclDestroyTensorDesc(const void* description);
+void* aclCreateDataBuffer(void* data, size_t bytes);
+int aclDestroyDataBuffer(const void* buffer);
+void* aclopCreateAttr();
+int aclopSetAttrString(void* attributes, const char* name, const char* value);
+int aclopCompileAndExecute(const char* name, int inputs, const void* const* input_descriptions,
+                           const void* const* input, int outputs, const void* const* output_descriptions,
+                           void* const* output, const void* attributes, int engine, int compilation,
+                           const char* kernels, void* stream);
 int HcclGetRootInfo(void* info);
 int HcclCommInitRootInfo(uint32_t size, const void* info, uint32_t rank, void** comm);
 int HcclCommDestroy(void* comm);
@@ -57,13 +88,14 @@ int HcclBroadcast(void* buffer, uint64_t count, int dtype, uint32_t root, void* 
 
 namespace {
 
-constexpr int kThreads = 8, kInvalidHandle = 107017;
+constexpr int kThreads = 8, kInvalidParameter = 107000, kInvalidHandle = 107017;
 constexpr int kHostToDevice = 1, kDeviceToHost = 2, kDeviceToDevice = 3;
 constexpr size_t kCount = 256, kPart = 64;  // numbers of a buffer, and of one operation
 constexpr size_t kBytes = kCount * sizeof(int64_t), kPartBytes = kPart * sizeof(int64_t);
 
 void require(bool holds, const char* what) {
   if (holds) return;
+  if (std::getenv("ISTHMUS_ASCEND_FAULT") != nullptr) std::_Exit(0);
   const char* const message = aclGetRecentErrMsg();
   std::fprintf(stderr, "ascend_fuzz: %s: %s\n", what, message != nullptr ? message : "no message");
   std::_Exit(1);
@@ -103,6 +135,7 @@ const Operators* operators;
 // What threads share; the handle may be destroyed at any time.
 std::atomic<void*> shared_event{nullptr}, shared_stream{nullptr}, shared_model{nullptr},
     shared_group{nullptr};
+void *captured_stream = nullptr, *attributes = nullptr;  // which live until the end
 char root_infos[kThreads / 2][4108];
 
 void require_or_destroyed(int status, const char* what) {
@@ -157,7 +190,7 @@ class Worker {
     CHECK(aclrtMalloc(reinterpret_cast<void**>(&sums_), kBytes, 0));
     CHECK(aclrtMallocHost(reinterpret_cast<void**>(&pinned_), kBytes));
     for (void*& stream : streams_) CHECK(aclrtCreateStream(&stream));
-    CHECK(aclrtCreateEvent(&event_));
+    create_event();
     CHECK(HcclCommInitRootInfo(2, root_infos[index / 2], index % 2, &comm_));
     CHECK(aclrtMemsetAsync(numbers_, kBytes, 0, kBytes, streams_[0]));
   }
@@ -181,10 +214,12 @@ class Worker {
   };
 
   void* stream() const { return streams_[current_]; }
+  // Every second thread's is one that processes can share.
+  void create_event() { CHECK(aclrtCreateEventExWithFlag(&event_, index_ / 2 % 2 == 0 ? 0 : 0x40)); }
   size_t start() { return random_() % (kCount - kPart + 1); }
 
   void step() {
-    switch (random_() % 15) {
+    switch (random_() % 20) {
       case 0:
         return switch_stream();
       case 1:
@@ -211,6 +246,16 @@ class Worker {
         return refused();
       case 12:
         return update();
+      case 13:
+        return branch();
+      case 14:
+        return capture_shared();
+      case 15:
+        return identity();
+      case 16:
+        return map();
+      case 17:
+        return share();
       default:
         return launch();
     }
@@ -223,8 +268,10 @@ class Worker {
     CHECK(aclrtStreamWaitEvent(stream(), event_));
   }
 
-  void compare() {
-    CHECK(aclrtMemcpyAsync(pinned_, kBytes, numbers_, kBytes, kDeviceToHost, stream()));
+  void compare() { compare(numbers_); }
+
+  void compare(const void* numbers) {
+    CHECK(aclrtMemcpyAsync(pinned_, kBytes, numbers, kBytes, kDeviceToHost, stream()));
     CHECK(aclrtSynchronizeStream(stream()));
     require(std::memcmp(pinned_, model_.data(), kBytes) == 0, "the device's memory differs from the model's");
     additions_.clear();
@@ -296,9 +343,91 @@ class Worker {
     }
   }
 
+  // An addition that a condition lets run or not, executed up to three times.
+  void branch() {
+    Addition& addition = additions_.emplace_back(Addition{numbers_ + start(), 7});
+    const uint32_t holds = random_() % 2;
+    int status = 0;
+    void *model = nullptr, *condition = nullptr, *body = nullptr;
+    CHECK(aclmdlRICaptureBegin(stream(), 0));
+    CHECK(aclmdlRICaptureGetInfo(stream(), &status, &model));
+    CHECK(aclmdlRICondHandleCreate(model, holds, 1, &condition));
+    CHECK(aclmdlRIAddCondTask({condition, 0, 1, &body}, stream(), 0));
+    CHECK(aclmdlRICaptureEnd(stream(), &model));
+    CHECK(aclmdlRICaptureToModelRIBegin(stream(), body, 0));
+    CHECK(aclrtLaunchHostFunc(stream(), add, &addition));
+    CHECK(aclmdlRICaptureEnd(stream(), &body));
+    for (uint64_t times = random_() % 4; times != 0; --times) {
+      CHECK(aclmdlRIExecuteAsync(model, stream()));
+      for (size_t i = 0; i < kPart; ++i) model_[addition.numbers - numbers_ + i] += holds * addition.value;
+    }
+    CHECK(aclmdlRIDestroy(model));
+  }
+
+  // Whether this thread may begin or end the capture depends on the others.
+  void capture_shared() {
+    const auto require_or_refused = [](int status, const char* what) {
+      require(status == 0 || status == kInvalidParameter, what);
+    };
+    void* model = nullptr;
+    require_or_refused(aclmdlRICaptureBegin(captured_stream, 0), "aclmdlRICaptureBegin");
+    CHECK(aclrtLaunchHostFunc(captured_stream, nothing, nullptr));
+    const int status = aclmdlRICaptureEnd(captured_stream, &model);
+    require_or_refused(status, "aclmdlRICaptureEnd");
+    if (status != 0) return;
+    for (int times = 0; times < 2; ++times) CHECK(aclmdlRIExecuteAsync(model, stream()));
+    CHECK(aclmdlRIDestroy(model));
+  }
+
+  // A copy by the older interface, whose objects are destroyed before it runs.
+  void identity() {
+    constexpr int kInt64 = 9, kNd = 2;
+    const Places places = draw_places();
+    const int64_t count = kPart;
+    CHECK(aclopSetAttrString(attributes, "name", index_ == 0 ? "a short value" : "another"));
+    const void* const description = aclCreateTensorDesc(kInt64, 1, &count, kNd);
+    const void* const from = aclCreateDataBuffer(numbers_ + places.from, kPartBytes);
+    void* const to = aclCreateDataBuffer(numbers_ + places.at, kPartBytes);
+    CHECK(aclopCompileAndExecute("Identity", 1, &description, &from, 1, &description, &to, attributes, 0, 0,
+                                 nullptr, stream()));
+    for (const void* buffer : {from, static_cast<const void*>(to)}) CHECK(aclDestroyDataBuffer(buffer));
+    aclDestroyTensorDesc(description);
+    std::memcpy(&model_[places.at], &model_[places.from], kPartBytes);
+  }
+
+  // The numbers in memory of an address range of its own.
+  void map() {
+    constexpr size_t kGranularity = 2 << 20;
+    const struct {
+      int handle_type, allocation_type, attribute;
+      uint32_t location;
+      int location_type;
+      uint64_t reserved;
+    } properties{0, 0, 0, static_cast<uint32_t>(device_), 1, 0};
+    void *address = nullptr, *memory = nullptr;
+    CHECK(aclrtReserveMemAddress(&address, kGranularity, 0, nullptr, 0));
+    CHECK(aclrtMallocPhysical(&memory, kGranularity, &properties, 0));
+    CHECK(aclrtMapMem(address, kGranularity, 0, memory, 0));
+    CHECK(aclrtMemcpyAsync(address, kBytes, numbers_, kBytes, kDeviceToDevice, stream()));
+    compare(address);
+    CHECK(aclrtUnmapMem(address));
+    CHECK(aclrtFreePhysical(memory));
+    CHECK(aclrtReleaseMemAddress(address));
+  }
+
+  // The numbers where another process would import them.
+  void share() {
+    char key[64];
+    void* imported = nullptr;
+    CHECK(aclrtIpcMemGetExportKey(numbers_, kBytes, key, sizeof(key), 0));
+    CHECK(aclrtIpcMemImportByKey(&imported, key, 0));
+    compare(imported);
+    CHECK(aclrtIpcMemClose(key));
+  }
+
   void replace_event() {
     CHECK(aclrtDestroyEvent(event_));
-    CHECK(aclrtCreateEvent(&event_));
+    create_event();
     int status = 0;
     require(aclrtQueryEventStatus(event_, &status) == 0 && status == 1, "a new event is not completed");
   }
@@ -319,7 +448,7 @@ class Worker {
     use_shared_model();
     if (random_() % 8 != 0) return;
     void* made = nullptr;
-    CHECK(aclrtCreateEvent(&made));
+    CHECK(aclrtCreateEventExWithFlag(&made, 0));
     require_or_destroyed(aclrtDestroyEvent(shared_event.exchange(made)), "aclrtDestroyEvent");
     CHECK(aclrtCreateStream(&made));
     require_or_destroyed(aclrtDestroyStream(shared_stream.exchange(made)), "aclrtDestroyStream");
@@ -429,9 +558,13 @@ int main(int count, char** arguments) {
   const int rounds = std::atoi(arguments[2]);
   CHECK(aclInit(nullptr));
   CHECK(aclrtSetDevice(0));
+  uint64_t limit = 0;
+  CHECK(aclrtSetOpExecuteTimeOutV2(1000, &limit));
   void* made = nullptr;
-  CHECK(aclrtCreateEvent(&made));
+  CHECK(aclrtCreateEventExWithFlag(&made, 0));
   shared_event = made;
+  CHECK(aclrtCreateStream(&captured_stream));
+  attributes = aclopCreateAttr();
   CHECK(aclrtCreateStream(&made));
   shared_stream = made;
   const Captured captured = capture_group(made, [&] { CHECK(aclrtLaunchHostFunc(made, nothing, nullptr)); });
@@ -441,5 +574,6 @@ int main(int count, char** arguments) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) threads.emplace_back([=] { Worker(i, seed).run(rounds); });
   for (auto& thread : threads) thread.join();
+  CHECK(aclmdlRIDestroy(shared_model));  // which holds a stream
   return 0;
 }

@@ -18,5 +18,5 @@ using Attributes = std::map<std::string, Attribute>;
 
 }  // namespace isthmus::ascend
 
-// Null if there are none of this handle. Valid until they are destroyed.
-extern "C" const isthmus::ascend::Attributes* isthmus_ascend_attributes(const void* handle);
+// Copies the attributes of this handle; nothing if there are none.
+extern "C" void isthmus_ascend_attributes(const void* handle, isthmus::ascend::Attributes* copy);

@@ -1,7 +1,10 @@
 #include "chip.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
+
+#include <atomic>
 
 #include "enqueue.h"
 #include "errors.h"
@@ -13,6 +16,8 @@ namespace {
 
 // Relative to the folder of this library.
 constexpr const char* kDriverLibrary = "/../../drivers/host/libisthmus_host.so";
+
+std::atomic<bool> forked{false};
 
 // The host chip reads its own options; those of the Ascend machine come first.
 template <typename Option>
@@ -64,10 +69,14 @@ const isthmus_driver& driver() {
 const isthmus_driver& chip() {
   static const isthmus_driver* const table = [] {
     check(driver().initialize());
+    if (pthread_atfork(nullptr, nullptr, [] { forked = true; }) != 0)
+      fail(kInternal, "pthread_atfork failed");
     return &driver();
   }();
   return *table;
 }
+
+bool is_forked() noexcept { return forked.load(std::memory_order_relaxed); }
 
 int32_t device_count() {
   int32_t count = 0;

@@ -13,6 +13,10 @@ const isthmus_driver& driver();
 // As above, initialised.
 const isthmus_driver& chip();
 
+// Whether the process was forked from one that had the host chip initialised, where another thread may have
+// held any lock.
+bool is_forked() noexcept;
+
 // Number of devices that this process sees.
 int32_t device_count();
 

@@ -1,5 +1,7 @@
 // Branches of models: models of their own that run or not, as a value in device memory says.
 #include <cstring>
+#include <string>
+#include <system_error>
 #include <thread>
 
 #include "failures.h"
@@ -31,10 +33,15 @@ struct Branch final : Work {
   ~Branch() override { chip().stream_destroy(queue); }
 
   void run() override {
-    if (condition->at_host() == 0 || model->graph == nullptr) return;
+    if (*condition->at_host == 0 || model->graph == nullptr) return;
     model->assign_conditions();
     // Work of a stream may not call the driver.
-    std::thread([this] { execute(); }).join();
+    try {
+      std::thread([this] { execute(); }).join();
+    } catch (const std::system_error& error) {
+      keep_failure(device, {kRuntimeInternal, std::string("cannot start the thread of a branch: ") +
+                                                  error.what() + "; raise `ulimit -u`"});
+    }
   }
 
   void execute() noexcept {
@@ -48,12 +55,11 @@ struct Branch final : Work {
 
 Condition::Condition(uint64_t initial, bool assigned) : initial(initial), assigned(assigned) {
   check(chip().memory_allocate(sizeof(uint64_t), &value));
-  at_host() = initial;
+  at_host = value_at(value);
+  *at_host = initial;
 }
 
 Condition::~Condition() { chip().memory_free(value); }
-
-uint64_t& Condition::at_host() const { return *value_at(value); }
 
 }  // namespace isthmus::ascend
 
@@ -112,7 +118,9 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRIAddCondTask(aclmdlRICondTaskParams parameters,
 ISTHMUS_ASCEND_EXPORT int aclmdlRICaptureToModelRIBegin(void* stream, void* model, int mode) {
   return call("aclmdlRICaptureToModelRIBegin", [&] {
     const auto found = model_at(model);
+    const auto captured = stream_of(stream);
+    const std::lock_guard lock(captures());
     if (found->capture != 0) fail(kInvalidParameter, "model %u has been captured already", found->id);
-    begin_capture(*stream_of(stream), *found, mode);
+    begin_capture(*captured, *found, mode);
   });
 }

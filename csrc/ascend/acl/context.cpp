@@ -118,12 +118,12 @@ ISTHMUS_ASCEND_EXPORT int aclrtResetDevice(int32_t device) {
       if (!node.empty()) handle = node.mapped();
     }
     if (handle == nullptr) return;
+    contexts().handles.remove(handle);
     end_hang();
     {
       const DeviceScope scope(device);
       check(chip().device_synchronize());
     }
-    contexts().handles.remove(handle);
     throw_failure(device);
   });
 }

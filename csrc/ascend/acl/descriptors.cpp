@@ -1,20 +1,24 @@
 // Descriptions of tensors and buffers, and attributes, that operators of the older interface take.
+#include <atomic>
 #include <string>
 #include <vector>
 
 #include "attributes.h"
 #include "errors.h"
 #include "handles.h"
+#include "memory.h"
 
 using namespace isthmus::ascend;
 
 namespace {
 
 struct TensorDescription {
-  int dtype, format;
-  std::vector<int64_t> dims;
-  std::string name;
-  bool on_host = false;
+  const int dtype, format;
+  const std::vector<int64_t> dims;
+  std::atomic<bool> on_host{false};
+
+  TensorDescription(int dtype, int format, std::vector<int64_t> dims)
+      : dtype(dtype), format(format), dims(std::move(dims)) {}
 };
 
 struct Buffer {
@@ -26,6 +30,7 @@ struct Objects {
   Handles<TensorDescription> descriptions{HandleKind::kDescription};
   Handles<Buffer> buffers{HandleKind::kBuffer};
   Handles<Attributes> attributes{HandleKind::kAttributes};
+  std::mutex mutex;  // guards the contents of attributes
 };
 
 Objects& objects() {
@@ -41,15 +46,22 @@ std::shared_ptr<TensorDescription> described(const void* handle) {
 int set(const char* function, const void* handle, const char* name, Attribute value) {
   return call(function, [&] {
     require_not_null(name, "name");
-    (*require_found("attributes", handle, objects().attributes.get(handle)))[name] = std::move(value);
+    const auto found = require_found("attributes", handle, objects().attributes.get(handle));
+    const std::lock_guard<std::mutex> lock(objects().mutex);
+    (*found)[name] = std::move(value);
   });
 }
 
 template <typename Element, typename Given>
 int set_list(const char* function, const void* handle, const char* name, int count, const Given* values) {
-  const bool valid = count >= 0 && (count == 0 || values != nullptr);
-  if (!valid) return report(kInvalidParameter, function, "the list is null, or its length negative");
-  return set(function, handle, name, std::vector<Element>(values, values + count));
+  std::vector<Element> list;
+  const int status = call(function, [&] {
+    if (count < 0 || (count > 0 && values == nullptr))
+      fail(kInvalidParameter, "the list is null, or its length negative");
+    require_accessible(values, static_cast<size_t>(count) * sizeof(Given), "list", Access::kRead);
+    list.assign(values, values + count);
+  });
+  return status != kSuccess ? status : set(function, handle, name, std::move(list));
 }
 
 }  // namespace
@@ -57,15 +69,17 @@ int set_list(const char* function, const void* handle, const char* name, int cou
 ISTHMUS_ASCEND_EXPORT void* aclCreateTensorDesc(int dtype, int count, const int64_t* dims, int format) {
   constexpr int kMostDims = 64;
   if (count < 0 || count > kMostDims || (count > 0 && dims == nullptr)) return nullptr;
-  return objects().descriptions.add(std::make_shared<TensorDescription>(
-      TensorDescription{dtype, format, std::vector<int64_t>(dims, dims + count), {}, false}));
+  return objects().descriptions.add(
+      std::make_shared<TensorDescription>(dtype, format, std::vector<int64_t>(dims, dims + count)));
 }
 
 ISTHMUS_ASCEND_EXPORT void aclDestroyTensorDesc(const void* handle) { objects().descriptions.remove(handle); }
 
 ISTHMUS_ASCEND_EXPORT void aclSetTensorDescName(void* handle, const char* name) {
-  if (name == nullptr) return;
-  call("aclSetTensorDescName", [&] { described(handle)->name = name; });
+  call("aclSetTensorDescName", [&] {
+    require_not_null(name, "name");
+    described(handle);
+  });
 }
 
 // The host chip has one kind of memory and keeps every format in the order of dimensions.
@@ -146,8 +160,11 @@ ISTHMUS_ASCEND_EXPORT void aclopDestroyAttr(const void* attributes) {
   objects().attributes.remove(attributes);
 }
 
-ISTHMUS_ASCEND_EXPORT const Attributes* isthmus_ascend_attributes(const void* handle) {
-  return objects().attributes.get(handle).get();
+ISTHMUS_ASCEND_EXPORT void isthmus_ascend_attributes(const void* handle, Attributes* copy) {
+  const auto found = objects().attributes.get(handle);
+  if (found == nullptr) return;
+  const std::lock_guard<std::mutex> lock(objects().mutex);
+  *copy = *found;
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopSetAttrBool(void* handle, const char* name, uint8_t value) {

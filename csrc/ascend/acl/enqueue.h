@@ -32,8 +32,8 @@ void isthmus_ascend_set_watch(const char* (*failure_of)(int device));
 /* Keeps a message for aclGetRecentErrMsg() of this thread and returns code. */
 int isthmus_ascend_report(int code, const char* function, const char* message);
 
-/* Called by every function of the interface first: 0, or the aclError of ISTHMUS_ASCEND_FAULT, with its
- * message in aclGetRecentErrMsg(). Functions of Hccl return an error of their own instead. */
+/* Called by every function of the interface first: 0, or the aclError of ISTHMUS_ASCEND_FAULT or of a forked
+ * process, with its message in aclGetRecentErrMsg(). Functions of Hccl return one of their own instead. */
 int isthmus_ascend_fault(const char* function);
 
 /* The host chip, initialised; null on failure, with its message in aclGetRecentErrMsg(). */

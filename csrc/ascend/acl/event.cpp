@@ -148,10 +148,11 @@ ISTHMUS_ASCEND_EXPORT int aclrtStreamWaitEvent(void* stream, void* event) {
     if (found == nullptr) found = destroyed_events().get(event);
     const auto waited = require_found("event", event, found);
     const auto waiter = stream_of(stream);
+    const std::lock_guard lock(captures());  // the stream may join the event's capture
     check(chip().stream_wait_event(queue_of(*waiter), waited->event));
     if (is_captured(*waiter) || completed(*waited)) return;
     ++waited->waits;
-    enqueue(*waiter, [waited] { --waited->waits; });
+    enqueue_held(*waiter, work_of([waited] { --waited->waits; }));
   });
 }
 

@@ -124,6 +124,10 @@ void end_hang() noexcept {
 using namespace isthmus::ascend;
 
 ISTHMUS_ASCEND_EXPORT int isthmus_ascend_fault(const char* function) {
+  if (is_forked())
+    return report(kRuntimeInternal, function,
+                  "a process forked from one that has used a device cannot use devices; start it with the "
+                  "'spawn' method");
   static Plan plan;
   if (__builtin_expect(plan.kind == nullptr, 1) || !plan.strikes(function)) return 0;
   if (plan.kind->code == kHang) return hold_streams();

@@ -23,6 +23,15 @@ uint64_t capture_of(const Stream& stream) {
   return capture;
 }
 
+// Ends the capture that began on the stream. A model whose work was not joined is destroyed.
+isthmus_status end_capture(const Stream& stream, void* handle, Model& model) {
+  isthmus_graph graph = nullptr;
+  const isthmus_status status = chip().graph_end(stream.queue, &graph);
+  model.graph = graph;
+  if (status != ISTHMUS_OK && capture_of(stream) == 0) models().remove(handle);
+  return status;
+}
+
 void run(void* work) { static_cast<Work*>(work)->run(); }
 
 void require_mode(int mode) {
@@ -45,7 +54,7 @@ bool Model::has_conditions() {
 void Model::assign_conditions() {
   const std::lock_guard<std::mutex> lock(mutex);
   for (const auto& condition : conditions)
-    if (condition->assigned) condition->at_host() = condition->initial;
+    if (condition->assigned) *condition->at_host = condition->initial;
 }
 
 Handles<Model>& models() {
@@ -78,7 +87,17 @@ void begin_capture(const Stream& stream, Model& model, int mode) {
   model.capture = capture_of(stream);
 }
 
+void abandon_capture(const Stream& stream) {
+  const auto [handle, model] = model_of(stream);
+  if (model != nullptr && end_capture(stream, handle, *model) == ISTHMUS_OK) models().remove(handle);
+}
+
 bool is_captured(const Stream& stream) { return capture_of(stream) != 0; }
+
+std::shared_mutex& captures() {
+  static std::shared_mutex* const captures = new std::shared_mutex;
+  return *captures;
+}
 
 bool keep_in_model(const Stream& stream, std::unique_ptr<Work>& work) {
   if (keep_as_update(stream, work)) return true;
@@ -103,6 +122,7 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRICaptureBegin(void* stream, int mode) {
   return call("aclmdlRICaptureBegin", [&] {
     const auto captured = stream_of(stream);
     const auto model = std::make_shared<Model>();
+    const std::lock_guard lock(captures());
     begin_capture(*captured, *model, mode);
     models().add(model);
   });
@@ -123,14 +143,11 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRICaptureEnd(void* stream, void** model) {
   return call("aclmdlRICaptureEnd", [&] {
     require_not_null(model, "model");
     const auto captured = stream_of(stream);
+    const std::lock_guard lock(captures());
     const auto [handle, found] = model_of(*captured);
     if (found == nullptr)
       fail(kInvalidParameter, "stream %d is not captured; call aclmdlRICaptureBegin() first", captured->id);
-    isthmus_graph graph = nullptr;
-    const isthmus_status status = chip().graph_end(captured->queue, &graph);
-    found->graph = graph;
-    if (status != ISTHMUS_OK && capture_of(*captured) == 0) models().remove(handle);
-    check(status);
+    check(end_capture(*captured, handle, *found));
     *model = handle;
   });
 }
@@ -148,9 +165,10 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRIExecuteAsync(void* model, void* stream) {
     if (found->graph == nullptr)
       fail(kInvalidParameter, "the model is being captured; call aclmdlRICaptureEnd() first");
     const auto used = stream_of(stream);
-    if (found->has_conditions()) enqueue(*used, [found] { found->assign_conditions(); });
+    const std::shared_lock lock(captures());
+    if (found->has_conditions()) enqueue_held(*used, work_of([found] { found->assign_conditions(); }));
     check(chip().graph_launch(found->graph, used->queue));
-    enqueue(*used, [found] {});  // its work lives until it has run
+    enqueue_held(*used, work_of([found] {}));  // its work lives until it has run
   });
 }
 

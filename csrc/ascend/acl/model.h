@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 #include "context.h"
@@ -17,6 +18,7 @@ struct TaskGroup;
 // A value in device memory on which a branch of a model depends.
 struct Condition {
   void* value = nullptr;  // eight bytes
+  uint64_t* at_host = nullptr;
   uint64_t initial;
   bool assigned;  // the initial value is assigned at each execution
 
@@ -24,8 +26,6 @@ struct Condition {
   ~Condition();
   Condition(const Condition&) = delete;
   Condition& operator=(const Condition&) = delete;
-
-  uint64_t& at_host() const;
 };
 
 struct Model {
@@ -66,13 +66,21 @@ std::pair<void*, std::shared_ptr<Model>> model_of(const Stream& stream);
 // As above. Throws Failure if the stream is not captured.
 std::shared_ptr<Model> captured_model(const Stream& stream);
 
-// Captures the stream into the model.
+// Captures the stream into the model. The caller holds captures() alone.
 void begin_capture(const Stream& stream, Model& model, int mode);
+
+// Ends the capture that began on the stream, if any, and destroys its model. The caller holds captures()
+// alone.
+void abandon_capture(const Stream& stream);
 
 bool is_captured(const Stream& stream);
 
+// Shared while work is enqueued, exclusive while streams enter or leave a capture: work that runs once is not
+// captured, and that of a model does not run outside of it.
+std::shared_mutex& captures();
+
 // Whether the stream is captured, or updates captured work; a model then owns the work, and runs it at each
-// execution. Throws Failure.
+// execution. The caller holds captures(). Throws Failure.
 bool keep_in_model(const Stream& stream, std::unique_ptr<Work>& work);
 
 }  // namespace isthmus::ascend

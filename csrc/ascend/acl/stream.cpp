@@ -58,6 +58,7 @@ class Marker {
 void wait(const Stream& stream, std::chrono::steady_clock::time_point limit) {
   const isthmus_status status = chip().stream_query(stream.queue);
   if (status == ISTHMUS_OK) return;
+  if (status != ISTHMUS_NOT_READY) check(status);
   const auto marker = std::make_shared<Marker>();
   enqueue(stream, [marker] { marker->complete(); });
   if (!marker->wait_until(limit))
@@ -93,6 +94,11 @@ std::shared_ptr<Stream> stream_of(const void* handle) {
 }
 
 void enqueue_work(const Stream& stream, std::unique_ptr<Work> work) {
+  const std::shared_lock lock(captures());
+  enqueue_held(stream, std::move(work));
+}
+
+void enqueue_held(const Stream& stream, std::unique_ptr<Work> work) {
   if (keep_in_model(stream, work)) return;
   const auto run_once = [](void* data) { std::unique_ptr<Work>(static_cast<Work*>(data))->run(); };
   check(chip().stream_host_function(stream.queue, run_once, work.get()));
@@ -156,15 +162,20 @@ ISTHMUS_ASCEND_EXPORT int aclrtCreateStreamWithConfig(void** stream, uint32_t, u
 
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyStream(void* stream) {
   return call("aclrtDestroyStream", [&] {
+    if (is_captured(*stream_of(stream)))
+      fail(kInvalidParameter, "the stream is captured; call aclmdlRICaptureEnd() first");
     const auto found = require_found("stream", stream, streams().handles.remove(stream));
     check(chip().stream_synchronize(found->queue));
   });
 }
 
-// Does not wait; work enqueued so far still runs.
+// Does not wait; work enqueued so far still runs. A capture that began on the stream ends with it.
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyStreamForce(void* stream) {
-  return call("aclrtDestroyStreamForce",
-              [&] { require_found("stream", stream, streams().handles.remove(stream)); });
+  return call("aclrtDestroyStreamForce", [&] {
+    const auto found = require_found("stream", stream, streams().handles.remove(stream));
+    const std::lock_guard lock(captures());
+    abandon_capture(*found);
+  });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeStream(void* stream) {

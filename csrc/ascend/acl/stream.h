@@ -37,6 +37,9 @@ struct Work {
 // Runs the work on the stream's thread, in order. Throws Failure if the stream does not accept it.
 void enqueue_work(const Stream& stream, std::unique_ptr<Work> work);
 
+// As above; the caller holds captures().
+void enqueue_held(const Stream& stream, std::unique_ptr<Work> work);
+
 // The driver's queue, for work other than that of enqueue_work(). Throws kUnsupported while the stream
 // updates a task group, which consists of the latter.
 isthmus_stream queue_of(const Stream& stream);
@@ -47,15 +50,20 @@ std::vector<std::shared_ptr<Stream>> streams_of(int32_t device);
 // Waits at most so long for the work of all streams of the device. Throws kStreamTimeout.
 void wait_for_streams(int32_t device, int32_t milliseconds);
 
-// As enqueue_work(), of a function without arguments.
+// Work that calls a function without arguments.
 template <typename Task>
-void enqueue(const Stream& stream, Task task) {
+std::unique_ptr<Work> work_of(Task task) {
   struct Call final : Work {
     explicit Call(Task task) : task(std::move(task)) {}
     void run() override { task(); }
     Task task;
   };
-  enqueue_work(stream, std::make_unique<Call>(std::move(task)));
+  return std::make_unique<Call>(std::move(task));
+}
+
+template <typename Task>
+void enqueue(const Stream& stream, Task task) {
+  enqueue_work(stream, work_of(std::move(task)));
 }
 
 }  // namespace isthmus::ascend

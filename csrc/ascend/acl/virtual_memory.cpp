@@ -16,11 +16,14 @@ struct Sizes {
   std::map<void*, size_t> reserved, mapped;
   std::multimap<std::string, void*> imported;  // by key
 
-  size_t take(std::map<void*, size_t>& sizes, void* pointer, const char* state) {
+  // Ends what starts at the pointer by a function of the driver; it stays if that fails.
+  void end(std::map<void*, size_t>& sizes, void* pointer, const char* state,
+           isthmus_status (*end_of)(void*, size_t)) {
     const std::lock_guard<std::mutex> lock(mutex);
-    const auto node = sizes.extract(pointer);
-    if (node.empty()) fail(kInvalidParameter, "%p is not the start of %s memory", pointer, state);
-    return node.mapped();
+    const auto found = sizes.find(pointer);
+    if (found == sizes.end()) fail(kInvalidParameter, "%p is not the start of %s memory", pointer, state);
+    check(end_of(pointer, found->second));
+    sizes.erase(found);
   }
 
   void keep(std::map<void*, size_t>& sizes, void* pointer, size_t bytes) {
@@ -73,9 +76,8 @@ ISTHMUS_ASCEND_EXPORT int aclrtReserveMemAddress(void** pointer, size_t bytes, s
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtReleaseMemAddress(void* pointer) {
-  return call("aclrtReleaseMemAddress", [&] {
-    check(chip().virtual_release(pointer, sizes().take(sizes().reserved, pointer, "reserved")));
-  });
+  return call("aclrtReleaseMemAddress",
+              [&] { sizes().end(sizes().reserved, pointer, "reserved", chip().virtual_release); });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtMallocPhysical(void** handle, size_t bytes,
@@ -109,8 +111,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtMapMem(void* pointer, size_t bytes, size_t offset
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtUnmapMem(void* pointer) {
-  return call("aclrtUnmapMem",
-              [&] { check(chip().virtual_unmap(pointer, sizes().take(sizes().mapped, pointer, "mapped"))); });
+  return call("aclrtUnmapMem", [&] { sizes().end(sizes().mapped, pointer, "mapped", chip().virtual_unmap); });
 }
 
 // key: of 64 bytes or more; not text.

@@ -67,6 +67,8 @@ int execute(const char* name, const OlderCall& call) {
              no_output = call.output_descriptions == nullptr || call.output == nullptr;
   if ((call.inputs > 0 && no_input) || (call.outputs > 0 && no_output))
     return isthmus_ascend_report(kInvalidParameter, call.function, "a list is null; pass a valid pointer");
+  if (call.inputs < 0 || call.outputs < 0)
+    return isthmus_ascend_report(kInvalidParameter, call.function, "the length of a list is negative");
   if (name == nullptr) return refuse(call.function, name);
   for (const Operator& each : kOperators)
     if (std::strcmp(name, each.name) == 0 && call.inputs == each.inputs && call.outputs == 1)

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_set>
 
@@ -65,10 +66,10 @@ const Program& program(int row) {
 namespace {
 
 template <typename Object>
-const Object& found(const Registry<Object>& registry, const void* handle, const std::string& name) {
-  const Object* const object = registry.get(handle);
+Object found(const Registry<Object>& registry, const void* handle, const std::string& name) {
+  std::optional<Object> object = registry.get(handle);
   TORCH_CHECK(object, name, " is ", handle, ", which does not exist; it may have been destroyed");
-  return *object;
+  return *std::move(object);
 }
 
 template <typename T, typename Object>
@@ -82,7 +83,7 @@ c10::IValue array(const Registry<Object>& registry, const void* handle, const st
 // Undefined if null.
 at::Tensor tensor(const void* handle, const std::string& name) {
   if (!handle) return {};
-  const at::Tensor& tensor = found(objects().tensors, handle, name);
+  at::Tensor tensor = found(objects().tensors, handle, name);
   const c10::Storage& storage = tensor.storage();
   TORCH_CHECK(storage.nbytes() == 0 || isthmus_ascend_memory(storage.data(), storage.nbytes()) == 0, name,
               " of shape ", tensor.sizes(), " and offset ", tensor.storage_offset(), " needs ",

@@ -267,7 +267,7 @@ EXPORT int aclDestroyScalarList(const aclScalarList* object) {
 EXPORT int aclGetViewShape(const aclTensor* object, int64_t** dims, uint64_t* count) {
   constexpr const char* kName = "aclGetViewShape";
   if (!dims || !count) return isthmus_ascend_report(kNullPointer, kName, "viewDims or count is null");
-  const at::Tensor* const tensor = objects().tensors.get(object);
+  const auto tensor = objects().tensors.get(object);
   if (!tensor)
     return isthmus_ascend_report(kInvalidParameter, kName,
                                  "the tensor does not exist; it may have been destroyed");

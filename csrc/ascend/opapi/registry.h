@@ -7,13 +7,14 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
+#include <thread>
 #include <utility>
 #include <vector>
 
 namespace isthmus::ascend {
 
-// Handles are numbers, never used twice: a destroyed one, or one of another kind, is recognised. Reading
-// takes no lock. Objects of one kind live in chunks that stay until the process ends.
+// Handles are numbers, never used twice: a destroyed one, or one of another kind, is recognised, also while
+// another thread destroys it. Objects of one kind live in chunks that stay until the process ends.
 template <typename Object>
 class Registry {
  public:
@@ -23,25 +24,30 @@ class Registry {
   void* add(Object object) {
     const size_t index = free_index();
     Slot& slot = chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
+    const std::lock_guard lock(slot);
     slot.object.emplace(std::move(object));
-    const uintptr_t handle = kind_ | (++slot.uses % kGenerations) * kSlots | index;
-    slot.handle.store(handle, std::memory_order_release);
-    return reinterpret_cast<void*>(handle);
+    slot.handle = kind_ | (++slot.uses % kGenerations) * kSlots | index;
+    return reinterpret_cast<void*>(slot.handle);
   }
 
-  // Null if there is none. Valid until remove().
-  const Object* get(const void* handle) const {
+  // A copy.
+  std::optional<Object> get(const void* handle) const {
     Slot* const slot = slot_of(handle);
-    const bool lives = slot && slot->handle.load(std::memory_order_acquire) == number(handle);
-    return lives ? &*slot->object : nullptr;
+    if (!slot) return std::nullopt;
+    const std::lock_guard lock(*slot);
+    return slot->handle == number(handle) ? slot->object : std::nullopt;
   }
 
   std::optional<Object> remove(const void* handle) {
     Slot* const slot = slot_of(handle);
-    uintptr_t expected = number(handle);
-    if (!slot || !slot->handle.compare_exchange_strong(expected, 0)) return std::nullopt;
-    std::optional<Object> object = std::move(slot->object);
-    slot->object.reset();
+    std::optional<Object> object;
+    if (!slot) return object;
+    {
+      const std::lock_guard lock(*slot);
+      if (slot->handle != number(handle)) return object;
+      slot->handle = 0;
+      object.swap(slot->object);
+    }
     const std::lock_guard lock(mutex_);
     free_.push_back(number(handle) % kSlots);
     return object;
@@ -52,15 +58,22 @@ class Registry {
   static constexpr uintptr_t kGenerations = (uintptr_t{1} << 60) / kSlots;
 
   struct Slot {
-    std::atomic<uintptr_t> handle{0};  // 0: free
+    std::atomic<bool> locked{false};  // guards what follows
+    uintptr_t handle = 0;             // 0: free
     uintptr_t uses = 0;
     std::optional<Object> object;
+
+    void lock() {
+      while (locked.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+    }
+    void unlock() { locked.store(false, std::memory_order_release); }
   };
 
   static uintptr_t number(const void* handle) { return reinterpret_cast<uintptr_t>(handle); }
 
   // Null if no object was ever there.
   Slot* slot_of(const void* handle) const {
+    if (handle == nullptr) return nullptr;
     const size_t index = number(handle) % kSlots;
     Slot* const chunk = chunks_[index / kChunk].load(std::memory_order_acquire);
     return chunk ? chunk + index % kChunk : nullptr;

@@ -102,10 +102,13 @@ void require_device_of(const Stream& stream, int32_t device, const char* functio
 
 // Small work on an idle stream runs immediately, except in strict mode, which delays all work.
 template <typename Work>
-void enqueue(Stream& stream, size_t bytes, bool wait, Work work) {
+void enqueue(Stream& stream, size_t bytes, bool pageable, Work work) {
   if (bytes <= kInlineBytes && !runtime().config.strict && stream.run_if_idle(work)) return;
-  const uint64_t number = stream.submit(work);
-  if (wait) stream.wait(number);
+  if (!pageable) {
+    stream.submit(work);
+  } else {  // it may be freed when the call returns
+    stream.wait(stream.submit_uncaptured(work, "copy_async of pageable memory"));
+  }
 }
 
 isthmus_status copy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind) {
@@ -127,9 +130,7 @@ isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy
     const Place& device_side = copy.to.device != nullptr ? copy.to : copy.from;
     const Place& other_side = copy.to.device != nullptr ? copy.from : copy.to;
     require_device_of(stream, device_side.device->index(), "copy_async");
-    // Pageable memory may be freed when the call returns.
     const bool pageable = other_side.device == nullptr && !runtime().pinned.covers(other_side.address, bytes);
-    if (pageable) stream.require_not_captured("copy_async of pageable memory");
     enqueue(stream, bytes, pageable, work_of(copy, stream));
     return ISTHMUS_OK;
   });

@@ -71,17 +71,20 @@ void Event::record(Stream& stream) {
     return;
   }
   auto record = std::make_shared<Record>(&stream);
-  stream.submit([record] { record->complete(); });
+  stream.submit_uncaptured([record] { record->complete(); }, "event_record");
   record_ = std::move(record);
 }
 
 void Event::record_shared(Stream& stream) {
-  stream.require_not_captured("event_record of a shared event");
+  constexpr const char* kFunction = "event_record of a shared event";
+  stream.require_not_captured(kFunction);
   const uint64_t number = shared_->start();
-  if (stream.idle()) {
+  if (stream.idle()) return shared_->finish(number);
+  try {
+    stream.submit_uncaptured([shared = shared_, number] { shared->finish(number); }, kFunction);
+  } catch (...) {
     shared_->finish(number);
-  } else {
-    stream.submit([shared = shared_, number] { shared->finish(number); });
+    throw;
   }
 }
 

@@ -49,6 +49,17 @@ Stream::~Stream() {
 
 uint64_t Stream::submit(Task task) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  return append(std::move(task));
+}
+
+uint64_t Stream::submit_uncaptured(Task task, const char* function) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_not_captured(function);
+  return append(std::move(task));
+}
+
+// The caller holds the mutex.
+uint64_t Stream::append(Task task) {
   if (closing_) fail(ISTHMUS_INVALID_ARGUMENT, "the stream %p was destroyed", static_cast<void*>(this));
   if (capture_ != nullptr) {
     capture_->add(*this, std::move(task));

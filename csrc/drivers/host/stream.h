@@ -29,6 +29,9 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Appends the task, to the graph if the stream is captured; returns the number to wait for.
   uint64_t submit(Task task);
+  // As above, of what may not be part of a graph: throws Failure if the stream is captured. function is the
+  // driver's.
+  uint64_t submit_uncaptured(Task task, const char* function);
   // Runs the task in the calling thread if nothing is queued or running and the stream is not captured; else
   // returns false.
   bool run_if_idle(const Task& task);
@@ -57,6 +60,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   static constexpr uint64_t kTag = 0x6973746873747265;
 
   bool done(uint64_t number) const noexcept { return completed_.load(std::memory_order_acquire) >= number; }
+  uint64_t append(Task task);
   void start_worker();
   void work();
   void run(const Task& task) noexcept;

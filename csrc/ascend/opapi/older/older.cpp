@@ -42,6 +42,7 @@ class Binding {
     TORCH_CHECK(inputs + outputs <= parameters.size(), inputs, " inputs and ", outputs, " outputs, expected ",
                 parameters.size(), " with the attributes");
     const size_t attributes = parameters.size() - outputs;
+    isthmus_ascend_attributes(call.attributes, &attributes_);
     for (size_t i = 0; i < inputs; ++i) add_operand(parameters[i], call.input_descriptions[i], call.input[i]);
     refuse_unknown(inputs, attributes);
     for (size_t i = inputs; i < attributes; ++i) add_attribute(parameters[i]);
@@ -100,9 +101,7 @@ class Binding {
 
   void refuse_unknown(size_t first, size_t last) const {
     const auto& parameters = program_.parameters();
-    const Attributes* const given = isthmus_ascend_attributes(call_.attributes);
-    if (given == nullptr) return;
-    for (const auto& [name, value] : *given) {
+    for (const auto& [name, value] : attributes_) {
       const auto is_it = [&name = name](const Parameter& parameter) { return parameter.name == name; };
       TORCH_CHECK(std::any_of(parameters.begin() + first, parameters.begin() + last, is_it), "attribute ",
                   name, " is not supported");
@@ -111,10 +110,8 @@ class Binding {
 
   // One that is not given is 0, false or null (a scalar), as is an input at the end that is left out.
   void add_attribute(const Parameter& parameter) {
-    const Attributes* const attributes = isthmus_ascend_attributes(call_.attributes);
-    const auto found =
-        attributes == nullptr ? Attributes::const_iterator() : attributes->find(parameter.name);
-    if (attributes == nullptr || found == attributes->end()) return add_default(parameter.kind);
+    const auto found = attributes_.find(parameter.name);
+    if (found == attributes_.end()) return add_default(parameter.kind);
     std::visit([&](const auto& value) { add(parameter, value); }, found->second);
   }
 
@@ -152,6 +149,7 @@ class Binding {
 
   const Program& program_;
   const OlderCall& call_;
+  Attributes attributes_;  // those given
   std::vector<const void*> tensors_, scalars_, ints_;
   std::vector<Argument> arguments_;
   std::vector<at::Tensor> outputs_;
