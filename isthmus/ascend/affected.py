@@ -11,7 +11,6 @@ AlltoAllQuantMatmulV2: npu::npu_all_to_all_quant_matmul
 AlltoAllvQuantGroupedMatMul: npu::npu_alltoallv_quant_gmm
 AlltoAllvQuantGroupedMatMulV2: npu::npu_alltoallv_quant_gmm
 AttentionToFFN: npu::npu_attention_to_ffn
-AttentionWorkerCombine: npu::npu_attention_worker_combine
 BlockSparseAttention: npu::npu_block_sparse_attention
 BlockSparseAttentionGrad: npu::npu_block_sparse_attention_backward
 CIoU: npu::_npu_ciou npu::npu_ciou

@@ -14,7 +14,7 @@ namespace {
 
 struct TensorDescription {
   const int dtype, format;
-  const std::vector<int64_t> dims;
+  std::vector<int64_t> dims;  // guarded by the mutex of all objects
   std::atomic<bool> on_host{false};
 
   TensorDescription(int dtype, int format, std::vector<int64_t> dims)
@@ -30,7 +30,7 @@ struct Objects {
   Handles<TensorDescription> descriptions{HandleKind::kDescription};
   Handles<Buffer> buffers{HandleKind::kBuffer};
   Handles<Attributes> attributes{HandleKind::kAttributes};
-  std::mutex mutex;  // guards the contents of attributes
+  std::mutex mutex;  // guards the contents of attributes and the sizes of descriptions
 };
 
 Objects& objects() {
@@ -97,7 +97,11 @@ ISTHMUS_ASCEND_EXPORT bool isthmus_ascend_on_host(const void* handle) {
 }
 
 ISTHMUS_ASCEND_EXPORT int isthmus_ascend_set_sizes(void* handle, size_t count, const int64_t* sizes) {
-  return call("aclGetTensorDescDimV2", [&] { described(handle)->dims.assign(sizes, sizes + count); });
+  return call("aclGetTensorDescDimV2", [&] {
+    const auto found = described(handle);
+    const std::lock_guard<std::mutex> lock(objects().mutex);
+    found->dims.assign(sizes, sizes + count);
+  });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclSetTensorShape(void* handle, int count, const int64_t*) {
@@ -119,6 +123,7 @@ ISTHMUS_ASCEND_EXPORT int aclGetTensorDescFormat(const void* handle) {
 
 ISTHMUS_ASCEND_EXPORT size_t aclGetTensorDescNumDims(const void* handle) {
   const auto found = objects().descriptions.get(handle);
+  const std::lock_guard<std::mutex> lock(objects().mutex);
   return found == nullptr ? 0 : found->dims.size();
 }
 
@@ -126,6 +131,7 @@ ISTHMUS_ASCEND_EXPORT int aclGetTensorDescDimV2(void* handle, size_t index, int6
   return call("aclGetTensorDescDimV2", [&] {
     const auto found = described(handle);
     require_not_null(size, "size");
+    const std::lock_guard<std::mutex> lock(objects().mutex);
     if (index >= found->dims.size())
       fail(kInvalidParameter, "dimension %zu of %zu", index, found->dims.size());
     *size = found->dims[index];
