@@ -122,10 +122,14 @@ def _has_device(candidate: Candidate) -> bool:
 
 def _missing_library(candidate: Candidate) -> str:
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
-    if not candidate.requires or any(Path(folder, candidate.requires).exists() for folder in folders if folder):
+    if not candidate.requires or any(
+        Path(folder, candidate.requires).exists() for folder in folders if folder
+    ):
         return ""
     place = f"{candidate.requires} is in no folder of LD_LIBRARY_PATH"
-    return f"driver {candidate.name}: a device {candidate.devices} exists, but {place}; run `{candidate.setup}`"
+    return (
+        f"driver {candidate.name}: a device {candidate.devices} exists, but {place}; run `{candidate.setup}`"
+    )
 
 
 def read_description(file: Path, origin: str) -> Candidate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from isthmus.ascend.environment import variables
 from tests.collectives import test_faults, test_matrix
 
 
-def driver(ranks: int) -> dict[str, str]:
+def driver(ranks: int) -> dict[str, Any]:
     """Return the variables of the driver on the reference runtime, with an NPU for each rank."""
     return {**variables(), "ISTHMUS_DRIVER": "ascend", "ISTHMUS_ASCEND_DEVICES": str(ranks)}
 
