@@ -1,4 +1,4 @@
-/* Isthmus driver interface, version 1.2.
+/* Isthmus driver interface, version 1.3.
  *
  * What a chip's maker implements so that PyTorch runs on the chip. A driver is a shared library that
  * exports one symbol, isthmus_driver_get(), which returns one table of function pointers. Nothing here
@@ -34,7 +34,7 @@ extern "C" {
 #endif
 
 #define ISTHMUS_DRIVER_VERSION_MAJOR 1u
-#define ISTHMUS_DRIVER_VERSION_MINOR 2u
+#define ISTHMUS_DRIVER_VERSION_MINOR 3u
 #define ISTHMUS_DRIVER_VERSION ((ISTHMUS_DRIVER_VERSION_MAJOR << 16) | ISTHMUS_DRIVER_VERSION_MINOR)
 
 /* ---- Types ------------------------------------------------------------------------------------------ */
@@ -453,6 +453,15 @@ typedef struct isthmus_driver {
   isthmus_status (*graph_launch)(isthmus_graph graph, isthmus_stream stream);
   /* Outstanding launches still run. acl: aclmdlRIDestroy. cuda: cudaGraphExecDestroy. */
   isthmus_status (*graph_destroy)(isthmus_graph graph);
+
+  /* ---- Since version 1.3 ---- */
+  /* [O] Size of this driver's ids: what comm_unique_id() writes and comm_create() and comm_reachable() read, more than
+   * an isthmus_unique_id. A driver that has it leaves out the collectives where the core is older (core_version of
+   * isthmus_driver_get()). Without it: sizeof(isthmus_unique_id). Hccl: sizeof(HcclRootInfo). */
+  isthmus_status (*comm_id_bytes)(size_t* bytes);
+  /* [O] ISTHMUS_OK if all_reduce(), reduce() and reduce_scatter() support the pair, else ISTHMUS_UNSUPPORTED. The core
+   * composes others of sums, or of all_gather() and operators. Without it: every pair is given to the driver. */
+  isthmus_status (*comm_reduces)(isthmus_dtype dtype, isthmus_reduce_op op);
 } isthmus_driver;
 
 /* The one exported symbol. core_version is the ISTHMUS_DRIVER_VERSION of the caller; a driver that does not

@@ -40,6 +40,8 @@ const Member kOptional[] = {
     ISTHMUS_OPTIONAL(comm_reachable),
     ISTHMUS_OPTIONAL(comm_failure),
     ISTHMUS_OPTIONAL(graph_begin),
+    ISTHMUS_OPTIONAL(comm_id_bytes),
+    ISTHMUS_OPTIONAL(comm_reduces),
 };
 #undef ISTHMUS_OPTIONAL
 

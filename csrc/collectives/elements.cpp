@@ -38,10 +38,6 @@ isthmus_reduce_op named(const ReduceOp& op, const char* collective) {
   }
 }
 
-bool is_linear(isthmus_reduce_op op) {
-  return op == ISTHMUS_SUM || op == ISTHMUS_AVG || op == ISTHMUS_PREMUL_SUM;
-}
-
 }  // namespace
 
 ReduceOp for_dtype(const ReduceOp& op, at::ScalarType dtype) {
@@ -69,7 +65,7 @@ Reduction::Reduction(const ReduceOp& op, at::ScalarType dtype, const char* colle
   TORCH_CHECK_TYPE(op_ != ISTHMUS_AVG || at::isFloatingType(dtype) || is_complex, collective,
                    ": ReduceOp.AVG takes floating-point tensors on chip, not ", dtype,
                    "; use SUM and divide.");
-  TORCH_CHECK_TYPE(!is_complex || is_linear(op_), collective,
+  TORCH_CHECK_TYPE(!is_complex || is_linear(), collective,
                    ": complex numbers have sums and averages only on chip, not this ReduceOp; use "
                    "torch.view_as_real().");
   const at::ScalarType number = is_complex ? at::toRealValueType(dtype) : dtype;
@@ -81,15 +77,25 @@ Reduction::Reduction(const ReduceOp& op, at::ScalarType dtype, const char* colle
   if (op_ == ISTHMUS_PREMUL_SUM) set_factor(op, number, collective);
 }
 
+bool Reduction::is_linear() const {
+  return op_ == ISTHMUS_SUM || op_ == ISTHMUS_AVG || op_ == ISTHMUS_PREMUL_SUM;
+}
+
+Reduction Reduction::sum() const {
+  Reduction found = *this;
+  found.op_ = ISTHMUS_SUM;
+  return found;
+}
+
 void Reduction::set_factor(const ReduceOp& op, at::ScalarType dtype, const char* collective) {
   const auto* given = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
   TORCH_CHECK_VALUE(given != nullptr, collective,
                     ": PREMUL_SUM lacks its factor; make it by torch.distributed._make_nccl_premul_sum().");
   TORCH_CHECK_TYPE(at::isFloatingType(dtype), collective, ": PREMUL_SUM takes floating-point tensors, not ",
                    dtype, "; multiply the tensor and use SUM.");
-  const double factor =
-      given->tensor_factor.defined() ? given->tensor_factor.item<double>() : given->double_factor;
-  const at::Tensor element = at::scalar_tensor(factor, at::TensorOptions().dtype(dtype).device(at::kCPU));
+  multiplier_ = given->tensor_factor.defined() ? given->tensor_factor.item<double>() : given->double_factor;
+  const at::Tensor element =
+      at::scalar_tensor(multiplier_, at::TensorOptions().dtype(dtype).device(at::kCPU));
   std::memcpy(factor_, element.const_data_ptr(), element.nbytes());
 }
 

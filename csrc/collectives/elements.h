@@ -33,8 +33,13 @@ class Reduction {
 
   isthmus_dtype dtype() const { return dtype_; }
   isthmus_reduce_op op() const { return op_; }
-  // Of ISTHMUS_PREMUL_SUM, else null.
+  // Of ISTHMUS_PREMUL_SUM, else null; as a number, else 1.
   const void* factor() const { return op_ == ISTHMUS_PREMUL_SUM ? factor_ : nullptr; }
+  double multiplier() const { return multiplier_; }
+  // Whether it is a sum, of inputs or to a result that are multiplied by a number.
+  bool is_linear() const;
+  // The sum of the same tensors.
+  Reduction sum() const;
   size_t count(const at::Tensor& tensor) const { return static_cast<size_t>(tensor.numel()) * pair_; }
 
  private:
@@ -44,6 +49,7 @@ class Reduction {
   isthmus_reduce_op op_ = ISTHMUS_SUM;
   size_t pair_ = 1;  // numbers of dtype_ in one element
   alignas(16) char factor_[16] = {};
+  double multiplier_ = 1;
 };
 
 // Throws unless status is ISTHMUS_OK; NotImplementedError for ISTHMUS_UNSUPPORTED.

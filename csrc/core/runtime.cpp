@@ -93,6 +93,9 @@ void check(isthmus_status status, const char* what) {
   if (C10_LIKELY(status == ISTHMUS_OK)) return;
   const char* message = state().table->last_error();
   TORCH_CHECK_WITH(OutOfMemoryError, status != ISTHMUS_OUT_OF_MEMORY, what, ": ", message);
+  if (status == ISTHMUS_DEVICE_ERROR)
+    throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, status,
+                                std::string(what) + ": " + message);
   TORCH_CHECK(false, what, ": ", message);
 }
 

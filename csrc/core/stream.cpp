@@ -54,17 +54,6 @@ void tell_stream_waited(c10::Stream stream) {
   if (C10_UNLIKELY(function != nullptr)) function(stream);
 }
 
-// Checks the status of a wait for the stream. An error of the listener takes precedence over the driver's.
-void check_waited(isthmus_status status, c10::Stream stream, const char* what) {
-  if (C10_LIKELY(status == ISTHMUS_OK)) return tell_stream_waited(stream);
-  try {
-    check(status, what);
-  } catch (const c10::Error&) {
-    tell_stream_waited(stream);
-    throw;
-  }
-}
-
 c10::Stream make_stream(c10::DeviceIndex device, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kChip, device), id);
 }
@@ -214,6 +203,16 @@ void synchronize_device(c10::DeviceIndex device) {
   use_device(device);
   const profiler::Call call("chipDeviceSynchronize");
   check_waited(driver().device_synchronize(), current_stream(device), "synchronize device");
+}
+
+void check_waited(isthmus_status status, c10::Stream stream, const char* what) {
+  if (C10_LIKELY(status == ISTHMUS_OK)) return tell_stream_waited(stream);
+  try {
+    check(status, what);
+  } catch (const c10::Error&) {
+    tell_stream_waited(stream);
+    throw;
+  }
 }
 
 bool query_stream(c10::Stream stream) {

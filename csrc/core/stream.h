@@ -33,6 +33,9 @@ void drain(c10::Stream stream);
 
 void synchronize_stream(c10::Stream stream);
 void synchronize_device(c10::DeviceIndex device);
+// Checks the status of a call of the driver that has waited for the stream. The failure of other work that
+// the stream has waited for takes precedence.
+void check_waited(isthmus_status status, c10::Stream stream, const char* what);
 bool query_stream(c10::Stream stream);
 
 // Called when the host has waited for a stream, before its failure is thrown: throws the failure of other

@@ -47,7 +47,8 @@ void copy_and_wait(void* to, const void* from, size_t bytes, isthmus_copy_kind k
     using profiler::Work;
     const char* const name = kind == ISTHMUS_HOST_TO_DEVICE ? "Memcpy HtoD" : "Memcpy DtoH";
     const Work work(profiler::Kind::kCopy, name, stream, Work::By::kDriver, bytes);
-    check(driver().copy_async(to, from, bytes, kind, stream_handle(stream)), what);
+    const isthmus_status status = driver().copy_async(to, from, bytes, kind, stream_handle(stream));
+    check_waited(status, stream, what);  // pageable memory
     mark_busy(stream);
   }
   synchronize_stream(stream);

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isthmus.conformance.results import BAD, KNOWN, CaseResult
+from isthmus.conformance.results import BAD, KNOWN, NOT_CLAIMED, CaseResult
 from isthmus.conformance.selection import nearest
 from isthmus.opset.dtypes import DTYPES
 
@@ -134,6 +134,8 @@ def stale(
         matched = [result for result in results if entry.matches(result)]
         if any(result.status == KNOWN and result.message.startswith(entry.reason) for result in matched):
             continue
+        if matched and all(result.status == NOT_CLAIMED for result in matched):
+            continue  # needs more devices, for example
         about = {name for name in names if fnmatch.fnmatchcase(name, entry.operator)}
         if matched or (about and about <= complete):
             passed = all(result.status not in BAD for result in matched)

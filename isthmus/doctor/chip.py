@@ -12,7 +12,7 @@ from typing import Any
 import isthmus
 from isthmus import options
 from isthmus._support import children
-from isthmus.doctor.finding import Check, Finding, State, describe, fail, invalid_option, ok, safely
+from isthmus.doctor.finding import Check, Finding, State, describe, fail, invalid_option, ok, safely, warning
 from isthmus.options import InvalidOption
 
 _GIB = 1 << 30
@@ -61,6 +61,7 @@ def torch_records() -> Iterator[dict[str, Any]]:
 
 def driver_records() -> Iterator[dict[str, Any]]:
     """Yield in the child the findings that do not need PyTorch."""
+    yield from _announced("drivers", _unready)
     yield from _announced("driver", _driver)
 
 
@@ -125,6 +126,14 @@ def _interface_finding(name: str, version: str) -> Finding:
     ours = ".".join(re.findall(r"#define ISTHMUS_DRIVER_VERSION_(?:MAJOR|MINOR) (\d+)", header))
     text = f"{name} implements version {version}, Isthmus {ours}"
     return ok("interface", text if version == ours else f"{text}; features of the newer version are not used")
+
+
+def _unready() -> Iterator[Finding]:
+    from isthmus import drivers
+
+    for problem in drivers.unready():
+        text, _, remedy = problem.partition("; ")
+        yield warning("drivers", text, remedy)
 
 
 def _driver() -> Iterator[Finding]:
@@ -240,6 +249,7 @@ def _routes() -> Iterator[Finding]:
 
 
 _CHECKS: dict[str, Check] = {
+    "drivers": _unready,
     "core": _core,
     "registration": _registration,
     "interface": _interface,

@@ -16,7 +16,7 @@ FOLDER = Path(__file__).resolve().parent
 DISABLED = ("none", "0")  # values of ISTHMUS_DRIVER that disable the chip
 DESCRIPTION = "driver.toml"
 EMBEDDED = "host"  # always available, so every other driver takes precedence
-ON_REQUEST = frozenset({"numpy", "ascend"})  # only when selected by name: an example, one in progress
+ON_REQUEST = frozenset({"numpy"})  # only when selected by name: an example
 
 
 class DriverError(ValueError):
@@ -36,6 +36,9 @@ class Candidate(NamedTuple):
         fallback: whether operators without a route may run on the CPU by copying.
         known_failures: file of conformance cases that are known to fail, or "".
         description: one line, or "" for the library's own.
+        devices: pattern of the device files; a driver that has it is found by itself only where one exists.
+        requires: library of the vendor that it opens, in a folder of LD_LIBRARY_PATH.
+        setup: command after which that library is found.
     """
 
     name: str
@@ -47,6 +50,9 @@ class Candidate(NamedTuple):
     fallback: bool = True
     known_failures: str = ""
     description: str = ""
+    devices: str = ""
+    requires: str = ""
+    setup: str = ""
 
 
 class Search(NamedTuple):
@@ -86,9 +92,44 @@ def find(asked: str = "") -> Search:
         candidates = [c for c in candidates if c.name == asked]
         problem = f"unknown driver {asked!r}; expected {names}, or the path of a {DESCRIPTION}"
     else:
-        candidates = [c for c in candidates if c.name not in ON_REQUEST]
+        candidates = [c for c in candidates if _is_present(c, searched)]
         problem = f"no driver library in {FOLDER}; run `pip install --no-build-isolation .`"
     return Search(tuple(candidates), tuple(searched), "" if candidates else problem)
+
+
+def unready() -> list[str]:
+    """Return a line for each shipped driver whose device is present and whose vendor's library is not."""
+    present = (c for c in _shipped([]) if c.devices and _has_device(c))
+    return [problem for candidate in present if (problem := _missing_library(candidate))]
+
+
+def _is_present(candidate: Candidate, searched: list[str]) -> bool:
+    """Whether to try a driver that is not selected by name; if not, adds the reason."""
+    if candidate.name in ON_REQUEST:
+        return False
+    problem = ""
+    if candidate.devices:
+        absent = f"driver {candidate.name}: no device {candidate.devices}"
+        problem = _missing_library(candidate) if _has_device(candidate) else absent
+    if problem:
+        searched.append(problem)
+    return not problem
+
+
+def _has_device(candidate: Candidate) -> bool:
+    return any(Path("/").glob(candidate.devices.lstrip("/")))
+
+
+def _missing_library(candidate: Candidate) -> str:
+    folders = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
+    if not candidate.requires or any(
+        Path(folder, candidate.requires).exists() for folder in folders if folder
+    ):
+        return ""
+    place = f"{candidate.requires} is in no folder of LD_LIBRARY_PATH"
+    return (
+        f"driver {candidate.name}: a device {candidate.devices} exists, but {place}; run `{candidate.setup}`"
+    )
 
 
 def read_description(file: Path, origin: str) -> Candidate:
@@ -113,6 +154,9 @@ def read_description(file: Path, origin: str) -> Candidate:
         fallback=text.switch("fallback", True),
         known_failures=str(folder / name) if (name := text.text("known_failures")) else "",
         description=text.text("description"),
+        devices=text.text("devices"),
+        requires=text.text("requires"),
+        setup=text.text("setup"),
     )
     text.check_unknown()
     return candidate._replace(path=str(Path(candidate.path).resolve()))

@@ -95,6 +95,19 @@ class Driver:
         self.device_count(ctypes.byref(count))
         return count.value
 
+    def new_id(self) -> Any:
+        """Return the bytes of a new communicator's id, for ``comm_create()``."""
+        size = ctypes.c_size_t(ctypes.sizeof(interface.structure("unique_id")))
+        if self.has("comm_id_bytes"):
+            self.comm_id_bytes(ctypes.byref(size))
+        made = ctypes.create_string_buffer(size.value)
+        self.comm_unique_id(made)
+        return made
+
+    def reduces(self, dtype: int, op: int) -> bool:
+        """Whether the driver's reductions support a pair of ``isthmus_dtype`` and ``isthmus_reduce_op``."""
+        return not self.has("comm_reduces") or self.status("comm_reduces", dtype, op) == Status.OK
+
     def properties(self, device: int) -> Any:
         """``isthmus_device_properties`` of a device."""
         found = interface.structure("device_properties")()

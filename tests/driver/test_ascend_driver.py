@@ -58,3 +58,33 @@ def test_without_the_vendors_library_the_message_names_the_remedy() -> None:
     assert done.returncode != 0
     assert "libascendcl.so" in done.stderr
     assert "source its set_env.sh" in done.stderr
+
+
+def test_it_is_not_loaded_where_torch_npu_has_registered() -> None:
+    code = """if True:
+        import torch
+        torch.utils.rename_privateuse1_backend("npu")
+        import isthmus
+        isthmus._autoload()
+        print(isthmus.status().registered, isthmus.status().reason)
+    """
+    alone = variables() | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    done = run("-c", code, **alone | DRIVER)
+    reason = "another plugin has registered PyTorch's PrivateUse1 device as 'npu'"
+    assert done.stdout == f"False {reason}\n", done.stderr
+    assert done.stderr == f"isthmus: ISTHMUS_DRIVER=ascend is not used: {reason}\n"
+    unasked = run("-c", code, **alone)  # as in `isthmus ascend run`
+    assert unasked.stdout == "False disabled by ISTHMUS_DRIVER=none\n", unasked.stderr
+
+
+def test_telemetry_has_what_the_runtime_measures() -> None:
+    code = """if True:
+        import torch
+        memory = torch.empty(1 << 28, device="chip")
+        print(torch.chip.memory_usage(), torch.chip.utilization())
+    """
+    done = run("-W", "ignore", "-c", code, **variables() | DRIVER | {"ISTHMUS_ASCEND_MEMORY": "2GiB"})
+    assert done.returncode == 0, done.stderr
+    memory, utilization = map(int, done.stdout.split())
+    assert memory >= 50
+    assert 0 <= utilization <= 100

@@ -96,3 +96,50 @@ def test_an_operator_library_that_cannot_be_used_is_one_line(tmp_path: Path) -> 
     done = run("import torch; print(torch.chip.device_count())", ISTHMUS_DRIVER=str(file))
     assert done.stdout.split() == ["0"]
     assert "absent.py" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+NPU = 'name = "npu"\nlibrary = "driver.so"\nrequires = "libnpu.so"\nsetup = "source set_env.sh"\n'
+
+
+@pytest.fixture
+def npu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of the device files, of the vendor's library, and of a driver that looks for both."""
+    (tmp_path / "npu").mkdir()
+    (tmp_path / "npu" / "driver.so").touch()
+    describe(tmp_path / "npu", f'{NPU}devices = "{tmp_path}/davinci[0-9]*"')
+    monkeypatch.setattr(drivers, "FOLDER", tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    return tmp_path
+
+
+def test_a_driver_of_devices_is_found_where_a_device_and_the_library_are(npu: Path) -> None:
+    (npu / "davinci0").touch()
+    (npu / "libnpu.so").touch()
+    assert [candidate.name for candidate in drivers.find().candidates] == ["npu"]
+    assert drivers.unready() == []
+
+
+def test_without_a_device_it_is_not_tried_unless_it_is_named(npu: Path) -> None:
+    (npu / "davinci_manager").touch()
+    search = drivers.find()
+    assert not search.candidates
+    assert f"driver npu: no device {npu}/davinci[0-9]*" in search.searched
+    assert [candidate.name for candidate in drivers.find("npu").candidates] == ["npu"]
+
+
+def test_without_the_library_a_line_names_the_remedy(npu: Path) -> None:
+    (npu / "davinci0").touch()
+    (line,) = drivers.unready()
+    assert line.endswith("exists, but libnpu.so is in no folder of LD_LIBRARY_PATH; run `source set_env.sh`")
+    search = drivers.find()
+    assert not search.candidates
+    assert line in search.searched
+
+
+def test_a_present_device_precedes_the_host_chip(npu: Path) -> None:
+    (npu / "davinci0").touch()
+    (npu / "libnpu.so").touch()
+    (npu / "host").mkdir()
+    (npu / "host" / "driver.so").touch()
+    describe(npu / "host", 'name = "host"\nlibrary = "driver.so"')
+    assert [candidate.name for candidate in drivers.find().candidates] == ["npu", "host"]

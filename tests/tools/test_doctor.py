@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from isthmus import doctor
+from isthmus import doctor, drivers
 from isthmus._support import children
 from isthmus.doctor import (
+    chip,
     environment,
     imports,
     libraries,
@@ -388,6 +389,17 @@ def test_a_cuda_runtime_that_pytorch_is_not_built_for(
     (found,) = environment.judge({"LD_LIBRARY_PATH": f"{tmp_path}/11.8:{tmp_path}/12.4"})
     text = f"LD_LIBRARY_PATH: {tmp_path}/11.8 has a libcudart.so.11.8, PyTorch is built for CUDA 12"
     assert (found.state, found.text) == (State.WARNING, text)
+
+
+# ---- drivers
+
+
+def test_a_device_whose_library_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "driver npu: a device /dev/npu0 exists, but libnpu.so is in no folder of LD_LIBRARY_PATH; run `source x`"
+    monkeypatch.setattr(drivers, "unready", lambda: [line])
+    (found,) = chip._unready()
+    assert (found.state, found.remedy) == (State.WARNING, "run `source x`")
+    assert found.text == line.partition("; ")[0]
 
 
 # ---- limits

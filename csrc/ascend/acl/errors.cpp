@@ -41,6 +41,8 @@ int code_of(isthmus_status status) noexcept {
       return kUnsupported;
     case ISTHMUS_TIMEOUT:
       return kTaskTimeout;
+    case ISTHMUS_ABORTED:
+      return kTaskAborted;
     case ISTHMUS_DEVICE_ERROR:
       return kAicoreException;
     default:

@@ -28,6 +28,7 @@ enum Error : int {
   kInvalidHandle = 107017,
   kTaskTimeout = 107019,
   kReportTimeout = 107020,
+  kTaskAborted = 107022,
   kUnsupported = 207000,
   kOutOfMemory = 207001,
   kInternal = 500000,

@@ -119,7 +119,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAllReduce(void* from, void* to, uint64_t count, in
                                         void* comm, void* stream) {
   return call("HcclAllReduce", [&] {
     check(chip().all_reduce(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr,
-                            comm_of(comm)->comm, queue_of(stream)));
+                            used_comm(comm)->comm, queue_of(stream)));
   });
 }
 
@@ -127,14 +127,14 @@ ISTHMUS_ASCEND_EXPORT int HcclReduce(void* from, void* to, uint64_t count, int d
                                      uint32_t root, void* comm, void* stream) {
   return call("HcclReduce", [&] {
     check(chip().reduce(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr,
-                        static_cast<int32_t>(root), comm_of(comm)->comm, queue_of(stream)));
+                        static_cast<int32_t>(root), used_comm(comm)->comm, queue_of(stream)));
   });
 }
 
 ISTHMUS_ASCEND_EXPORT int HcclBroadcast(void* buffer, uint64_t count, int dtype, uint32_t root, void* comm,
                                         void* stream) {
   return call("HcclBroadcast", [&] {
-    check(chip().broadcast(buffer, count, dtype_of(dtype), static_cast<int32_t>(root), comm_of(comm)->comm,
+    check(chip().broadcast(buffer, count, dtype_of(dtype), static_cast<int32_t>(root), used_comm(comm)->comm,
                            queue_of(stream)));
   });
 }
@@ -142,7 +142,7 @@ ISTHMUS_ASCEND_EXPORT int HcclBroadcast(void* buffer, uint64_t count, int dtype,
 ISTHMUS_ASCEND_EXPORT int HcclAllGather(void* from, void* to, uint64_t count, int dtype, void* comm,
                                         void* stream) {
   return call("HcclAllGather", [&] {
-    check(chip().all_gather(to, from, count, dtype_of(dtype), comm_of(comm)->comm, queue_of(stream)));
+    check(chip().all_gather(to, from, count, dtype_of(dtype), used_comm(comm)->comm, queue_of(stream)));
   });
 }
 
@@ -150,14 +150,14 @@ ISTHMUS_ASCEND_EXPORT int HcclReduceScatter(void* from, void* to, uint64_t count
                                             void* comm, void* stream) {
   return call("HcclReduceScatter", [&] {
     check(chip().reduce_scatter(to, from, count, dtype_of(dtype), reduction_of(operation), nullptr,
-                                comm_of(comm)->comm, queue_of(stream)));
+                                used_comm(comm)->comm, queue_of(stream)));
   });
 }
 
 ISTHMUS_ASCEND_EXPORT int HcclScatter(void* from, void* to, uint64_t count, int dtype, uint32_t root,
                                       void* comm, void* stream) {
   return call("HcclScatter", [&] {
-    check(chip().scatter(to, from, count, dtype_of(dtype), static_cast<int32_t>(root), comm_of(comm)->comm,
+    check(chip().scatter(to, from, count, dtype_of(dtype), static_cast<int32_t>(root), used_comm(comm)->comm,
                          queue_of(stream)));
   });
 }
@@ -165,7 +165,7 @@ ISTHMUS_ASCEND_EXPORT int HcclScatter(void* from, void* to, uint64_t count, int 
 ISTHMUS_ASCEND_EXPORT int HcclSend(void* from, uint64_t count, int dtype, uint32_t peer, void* comm,
                                    void* stream) {
   return call("HcclSend", [&] {
-    check(chip().send(from, count, dtype_of(dtype), static_cast<int32_t>(peer), comm_of(comm)->comm,
+    check(chip().send(from, count, dtype_of(dtype), static_cast<int32_t>(peer), used_comm(comm)->comm,
                       queue_of(stream)));
   });
 }
@@ -173,7 +173,7 @@ ISTHMUS_ASCEND_EXPORT int HcclSend(void* from, uint64_t count, int dtype, uint32
 ISTHMUS_ASCEND_EXPORT int HcclRecv(void* to, uint64_t count, int dtype, uint32_t peer, void* comm,
                                    void* stream) {
   return call("HcclRecv", [&] {
-    check(chip().receive(to, count, dtype_of(dtype), static_cast<int32_t>(peer), comm_of(comm)->comm,
+    check(chip().receive(to, count, dtype_of(dtype), static_cast<int32_t>(peer), used_comm(comm)->comm,
                          queue_of(stream)));
   });
 }
@@ -191,7 +191,7 @@ ISTHMUS_ASCEND_EXPORT int HcclBatchSendRecv(const HcclSendRecvItem* items, uint3
                                             void* stream) {
   return call("HcclBatchSendRecv", [&] {
     require_not_null(items, "items");
-    const auto found = comm_of(comm);
+    const auto found = used_comm(comm);
     isthmus_stream queue = queue_of(stream);
     Group group;
     for (uint32_t i = 0; i < count; ++i) {
@@ -212,7 +212,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAlltoAll(const void* from, uint64_t from_count, in
   return call("HcclAlltoAll", [&] {
     require_equal(from_dtype, to_dtype);
     if (from_count != to_count) throw Failure{kInvalidParameter, "the counts of the two buffers differ"};
-    check(chip().all_to_all(to, from, to_count, dtype_of(to_dtype), comm_of(comm)->comm, queue_of(stream)));
+    check(chip().all_to_all(to, from, to_count, dtype_of(to_dtype), used_comm(comm)->comm, queue_of(stream)));
   });
 }
 
@@ -222,7 +222,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAlltoAllV(const void* from, const uint64_t* from_c
                                         void* comm, void* stream) {
   return call("HcclAlltoAllV", [&] {
     require_equal(from_dtype, to_dtype);
-    const auto found = comm_of(comm);
+    const auto found = used_comm(comm);
     const Counts counts[] = {counts_of(to_counts, found->size, "receive counts"),
                              counts_of(to_offsets, found->size, "receive offsets"),
                              counts_of(from_counts, found->size, "send counts"),
@@ -237,7 +237,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAlltoAllVC(const void* from, const uint64_t* matri
                                          int to_dtype, void* comm, void* stream) {
   return call("HcclAlltoAllVC", [&] {
     require_equal(from_dtype, to_dtype);
-    const auto found = comm_of(comm);
+    const auto found = used_comm(comm);
     require_not_null(matrix, "counts");
     const auto size = static_cast<size_t>(found->size), rank = static_cast<size_t>(found->rank);
     const Counts sent(matrix + rank * size, matrix + (rank + 1) * size);
@@ -252,7 +252,7 @@ ISTHMUS_ASCEND_EXPORT int HcclAllGatherV(const void* from, uint64_t count, void*
                                          const uint64_t* to_counts, const uint64_t* to_offsets, int dtype,
                                          void* comm, void* stream) {
   return call("HcclAllGatherV", [&] {
-    const auto found = comm_of(comm);
+    const auto found = used_comm(comm);
     const Counts counts = counts_of(to_counts, found->size, "counts");
     const Counts offsets = counts_of(to_offsets, found->size, "offsets");
     const Counts sent(counts.size(), count), start(counts.size(), 0);
@@ -265,7 +265,7 @@ ISTHMUS_ASCEND_EXPORT int HcclReduceScatterV(const void* from, const uint64_t* f
                                              const uint64_t* from_offsets, void* to, uint64_t, int dtype,
                                              int operation, void* comm, void* stream) {
   return call("HcclReduceScatterV", [&] {
-    const auto found = comm_of(comm);
+    const auto found = used_comm(comm);
     const Counts counts = counts_of(from_counts, found->size, "counts");
     const Counts offsets = counts_of(from_offsets, found->size, "offsets");
     isthmus_stream queue = queue_of(stream);

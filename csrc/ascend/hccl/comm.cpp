@@ -25,7 +25,7 @@ Handles<Comm>& comms() {
 // The failure of a communicator of the device, once. The streams that wait for its stream do not have it.
 const char* failure_of(int device) {
   for (const auto& [handle, comm] : comms().all()) {
-    if (comm->device != device) continue;
+    if (comm->device != device || !comm->is_used) continue;
     const isthmus_status status = chip().comm_error(comm->comm);
     const bool is_destroyed = status == ISTHMUS_INVALID_ARGUMENT;
     if (status != ISTHMUS_OK && !is_destroyed && !comm->is_reported.exchange(true))
@@ -83,6 +83,12 @@ std::shared_ptr<Comm> comm_of(const void* handle) {
   auto comm = comms().get(handle);
   if (comm == nullptr)
     throw Failure{kInvalidParameter, "the communicator does not exist; it may have been destroyed"};
+  return comm;
+}
+
+std::shared_ptr<Comm> used_comm(const void* handle) {
+  auto comm = comm_of(handle);
+  comm->is_used = true;
   return comm;
 }
 

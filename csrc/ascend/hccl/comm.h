@@ -37,6 +37,7 @@ struct Comm {
   isthmus_comm comm;
   int32_t rank, size, device;
   std::string name;                      // the same on all ranks
+  std::atomic<bool> is_used{false};      // by an operation of this rank
   std::atomic<bool> is_reported{false};  // its failure, by a call that waited for the device
 };
 
@@ -61,6 +62,9 @@ void require_not_null(const void* pointer, const char* argument);
 
 // Throws Failure if it does not exist.
 std::shared_ptr<Comm> comm_of(const void* handle);
+
+// The same, for an operation.
+std::shared_ptr<Comm> used_comm(const void* handle);
 
 // The driver's number; throws Failure if there is none.
 isthmus_dtype dtype_of(int dtype);

@@ -107,6 +107,24 @@ struct Attempt {
   }
 };
 
+// The bytes of an id of the driver's.
+class Id {
+ public:
+  Id() : bytes_(size()) {}
+  isthmus_unique_id* get() { return reinterpret_cast<isthmus_unique_id*>(bytes_.data()); }
+  const isthmus_unique_id* get() const { return reinterpret_cast<const isthmus_unique_id*>(bytes_.data()); }
+  std::vector<char>& bytes() { return bytes_; }
+
+ private:
+  static size_t size() {
+    size_t found = sizeof(isthmus_unique_id);
+    if (ISTHMUS_HAS(driver(), comm_id_bytes)) check(driver().comm_id_bytes(&found), "comm_id_bytes");
+    return found;
+  }
+
+  std::vector<char> bytes_;
+};
+
 class Rendezvous {
  public:
   Rendezvous(c10d::Store& store, const std::string& key, const Communicator::Place& place,
@@ -114,36 +132,38 @@ class Rendezvous {
       : store_(store), key_(key), place_(place), timeout_(timeout), end_(Clock::now() + timeout) {}
 
   // False if the driver cannot connect the ranks.
-  bool id(isthmus_unique_id* id) {
+  bool id(Id* id) {
+    std::vector<char>& bytes = id->bytes();
     if (place_.rank == 0) {
-      const isthmus_status status = driver().comm_unique_id(id);
+      use_device(place_.device);
+      const isthmus_status status = driver().comm_unique_id(id->get());
       if (status != ISTHMUS_OK) return give_up(status, driver().last_error(), "id");
-      leave(store_, key_ + "id", Note::kGo, id->bytes, sizeof(id->bytes));
+      leave(store_, key_ + "id", Note::kGo, bytes.data(), bytes.size());
       return true;
     }
     const std::vector<uint8_t> value = await("id", [this] { fail_without({0}); });
     if (!accept(value)) return false;
-    TORCH_CHECK(value.size() == sizeof(id->bytes) + 1, "the store's id of ", place_.name, " has ",
-                value.size(), " bytes; all ranks must run the same version of Isthmus.");
-    std::memcpy(id->bytes, value.data() + 1, sizeof(id->bytes));
+    TORCH_CHECK(value.size() == bytes.size() + 1, "the store's id of ", place_.name, " has ", value.size(),
+                " bytes; all ranks must run the same version of Isthmus.");
+    std::memcpy(bytes.data(), value.data() + 1, bytes.size());
     return true;
   }
 
   // Whether all ranks can join. A rank that cannot says so at once, so that no rank waits for the others.
-  bool agree(const isthmus_unique_id& id) {
+  bool agree(const Id& id) {
     store_.set(key_ + "rank" + std::to_string(place_.rank), "");
     if (!ISTHMUS_HAS(driver(), comm_reachable)) return true;  // comm_create() will fail instead
     use_device(place_.device);
-    const isthmus_status status = driver().comm_reachable(&id);
+    const isthmus_status status = driver().comm_reachable(id.get());
     if (status != ISTHMUS_OK) return give_up(status, driver().last_error(), "start");
     if (store_.add(key_ + "ready", 1) == place_.size) leave(store_, key_ + "start", Note::kGo, nullptr, 0);
     return accept(await("start", [this] { fail_without_others(); }));
   }
 
-  isthmus_comm create(const isthmus_unique_id& id) {
+  isthmus_comm create(const Id& id) {
     const auto attempt =
         Attempt::start(place_, [id](const isthmus_comm_options& options, isthmus_comm* made) {
-          return driver_table()->comm_create(&id, &options, made);
+          return driver_table()->comm_create(id.get(), &options, made);
         });
     std::unique_lock<std::mutex> lock(attempt->mutex);
     while (!attempt->ended.wait_for(lock, kLook, [&] { return attempt->is_done; })) {
@@ -286,7 +306,7 @@ std::shared_ptr<Communicator> connect(c10d::Store& store, const std::string& key
                                       const Communicator::Place& place, std::chrono::milliseconds timeout,
                                       std::string* refusal, std::optional<Failure>* failure) {
   Rendezvous rendezvous(store, key, place, timeout);
-  isthmus_unique_id id{};
+  Id id;
   isthmus_comm handle = nullptr;
   try {
     if (rendezvous.id(&id) && rendezvous.agree(id)) handle = rendezvous.create(id);

@@ -105,12 +105,16 @@ Launch::Tensors Launch::write(const Tensors& tensors) {
   return plain;
 }
 
+at::Tensor Launch::keep(const at::Tensor& tensor) {
+  kept_.push_back(tensor);
+  return tensor;
+}
+
 at::Tensor Launch::room_for(const Tensors& tensors) {
   int64_t count = 0;
   for (const at::Tensor& tensor : tensors) count += tensor.numel();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  kept_.push_back(at::empty({count}, tensors.at(0).options()));
-  return kept_.back();
+  return keep(at::empty({count}, tensors.at(0).options()));
 }
 
 at::Tensor Launch::in_one(const Tensors& tensors) {
@@ -181,7 +185,7 @@ void Launch::run(std::vector<Launch>& launches, DriverWork& work, Group& group,
   }
   work.begin().record(stream);
   const isthmus_stream handle = stream_handle(stream);
-  DriverWork::Launched launched{stream, from, options.timeout, communicators, {}, {}, options.blocks};
+  DriverWork::Launched launched{stream, from, options.timeout, communicators, {}, {}, {}, options.blocks};
   for (Launch& launch : launches) copy(launch.before_, handle);
   for (size_t i = 0; i < launches.size(); ++i)
     if (launches[i].peer() < 0)
@@ -192,6 +196,8 @@ void Launch::run(std::vector<Launch>& launches, DriverWork& work, Group& group,
   for (Launch& launch : launches) {
     copy(launch.after_, handle);
     launched.kept.insert(launched.kept.end(), launch.kept_.begin(), launch.kept_.end());
+    launched.computations.insert(launched.computations.end(), launch.computations_.begin(),
+                                 launch.computations_.end());
     launched.copies.insert(launched.copies.end(), launch.strided_.begin(), launch.strided_.end());
   }
   work.launched(std::move(description), std::move(launched));

@@ -30,6 +30,8 @@ class Launch {
   at::Tensor update(const at::Tensor& tensor);  // read and written
   Tensors read(const Tensors& tensors);
   Tensors write(const Tensors& tensors);
+  // The tensor, whose memory is used until the operation ends.
+  at::Tensor keep(const at::Tensor& tensor);
   // Memory for the elements of all tensors.
   at::Tensor room_for(const Tensors& tensors);
   // Memory for the elements of all tensors; their own if they lie one after the other.
@@ -41,6 +43,8 @@ class Launch {
   // The calls of the driver, and copies of contiguous tensors before and after them.
   void copy_before(const at::Tensor& to, const at::Tensor& from) { before_.push_back({to, from}); }
   void copy_after(const at::Tensor& to, const at::Tensor& from) { after_.push_back({to, from}); }
+  // Work of PyTorch's operators on the results, on the operation's stream.
+  void compute_after(std::function<void()> function) { computations_.push_back(std::move(function)); }
   // is_group: the function makes several calls, which start together.
   void enqueue(Enqueue function, bool is_group = false) {
     enqueue_ = std::move(function);
@@ -72,6 +76,7 @@ class Launch {
   bool is_group_ = false;
   Enqueue enqueue_;
   std::vector<Copy> before_, after_, strided_;
+  std::vector<std::function<void()>> computations_;
   Tensors kept_;
   profiler::Collective row_;
 };

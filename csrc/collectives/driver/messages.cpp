@@ -156,10 +156,10 @@ Transport::WorkPtr DriverTransport::barrier(const c10d::BarrierOptions& given) {
   const c10::DeviceIndex device = group_->connected_device().value();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const at::Tensor token =
-      launch.write(at::empty({1}, at::TensorOptions().dtype(at::kByte).device(c10::Device(kChip, device))));
+      launch.write(at::empty({1}, at::TensorOptions().dtype(at::kInt).device(c10::Device(kChip, device))));
   launch.enqueue([token](isthmus_comm comm, isthmus_stream stream) {
     void* const data = token.mutable_data_ptr();
-    check_collective(driver().all_reduce(data, data, 1, ISTHMUS_UINT8, ISTHMUS_MAX, nullptr, comm, stream),
+    check_collective(driver().all_reduce(data, data, 1, ISTHMUS_INT32, ISTHMUS_MAX, nullptr, comm, stream),
                      "barrier");
   });
   Launch::Options chosen = options(given.timeout, given.asyncOp);

@@ -3,12 +3,25 @@
 #include <utility>
 
 #include "collectives/driver/checks.h"
+#include "collectives/driver/reduction.h"
 #include "collectives/settings.h"
 
 namespace isthmus {
 
 using c10d::OpType;
 using namespace collective_checks;
+
+namespace {
+
+void scatter_reduced(const DriverReduction& part, size_t count, const char* name, isthmus_comm comm,
+                     isthmus_stream stream) {
+  part.enqueue(comm, stream, name, [&](void* to, const void* from, const Reduction& reduction) {
+    return driver().reduce_scatter(to, from, count, reduction.dtype(), reduction.op(), reduction.factor(),
+                                   comm, stream);
+  });
+}
+
+}  // namespace
 
 bool DriverTransport::is_available() {
   const isthmus_driver* table = driver_table();
@@ -58,19 +71,20 @@ Transport::WorkPtr DriverTransport::all_reduce(const Tensors& tensors, const c10
   Launch launch(is_coalesced ? OpType::ALLREDUCE_COALESCED : OpType::ALLREDUCE,
                 is_coalesced ? "all_reduce_coalesced" : "all_reduce",
                 is_coalesced ? "allreduce_coalesced" : "all_reduce");
-  std::vector<std::pair<at::Tensor, Reduction>> parts;
+  std::vector<std::pair<size_t, DriverReduction>> parts;
   for (const at::Tensor& tensor : tensors) {
-    Reduction reduction(given.reduceOp, tensor.scalar_type(), "all_reduce");
-    parts.emplace_back(launch.update(tensor), reduction);
+    const Reduction reduction(given.reduceOp, tensor.scalar_type(), "all_reduce");
+    const at::Tensor plain = launch.update(tensor);
+    parts.emplace_back(reduction.count(plain), DriverReduction(launch, plain, plain, reduction, size()));
   }
   const bool is_group = parts.size() > 1;
   Launch::Enqueue enqueue = [parts = std::move(parts)](isthmus_comm comm, isthmus_stream stream) {
-    for (const auto& [plain, reduction] : parts) {
-      void* const data = plain.mutable_data_ptr();
-      check_collective(driver().all_reduce(data, data, reduction.count(plain), reduction.dtype(),
-                                           reduction.op(), reduction.factor(), comm, stream),
-                       "all_reduce");
-    }
+    for (const auto& [count, part] : parts)
+      part.enqueue(comm, stream, "all_reduce",
+                   [&, count = count](void* to, const void* from, const Reduction& reduction) {
+                     return driver().all_reduce(to, from, count, reduction.dtype(), reduction.op(),
+                                                reduction.factor(), comm, stream);
+                   });
   };
   launch.enqueue(std::move(enqueue), is_group);
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
@@ -79,13 +93,14 @@ Transport::WorkPtr DriverTransport::all_reduce(const Tensors& tensors, const c10
 Transport::WorkPtr DriverTransport::reduce(const at::Tensor& tensor, const c10d::ReduceOptions& given) {
   Launch launch(OpType::REDUCE, "reduce", "reduce");
   const Reduction reduction(given.reduceOp, tensor.scalar_type(), "reduce");
+  const auto root = static_cast<int32_t>(given.rootRank);
   const at::Tensor plain = launch.update(tensor);
-  launch.enqueue([plain, reduction, root = static_cast<int32_t>(given.rootRank)](isthmus_comm comm,
-                                                                                 isthmus_stream stream) {
-    void* const data = plain.mutable_data_ptr();
-    check_collective(driver().reduce(data, data, reduction.count(plain), reduction.dtype(), reduction.op(),
-                                     reduction.factor(), root, comm, stream),
-                     "reduce");
+  const DriverReduction part(launch, rank() == root ? plain : at::Tensor(), plain, reduction, size());
+  launch.enqueue([part, root, count = reduction.count(plain)](isthmus_comm comm, isthmus_stream stream) {
+    part.enqueue(comm, stream, "reduce", [&](void* to, const void* from, const Reduction& reduction) {
+      return driver().reduce(to, from, count, reduction.dtype(), reduction.op(), reduction.factor(), root,
+                             comm, stream);
+    });
   });
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
@@ -256,22 +271,26 @@ Transport::WorkPtr DriverTransport::reduce_scatter(const at::Tensor& output, con
     const at::Tensor whole = launch.in_one(from);
     const Tensors parts = Launch::parts(whole, from);
     for (size_t i = 0; i < from.size(); ++i) launch.copy_before(parts[i], from[i]);
-    launch.enqueue([whole, to, reduction](isthmus_comm comm, isthmus_stream stream) {
-      check_collective(
-          driver().reduce_scatter(to.mutable_data_ptr(), whole.const_data_ptr(), reduction.count(to),
-                                  reduction.dtype(), reduction.op(), reduction.factor(), comm, stream),
-          "reduce_scatter");
+    const DriverReduction part(launch, to, whole, reduction, size(), rank() * to.numel());
+    launch.enqueue([part, count = reduction.count(to)](isthmus_comm comm, isthmus_stream stream) {
+      scatter_reduced(part, count, "reduce_scatter", comm, stream);
     });
   } else {
+    std::vector<std::pair<size_t, DriverReduction>> parts;
+    for (int root = 0; root < size(); ++root) {
+      const at::Tensor& part = from[static_cast<size_t>(root)];
+      const at::Tensor out = root == rank() ? to : at::Tensor();
+      parts.emplace_back(reduction.count(part), DriverReduction(launch, out, part, reduction, size()));
+    }
     launch.enqueue(
-        [from, to, reduction, rank = rank()](isthmus_comm comm, isthmus_stream stream) {
-          for (int root = 0; root < static_cast<int>(from.size()); ++root) {
-            const at::Tensor& part = from[static_cast<size_t>(root)];
-            void* const out = root == rank ? to.mutable_data_ptr() : nullptr;
-            check_collective(
-                driver().reduce(out, part.const_data_ptr(), reduction.count(part), reduction.dtype(),
-                                reduction.op(), reduction.factor(), root, comm, stream),
-                "reduce_scatter");
+        [parts = std::move(parts)](isthmus_comm comm, isthmus_stream stream) {
+          for (int32_t root = 0; root < static_cast<int32_t>(parts.size()); ++root) {
+            const auto& [count, part] = parts[static_cast<size_t>(root)];
+            part.enqueue(comm, stream, "reduce_scatter",
+                         [&, count = count](void* to, const void* from, const Reduction& reduction) {
+                           return driver().reduce(to, from, count, reduction.dtype(), reduction.op(),
+                                                  reduction.factor(), root, comm, stream);
+                         });
           }
         },
         true);
@@ -287,29 +306,24 @@ Transport::WorkPtr DriverTransport::reduce_scatter_into(const Tensors& outputs, 
                 is_coalesced ? name : "_reduce_scatter_base");
   TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(), name,
                     " takes one output for each input, not ", outputs.size(), " for ", inputs.size(), ".");
-  struct Part {
-    at::Tensor to, from;
-    Reduction reduction;
-  };
-  std::vector<Part> parts;
+  std::vector<std::pair<size_t, DriverReduction>> parts;
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_same_dtype(inputs[i], outputs[i], name);
     TORCH_CHECK_VALUE(inputs[i].numel() == outputs[i].numel() * size(), name, ": the input has ",
                       inputs[i].numel(), " elements, not ", size(), " times the output's ",
                       outputs[i].numel(), ".");
     const Reduction reduction(given.reduceOp, inputs[i].scalar_type(), name);
-    const at::Tensor from = launch.read(inputs[i]);
-    parts.push_back({launch.write(outputs[i]), from, reduction});
+    const at::Tensor from = launch.read(inputs[i]), to = launch.write(outputs[i]);
+    parts.emplace_back(reduction.count(to),
+                       DriverReduction(launch, to, from, reduction, size(), rank() * to.numel()));
   }
+  const bool is_group = parts.size() > 1;
   launch.enqueue(
-      [parts](isthmus_comm comm, isthmus_stream stream) {
-        for (const auto& [to, from, reduction] : parts)
-          check_collective(
-              driver().reduce_scatter(to.mutable_data_ptr(), from.const_data_ptr(), reduction.count(to),
-                                      reduction.dtype(), reduction.op(), reduction.factor(), comm, stream),
-              "reduce_scatter_tensor");
+      [parts = std::move(parts)](isthmus_comm comm, isthmus_stream stream) {
+        for (const auto& [count, part] : parts)
+          scatter_reduced(part, count, "reduce_scatter_tensor", comm, stream);
       },
-      parts.size() > 1);
+      is_group);
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 

@@ -90,21 +90,26 @@ bool DriverWork::isSuccess() const {
   return completed_ && !exception_;
 }
 
-// On the stream of the operation, so that the copies follow it.
+// On the stream of the operation, so that the results follow it. The caller's stream waits for them.
 void DriverWork::deliver() {
+  std::vector<std::function<void()>> computations;
   std::vector<Copy> copies;
   {
     const std::lock_guard<std::mutex> lock(delivering_);
+    computations.swap(launched_->computations);
     copies.swap(launched_->copies);
   }
-  if (copies.empty()) return;
+  if (computations.empty() && copies.empty()) return;
+  const c10::Stream caller = current_stream(launched_->stream.device_index());
   for (const auto& communicator : launched_->communicators)
     Communicator::note_waiting(communicator, launched_->stream);
   const c10::StreamGuard guard(launched_->stream);
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (const auto& computation : computations) computation();
   for (const Copy& copy : copies) copy.to.copy_(copy.from);
   const std::lock_guard<std::mutex> lock(delivering_);
   end_.record(launched_->stream);
+  if (caller != launched_->stream) end_.block(caller);
 }
 
 void DriverWork::block(std::chrono::milliseconds timeout) {

@@ -58,6 +58,8 @@ class DriverWork final : public c10d::Work {
     std::chrono::milliseconds timeout;
     std::vector<std::shared_ptr<Communicator>> communicators;
     std::vector<at::Tensor> kept;  // tensors whose memory it uses
+    // What deliver() does once, on the stream: first the computations, then the copies.
+    std::vector<std::function<void()>> computations;
     std::vector<Copy> copies;
     bool blocks;
   };

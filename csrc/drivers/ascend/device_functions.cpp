@@ -7,24 +7,7 @@
 namespace isthmus::npu {
 namespace {
 
-constexpr int kHighBandwidthMemory = 1;  // aclrtMemAttr
-constexpr uint32_t kAlignment = 512;     // of aclrtMalloc
-
-// Makes a device current while it lives.
-class DeviceScope {
- public:
-  explicit DeviceScope(int32_t device) : before_(current_device()) {
-    if (device != before_) set_device(device);
-  }
-  ~DeviceScope() {
-    if (current_device() != before_) guarded([&] { return set_device(before_), ISTHMUS_OK; });
-  }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
- private:
-  const int32_t before_;
-};
+constexpr uint32_t kAlignment = 512;  // of aclrtMalloc
 
 isthmus_status initialize() {
   return guarded([] { return start(), ISTHMUS_OK; });
@@ -45,9 +28,7 @@ isthmus_status device_properties(int32_t device, isthmus_device_properties* prop
     const DeviceScope scope(device);
     isthmus_device_properties found{};
     std::snprintf(found.name, sizeof(found.name), "%s", acl().rtGetSocName());
-    size_t free_bytes = 0, total_bytes = 0;
-    ISTHMUS_ACL(rtGetMemInfo, kHighBandwidthMemory, &free_bytes, &total_bytes);
-    found.total_memory = total_bytes;
+    found.total_memory = memory_of_device().total;
     found.multi_processor_count = 1;
     found.pci_domain = found.pci_bus = found.pci_device = found.numa_node = -1;
     found.memory_alignment = kAlignment;
@@ -76,10 +57,9 @@ isthmus_status device_synchronize() {
 
 isthmus_status device_memory(uint64_t* free_bytes, uint64_t* total_bytes) {
   return call_on_device([&] {
-    size_t free_found = 0, total_found = 0;
-    ISTHMUS_ACL(rtGetMemInfo, kHighBandwidthMemory, &free_found, &total_found);
-    *free_bytes = free_found;
-    *total_bytes = total_found;
+    const Memory found = memory_of_device();
+    *free_bytes = found.free;
+    *total_bytes = found.total;
     return ISTHMUS_OK;
   });
 }

@@ -1,4 +1,6 @@
 // Memory of devices and page-locked host memory.
+#include <string>
+
 #include "ledger.h"
 #include "parts.h"
 #include "runtime.h"
@@ -8,46 +10,54 @@ namespace {
 
 constexpr int kHugePagesFirst = 0;  // aclrtMemMallocPolicy
 
-isthmus_status memory_allocate(size_t bytes, void** pointer) {
+// vendor: allocates the bytes and returns their address.
+template <typename Vendor>
+isthmus_status allocate(const char* function, isthmus_pointer_attributes attributes, size_t bytes,
+                        void** pointer, Vendor&& vendor) {
   return call_on_device([&] {
-    require(bytes > 0, "memory_allocate: 0 bytes; allocate at least one");
-    void* found = nullptr;
-    ISTHMUS_ACL(rtMalloc, &found, bytes, kHugePagesFirst);
-    ledger().add(found, {bytes, {ISTHMUS_MEMORY_DEVICE, current_device()}});
+    if (bytes == 0) fail(ISTHMUS_INVALID_ARGUMENT, "%s: 0 bytes; allocate at least one", function);
+    void* const found = vendor();
+    ledger().add(found, {bytes, attributes});
     *pointer = found;
     return ISTHMUS_OK;
+  });
+}
+
+// vendor: frees the memory.
+template <typename Vendor>
+isthmus_status release(const char* function, isthmus_memory_kind kind, void* pointer, Vendor&& vendor) {
+  return call_on_device([&] {
+    if (pointer == nullptr) return ISTHMUS_OK;
+    if (!ledger().remove(pointer, kind))
+      fail(ISTHMUS_INVALID_ARGUMENT, "%s: the address %p is not allocated memory of this kind", function,
+           pointer);
+    vendor();
+    return ISTHMUS_OK;
+  });
+}
+
+isthmus_status memory_allocate(size_t bytes, void** pointer) {
+  return allocate("memory_allocate", {ISTHMUS_MEMORY_DEVICE, current_device()}, bytes, pointer, [&] {
+    void* found = nullptr;
+    ISTHMUS_ACL(rtMalloc, &found, bytes, kHugePagesFirst);
+    return found;
   });
 }
 
 isthmus_status memory_free(void* pointer) {
-  return call_on_device([&] {
-    if (pointer == nullptr) return ISTHMUS_OK;
-    require(ledger().remove(pointer, ISTHMUS_MEMORY_DEVICE),
-            "memory_free: the address was not allocated by memory_allocate(), or was freed already");
-    ISTHMUS_ACL(rtFree, pointer);
-    return ISTHMUS_OK;
-  });
+  return release("memory_free", ISTHMUS_MEMORY_DEVICE, pointer, [&] { ISTHMUS_ACL(rtFree, pointer); });
 }
 
 isthmus_status host_allocate(size_t bytes, void** pointer) {
-  return call_on_device([&] {
-    require(bytes > 0, "host_allocate: 0 bytes; allocate at least one");
+  return allocate("host_allocate", {ISTHMUS_MEMORY_PINNED, -1}, bytes, pointer, [&] {
     void* found = nullptr;
     ISTHMUS_ACL(rtMallocHost, &found, bytes);
-    ledger().add(found, {bytes, {ISTHMUS_MEMORY_PINNED, -1}});
-    *pointer = found;
-    return ISTHMUS_OK;
+    return found;
   });
 }
 
 isthmus_status host_free(void* pointer) {
-  return call_on_device([&] {
-    if (pointer == nullptr) return ISTHMUS_OK;
-    require(ledger().remove(pointer, ISTHMUS_MEMORY_PINNED),
-            "host_free: the address was not allocated by host_allocate(), or was freed already");
-    ISTHMUS_ACL(rtFreeHost, pointer);
-    return ISTHMUS_OK;
-  });
+  return release("host_free", ISTHMUS_MEMORY_PINNED, pointer, [&] { ISTHMUS_ACL(rtFreeHost, pointer); });
 }
 
 isthmus_status pointer_attributes(const void* pointer, isthmus_pointer_attributes* attributes) {

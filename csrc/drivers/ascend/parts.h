@@ -13,5 +13,8 @@ void add_event_functions(isthmus_driver& table);
 void add_virtual_memory_functions(isthmus_driver& table);
 void add_sharing_functions(isthmus_driver& table);
 void add_graph_functions(isthmus_driver& table);
+void add_telemetry_functions(isthmus_driver& table);
+void add_communicator_functions(isthmus_driver& table);
+void add_collective_functions(isthmus_driver& table);
 
 }  // namespace isthmus::npu

@@ -1,10 +1,11 @@
 #include "runtime.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 
 #include <atomic>
 #include <mutex>
+
+#include "library.h"
 
 namespace isthmus::drivers {
 const char* const kDriverName = "ascend";
@@ -15,6 +16,7 @@ namespace {
 
 constexpr const char* kLibrary = "libascendcl.so";
 constexpr int kRepeatInitialize = 100002;
+constexpr int kHighBandwidthMemory = 1;  // aclrtMemAttr
 
 std::mutex starting;
 
@@ -22,49 +24,17 @@ thread_local int32_t current = 0;
 thread_local bool bound = false;
 
 Acl open_library() {
-  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    throw Failure{ISTHMUS_NO_DEVICE, std::string(dlerror()) +
-                                         "; install the vendor's toolkit and source its set_env.sh, or use "
-                                         "`isthmus ascend run`"};
-  }
+  const Library library(kLibrary, ISTHMUS_NO_DEVICE);
   Acl found;
-  const auto find = [&](const char* name) {
-    void* const symbol = dlsym(library, name);
-    if (symbol == nullptr)
-      throw Failure{ISTHMUS_NO_DEVICE, std::string(kLibrary) + " has no " + name + "; use a newer toolkit"};
-    return symbol;
-  };
 #define ISTHMUS_ACL_FIND(name, result, arguments) \
-  found.name = reinterpret_cast<result(*) arguments>(find("acl" #name));
+  found.name = reinterpret_cast<result(*) arguments>(library.require("acl" #name));
   ISTHMUS_ACL_FUNCTIONS(ISTHMUS_ACL_FIND)
 #undef ISTHMUS_ACL_FIND
 #define ISTHMUS_ACL_TRY(name, result, arguments) \
-  found.name = reinterpret_cast<result(*) arguments>(dlsym(library, "acl" #name));
+  found.name = reinterpret_cast<result(*) arguments>(library.find("acl" #name));
   ISTHMUS_ACL_NEWER_FUNCTIONS(ISTHMUS_ACL_TRY)
 #undef ISTHMUS_ACL_TRY
   return found;
-}
-
-// Codes of aclError; ranges as the vendor documents them.
-isthmus_status status_of(int code) {
-  switch (code) {
-    case 107001:
-    case 107021:
-      return ISTHMUS_NO_DEVICE;
-    case 207000:
-      return ISTHMUS_UNSUPPORTED;
-    case 207001:
-      return ISTHMUS_OUT_OF_MEMORY;
-    case 107019:
-    case 507046:
-      return ISTHMUS_TIMEOUT;
-    default:
-      break;
-  }
-  if (code >= 107000 && code < 108000) return ISTHMUS_INVALID_ARGUMENT;
-  if (code >= 507000 && code < 508000) return ISTHMUS_DEVICE_ERROR;
-  return ISTHMUS_INTERNAL;
 }
 
 }  // namespace
@@ -72,13 +42,6 @@ isthmus_status status_of(int code) {
 const Acl& acl() {
   static const Acl functions = open_library();
   return functions;
-}
-
-void check(int code, const char* function) {
-  if (code == 0) return;
-  const char* said = acl().GetRecentErrMsg();
-  const std::string message = said == nullptr ? "" : std::string(": ") + said;
-  throw Failure{status_of(code), std::string(function) + " failed with " + std::to_string(code) + message};
 }
 
 void require_function(bool found, const char* name) {
@@ -103,6 +66,12 @@ int32_t device_count() {
   return static_cast<int32_t>(count);
 }
 
+Memory memory_of_device() {
+  Memory found;
+  ISTHMUS_ACL(rtGetMemInfo, kHighBandwidthMemory, &found.free, &found.total);
+  return found;
+}
+
 void require_device(int32_t device) {
   static const int32_t count = device_count();
   if (device >= 0 && device < count) return;
@@ -125,6 +94,21 @@ void set_device(int32_t device) {
 
 void bind_device() {
   if (!bound) set_device(current);
+}
+
+DeviceScope::DeviceScope(int32_t device) : before_(current), was_bound_(bound) {
+  if (device != before_ || !was_bound_) set_device(device);
+}
+
+// A thread that had used no device is left without one.
+DeviceScope::~DeviceScope() {
+  if (current == before_) return;
+  if (was_bound_) {
+    guarded([&] { return set_device(before_), ISTHMUS_OK; });
+  } else {
+    current = before_;
+    bound = false;
+  }
 }
 
 }  // namespace isthmus::npu

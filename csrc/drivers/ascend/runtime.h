@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "drivers/failure.h"
 
@@ -47,6 +48,7 @@ inline void require(bool condition, const char* message) {
 
 // Functions that older toolkits lack; the driver's own then return ISTHMUS_UNSUPPORTED.
 #define ISTHMUS_ACL_NEWER_FUNCTIONS(X)                                                                    \
+  X(rtGetDeviceUtilizationRate, int, (int32_t device, UtilizationRate* rate))                             \
   X(rtDeviceEnablePeerAccess, int, (int32_t device, uint32_t flags))                                      \
   X(rtReserveMemAddress, int, (void** pointer, size_t bytes, size_t alignment, void* at, uint64_t flags)) \
   X(rtReleaseMemAddress, int, (void* pointer))                                                            \
@@ -75,6 +77,12 @@ struct PhysicalMemory {
   uint64_t reserved = 0;
 };
 
+// aclrtUtilizationInfo: percent, below 0 if not measured.
+struct UtilizationRate {
+  int32_t cube = 0, vector = 0, ai_cpu = 0, memory = 0;
+  void* extension = nullptr;
+};
+
 // aclrtIpcEventHandle.
 struct EventHandle {
   char bytes[64];
@@ -90,7 +98,10 @@ struct Acl {
 // The functions of the library; opens it. Fails with ISTHMUS_NO_DEVICE if it cannot be opened.
 const Acl& acl();
 
-// Throws a failure with the vendor's message unless the code of a call is 0.
+// ": " and the vendor's message of the thread's last failure; empty if it has none.
+std::string recent_message();
+
+// Throws a failure with the vendor's code and message, and a remedy, unless the code of a call is 0.
 void check(int code, const char* function);
 #define ISTHMUS_ACL(name, ...) check(acl().name(__VA_ARGS__), "acl" #name)
 // The same for a function that may be absent.
@@ -102,6 +113,11 @@ void require_function(bool found, const char* name);
 void start();
 
 int32_t device_count();
+// Bytes of the thread's device.
+struct Memory {
+  size_t free = 0, total = 0;
+};
+Memory memory_of_device();
 void require_device(int32_t device);
 int32_t current_device();
 
@@ -111,6 +127,19 @@ void set_device(int32_t device);
 void bind_device();
 // Gives up this process's work and memory on the thread's device.
 void reset_device();
+
+// Makes a device current on the thread while it lives.
+class DeviceScope {
+ public:
+  explicit DeviceScope(int32_t device);
+  ~DeviceScope();
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+
+ private:
+  const int32_t before_;
+  const bool was_bound_;
+};
 
 // Runs the body of a driver function on the thread's device.
 template <typename Body>

@@ -9,11 +9,13 @@ namespace {
 constexpr uint32_t kFastLaunch = 1, kFastSynchronize = 2;
 constexpr int kIdle = 0;  // aclrtStreamStatus
 
-isthmus_status stream_create(int32_t priority, isthmus_stream* stream) {
+// The vendor's plugin gives all streams this priority, and no public source says what others mean.
+constexpr uint32_t kPriority = 0;
+
+isthmus_status stream_create(int32_t, isthmus_stream* stream) {
   return call_on_device([&] {
     void* made = nullptr;
-    ISTHMUS_ACL(rtCreateStreamWithConfig, &made, static_cast<uint32_t>(priority < 0 ? 0 : priority),
-                kFastLaunch | kFastSynchronize);
+    ISTHMUS_ACL(rtCreateStreamWithConfig, &made, kPriority, kFastLaunch | kFastSynchronize);
     *stream = static_cast<isthmus_stream>(made);
     return ISTHMUS_OK;
   });

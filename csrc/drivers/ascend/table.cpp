@@ -4,9 +4,10 @@
 namespace isthmus::npu {
 namespace {
 
-constexpr int32_t kDlpackExtension = 12;  // kDLExtDev
+constexpr int32_t kDlpackExtension = 12;      // kDLExtDev
+constexpr uint32_t kLargeIds = 1u << 16 | 3;  // first version with comm_id_bytes()
 
-isthmus_driver make_table() {
+isthmus_driver make_table(uint32_t core_version) {
   isthmus_driver table{};
   table.struct_size = sizeof(table);
   table.version = ISTHMUS_DRIVER_VERSION;
@@ -22,6 +23,11 @@ isthmus_driver make_table() {
   add_virtual_memory_functions(table);
   add_sharing_functions(table);
   add_graph_functions(table);
+  add_telemetry_functions(table);
+  if (core_version >= kLargeIds) {
+    add_communicator_functions(table);
+    add_collective_functions(table);
+  }
   return table;
 }
 
@@ -31,6 +37,6 @@ isthmus_driver make_table() {
 extern "C" __attribute__((visibility("default"))) const isthmus_driver* isthmus_driver_get(
     uint32_t core_version) {
   if (core_version >> 16 != ISTHMUS_DRIVER_VERSION_MAJOR) return nullptr;
-  static const isthmus_driver table = isthmus::npu::make_table();
+  static const isthmus_driver table = isthmus::npu::make_table(core_version);
   return &table;
 }

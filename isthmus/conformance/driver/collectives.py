@@ -18,7 +18,7 @@ CASES = Cases()
 COUNTS = (1, 1003, 100_003)
 TIMEOUT_MS = 10_000
 FLOAT32 = 7  # ISTHMUS_FLOAT32
-OPS: dict[str, tuple[int, Callable[[Any], Any]]] = {
+REDUCTIONS: dict[str, tuple[int, Callable[[Any], Any]]] = {
     "sum": (0, lambda rows: rows.sum(0)),
     "product": (1, lambda rows: rows.prod(0)),
     "min": (2, lambda rows: rows.min(0)),
@@ -26,6 +26,7 @@ OPS: dict[str, tuple[int, Callable[[Any], Any]]] = {
     "avg": (4, lambda rows: rows.mean(0)),
 }
 SUM, PREMUL_SUM = 0, 8
+DTYPES, OPS = 17, 9  # numbers of isthmus_dtype and isthmus_reduce_op
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 
 
@@ -75,6 +76,11 @@ class Rank:
             )
 
 
+def reductions(driver: Driver) -> list[tuple[str, int, Callable[[Any], Any]]]:
+    """Return the reductions of float32 that the driver supports, the sum at least: name, number, expectation."""
+    return [(name, op, f) for name, (op, f) in REDUCTIONS.items() if op == SUM or driver.reduces(FLOAT32, op)]
+
+
 def values(rank: int, count: int) -> Floats:
     """Return the input of a rank: small integers, whose sums and products are exact."""
     return ((np.arange(count) * (3 + rank) + rank) % 7 + 1).astype(np.float32)
@@ -89,8 +95,7 @@ def on_ranks(device: Device, body: Callable[[Rank], None], timeout_ms: int = TIM
     """Run body on every rank, with the timeout of its communicator; raise the first failure."""
     driver = device.driver
     world = min(driver.count(), 2)
-    identity = interface.structure("unique_id")()
-    driver.comm_unique_id(ctypes.byref(identity))
+    identity = driver.new_id()
     failures: list[BaseException] = []
 
     def run(rank: int) -> None:
@@ -116,7 +121,7 @@ def _on_rank(
     driver.device_set(rank if world > 1 else 0)
     kind = interface.structure("comm_options")
     options = kind(ctypes.sizeof(kind), rank, world, timeout_ms, b"conformance")
-    comm = driver.made("comm_create", ctypes.byref(identity), ctypes.byref(options))
+    comm = driver.made("comm_create", identity, ctypes.byref(options))
     here = Rank(driver, rank, world, comm, driver.made("stream_create", 0), [])
     try:
         body(here)
@@ -134,7 +139,7 @@ def all_reduce(device: Device) -> None:
 
     def body(here: Rank) -> None:
         for count in COUNTS:
-            for name, (op, reduce) in OPS.items():
+            for name, op, reduce in reductions(here.driver):
                 data, expected = values(here.rank, count), reduce(rows(here.world, count)).astype(np.float32)
                 source, target = here.place(data), here.place(np.zeros(count, np.float32))
                 arguments = (count, FLOAT32, op, None, here.comm, here.stream)
@@ -165,6 +170,24 @@ def multiplied_sum(device: Device) -> None:
     on_ranks(device, body)
 
 
+@CASES.case("comm_reduces")
+def supported(device: Device) -> None:
+    """all_reduce() returns ISTHMUS_UNSUPPORTED for the pairs for which comm_reduces() does, and for no others."""
+
+    def body(here: Rank) -> None:
+        buffer, factor = here.place(np.zeros(64, np.float32)), (ctypes.c_char * 16)()
+        for dtype in range(DTYPES):
+            for op in range(OPS):
+                said = here.driver.status("comm_reduces", dtype, op)
+                arguments = (4, dtype, op, ctypes.byref(factor), here.comm, here.stream)
+                found = here.driver.status("all_reduce", buffer, buffer, *arguments)
+                what = f"for dtype {dtype} and operation {op} comm_reduces() returned {said.name}"
+                require(said in (Status.OK, Status.UNSUPPORTED), what)
+                require(found == said, f"{what}, all_reduce() {found.name}")
+
+    on_ranks(device, body)
+
+
 @CASES.case("reduce")
 def reduce_to_root(device: Device) -> None:
     """reduce() reduces with each operation, and writes the result on the root only."""
@@ -172,7 +195,7 @@ def reduce_to_root(device: Device) -> None:
     def body(here: Rank) -> None:
         count = 1003
         for root in range(here.world):
-            for name, (op, reduce) in OPS.items():
+            for name, op, reduce in reductions(here.driver):
                 untouched = np.full(count, -5, np.float32)
                 source, target = here.place(values(here.rank, count)), here.place(untouched)
                 here.driver.reduce(target, source, count, FLOAT32, op, None, root, here.comm, here.stream)
@@ -225,7 +248,7 @@ def reduce_scatter(device: Device) -> None:
 
     def body(here: Rank) -> None:
         for count in COUNTS:
-            for name, (op, reduce) in OPS.items():
+            for name, op, reduce in reductions(here.driver):
                 data = values(here.rank, here.world * count)
                 whole = reduce(rows(here.world, data.size)).astype(np.float32).reshape(here.world, count)
                 source = here.place(data)

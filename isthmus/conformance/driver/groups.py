@@ -114,9 +114,7 @@ def split_by_color(device: Device) -> None:
 @CASES.case("comm_reachable")
 def reachable(device: Device) -> None:
     """Devices of one process can be ranks of one communicator, and the call waits for no other rank."""
-    identity = interface.structure("unique_id")()
-    device.driver.comm_unique_id(ctypes.byref(identity))
-    found = device.driver.status("comm_reachable", ctypes.byref(identity))
+    found = device.driver.status("comm_reachable", device.driver.new_id())
     require(found == Status.OK, f"it returned {found.name}: {device.driver.last_error()}")
 
 

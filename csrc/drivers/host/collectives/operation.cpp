@@ -56,6 +56,10 @@ void Operation::fail_communicator(const Failure& failure) const {
 void Operation::require_progress(int64_t now) {
   if (done_ || started_ns_ == 0) return;
   try {
+    if (communicator().own().left.load() != 0)
+      fail(ISTHMUS_ABORTED, "%s: %s destroyed it before %s completed; synchronize first",
+           communicator().title().c_str(), communicator().name_of(communicator().rank()).c_str(),
+           label().c_str());
     for (const int32_t rank : late()) {
       if (communicator().is_present(rank)) continue;
       const std::vector<int32_t> still = late();  // it may have completed its part before it exited
