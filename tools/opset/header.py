@@ -19,9 +19,10 @@ WIDTH = 110
 _OPENING = """\
 /* Isthmus operators: generated from the opset by `make docs`. Do not edit.
  *
- * For each operator its schema, the prototype of a kernel, and what a library's table needs to list it:
+ * For each operator its schema, the parameters and the prototype of a kernel, and what a library's table needs to
+ * list it:
  *
- *   static isthmus_status my_relu(isthmus_context* context, const DLTensor* self, DLTensor* out) { ... }
+ *   static isthmus_status my_relu(ISTHMUS_PARAMETERS_aten_relu) { ... } // context, self and out
  *   static const isthmus_operator operators[] = {
  *       ISTHMUS_OPERATOR(aten_relu, my_relu, ISTHMUS_DTYPE(FLOAT32), ISTHMUS_OPERATOR_IN_PLACE),
  *   };
@@ -90,11 +91,14 @@ def _operator(schema: Schema, notes: list[str]) -> str:
             "",
             *_comment([schema.text, *notes]),
             f'#define ISTHMUS_NAME_{name} "{schema.name}"',
-            *_wrapped(
-                f"typedef isthmus_status (*isthmus_{name}_fn)(",
-                ["isthmus_context* context", *(_declaration(p) for p in _parameters(schema))],
-                ");",
+            *_continued(
+                _wrapped(
+                    f"#define ISTHMUS_PARAMETERS_{name} ",
+                    ["isthmus_context* context", *(_declaration(p) for p in _parameters(schema))],
+                    "",
+                )
             ),
+            f"typedef isthmus_status (*isthmus_{name}_fn)(ISTHMUS_PARAMETERS_{name});",
             *_unpacker(schema, name),
             "",
         ]
@@ -188,6 +192,11 @@ def _wrapped(head: str, items: list[str], tail: str) -> list[str]:
             line = "        "
         line += piece if line in {head, "        "} else f" {piece}"
     return [*lines, line]
+
+
+def _continued(lines: list[str]) -> list[str]:
+    """Return the lines of a macro."""
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def _comment(lines: list[str]) -> list[str]:
