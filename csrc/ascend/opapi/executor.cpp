@@ -1,7 +1,6 @@
 // The two phases of every aclnn function.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/cpu/Utils.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -352,15 +351,29 @@ extern "C" __attribute__((visibility("default"))) int aclDestroyAclOpExecutor(co
                                "the executor does not exist; each runs once");
 }
 
-// What computes here, for a report of a run on it; the vendor's library has no such function.
+namespace {
+
+bool has_bfloat16() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
+bool has_float16() {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow("mkldnn::_is_mkldnn_fp16_supported", "")
+      .typed<bool()>()
+      .call();
+}
+
+}  // namespace
+
+// What computes here, for the report of a run on it; the vendor's library has no such function.
 extern "C" __attribute__((visibility("default"))) const char* isthmus_opapi_description() {
-  static const std::string description = [] {
-    const auto float16 = c10::Dispatcher::singleton()
-                             .findSchemaOrThrow("mkldnn::_is_mkldnn_fp16_supported", "")
-                             .typed<bool()>()
-                             .call();
-    return std::string("PyTorch's CPU kernels; oneDNN ") + (float16 ? "with" : "without") +
-           " float16; AVX512 " + (at::cpu::is_avx512_bf16_supported() ? "with" : "without") + " BF16";
-  }();
+  static const std::string description = std::string("PyTorch's CPU kernels; oneDNN ") +
+                                         (has_float16() ? "with" : "without") + " float16; AVX512 " +
+                                         (has_bfloat16() ? "with" : "without") + " BF16";
   return description.c_str();
 }
