@@ -5863,10 +5863,10 @@ static inline int isthmus_call_isthmus_attention_backward(void* function, const 
   double softcap = isthmus_take_float(&a, "softcap");
   double dropout_p = isthmus_take_float(&a, "dropout_p");
   bool wants_bias = isthmus_take_bool(&a, "wants_bias");
-  DLTensor* grad_query = isthmus_take_tensor(&a, "grad_query");
-  DLTensor* grad_key = isthmus_take_tensor(&a, "grad_key");
-  DLTensor* grad_value = isthmus_take_tensor(&a, "grad_value");
-  DLTensor* grad_bias = isthmus_take_tensor(&a, "grad_bias");
+  DLTensor* grad_query = isthmus_take_optional_tensor(&a, "grad_query");
+  DLTensor* grad_key = isthmus_take_optional_tensor(&a, "grad_key");
+  DLTensor* grad_value = isthmus_take_optional_tensor(&a, "grad_value");
+  DLTensor* grad_bias = isthmus_take_optional_tensor(&a, "grad_bias");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_attention_backward_fn, function)(a.context, grad, query, key,
         value, out, lse, bias, mask, alibi_slopes, cu_seqlens_q, cu_seqlens_k, rng, max_seqlen_q,
@@ -6048,11 +6048,11 @@ static inline int isthmus_call_isthmus_dropout_add_norm_backward(void* function,
   bool rms = isthmus_take_bool(&a, "rms");
   bool with_bias = isthmus_take_bool(&a, "with_bias");
   bool with_residual = isthmus_take_bool(&a, "with_residual");
-  DLTensor* grad_input = isthmus_take_tensor(&a, "grad_input");
-  DLTensor* grad_residual = isthmus_take_tensor(&a, "grad_residual");
-  DLTensor* grad_weight = isthmus_take_tensor(&a, "grad_weight");
-  DLTensor* grad_bias = isthmus_take_tensor(&a, "grad_bias");
-  DLTensor* grad_layerscale = isthmus_take_tensor(&a, "grad_layerscale");
+  DLTensor* grad_input = isthmus_take_optional_tensor(&a, "grad_input");
+  DLTensor* grad_residual = isthmus_take_optional_tensor(&a, "grad_residual");
+  DLTensor* grad_weight = isthmus_take_optional_tensor(&a, "grad_weight");
+  DLTensor* grad_bias = isthmus_take_optional_tensor(&a, "grad_bias");
+  DLTensor* grad_layerscale = isthmus_take_optional_tensor(&a, "grad_layerscale");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_dropout_add_norm_backward_fn, function)(a.context, grad,
         grad_sum, sum, input, weight, rowscale, layerscale, mask, mean, rstd, p, rms, with_bias,
@@ -6154,8 +6154,8 @@ static inline int isthmus_call_isthmus_grouped_matmul_backward(void* function, c
   bool trans_b = isthmus_take_bool(&a, "trans_b");
   bool for_input = isthmus_take_bool(&a, "for_input");
   bool for_weight = isthmus_take_bool(&a, "for_weight");
-  DLTensor* grad_input = isthmus_take_tensor(&a, "grad_input");
-  DLTensor* grad_weight = isthmus_take_tensor(&a, "grad_weight");
+  DLTensor* grad_input = isthmus_take_optional_tensor(&a, "grad_input");
+  DLTensor* grad_weight = isthmus_take_optional_tensor(&a, "grad_weight");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_grouped_matmul_backward_fn, function)(a.context, grad, input,
         weight, sizes, trans_b, for_input, for_weight, grad_input, grad_weight);
@@ -6197,11 +6197,11 @@ static inline int isthmus_call_isthmus_linear_cross_entropy(void* function, cons
   double lse_square_scale = isthmus_take_float(&a, "lse_square_scale");
   int64_t chunk_size = isthmus_take_int(&a, "chunk_size");
   isthmus_list wanted = isthmus_take_list(&a, "wanted");
-  DLTensor* loss = isthmus_take_tensor(&a, "loss");
-  DLTensor* lse = isthmus_take_tensor(&a, "lse");
-  DLTensor* grad_hidden = isthmus_take_tensor(&a, "grad_hidden");
-  DLTensor* grad_weight = isthmus_take_tensor(&a, "grad_weight");
-  DLTensor* grad_bias = isthmus_take_tensor(&a, "grad_bias");
+  DLTensor* loss = isthmus_take_optional_tensor(&a, "loss");
+  DLTensor* lse = isthmus_take_optional_tensor(&a, "lse");
+  DLTensor* grad_hidden = isthmus_take_optional_tensor(&a, "grad_hidden");
+  DLTensor* grad_weight = isthmus_take_optional_tensor(&a, "grad_weight");
+  DLTensor* grad_bias = isthmus_take_optional_tensor(&a, "grad_bias");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_linear_cross_entropy_fn, function)(a.context, hidden, weight,
         bias, target, grad, ignore_index, label_smoothing, logit_scale, softcap, lse_square_scale, chunk_size,
@@ -6275,8 +6275,8 @@ static inline int isthmus_call_isthmus_rms_norm_backward(void* function, const T
   const DLTensor* input = isthmus_take_tensor(&a, "input");
   const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
   const DLTensor* rstd = isthmus_take_tensor(&a, "rstd");
-  DLTensor* grad_input = isthmus_take_tensor(&a, "grad_input");
-  DLTensor* grad_weight = isthmus_take_tensor(&a, "grad_weight");
+  DLTensor* grad_input = isthmus_take_optional_tensor(&a, "grad_input");
+  DLTensor* grad_weight = isthmus_take_optional_tensor(&a, "grad_weight");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_rms_norm_backward_fn, function)(a.context, grad, grad_sum,
         input, weight, rstd, grad_input, grad_weight);
@@ -6310,8 +6310,8 @@ static inline int isthmus_call_isthmus_rotary(void* function, const TVMFFIAny* i
   int64_t heads = isthmus_take_int(&a, "heads");
   bool interleaved = isthmus_take_bool(&a, "interleaved");
   bool conjugate = isthmus_take_bool(&a, "conjugate");
-  DLTensor* out = isthmus_take_tensor(&a, "out");
-  DLTensor* out_key = isthmus_take_tensor(&a, "out_key");
+  DLTensor* out = isthmus_take_optional_tensor(&a, "out");
+  DLTensor* out_key = isthmus_take_optional_tensor(&a, "out_key");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_rotary_fn, function)(a.context, query, key, cos, sin,
         positions, seq_dim, dim, heads, interleaved, conjugate, out, out_key);
@@ -6458,7 +6458,7 @@ static inline int isthmus_call_isthmus_swiglu(void* function, const TVMFFIAny* i
   const DLTensor* gate = isthmus_take_tensor(&a, "gate");
   const DLTensor* up = isthmus_take_optional_tensor(&a, "up");
   int64_t dim = isthmus_take_int(&a, "dim");
-  DLTensor* out = isthmus_take_tensor(&a, "out");
+  DLTensor* out = isthmus_take_optional_tensor(&a, "out");
   if (isthmus_arguments_ready(&a, function))
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_swiglu_fn, function)(a.context, gate, up, dim, out);
   return isthmus_arguments_end(&a, result, status);
@@ -6482,8 +6482,8 @@ static inline int isthmus_call_isthmus_swiglu_backward(void* function, const TVM
   const DLTensor* gate = isthmus_take_tensor(&a, "gate");
   const DLTensor* up = isthmus_take_optional_tensor(&a, "up");
   int64_t dim = isthmus_take_int(&a, "dim");
-  DLTensor* grad_gate = isthmus_take_tensor(&a, "grad_gate");
-  DLTensor* grad_up = isthmus_take_tensor(&a, "grad_up");
+  DLTensor* grad_gate = isthmus_take_optional_tensor(&a, "grad_gate");
+  DLTensor* grad_up = isthmus_take_optional_tensor(&a, "grad_up");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_swiglu_backward_fn, function)(a.context, grad, gate, up, dim,
         grad_gate, grad_up);

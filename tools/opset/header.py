@@ -6,7 +6,7 @@ prototype, and the name for a library's table. ``aten::add.Tensor`` is ``aten_ad
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from isthmus.opset import operators, schema_of
@@ -72,20 +72,24 @@ def identifier(name: str) -> str:
     return name.replace("::", "_").replace(".", "_")
 
 
-def render(schemas: Iterable[Schema], notes: dict[str, list[str]] | None = None) -> str:
+def render(
+    schemas: Iterable[Schema], notes: dict[str, list[str]] | None = None, absent: Container[str] = ()
+) -> str:
     """Return the text of the header.
 
     Args:
         schemas: schemas of the operators, in the order of the header.
         notes: comment lines of an operator, by name: dtypes, shape rule, tolerance.
+        absent: names of operators of which outputs may be absent; so may those that a mask of the schema disables.
     """
     notes = notes or {}
-    parts = [_OPENING, *(_operator(schema, notes.get(schema.name, [])) for schema in schemas), _CLOSING]
-    return "".join(parts)
+    texts = (_operator(each, notes.get(each.name, []), each.name in absent) for each in schemas)
+    return "".join([_OPENING, *texts, _CLOSING])
 
 
-def _operator(schema: Schema, notes: list[str]) -> str:
+def _operator(schema: Schema, notes: list[str], absent: bool) -> str:
     name = identifier(schema.name)
+    parameters = _parameters(schema, absent)
     return "\n".join(
         [
             "",
@@ -94,12 +98,12 @@ def _operator(schema: Schema, notes: list[str]) -> str:
             *_continued(
                 _wrapped(
                     f"#define ISTHMUS_PARAMETERS_{name} ",
-                    ["isthmus_context* context", *(_declaration(p) for p in _parameters(schema))],
+                    ["isthmus_context* context", *(_declaration(p) for p in parameters)],
                     "",
                 )
             ),
             f"typedef isthmus_status (*isthmus_{name}_fn)(ISTHMUS_PARAMETERS_{name});",
-            *_unpacker(schema, name),
+            *_unpacker(parameters, name),
             "",
         ]
     )
@@ -142,14 +146,13 @@ class _Parameter:
         ]
 
 
-def _parameters(schema: Schema) -> list[_Parameter]:
-    # Outputs disabled by a mask of the schema are absent.
-    masked = any(a.base == "bool" and a.is_list and a.name.endswith("mask") for a in schema.inputs)
+def _parameters(schema: Schema, absent: bool) -> list[_Parameter]:
+    optional = absent or any(a.base == "bool" and a.is_list and a.name.endswith("mask") for a in schema.inputs)
     taken = {a.name for a in schema.inputs}
     outputs = [(a, f"{a.name}_out" if a.name in taken else a.name) for a in schema.outputs]
     return [
         *(_Parameter(a, a.name, a.written, a.optional) for a in schema.inputs),
-        *(_Parameter(a, name, True, masked and not a.is_list) for a, name in outputs),
+        *(_Parameter(a, name, True, optional and not a.is_list) for a, name in outputs),
     ]
 
 
@@ -157,8 +160,7 @@ def _declaration(parameter: _Parameter) -> str:
     return f"{parameter.type} {parameter.name}"
 
 
-def _unpacker(schema: Schema, name: str) -> list[str]:
-    parameters = _parameters(schema)
+def _unpacker(parameters: list[_Parameter], name: str) -> list[str]:
     call = _wrapped(
         f"    status = ISTHMUS_KERNEL_OF(isthmus_{name}_fn, function)(",
         ["a.context", *(p.name for p in parameters)],
@@ -224,7 +226,8 @@ def files() -> dict[Path, str]:
 def opset() -> str:
     """Return the header of the opset."""
     found = operators()
-    return render((schema_of(name) for name in sorted(found)), {n: _notes(o) for n, o in found.items()})
+    absent = {name for name, each in found.items() if "None" in str(each.shape) and each.shape != "None"}
+    return render((schema_of(name) for name in sorted(found)), {n: _notes(o) for n, o in found.items()}, absent)
 
 
 def _notes(operator: Operator) -> list[str]:

@@ -59,9 +59,13 @@ double written(const c10::IValue& value) {
 // interface counts steps from 0, ATen from 1.
 c10::IValue fused_adamw(Values& arguments, bool checking) {
   const auto tensor = [&](size_t i) { return arguments[i].toTensor(); };
-  for (size_t i = 1; i < 5; ++i)
-    TORCH_CHECK(!tensor(i).defined() || tensor(i).sizes() == tensor(0).sizes(), "a state has shape ",
-                tensor(i).sizes(), ", expected ", tensor(0).sizes());
+  for (size_t i = 1; i < 5; ++i) {
+    if (!tensor(i).defined()) continue;
+    TORCH_CHECK(tensor(i).sizes() == tensor(0).sizes(), "a state has shape ", tensor(i).sizes(),
+                ", expected ", tensor(0).sizes());
+    TORCH_CHECK(tensor(i).scalar_type() == tensor(0).scalar_type(), "a state has dtype ",
+                tensor(i).scalar_type(), ", expected ", tensor(0).scalar_type());
+  }
   if (checking) return {};
   std::vector<at::Tensor> largest;
   if (arguments[11].toBool()) largest.push_back(tensor(3));

@@ -16,18 +16,34 @@ void View::point() {
   tensor_.strides = strides_.data();
 }
 
+int64_t View::lay_out() {
+  strides_.resize(shape_.size());
+  int64_t elements = 1;
+  for (size_t i = shape_.size(); i-- > 0; elements *= shape_[i]) strides_[i] = elements;
+  point();
+  return elements;
+}
+
+View& View::reshape(std::vector<int64_t> shape) {
+  shape_ = std::move(shape);
+  lay_out();
+  return *this;
+}
+
 View& View::flatten() {
-  const int64_t elements = std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<>());
-  shape_ = {elements};
-  strides_ = {1};
+  return reshape({std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<>())});
+}
+
+View& View::insert(int64_t dim, int64_t size) {
+  shape_.insert(shape_.begin() + dim, size);
+  strides_.insert(strides_.begin() + dim, 0);
   point();
   return *this;
 }
 
-View& View::extend(int rank) {
-  shape_.resize(static_cast<size_t>(rank), 1);
-  strides_.resize(static_cast<size_t>(rank), 1);
-  point();
+View& View::transpose(size_t a, size_t b) {
+  std::swap(shape_[a], shape_[b]);
+  std::swap(strides_[a], strides_[b]);
   return *this;
 }
 
@@ -70,10 +86,7 @@ Temporary::Temporary(isthmus_context* context, std::vector<int64_t> shape, DLDat
 }
 
 void Temporary::allocate(isthmus_context* context) {
-  strides_.resize(shape_.size());
-  int64_t elements = 1;
-  for (size_t i = shape_.size(); i-- > 0; elements *= shape_[i]) strides_[i] = elements;
-  point();
+  const int64_t elements = lay_out();
   const int64_t bytes = elements * (tensor_.dtype.bits + 7) / 8;
   tensor_.data = bytes == 0 ? nullptr : context->workspace(context, static_cast<size_t>(bytes));
   ready_ = bytes == 0 || tensor_.data != nullptr;

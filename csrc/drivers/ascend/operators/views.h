@@ -11,19 +11,24 @@ namespace isthmus::npu {
 class View {
  public:
   explicit View(const DLTensor* of);
-  View(const View&) = delete;
+  View(const View& of) : View(&of.tensor_) {}
   View& operator=(const View&) = delete;
 
   // One dimension of all elements; the tensor is contiguous.
   View& flatten();
-  // Appends dimensions of size 1 up to a rank.
-  View& extend(int rank);
+  // Other sizes of a contiguous tensor with as many elements.
+  View& reshape(std::vector<int64_t> shape);
+  // A dimension of a size in which every element is the same.
+  View& insert(int64_t dim, int64_t size = 1);
+  View& transpose(size_t a, size_t b);
   View& select(int64_t dim, int64_t index);
   View& slice(int64_t dim, int64_t start, int64_t end, int64_t step);
   operator const DLTensor*() const { return &tensor_; }
 
  protected:
   void point();
+  // Makes it contiguous; returns its elements.
+  int64_t lay_out();
 
   DLTensor tensor_;
   std::vector<int64_t> shape_, strides_;
