@@ -6,7 +6,6 @@
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
 
@@ -120,11 +119,8 @@ at::ScalarType KernelCall::compute_dtype() const {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
       state = at::native::update_result_type_state(tensor, state);
     });
-    if (result == at::kBool && value.isScalar() && !value.isTensor()) {
-      at::Tensor number = at::scalar_tensor(value.toScalar(), at::kCPU);
-      number.unsafeGetTensorImpl()->set_wrapped_number(true);
-      state = at::native::update_result_type_state(number, state);
-    }
+    if (result == at::kBool && value.isScalar() && !value.isTensor())
+      state = at::native::update_result_type_state(value.toScalar(), state);
   }
   const at::ScalarType operands = at::native::result_type(state);
   if (operands == at::ScalarType::Undefined) return result == at::ScalarType::Undefined ? at::kFloat : result;
