@@ -191,8 +191,9 @@ bool attention_is_said(const DLTensor* query, const DLTensor* key, const DLTenso
   if (query->ndim != 4 || others || softcap != 0 || dropout_p != 0) return false;
   if (query->dtype.bits == 64 || query->shape[3] != value->shape[3]) return false;
   if (left == nullptr && right == nullptr) return true;
-  // A query without any key has no result of its own there.
-  return mask == nullptr && is_causal(left, right) && !top_left && query->shape[1] <= key->shape[1];
+  if (mask != nullptr || !is_causal(left, right)) return false;
+  // The last query sees every key, the first ones at least one.
+  return top_left ? query->shape[1] == key->shape[1] : query->shape[1] <= key->shape[1];
 }
 
 // What is hidden: a mask, the upper triangle, or nothing.
