@@ -1,12 +1,12 @@
 """Isthmus and the vendor's torch_npu on the same runtime: calls, a training step, memory, all-reduce, import.
 
-Peers, each in a process of its own, measured in turn: the ascend driver of Isthmus; torch_npu with each setting of its
-task queue. Native CPU is what the time added to a call is counted from. Goals: the time that Isthmus adds to a call at
-most 0.5x of what torch_npu adds with the setting that is best for the operator; a step at most 0.9x; reserved memory at
-most torch_npu's; an all-reduce of 4 KB and of 64 MB at most 1.0x; the import at most 0.5x.
+Peers, each in a process of its own, measured in turn: the ascend driver of Isthmus; torch_npu with each setting of
+its task queue. Native CPU is what the time added to a call is counted from. Goals: the time that Isthmus adds to a
+call at most 0.5x of what torch_npu adds with the setting that is best for the operator; a step at most 0.9x; reserved
+memory at most torch_npu's; an all-reduce of 4 KB and of 64 MB at most 1.0x; the import at most 0.5x.
 
-Both sides call one runtime: the reference runtime of `isthmus ascend`, or the vendor's on cards. `make ascend-compare`
-runs this and writes docs/results/ascend.md.
+Both sides call one runtime: the reference runtime of `isthmus ascend`, or the vendor's on cards. `make
+ascend-compare` runs this, which writes docs/results/ascend.md too.
 """
 
 import argparse
@@ -24,16 +24,17 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 NPU = ROOT / "build/torch_npu"
+PAGE = ROOT / "docs/results/ascend.md"
 OURS = "isthmus"
 QUEUES = {f"torch_npu, queue {i}": str(i) for i in range(3)}
 OPERATORS = ("add", "mul", "mm", "softmax", "view", "empty")
 SIZES = {"4 KB": 2**10, "64 MB": 2**24}  # elements of float32
 GOALS = {"call": 0.5, "step": 0.9, "memory": 1.0, "all-reduce": 1.0, "import": 0.5}
 UNFAIR = (
-    "The task queue of torch_npu returns before its second thread has called the runtime: hence each loop ends with a "
-    "synchronization, and the best setting counts. Autograd or another number of threads on one side only: hence no "
-    "gradients around calls, one thread for calls and all cores for steps. On the reference runtime operators are CPU "
-    "kernels, the same for both."
+    "The task queue of torch_npu returns before its second thread has called the runtime: hence each loop ends with "
+    "a synchronization, and the best setting counts. Autograd or another number of threads on one side only: hence "
+    "no gradients around calls, one thread for calls and all cores for steps. On the reference runtime operators are "
+    "CPU kernels, the same for both."
 )
 
 
@@ -325,6 +326,30 @@ def measure_import(rounds: int) -> dict[str, Any]:
     }
 
 
+def page(rows: list[dict[str, Any]], facts: dict[str, Any]) -> str:
+    """Return docs/results/ascend.md."""
+    names = (OURS, *QUEUES)
+    lines = [
+        "# Isthmus and torch_npu on one runtime",
+        "",
+        f"Made by `make ascend-compare`: the ascend driver of Isthmus and the vendor's torch_npu 2.13.0, each in a "
+        f"process of its own, on the reference runtime of `isthmus ascend` ({facts['cpu']}, {facts['cores']} cores, "
+        f"{facts['date']}). No card was measured. A ratio is of Isthmus over the setting of torch_npu's task queue "
+        "that is best for the line, by the median over the rounds.",
+        "",
+        f"| what | unit | {' | '.join(names)} | ratio | goal |",
+        f"| --- | --- |{' --- |' * (len(names) + 2)}",
+        *(
+            f"| {row['what']} | {row['unit']} | {' | '.join(f'{row[name]:.2f}' for name in names)} "
+            f"| {row['ratio']:.2f} | {row['goal']} |"
+            for row in rows
+        ),
+        "",
+        f"What would make it unfair: {UNFAIR[0].lower()}{UNFAIR[1:]}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9, help="measured rounds (default 9)")
@@ -338,18 +363,22 @@ def main() -> None:
         return
     if not NPU.is_dir():
         raise SystemExit("ascend_compare: build/torch_npu is absent; `make ascend-compare` installs it")
-    from harness import print_table, save
+    from harness import machine, print_table, save
+
+    from isthmus._support.files import write_file
 
     peers = {name: Peer(name) for name in ("cpu", OURS, *QUEUES)}
     rows = measure_calls(peers, options.rounds, options.calls)
     rows += measure_steps(peers, options.rounds)
     for peer in peers.values():
         peer.close()
-    #rows += measure_all_reduce(options.rounds)
+    rows += measure_all_reduce(options.rounds)
     rows.append(measure_import(options.rounds))
     print_table(rows)
     settings = {"rounds": options.rounds, "calls": options.calls}
     print(f"saved {save('ascend_compare', rows, unfair=UNFAIR, settings=settings)}")
+    write_file(PAGE, page(rows, machine()).encode())
+    print(f"written: {PAGE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

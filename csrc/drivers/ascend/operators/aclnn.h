@@ -101,8 +101,9 @@ template <typename T>
 class Plain {
  public:
   using Given = T;
-  template <typename From, typename = std::enable_if_t<std::is_floating_point_v<From> == std::is_floating_point_v<T> &&
-                                                       std::is_convertible_v<From, T>>>
+  template <typename From,
+            typename = std::enable_if_t<std::is_floating_point_v<From> == std::is_floating_point_v<T> &&
+                                        std::is_convertible_v<From, T>>>
   Plain(From value) : value_(static_cast<T>(value)) {}
   Given get() const { return value_; }
 

@@ -32,8 +32,8 @@ ISTHMUS_ACLNN(aten_scatter_add, kStrided, ScatterAdd, self, dim, index, src, out
 ISTHMUS_ACLNN(aten_scatter_src, kStrided, Scatter, self, dim, index, src, 0, out)
 ISTHMUS_ACLNN(aten_scatter_value, kStrided, ScatterValue, self, dim, index, value, 0, out)
 ISTHMUS_ACLNN(aten_embedding, kStrided, Embedding, weight, indices, out)
-ISTHMUS_ACLNN(aten_embedding_dense_backward, kStrided, EmbeddingDenseBackward, grad_output, indices, num_weights,
-              padding_idx, scale_grad_by_freq, out)
+ISTHMUS_ACLNN(aten_embedding_dense_backward, kStrided, EmbeddingDenseBackward, grad_output, indices,
+              num_weights, padding_idx, scale_grad_by_freq, out)
 
 ISTHMUS_ACLNN_KERNEL(aten_scatter_reduce_two, kStrided, &ScatterReduce) {
   constexpr std::array<const char*, 6> kReductions = {"none", "sum", "prod", "amax", "amin", "mean"};

@@ -6,12 +6,14 @@ namespace isthmus::npu {
 
 using namespace aclnn;
 
-ISTHMUS_ACLNN(aten_convolution, kStrided, Convolution, input, weight, bias, stride, padding, dilation, transposed,
-              output_padding, groups, out, 0)
-ISTHMUS_ACLNN(aten_convolution_backward, kStrided, ConvolutionBackward, grad_output, input, weight, bias_sizes, stride,
-              padding, dilation, transposed, output_padding, groups, output_mask, 0, out0, out1, out2)
+ISTHMUS_ACLNN(aten_convolution, kStrided, Convolution, input, weight, bias, stride, padding, dilation,
+              transposed, output_padding, groups, out, 0)
+ISTHMUS_ACLNN(aten_convolution_backward, kStrided, ConvolutionBackward, grad_output, input, weight,
+              bias_sizes, stride, padding, dilation, transposed, output_padding, groups, output_mask, 0, out0,
+              out1, out2)
 ISTHMUS_ACLNN(aten_im2col, kStrided, Im2col, self, kernel_size, dilation, padding, stride, out)
-ISTHMUS_ACLNN(aten_col2im, kStrided, Im2colBackward, self, output_size, kernel_size, dilation, padding, stride, out)
+ISTHMUS_ACLNN(aten_col2im, kStrided, Im2colBackward, self, output_size, kernel_size, dilation, padding,
+              stride, out)
 
 ISTHMUS_ACLNN(aten__adaptive_avg_pool2d, kStrided, AdaptiveAvgPool2d, self, output_size, out)
 ISTHMUS_ACLNN(aten__adaptive_avg_pool2d_backward, kStrided, AdaptiveAvgPool2dBackward, grad_output, self, out)
@@ -24,21 +26,24 @@ ISTHMUS_ACLNN(aten_grid_sampler_2d, kStrided, GridSampler2D, input, grid, interp
               align_corners, out)
 
 // Windows step by their own size unless a stride is given.
-static isthmus_list stride_of(isthmus_list stride, isthmus_list kernel) { return stride.size > 0 ? stride : kernel; }
+static isthmus_list stride_of(isthmus_list stride, isthmus_list kernel) {
+  return stride.size > 0 ? stride : kernel;
+}
 
-ISTHMUS_ACLNN(aten_avg_pool2d, kStrided, AvgPool2d, self, kernel_size, stride_of(stride, kernel_size), padding,
-              ceil_mode, count_include_pad, divisor_override == nullptr ? 0 : *divisor_override, 0, out)
+ISTHMUS_ACLNN(aten_avg_pool2d, kStrided, AvgPool2d, self, kernel_size, stride_of(stride, kernel_size),
+              padding, ceil_mode, count_include_pad, divisor_override == nullptr ? 0 : *divisor_override, 0,
+              out)
 ISTHMUS_ACLNN(aten_avg_pool2d_backward, kStrided, AvgPool2dBackward, grad_output, self, kernel_size,
               stride_of(stride, kernel_size), padding, ceil_mode, count_include_pad,
               divisor_override == nullptr ? 0 : *divisor_override, 0, out)
-ISTHMUS_ACLNN(aten_avg_pool3d, kStrided, AvgPool3d, self, kernel_size, stride_of(stride, kernel_size), padding,
-              ceil_mode, count_include_pad, divisor_override == nullptr ? 0 : *divisor_override, out)
+ISTHMUS_ACLNN(aten_avg_pool3d, kStrided, AvgPool3d, self, kernel_size, stride_of(stride, kernel_size),
+              padding, ceil_mode, count_include_pad, divisor_override == nullptr ? 0 : *divisor_override, out)
 
 // The vendor's positions have 32 bits.
 ISTHMUS_ACLNN_KERNEL(aten_max_pool2d_with_indices, kStrided, &MaxPool2dWithIndices, &Cast) {
   ISTHMUS_TEMPORARY(positions, out1, kInt32Type);
-  ISTHMUS_TRY(MaxPool2dWithIndices(context, self, kernel_size, stride_of(stride, kernel_size), padding, dilation,
-                                   ceil_mode, out0, positions));
+  ISTHMUS_TRY(MaxPool2dWithIndices(context, self, kernel_size, stride_of(stride, kernel_size), padding,
+                                   dilation, ceil_mode, out0, positions));
   return Cast(context, positions, out1, out1);
 }
 
@@ -51,27 +56,29 @@ ISTHMUS_ACLNN_KERNEL(aten_max_pool2d_with_indices_backward, kStrided, &MaxPool2d
 
 ISTHMUS_ACLNN_KERNEL(aten_max_pool3d_with_indices, kStrided, &MaxPool3dWithArgmax, &Cast) {
   ISTHMUS_TEMPORARY(positions, out1, kInt32Type);
-  ISTHMUS_TRY(MaxPool3dWithArgmax(context, self, kernel_size, stride_of(stride, kernel_size), padding, dilation,
-                                  ceil_mode, out0, positions));
+  ISTHMUS_TRY(MaxPool3dWithArgmax(context, self, kernel_size, stride_of(stride, kernel_size), padding,
+                                  dilation, ceil_mode, out0, positions));
   return Cast(context, positions, out1, out1);
 }
 
-ISTHMUS_ACLNN(aten_native_batch_norm, kStrided, BatchNorm, input, weight, bias, running_mean, running_var, training,
-              momentum, eps, out0, out1, out2)
-ISTHMUS_ACLNN(aten__native_batch_norm_legit, kStrided, BatchNorm, input, weight, bias, running_mean, running_var,
+ISTHMUS_ACLNN(aten_native_batch_norm, kStrided, BatchNorm, input, weight, bias, running_mean, running_var,
               training, momentum, eps, out0, out1, out2)
-ISTHMUS_ACLNN(aten__native_batch_norm_legit_no_stats, kStrided, BatchNorm, input, weight, bias, nullptr, nullptr,
-              training, momentum, eps, out0, out1, out2)
-ISTHMUS_ACLNN(aten__native_batch_norm_legit_no_training, kStrided, BatchNorm, input, weight, bias, running_mean,
-              running_var, false, momentum, eps, out0, out1, out2)
-ISTHMUS_ACLNN(aten_native_batch_norm_backward, kStrided, BatchNormBackward, grad_out, input, weight, running_mean,
-              running_var, save_mean, save_invstd, train, eps, output_mask, out0, out1, out2)
-ISTHMUS_ACLNN(aten_native_group_norm, kStrided, GroupNorm, input, weight, bias, N, C, HxW, group, eps, out0, out1, out2)
-ISTHMUS_ACLNN(aten_native_group_norm_backward, kStrided, GroupNormBackward, grad_out, input, mean, rstd, weight, N, C,
-              HxW, group, output_mask, out0, out1, out2)
-ISTHMUS_ACLNN(aten_native_layer_norm, kStrided, LayerNorm, input, normalized_shape, weight, bias, eps, out0, out1, out2)
-ISTHMUS_ACLNN(aten_native_layer_norm_backward, kStrided, LayerNormBackward, grad_out, input, normalized_shape, mean,
-              rstd, weight, bias, output_mask, out0, out1, out2)
+ISTHMUS_ACLNN(aten__native_batch_norm_legit, kStrided, BatchNorm, input, weight, bias, running_mean,
+              running_var, training, momentum, eps, out0, out1, out2)
+ISTHMUS_ACLNN(aten__native_batch_norm_legit_no_stats, kStrided, BatchNorm, input, weight, bias, nullptr,
+              nullptr, training, momentum, eps, out0, out1, out2)
+ISTHMUS_ACLNN(aten__native_batch_norm_legit_no_training, kStrided, BatchNorm, input, weight, bias,
+              running_mean, running_var, false, momentum, eps, out0, out1, out2)
+ISTHMUS_ACLNN(aten_native_batch_norm_backward, kStrided, BatchNormBackward, grad_out, input, weight,
+              running_mean, running_var, save_mean, save_invstd, train, eps, output_mask, out0, out1, out2)
+ISTHMUS_ACLNN(aten_native_group_norm, kStrided, GroupNorm, input, weight, bias, N, C, HxW, group, eps, out0,
+              out1, out2)
+ISTHMUS_ACLNN(aten_native_group_norm_backward, kStrided, GroupNormBackward, grad_out, input, mean, rstd,
+              weight, N, C, HxW, group, output_mask, out0, out1, out2)
+ISTHMUS_ACLNN(aten_native_layer_norm, kStrided, LayerNorm, input, normalized_shape, weight, bias, eps, out0,
+              out1, out2)
+ISTHMUS_ACLNN(aten_native_layer_norm_backward, kStrided, LayerNormBackward, grad_out, input, normalized_shape,
+              mean, rstd, weight, bias, output_mask, out0, out1, out2)
 
 ISTHMUS_ACLNN(aten__softmax, kStrided, Softmax, self, dim, out)
 ISTHMUS_ACLNN(aten__softmax_backward_data, kStrided, SoftmaxBackward, grad_output, output, dim, out)
@@ -81,25 +88,18 @@ ISTHMUS_ACLNN(aten__log_softmax_backward_data, kStrided, LogSoftmaxBackward, gra
 ISTHMUS_ACLNN(aten_mse_loss, kStrided, MseLoss, self, target, reduction, out)
 ISTHMUS_ACLNN(aten_mse_loss_backward, kStrided, MseLossBackward, grad_output, self, target, reduction, out)
 
-// The vendor's function needs weights: ones where there are none.
-template <typename Body>
-static isthmus_status with_weights(isthmus_context* context, const DLTensor* self, const DLTensor* weight,
-                                   Body&& body) {
-  if (weight != nullptr) return body(weight);
-  ISTHMUS_TEMPORARY(ones, std::vector<int64_t>{self->shape[self->ndim - 1]}, self->dtype);
-  ISTHMUS_TRY(InplaceOne(context, ones));
-  return body(ones);
-}
+static int64_t classes(const DLTensor* self) { return self->shape[self->ndim - 1]; }
 
 ISTHMUS_ACLNN_KERNEL(aten_nll_loss_forward, kStrided, &NLLLoss, &InplaceOne) {
-  return with_weights(context, self, weight, [&](const DLTensor* weights) {
+  return with_weight(context, weight, self, classes(self), [&](const DLTensor* weights) {
     return NLLLoss(context, self, target, weights, reduction, ignore_index, output, total_weight);
   });
 }
 
 ISTHMUS_ACLNN_KERNEL(aten_nll_loss_backward, kStrided, &NLLLossBackward, &InplaceOne) {
-  return with_weights(context, self, weight, [&](const DLTensor* weights) {
-    return NLLLossBackward(context, grad_output, self, target, weights, reduction, ignore_index, total_weight, out);
+  return with_weight(context, weight, self, classes(self), [&](const DLTensor* weights) {
+    return NLLLossBackward(context, grad_output, self, target, weights, reduction, ignore_index, total_weight,
+                           out);
   });
 }
 

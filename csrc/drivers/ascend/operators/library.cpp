@@ -35,12 +35,13 @@ bool add_row(const isthmus_operator& row, std::initializer_list<Entry*> function
 extern "C" const isthmus_operator_library* isthmus_operators_get(uint32_t version) {
   if (version >> 16 != ISTHMUS_OPERATORS_VERSION_MAJOR) return nullptr;
   static const std::vector<isthmus_operator> operators = isthmus::npu::usable();
-  static const isthmus_operator_library library = {sizeof(isthmus_operator_library),
-                                                   ISTHMUS_OPERATORS_VERSION,
-                                                   "aclnn",
-                                                   "the vendor's operators, by two-phase calls of libopapi.so",
-                                                   sizeof(isthmus_operator),
-                                                   static_cast<uint32_t>(operators.size()),
-                                                   operators.data()};
+  static const isthmus_operator_library library = {
+      sizeof(isthmus_operator_library),
+      ISTHMUS_OPERATORS_VERSION,
+      "aclnn",
+      "the vendor's operators, by two-phase calls of libopapi.so",
+      sizeof(isthmus_operator),
+      static_cast<uint32_t>(operators.size()),
+      operators.data()};
   return &library;
 }

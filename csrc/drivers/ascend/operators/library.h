@@ -1,5 +1,5 @@
-// The table of the operator library: each row registers a kernel, which is listed if the toolkit has the aclnn
-// functions that it calls.
+// The table of the operator library: each row registers a kernel, which is listed if the toolkit has the
+// aclnn functions that it calls.
 #pragma once
 
 #include <initializer_list>
@@ -22,10 +22,10 @@ constexpr uint32_t kElementwise = ISTHMUS_OPERATOR_STRIDED | ISTHMUS_OPERATOR_IN
 }  // namespace isthmus::npu
 
 // A kernel with a body; the functions that it calls follow the flags.
-#define ISTHMUS_ACLNN_KERNEL(id, flags, ...)                                                   \
-  static isthmus_status id(ISTHMUS_PARAMETERS_##id);                                           \
-  static const bool id##_row [[maybe_unused]] =                                                \
-      add_row(ISTHMUS_OPERATOR(id, id, kAnyDtype, flags), {__VA_ARGS__});                      \
+#define ISTHMUS_ACLNN_KERNEL(id, flags, ...)                              \
+  static isthmus_status id(ISTHMUS_PARAMETERS_##id);                      \
+  static const bool id##_row [[maybe_unused]] =                           \
+      add_row(ISTHMUS_OPERATOR(id, id, kAnyDtype, flags), {__VA_ARGS__}); \
   static isthmus_status id(ISTHMUS_PARAMETERS_##id)
 
 // A kernel that is one call: ISTHMUS_ACLNN(aten_add_Tensor, kElementwise, Add, self, other, alpha, out)

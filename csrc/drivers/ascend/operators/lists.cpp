@@ -11,7 +11,9 @@ using namespace aclnn;
 // The vendor's functions take so many tensors in one call.
 constexpr int64_t kTogether = 24;
 
-static isthmus_list part(isthmus_list list, int64_t from, int64_t count) { return {count, list.items + from}; }
+static isthmus_list part(isthmus_list list, int64_t from, int64_t count) {
+  return {count, list.items + from};
+}
 
 template <typename Body>
 static isthmus_status in_parts(isthmus_list list, Body&& body) {
@@ -28,8 +30,8 @@ static isthmus_status for_each(isthmus_list list, Body&& body) {
 
 // FOREACH(id, function, PART(self), ..., PART(out))
 #define PART(list) part(list, from_, count_)
-#define FOREACH(id, function, ...)                                                                       \
-  ISTHMUS_ACLNN_KERNEL(id, kElementwise, &function) {                                                    \
+#define FOREACH(id, function, ...)                                                                        \
+  ISTHMUS_ACLNN_KERNEL(id, kElementwise, &function) {                                                     \
     return in_parts(self, [&](int64_t from_, int64_t count_) { return function(context, __VA_ARGS__); }); \
   }
 
@@ -66,8 +68,8 @@ FOREACH(aten__foreach_addcdiv_Scalar, ForeachAddcdivScalarV2, PART(self), PART(t
         PART(out))
 FOREACH(aten__foreach_addcmul_Scalar, ForeachAddcmulScalarV2, PART(self), PART(tensor1), PART(tensor2), value,
         PART(out))
-FOREACH(aten__amp_foreach_non_finite_check_and_unscale_, ForeachNonFiniteCheckAndUnscale, PART(self), found_inf,
-        inv_scale)
+FOREACH(aten__amp_foreach_non_finite_check_and_unscale_, ForeachNonFiniteCheckAndUnscale, PART(self),
+        found_inf, inv_scale)
 #undef FOREACH
 #undef PART
 
@@ -79,7 +81,8 @@ ISTHMUS_ACLNN_KERNEL(aten__foreach_rsqrt, kElementwise, &Rsqrt) {
 
 static isthmus_scalar number(isthmus_list list, int64_t i) {
   const bool real = list.items[i].type_index == kTVMFFIFloat;
-  return {real ? ISTHMUS_SCALAR_FLOAT : ISTHMUS_SCALAR_INT, isthmus_list_int(list, i), isthmus_list_double(list, i)};
+  return {real ? ISTHMUS_SCALAR_FLOAT : ISTHMUS_SCALAR_INT, isthmus_list_int(list, i),
+          isthmus_list_double(list, i)};
 }
 
 ISTHMUS_ACLNN_KERNEL(aten__foreach_addcdiv_ScalarList, kElementwise, &Addcdiv) {
@@ -104,8 +107,8 @@ ISTHMUS_ACLNN_KERNEL(aten__foreach_add_Tensor, kElementwise, &ForeachAddScalar) 
   });
 }
 
-ISTHMUS_ACLNN(aten__amp_update_scale_, kStrided, AmpUpdateScale, self, growth_tracker, found_inf, scale_growth_factor,
-              scale_backoff_factor, growth_interval, self, growth_tracker)
+ISTHMUS_ACLNN(aten__amp_update_scale_, kStrided, AmpUpdateScale, self, growth_tracker, found_inf,
+              scale_growth_factor, scale_backoff_factor, growth_interval, self, growth_tracker)
 
 // A scaled gradient has no place in the vendor's function, which counts steps from 0.
 ISTHMUS_ACLNN_KERNEL(aten__fused_adamw_, kStrided, &ApplyAdamWV2, &Subs) {
@@ -115,15 +118,15 @@ ISTHMUS_ACLNN_KERNEL(aten__fused_adamw_, kStrided, &ApplyAdamWV2, &Subs) {
     ISTHMUS_TEMPORARY(step, isthmus_list_tensor(state_steps, i));
     ISTHMUS_TRY(Subs(context, isthmus_list_tensor(state_steps, i), int64_t{1}, int64_t{1}, step));
     return ApplyAdamWV2(context, isthmus_list_tensor(self, i), isthmus_list_tensor(exp_avgs, i),
-                        isthmus_list_tensor(exp_avg_sqs, i), largest, isthmus_list_tensor(grads, i),
-                        step, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize);
+                        isthmus_list_tensor(exp_avg_sqs, i), largest, isthmus_list_tensor(grads, i), step, lr,
+                        beta1, beta2, weight_decay, eps, amsgrad, maximize);
   });
 }
 
 ISTHMUS_ACLNN_KERNEL(aten__fused_sgd_, kStrided, &FusedSgd) {
   if (found_inf != nullptr) return ISTHMUS_UNSUPPORTED;
-  return FusedSgd(context, self, grads, momentum_buffer_list, grad_scale, weight_decay, momentum, lr, dampening,
-                  nesterov, maximize, is_first_step);
+  return FusedSgd(context, self, grads, momentum_buffer_list, grad_scale, weight_decay, momentum, lr,
+                  dampening, nesterov, maximize, is_first_step);
 }
 
 }  // namespace isthmus::npu

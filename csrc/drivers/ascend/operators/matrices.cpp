@@ -1,4 +1,5 @@
-// Products of matrices. The last argument of a product says how wide the cube units compute: 0 is the inputs' own dtype.
+// Products of matrices. The last argument of a product says how wide the cube units compute: 0 is the inputs'
+// own dtype.
 #include "drivers/ascend/operators/library.h"
 
 namespace isthmus::npu {
@@ -12,7 +13,8 @@ ISTHMUS_ACLNN(aten_dot, kStrided, Dot, self, tensor, out)
 ISTHMUS_ACLNN(aten_addmm, kStrided, Addmm, self, mat1, mat2, beta, alpha, out, 0)
 ISTHMUS_ACLNN(aten_baddbmm, kStrided, Baddbmm, self, batch1, batch2, beta, alpha, out, 0)
 // Mode 0 chooses by size between products of matrices and differences.
-ISTHMUS_ACLNN(aten__cdist_forward, kStrided, Cdist, x1, x2, p, compute_mode == nullptr ? 0 : *compute_mode, out)
+ISTHMUS_ACLNN(aten__cdist_forward, kStrided, Cdist, x1, x2, p, compute_mode == nullptr ? 0 : *compute_mode,
+              out)
 ISTHMUS_ACLNN(aten__pdist_forward, kStrided, Pdist, self, p, out)
 
 }  // namespace isthmus::npu
