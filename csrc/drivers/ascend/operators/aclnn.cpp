@@ -21,18 +21,18 @@ Type* find(const char* name) {
 }
 
 // A function of the toolkit, looked up once: every toolkit that has aclnn functions has these.
-#define CALL(name, type, ...)                           \
-  ([&] {                                                \
-    static auto* const function = find<type>(#name);    \
-    return function(__VA_ARGS__);                       \
+#define CALL(name, type, ...)                        \
+  ([&] {                                             \
+    static auto* const function = find<type>(#name); \
+    return function(__VA_ARGS__);                    \
   }())
 
-using CreateTensor = aclTensor*(const int64_t*, uint64_t, int, const int64_t*, int64_t, int, const int64_t*, uint64_t,
-                                void*);
+using CreateTensor = aclTensor*(const int64_t*, uint64_t, int, const int64_t*, int64_t, int, const int64_t*,
+                                uint64_t, void*);
 using CreateScalar = aclScalar*(void*, int);
 
-// The elements from the first to the last one of a view, as the storage below it: the view's own shape if it is
-// contiguous.
+// The elements from the first to the last one of a view, as the storage below it: the view's own shape if it
+// is contiguous.
 bool contiguous(const DLTensor& tensor) {
   int64_t step = 1;
   for (int i = tensor.ndim - 1; i >= 0; --i) {
@@ -56,12 +56,13 @@ aclTensor* create(const DLTensor* tensor) {
   const auto rank = static_cast<uint64_t>(tensor->ndim);
   const bool whole = contiguous(*tensor);
   const int64_t stored = whole ? 0 : extent(*tensor);
-  return CALL(aclCreateTensor, CreateTensor, tensor->shape, rank, data_type(tensor->dtype), tensor->strides, 0, kFormatNd,
-              whole ? tensor->shape : &stored, whole ? rank : 1, tensor->data);
+  return CALL(aclCreateTensor, CreateTensor, tensor->shape, rank, data_type(tensor->dtype), tensor->strides,
+              0, kFormatNd, whole ? tensor->shape : &stored, whole ? rank : 1, tensor->data);
 }
 
 aclScalar* create(isthmus_scalar number) {
-  if (number.kind == ISTHMUS_SCALAR_FLOAT) return CALL(aclCreateScalar, CreateScalar, &number.as_double, kDouble);
+  if (number.kind == ISTHMUS_SCALAR_FLOAT)
+    return CALL(aclCreateScalar, CreateScalar, &number.as_double, kDouble);
   if (number.kind == ISTHMUS_SCALAR_INT) return CALL(aclCreateScalar, CreateScalar, &number.as_int, kInt64);
   bool value = number.as_int != 0;
   return CALL(aclCreateScalar, CreateScalar, &value, kBool);
@@ -74,7 +75,7 @@ isthmus_scalar item(isthmus_list list, int64_t i) {
 }
 
 aclIntArray* ints(const int64_t* numbers, size_t count) {
-  return CALL(aclCreateIntArray, aclIntArray*(const int64_t*, uint64_t), numbers, count);
+  return CALL(aclCreateIntArray, aclIntArray * (const int64_t*, uint64_t), numbers, count);
 }
 
 template <typename Convert>
@@ -91,7 +92,7 @@ aclIntArray* create_ints(isthmus_list list) {
 }
 
 aclBoolArray* bools(const bool* values, size_t count) {
-  return CALL(aclCreateBoolArray, aclBoolArray*(const bool*, uint64_t), values, count);
+  return CALL(aclCreateBoolArray, aclBoolArray * (const bool*, uint64_t), values, count);
 }
 
 aclBoolArray* create_bools(isthmus_list list) {
@@ -103,15 +104,15 @@ aclBoolArray* create_bools(isthmus_list list) {
 }
 
 aclFloatArray* create_floats(isthmus_list list) {
-  const auto numbers = collected(list, [](isthmus_list all, int64_t i) {
-    return static_cast<float>(isthmus_list_double(all, i));
-  });
-  return CALL(aclCreateFloatArray, aclFloatArray*(const float*, uint64_t), numbers.data(), numbers.size());
+  const auto numbers = collected(
+      list, [](isthmus_list all, int64_t i) { return static_cast<float>(isthmus_list_double(all, i)); });
+  return CALL(aclCreateFloatArray, aclFloatArray * (const float*, uint64_t), numbers.data(), numbers.size());
 }
 
 // The list owns its tensors.
 aclTensorList* tensor_list(const std::vector<aclTensor*>& tensors) {
-  return CALL(aclCreateTensorList, aclTensorList*(aclTensor* const*, uint64_t), tensors.data(), tensors.size());
+  return CALL(aclCreateTensorList, aclTensorList * (aclTensor* const*, uint64_t), tensors.data(),
+              tensors.size());
 }
 
 aclTensorList* create_tensors(isthmus_list list) {
@@ -122,7 +123,8 @@ aclTensorList* create_tensors(isthmus_list list) {
 
 aclScalarList* create_scalars(isthmus_list list) {
   const auto scalars = collected(list, [](isthmus_list all, int64_t i) { return create(item(all, i)); });
-  return CALL(aclCreateScalarList, aclScalarList*(aclScalar* const*, uint64_t), scalars.data(), scalars.size());
+  return CALL(aclCreateScalarList, aclScalarList * (aclScalar* const*, uint64_t), scalars.data(),
+              scalars.size());
 }
 
 // Codes of aclnnStatus. What the first phase refuses goes to the operator's next route.
@@ -134,7 +136,8 @@ isthmus_status status_of(int code) {
 
 isthmus_status failed(isthmus_context* context, const char* function, int code) {
   const char* said = CALL(aclGetRecentErrMsg, const char*());
-  const std::string reason = "failed with " + std::to_string(code) + (said == nullptr ? "" : std::string(": ") + said);
+  const std::string reason =
+      "failed with " + std::to_string(code) + (said == nullptr ? "" : std::string(": ") + said);
   context->explain(context, function, reason.c_str());
   return status_of(code);
 }
@@ -144,24 +147,42 @@ isthmus_status failed(isthmus_context* context, const char* function, int code) 
 int data_type(DLDataType dtype) {
   if (dtype.lanes != 1) return -1;
   switch (dtype.code << 8 | dtype.bits) {
-    case kDLFloat << 8 | 32: return 0;
-    case kDLFloat << 8 | 16: return 1;
-    case kDLInt << 8 | 8: return 2;
-    case kDLInt << 8 | 32: return 3;
-    case kDLUInt << 8 | 8: return 4;
-    case kDLInt << 8 | 16: return 6;
-    case kDLUInt << 8 | 16: return 7;
-    case kDLUInt << 8 | 32: return 8;
-    case kDLInt << 8 | 64: return kInt64;
-    case kDLUInt << 8 | 64: return 10;
-    case kDLFloat << 8 | 64: return kDouble;
-    case kDLBool << 8 | 8: return kBool;
-    case kDLComplex << 8 | 64: return 16;
-    case kDLComplex << 8 | 128: return 17;
-    case kDLBfloat << 8 | 16: return 27;
-    case kDLFloat8_e5m2 << 8 | 8: return 35;
-    case kDLFloat8_e4m3fn << 8 | 8: return 36;
-    default: return -1;
+    case kDLFloat << 8 | 32:
+      return 0;
+    case kDLFloat << 8 | 16:
+      return 1;
+    case kDLInt << 8 | 8:
+      return 2;
+    case kDLInt << 8 | 32:
+      return 3;
+    case kDLUInt << 8 | 8:
+      return 4;
+    case kDLInt << 8 | 16:
+      return 6;
+    case kDLUInt << 8 | 16:
+      return 7;
+    case kDLUInt << 8 | 32:
+      return 8;
+    case kDLInt << 8 | 64:
+      return kInt64;
+    case kDLUInt << 8 | 64:
+      return 10;
+    case kDLFloat << 8 | 64:
+      return kDouble;
+    case kDLBool << 8 | 8:
+      return kBool;
+    case kDLComplex << 8 | 64:
+      return 16;
+    case kDLComplex << 8 | 128:
+      return 17;
+    case kDLBfloat << 8 | 16:
+      return 27;
+    case kDLFloat8_e5m2 << 8 | 8:
+      return 35;
+    case kDLFloat8_e4m3fn << 8 | 8:
+      return 36;
+    default:
+      return -1;
   }
 }
 
@@ -184,7 +205,7 @@ Bools::Bools(isthmus_list list) : Value(create_bools(list)) {}
 Bools::Bools(std::initializer_list<bool> values) : Value(bools(values.begin(), values.size())) {}
 Floats::Floats(isthmus_list list) : Value(create_floats(list)) {}
 Tensors::Tensors(isthmus_list list) : Value(create_tensors(list)) {}
-Tensors::Tensors(std::initializer_list<const DLTensor*> tensors)
+Tensors::Tensors(const std::vector<const DLTensor*>& tensors)
     : Value(tensor_list([&] {
         std::vector<aclTensor*> created;
         for (const DLTensor* tensor : tensors) created.push_back(create(tensor));
@@ -199,7 +220,8 @@ bool Entry::found() {
   return prepare_ != nullptr && launch_ != nullptr;
 }
 
-isthmus_status Entry::launch(isthmus_context* context, int code, uint64_t bytes, aclOpExecutor* executor) const {
+isthmus_status Entry::launch(isthmus_context* context, int code, uint64_t bytes,
+                             aclOpExecutor* executor) const {
   if (code != 0) return failed(context, name_, code);
   void* workspace = nullptr;
   if (bytes != 0 && (workspace = context->workspace(context, bytes)) == nullptr) return ISTHMUS_OUT_OF_MEMORY;

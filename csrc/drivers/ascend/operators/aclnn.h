@@ -88,7 +88,8 @@ struct Floats : Value<aclFloatArray> {
 
 struct Tensors : Value<aclTensorList> {
   Tensors(isthmus_list list);
-  Tensors(std::initializer_list<const DLTensor*> tensors);
+  Tensors(std::initializer_list<const DLTensor*> tensors) : Tensors(std::vector<const DLTensor*>(tensors)) {}
+  Tensors(const std::vector<const DLTensor*>& tensors);
   Tensors(std::nullptr_t) : Value(nullptr) {}
 };
 
@@ -101,8 +102,9 @@ template <typename T>
 class Plain {
  public:
   using Given = T;
-  template <typename From, typename = std::enable_if_t<std::is_floating_point_v<From> == std::is_floating_point_v<T> &&
-                                                       std::is_convertible_v<From, T>>>
+  template <typename From,
+            typename = std::enable_if_t<std::is_floating_point_v<From> == std::is_floating_point_v<T> &&
+                                        std::is_convertible_v<From, T>>>
   Plain(From value) : value_(static_cast<T>(value)) {}
   Given get() const { return value_; }
 

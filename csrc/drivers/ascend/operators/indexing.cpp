@@ -26,14 +26,13 @@ ISTHMUS_ACLNN(aten_replication_pad3d, kStrided, ReplicationPad3d, self, padding,
 
 ISTHMUS_ACLNN(aten_gather, kStrided, Gather, self, dim, index, out)
 ISTHMUS_ACLNN(aten_index_select, kStrided, IndexSelect, self, dim, index, out)
-ISTHMUS_ACLNN(aten_index_Tensor, kStrided, Index, self, indices, out)
 ISTHMUS_ACLNN(aten_index_add, kStrided, IndexAdd, self, dim, index, source, alpha, out)
 ISTHMUS_ACLNN(aten_scatter_add, kStrided, ScatterAdd, self, dim, index, src, out)
 ISTHMUS_ACLNN(aten_scatter_src, kStrided, Scatter, self, dim, index, src, 0, out)
 ISTHMUS_ACLNN(aten_scatter_value, kStrided, ScatterValue, self, dim, index, value, 0, out)
 ISTHMUS_ACLNN(aten_embedding, kStrided, Embedding, weight, indices, out)
-ISTHMUS_ACLNN(aten_embedding_dense_backward, kStrided, EmbeddingDenseBackward, grad_output, indices, num_weights,
-              padding_idx, scale_grad_by_freq, out)
+ISTHMUS_ACLNN(aten_embedding_dense_backward, kStrided, EmbeddingDenseBackward, grad_output, indices,
+              num_weights, padding_idx, scale_grad_by_freq, out)
 
 ISTHMUS_ACLNN_KERNEL(aten_scatter_reduce_two, kStrided, &ScatterReduce) {
   constexpr std::array<const char*, 6> kReductions = {"none", "sum", "prod", "amax", "amin", "mean"};
@@ -44,10 +43,27 @@ ISTHMUS_ACLNN_KERNEL(aten_scatter_reduce_two, kStrided, &ScatterReduce) {
   return ISTHMUS_UNSUPPORTED;
 }
 
+// For a dimension without an index the vendor's functions take a tensor without elements, of the dtype of
+// self.
+static std::vector<const DLTensor*> given(isthmus_list indices, const DLTensor* none) {
+  std::vector<const DLTensor*> tensors;
+  for (int64_t i = 0; i < indices.size; ++i) {
+    const DLTensor* const index = isthmus_list_tensor(indices, i);
+    tensors.push_back(index == nullptr ? none : index);
+  }
+  return tensors;
+}
+
+ISTHMUS_ACLNN_KERNEL(aten_index_Tensor, kStrided, &Index) {
+  ISTHMUS_TEMPORARY(none, std::vector<int64_t>{0}, self->dtype);
+  return Index(context, self, given(indices, none), out);
+}
+
 // The rest of the outputs is what the input has.
 ISTHMUS_ACLNN_KERNEL(aten_index_put, kStrided, &InplaceCopy, &IndexPutImpl) {
   ISTHMUS_TRY(InplaceCopy(context, out, self));
-  return IndexPutImpl(context, out, indices, values, accumulate, false);
+  ISTHMUS_TEMPORARY(none, std::vector<int64_t>{0}, self->dtype);
+  return IndexPutImpl(context, out, given(indices, none), values, accumulate, false);
 }
 
 ISTHMUS_ACLNN_KERNEL(aten_masked_fill_Scalar, kStrided, &InplaceCopy, &InplaceMaskedFillScalar) {

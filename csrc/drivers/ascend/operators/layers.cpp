@@ -121,24 +121,16 @@ ISTHMUS_ACLNN(aten__log_softmax_backward_data, kStrided, LogSoftmaxBackward, gra
 ISTHMUS_ACLNN(aten_mse_loss, kStrided, MseLoss, self, target, reduction, out)
 ISTHMUS_ACLNN(aten_mse_loss_backward, kStrided, MseLossBackward, grad_output, self, target, reduction, out)
 
-// The vendor's function needs weights: ones where there are none.
-template <typename Body>
-static isthmus_status with_weights(isthmus_context* context, const DLTensor* self, const DLTensor* weight,
-                                   Body&& body) {
-  if (weight != nullptr) return body(weight);
-  ISTHMUS_TEMPORARY(ones, std::vector<int64_t>{self->shape[self->ndim - 1]}, self->dtype);
-  ISTHMUS_TRY(InplaceOne(context, ones));
-  return body(ones);
-}
+static int64_t classes(const DLTensor* self) { return self->shape[self->ndim - 1]; }
 
 ISTHMUS_ACLNN_KERNEL(aten_nll_loss_forward, kStrided, &NLLLoss, &InplaceOne) {
-  return with_weights(context, self, weight, [&](const DLTensor* weights) {
+  return with_weight(context, weight, self, classes(self), [&](const DLTensor* weights) {
     return NLLLoss(context, self, target, weights, reduction, ignore_index, output, total_weight);
   });
 }
 
 ISTHMUS_ACLNN_KERNEL(aten_nll_loss_backward, kStrided, &NLLLossBackward, &InplaceOne) {
-  return with_weights(context, self, weight, [&](const DLTensor* weights) {
+  return with_weight(context, weight, self, classes(self), [&](const DLTensor* weights) {
     return NLLLossBackward(context, grad_output, self, target, weights, reduction, ignore_index, total_weight,
                            out);
   });

@@ -1,4 +1,5 @@
-// Fused operators of large models. A call that the vendor's operator cannot say is refused: its composite computes it.
+// Fused operators of large models. A call that the vendor's operator cannot say is refused: its composite
+// computes it.
 #include <functional>
 
 #include "drivers/ascend/operators/library.h"
@@ -8,31 +9,26 @@ namespace isthmus::npu {
 
 using namespace aclnn;
 
-// ---- Norms: the vendor's need a weight ----
+// ---- Norms ----
 
-template <typename Body>
-static isthmus_status with_gamma(isthmus_context* context, const DLTensor* input, const DLTensor* weight, Body&& body) {
-  if (weight != nullptr) return body(weight);
-  ISTHMUS_TEMPORARY(ones, std::vector<int64_t>{input->shape[input->ndim - 1]}, input->dtype);
-  ISTHMUS_TRY(InplaceOne(context, ones));
-  return body(ones);
-}
+static int64_t row_size(const DLTensor* input) { return input->shape[input->ndim - 1]; }
 
 ISTHMUS_ACLNN_KERNEL(isthmus_rms_norm, kStrided, &RmsNorm, &InplaceOne) {
-  return with_gamma(context, input, weight,
-                    [&](const DLTensor* gamma) { return RmsNorm(context, input, gamma, eps, out, rstd); });
+  return with_weight(context, weight, input, row_size(input),
+                     [&](const DLTensor* gamma) { return RmsNorm(context, input, gamma, eps, out, rstd); });
 }
 
 ISTHMUS_ACLNN_KERNEL(isthmus_add_rms_norm, kStrided, &AddRmsNorm, &InplaceOne) {
-  return with_gamma(context, input, weight, [&](const DLTensor* gamma) {
+  return with_weight(context, weight, input, row_size(input), [&](const DLTensor* gamma) {
     return AddRmsNorm(context, input, residual, gamma, eps, out, rstd, sum);
   });
 }
 
 // The gradient of the sum joins before the result is rounded.
-static isthmus_status add_rms_norm_grad(isthmus_context* context, const DLTensor* grad, const DLTensor* grad_sum,
-                                        const DLTensor* input, const DLTensor* gamma, const DLTensor* rstd,
-                                        DLTensor* grad_input, const DLTensor* grad_gamma) {
+static isthmus_status add_rms_norm_grad(isthmus_context* context, const DLTensor* grad,
+                                        const DLTensor* grad_sum, const DLTensor* input,
+                                        const DLTensor* gamma, const DLTensor* rstd, DLTensor* grad_input,
+                                        const DLTensor* grad_gamma) {
   ISTHMUS_TEMPORARY(wide_grad, grad, rstd->dtype);
   ISTHMUS_TEMPORARY(wide_input, input, rstd->dtype);
   ISTHMUS_TEMPORARY(wide_gamma, gamma, rstd->dtype);
@@ -45,9 +41,10 @@ static isthmus_status add_rms_norm_grad(isthmus_context* context, const DLTensor
 }
 
 ISTHMUS_ACLNN_KERNEL(isthmus_rms_norm_backward, kStrided, &RmsNormGrad, &Cast, &Add, &InplaceOne) {
-  return with_gamma(context, input, weight, [&](const DLTensor* gamma) -> isthmus_status {
+  return with_weight(context, weight, input, row_size(input), [&](const DLTensor* gamma) -> isthmus_status {
     ISTHMUS_TEMPORARY(unused, gamma, rstd->dtype);
-    const DLTensor* const grad_gamma = grad_weight == nullptr ? unused : static_cast<const DLTensor*>(grad_weight);
+    const DLTensor* const grad_gamma =
+        grad_weight == nullptr ? unused : static_cast<const DLTensor*>(grad_weight);
     if (grad_sum == nullptr) return RmsNormGrad(context, grad, input, rstd, gamma, grad_input, grad_gamma);
     return add_rms_norm_grad(context, grad, grad_sum, input, gamma, rstd, grad_input, grad_gamma);
   });
@@ -118,8 +115,10 @@ isthmus_status fill(const Rotation& r, const DLTensor* rows, bool sines, const T
   const bool each = rows->shape[2] == r.dim, turned = sines && r.conjugate;
   for (int64_t i = 0; i < 2; ++i) {
     const auto slice = [&](View& of, int64_t part) {
-      if (r.interleaved) of.slice(2, part, r.dim, 2);
-      else of.slice(2, part * half, (part + 1) * half, 1);
+      if (r.interleaved)
+        of.slice(2, part, r.dim, 2);
+      else
+        of.slice(2, part * half, (part + 1) * half, 1);
     };
     View from(rows), to(whole);
     slice(to, i);
@@ -183,21 +182,25 @@ constexpr int64_t kColumns = 8;             // in which the vendor keeps each st
 constexpr int64_t kHalfPrecision = 0;
 
 // Whether query i sees the keys up to the last one of its diagonal.
-bool is_causal(const int64_t* left, const int64_t* right) { return left == nullptr && right != nullptr && *right == 0; }
+bool is_causal(const int64_t* left, const int64_t* right) {
+  return left == nullptr && right != nullptr && *right == 0;
+}
 
 bool attention_is_said(const DLTensor* query, const DLTensor* key, const DLTensor* value, bool others,
-                       const int64_t* left, const int64_t* right, bool top_left, double softcap, double dropout_p,
-                       const DLTensor* mask) {
+                       const int64_t* left, const int64_t* right, bool top_left, double softcap,
+                       double dropout_p, const DLTensor* mask) {
   if (query->ndim != 4 || others || softcap != 0 || dropout_p != 0) return false;
   if (query->dtype.bits == 64 || query->shape[3] != value->shape[3]) return false;
   if (left == nullptr && right == nullptr) return true;
-  // A query without any key has no result of its own there.
-  return mask == nullptr && is_causal(left, right) && !top_left && query->shape[1] <= key->shape[1];
+  if (mask != nullptr || !is_causal(left, right)) return false;
+  // The last query sees every key, the first ones at least one.
+  return top_left ? query->shape[1] == key->shape[1] : query->shape[1] <= key->shape[1];
 }
 
 // What is hidden: a mask, the upper triangle, or nothing.
-isthmus_status with_hidden(isthmus_context* context, const DLTensor* query, const DLTensor* key, const DLTensor* mask,
-                           bool causal, const std::function<isthmus_status(const DLTensor*)>& body) {
+isthmus_status with_hidden(isthmus_context* context, const DLTensor* query, const DLTensor* key,
+                           const DLTensor* mask, bool causal,
+                           const std::function<isthmus_status(const DLTensor*)>& body) {
   if (!causal) return body(mask);
   const int64_t queries = query->shape[1], keys = key->shape[1];
   ISTHMUS_TEMPORARY(ones, std::vector<int64_t>{queries, keys}, kBoolType);
@@ -221,16 +224,17 @@ ISTHMUS_ACLNN_KERNEL(isthmus_attention, kStrided, &FlashAttentionScore, &Inplace
   ISTHMUS_TEMPORARY(sums, statistic(query), kFloatType);
   ISTHMUS_TEMPORARY(unused, std::vector<int64_t>{0}, query->dtype);
   ISTHMUS_TRY(with_hidden(context, query, key, mask, is_causal(left, right), [&](const DLTensor* hidden) {
-    return FlashAttentionScore(context, query, key, value, nullptr, nullptr, nullptr, hidden, nullptr, scale, 1.0,
-                               kEverything, kEverything, query->shape[2], "BSND", kHalfPrecision, 0, largest, sums,
-                               unused, out);
+    return FlashAttentionScore(context, query, key, value, nullptr, nullptr, nullptr, hidden, nullptr, scale,
+                               1.0, kEverything, kEverything, query->shape[2], "BSND", kHalfPrecision, 0,
+                               largest, sums, unused, out);
   }));
   ISTHMUS_TEMPORARY(logs, lse);
   ISTHMUS_TRY(Log(context, View(sums).select(3, 0), logs));
   return Add(context, View(largest).select(3, 0), logs, int64_t{1}, lse);
 }
 
-ISTHMUS_ACLNN_KERNEL(isthmus_attention_backward, kStrided, &FlashAttentionScoreGrad, &InplaceOne, &Triu, &InplaceCopy) {
+ISTHMUS_ACLNN_KERNEL(isthmus_attention_backward, kStrided, &FlashAttentionScoreGrad, &InplaceOne, &Triu,
+                     &InplaceCopy) {
   const bool others = bias || alibi_slopes || cu_seqlens_q || cu_seqlens_k || wants_bias;
   if (!attention_is_said(query, key, value, others, left, right, top_left, softcap, dropout_p, mask))
     return ISTHMUS_UNSUPPORTED;
@@ -241,9 +245,10 @@ ISTHMUS_ACLNN_KERNEL(isthmus_attention_backward, kStrided, &FlashAttentionScoreG
   ISTHMUS_TRY(InplaceCopy(context, largest, View(lse).insert(3, kColumns)));
   ISTHMUS_TRY(InplaceOne(context, sums));
   return with_hidden(context, query, key, mask, is_causal(left, right), [&](const DLTensor* hidden) {
-    return FlashAttentionScoreGrad(context, query, key, value, grad, nullptr, nullptr, nullptr, hidden, largest, sums,
-                                   nullptr, out, nullptr, scale, 1.0, kEverything, kEverything, query->shape[2],
-                                   "BSND", kHalfPrecision, 0, grad_query, grad_key, grad_value, unused);
+    return FlashAttentionScoreGrad(context, query, key, value, grad, nullptr, nullptr, nullptr, hidden,
+                                   largest, sums, nullptr, out, nullptr, scale, 1.0, kEverything, kEverything,
+                                   query->shape[2], "BSND", kHalfPrecision, 0, grad_query, grad_key,
+                                   grad_value, unused);
   });
 }
 
@@ -257,8 +262,8 @@ ISTHMUS_ACLNN_KERNEL(isthmus_adamw_, kStrided, &ApplyAdamWV2, &InplaceAdds) {
     const DLTensor* const largest = amsgrad ? isthmus_list_tensor(max_exp_avg_sqs, i) : nullptr;
     const DLTensor* const step = isthmus_list_tensor(steps, i);
     ISTHMUS_TRY(ApplyAdamWV2(context, isthmus_list_tensor(params, i), isthmus_list_tensor(exp_avgs, i),
-                             isthmus_list_tensor(exp_avg_sqs, i), largest, isthmus_list_tensor(grads, i), step, lr,
-                             beta1, beta2, weight_decay, eps, amsgrad, maximize));
+                             isthmus_list_tensor(exp_avg_sqs, i), largest, isthmus_list_tensor(grads, i),
+                             step, lr, beta1, beta2, weight_decay, eps, amsgrad, maximize));
     ISTHMUS_TRY(InplaceAdds(context, step, int64_t{1}, int64_t{1}));
   }
   return ISTHMUS_OK;
@@ -267,7 +272,8 @@ ISTHMUS_ACLNN_KERNEL(isthmus_adamw_, kStrided, &ApplyAdamWV2, &InplaceAdds) {
 ISTHMUS_ACLNN_KERNEL(isthmus_grad_norm, kStrided, &LinalgVectorNorm) {
   for (int64_t i = 0; i < grads.size; ++i) {
     const DLTensor* const grad = isthmus_list_tensor(grads, i);
-    ISTHMUS_TRY(LinalgVectorNorm(context, grad, norm_type, dims_or_all(grad), false, each, View(each).select(0, i)));
+    ISTHMUS_TRY(
+        LinalgVectorNorm(context, grad, norm_type, dims_or_all(grad), false, each, View(each).select(0, i)));
   }
   return LinalgVectorNorm(context, each, norm_type, {0}, false, total, total);
 }
@@ -297,8 +303,9 @@ ISTHMUS_ACLNN_KERNEL(isthmus_grouped_matmul, kStrided, &GroupedMatmulV4) {
   constexpr int64_t kOneOutput = 3, kRows = 0, kCounts = 1, kNoActivation = 0;
   View weights(weight);
   if (trans_b) weights.transpose(1, 2);
-  return GroupedMatmulV4(context, {input}, {weights}, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, sizes,
-                         nullptr, nullptr, nullptr, kOneOutput, kRows, kCounts, kNoActivation, {out}, nullptr, nullptr);
+  return GroupedMatmulV4(context, {input}, {weights}, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                         sizes, nullptr, nullptr, nullptr, kOneOutput, kRows, kCounts, kNoActivation, {out},
+                         nullptr, nullptr);
 }
 
 }  // namespace isthmus::npu

@@ -23,8 +23,8 @@ ISTHMUS_ACLNN_KERNEL(aten_random__from, kStrided, &InplaceRandom) {
   return InplaceRandom(context, self, from, *to, context->seed, 0);
 }
 
-ISTHMUS_ACLNN_KERNEL(aten_native_dropout, kStrided, &InplaceCopy, &InplaceOne, &InplaceZero, &InplaceBernoulli,
-                     &MaskedScale) {
+ISTHMUS_ACLNN_KERNEL(aten_native_dropout, kStrided, &InplaceCopy, &InplaceOne, &InplaceZero,
+                     &InplaceBernoulli, &MaskedScale) {
   if (train != nullptr && !*train) {
     ISTHMUS_TRY(InplaceOne(context, out1));
     return InplaceCopy(context, out0, input);

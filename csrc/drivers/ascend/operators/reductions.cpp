@@ -22,11 +22,12 @@ ISTHMUS_ACLNN(aten_max, kStrided, Max, self, out)
 ISTHMUS_ACLNN(aten_min, kStrided, Min, self, out)
 ISTHMUS_ACLNN(aten_max_dim, kStrided, MaxDim, self, dim, keepdim, values, indices)
 ISTHMUS_ACLNN(aten_min_dim, kStrided, MinDim, self, dim, keepdim, values, indices)
-ISTHMUS_ACLNN(aten_linalg_vector_norm, kStrided, LinalgVectorNorm, self, ord, dims_or_all(self, dim), keepdim, out,
-              out)
+ISTHMUS_ACLNN(aten_linalg_vector_norm, kStrided, LinalgVectorNorm, self, ord, dims_or_all(self, dim), keepdim,
+              out, out)
 ISTHMUS_ACLNN(aten_cumsum, kStrided, Cumsum, self, dim, out, out)
 ISTHMUS_ACLNN(aten_sort, kStrided, Sort, self, false, dim, descending, values, indices)
-ISTHMUS_ACLNN(aten_sort_stable, kStrided, Sort, self, stable != nullptr && *stable, dim, descending, values, indices)
+ISTHMUS_ACLNN(aten_sort_stable, kStrided, Sort, self, stable != nullptr && *stable, dim, descending, values,
+              indices)
 ISTHMUS_ACLNN(aten_topk, kStrided, Topk, self, k, dim, largest, sorted, values, indices)
 ISTHMUS_ACLNN(aten_histc, kStrided, Histc, self, bins, min, max, out)
 

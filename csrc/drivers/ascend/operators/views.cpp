@@ -75,12 +75,13 @@ Temporary::Temporary(isthmus_context* context, const DLTensor* like, DLDataType 
   allocate(context);
 }
 
-Temporary::Temporary(isthmus_context* context, std::vector<int64_t> shape, DLDataType dtype) : View([&] {
-  static thread_local DLTensor empty{};
-  empty = {};
-  empty.dtype = dtype;
-  return &empty;
-}()) {
+Temporary::Temporary(isthmus_context* context, std::vector<int64_t> shape, DLDataType dtype)
+    : View([&] {
+        static thread_local DLTensor empty{};
+        empty = {};
+        empty.dtype = dtype;
+        return &empty;
+      }()) {
   shape_ = std::move(shape);
   allocate(context);
 }

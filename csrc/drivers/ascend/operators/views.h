@@ -50,9 +50,18 @@ class Temporary : public View {
   bool ready_ = false;
 };
 
-constexpr DLDataType kBoolType{kDLBool, 8, 1}, kInt32Type{kDLInt, 32, 1}, kFloatType{kDLFloat, 32, 1};
+// Calls body with a weight; where it is absent with ones, because the vendor's function needs it.
+template <typename Body>
+isthmus_status with_weight(isthmus_context* context, const DLTensor* weight, const DLTensor* like,
+                           int64_t size, Body&& body) {
+  if (weight != nullptr) return body(weight);
+  const Temporary ones(context, std::vector<int64_t>{size}, like->dtype);
+  if (!ones) return ISTHMUS_OUT_OF_MEMORY;
+  const isthmus_status filled = aclnn::InplaceOne(context, ones);
+  return filled == ISTHMUS_OK ? body(static_cast<const DLTensor*>(ones)) : filled;
+}
 
-inline bool is_same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits; }
+constexpr DLDataType kBoolType{kDLBool, 8, 1}, kInt32Type{kDLInt, 32, 1}, kFloatType{kDLFloat, 32, 1};
 
 int64_t wrapped(int64_t dim, int rank);
 std::vector<int64_t> sizes(const DLTensor* tensor);
@@ -62,11 +71,11 @@ std::vector<int64_t> dims_or_all(const DLTensor* tensor, isthmus_list dims = {-1
 }  // namespace isthmus::npu
 
 // Returns the status of a call unless it is ISTHMUS_OK.
-#define ISTHMUS_TRY(...)                                                            \
-  do {                                                                              \
+#define ISTHMUS_TRY(...)                                                                     \
+  do {                                                                                       \
     if (const isthmus_status status_ = (__VA_ARGS__); status_ != ISTHMUS_OK) return status_; \
   } while (false)
 // A temporary, or the end of the kernel.
-#define ISTHMUS_TEMPORARY(name, ...)         \
+#define ISTHMUS_TEMPORARY(name, ...)          \
   const Temporary name(context, __VA_ARGS__); \
   if (!name) return ISTHMUS_OUT_OF_MEMORY
