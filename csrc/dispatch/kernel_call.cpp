@@ -260,8 +260,10 @@ bool KernelCall::may_share(const at::Tensor& output, const Kernel& kernel) const
 
 uint64_t KernelCall::seed() const {
   const c10::IValue* given = route_.generator_ < 0 ? nullptr : &arguments_[route_.generator_];
-  at::Generator engine =
-      engine_of(given != nullptr && given->isGenerator() ? given->toGenerator() : default_generator(device_));
+  const bool own = given != nullptr && given->isGenerator();
+  const at::Generator generator = own ? given->toGenerator() : default_generator(device_);
+  require_device(generator, device_);
+  at::Generator engine = engine_of(generator);
   std::lock_guard<std::mutex> lock(engine.mutex());
   return at::check_generator<at::CPUGeneratorImpl>(engine)->random64();
 }

@@ -47,7 +47,9 @@ def test_every_thread_waits_for_a_queued_copy() -> None:
 def test_a_storage_resized_on_another_stream_keeps_its_contents() -> None:
     count = 4 << 20
     value = torch.ones(count, device="chip")
-    with torch.chip.stream(torch.chip.Stream()):
+    stream = torch.chip.Stream()
+    stream.wait_stream(torch.chip.current_stream())
+    with torch.chip.stream(stream):
         value.untyped_storage().resize_(8 * count)
     other = torch.full((count,), 7.0, device="chip")
     torch.chip.synchronize()
