@@ -12,6 +12,7 @@ def attention(q: torch.Tensor) -> torch.Tensor:
     return F.scaled_dot_product_attention(q, q, q)
 
 
+@pytest.mark.host("its attention is the CPU's, bit for bit")
 def test_attention_of_tensors_without_data() -> None:
     """The choice of a kernel must use metadata only: compile, vmap and grad have nothing else."""
     value = torch.linspace(-1, 1, 2 * 3 * 4 * 8).view(2, 3, 4, 8)

@@ -74,7 +74,9 @@ def judge(through: str, folder: Path, *options: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("through", ["kernels", "pytorch"])
 def test_a_handful_of_its_operators_passes_the_suite(tmp_path: Path, through: str) -> None:
-    made = run("-m", "isthmus", "conform", "generate", "--output", str(tmp_path / "golden"), "--operators", FEW)
+    made = run(
+        "-m", "isthmus", "conform", "generate", "--output", str(tmp_path / "golden"), "--operators", FEW
+    )
     assert made.returncode == 0, made.stderr
     results = judge(through, tmp_path, "--golden", str(tmp_path / "golden"), "--operators", FEW)
     passed = {each["operator"].removeprefix("aten::") for each in results if each["status"] == "passed"}
