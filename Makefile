@@ -19,6 +19,8 @@
 #   make migrate-ddp MIRRORS=path   public scripts on two ranks after convert --ddp, into docs/results/ (minutes)
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make ascend       install the vendor's torch_npu into a separate folder, run it on the host chip, and test it (minutes)
+#   make ascend-core  the tests of core, memory and dispatch on the ascend driver (minutes)
+#   make ascend-compare  the ascend driver and torch_npu on one runtime, into docs/results/ascend.md (minutes)
 #   make ascend-tests MIRRORS=path  torch_npu's and op-plugin's own tests over it, into docs/results/ (hours)
 #   make ascend-hugging-face MIRRORS=path  tests of transformers and accelerate over it, into docs/results/ (hours)
 #   make mindspeed MIRRORS=path  MindSpeed over it: training, and its own unit tests, into docs/results/ (hours)
@@ -28,7 +30,7 @@
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-tests ascend-hugging-face mindspeed mutate sanitize site site-check wheel clean
+.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate sanitize site site-check wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -101,6 +103,9 @@ train: build
 # Long files start first (tests/conftest.py), so their order is kept.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
+# Tests that hold on any chip, but those marked host.
+CORE_TESTS := tests/core tests/memory tests/dispatch/test_dispatch.py tests/dispatch/test_modules.py
+
 # The same random examples in each run; test-all draws new ones.
 test: setup lint
 	@$(PYTEST) --hypothesis-profile=ci
@@ -168,6 +173,13 @@ ascend: setup $(STAMPS)/torch_npu
 	@PYTHONPATH=build/torch_npu $(BIN)/isthmus ascend run examples/pretrain_llama.py --tiny \
 	  --output runs/llama-npu --overwrite
 	@$(PYTEST) tests/ascend
+
+ascend-core: setup
+	@eval "$$($(BIN)/isthmus ascend env)"; \
+	  ISTHMUS_DRIVER=ascend ISTHMUS_ASCEND_DEVICES=2 ISTHMUS_ASCEND_MEMORY=2GiB $(PYTEST) $(CORE_TESTS)
+
+ascend-compare: setup $(STAMPS)/torch_npu
+	@$(BIN)/python benchmarks/ascend_compare.py
 
 # What only the vendor's tests ask for stays beside the environment. An interrupted run goes on where it was.
 ascend-tests: setup $(STAMPS)/torch_npu

@@ -20,6 +20,7 @@ CORE = "isthmus._C"
 LOADER = "isthmus.libisthmus_loader"
 HOST_DRIVER = "isthmus.drivers.host.libisthmus_host"
 ASCEND_DRIVER = "isthmus.drivers.ascend.libisthmus_ascend"
+ACLNN = "isthmus.drivers.ascend.libisthmus_aclnn"
 KERNELS = "isthmus.ops.libisthmus_kernels"
 # The reference runtime of AscendCL: library and folder of csrc/ascend. All are linked with the first.
 ASCEND = "isthmus.ascend.lib."
@@ -164,6 +165,26 @@ def driver(name: str, folders: tuple[str, ...]) -> Extension:
         # One symbol goes out, and worker threads may outlive a dlclose().
         extra_link_args=[f"-Wl,--version-script={ROOT / EXPORTS}", "-Wl,-z,nodelete"],
         libraries=["pthread", "rt", "dl"],
+        language="c++",
+    )
+
+
+def aclnn_operators() -> Extension:
+    """The operator library over aclnn: it sees the interface of operators and nothing of PyTorch."""
+    header = GROUPS / "aclnn_functions.h"
+    subprocess.run([sys.executable, "-m", "tools.ascend.functions", str(header)], cwd=ROOT, check=True)
+    folder = "drivers/ascend/operators"
+    return Extension(
+        ACLNN,
+        sources=grouped(folder),
+        depends=[*headers(), "csrc/ascend/opapi/functions.table", *sources(folder)],
+        include_dirs=[str(ROOT / "csrc"), str(GROUPS.parent)],
+        extra_compile_args=[
+            *("-isystem", operator_interface(), "-DISTHMUS_OPERATORS_IMPLEMENTATION"),
+            *("-std=c++17", "-O2", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS),
+        ],
+        extra_link_args=["-Wl,-z,nodelete"],
+        libraries=["dl"],
         language="c++",
     )
 
@@ -353,6 +374,7 @@ def extensions() -> list[Extension]:
         loader(),
         driver(HOST_DRIVER, HOST_FOLDERS),
         driver(ASCEND_DRIVER, ("drivers", "drivers/ascend")),
+        aclnn_operators(),
         *ascend_runtime(),
         *(
             [core(), kernels(), ascend_operators(), ascend_alias(ASCEND_OPERATORS_TOO, ASCEND_OPERATORS)]

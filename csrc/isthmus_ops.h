@@ -1,8 +1,9 @@
 /* Isthmus operators: generated from the opset by `make docs`. Do not edit.
  *
- * For each operator its schema, the prototype of a kernel, and what a library's table needs to list it:
+ * For each operator its schema, the parameters and the prototype of a kernel, and what a library's table needs to
+ * list it:
  *
- *   static isthmus_status my_relu(isthmus_context* context, const DLTensor* self, DLTensor* out) { ... }
+ *   static isthmus_status my_relu(ISTHMUS_PARAMETERS_aten_relu) { ... } // context, self and out
  *   static const isthmus_operator operators[] = {
  *       ISTHMUS_OPERATOR(aten_relu, my_relu, ISTHMUS_DTYPE(FLOAT32), ISTHMUS_OPERATOR_IN_PLACE),
  *   };
@@ -24,8 +25,9 @@ extern "C" {
  * shape: self.shape[:2] + tuple(output_size); dtype: self.dtype
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_aten__adaptive_avg_pool2d "aten::_adaptive_avg_pool2d"
-typedef isthmus_status (*isthmus_aten__adaptive_avg_pool2d_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list output_size, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten__adaptive_avg_pool2d isthmus_context* context, const DLTensor* self, \
+        isthmus_list output_size, DLTensor* out
+typedef isthmus_status (*isthmus_aten__adaptive_avg_pool2d_fn)(ISTHMUS_PARAMETERS_aten__adaptive_avg_pool2d);
 static inline int isthmus_call_aten__adaptive_avg_pool2d(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -46,8 +48,9 @@ static inline int isthmus_call_aten__adaptive_avg_pool2d(void* function, const T
  * within 0.51 ulp + 262144 roundings of the sum (bfloat16), 0.51 ulp + 32768 roundings of the sum
  *     (float16), 0.51 ulp + 16 roundings of the sum (float32, float64) */
 #define ISTHMUS_NAME_aten__adaptive_avg_pool2d_backward "aten::_adaptive_avg_pool2d_backward"
-typedef isthmus_status (*isthmus_aten__adaptive_avg_pool2d_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_output, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten__adaptive_avg_pool2d_backward isthmus_context* context, \
+        const DLTensor* grad_output, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten__adaptive_avg_pool2d_backward_fn)(ISTHMUS_PARAMETERS_aten__adaptive_avg_pool2d_backward);
 static inline int isthmus_call_aten__adaptive_avg_pool2d_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -67,8 +70,9 @@ static inline int isthmus_call_aten__adaptive_avg_pool2d_backward(void* function
  * shape: self.shape[:2] + tuple(output_size); dtype: self.dtype
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_aten__adaptive_avg_pool3d "aten::_adaptive_avg_pool3d"
-typedef isthmus_status (*isthmus_aten__adaptive_avg_pool3d_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list output_size, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten__adaptive_avg_pool3d isthmus_context* context, const DLTensor* self, \
+        isthmus_list output_size, DLTensor* out
+typedef isthmus_status (*isthmus_aten__adaptive_avg_pool3d_fn)(ISTHMUS_PARAMETERS_aten__adaptive_avg_pool3d);
 static inline int isthmus_call_aten__adaptive_avg_pool3d(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -89,8 +93,9 @@ static inline int isthmus_call_aten__adaptive_avg_pool3d(void* function, const T
  * shape: None; dtype: None
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten__amp_foreach_non_finite_check_and_unscale_ "aten::_amp_foreach_non_finite_check_and_unscale_"
-typedef isthmus_status (*isthmus_aten__amp_foreach_non_finite_check_and_unscale__fn)(isthmus_context* context,
-        isthmus_list self, DLTensor* found_inf, const DLTensor* inv_scale);
+#define ISTHMUS_PARAMETERS_aten__amp_foreach_non_finite_check_and_unscale_ isthmus_context* context, \
+        isthmus_list self, DLTensor* found_inf, const DLTensor* inv_scale
+typedef isthmus_status (*isthmus_aten__amp_foreach_non_finite_check_and_unscale__fn)(ISTHMUS_PARAMETERS_aten__amp_foreach_non_finite_check_and_unscale_);
 static inline int isthmus_call_aten__amp_foreach_non_finite_check_and_unscale_(void* function,
         const TVMFFIAny* items, int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -111,9 +116,10 @@ static inline int isthmus_call_aten__amp_foreach_non_finite_check_and_unscale_(v
  * shape: None; dtype: None
  * within 0 ulp */
 #define ISTHMUS_NAME_aten__amp_update_scale_ "aten::_amp_update_scale_"
-typedef isthmus_status (*isthmus_aten__amp_update_scale__fn)(isthmus_context* context, DLTensor* self,
-        DLTensor* growth_tracker, const DLTensor* found_inf, double scale_growth_factor,
-        double scale_backoff_factor, int64_t growth_interval);
+#define ISTHMUS_PARAMETERS_aten__amp_update_scale_ isthmus_context* context, DLTensor* self, \
+        DLTensor* growth_tracker, const DLTensor* found_inf, double scale_growth_factor, \
+        double scale_backoff_factor, int64_t growth_interval
+typedef isthmus_status (*isthmus_aten__amp_update_scale__fn)(ISTHMUS_PARAMETERS_aten__amp_update_scale_);
 static inline int isthmus_call_aten__amp_update_scale_(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -136,8 +142,9 @@ static inline int isthmus_call_aten__amp_update_scale_(void* function, const TVM
  * shape: x1.shape[:-1] + (x2.shape[-2],); dtype: x1.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__cdist_forward "aten::_cdist_forward"
-typedef isthmus_status (*isthmus_aten__cdist_forward_fn)(isthmus_context* context, const DLTensor* x1,
-        const DLTensor* x2, double p, const int64_t* compute_mode, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten__cdist_forward isthmus_context* context, const DLTensor* x1, \
+        const DLTensor* x2, double p, const int64_t* compute_mode, DLTensor* out
+typedef isthmus_status (*isthmus_aten__cdist_forward_fn)(ISTHMUS_PARAMETERS_aten__cdist_forward);
 static inline int isthmus_call_aten__cdist_forward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -161,8 +168,9 @@ static inline int isthmus_call_aten__cdist_forward(void* function, const TVMFFIA
  * shape: at(self, dim[-1], last_dim_size); dtype: "float32" if self.dtype == "complex64" else "float64"
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_aten__fft_c2r "aten::_fft_c2r"
-typedef isthmus_status (*isthmus_aten__fft_c2r_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list dim, int64_t normalization, int64_t last_dim_size, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten__fft_c2r isthmus_context* context, const DLTensor* self, isthmus_list dim, \
+        int64_t normalization, int64_t last_dim_size, DLTensor* out
+typedef isthmus_status (*isthmus_aten__fft_c2r_fn)(ISTHMUS_PARAMETERS_aten__fft_c2r);
 static inline int isthmus_call_aten__fft_c2r(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -185,8 +193,9 @@ static inline int isthmus_call_aten__fft_c2r(void* function, const TVMFFIAny* it
  *     "complex64" if self.dtype == "float32" else "complex128"
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_aten__fft_r2c "aten::_fft_r2c"
-typedef isthmus_status (*isthmus_aten__fft_r2c_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list dim, int64_t normalization, bool onesided, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten__fft_r2c isthmus_context* context, const DLTensor* self, isthmus_list dim, \
+        int64_t normalization, bool onesided, DLTensor* out
+typedef isthmus_status (*isthmus_aten__fft_r2c_fn)(ISTHMUS_PARAMETERS_aten__fft_r2c);
 static inline int isthmus_call_aten__fft_r2c(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -208,8 +217,8 @@ static inline int isthmus_call_aten__fft_r2c(void* function, const TVMFFIAny* it
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0 ulp */
 #define ISTHMUS_NAME_aten__foreach_abs "aten::_foreach_abs"
-typedef isthmus_status (*isthmus_aten__foreach_abs_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_abs isthmus_context* context, isthmus_list self, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_abs_fn)(ISTHMUS_PARAMETERS_aten__foreach_abs);
 static inline int isthmus_call_aten__foreach_abs(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -226,8 +235,9 @@ static inline int isthmus_call_aten__foreach_abs(void* function, const TVMFFIAny
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_add_List "aten::_foreach_add.List"
-typedef isthmus_status (*isthmus_aten__foreach_add_List_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list other, isthmus_scalar alpha, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_add_List isthmus_context* context, isthmus_list self, \
+        isthmus_list other, isthmus_scalar alpha, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_add_List_fn)(ISTHMUS_PARAMETERS_aten__foreach_add_List);
 static inline int isthmus_call_aten__foreach_add_List(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -248,8 +258,9 @@ static inline int isthmus_call_aten__foreach_add_List(void* function, const TVMF
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_add_Scalar "aten::_foreach_add.Scalar"
-typedef isthmus_status (*isthmus_aten__foreach_add_Scalar_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_scalar scalar, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_add_Scalar isthmus_context* context, isthmus_list self, \
+        isthmus_scalar scalar, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_add_Scalar_fn)(ISTHMUS_PARAMETERS_aten__foreach_add_Scalar);
 static inline int isthmus_call_aten__foreach_add_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -267,8 +278,9 @@ static inline int isthmus_call_aten__foreach_add_Scalar(void* function, const TV
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_add_ScalarList "aten::_foreach_add.ScalarList"
-typedef isthmus_status (*isthmus_aten__foreach_add_ScalarList_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list scalars, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_add_ScalarList isthmus_context* context, isthmus_list self, \
+        isthmus_list scalars, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_add_ScalarList_fn)(ISTHMUS_PARAMETERS_aten__foreach_add_ScalarList);
 static inline int isthmus_call_aten__foreach_add_ScalarList(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -288,8 +300,9 @@ static inline int isthmus_call_aten__foreach_add_ScalarList(void* function, cons
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_add_Tensor "aten::_foreach_add.Tensor"
-typedef isthmus_status (*isthmus_aten__foreach_add_Tensor_fn)(isthmus_context* context, isthmus_list self,
-        const DLTensor* other, isthmus_scalar alpha, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_add_Tensor isthmus_context* context, isthmus_list self, \
+        const DLTensor* other, isthmus_scalar alpha, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_add_Tensor_fn)(ISTHMUS_PARAMETERS_aten__foreach_add_Tensor);
 static inline int isthmus_call_aten__foreach_add_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -311,8 +324,9 @@ static inline int isthmus_call_aten__foreach_add_Tensor(void* function, const TV
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_addcdiv_Scalar "aten::_foreach_addcdiv.Scalar"
-typedef isthmus_status (*isthmus_aten__foreach_addcdiv_Scalar_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list tensor1, isthmus_list tensor2, isthmus_scalar value, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_addcdiv_Scalar isthmus_context* context, isthmus_list self, \
+        isthmus_list tensor1, isthmus_list tensor2, isthmus_scalar value, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_addcdiv_Scalar_fn)(ISTHMUS_PARAMETERS_aten__foreach_addcdiv_Scalar);
 static inline int isthmus_call_aten__foreach_addcdiv_Scalar(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -335,9 +349,9 @@ static inline int isthmus_call_aten__foreach_addcdiv_Scalar(void* function, cons
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_addcdiv_ScalarList "aten::_foreach_addcdiv.ScalarList"
-typedef isthmus_status (*isthmus_aten__foreach_addcdiv_ScalarList_fn)(isthmus_context* context,
-        isthmus_list self, isthmus_list tensor1, isthmus_list tensor2, isthmus_list scalars,
-        isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_addcdiv_ScalarList isthmus_context* context, isthmus_list self, \
+        isthmus_list tensor1, isthmus_list tensor2, isthmus_list scalars, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_addcdiv_ScalarList_fn)(ISTHMUS_PARAMETERS_aten__foreach_addcdiv_ScalarList);
 static inline int isthmus_call_aten__foreach_addcdiv_ScalarList(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -360,8 +374,9 @@ static inline int isthmus_call_aten__foreach_addcdiv_ScalarList(void* function, 
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_addcmul_Scalar "aten::_foreach_addcmul.Scalar"
-typedef isthmus_status (*isthmus_aten__foreach_addcmul_Scalar_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list tensor1, isthmus_list tensor2, isthmus_scalar value, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_addcmul_Scalar isthmus_context* context, isthmus_list self, \
+        isthmus_list tensor1, isthmus_list tensor2, isthmus_scalar value, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_addcmul_Scalar_fn)(ISTHMUS_PARAMETERS_aten__foreach_addcmul_Scalar);
 static inline int isthmus_call_aten__foreach_addcmul_Scalar(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -384,9 +399,9 @@ static inline int isthmus_call_aten__foreach_addcmul_Scalar(void* function, cons
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_addcmul_ScalarList "aten::_foreach_addcmul.ScalarList"
-typedef isthmus_status (*isthmus_aten__foreach_addcmul_ScalarList_fn)(isthmus_context* context,
-        isthmus_list self, isthmus_list tensor1, isthmus_list tensor2, isthmus_list scalars,
-        isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_addcmul_ScalarList isthmus_context* context, isthmus_list self, \
+        isthmus_list tensor1, isthmus_list tensor2, isthmus_list scalars, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_addcmul_ScalarList_fn)(ISTHMUS_PARAMETERS_aten__foreach_addcmul_ScalarList);
 static inline int isthmus_call_aten__foreach_addcmul_ScalarList(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -408,8 +423,8 @@ static inline int isthmus_call_aten__foreach_addcmul_ScalarList(void* function, 
  * shape: None; dtype: None
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten__foreach_copy_ "aten::_foreach_copy_"
-typedef isthmus_status (*isthmus_aten__foreach_copy__fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list src);
+#define ISTHMUS_PARAMETERS_aten__foreach_copy_ isthmus_context* context, isthmus_list self, isthmus_list src
+typedef isthmus_status (*isthmus_aten__foreach_copy__fn)(ISTHMUS_PARAMETERS_aten__foreach_copy_);
 static inline int isthmus_call_aten__foreach_copy_(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -426,8 +441,9 @@ static inline int isthmus_call_aten__foreach_copy_(void* function, const TVMFFIA
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten__foreach_div_List "aten::_foreach_div.List"
-typedef isthmus_status (*isthmus_aten__foreach_div_List_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list other, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_div_List isthmus_context* context, isthmus_list self, \
+        isthmus_list other, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_div_List_fn)(ISTHMUS_PARAMETERS_aten__foreach_div_List);
 static inline int isthmus_call_aten__foreach_div_List(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -445,8 +461,9 @@ static inline int isthmus_call_aten__foreach_div_List(void* function, const TVMF
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp (bfloat16, float16), 1.5 ulp (float32), 0.501 ulp (float64) */
 #define ISTHMUS_NAME_aten__foreach_div_Scalar "aten::_foreach_div.Scalar"
-typedef isthmus_status (*isthmus_aten__foreach_div_Scalar_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_scalar scalar, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_div_Scalar isthmus_context* context, isthmus_list self, \
+        isthmus_scalar scalar, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_div_Scalar_fn)(ISTHMUS_PARAMETERS_aten__foreach_div_Scalar);
 static inline int isthmus_call_aten__foreach_div_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -464,8 +481,9 @@ static inline int isthmus_call_aten__foreach_div_Scalar(void* function, const TV
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten__foreach_div_ScalarList "aten::_foreach_div.ScalarList"
-typedef isthmus_status (*isthmus_aten__foreach_div_ScalarList_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list scalars, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_div_ScalarList isthmus_context* context, isthmus_list self, \
+        isthmus_list scalars, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_div_ScalarList_fn)(ISTHMUS_PARAMETERS_aten__foreach_div_ScalarList);
 static inline int isthmus_call_aten__foreach_div_ScalarList(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -485,8 +503,9 @@ static inline int isthmus_call_aten__foreach_div_ScalarList(void* function, cons
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten__foreach_div_Tensor "aten::_foreach_div.Tensor"
-typedef isthmus_status (*isthmus_aten__foreach_div_Tensor_fn)(isthmus_context* context, isthmus_list self,
-        const DLTensor* other, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_div_Tensor isthmus_context* context, isthmus_list self, \
+        const DLTensor* other, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_div_Tensor_fn)(ISTHMUS_PARAMETERS_aten__foreach_div_Tensor);
 static inline int isthmus_call_aten__foreach_div_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -504,8 +523,8 @@ static inline int isthmus_call_aten__foreach_div_Tensor(void* function, const TV
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp (bfloat16, float16), 2 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten__foreach_exp "aten::_foreach_exp"
-typedef isthmus_status (*isthmus_aten__foreach_exp_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_exp isthmus_context* context, isthmus_list self, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_exp_fn)(ISTHMUS_PARAMETERS_aten__foreach_exp);
 static inline int isthmus_call_aten__foreach_exp(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -522,8 +541,9 @@ static inline int isthmus_call_aten__foreach_exp(void* function, const TVMFFIAny
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_lerp_List "aten::_foreach_lerp.List"
-typedef isthmus_status (*isthmus_aten__foreach_lerp_List_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list tensors1, isthmus_list weights, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_lerp_List isthmus_context* context, isthmus_list self, \
+        isthmus_list tensors1, isthmus_list weights, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_lerp_List_fn)(ISTHMUS_PARAMETERS_aten__foreach_lerp_List);
 static inline int isthmus_call_aten__foreach_lerp_List(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -544,8 +564,9 @@ static inline int isthmus_call_aten__foreach_lerp_List(void* function, const TVM
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_lerp_Scalar "aten::_foreach_lerp.Scalar"
-typedef isthmus_status (*isthmus_aten__foreach_lerp_Scalar_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list tensors1, isthmus_scalar weight, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_lerp_Scalar isthmus_context* context, isthmus_list self, \
+        isthmus_list tensors1, isthmus_scalar weight, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_lerp_Scalar_fn)(ISTHMUS_PARAMETERS_aten__foreach_lerp_Scalar);
 static inline int isthmus_call_aten__foreach_lerp_Scalar(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -566,8 +587,9 @@ static inline int isthmus_call_aten__foreach_lerp_Scalar(void* function, const T
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten__foreach_maximum_List "aten::_foreach_maximum.List"
-typedef isthmus_status (*isthmus_aten__foreach_maximum_List_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list other, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_maximum_List isthmus_context* context, isthmus_list self, \
+        isthmus_list other, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_maximum_List_fn)(ISTHMUS_PARAMETERS_aten__foreach_maximum_List);
 static inline int isthmus_call_aten__foreach_maximum_List(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -585,8 +607,9 @@ static inline int isthmus_call_aten__foreach_maximum_List(void* function, const 
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten__foreach_minimum_List "aten::_foreach_minimum.List"
-typedef isthmus_status (*isthmus_aten__foreach_minimum_List_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list other, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_minimum_List isthmus_context* context, isthmus_list self, \
+        isthmus_list other, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_minimum_List_fn)(ISTHMUS_PARAMETERS_aten__foreach_minimum_List);
 static inline int isthmus_call_aten__foreach_minimum_List(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -604,8 +627,9 @@ static inline int isthmus_call_aten__foreach_minimum_List(void* function, const 
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten__foreach_mul_List "aten::_foreach_mul.List"
-typedef isthmus_status (*isthmus_aten__foreach_mul_List_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list other, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_mul_List isthmus_context* context, isthmus_list self, \
+        isthmus_list other, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_mul_List_fn)(ISTHMUS_PARAMETERS_aten__foreach_mul_List);
 static inline int isthmus_call_aten__foreach_mul_List(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -623,8 +647,9 @@ static inline int isthmus_call_aten__foreach_mul_List(void* function, const TVMF
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp (bfloat16, float16), 1.5 ulp (float32), 0.501 ulp (float64, int64) */
 #define ISTHMUS_NAME_aten__foreach_mul_Scalar "aten::_foreach_mul.Scalar"
-typedef isthmus_status (*isthmus_aten__foreach_mul_Scalar_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_scalar scalar, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_mul_Scalar isthmus_context* context, isthmus_list self, \
+        isthmus_scalar scalar, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_mul_Scalar_fn)(ISTHMUS_PARAMETERS_aten__foreach_mul_Scalar);
 static inline int isthmus_call_aten__foreach_mul_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -642,8 +667,9 @@ static inline int isthmus_call_aten__foreach_mul_Scalar(void* function, const TV
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten__foreach_mul_ScalarList "aten::_foreach_mul.ScalarList"
-typedef isthmus_status (*isthmus_aten__foreach_mul_ScalarList_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list scalars, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_mul_ScalarList isthmus_context* context, isthmus_list self, \
+        isthmus_list scalars, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_mul_ScalarList_fn)(ISTHMUS_PARAMETERS_aten__foreach_mul_ScalarList);
 static inline int isthmus_call_aten__foreach_mul_ScalarList(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -663,8 +689,9 @@ static inline int isthmus_call_aten__foreach_mul_ScalarList(void* function, cons
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten__foreach_mul_Tensor "aten::_foreach_mul.Tensor"
-typedef isthmus_status (*isthmus_aten__foreach_mul_Tensor_fn)(isthmus_context* context, isthmus_list self,
-        const DLTensor* other, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_mul_Tensor isthmus_context* context, isthmus_list self, \
+        const DLTensor* other, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_mul_Tensor_fn)(ISTHMUS_PARAMETERS_aten__foreach_mul_Tensor);
 static inline int isthmus_call_aten__foreach_mul_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -682,8 +709,8 @@ static inline int isthmus_call_aten__foreach_mul_Tensor(void* function, const TV
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0 ulp */
 #define ISTHMUS_NAME_aten__foreach_neg "aten::_foreach_neg"
-typedef isthmus_status (*isthmus_aten__foreach_neg_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_neg isthmus_context* context, isthmus_list self, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_neg_fn)(ISTHMUS_PARAMETERS_aten__foreach_neg);
 static inline int isthmus_call_aten__foreach_neg(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -700,8 +727,9 @@ static inline int isthmus_call_aten__foreach_neg(void* function, const TVMFFIAny
  * shape: [() for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_norm_Scalar "aten::_foreach_norm.Scalar"
-typedef isthmus_status (*isthmus_aten__foreach_norm_Scalar_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_scalar ord, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_norm_Scalar isthmus_context* context, isthmus_list self, \
+        isthmus_scalar ord, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_norm_Scalar_fn)(ISTHMUS_PARAMETERS_aten__foreach_norm_Scalar);
 static inline int isthmus_call_aten__foreach_norm_Scalar(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -719,8 +747,9 @@ static inline int isthmus_call_aten__foreach_norm_Scalar(void* function, const T
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp (bfloat16, float16), 8 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten__foreach_pow_Scalar "aten::_foreach_pow.Scalar"
-typedef isthmus_status (*isthmus_aten__foreach_pow_Scalar_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_scalar exponent, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_pow_Scalar isthmus_context* context, isthmus_list self, \
+        isthmus_scalar exponent, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_pow_Scalar_fn)(ISTHMUS_PARAMETERS_aten__foreach_pow_Scalar);
 static inline int isthmus_call_aten__foreach_pow_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -738,8 +767,9 @@ static inline int isthmus_call_aten__foreach_pow_Scalar(void* function, const TV
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten__foreach_reciprocal "aten::_foreach_reciprocal"
-typedef isthmus_status (*isthmus_aten__foreach_reciprocal_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_reciprocal isthmus_context* context, isthmus_list self, \
+        isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_reciprocal_fn)(ISTHMUS_PARAMETERS_aten__foreach_reciprocal);
 static inline int isthmus_call_aten__foreach_reciprocal(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -756,8 +786,8 @@ static inline int isthmus_call_aten__foreach_reciprocal(void* function, const TV
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp (bfloat16, float16), 2 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten__foreach_rsqrt "aten::_foreach_rsqrt"
-typedef isthmus_status (*isthmus_aten__foreach_rsqrt_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_rsqrt isthmus_context* context, isthmus_list self, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_rsqrt_fn)(ISTHMUS_PARAMETERS_aten__foreach_rsqrt);
 static inline int isthmus_call_aten__foreach_rsqrt(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -774,8 +804,8 @@ static inline int isthmus_call_aten__foreach_rsqrt(void* function, const TVMFFIA
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0 ulp */
 #define ISTHMUS_NAME_aten__foreach_sign "aten::_foreach_sign"
-typedef isthmus_status (*isthmus_aten__foreach_sign_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_sign isthmus_context* context, isthmus_list self, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_sign_fn)(ISTHMUS_PARAMETERS_aten__foreach_sign);
 static inline int isthmus_call_aten__foreach_sign(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -792,8 +822,8 @@ static inline int isthmus_call_aten__foreach_sign(void* function, const TVMFFIAn
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.51 ulp (bfloat16, float16), 1 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten__foreach_sqrt "aten::_foreach_sqrt"
-typedef isthmus_status (*isthmus_aten__foreach_sqrt_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_sqrt isthmus_context* context, isthmus_list self, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_sqrt_fn)(ISTHMUS_PARAMETERS_aten__foreach_sqrt);
 static inline int isthmus_call_aten__foreach_sqrt(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -810,8 +840,9 @@ static inline int isthmus_call_aten__foreach_sqrt(void* function, const TVMFFIAn
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_sub_List "aten::_foreach_sub.List"
-typedef isthmus_status (*isthmus_aten__foreach_sub_List_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list other, isthmus_scalar alpha, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_sub_List isthmus_context* context, isthmus_list self, \
+        isthmus_list other, isthmus_scalar alpha, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_sub_List_fn)(ISTHMUS_PARAMETERS_aten__foreach_sub_List);
 static inline int isthmus_call_aten__foreach_sub_List(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -832,8 +863,9 @@ static inline int isthmus_call_aten__foreach_sub_List(void* function, const TVMF
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_sub_Scalar "aten::_foreach_sub.Scalar"
-typedef isthmus_status (*isthmus_aten__foreach_sub_Scalar_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_scalar scalar, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_sub_Scalar isthmus_context* context, isthmus_list self, \
+        isthmus_scalar scalar, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_sub_Scalar_fn)(ISTHMUS_PARAMETERS_aten__foreach_sub_Scalar);
 static inline int isthmus_call_aten__foreach_sub_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -851,8 +883,9 @@ static inline int isthmus_call_aten__foreach_sub_Scalar(void* function, const TV
  * shape: [t.shape for t in self]; dtype: [t.dtype for t in self]
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten__foreach_sub_ScalarList "aten::_foreach_sub.ScalarList"
-typedef isthmus_status (*isthmus_aten__foreach_sub_ScalarList_fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list scalars, isthmus_list out);
+#define ISTHMUS_PARAMETERS_aten__foreach_sub_ScalarList isthmus_context* context, isthmus_list self, \
+        isthmus_list scalars, isthmus_list out
+typedef isthmus_status (*isthmus_aten__foreach_sub_ScalarList_fn)(ISTHMUS_PARAMETERS_aten__foreach_sub_ScalarList);
 static inline int isthmus_call_aten__foreach_sub_ScalarList(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -872,7 +905,8 @@ static inline int isthmus_call_aten__foreach_sub_ScalarList(void* function, cons
  * shape: None; dtype: None
  * within 0 ulp */
 #define ISTHMUS_NAME_aten__foreach_zero_ "aten::_foreach_zero_"
-typedef isthmus_status (*isthmus_aten__foreach_zero__fn)(isthmus_context* context, isthmus_list self);
+#define ISTHMUS_PARAMETERS_aten__foreach_zero_ isthmus_context* context, isthmus_list self
+typedef isthmus_status (*isthmus_aten__foreach_zero__fn)(ISTHMUS_PARAMETERS_aten__foreach_zero_);
 static inline int isthmus_call_aten__foreach_zero_(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -891,10 +925,11 @@ static inline int isthmus_call_aten__foreach_zero_(void* function, const TVMFFIA
  * shape: None; dtype: None
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__fused_adam_ "aten::_fused_adam_"
-typedef isthmus_status (*isthmus_aten__fused_adam__fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list grads, isthmus_list exp_avgs, isthmus_list exp_avg_sqs, isthmus_list max_exp_avg_sqs,
-        isthmus_list state_steps, double lr, double beta1, double beta2, double weight_decay, double eps,
-        bool amsgrad, bool maximize, const DLTensor* grad_scale, const DLTensor* found_inf);
+#define ISTHMUS_PARAMETERS_aten__fused_adam_ isthmus_context* context, isthmus_list self, isthmus_list grads, \
+        isthmus_list exp_avgs, isthmus_list exp_avg_sqs, isthmus_list max_exp_avg_sqs, \
+        isthmus_list state_steps, double lr, double beta1, double beta2, double weight_decay, double eps, \
+        bool amsgrad, bool maximize, const DLTensor* grad_scale, const DLTensor* found_inf
+typedef isthmus_status (*isthmus_aten__fused_adam__fn)(ISTHMUS_PARAMETERS_aten__fused_adam_);
 static inline int isthmus_call_aten__fused_adam_(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -930,10 +965,11 @@ static inline int isthmus_call_aten__fused_adam_(void* function, const TVMFFIAny
  * shape: None; dtype: None
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__fused_adamw_ "aten::_fused_adamw_"
-typedef isthmus_status (*isthmus_aten__fused_adamw__fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list grads, isthmus_list exp_avgs, isthmus_list exp_avg_sqs, isthmus_list max_exp_avg_sqs,
-        isthmus_list state_steps, double lr, double beta1, double beta2, double weight_decay, double eps,
-        bool amsgrad, bool maximize, const DLTensor* grad_scale, const DLTensor* found_inf);
+#define ISTHMUS_PARAMETERS_aten__fused_adamw_ isthmus_context* context, isthmus_list self, isthmus_list grads, \
+        isthmus_list exp_avgs, isthmus_list exp_avg_sqs, isthmus_list max_exp_avg_sqs, \
+        isthmus_list state_steps, double lr, double beta1, double beta2, double weight_decay, double eps, \
+        bool amsgrad, bool maximize, const DLTensor* grad_scale, const DLTensor* found_inf
+typedef isthmus_status (*isthmus_aten__fused_adamw__fn)(ISTHMUS_PARAMETERS_aten__fused_adamw_);
 static inline int isthmus_call_aten__fused_adamw_(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -968,10 +1004,11 @@ static inline int isthmus_call_aten__fused_adamw_(void* function, const TVMFFIAn
  * shape: None; dtype: None
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__fused_sgd_ "aten::_fused_sgd_"
-typedef isthmus_status (*isthmus_aten__fused_sgd__fn)(isthmus_context* context, isthmus_list self,
-        isthmus_list grads, isthmus_list momentum_buffer_list, double weight_decay, double momentum,
-        double lr, double dampening, bool nesterov, bool maximize, bool is_first_step,
-        const DLTensor* grad_scale, const DLTensor* found_inf);
+#define ISTHMUS_PARAMETERS_aten__fused_sgd_ isthmus_context* context, isthmus_list self, isthmus_list grads, \
+        isthmus_list momentum_buffer_list, double weight_decay, double momentum, double lr, double dampening, \
+        bool nesterov, bool maximize, bool is_first_step, const DLTensor* grad_scale, \
+        const DLTensor* found_inf
+typedef isthmus_status (*isthmus_aten__fused_sgd__fn)(ISTHMUS_PARAMETERS_aten__fused_sgd_);
 static inline int isthmus_call_aten__fused_sgd_(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1001,8 +1038,9 @@ static inline int isthmus_call_aten__fused_sgd_(void* function, const TVMFFIAny*
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_aten__log_softmax "aten::_log_softmax"
-typedef isthmus_status (*isthmus_aten__log_softmax_fn)(isthmus_context* context, const DLTensor* self,
-        int64_t dim, bool half_to_float, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten__log_softmax isthmus_context* context, const DLTensor* self, int64_t dim, \
+        bool half_to_float, DLTensor* out
+typedef isthmus_status (*isthmus_aten__log_softmax_fn)(ISTHMUS_PARAMETERS_aten__log_softmax);
 static inline int isthmus_call_aten__log_softmax(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1024,8 +1062,9 @@ static inline int isthmus_call_aten__log_softmax(void* function, const TVMFFIAny
  * shape: like(grad_output); dtype: grad_output.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__log_softmax_backward_data "aten::_log_softmax_backward_data"
-typedef isthmus_status (*isthmus_aten__log_softmax_backward_data_fn)(isthmus_context* context,
-        const DLTensor* grad_output, const DLTensor* output, int64_t dim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten__log_softmax_backward_data isthmus_context* context, \
+        const DLTensor* grad_output, const DLTensor* output, int64_t dim, DLTensor* out
+typedef isthmus_status (*isthmus_aten__log_softmax_backward_data_fn)(ISTHMUS_PARAMETERS_aten__log_softmax_backward_data);
 static inline int isthmus_call_aten__log_softmax_backward_data(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1048,10 +1087,10 @@ static inline int isthmus_call_aten__log_softmax_backward_data(void* function, c
  *     accumulator(input))
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__native_batch_norm_legit "aten::_native_batch_norm_legit"
-typedef isthmus_status (*isthmus_aten__native_batch_norm_legit_fn)(isthmus_context* context,
-        const DLTensor* input, const DLTensor* weight, const DLTensor* bias, DLTensor* running_mean,
-        DLTensor* running_var, bool training, double momentum, double eps, DLTensor* out0, DLTensor* out1,
-        DLTensor* out2);
+#define ISTHMUS_PARAMETERS_aten__native_batch_norm_legit isthmus_context* context, const DLTensor* input, \
+        const DLTensor* weight, const DLTensor* bias, DLTensor* running_mean, DLTensor* running_var, \
+        bool training, double momentum, double eps, DLTensor* out0, DLTensor* out1, DLTensor* out2
+typedef isthmus_status (*isthmus_aten__native_batch_norm_legit_fn)(ISTHMUS_PARAMETERS_aten__native_batch_norm_legit);
 static inline int isthmus_call_aten__native_batch_norm_legit(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1081,9 +1120,10 @@ static inline int isthmus_call_aten__native_batch_norm_legit(void* function, con
  *     accumulator(input))
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__native_batch_norm_legit_no_stats "aten::_native_batch_norm_legit.no_stats"
-typedef isthmus_status (*isthmus_aten__native_batch_norm_legit_no_stats_fn)(isthmus_context* context,
-        const DLTensor* input, const DLTensor* weight, const DLTensor* bias, bool training, double momentum,
-        double eps, DLTensor* out0, DLTensor* out1, DLTensor* out2);
+#define ISTHMUS_PARAMETERS_aten__native_batch_norm_legit_no_stats isthmus_context* context, \
+        const DLTensor* input, const DLTensor* weight, const DLTensor* bias, bool training, double momentum, \
+        double eps, DLTensor* out0, DLTensor* out1, DLTensor* out2
+typedef isthmus_status (*isthmus_aten__native_batch_norm_legit_no_stats_fn)(ISTHMUS_PARAMETERS_aten__native_batch_norm_legit_no_stats);
 static inline int isthmus_call_aten__native_batch_norm_legit_no_stats(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1111,10 +1151,11 @@ static inline int isthmus_call_aten__native_batch_norm_legit_no_stats(void* func
  *     accumulator(input))
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__native_batch_norm_legit_no_training "aten::_native_batch_norm_legit_no_training"
-typedef isthmus_status (*isthmus_aten__native_batch_norm_legit_no_training_fn)(isthmus_context* context,
-        const DLTensor* input, const DLTensor* weight, const DLTensor* bias, const DLTensor* running_mean,
-        const DLTensor* running_var, double momentum, double eps, DLTensor* out0, DLTensor* out1,
-        DLTensor* out2);
+#define ISTHMUS_PARAMETERS_aten__native_batch_norm_legit_no_training isthmus_context* context, \
+        const DLTensor* input, const DLTensor* weight, const DLTensor* bias, const DLTensor* running_mean, \
+        const DLTensor* running_var, double momentum, double eps, DLTensor* out0, DLTensor* out1, \
+        DLTensor* out2
+typedef isthmus_status (*isthmus_aten__native_batch_norm_legit_no_training_fn)(ISTHMUS_PARAMETERS_aten__native_batch_norm_legit_no_training);
 static inline int isthmus_call_aten__native_batch_norm_legit_no_training(void* function,
         const TVMFFIAny* items, int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1141,8 +1182,9 @@ static inline int isthmus_call_aten__native_batch_norm_legit_no_training(void* f
  * shape: (self.shape[0] * (self.shape[0] - 1) // 2,); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__pdist_forward "aten::_pdist_forward"
-typedef isthmus_status (*isthmus_aten__pdist_forward_fn)(isthmus_context* context, const DLTensor* self,
-        double p, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten__pdist_forward isthmus_context* context, const DLTensor* self, double p, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten__pdist_forward_fn)(ISTHMUS_PARAMETERS_aten__pdist_forward);
 static inline int isthmus_call_aten__pdist_forward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1160,8 +1202,9 @@ static inline int isthmus_call_aten__pdist_forward(void* function, const TVMFFIA
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__safe_softmax "aten::_safe_softmax"
-typedef isthmus_status (*isthmus_aten__safe_softmax_fn)(isthmus_context* context, const DLTensor* self,
-        int64_t dim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten__safe_softmax isthmus_context* context, const DLTensor* self, int64_t dim, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten__safe_softmax_fn)(ISTHMUS_PARAMETERS_aten__safe_softmax);
 static inline int isthmus_call_aten__safe_softmax(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1182,9 +1225,10 @@ static inline int isthmus_call_aten__safe_softmax(void* function, const TVMFFIAn
  * within 0.51 ulp + 65536 roundings of the sum (bfloat16), 0.51 ulp + 8192 roundings of the sum (float16),
  *     0.51 ulp + 32 roundings of the sum (float32, float64) */
 #define ISTHMUS_NAME_aten__scaled_dot_product_flash_attention_for_cpu "aten::_scaled_dot_product_flash_attention_for_cpu"
-typedef isthmus_status (*isthmus_aten__scaled_dot_product_flash_attention_for_cpu_fn)(isthmus_context* context,
-        const DLTensor* query, const DLTensor* key, const DLTensor* value, double dropout_p, bool is_causal,
-        const DLTensor* attn_mask, const double* scale, DLTensor* output, DLTensor* logsumexp);
+#define ISTHMUS_PARAMETERS_aten__scaled_dot_product_flash_attention_for_cpu isthmus_context* context, \
+        const DLTensor* query, const DLTensor* key, const DLTensor* value, double dropout_p, bool is_causal, \
+        const DLTensor* attn_mask, const double* scale, DLTensor* output, DLTensor* logsumexp
+typedef isthmus_status (*isthmus_aten__scaled_dot_product_flash_attention_for_cpu_fn)(ISTHMUS_PARAMETERS_aten__scaled_dot_product_flash_attention_for_cpu);
 static inline int isthmus_call_aten__scaled_dot_product_flash_attention_for_cpu(void* function,
         const TVMFFIAny* items, int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1215,11 +1259,12 @@ static inline int isthmus_call_aten__scaled_dot_product_flash_attention_for_cpu(
  * within 0.51 ulp + 65536 roundings of the sum (bfloat16), 0.51 ulp + 8192 roundings of the sum (float16),
  *     0.51 ulp + 32 roundings of the sum (float32, float64) */
 #define ISTHMUS_NAME_aten__scaled_dot_product_flash_attention_for_cpu_backward "aten::_scaled_dot_product_flash_attention_for_cpu_backward"
-typedef isthmus_status (*isthmus_aten__scaled_dot_product_flash_attention_for_cpu_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_out, const DLTensor* query, const DLTensor* key, const DLTensor* value,
-        const DLTensor* out, const DLTensor* logsumexp, double dropout_p, bool is_causal,
-        const DLTensor* attn_mask, const double* scale, DLTensor* grad_query, DLTensor* grad_key,
-        DLTensor* grad_value);
+#define ISTHMUS_PARAMETERS_aten__scaled_dot_product_flash_attention_for_cpu_backward isthmus_context* context, \
+        const DLTensor* grad_out, const DLTensor* query, const DLTensor* key, const DLTensor* value, \
+        const DLTensor* out, const DLTensor* logsumexp, double dropout_p, bool is_causal, \
+        const DLTensor* attn_mask, const double* scale, DLTensor* grad_query, DLTensor* grad_key, \
+        DLTensor* grad_value
+typedef isthmus_status (*isthmus_aten__scaled_dot_product_flash_attention_for_cpu_backward_fn)(ISTHMUS_PARAMETERS_aten__scaled_dot_product_flash_attention_for_cpu_backward);
 static inline int isthmus_call_aten__scaled_dot_product_flash_attention_for_cpu_backward(void* function,
         const TVMFFIAny* items, int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1252,8 +1297,9 @@ static inline int isthmus_call_aten__scaled_dot_product_flash_attention_for_cpu_
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__softmax "aten::_softmax"
-typedef isthmus_status (*isthmus_aten__softmax_fn)(isthmus_context* context, const DLTensor* self,
-        int64_t dim, bool half_to_float, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten__softmax isthmus_context* context, const DLTensor* self, int64_t dim, \
+        bool half_to_float, DLTensor* out
+typedef isthmus_status (*isthmus_aten__softmax_fn)(ISTHMUS_PARAMETERS_aten__softmax);
 static inline int isthmus_call_aten__softmax(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1273,8 +1319,9 @@ static inline int isthmus_call_aten__softmax(void* function, const TVMFFIAny* it
  * shape: like(grad_output); dtype: grad_output.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten__softmax_backward_data "aten::_softmax_backward_data"
-typedef isthmus_status (*isthmus_aten__softmax_backward_data_fn)(isthmus_context* context,
-        const DLTensor* grad_output, const DLTensor* output, int64_t dim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten__softmax_backward_data isthmus_context* context, const DLTensor* grad_output, \
+        const DLTensor* output, int64_t dim, DLTensor* out
+typedef isthmus_status (*isthmus_aten__softmax_backward_data_fn)(ISTHMUS_PARAMETERS_aten__softmax_backward_data);
 static inline int isthmus_call_aten__softmax_backward_data(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1295,7 +1342,8 @@ static inline int isthmus_call_aten__softmax_backward_data(void* function, const
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_abs "aten::abs"
-typedef isthmus_status (*isthmus_aten_abs_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_abs isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_abs_fn)(ISTHMUS_PARAMETERS_aten_abs);
 static inline int isthmus_call_aten_abs(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1312,7 +1360,8 @@ static inline int isthmus_call_aten_abs(void* function, const TVMFFIAny* items, 
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_acos "aten::acos"
-typedef isthmus_status (*isthmus_aten_acos_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_acos isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_acos_fn)(ISTHMUS_PARAMETERS_aten_acos);
 static inline int isthmus_call_aten_acos(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1329,8 +1378,8 @@ static inline int isthmus_call_aten_acos(void* function, const TVMFFIAny* items,
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_acosh "aten::acosh"
-typedef isthmus_status (*isthmus_aten_acosh_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_acosh isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_acosh_fn)(ISTHMUS_PARAMETERS_aten_acosh);
 static inline int isthmus_call_aten_acosh(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1347,8 +1396,9 @@ static inline int isthmus_call_aten_acosh(void* function, const TVMFFIAny* items
  * shape: like(self); dtype: self.dtype
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten_add_Scalar "aten::add.Scalar"
-typedef isthmus_status (*isthmus_aten_add_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, isthmus_scalar alpha, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_add_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, isthmus_scalar alpha, DLTensor* out
+typedef isthmus_status (*isthmus_aten_add_Scalar_fn)(ISTHMUS_PARAMETERS_aten_add_Scalar);
 static inline int isthmus_call_aten_add_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1367,8 +1417,9 @@ static inline int isthmus_call_aten_add_Scalar(void* function, const TVMFFIAny* 
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten_add_Tensor "aten::add.Tensor"
-typedef isthmus_status (*isthmus_aten_add_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, isthmus_scalar alpha, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_add_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, isthmus_scalar alpha, DLTensor* out
+typedef isthmus_status (*isthmus_aten_add_Tensor_fn)(ISTHMUS_PARAMETERS_aten_add_Tensor);
 static inline int isthmus_call_aten_add_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1387,8 +1438,9 @@ static inline int isthmus_call_aten_add_Tensor(void* function, const TVMFFIAny* 
  * shape: broadcast(self, tensor1, tensor2); dtype: self.dtype
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten_addcdiv "aten::addcdiv"
-typedef isthmus_status (*isthmus_aten_addcdiv_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* tensor1, const DLTensor* tensor2, isthmus_scalar value, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_addcdiv isthmus_context* context, const DLTensor* self, \
+        const DLTensor* tensor1, const DLTensor* tensor2, isthmus_scalar value, DLTensor* out
+typedef isthmus_status (*isthmus_aten_addcdiv_fn)(ISTHMUS_PARAMETERS_aten_addcdiv);
 static inline int isthmus_call_aten_addcdiv(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1410,8 +1462,9 @@ static inline int isthmus_call_aten_addcdiv(void* function, const TVMFFIAny* ite
  * shape: broadcast(self, tensor1, tensor2); dtype: self.dtype
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten_addcmul "aten::addcmul"
-typedef isthmus_status (*isthmus_aten_addcmul_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* tensor1, const DLTensor* tensor2, isthmus_scalar value, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_addcmul isthmus_context* context, const DLTensor* self, \
+        const DLTensor* tensor1, const DLTensor* tensor2, isthmus_scalar value, DLTensor* out
+typedef isthmus_status (*isthmus_aten_addcmul_fn)(ISTHMUS_PARAMETERS_aten_addcmul);
 static inline int isthmus_call_aten_addcmul(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1433,8 +1486,9 @@ static inline int isthmus_call_aten_addcmul(void* function, const TVMFFIAny* ite
  * shape: (mat1.shape[0], mat2.shape[1]); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_addmm "aten::addmm"
-typedef isthmus_status (*isthmus_aten_addmm_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* mat1, const DLTensor* mat2, isthmus_scalar beta, isthmus_scalar alpha, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_addmm isthmus_context* context, const DLTensor* self, const DLTensor* mat1, \
+        const DLTensor* mat2, isthmus_scalar beta, isthmus_scalar alpha, DLTensor* out
+typedef isthmus_status (*isthmus_aten_addmm_fn)(ISTHMUS_PARAMETERS_aten_addmm);
 static inline int isthmus_call_aten_addmm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1457,7 +1511,8 @@ static inline int isthmus_call_aten_addmm(void* function, const TVMFFIAny* items
  * shape: (); dtype: "uint8" if self.dtype == "uint8" else "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_all "aten::all"
-typedef isthmus_status (*isthmus_aten_all_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_all isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_all_fn)(ISTHMUS_PARAMETERS_aten_all);
 static inline int isthmus_call_aten_all(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1474,8 +1529,9 @@ static inline int isthmus_call_aten_all(void* function, const TVMFFIAny* items, 
  * shape: reduced(self, dim, keepdim); dtype: self.dtype
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_amax "aten::amax"
-typedef isthmus_status (*isthmus_aten_amax_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list dim, bool keepdim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_amax isthmus_context* context, const DLTensor* self, isthmus_list dim, \
+        bool keepdim, DLTensor* out
+typedef isthmus_status (*isthmus_aten_amax_fn)(ISTHMUS_PARAMETERS_aten_amax);
 static inline int isthmus_call_aten_amax(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1494,8 +1550,9 @@ static inline int isthmus_call_aten_amax(void* function, const TVMFFIAny* items,
  * shape: reduced(self, dim, keepdim); dtype: self.dtype
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_amin "aten::amin"
-typedef isthmus_status (*isthmus_aten_amin_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list dim, bool keepdim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_amin isthmus_context* context, const DLTensor* self, isthmus_list dim, \
+        bool keepdim, DLTensor* out
+typedef isthmus_status (*isthmus_aten_amin_fn)(ISTHMUS_PARAMETERS_aten_amin);
 static inline int isthmus_call_aten_amin(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1514,7 +1571,8 @@ static inline int isthmus_call_aten_amin(void* function, const TVMFFIAny* items,
  * shape: (); dtype: "uint8" if self.dtype == "uint8" else "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_any "aten::any"
-typedef isthmus_status (*isthmus_aten_any_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_any isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_any_fn)(ISTHMUS_PARAMETERS_aten_any);
 static inline int isthmus_call_aten_any(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1531,8 +1589,9 @@ static inline int isthmus_call_aten_any(void* function, const TVMFFIAny* items, 
  * shape: reduced(self, dim, keepdim); dtype: "uint8" if self.dtype == "uint8" else "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_any_dim "aten::any.dim"
-typedef isthmus_status (*isthmus_aten_any_dim_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
-        bool keepdim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_any_dim isthmus_context* context, const DLTensor* self, int64_t dim, \
+        bool keepdim, DLTensor* out
+typedef isthmus_status (*isthmus_aten_any_dim_fn)(ISTHMUS_PARAMETERS_aten_any_dim);
 static inline int isthmus_call_aten_any_dim(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1552,8 +1611,9 @@ static inline int isthmus_call_aten_any_dim(void* function, const TVMFFIAny* ite
  *     else "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_any_dims "aten::any.dims"
-typedef isthmus_status (*isthmus_aten_any_dims_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list dim, bool keepdim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_any_dims isthmus_context* context, const DLTensor* self, isthmus_list dim, \
+        bool keepdim, DLTensor* out
+typedef isthmus_status (*isthmus_aten_any_dims_fn)(ISTHMUS_PARAMETERS_aten_any_dims);
 static inline int isthmus_call_aten_any_dims(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1573,8 +1633,9 @@ static inline int isthmus_call_aten_any_dims(void* function, const TVMFFIAny* it
  * shape: steps(start, end, step); dtype: dtype
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten_arange_start_step "aten::arange.start_step"
-typedef isthmus_status (*isthmus_aten_arange_start_step_fn)(isthmus_context* context, isthmus_scalar start,
-        isthmus_scalar end, isthmus_scalar step, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_arange_start_step isthmus_context* context, isthmus_scalar start, \
+        isthmus_scalar end, isthmus_scalar step, DLTensor* out
+typedef isthmus_status (*isthmus_aten_arange_start_step_fn)(ISTHMUS_PARAMETERS_aten_arange_start_step);
 static inline int isthmus_call_aten_arange_start_step(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1593,8 +1654,9 @@ static inline int isthmus_call_aten_arange_start_step(void* function, const TVMF
  * shape: reduced(self, dim, keepdim); dtype: "int64"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_argmax "aten::argmax"
-typedef isthmus_status (*isthmus_aten_argmax_fn)(isthmus_context* context, const DLTensor* self,
-        const int64_t* dim, bool keepdim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_argmax isthmus_context* context, const DLTensor* self, const int64_t* dim, \
+        bool keepdim, DLTensor* out
+typedef isthmus_status (*isthmus_aten_argmax_fn)(ISTHMUS_PARAMETERS_aten_argmax);
 static inline int isthmus_call_aten_argmax(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1615,8 +1677,9 @@ static inline int isthmus_call_aten_argmax(void* function, const TVMFFIAny* item
  * shape: reduced(self, dim, keepdim); dtype: "int64"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_argmin "aten::argmin"
-typedef isthmus_status (*isthmus_aten_argmin_fn)(isthmus_context* context, const DLTensor* self,
-        const int64_t* dim, bool keepdim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_argmin isthmus_context* context, const DLTensor* self, const int64_t* dim, \
+        bool keepdim, DLTensor* out
+typedef isthmus_status (*isthmus_aten_argmin_fn)(ISTHMUS_PARAMETERS_aten_argmin);
 static inline int isthmus_call_aten_argmin(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1637,7 +1700,8 @@ static inline int isthmus_call_aten_argmin(void* function, const TVMFFIAny* item
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_asin "aten::asin"
-typedef isthmus_status (*isthmus_aten_asin_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_asin isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_asin_fn)(ISTHMUS_PARAMETERS_aten_asin);
 static inline int isthmus_call_aten_asin(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1654,8 +1718,8 @@ static inline int isthmus_call_aten_asin(void* function, const TVMFFIAny* items,
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_asinh "aten::asinh"
-typedef isthmus_status (*isthmus_aten_asinh_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_asinh isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_asinh_fn)(ISTHMUS_PARAMETERS_aten_asinh);
 static inline int isthmus_call_aten_asinh(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1672,7 +1736,8 @@ static inline int isthmus_call_aten_asinh(void* function, const TVMFFIAny* items
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 3 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_atan "aten::atan"
-typedef isthmus_status (*isthmus_aten_atan_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_atan isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_atan_fn)(ISTHMUS_PARAMETERS_aten_atan);
 static inline int isthmus_call_aten_atan(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1689,8 +1754,9 @@ static inline int isthmus_call_aten_atan(void* function, const TVMFFIAny* items,
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_atan2 "aten::atan2"
-typedef isthmus_status (*isthmus_aten_atan2_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_atan2 isthmus_context* context, const DLTensor* self, const DLTensor* other, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_atan2_fn)(ISTHMUS_PARAMETERS_aten_atan2);
 static inline int isthmus_call_aten_atan2(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1708,8 +1774,8 @@ static inline int isthmus_call_aten_atan2(void* function, const TVMFFIAny* items
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_atanh "aten::atanh"
-typedef isthmus_status (*isthmus_aten_atanh_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_atanh isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_atanh_fn)(ISTHMUS_PARAMETERS_aten_atanh);
 static inline int isthmus_call_aten_atanh(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1728,9 +1794,10 @@ static inline int isthmus_call_aten_atanh(void* function, const TVMFFIAny* items
  *     self.dtype
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_aten_avg_pool2d "aten::avg_pool2d"
-typedef isthmus_status (*isthmus_aten_avg_pool2d_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list kernel_size, isthmus_list stride, isthmus_list padding, bool ceil_mode,
-        bool count_include_pad, const int64_t* divisor_override, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_avg_pool2d isthmus_context* context, const DLTensor* self, \
+        isthmus_list kernel_size, isthmus_list stride, isthmus_list padding, bool ceil_mode, \
+        bool count_include_pad, const int64_t* divisor_override, DLTensor* out
+typedef isthmus_status (*isthmus_aten_avg_pool2d_fn)(ISTHMUS_PARAMETERS_aten_avg_pool2d);
 static inline int isthmus_call_aten_avg_pool2d(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1759,10 +1826,10 @@ static inline int isthmus_call_aten_avg_pool2d(void* function, const TVMFFIAny* 
  * within 0.51 ulp + 262144 roundings of the sum (bfloat16), 0.51 ulp + 32768 roundings of the sum
  *     (float16), 0.51 ulp + 16 roundings of the sum (float32, float64) */
 #define ISTHMUS_NAME_aten_avg_pool2d_backward "aten::avg_pool2d_backward"
-typedef isthmus_status (*isthmus_aten_avg_pool2d_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_output, const DLTensor* self, isthmus_list kernel_size, isthmus_list stride,
-        isthmus_list padding, bool ceil_mode, bool count_include_pad, const int64_t* divisor_override,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_avg_pool2d_backward isthmus_context* context, const DLTensor* grad_output, \
+        const DLTensor* self, isthmus_list kernel_size, isthmus_list stride, isthmus_list padding, \
+        bool ceil_mode, bool count_include_pad, const int64_t* divisor_override, DLTensor* out
+typedef isthmus_status (*isthmus_aten_avg_pool2d_backward_fn)(ISTHMUS_PARAMETERS_aten_avg_pool2d_backward);
 static inline int isthmus_call_aten_avg_pool2d_backward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1792,9 +1859,10 @@ static inline int isthmus_call_aten_avg_pool2d_backward(void* function, const TV
  *     self.dtype
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_aten_avg_pool3d "aten::avg_pool3d"
-typedef isthmus_status (*isthmus_aten_avg_pool3d_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list kernel_size, isthmus_list stride, isthmus_list padding, bool ceil_mode,
-        bool count_include_pad, const int64_t* divisor_override, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_avg_pool3d isthmus_context* context, const DLTensor* self, \
+        isthmus_list kernel_size, isthmus_list stride, isthmus_list padding, bool ceil_mode, \
+        bool count_include_pad, const int64_t* divisor_override, DLTensor* out
+typedef isthmus_status (*isthmus_aten_avg_pool3d_fn)(ISTHMUS_PARAMETERS_aten_avg_pool3d);
 static inline int isthmus_call_aten_avg_pool3d(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1821,9 +1889,10 @@ static inline int isthmus_call_aten_avg_pool3d(void* function, const TVMFFIAny* 
  * shape: (batch1.shape[0], batch1.shape[1], batch2.shape[2]); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_baddbmm "aten::baddbmm"
-typedef isthmus_status (*isthmus_aten_baddbmm_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* batch1, const DLTensor* batch2, isthmus_scalar beta, isthmus_scalar alpha,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_baddbmm isthmus_context* context, const DLTensor* self, \
+        const DLTensor* batch1, const DLTensor* batch2, isthmus_scalar beta, isthmus_scalar alpha, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_baddbmm_fn)(ISTHMUS_PARAMETERS_aten_baddbmm);
 static inline int isthmus_call_aten_baddbmm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1846,8 +1915,8 @@ static inline int isthmus_call_aten_baddbmm(void* function, const TVMFFIAny* ite
  * shape: like(self); dtype: self.dtype
  * random: its properties are judged */
 #define ISTHMUS_NAME_aten_bernoulli "aten::bernoulli"
-typedef isthmus_status (*isthmus_aten_bernoulli_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_bernoulli isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_bernoulli_fn)(ISTHMUS_PARAMETERS_aten_bernoulli);
 static inline int isthmus_call_aten_bernoulli(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1864,8 +1933,8 @@ static inline int isthmus_call_aten_bernoulli(void* function, const TVMFFIAny* i
  * shape: None; dtype: None
  * random: its properties are judged */
 #define ISTHMUS_NAME_aten_bernoulli__float "aten::bernoulli_.float"
-typedef isthmus_status (*isthmus_aten_bernoulli__float_fn)(isthmus_context* context, DLTensor* self,
-        double p);
+#define ISTHMUS_PARAMETERS_aten_bernoulli__float isthmus_context* context, DLTensor* self, double p
+typedef isthmus_status (*isthmus_aten_bernoulli__float_fn)(ISTHMUS_PARAMETERS_aten_bernoulli__float);
 static inline int isthmus_call_aten_bernoulli__float(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1882,8 +1951,9 @@ static inline int isthmus_call_aten_bernoulli__float(void* function, const TVMFF
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_bitwise_and_Scalar "aten::bitwise_and.Scalar"
-typedef isthmus_status (*isthmus_aten_bitwise_and_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_bitwise_and_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_bitwise_and_Scalar_fn)(ISTHMUS_PARAMETERS_aten_bitwise_and_Scalar);
 static inline int isthmus_call_aten_bitwise_and_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1901,8 +1971,9 @@ static inline int isthmus_call_aten_bitwise_and_Scalar(void* function, const TVM
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_bitwise_and_Tensor "aten::bitwise_and.Tensor"
-typedef isthmus_status (*isthmus_aten_bitwise_and_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_bitwise_and_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_bitwise_and_Tensor_fn)(ISTHMUS_PARAMETERS_aten_bitwise_and_Tensor);
 static inline int isthmus_call_aten_bitwise_and_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1920,8 +1991,8 @@ static inline int isthmus_call_aten_bitwise_and_Tensor(void* function, const TVM
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_bitwise_not "aten::bitwise_not"
-typedef isthmus_status (*isthmus_aten_bitwise_not_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_bitwise_not isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_bitwise_not_fn)(ISTHMUS_PARAMETERS_aten_bitwise_not);
 static inline int isthmus_call_aten_bitwise_not(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1938,8 +2009,9 @@ static inline int isthmus_call_aten_bitwise_not(void* function, const TVMFFIAny*
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_bitwise_or_Scalar "aten::bitwise_or.Scalar"
-typedef isthmus_status (*isthmus_aten_bitwise_or_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_bitwise_or_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_bitwise_or_Scalar_fn)(ISTHMUS_PARAMETERS_aten_bitwise_or_Scalar);
 static inline int isthmus_call_aten_bitwise_or_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1957,8 +2029,9 @@ static inline int isthmus_call_aten_bitwise_or_Scalar(void* function, const TVMF
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_bitwise_or_Tensor "aten::bitwise_or.Tensor"
-typedef isthmus_status (*isthmus_aten_bitwise_or_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_bitwise_or_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_bitwise_or_Tensor_fn)(ISTHMUS_PARAMETERS_aten_bitwise_or_Tensor);
 static inline int isthmus_call_aten_bitwise_or_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1976,8 +2049,9 @@ static inline int isthmus_call_aten_bitwise_or_Tensor(void* function, const TVMF
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_bitwise_xor_Scalar "aten::bitwise_xor.Scalar"
-typedef isthmus_status (*isthmus_aten_bitwise_xor_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_bitwise_xor_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_bitwise_xor_Scalar_fn)(ISTHMUS_PARAMETERS_aten_bitwise_xor_Scalar);
 static inline int isthmus_call_aten_bitwise_xor_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -1995,8 +2069,9 @@ static inline int isthmus_call_aten_bitwise_xor_Scalar(void* function, const TVM
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_bitwise_xor_Tensor "aten::bitwise_xor.Tensor"
-typedef isthmus_status (*isthmus_aten_bitwise_xor_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_bitwise_xor_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_bitwise_xor_Tensor_fn)(ISTHMUS_PARAMETERS_aten_bitwise_xor_Tensor);
 static inline int isthmus_call_aten_bitwise_xor_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2014,8 +2089,9 @@ static inline int isthmus_call_aten_bitwise_xor_Tensor(void* function, const TVM
  * shape: (self.shape[0], self.shape[1], mat2.shape[2]); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_bmm "aten::bmm"
-typedef isthmus_status (*isthmus_aten_bmm_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* mat2, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_bmm isthmus_context* context, const DLTensor* self, const DLTensor* mat2, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_bmm_fn)(ISTHMUS_PARAMETERS_aten_bmm);
 static inline int isthmus_call_aten_bmm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2034,8 +2110,8 @@ static inline int isthmus_call_aten_bmm(void* function, const TVMFFIAny* items, 
  *     tensors[0].dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_cat "aten::cat"
-typedef isthmus_status (*isthmus_aten_cat_fn)(isthmus_context* context, isthmus_list tensors, int64_t dim,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_cat isthmus_context* context, isthmus_list tensors, int64_t dim, DLTensor* out
+typedef isthmus_status (*isthmus_aten_cat_fn)(ISTHMUS_PARAMETERS_aten_cat);
 static inline int isthmus_call_aten_cat(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2053,7 +2129,8 @@ static inline int isthmus_call_aten_cat(void* function, const TVMFFIAny* items, 
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_ceil "aten::ceil"
-typedef isthmus_status (*isthmus_aten_ceil_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_ceil isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_ceil_fn)(ISTHMUS_PARAMETERS_aten_ceil);
 static inline int isthmus_call_aten_ceil(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2070,8 +2147,9 @@ static inline int isthmus_call_aten_ceil(void* function, const TVMFFIAny* items,
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_clamp "aten::clamp"
-typedef isthmus_status (*isthmus_aten_clamp_fn)(isthmus_context* context, const DLTensor* self,
-        const isthmus_scalar* min, const isthmus_scalar* max, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_clamp isthmus_context* context, const DLTensor* self, \
+        const isthmus_scalar* min, const isthmus_scalar* max, DLTensor* out
+typedef isthmus_status (*isthmus_aten_clamp_fn)(ISTHMUS_PARAMETERS_aten_clamp);
 static inline int isthmus_call_aten_clamp(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2094,8 +2172,9 @@ static inline int isthmus_call_aten_clamp(void* function, const TVMFFIAny* items
  * shape: broadcast(self, min, max); dtype: self.dtype
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_clamp_Tensor "aten::clamp.Tensor"
-typedef isthmus_status (*isthmus_aten_clamp_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* min, const DLTensor* max, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_clamp_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* min, const DLTensor* max, DLTensor* out
+typedef isthmus_status (*isthmus_aten_clamp_Tensor_fn)(ISTHMUS_PARAMETERS_aten_clamp_Tensor);
 static inline int isthmus_call_aten_clamp_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2114,8 +2193,9 @@ static inline int isthmus_call_aten_clamp_Tensor(void* function, const TVMFFIAny
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_clamp_max "aten::clamp_max"
-typedef isthmus_status (*isthmus_aten_clamp_max_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar max, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_clamp_max isthmus_context* context, const DLTensor* self, isthmus_scalar max, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_clamp_max_fn)(ISTHMUS_PARAMETERS_aten_clamp_max);
 static inline int isthmus_call_aten_clamp_max(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2133,8 +2213,9 @@ static inline int isthmus_call_aten_clamp_max(void* function, const TVMFFIAny* i
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_clamp_min "aten::clamp_min"
-typedef isthmus_status (*isthmus_aten_clamp_min_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar min, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_clamp_min isthmus_context* context, const DLTensor* self, isthmus_scalar min, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_clamp_min_fn)(ISTHMUS_PARAMETERS_aten_clamp_min);
 static inline int isthmus_call_aten_clamp_min(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2155,9 +2236,10 @@ static inline int isthmus_call_aten_clamp_min(void* function, const TVMFFIAny* i
  * within 0.51 ulp + 262144 roundings of the sum (bfloat16), 0.51 ulp + 32768 roundings of the sum
  *     (float16), 0.51 ulp + 16 roundings of the sum (float32, float64) */
 #define ISTHMUS_NAME_aten_col2im "aten::col2im"
-typedef isthmus_status (*isthmus_aten_col2im_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list output_size, isthmus_list kernel_size, isthmus_list dilation, isthmus_list padding,
-        isthmus_list stride, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_col2im isthmus_context* context, const DLTensor* self, \
+        isthmus_list output_size, isthmus_list kernel_size, isthmus_list dilation, isthmus_list padding, \
+        isthmus_list stride, DLTensor* out
+typedef isthmus_status (*isthmus_aten_col2im_fn)(ISTHMUS_PARAMETERS_aten_col2im);
 static inline int isthmus_call_aten_col2im(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2181,8 +2263,9 @@ static inline int isthmus_call_aten_col2im(void* function, const TVMFFIAny* item
  * shape: padded(self, pad); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_constant_pad_nd "aten::constant_pad_nd"
-typedef isthmus_status (*isthmus_aten_constant_pad_nd_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list pad, isthmus_scalar value, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_constant_pad_nd isthmus_context* context, const DLTensor* self, \
+        isthmus_list pad, isthmus_scalar value, DLTensor* out
+typedef isthmus_status (*isthmus_aten_constant_pad_nd_fn)(ISTHMUS_PARAMETERS_aten_constant_pad_nd);
 static inline int isthmus_call_aten_constant_pad_nd(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2203,9 +2286,10 @@ static inline int isthmus_call_aten_constant_pad_nd(void* function, const TVMFFI
  *     input.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_convolution "aten::convolution"
-typedef isthmus_status (*isthmus_aten_convolution_fn)(isthmus_context* context, const DLTensor* input,
-        const DLTensor* weight, const DLTensor* bias, isthmus_list stride, isthmus_list padding,
-        isthmus_list dilation, bool transposed, isthmus_list output_padding, int64_t groups, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_convolution isthmus_context* context, const DLTensor* input, \
+        const DLTensor* weight, const DLTensor* bias, isthmus_list stride, isthmus_list padding, \
+        isthmus_list dilation, bool transposed, isthmus_list output_padding, int64_t groups, DLTensor* out
+typedef isthmus_status (*isthmus_aten_convolution_fn)(ISTHMUS_PARAMETERS_aten_convolution);
 static inline int isthmus_call_aten_convolution(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2236,11 +2320,11 @@ static inline int isthmus_call_aten_convolution(void* function, const TVMFFIAny*
  *     zip((input.dtype, weight.dtype, weight.dtype), output_mask))
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_aten_convolution_backward "aten::convolution_backward"
-typedef isthmus_status (*isthmus_aten_convolution_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_output, const DLTensor* input, const DLTensor* weight, isthmus_list bias_sizes,
-        isthmus_list stride, isthmus_list padding, isthmus_list dilation, bool transposed,
-        isthmus_list output_padding, int64_t groups, isthmus_list output_mask, DLTensor* out0, DLTensor* out1,
-        DLTensor* out2);
+#define ISTHMUS_PARAMETERS_aten_convolution_backward isthmus_context* context, const DLTensor* grad_output, \
+        const DLTensor* input, const DLTensor* weight, isthmus_list bias_sizes, isthmus_list stride, \
+        isthmus_list padding, isthmus_list dilation, bool transposed, isthmus_list output_padding, \
+        int64_t groups, isthmus_list output_mask, DLTensor* out0, DLTensor* out1, DLTensor* out2
+typedef isthmus_status (*isthmus_aten_convolution_backward_fn)(ISTHMUS_PARAMETERS_aten_convolution_backward);
 static inline int isthmus_call_aten_convolution_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2272,8 +2356,8 @@ static inline int isthmus_call_aten_convolution_backward(void* function, const T
  * shape: None; dtype: None
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten_copy_ "aten::copy_"
-typedef isthmus_status (*isthmus_aten_copy__fn)(isthmus_context* context, DLTensor* self,
-        const DLTensor* src);
+#define ISTHMUS_PARAMETERS_aten_copy_ isthmus_context* context, DLTensor* self, const DLTensor* src
+typedef isthmus_status (*isthmus_aten_copy__fn)(ISTHMUS_PARAMETERS_aten_copy_);
 static inline int isthmus_call_aten_copy_(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2290,7 +2374,8 @@ static inline int isthmus_call_aten_copy_(void* function, const TVMFFIAny* items
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 2 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_cos "aten::cos"
-typedef isthmus_status (*isthmus_aten_cos_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_cos isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_cos_fn)(ISTHMUS_PARAMETERS_aten_cos);
 static inline int isthmus_call_aten_cos(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2307,7 +2392,8 @@ static inline int isthmus_call_aten_cos(void* function, const TVMFFIAny* items, 
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_cosh "aten::cosh"
-typedef isthmus_status (*isthmus_aten_cosh_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_cosh isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_cosh_fn)(ISTHMUS_PARAMETERS_aten_cosh);
 static inline int isthmus_call_aten_cosh(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2324,8 +2410,9 @@ static inline int isthmus_call_aten_cosh(void* function, const TVMFFIAny* items,
  * shape: like(self); dtype: summed(self, dtype)
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_aten_cumsum "aten::cumsum"
-typedef isthmus_status (*isthmus_aten_cumsum_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_cumsum isthmus_context* context, const DLTensor* self, int64_t dim, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_cumsum_fn)(ISTHMUS_PARAMETERS_aten_cumsum);
 static inline int isthmus_call_aten_cumsum(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2343,8 +2430,9 @@ static inline int isthmus_call_aten_cumsum(void* function, const TVMFFIAny* item
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 1.5 ulp (float32), 0.501 ulp (float64) */
 #define ISTHMUS_NAME_aten_div_Scalar "aten::div.Scalar"
-typedef isthmus_status (*isthmus_aten_div_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_div_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_div_Scalar_fn)(ISTHMUS_PARAMETERS_aten_div_Scalar);
 static inline int isthmus_call_aten_div_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2362,8 +2450,9 @@ static inline int isthmus_call_aten_div_Scalar(void* function, const TVMFFIAny* 
  * shape: like(self); dtype: self.dtype
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten_div_Scalar_mode "aten::div.Scalar_mode"
-typedef isthmus_status (*isthmus_aten_div_Scalar_mode_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, const char* rounding_mode, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_div_Scalar_mode isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, const char* rounding_mode, DLTensor* out
+typedef isthmus_status (*isthmus_aten_div_Scalar_mode_fn)(ISTHMUS_PARAMETERS_aten_div_Scalar_mode);
 static inline int isthmus_call_aten_div_Scalar_mode(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2384,8 +2473,9 @@ static inline int isthmus_call_aten_div_Scalar_mode(void* function, const TVMFFI
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten_div_Tensor "aten::div.Tensor"
-typedef isthmus_status (*isthmus_aten_div_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_div_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_div_Tensor_fn)(ISTHMUS_PARAMETERS_aten_div_Tensor);
 static inline int isthmus_call_aten_div_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2403,8 +2493,9 @@ static inline int isthmus_call_aten_div_Tensor(void* function, const TVMFFIAny* 
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten_div_Tensor_mode "aten::div.Tensor_mode"
-typedef isthmus_status (*isthmus_aten_div_Tensor_mode_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, const char* rounding_mode, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_div_Tensor_mode isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, const char* rounding_mode, DLTensor* out
+typedef isthmus_status (*isthmus_aten_div_Tensor_mode_fn)(ISTHMUS_PARAMETERS_aten_div_Tensor_mode);
 static inline int isthmus_call_aten_div_Tensor_mode(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2425,8 +2516,9 @@ static inline int isthmus_call_aten_div_Tensor_mode(void* function, const TVMFFI
  * shape: (); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_dot "aten::dot"
-typedef isthmus_status (*isthmus_aten_dot_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* tensor, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_dot isthmus_context* context, const DLTensor* self, const DLTensor* tensor, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_dot_fn)(ISTHMUS_PARAMETERS_aten_dot);
 static inline int isthmus_call_aten_dot(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2444,8 +2536,9 @@ static inline int isthmus_call_aten_dot(void* function, const TVMFFIAny* items, 
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_elu "aten::elu"
-typedef isthmus_status (*isthmus_aten_elu_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar alpha, isthmus_scalar scale, isthmus_scalar input_scale, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_elu isthmus_context* context, const DLTensor* self, isthmus_scalar alpha, \
+        isthmus_scalar scale, isthmus_scalar input_scale, DLTensor* out
+typedef isthmus_status (*isthmus_aten_elu_fn)(ISTHMUS_PARAMETERS_aten_elu);
 static inline int isthmus_call_aten_elu(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2468,8 +2561,9 @@ static inline int isthmus_call_aten_elu(void* function, const TVMFFIAny* items, 
  * shape: indices.shape + weight.shape[1:]; dtype: weight.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_embedding "aten::embedding"
-typedef isthmus_status (*isthmus_aten_embedding_fn)(isthmus_context* context, const DLTensor* weight,
-        const DLTensor* indices, int64_t padding_idx, bool scale_grad_by_freq, bool sparse, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_embedding isthmus_context* context, const DLTensor* weight, \
+        const DLTensor* indices, int64_t padding_idx, bool scale_grad_by_freq, bool sparse, DLTensor* out
+typedef isthmus_status (*isthmus_aten_embedding_fn)(ISTHMUS_PARAMETERS_aten_embedding);
 static inline int isthmus_call_aten_embedding(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2494,9 +2588,10 @@ static inline int isthmus_call_aten_embedding(void* function, const TVMFFIAny* i
  * within 0.51 ulp + 524288 roundings of the sum (bfloat16), 0.51 ulp + 65536 roundings of the sum
  *     (float16), 0.51 ulp + 16 roundings of the sum (float32, float64) */
 #define ISTHMUS_NAME_aten_embedding_dense_backward "aten::embedding_dense_backward"
-typedef isthmus_status (*isthmus_aten_embedding_dense_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_output, const DLTensor* indices, int64_t num_weights, int64_t padding_idx,
-        bool scale_grad_by_freq, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_embedding_dense_backward isthmus_context* context, \
+        const DLTensor* grad_output, const DLTensor* indices, int64_t num_weights, int64_t padding_idx, \
+        bool scale_grad_by_freq, DLTensor* out
+typedef isthmus_status (*isthmus_aten_embedding_dense_backward_fn)(ISTHMUS_PARAMETERS_aten_embedding_dense_backward);
 static inline int isthmus_call_aten_embedding_dense_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2519,8 +2614,9 @@ static inline int isthmus_call_aten_embedding_dense_backward(void* function, con
  * shape: like(self); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_eq_Scalar "aten::eq.Scalar"
-typedef isthmus_status (*isthmus_aten_eq_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_eq_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_eq_Scalar_fn)(ISTHMUS_PARAMETERS_aten_eq_Scalar);
 static inline int isthmus_call_aten_eq_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2538,8 +2634,9 @@ static inline int isthmus_call_aten_eq_Scalar(void* function, const TVMFFIAny* i
  * shape: broadcast(self, other); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_eq_Tensor "aten::eq.Tensor"
-typedef isthmus_status (*isthmus_aten_eq_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_eq_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_eq_Tensor_fn)(ISTHMUS_PARAMETERS_aten_eq_Tensor);
 static inline int isthmus_call_aten_eq_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2557,7 +2654,8 @@ static inline int isthmus_call_aten_eq_Tensor(void* function, const TVMFFIAny* i
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp + 2 roundings of the sum (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_erf "aten::erf"
-typedef isthmus_status (*isthmus_aten_erf_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_erf isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_erf_fn)(ISTHMUS_PARAMETERS_aten_erf);
 static inline int isthmus_call_aten_erf(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2574,7 +2672,8 @@ static inline int isthmus_call_aten_erf(void* function, const TVMFFIAny* items, 
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 2 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_exp "aten::exp"
-typedef isthmus_status (*isthmus_aten_exp_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_exp isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_exp_fn)(ISTHMUS_PARAMETERS_aten_exp);
 static inline int isthmus_call_aten_exp(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2591,7 +2690,8 @@ static inline int isthmus_call_aten_exp(void* function, const TVMFFIAny* items, 
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 2 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_exp2 "aten::exp2"
-typedef isthmus_status (*isthmus_aten_exp2_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_exp2 isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_exp2_fn)(ISTHMUS_PARAMETERS_aten_exp2);
 static inline int isthmus_call_aten_exp2(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2608,8 +2708,8 @@ static inline int isthmus_call_aten_exp2(void* function, const TVMFFIAny* items,
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 3 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_expm1 "aten::expm1"
-typedef isthmus_status (*isthmus_aten_expm1_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_expm1 isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_expm1_fn)(ISTHMUS_PARAMETERS_aten_expm1);
 static inline int isthmus_call_aten_expm1(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2627,8 +2727,8 @@ static inline int isthmus_call_aten_expm1(void* function, const TVMFFIAny* items
  * shape: (n, m); dtype: dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_eye_m "aten::eye.m"
-typedef isthmus_status (*isthmus_aten_eye_m_fn)(isthmus_context* context, int64_t n, int64_t m,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_eye_m isthmus_context* context, int64_t n, int64_t m, DLTensor* out
+typedef isthmus_status (*isthmus_aten_eye_m_fn)(ISTHMUS_PARAMETERS_aten_eye_m);
 static inline int isthmus_call_aten_eye_m(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2646,8 +2746,8 @@ static inline int isthmus_call_aten_eye_m(void* function, const TVMFFIAny* items
  * shape: None; dtype: None
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten_fill__Scalar "aten::fill_.Scalar"
-typedef isthmus_status (*isthmus_aten_fill__Scalar_fn)(isthmus_context* context, DLTensor* self,
-        isthmus_scalar value);
+#define ISTHMUS_PARAMETERS_aten_fill__Scalar isthmus_context* context, DLTensor* self, isthmus_scalar value
+typedef isthmus_status (*isthmus_aten_fill__Scalar_fn)(ISTHMUS_PARAMETERS_aten_fill__Scalar);
 static inline int isthmus_call_aten_fill__Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2664,8 +2764,8 @@ static inline int isthmus_call_aten_fill__Scalar(void* function, const TVMFFIAny
  * shape: None; dtype: None
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_fill__Tensor "aten::fill_.Tensor"
-typedef isthmus_status (*isthmus_aten_fill__Tensor_fn)(isthmus_context* context, DLTensor* self,
-        const DLTensor* value);
+#define ISTHMUS_PARAMETERS_aten_fill__Tensor isthmus_context* context, DLTensor* self, const DLTensor* value
+typedef isthmus_status (*isthmus_aten_fill__Tensor_fn)(ISTHMUS_PARAMETERS_aten_fill__Tensor);
 static inline int isthmus_call_aten_fill__Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2682,8 +2782,9 @@ static inline int isthmus_call_aten_fill__Tensor(void* function, const TVMFFIAny
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_flip "aten::flip"
-typedef isthmus_status (*isthmus_aten_flip_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list dims, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_flip isthmus_context* context, const DLTensor* self, isthmus_list dims, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_flip_fn)(ISTHMUS_PARAMETERS_aten_flip);
 static inline int isthmus_call_aten_flip(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2701,8 +2802,8 @@ static inline int isthmus_call_aten_flip(void* function, const TVMFFIAny* items,
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_floor "aten::floor"
-typedef isthmus_status (*isthmus_aten_floor_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_floor isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_floor_fn)(ISTHMUS_PARAMETERS_aten_floor);
 static inline int isthmus_call_aten_floor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2719,8 +2820,9 @@ static inline int isthmus_call_aten_floor(void* function, const TVMFFIAny* items
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten_floor_divide "aten::floor_divide"
-typedef isthmus_status (*isthmus_aten_floor_divide_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_floor_divide isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_floor_divide_fn)(ISTHMUS_PARAMETERS_aten_floor_divide);
 static inline int isthmus_call_aten_floor_divide(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2738,8 +2840,9 @@ static inline int isthmus_call_aten_floor_divide(void* function, const TVMFFIAny
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_fmod_Scalar "aten::fmod.Scalar"
-typedef isthmus_status (*isthmus_aten_fmod_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_fmod_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_fmod_Scalar_fn)(ISTHMUS_PARAMETERS_aten_fmod_Scalar);
 static inline int isthmus_call_aten_fmod_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2757,8 +2860,9 @@ static inline int isthmus_call_aten_fmod_Scalar(void* function, const TVMFFIAny*
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_fmod_Tensor "aten::fmod.Tensor"
-typedef isthmus_status (*isthmus_aten_fmod_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_fmod_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_fmod_Tensor_fn)(ISTHMUS_PARAMETERS_aten_fmod_Tensor);
 static inline int isthmus_call_aten_fmod_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2776,7 +2880,8 @@ static inline int isthmus_call_aten_fmod_Tensor(void* function, const TVMFFIAny*
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_frac "aten::frac"
-typedef isthmus_status (*isthmus_aten_frac_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_frac isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_frac_fn)(ISTHMUS_PARAMETERS_aten_frac);
 static inline int isthmus_call_aten_frac(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2793,8 +2898,9 @@ static inline int isthmus_call_aten_frac(void* function, const TVMFFIAny* items,
  * shape: like(index); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_gather "aten::gather"
-typedef isthmus_status (*isthmus_aten_gather_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
-        const DLTensor* index, bool sparse_grad, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_gather isthmus_context* context, const DLTensor* self, int64_t dim, \
+        const DLTensor* index, bool sparse_grad, DLTensor* out
+typedef isthmus_status (*isthmus_aten_gather_fn)(ISTHMUS_PARAMETERS_aten_gather);
 static inline int isthmus_call_aten_gather(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2816,8 +2922,9 @@ static inline int isthmus_call_aten_gather(void* function, const TVMFFIAny* item
  * shape: like(self); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_ge_Scalar "aten::ge.Scalar"
-typedef isthmus_status (*isthmus_aten_ge_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_ge_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_ge_Scalar_fn)(ISTHMUS_PARAMETERS_aten_ge_Scalar);
 static inline int isthmus_call_aten_ge_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2835,8 +2942,9 @@ static inline int isthmus_call_aten_ge_Scalar(void* function, const TVMFFIAny* i
  * shape: broadcast(self, other); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_ge_Tensor "aten::ge.Tensor"
-typedef isthmus_status (*isthmus_aten_ge_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_ge_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_ge_Tensor_fn)(ISTHMUS_PARAMETERS_aten_ge_Tensor);
 static inline int isthmus_call_aten_ge_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2854,8 +2962,9 @@ static inline int isthmus_call_aten_ge_Tensor(void* function, const TVMFFIAny* i
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp + 8 roundings of the sum */
 #define ISTHMUS_NAME_aten_gelu "aten::gelu"
-typedef isthmus_status (*isthmus_aten_gelu_fn)(isthmus_context* context, const DLTensor* self,
-        const char* approximate, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_gelu isthmus_context* context, const DLTensor* self, const char* approximate, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_gelu_fn)(ISTHMUS_PARAMETERS_aten_gelu);
 static inline int isthmus_call_aten_gelu(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2873,8 +2982,9 @@ static inline int isthmus_call_aten_gelu(void* function, const TVMFFIAny* items,
  * shape: like(grad_output); dtype: grad_output.dtype
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_aten_gelu_backward "aten::gelu_backward"
-typedef isthmus_status (*isthmus_aten_gelu_backward_fn)(isthmus_context* context, const DLTensor* grad_output,
-        const DLTensor* self, const char* approximate, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_gelu_backward isthmus_context* context, const DLTensor* grad_output, \
+        const DLTensor* self, const char* approximate, DLTensor* out
+typedef isthmus_status (*isthmus_aten_gelu_backward_fn)(ISTHMUS_PARAMETERS_aten_gelu_backward);
 static inline int isthmus_call_aten_gelu_backward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2896,9 +3006,10 @@ static inline int isthmus_call_aten_gelu_backward(void* function, const TVMFFIAn
  * shape: input.shape[:2] + grid.shape[1:3]; dtype: input.dtype
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten_grid_sampler_2d "aten::grid_sampler_2d"
-typedef isthmus_status (*isthmus_aten_grid_sampler_2d_fn)(isthmus_context* context, const DLTensor* input,
-        const DLTensor* grid, int64_t interpolation_mode, int64_t padding_mode, bool align_corners,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_grid_sampler_2d isthmus_context* context, const DLTensor* input, \
+        const DLTensor* grid, int64_t interpolation_mode, int64_t padding_mode, bool align_corners, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_grid_sampler_2d_fn)(ISTHMUS_PARAMETERS_aten_grid_sampler_2d);
 static inline int isthmus_call_aten_grid_sampler_2d(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2921,8 +3032,9 @@ static inline int isthmus_call_aten_grid_sampler_2d(void* function, const TVMFFI
  * shape: like(self); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_gt_Scalar "aten::gt.Scalar"
-typedef isthmus_status (*isthmus_aten_gt_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_gt_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_gt_Scalar_fn)(ISTHMUS_PARAMETERS_aten_gt_Scalar);
 static inline int isthmus_call_aten_gt_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2940,8 +3052,9 @@ static inline int isthmus_call_aten_gt_Scalar(void* function, const TVMFFIAny* i
  * shape: broadcast(self, other); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_gt_Tensor "aten::gt.Tensor"
-typedef isthmus_status (*isthmus_aten_gt_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_gt_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_gt_Tensor_fn)(ISTHMUS_PARAMETERS_aten_gt_Tensor);
 static inline int isthmus_call_aten_gt_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2959,8 +3072,9 @@ static inline int isthmus_call_aten_gt_Tensor(void* function, const TVMFFIAny* i
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_hardtanh "aten::hardtanh"
-typedef isthmus_status (*isthmus_aten_hardtanh_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar min_val, isthmus_scalar max_val, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_hardtanh isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar min_val, isthmus_scalar max_val, DLTensor* out
+typedef isthmus_status (*isthmus_aten_hardtanh_fn)(ISTHMUS_PARAMETERS_aten_hardtanh);
 static inline int isthmus_call_aten_hardtanh(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -2979,8 +3093,9 @@ static inline int isthmus_call_aten_hardtanh(void* function, const TVMFFIAny* it
  * shape: (bins,); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_histc "aten::histc"
-typedef isthmus_status (*isthmus_aten_histc_fn)(isthmus_context* context, const DLTensor* self, int64_t bins,
-        isthmus_scalar min, isthmus_scalar max, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_histc isthmus_context* context, const DLTensor* self, int64_t bins, \
+        isthmus_scalar min, isthmus_scalar max, DLTensor* out
+typedef isthmus_status (*isthmus_aten_histc_fn)(ISTHMUS_PARAMETERS_aten_histc);
 static inline int isthmus_call_aten_histc(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3002,9 +3117,10 @@ static inline int isthmus_call_aten_histc(void* function, const TVMFFIAny* items
  *     in enumerate(self.shape[2:]))); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_im2col "aten::im2col"
-typedef isthmus_status (*isthmus_aten_im2col_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list kernel_size, isthmus_list dilation, isthmus_list padding, isthmus_list stride,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_im2col isthmus_context* context, const DLTensor* self, \
+        isthmus_list kernel_size, isthmus_list dilation, isthmus_list padding, isthmus_list stride, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_im2col_fn)(ISTHMUS_PARAMETERS_aten_im2col);
 static inline int isthmus_call_aten_im2col(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3027,8 +3143,9 @@ static inline int isthmus_call_aten_im2col(void* function, const TVMFFIAny* item
  * shape: indexed(self, indices); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_index_Tensor "aten::index.Tensor"
-typedef isthmus_status (*isthmus_aten_index_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list indices, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_index_Tensor isthmus_context* context, const DLTensor* self, \
+        isthmus_list indices, DLTensor* out
+typedef isthmus_status (*isthmus_aten_index_Tensor_fn)(ISTHMUS_PARAMETERS_aten_index_Tensor);
 static inline int isthmus_call_aten_index_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3047,8 +3164,9 @@ static inline int isthmus_call_aten_index_Tensor(void* function, const TVMFFIAny
  * within 0.51 ulp + 524288 roundings of the sum (bfloat16), 0.51 ulp + 65536 roundings of the sum
  *     (float16), 0.51 ulp + 16 roundings of the sum (float32, float64, int8, uint8, int16, int32, int64) */
 #define ISTHMUS_NAME_aten_index_add "aten::index_add"
-typedef isthmus_status (*isthmus_aten_index_add_fn)(isthmus_context* context, const DLTensor* self,
-        int64_t dim, const DLTensor* index, const DLTensor* source, isthmus_scalar alpha, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_index_add isthmus_context* context, const DLTensor* self, int64_t dim, \
+        const DLTensor* index, const DLTensor* source, isthmus_scalar alpha, DLTensor* out
+typedef isthmus_status (*isthmus_aten_index_add_fn)(ISTHMUS_PARAMETERS_aten_index_add);
 static inline int isthmus_call_aten_index_add(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3072,8 +3190,9 @@ static inline int isthmus_call_aten_index_add(void* function, const TVMFFIAny* i
  * within 0.51 ulp + 524288 roundings of the sum (bfloat16), 0.51 ulp + 65536 roundings of the sum
  *     (float16), 0.51 ulp + 16 roundings of the sum (float32, float64, int8, uint8, int16, int32, int64) */
 #define ISTHMUS_NAME_aten_index_put "aten::index_put"
-typedef isthmus_status (*isthmus_aten_index_put_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list indices, const DLTensor* values, bool accumulate, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_index_put isthmus_context* context, const DLTensor* self, \
+        isthmus_list indices, const DLTensor* values, bool accumulate, DLTensor* out
+typedef isthmus_status (*isthmus_aten_index_put_fn)(ISTHMUS_PARAMETERS_aten_index_put);
 static inline int isthmus_call_aten_index_put(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3095,8 +3214,9 @@ static inline int isthmus_call_aten_index_put(void* function, const TVMFFIAny* i
  * shape: at(self, dim, index.shape[0]); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_index_select "aten::index_select"
-typedef isthmus_status (*isthmus_aten_index_select_fn)(isthmus_context* context, const DLTensor* self,
-        int64_t dim, const DLTensor* index, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_index_select isthmus_context* context, const DLTensor* self, int64_t dim, \
+        const DLTensor* index, DLTensor* out
+typedef isthmus_status (*isthmus_aten_index_select_fn)(ISTHMUS_PARAMETERS_aten_index_select);
 static inline int isthmus_call_aten_index_select(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3115,8 +3235,8 @@ static inline int isthmus_call_aten_index_select(void* function, const TVMFFIAny
  * shape: like(self); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_isinf "aten::isinf"
-typedef isthmus_status (*isthmus_aten_isinf_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_isinf isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_isinf_fn)(ISTHMUS_PARAMETERS_aten_isinf);
 static inline int isthmus_call_aten_isinf(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3133,8 +3253,8 @@ static inline int isthmus_call_aten_isinf(void* function, const TVMFFIAny* items
  * shape: like(self); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_isnan "aten::isnan"
-typedef isthmus_status (*isthmus_aten_isnan_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_isnan isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_isnan_fn)(ISTHMUS_PARAMETERS_aten_isnan);
 static inline int isthmus_call_aten_isnan(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3151,8 +3271,9 @@ static inline int isthmus_call_aten_isnan(void* function, const TVMFFIAny* items
  * shape: like(self); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_le_Scalar "aten::le.Scalar"
-typedef isthmus_status (*isthmus_aten_le_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_le_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_le_Scalar_fn)(ISTHMUS_PARAMETERS_aten_le_Scalar);
 static inline int isthmus_call_aten_le_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3170,8 +3291,9 @@ static inline int isthmus_call_aten_le_Scalar(void* function, const TVMFFIAny* i
  * shape: broadcast(self, other); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_le_Tensor "aten::le.Tensor"
-typedef isthmus_status (*isthmus_aten_le_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_le_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_le_Tensor_fn)(ISTHMUS_PARAMETERS_aten_le_Tensor);
 static inline int isthmus_call_aten_le_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3189,8 +3311,9 @@ static inline int isthmus_call_aten_le_Tensor(void* function, const TVMFFIAny* i
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 1.5 ulp (float32), 0.501 ulp (float64) */
 #define ISTHMUS_NAME_aten_leaky_relu "aten::leaky_relu"
-typedef isthmus_status (*isthmus_aten_leaky_relu_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar negative_slope, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_leaky_relu isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar negative_slope, DLTensor* out
+typedef isthmus_status (*isthmus_aten_leaky_relu_fn)(ISTHMUS_PARAMETERS_aten_leaky_relu);
 static inline int isthmus_call_aten_leaky_relu(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3208,8 +3331,9 @@ static inline int isthmus_call_aten_leaky_relu(void* function, const TVMFFIAny* 
  * shape: broadcast(self, end); dtype: self.dtype
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten_lerp_Scalar "aten::lerp.Scalar"
-typedef isthmus_status (*isthmus_aten_lerp_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* end, isthmus_scalar weight, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_lerp_Scalar isthmus_context* context, const DLTensor* self, \
+        const DLTensor* end, isthmus_scalar weight, DLTensor* out
+typedef isthmus_status (*isthmus_aten_lerp_Scalar_fn)(ISTHMUS_PARAMETERS_aten_lerp_Scalar);
 static inline int isthmus_call_aten_lerp_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3228,8 +3352,9 @@ static inline int isthmus_call_aten_lerp_Scalar(void* function, const TVMFFIAny*
  * shape: broadcast(self, end, weight); dtype: self.dtype
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten_lerp_Tensor "aten::lerp.Tensor"
-typedef isthmus_status (*isthmus_aten_lerp_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* end, const DLTensor* weight, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_lerp_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* end, const DLTensor* weight, DLTensor* out
+typedef isthmus_status (*isthmus_aten_lerp_Tensor_fn)(ISTHMUS_PARAMETERS_aten_lerp_Tensor);
 static inline int isthmus_call_aten_lerp_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3249,8 +3374,9 @@ static inline int isthmus_call_aten_lerp_Tensor(void* function, const TVMFFIAny*
  * shape: reduced(self, dim, keepdim); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_linalg_vector_norm "aten::linalg_vector_norm"
-typedef isthmus_status (*isthmus_aten_linalg_vector_norm_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar ord, isthmus_list dim, bool keepdim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_linalg_vector_norm isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar ord, isthmus_list dim, bool keepdim, DLTensor* out
+typedef isthmus_status (*isthmus_aten_linalg_vector_norm_fn)(ISTHMUS_PARAMETERS_aten_linalg_vector_norm);
 static inline int isthmus_call_aten_linalg_vector_norm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3273,8 +3399,9 @@ static inline int isthmus_call_aten_linalg_vector_norm(void* function, const TVM
  * shape: (steps,); dtype: dtype
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten_linspace "aten::linspace"
-typedef isthmus_status (*isthmus_aten_linspace_fn)(isthmus_context* context, isthmus_scalar start,
-        isthmus_scalar end, int64_t steps, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_linspace isthmus_context* context, isthmus_scalar start, isthmus_scalar end, \
+        int64_t steps, DLTensor* out
+typedef isthmus_status (*isthmus_aten_linspace_fn)(ISTHMUS_PARAMETERS_aten_linspace);
 static inline int isthmus_call_aten_linspace(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3293,7 +3420,8 @@ static inline int isthmus_call_aten_linspace(void* function, const TVMFFIAny* it
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 2 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_log "aten::log"
-typedef isthmus_status (*isthmus_aten_log_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_log isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_log_fn)(ISTHMUS_PARAMETERS_aten_log);
 static inline int isthmus_call_aten_log(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3310,8 +3438,8 @@ static inline int isthmus_call_aten_log(void* function, const TVMFFIAny* items, 
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 2 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_log10 "aten::log10"
-typedef isthmus_status (*isthmus_aten_log10_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_log10 isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_log10_fn)(ISTHMUS_PARAMETERS_aten_log10);
 static inline int isthmus_call_aten_log10(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3328,8 +3456,8 @@ static inline int isthmus_call_aten_log10(void* function, const TVMFFIAny* items
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 2 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_log1p "aten::log1p"
-typedef isthmus_status (*isthmus_aten_log1p_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_log1p isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_log1p_fn)(ISTHMUS_PARAMETERS_aten_log1p);
 static inline int isthmus_call_aten_log1p(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3346,7 +3474,8 @@ static inline int isthmus_call_aten_log1p(void* function, const TVMFFIAny* items
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 2 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_log2 "aten::log2"
-typedef isthmus_status (*isthmus_aten_log2_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_log2 isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_log2_fn)(ISTHMUS_PARAMETERS_aten_log2);
 static inline int isthmus_call_aten_log2(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3363,8 +3492,9 @@ static inline int isthmus_call_aten_log2(void* function, const TVMFFIAny* items,
  * shape: broadcast(self, other); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_logical_and "aten::logical_and"
-typedef isthmus_status (*isthmus_aten_logical_and_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_logical_and isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_logical_and_fn)(ISTHMUS_PARAMETERS_aten_logical_and);
 static inline int isthmus_call_aten_logical_and(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3382,8 +3512,8 @@ static inline int isthmus_call_aten_logical_and(void* function, const TVMFFIAny*
  * shape: like(self); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_logical_not "aten::logical_not"
-typedef isthmus_status (*isthmus_aten_logical_not_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_logical_not isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_logical_not_fn)(ISTHMUS_PARAMETERS_aten_logical_not);
 static inline int isthmus_call_aten_logical_not(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3400,8 +3530,9 @@ static inline int isthmus_call_aten_logical_not(void* function, const TVMFFIAny*
  * shape: broadcast(self, other); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_logical_or "aten::logical_or"
-typedef isthmus_status (*isthmus_aten_logical_or_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_logical_or isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_logical_or_fn)(ISTHMUS_PARAMETERS_aten_logical_or);
 static inline int isthmus_call_aten_logical_or(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3419,8 +3550,9 @@ static inline int isthmus_call_aten_logical_or(void* function, const TVMFFIAny* 
  * shape: broadcast(self, other); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_logical_xor "aten::logical_xor"
-typedef isthmus_status (*isthmus_aten_logical_xor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_logical_xor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_logical_xor_fn)(ISTHMUS_PARAMETERS_aten_logical_xor);
 static inline int isthmus_call_aten_logical_xor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3438,8 +3570,9 @@ static inline int isthmus_call_aten_logical_xor(void* function, const TVMFFIAny*
  * shape: like(self); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_lt_Scalar "aten::lt.Scalar"
-typedef isthmus_status (*isthmus_aten_lt_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_lt_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_lt_Scalar_fn)(ISTHMUS_PARAMETERS_aten_lt_Scalar);
 static inline int isthmus_call_aten_lt_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3457,8 +3590,9 @@ static inline int isthmus_call_aten_lt_Scalar(void* function, const TVMFFIAny* i
  * shape: broadcast(self, other); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_lt_Tensor "aten::lt.Tensor"
-typedef isthmus_status (*isthmus_aten_lt_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_lt_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_lt_Tensor_fn)(ISTHMUS_PARAMETERS_aten_lt_Tensor);
 static inline int isthmus_call_aten_lt_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3476,8 +3610,9 @@ static inline int isthmus_call_aten_lt_Tensor(void* function, const TVMFFIAny* i
  * shape: broadcast(self, mask); dtype: self.dtype
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten_masked_fill_Scalar "aten::masked_fill.Scalar"
-typedef isthmus_status (*isthmus_aten_masked_fill_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* mask, isthmus_scalar value, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_masked_fill_Scalar isthmus_context* context, const DLTensor* self, \
+        const DLTensor* mask, isthmus_scalar value, DLTensor* out
+typedef isthmus_status (*isthmus_aten_masked_fill_Scalar_fn)(ISTHMUS_PARAMETERS_aten_masked_fill_Scalar);
 static inline int isthmus_call_aten_masked_fill_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3498,8 +3633,9 @@ static inline int isthmus_call_aten_masked_fill_Scalar(void* function, const TVM
  * shape: broadcast(self, mask); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_masked_scatter "aten::masked_scatter"
-typedef isthmus_status (*isthmus_aten_masked_scatter_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* mask, const DLTensor* source, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_masked_scatter isthmus_context* context, const DLTensor* self, \
+        const DLTensor* mask, const DLTensor* source, DLTensor* out
+typedef isthmus_status (*isthmus_aten_masked_scatter_fn)(ISTHMUS_PARAMETERS_aten_masked_scatter);
 static inline int isthmus_call_aten_masked_scatter(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3518,7 +3654,8 @@ static inline int isthmus_call_aten_masked_scatter(void* function, const TVMFFIA
  * shape: (); dtype: self.dtype
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_max "aten::max"
-typedef isthmus_status (*isthmus_aten_max_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_max isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_max_fn)(ISTHMUS_PARAMETERS_aten_max);
 static inline int isthmus_call_aten_max(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3535,8 +3672,9 @@ static inline int isthmus_call_aten_max(void* function, const TVMFFIAny* items, 
  * shape: (reduced(self, dim, keepdim), reduced(self, dim, keepdim)); dtype: (self.dtype, "int64")
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_max_dim "aten::max.dim"
-typedef isthmus_status (*isthmus_aten_max_dim_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
-        bool keepdim, DLTensor* values, DLTensor* indices);
+#define ISTHMUS_PARAMETERS_aten_max_dim isthmus_context* context, const DLTensor* self, int64_t dim, \
+        bool keepdim, DLTensor* values, DLTensor* indices
+typedef isthmus_status (*isthmus_aten_max_dim_fn)(ISTHMUS_PARAMETERS_aten_max_dim);
 static inline int isthmus_call_aten_max_dim(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3561,9 +3699,10 @@ static inline int isthmus_call_aten_max_dim(void* function, const TVMFFIAny* ite
  *     (self.dtype, "int64")
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_max_pool2d_with_indices "aten::max_pool2d_with_indices"
-typedef isthmus_status (*isthmus_aten_max_pool2d_with_indices_fn)(isthmus_context* context,
-        const DLTensor* self, isthmus_list kernel_size, isthmus_list stride, isthmus_list padding,
-        isthmus_list dilation, bool ceil_mode, DLTensor* out0, DLTensor* out1);
+#define ISTHMUS_PARAMETERS_aten_max_pool2d_with_indices isthmus_context* context, const DLTensor* self, \
+        isthmus_list kernel_size, isthmus_list stride, isthmus_list padding, isthmus_list dilation, \
+        bool ceil_mode, DLTensor* out0, DLTensor* out1
+typedef isthmus_status (*isthmus_aten_max_pool2d_with_indices_fn)(ISTHMUS_PARAMETERS_aten_max_pool2d_with_indices);
 static inline int isthmus_call_aten_max_pool2d_with_indices(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3590,9 +3729,10 @@ static inline int isthmus_call_aten_max_pool2d_with_indices(void* function, cons
  * within 0.51 ulp + 262144 roundings of the sum (bfloat16), 0.51 ulp + 32768 roundings of the sum
  *     (float16), 0.51 ulp + 16 roundings of the sum (float32, float64) */
 #define ISTHMUS_NAME_aten_max_pool2d_with_indices_backward "aten::max_pool2d_with_indices_backward"
-typedef isthmus_status (*isthmus_aten_max_pool2d_with_indices_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_output, const DLTensor* self, isthmus_list kernel_size, isthmus_list stride,
-        isthmus_list padding, isthmus_list dilation, bool ceil_mode, const DLTensor* indices, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_max_pool2d_with_indices_backward isthmus_context* context, \
+        const DLTensor* grad_output, const DLTensor* self, isthmus_list kernel_size, isthmus_list stride, \
+        isthmus_list padding, isthmus_list dilation, bool ceil_mode, const DLTensor* indices, DLTensor* out
+typedef isthmus_status (*isthmus_aten_max_pool2d_with_indices_backward_fn)(ISTHMUS_PARAMETERS_aten_max_pool2d_with_indices_backward);
 static inline int isthmus_call_aten_max_pool2d_with_indices_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3621,9 +3761,10 @@ static inline int isthmus_call_aten_max_pool2d_with_indices_backward(void* funct
  *     (self.dtype, "int64")
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_max_pool3d_with_indices "aten::max_pool3d_with_indices"
-typedef isthmus_status (*isthmus_aten_max_pool3d_with_indices_fn)(isthmus_context* context,
-        const DLTensor* self, isthmus_list kernel_size, isthmus_list stride, isthmus_list padding,
-        isthmus_list dilation, bool ceil_mode, DLTensor* out0, DLTensor* out1);
+#define ISTHMUS_PARAMETERS_aten_max_pool3d_with_indices isthmus_context* context, const DLTensor* self, \
+        isthmus_list kernel_size, isthmus_list stride, isthmus_list padding, isthmus_list dilation, \
+        bool ceil_mode, DLTensor* out0, DLTensor* out1
+typedef isthmus_status (*isthmus_aten_max_pool3d_with_indices_fn)(ISTHMUS_PARAMETERS_aten_max_pool3d_with_indices);
 static inline int isthmus_call_aten_max_pool3d_with_indices(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3648,8 +3789,9 @@ static inline int isthmus_call_aten_max_pool3d_with_indices(void* function, cons
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_maximum "aten::maximum"
-typedef isthmus_status (*isthmus_aten_maximum_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_maximum isthmus_context* context, const DLTensor* self, const DLTensor* other, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_maximum_fn)(ISTHMUS_PARAMETERS_aten_maximum);
 static inline int isthmus_call_aten_maximum(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3667,7 +3809,8 @@ static inline int isthmus_call_aten_maximum(void* function, const TVMFFIAny* ite
  * shape: (); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_mean "aten::mean"
-typedef isthmus_status (*isthmus_aten_mean_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_mean isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_mean_fn)(ISTHMUS_PARAMETERS_aten_mean);
 static inline int isthmus_call_aten_mean(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3684,8 +3827,9 @@ static inline int isthmus_call_aten_mean(void* function, const TVMFFIAny* items,
  * shape: reduced(self, dim, keepdim); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_mean_dim "aten::mean.dim"
-typedef isthmus_status (*isthmus_aten_mean_dim_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list dim, bool keepdim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_mean_dim isthmus_context* context, const DLTensor* self, isthmus_list dim, \
+        bool keepdim, DLTensor* out
+typedef isthmus_status (*isthmus_aten_mean_dim_fn)(ISTHMUS_PARAMETERS_aten_mean_dim);
 static inline int isthmus_call_aten_mean_dim(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3704,7 +3848,8 @@ static inline int isthmus_call_aten_mean_dim(void* function, const TVMFFIAny* it
  * shape: (); dtype: self.dtype
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_min "aten::min"
-typedef isthmus_status (*isthmus_aten_min_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_min isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_min_fn)(ISTHMUS_PARAMETERS_aten_min);
 static inline int isthmus_call_aten_min(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3721,8 +3866,9 @@ static inline int isthmus_call_aten_min(void* function, const TVMFFIAny* items, 
  * shape: (reduced(self, dim, keepdim), reduced(self, dim, keepdim)); dtype: (self.dtype, "int64")
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_min_dim "aten::min.dim"
-typedef isthmus_status (*isthmus_aten_min_dim_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
-        bool keepdim, DLTensor* values, DLTensor* indices);
+#define ISTHMUS_PARAMETERS_aten_min_dim isthmus_context* context, const DLTensor* self, int64_t dim, \
+        bool keepdim, DLTensor* values, DLTensor* indices
+typedef isthmus_status (*isthmus_aten_min_dim_fn)(ISTHMUS_PARAMETERS_aten_min_dim);
 static inline int isthmus_call_aten_min_dim(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3744,8 +3890,9 @@ static inline int isthmus_call_aten_min_dim(void* function, const TVMFFIAny* ite
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_minimum "aten::minimum"
-typedef isthmus_status (*isthmus_aten_minimum_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_minimum isthmus_context* context, const DLTensor* self, const DLTensor* other, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_minimum_fn)(ISTHMUS_PARAMETERS_aten_minimum);
 static inline int isthmus_call_aten_minimum(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3763,8 +3910,9 @@ static inline int isthmus_call_aten_minimum(void* function, const TVMFFIAny* ite
  * shape: (self.shape[0], mat2.shape[1]); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_mm "aten::mm"
-typedef isthmus_status (*isthmus_aten_mm_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* mat2, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_mm isthmus_context* context, const DLTensor* self, const DLTensor* mat2, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_mm_fn)(ISTHMUS_PARAMETERS_aten_mm);
 static inline int isthmus_call_aten_mm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3782,8 +3930,9 @@ static inline int isthmus_call_aten_mm(void* function, const TVMFFIAny* items, i
  * shape: () if reduction else like(self); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_mse_loss "aten::mse_loss"
-typedef isthmus_status (*isthmus_aten_mse_loss_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* target, int64_t reduction, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_mse_loss isthmus_context* context, const DLTensor* self, \
+        const DLTensor* target, int64_t reduction, DLTensor* out
+typedef isthmus_status (*isthmus_aten_mse_loss_fn)(ISTHMUS_PARAMETERS_aten_mse_loss);
 static inline int isthmus_call_aten_mse_loss(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3802,9 +3951,9 @@ static inline int isthmus_call_aten_mse_loss(void* function, const TVMFFIAny* it
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp + 3 roundings of the sum */
 #define ISTHMUS_NAME_aten_mse_loss_backward "aten::mse_loss_backward"
-typedef isthmus_status (*isthmus_aten_mse_loss_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_output, const DLTensor* self, const DLTensor* target, int64_t reduction,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_mse_loss_backward isthmus_context* context, const DLTensor* grad_output, \
+        const DLTensor* self, const DLTensor* target, int64_t reduction, DLTensor* out
+typedef isthmus_status (*isthmus_aten_mse_loss_backward_fn)(ISTHMUS_PARAMETERS_aten_mse_loss_backward);
 static inline int isthmus_call_aten_mse_loss_backward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3827,8 +3976,9 @@ static inline int isthmus_call_aten_mse_loss_backward(void* function, const TVMF
  * within 0.51 ulp (bfloat16, float16), 1.5 ulp (float32), 0.501 ulp (float64, int8, uint8, int16, int32,
  *     int64) */
 #define ISTHMUS_NAME_aten_mul_Scalar "aten::mul.Scalar"
-typedef isthmus_status (*isthmus_aten_mul_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_mul_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_mul_Scalar_fn)(ISTHMUS_PARAMETERS_aten_mul_Scalar);
 static inline int isthmus_call_aten_mul_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3846,8 +3996,9 @@ static inline int isthmus_call_aten_mul_Scalar(void* function, const TVMFFIAny* 
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten_mul_Tensor "aten::mul.Tensor"
-typedef isthmus_status (*isthmus_aten_mul_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_mul_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_mul_Tensor_fn)(ISTHMUS_PARAMETERS_aten_mul_Tensor);
 static inline int isthmus_call_aten_mul_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3865,8 +4016,9 @@ static inline int isthmus_call_aten_mul_Tensor(void* function, const TVMFFIAny* 
  * shape: (self.shape[0],); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_mv "aten::mv"
-typedef isthmus_status (*isthmus_aten_mv_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* vec, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_mv isthmus_context* context, const DLTensor* self, const DLTensor* vec, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_mv_fn)(ISTHMUS_PARAMETERS_aten_mv);
 static inline int isthmus_call_aten_mv(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3886,9 +4038,10 @@ static inline int isthmus_call_aten_mv(void* function, const TVMFFIAny* items, i
  *     accumulator(input))
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_native_batch_norm "aten::native_batch_norm"
-typedef isthmus_status (*isthmus_aten_native_batch_norm_fn)(isthmus_context* context, const DLTensor* input,
-        const DLTensor* weight, const DLTensor* bias, DLTensor* running_mean, DLTensor* running_var,
-        bool training, double momentum, double eps, DLTensor* out0, DLTensor* out1, DLTensor* out2);
+#define ISTHMUS_PARAMETERS_aten_native_batch_norm isthmus_context* context, const DLTensor* input, \
+        const DLTensor* weight, const DLTensor* bias, DLTensor* running_mean, DLTensor* running_var, \
+        bool training, double momentum, double eps, DLTensor* out0, DLTensor* out1, DLTensor* out2
+typedef isthmus_status (*isthmus_aten_native_batch_norm_fn)(ISTHMUS_PARAMETERS_aten_native_batch_norm);
 static inline int isthmus_call_aten_native_batch_norm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3920,10 +4073,11 @@ static inline int isthmus_call_aten_native_batch_norm(void* function, const TVMF
  *     wanted in zip([(weight or input).dtype] * 2, output_mask[1:])])
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_aten_native_batch_norm_backward "aten::native_batch_norm_backward"
-typedef isthmus_status (*isthmus_aten_native_batch_norm_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_out, const DLTensor* input, const DLTensor* weight, const DLTensor* running_mean,
-        const DLTensor* running_var, const DLTensor* save_mean, const DLTensor* save_invstd, bool train,
-        double eps, isthmus_list output_mask, DLTensor* out0, DLTensor* out1, DLTensor* out2);
+#define ISTHMUS_PARAMETERS_aten_native_batch_norm_backward isthmus_context* context, const DLTensor* grad_out, \
+        const DLTensor* input, const DLTensor* weight, const DLTensor* running_mean, \
+        const DLTensor* running_var, const DLTensor* save_mean, const DLTensor* save_invstd, bool train, \
+        double eps, isthmus_list output_mask, DLTensor* out0, DLTensor* out1, DLTensor* out2
+typedef isthmus_status (*isthmus_aten_native_batch_norm_backward_fn)(ISTHMUS_PARAMETERS_aten_native_batch_norm_backward);
 static inline int isthmus_call_aten_native_batch_norm_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3954,8 +4108,9 @@ static inline int isthmus_call_aten_native_batch_norm_backward(void* function, c
  * shape: (input.shape, input.shape); dtype: (input.dtype, "bool")
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_native_dropout "aten::native_dropout"
-typedef isthmus_status (*isthmus_aten_native_dropout_fn)(isthmus_context* context, const DLTensor* input,
-        double p, const bool* train, DLTensor* out0, DLTensor* out1);
+#define ISTHMUS_PARAMETERS_aten_native_dropout isthmus_context* context, const DLTensor* input, double p, \
+        const bool* train, DLTensor* out0, DLTensor* out1
+typedef isthmus_status (*isthmus_aten_native_dropout_fn)(ISTHMUS_PARAMETERS_aten_native_dropout);
 static inline int isthmus_call_aten_native_dropout(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -3980,9 +4135,10 @@ static inline int isthmus_call_aten_native_dropout(void* function, const TVMFFIA
  * shape: (input.shape, (N, group), (N, group)); dtype: (input.dtype, input.dtype, input.dtype)
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_native_group_norm "aten::native_group_norm"
-typedef isthmus_status (*isthmus_aten_native_group_norm_fn)(isthmus_context* context, const DLTensor* input,
-        const DLTensor* weight, const DLTensor* bias, int64_t N, int64_t C, int64_t HxW, int64_t group,
-        double eps, DLTensor* out0, DLTensor* out1, DLTensor* out2);
+#define ISTHMUS_PARAMETERS_aten_native_group_norm isthmus_context* context, const DLTensor* input, \
+        const DLTensor* weight, const DLTensor* bias, int64_t N, int64_t C, int64_t HxW, int64_t group, \
+        double eps, DLTensor* out0, DLTensor* out1, DLTensor* out2
+typedef isthmus_status (*isthmus_aten_native_group_norm_fn)(ISTHMUS_PARAMETERS_aten_native_group_norm);
 static inline int isthmus_call_aten_native_group_norm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4012,10 +4168,11 @@ static inline int isthmus_call_aten_native_group_norm(void* function, const TVMF
  *     dtype: tuple(each if wanted else None for each, wanted in zip([input.dtype] * 3, output_mask))
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_aten_native_group_norm_backward "aten::native_group_norm_backward"
-typedef isthmus_status (*isthmus_aten_native_group_norm_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_out, const DLTensor* input, const DLTensor* mean, const DLTensor* rstd,
-        const DLTensor* weight, int64_t N, int64_t C, int64_t HxW, int64_t group, isthmus_list output_mask,
-        DLTensor* out0, DLTensor* out1, DLTensor* out2);
+#define ISTHMUS_PARAMETERS_aten_native_group_norm_backward isthmus_context* context, const DLTensor* grad_out, \
+        const DLTensor* input, const DLTensor* mean, const DLTensor* rstd, const DLTensor* weight, int64_t N, \
+        int64_t C, int64_t HxW, int64_t group, isthmus_list output_mask, DLTensor* out0, DLTensor* out1, \
+        DLTensor* out2
+typedef isthmus_status (*isthmus_aten_native_group_norm_backward_fn)(ISTHMUS_PARAMETERS_aten_native_group_norm_backward);
 static inline int isthmus_call_aten_native_group_norm_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4048,9 +4205,10 @@ static inline int isthmus_call_aten_native_group_norm_backward(void* function, c
  *     enumerate(input.shape))); dtype: (input.dtype, accumulator(input), accumulator(input))
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_native_layer_norm "aten::native_layer_norm"
-typedef isthmus_status (*isthmus_aten_native_layer_norm_fn)(isthmus_context* context, const DLTensor* input,
-        isthmus_list normalized_shape, const DLTensor* weight, const DLTensor* bias, double eps,
-        DLTensor* out0, DLTensor* out1, DLTensor* out2);
+#define ISTHMUS_PARAMETERS_aten_native_layer_norm isthmus_context* context, const DLTensor* input, \
+        isthmus_list normalized_shape, const DLTensor* weight, const DLTensor* bias, double eps, \
+        DLTensor* out0, DLTensor* out1, DLTensor* out2
+typedef isthmus_status (*isthmus_aten_native_layer_norm_fn)(ISTHMUS_PARAMETERS_aten_native_layer_norm);
 static inline int isthmus_call_aten_native_layer_norm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4078,10 +4236,11 @@ static inline int isthmus_call_aten_native_layer_norm(void* function, const TVMF
  *     zip((input.dtype, weight and weight.dtype, bias and bias.dtype), output_mask))
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_aten_native_layer_norm_backward "aten::native_layer_norm_backward"
-typedef isthmus_status (*isthmus_aten_native_layer_norm_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_out, const DLTensor* input, isthmus_list normalized_shape, const DLTensor* mean,
-        const DLTensor* rstd, const DLTensor* weight, const DLTensor* bias, isthmus_list output_mask,
-        DLTensor* out0, DLTensor* out1, DLTensor* out2);
+#define ISTHMUS_PARAMETERS_aten_native_layer_norm_backward isthmus_context* context, const DLTensor* grad_out, \
+        const DLTensor* input, isthmus_list normalized_shape, const DLTensor* mean, const DLTensor* rstd, \
+        const DLTensor* weight, const DLTensor* bias, isthmus_list output_mask, DLTensor* out0, \
+        DLTensor* out1, DLTensor* out2
+typedef isthmus_status (*isthmus_aten_native_layer_norm_backward_fn)(ISTHMUS_PARAMETERS_aten_native_layer_norm_backward);
 static inline int isthmus_call_aten_native_layer_norm_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4109,8 +4268,9 @@ static inline int isthmus_call_aten_native_layer_norm_backward(void* function, c
  * shape: like(self); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_ne_Scalar "aten::ne.Scalar"
-typedef isthmus_status (*isthmus_aten_ne_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_ne_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_ne_Scalar_fn)(ISTHMUS_PARAMETERS_aten_ne_Scalar);
 static inline int isthmus_call_aten_ne_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4128,8 +4288,9 @@ static inline int isthmus_call_aten_ne_Scalar(void* function, const TVMFFIAny* i
  * shape: broadcast(self, other); dtype: "bool"
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_ne_Tensor "aten::ne.Tensor"
-typedef isthmus_status (*isthmus_aten_ne_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_ne_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_ne_Tensor_fn)(ISTHMUS_PARAMETERS_aten_ne_Tensor);
 static inline int isthmus_call_aten_ne_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4147,7 +4308,8 @@ static inline int isthmus_call_aten_ne_Tensor(void* function, const TVMFFIAny* i
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_neg "aten::neg"
-typedef isthmus_status (*isthmus_aten_neg_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_neg isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_neg_fn)(ISTHMUS_PARAMETERS_aten_neg);
 static inline int isthmus_call_aten_neg(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4165,9 +4327,10 @@ static inline int isthmus_call_aten_neg(void* function, const TVMFFIAny* items, 
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp + 2 roundings of the sum */
 #define ISTHMUS_NAME_aten_nll_loss_backward "aten::nll_loss_backward"
-typedef isthmus_status (*isthmus_aten_nll_loss_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_output, const DLTensor* self, const DLTensor* target, const DLTensor* weight,
-        int64_t reduction, int64_t ignore_index, const DLTensor* total_weight, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_nll_loss_backward isthmus_context* context, const DLTensor* grad_output, \
+        const DLTensor* self, const DLTensor* target, const DLTensor* weight, int64_t reduction, \
+        int64_t ignore_index, const DLTensor* total_weight, DLTensor* out
+typedef isthmus_status (*isthmus_aten_nll_loss_backward_fn)(ISTHMUS_PARAMETERS_aten_nll_loss_backward);
 static inline int isthmus_call_aten_nll_loss_backward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4194,9 +4357,10 @@ static inline int isthmus_call_aten_nll_loss_backward(void* function, const TVMF
  *     self.dtype)
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_nll_loss_forward "aten::nll_loss_forward"
-typedef isthmus_status (*isthmus_aten_nll_loss_forward_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* target, const DLTensor* weight, int64_t reduction, int64_t ignore_index,
-        DLTensor* output, DLTensor* total_weight);
+#define ISTHMUS_PARAMETERS_aten_nll_loss_forward isthmus_context* context, const DLTensor* self, \
+        const DLTensor* target, const DLTensor* weight, int64_t reduction, int64_t ignore_index, \
+        DLTensor* output, DLTensor* total_weight
+typedef isthmus_status (*isthmus_aten_nll_loss_forward_fn)(ISTHMUS_PARAMETERS_aten_nll_loss_forward);
 static inline int isthmus_call_aten_nll_loss_forward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4220,8 +4384,8 @@ static inline int isthmus_call_aten_nll_loss_forward(void* function, const TVMFF
  * shape: None; dtype: None
  * random: its properties are judged */
 #define ISTHMUS_NAME_aten_normal_ "aten::normal_"
-typedef isthmus_status (*isthmus_aten_normal__fn)(isthmus_context* context, DLTensor* self, double mean,
-        double std);
+#define ISTHMUS_PARAMETERS_aten_normal_ isthmus_context* context, DLTensor* self, double mean, double std
+typedef isthmus_status (*isthmus_aten_normal__fn)(ISTHMUS_PARAMETERS_aten_normal_);
 static inline int isthmus_call_aten_normal_(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4239,8 +4403,9 @@ static inline int isthmus_call_aten_normal_(void* function, const TVMFFIAny* ite
  * shape: like(exponent); dtype: exponent.dtype
  * within 0.51 ulp (bfloat16, float16), 8 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_pow_Scalar "aten::pow.Scalar"
-typedef isthmus_status (*isthmus_aten_pow_Scalar_fn)(isthmus_context* context, isthmus_scalar self,
-        const DLTensor* exponent, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_pow_Scalar isthmus_context* context, isthmus_scalar self, \
+        const DLTensor* exponent, DLTensor* out
+typedef isthmus_status (*isthmus_aten_pow_Scalar_fn)(ISTHMUS_PARAMETERS_aten_pow_Scalar);
 static inline int isthmus_call_aten_pow_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4258,8 +4423,9 @@ static inline int isthmus_call_aten_pow_Scalar(void* function, const TVMFFIAny* 
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 8 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_pow_Tensor_Scalar "aten::pow.Tensor_Scalar"
-typedef isthmus_status (*isthmus_aten_pow_Tensor_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar exponent, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_pow_Tensor_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar exponent, DLTensor* out
+typedef isthmus_status (*isthmus_aten_pow_Tensor_Scalar_fn)(ISTHMUS_PARAMETERS_aten_pow_Tensor_Scalar);
 static inline int isthmus_call_aten_pow_Tensor_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4277,8 +4443,9 @@ static inline int isthmus_call_aten_pow_Tensor_Scalar(void* function, const TVMF
  * shape: broadcast(self, exponent); dtype: promote(self, exponent)
  * within 0.51 ulp (bfloat16, float16), 8 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_pow_Tensor_Tensor "aten::pow.Tensor_Tensor"
-typedef isthmus_status (*isthmus_aten_pow_Tensor_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* exponent, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_pow_Tensor_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* exponent, DLTensor* out
+typedef isthmus_status (*isthmus_aten_pow_Tensor_Tensor_fn)(ISTHMUS_PARAMETERS_aten_pow_Tensor_Tensor);
 static inline int isthmus_call_aten_pow_Tensor_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4296,7 +4463,8 @@ static inline int isthmus_call_aten_pow_Tensor_Tensor(void* function, const TVMF
  * shape: (); dtype: summed(self, dtype)
  * within 0.51 ulp (bfloat16, float16), 64 ulp (float32, float64, int32, int64) */
 #define ISTHMUS_NAME_aten_prod "aten::prod"
-typedef isthmus_status (*isthmus_aten_prod_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_prod isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_prod_fn)(ISTHMUS_PARAMETERS_aten_prod);
 static inline int isthmus_call_aten_prod(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4313,8 +4481,9 @@ static inline int isthmus_call_aten_prod(void* function, const TVMFFIAny* items,
  * shape: reduced(self, dim, keepdim); dtype: summed(self, dtype)
  * within 0.51 ulp (bfloat16, float16), 64 ulp (float32, float64, int32, int64) */
 #define ISTHMUS_NAME_aten_prod_dim_int "aten::prod.dim_int"
-typedef isthmus_status (*isthmus_aten_prod_dim_int_fn)(isthmus_context* context, const DLTensor* self,
-        int64_t dim, bool keepdim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_prod_dim_int isthmus_context* context, const DLTensor* self, int64_t dim, \
+        bool keepdim, DLTensor* out
+typedef isthmus_status (*isthmus_aten_prod_dim_int_fn)(ISTHMUS_PARAMETERS_aten_prod_dim_int);
 static inline int isthmus_call_aten_prod_dim_int(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4333,8 +4502,9 @@ static inline int isthmus_call_aten_prod_dim_int(void* function, const TVMFFIAny
  * shape: None; dtype: None
  * random: its properties are judged */
 #define ISTHMUS_NAME_aten_random__from "aten::random_.from"
-typedef isthmus_status (*isthmus_aten_random__from_fn)(isthmus_context* context, DLTensor* self, int64_t from,
-        const int64_t* to);
+#define ISTHMUS_PARAMETERS_aten_random__from isthmus_context* context, DLTensor* self, int64_t from, \
+        const int64_t* to
+typedef isthmus_status (*isthmus_aten_random__from_fn)(ISTHMUS_PARAMETERS_aten_random__from);
 static inline int isthmus_call_aten_random__from(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4354,7 +4524,8 @@ static inline int isthmus_call_aten_random__from(void* function, const TVMFFIAny
  * shape: None; dtype: None
  * random: its properties are judged */
 #define ISTHMUS_NAME_aten_random__to "aten::random_.to"
-typedef isthmus_status (*isthmus_aten_random__to_fn)(isthmus_context* context, DLTensor* self, int64_t to);
+#define ISTHMUS_PARAMETERS_aten_random__to isthmus_context* context, DLTensor* self, int64_t to
+typedef isthmus_status (*isthmus_aten_random__to_fn)(ISTHMUS_PARAMETERS_aten_random__to);
 static inline int isthmus_call_aten_random__to(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4372,7 +4543,8 @@ static inline int isthmus_call_aten_random__to(void* function, const TVMFFIAny* 
  * shape: (n,); dtype: dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_randperm "aten::randperm"
-typedef isthmus_status (*isthmus_aten_randperm_fn)(isthmus_context* context, int64_t n, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_randperm isthmus_context* context, int64_t n, DLTensor* out
+typedef isthmus_status (*isthmus_aten_randperm_fn)(ISTHMUS_PARAMETERS_aten_randperm);
 static inline int isthmus_call_aten_randperm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4389,8 +4561,8 @@ static inline int isthmus_call_aten_randperm(void* function, const TVMFFIAny* it
  * shape: like(self); dtype: self.dtype
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten_reciprocal "aten::reciprocal"
-typedef isthmus_status (*isthmus_aten_reciprocal_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_reciprocal isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_reciprocal_fn)(ISTHMUS_PARAMETERS_aten_reciprocal);
 static inline int isthmus_call_aten_reciprocal(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4407,8 +4579,9 @@ static inline int isthmus_call_aten_reciprocal(void* function, const TVMFFIAny* 
  * shape: padded(self, padding); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_reflection_pad1d "aten::reflection_pad1d"
-typedef isthmus_status (*isthmus_aten_reflection_pad1d_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list padding, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_reflection_pad1d isthmus_context* context, const DLTensor* self, \
+        isthmus_list padding, DLTensor* out
+typedef isthmus_status (*isthmus_aten_reflection_pad1d_fn)(ISTHMUS_PARAMETERS_aten_reflection_pad1d);
 static inline int isthmus_call_aten_reflection_pad1d(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4426,8 +4599,9 @@ static inline int isthmus_call_aten_reflection_pad1d(void* function, const TVMFF
  * shape: padded(self, padding); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_reflection_pad2d "aten::reflection_pad2d"
-typedef isthmus_status (*isthmus_aten_reflection_pad2d_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list padding, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_reflection_pad2d isthmus_context* context, const DLTensor* self, \
+        isthmus_list padding, DLTensor* out
+typedef isthmus_status (*isthmus_aten_reflection_pad2d_fn)(ISTHMUS_PARAMETERS_aten_reflection_pad2d);
 static inline int isthmus_call_aten_reflection_pad2d(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4445,8 +4619,9 @@ static inline int isthmus_call_aten_reflection_pad2d(void* function, const TVMFF
  * shape: padded(self, padding); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_reflection_pad3d "aten::reflection_pad3d"
-typedef isthmus_status (*isthmus_aten_reflection_pad3d_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list padding, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_reflection_pad3d isthmus_context* context, const DLTensor* self, \
+        isthmus_list padding, DLTensor* out
+typedef isthmus_status (*isthmus_aten_reflection_pad3d_fn)(ISTHMUS_PARAMETERS_aten_reflection_pad3d);
 static inline int isthmus_call_aten_reflection_pad3d(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4464,7 +4639,8 @@ static inline int isthmus_call_aten_reflection_pad3d(void* function, const TVMFF
  * shape: like(self); dtype: self.dtype
  * within 0.5 ulp */
 #define ISTHMUS_NAME_aten_relu "aten::relu"
-typedef isthmus_status (*isthmus_aten_relu_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_relu isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_relu_fn)(ISTHMUS_PARAMETERS_aten_relu);
 static inline int isthmus_call_aten_relu(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4481,8 +4657,9 @@ static inline int isthmus_call_aten_relu(void* function, const TVMFFIAny* items,
  * shape: like(self); dtype: self.dtype
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten_remainder_Scalar "aten::remainder.Scalar"
-typedef isthmus_status (*isthmus_aten_remainder_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_remainder_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_remainder_Scalar_fn)(ISTHMUS_PARAMETERS_aten_remainder_Scalar);
 static inline int isthmus_call_aten_remainder_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4500,8 +4677,9 @@ static inline int isthmus_call_aten_remainder_Scalar(void* function, const TVMFF
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten_remainder_Tensor "aten::remainder.Tensor"
-typedef isthmus_status (*isthmus_aten_remainder_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_remainder_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_remainder_Tensor_fn)(ISTHMUS_PARAMETERS_aten_remainder_Tensor);
 static inline int isthmus_call_aten_remainder_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4520,8 +4698,9 @@ static inline int isthmus_call_aten_remainder_Tensor(void* function, const TVMFF
  *     dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_repeat "aten::repeat"
-typedef isthmus_status (*isthmus_aten_repeat_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list repeats, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_repeat isthmus_context* context, const DLTensor* self, isthmus_list repeats, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_repeat_fn)(ISTHMUS_PARAMETERS_aten_repeat);
 static inline int isthmus_call_aten_repeat(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4539,8 +4718,9 @@ static inline int isthmus_call_aten_repeat(void* function, const TVMFFIAny* item
  * shape: padded(self, padding); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_replication_pad1d "aten::replication_pad1d"
-typedef isthmus_status (*isthmus_aten_replication_pad1d_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list padding, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_replication_pad1d isthmus_context* context, const DLTensor* self, \
+        isthmus_list padding, DLTensor* out
+typedef isthmus_status (*isthmus_aten_replication_pad1d_fn)(ISTHMUS_PARAMETERS_aten_replication_pad1d);
 static inline int isthmus_call_aten_replication_pad1d(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4558,8 +4738,9 @@ static inline int isthmus_call_aten_replication_pad1d(void* function, const TVMF
  * shape: padded(self, padding); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_replication_pad2d "aten::replication_pad2d"
-typedef isthmus_status (*isthmus_aten_replication_pad2d_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list padding, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_replication_pad2d isthmus_context* context, const DLTensor* self, \
+        isthmus_list padding, DLTensor* out
+typedef isthmus_status (*isthmus_aten_replication_pad2d_fn)(ISTHMUS_PARAMETERS_aten_replication_pad2d);
 static inline int isthmus_call_aten_replication_pad2d(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4577,8 +4758,9 @@ static inline int isthmus_call_aten_replication_pad2d(void* function, const TVMF
  * shape: padded(self, padding); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_replication_pad3d "aten::replication_pad3d"
-typedef isthmus_status (*isthmus_aten_replication_pad3d_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list padding, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_replication_pad3d isthmus_context* context, const DLTensor* self, \
+        isthmus_list padding, DLTensor* out
+typedef isthmus_status (*isthmus_aten_replication_pad3d_fn)(ISTHMUS_PARAMETERS_aten_replication_pad3d);
 static inline int isthmus_call_aten_replication_pad3d(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4596,8 +4778,9 @@ static inline int isthmus_call_aten_replication_pad3d(void* function, const TVMF
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_roll "aten::roll"
-typedef isthmus_status (*isthmus_aten_roll_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list shifts, isthmus_list dims, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_roll isthmus_context* context, const DLTensor* self, isthmus_list shifts, \
+        isthmus_list dims, DLTensor* out
+typedef isthmus_status (*isthmus_aten_roll_fn)(ISTHMUS_PARAMETERS_aten_roll);
 static inline int isthmus_call_aten_roll(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4616,8 +4799,8 @@ static inline int isthmus_call_aten_roll(void* function, const TVMFFIAny* items,
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_round "aten::round"
-typedef isthmus_status (*isthmus_aten_round_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_round isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_round_fn)(ISTHMUS_PARAMETERS_aten_round);
 static inline int isthmus_call_aten_round(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4634,8 +4817,8 @@ static inline int isthmus_call_aten_round(void* function, const TVMFFIAny* items
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 2 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_rsqrt "aten::rsqrt"
-typedef isthmus_status (*isthmus_aten_rsqrt_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_rsqrt isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_rsqrt_fn)(ISTHMUS_PARAMETERS_aten_rsqrt);
 static inline int isthmus_call_aten_rsqrt(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4652,8 +4835,9 @@ static inline int isthmus_call_aten_rsqrt(void* function, const TVMFFIAny* items
  * shape: like(self); dtype: self.dtype
  * within 0.501 ulp */
 #define ISTHMUS_NAME_aten_rsub_Scalar "aten::rsub.Scalar"
-typedef isthmus_status (*isthmus_aten_rsub_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, isthmus_scalar alpha, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_rsub_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, isthmus_scalar alpha, DLTensor* out
+typedef isthmus_status (*isthmus_aten_rsub_Scalar_fn)(ISTHMUS_PARAMETERS_aten_rsub_Scalar);
 static inline int isthmus_call_aten_rsub_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4672,8 +4856,9 @@ static inline int isthmus_call_aten_rsub_Scalar(void* function, const TVMFFIAny*
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_scatter_src "aten::scatter.src"
-typedef isthmus_status (*isthmus_aten_scatter_src_fn)(isthmus_context* context, const DLTensor* self,
-        int64_t dim, const DLTensor* index, const DLTensor* src, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_scatter_src isthmus_context* context, const DLTensor* self, int64_t dim, \
+        const DLTensor* index, const DLTensor* src, DLTensor* out
+typedef isthmus_status (*isthmus_aten_scatter_src_fn)(ISTHMUS_PARAMETERS_aten_scatter_src);
 static inline int isthmus_call_aten_scatter_src(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4693,8 +4878,9 @@ static inline int isthmus_call_aten_scatter_src(void* function, const TVMFFIAny*
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_scatter_value "aten::scatter.value"
-typedef isthmus_status (*isthmus_aten_scatter_value_fn)(isthmus_context* context, const DLTensor* self,
-        int64_t dim, const DLTensor* index, isthmus_scalar value, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_scatter_value isthmus_context* context, const DLTensor* self, int64_t dim, \
+        const DLTensor* index, isthmus_scalar value, DLTensor* out
+typedef isthmus_status (*isthmus_aten_scatter_value_fn)(ISTHMUS_PARAMETERS_aten_scatter_value);
 static inline int isthmus_call_aten_scatter_value(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4717,8 +4903,9 @@ static inline int isthmus_call_aten_scatter_value(void* function, const TVMFFIAn
  * within 0.51 ulp + 524288 roundings of the sum (bfloat16), 0.51 ulp + 65536 roundings of the sum
  *     (float16), 0.51 ulp + 16 roundings of the sum (float32, float64, int8, uint8, int16, int32, int64) */
 #define ISTHMUS_NAME_aten_scatter_add "aten::scatter_add"
-typedef isthmus_status (*isthmus_aten_scatter_add_fn)(isthmus_context* context, const DLTensor* self,
-        int64_t dim, const DLTensor* index, const DLTensor* src, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_scatter_add isthmus_context* context, const DLTensor* self, int64_t dim, \
+        const DLTensor* index, const DLTensor* src, DLTensor* out
+typedef isthmus_status (*isthmus_aten_scatter_add_fn)(ISTHMUS_PARAMETERS_aten_scatter_add);
 static inline int isthmus_call_aten_scatter_add(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4740,9 +4927,10 @@ static inline int isthmus_call_aten_scatter_add(void* function, const TVMFFIAny*
  * within 0.51 ulp + 524288 roundings of the sum (bfloat16), 0.51 ulp + 65536 roundings of the sum
  *     (float16), 0.51 ulp + 16 roundings of the sum (float32, float64) */
 #define ISTHMUS_NAME_aten_scatter_reduce_two "aten::scatter_reduce.two"
-typedef isthmus_status (*isthmus_aten_scatter_reduce_two_fn)(isthmus_context* context, const DLTensor* self,
-        int64_t dim, const DLTensor* index, const DLTensor* src, const char* reduce, bool include_self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_scatter_reduce_two isthmus_context* context, const DLTensor* self, \
+        int64_t dim, const DLTensor* index, const DLTensor* src, const char* reduce, bool include_self, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_scatter_reduce_two_fn)(ISTHMUS_PARAMETERS_aten_scatter_reduce_two);
 static inline int isthmus_call_aten_scatter_reduce_two(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4766,8 +4954,9 @@ static inline int isthmus_call_aten_scatter_reduce_two(void* function, const TVM
  * shape: tuple(input_sizes); dtype: grad_output.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_select_backward "aten::select_backward"
-typedef isthmus_status (*isthmus_aten_select_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_output, isthmus_list input_sizes, int64_t dim, int64_t index, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_select_backward isthmus_context* context, const DLTensor* grad_output, \
+        isthmus_list input_sizes, int64_t dim, int64_t index, DLTensor* out
+typedef isthmus_status (*isthmus_aten_select_backward_fn)(ISTHMUS_PARAMETERS_aten_select_backward);
 static inline int isthmus_call_aten_select_backward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4789,8 +4978,9 @@ static inline int isthmus_call_aten_select_backward(void* function, const TVMFFI
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_select_scatter "aten::select_scatter"
-typedef isthmus_status (*isthmus_aten_select_scatter_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* src, int64_t dim, int64_t index, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_select_scatter isthmus_context* context, const DLTensor* self, \
+        const DLTensor* src, int64_t dim, int64_t index, DLTensor* out
+typedef isthmus_status (*isthmus_aten_select_scatter_fn)(ISTHMUS_PARAMETERS_aten_select_scatter);
 static inline int isthmus_call_aten_select_scatter(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4812,8 +5002,8 @@ static inline int isthmus_call_aten_select_scatter(void* function, const TVMFFIA
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_sigmoid "aten::sigmoid"
-typedef isthmus_status (*isthmus_aten_sigmoid_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_sigmoid isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_sigmoid_fn)(ISTHMUS_PARAMETERS_aten_sigmoid);
 static inline int isthmus_call_aten_sigmoid(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4830,8 +5020,9 @@ static inline int isthmus_call_aten_sigmoid(void* function, const TVMFFIAny* ite
  * shape: like(grad_output); dtype: grad_output.dtype
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten_sigmoid_backward "aten::sigmoid_backward"
-typedef isthmus_status (*isthmus_aten_sigmoid_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_output, const DLTensor* output, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_sigmoid_backward isthmus_context* context, const DLTensor* grad_output, \
+        const DLTensor* output, DLTensor* out
+typedef isthmus_status (*isthmus_aten_sigmoid_backward_fn)(ISTHMUS_PARAMETERS_aten_sigmoid_backward);
 static inline int isthmus_call_aten_sigmoid_backward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4851,7 +5042,8 @@ static inline int isthmus_call_aten_sigmoid_backward(void* function, const TVMFF
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_sign "aten::sign"
-typedef isthmus_status (*isthmus_aten_sign_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_sign isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_sign_fn)(ISTHMUS_PARAMETERS_aten_sign);
 static inline int isthmus_call_aten_sign(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4868,7 +5060,8 @@ static inline int isthmus_call_aten_sign(void* function, const TVMFFIAny* items,
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_silu "aten::silu"
-typedef isthmus_status (*isthmus_aten_silu_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_silu isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_silu_fn)(ISTHMUS_PARAMETERS_aten_silu);
 static inline int isthmus_call_aten_silu(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4885,8 +5078,9 @@ static inline int isthmus_call_aten_silu(void* function, const TVMFFIAny* items,
  * shape: broadcast(grad_output, self); dtype: grad_output.dtype
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_aten_silu_backward "aten::silu_backward"
-typedef isthmus_status (*isthmus_aten_silu_backward_fn)(isthmus_context* context, const DLTensor* grad_output,
-        const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_silu_backward isthmus_context* context, const DLTensor* grad_output, \
+        const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_silu_backward_fn)(ISTHMUS_PARAMETERS_aten_silu_backward);
 static inline int isthmus_call_aten_silu_backward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4904,7 +5098,8 @@ static inline int isthmus_call_aten_silu_backward(void* function, const TVMFFIAn
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 2 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_sin "aten::sin"
-typedef isthmus_status (*isthmus_aten_sin_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_sin isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_sin_fn)(ISTHMUS_PARAMETERS_aten_sin);
 static inline int isthmus_call_aten_sin(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4921,7 +5116,8 @@ static inline int isthmus_call_aten_sin(void* function, const TVMFFIAny* items, 
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_sinh "aten::sinh"
-typedef isthmus_status (*isthmus_aten_sinh_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_sinh isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_sinh_fn)(ISTHMUS_PARAMETERS_aten_sinh);
 static inline int isthmus_call_aten_sinh(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4939,9 +5135,9 @@ static inline int isthmus_call_aten_sinh(void* function, const TVMFFIAny* items,
  * shape: tuple(input_sizes); dtype: grad_output.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_slice_backward "aten::slice_backward"
-typedef isthmus_status (*isthmus_aten_slice_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_output, isthmus_list input_sizes, int64_t dim, int64_t start, int64_t end,
-        int64_t step, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_slice_backward isthmus_context* context, const DLTensor* grad_output, \
+        isthmus_list input_sizes, int64_t dim, int64_t start, int64_t end, int64_t step, DLTensor* out
+typedef isthmus_status (*isthmus_aten_slice_backward_fn)(ISTHMUS_PARAMETERS_aten_slice_backward);
 static inline int isthmus_call_aten_slice_backward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4966,9 +5162,10 @@ static inline int isthmus_call_aten_slice_backward(void* function, const TVMFFIA
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_slice_scatter "aten::slice_scatter"
-typedef isthmus_status (*isthmus_aten_slice_scatter_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* src, int64_t dim, const int64_t* start, const int64_t* end, int64_t step,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_slice_scatter isthmus_context* context, const DLTensor* self, \
+        const DLTensor* src, int64_t dim, const int64_t* start, const int64_t* end, int64_t step, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_slice_scatter_fn)(ISTHMUS_PARAMETERS_aten_slice_scatter);
 static inline int isthmus_call_aten_slice_scatter(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -4996,8 +5193,9 @@ static inline int isthmus_call_aten_slice_scatter(void* function, const TVMFFIAn
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_softplus "aten::softplus"
-typedef isthmus_status (*isthmus_aten_softplus_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar beta, isthmus_scalar threshold, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_softplus isthmus_context* context, const DLTensor* self, isthmus_scalar beta, \
+        isthmus_scalar threshold, DLTensor* out
+typedef isthmus_status (*isthmus_aten_softplus_fn)(ISTHMUS_PARAMETERS_aten_softplus);
 static inline int isthmus_call_aten_softplus(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5016,8 +5214,9 @@ static inline int isthmus_call_aten_softplus(void* function, const TVMFFIAny* it
  * shape: (self.shape, self.shape); dtype: (self.dtype, "int64")
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_sort "aten::sort"
-typedef isthmus_status (*isthmus_aten_sort_fn)(isthmus_context* context, const DLTensor* self, int64_t dim,
-        bool descending, DLTensor* values, DLTensor* indices);
+#define ISTHMUS_PARAMETERS_aten_sort isthmus_context* context, const DLTensor* self, int64_t dim, \
+        bool descending, DLTensor* values, DLTensor* indices
+typedef isthmus_status (*isthmus_aten_sort_fn)(ISTHMUS_PARAMETERS_aten_sort);
 static inline int isthmus_call_aten_sort(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5040,8 +5239,9 @@ static inline int isthmus_call_aten_sort(void* function, const TVMFFIAny* items,
  * shape: (self.shape, self.shape); dtype: (self.dtype, "int64")
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_sort_stable "aten::sort.stable"
-typedef isthmus_status (*isthmus_aten_sort_stable_fn)(isthmus_context* context, const DLTensor* self,
-        const bool* stable, int64_t dim, bool descending, DLTensor* values, DLTensor* indices);
+#define ISTHMUS_PARAMETERS_aten_sort_stable isthmus_context* context, const DLTensor* self, \
+        const bool* stable, int64_t dim, bool descending, DLTensor* values, DLTensor* indices
+typedef isthmus_status (*isthmus_aten_sort_stable_fn)(ISTHMUS_PARAMETERS_aten_sort_stable);
 static inline int isthmus_call_aten_sort_stable(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5066,7 +5266,8 @@ static inline int isthmus_call_aten_sort_stable(void* function, const TVMFFIAny*
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 1 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_sqrt "aten::sqrt"
-typedef isthmus_status (*isthmus_aten_sqrt_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_sqrt isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_sqrt_fn)(ISTHMUS_PARAMETERS_aten_sqrt);
 static inline int isthmus_call_aten_sqrt(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5084,8 +5285,9 @@ static inline int isthmus_call_aten_sqrt(void* function, const TVMFFIAny* items,
  *     1)); dtype: tensors[0].dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_stack "aten::stack"
-typedef isthmus_status (*isthmus_aten_stack_fn)(isthmus_context* context, isthmus_list tensors, int64_t dim,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_stack isthmus_context* context, isthmus_list tensors, int64_t dim, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_stack_fn)(ISTHMUS_PARAMETERS_aten_stack);
 static inline int isthmus_call_aten_stack(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5103,8 +5305,9 @@ static inline int isthmus_call_aten_stack(void* function, const TVMFFIAny* items
  * shape: like(self); dtype: self.dtype
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten_sub_Scalar "aten::sub.Scalar"
-typedef isthmus_status (*isthmus_aten_sub_Scalar_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_scalar other, isthmus_scalar alpha, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_sub_Scalar isthmus_context* context, const DLTensor* self, \
+        isthmus_scalar other, isthmus_scalar alpha, DLTensor* out
+typedef isthmus_status (*isthmus_aten_sub_Scalar_fn)(ISTHMUS_PARAMETERS_aten_sub_Scalar);
 static inline int isthmus_call_aten_sub_Scalar(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5123,8 +5326,9 @@ static inline int isthmus_call_aten_sub_Scalar(void* function, const TVMFFIAny* 
  * shape: broadcast(self, other); dtype: promote(self, other)
  * within 0.501 ulp + 1 roundings of the sum */
 #define ISTHMUS_NAME_aten_sub_Tensor "aten::sub.Tensor"
-typedef isthmus_status (*isthmus_aten_sub_Tensor_fn)(isthmus_context* context, const DLTensor* self,
-        const DLTensor* other, isthmus_scalar alpha, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_sub_Tensor isthmus_context* context, const DLTensor* self, \
+        const DLTensor* other, isthmus_scalar alpha, DLTensor* out
+typedef isthmus_status (*isthmus_aten_sub_Tensor_fn)(ISTHMUS_PARAMETERS_aten_sub_Tensor);
 static inline int isthmus_call_aten_sub_Tensor(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5143,7 +5347,8 @@ static inline int isthmus_call_aten_sub_Tensor(void* function, const TVMFFIAny* 
  * shape: (); dtype: summed(self, dtype)
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_sum "aten::sum"
-typedef isthmus_status (*isthmus_aten_sum_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_sum isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_sum_fn)(ISTHMUS_PARAMETERS_aten_sum);
 static inline int isthmus_call_aten_sum(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5160,8 +5365,9 @@ static inline int isthmus_call_aten_sum(void* function, const TVMFFIAny* items, 
  * shape: reduced(self, dim, keepdim); dtype: summed(self, dtype)
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_sum_dim_IntList "aten::sum.dim_IntList"
-typedef isthmus_status (*isthmus_aten_sum_dim_IntList_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list dim, bool keepdim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_sum_dim_IntList isthmus_context* context, const DLTensor* self, \
+        isthmus_list dim, bool keepdim, DLTensor* out
+typedef isthmus_status (*isthmus_aten_sum_dim_IntList_fn)(ISTHMUS_PARAMETERS_aten_sum_dim_IntList);
 static inline int isthmus_call_aten_sum_dim_IntList(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5180,7 +5386,8 @@ static inline int isthmus_call_aten_sum_dim_IntList(void* function, const TVMFFI
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_tan "aten::tan"
-typedef isthmus_status (*isthmus_aten_tan_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_tan isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_tan_fn)(ISTHMUS_PARAMETERS_aten_tan);
 static inline int isthmus_call_aten_tan(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5197,7 +5404,8 @@ static inline int isthmus_call_aten_tan(void* function, const TVMFFIAny* items, 
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp (bfloat16, float16), 4 ulp (float32, float64) */
 #define ISTHMUS_NAME_aten_tanh "aten::tanh"
-typedef isthmus_status (*isthmus_aten_tanh_fn)(isthmus_context* context, const DLTensor* self, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_tanh isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_tanh_fn)(ISTHMUS_PARAMETERS_aten_tanh);
 static inline int isthmus_call_aten_tanh(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5214,8 +5422,9 @@ static inline int isthmus_call_aten_tanh(void* function, const TVMFFIAny* items,
  * shape: like(grad_output); dtype: grad_output.dtype
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten_tanh_backward "aten::tanh_backward"
-typedef isthmus_status (*isthmus_aten_tanh_backward_fn)(isthmus_context* context, const DLTensor* grad_output,
-        const DLTensor* output, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_tanh_backward isthmus_context* context, const DLTensor* grad_output, \
+        const DLTensor* output, DLTensor* out
+typedef isthmus_status (*isthmus_aten_tanh_backward_fn)(ISTHMUS_PARAMETERS_aten_tanh_backward);
 static inline int isthmus_call_aten_tanh_backward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5233,8 +5442,9 @@ static inline int isthmus_call_aten_tanh_backward(void* function, const TVMFFIAn
  * shape: broadcast(grad_output, self); dtype: grad_output.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_threshold_backward "aten::threshold_backward"
-typedef isthmus_status (*isthmus_aten_threshold_backward_fn)(isthmus_context* context,
-        const DLTensor* grad_output, const DLTensor* self, isthmus_scalar threshold, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_threshold_backward isthmus_context* context, const DLTensor* grad_output, \
+        const DLTensor* self, isthmus_scalar threshold, DLTensor* out
+typedef isthmus_status (*isthmus_aten_threshold_backward_fn)(ISTHMUS_PARAMETERS_aten_threshold_backward);
 static inline int isthmus_call_aten_threshold_backward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5256,8 +5466,9 @@ static inline int isthmus_call_aten_threshold_backward(void* function, const TVM
  * shape: (at(self, dim, k), at(self, dim, k)); dtype: (self.dtype, "int64")
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_topk "aten::topk"
-typedef isthmus_status (*isthmus_aten_topk_fn)(isthmus_context* context, const DLTensor* self, int64_t k,
-        int64_t dim, bool largest, bool sorted, DLTensor* values, DLTensor* indices);
+#define ISTHMUS_PARAMETERS_aten_topk isthmus_context* context, const DLTensor* self, int64_t k, int64_t dim, \
+        bool largest, bool sorted, DLTensor* values, DLTensor* indices
+typedef isthmus_status (*isthmus_aten_topk_fn)(ISTHMUS_PARAMETERS_aten_topk);
 static inline int isthmus_call_aten_topk(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5281,8 +5492,9 @@ static inline int isthmus_call_aten_topk(void* function, const TVMFFIAny* items,
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_tril "aten::tril"
-typedef isthmus_status (*isthmus_aten_tril_fn)(isthmus_context* context, const DLTensor* self,
-        int64_t diagonal, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_tril isthmus_context* context, const DLTensor* self, int64_t diagonal, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_tril_fn)(ISTHMUS_PARAMETERS_aten_tril);
 static inline int isthmus_call_aten_tril(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5300,8 +5512,9 @@ static inline int isthmus_call_aten_tril(void* function, const TVMFFIAny* items,
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_triu "aten::triu"
-typedef isthmus_status (*isthmus_aten_triu_fn)(isthmus_context* context, const DLTensor* self,
-        int64_t diagonal, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_triu isthmus_context* context, const DLTensor* self, int64_t diagonal, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_triu_fn)(ISTHMUS_PARAMETERS_aten_triu);
 static inline int isthmus_call_aten_triu(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5319,8 +5532,8 @@ static inline int isthmus_call_aten_triu(void* function, const TVMFFIAny* items,
  * shape: like(self); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_trunc "aten::trunc"
-typedef isthmus_status (*isthmus_aten_trunc_fn)(isthmus_context* context, const DLTensor* self,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_trunc isthmus_context* context, const DLTensor* self, DLTensor* out
+typedef isthmus_status (*isthmus_aten_trunc_fn)(ISTHMUS_PARAMETERS_aten_trunc);
 static inline int isthmus_call_aten_trunc(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5337,8 +5550,8 @@ static inline int isthmus_call_aten_trunc(void* function, const TVMFFIAny* items
  * shape: None; dtype: None
  * random: its properties are judged */
 #define ISTHMUS_NAME_aten_uniform_ "aten::uniform_"
-typedef isthmus_status (*isthmus_aten_uniform__fn)(isthmus_context* context, DLTensor* self, double from,
-        double to);
+#define ISTHMUS_PARAMETERS_aten_uniform_ isthmus_context* context, DLTensor* self, double from, double to
+typedef isthmus_status (*isthmus_aten_uniform__fn)(ISTHMUS_PARAMETERS_aten_uniform_);
 static inline int isthmus_call_aten_uniform_(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5358,9 +5571,10 @@ static inline int isthmus_call_aten_uniform_(void* function, const TVMFFIAny* it
  * within 0.51 ulp + 4096 roundings of the sum (bfloat16, float16), 0.51 ulp + 4 roundings of the sum
  *     (float32, float64) */
 #define ISTHMUS_NAME_aten_upsample_bilinear2d "aten::upsample_bilinear2d"
-typedef isthmus_status (*isthmus_aten_upsample_bilinear2d_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list output_size, bool align_corners, const double* scales_h, const double* scales_w,
-        DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_upsample_bilinear2d isthmus_context* context, const DLTensor* self, \
+        isthmus_list output_size, bool align_corners, const double* scales_h, const double* scales_w, \
+        DLTensor* out
+typedef isthmus_status (*isthmus_aten_upsample_bilinear2d_fn)(ISTHMUS_PARAMETERS_aten_upsample_bilinear2d);
 static inline int isthmus_call_aten_upsample_bilinear2d(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5388,8 +5602,9 @@ static inline int isthmus_call_aten_upsample_bilinear2d(void* function, const TV
  * shape: self.shape[:2] + tuple(output_size); dtype: self.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_upsample_nearest2d "aten::upsample_nearest2d"
-typedef isthmus_status (*isthmus_aten_upsample_nearest2d_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list output_size, const double* scales_h, const double* scales_w, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_upsample_nearest2d isthmus_context* context, const DLTensor* self, \
+        isthmus_list output_size, const double* scales_h, const double* scales_w, DLTensor* out
+typedef isthmus_status (*isthmus_aten_upsample_nearest2d_fn)(ISTHMUS_PARAMETERS_aten_upsample_nearest2d);
 static inline int isthmus_call_aten_upsample_nearest2d(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5416,8 +5631,9 @@ static inline int isthmus_call_aten_upsample_nearest2d(void* function, const TVM
  * shape: reduced(self, dim, keepdim); dtype: self.dtype
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_aten_var_correction "aten::var.correction"
-typedef isthmus_status (*isthmus_aten_var_correction_fn)(isthmus_context* context, const DLTensor* self,
-        isthmus_list dim, const isthmus_scalar* correction, bool keepdim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_var_correction isthmus_context* context, const DLTensor* self, \
+        isthmus_list dim, const isthmus_scalar* correction, bool keepdim, DLTensor* out
+typedef isthmus_status (*isthmus_aten_var_correction_fn)(ISTHMUS_PARAMETERS_aten_var_correction);
 static inline int isthmus_call_aten_var_correction(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5441,8 +5657,9 @@ static inline int isthmus_call_aten_var_correction(void* function, const TVMFFIA
  * shape: broadcast(condition, self, other); dtype: promote(self, other)
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_where_self "aten::where.self"
-typedef isthmus_status (*isthmus_aten_where_self_fn)(isthmus_context* context, const DLTensor* condition,
-        const DLTensor* self, const DLTensor* other, DLTensor* out);
+#define ISTHMUS_PARAMETERS_aten_where_self isthmus_context* context, const DLTensor* condition, \
+        const DLTensor* self, const DLTensor* other, DLTensor* out
+typedef isthmus_status (*isthmus_aten_where_self_fn)(ISTHMUS_PARAMETERS_aten_where_self);
 static inline int isthmus_call_aten_where_self(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5461,7 +5678,8 @@ static inline int isthmus_call_aten_where_self(void* function, const TVMFFIAny* 
  * shape: None; dtype: None
  * within 0 ulp */
 #define ISTHMUS_NAME_aten_zero_ "aten::zero_"
-typedef isthmus_status (*isthmus_aten_zero__fn)(isthmus_context* context, DLTensor* self);
+#define ISTHMUS_PARAMETERS_aten_zero_ isthmus_context* context, DLTensor* self
+typedef isthmus_status (*isthmus_aten_zero__fn)(ISTHMUS_PARAMETERS_aten_zero_);
 static inline int isthmus_call_aten_zero_(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5480,11 +5698,12 @@ static inline int isthmus_call_aten_zero_(void* function, const TVMFFIAny* items
  * shape: None; dtype: None
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_adamw_ "isthmus::adamw_"
-typedef isthmus_status (*isthmus_isthmus_adamw__fn)(isthmus_context* context, isthmus_list params,
-        isthmus_list grads, isthmus_list exp_avgs, isthmus_list exp_avg_sqs, isthmus_list max_exp_avg_sqs,
-        isthmus_list masters, isthmus_list steps, const DLTensor* norm, const DLTensor* grad_scale,
-        const DLTensor* found_inf, double lr, double beta1, double beta2, double eps, double weight_decay,
-        double max_norm, bool decoupled, bool maximize);
+#define ISTHMUS_PARAMETERS_isthmus_adamw_ isthmus_context* context, isthmus_list params, isthmus_list grads, \
+        isthmus_list exp_avgs, isthmus_list exp_avg_sqs, isthmus_list max_exp_avg_sqs, isthmus_list masters, \
+        isthmus_list steps, const DLTensor* norm, const DLTensor* grad_scale, const DLTensor* found_inf, \
+        double lr, double beta1, double beta2, double eps, double weight_decay, double max_norm, \
+        bool decoupled, bool maximize
+typedef isthmus_status (*isthmus_isthmus_adamw__fn)(ISTHMUS_PARAMETERS_isthmus_adamw_);
 static inline int isthmus_call_isthmus_adamw_(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5522,9 +5741,10 @@ static inline int isthmus_call_isthmus_adamw_(void* function, const TVMFFIAny* i
  *     accumulator(input))
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_add_rms_norm "isthmus::add_rms_norm"
-typedef isthmus_status (*isthmus_isthmus_add_rms_norm_fn)(isthmus_context* context, const DLTensor* input,
-        const DLTensor* residual, const DLTensor* weight, double eps, DLTensor* out, DLTensor* sum,
-        DLTensor* rstd);
+#define ISTHMUS_PARAMETERS_isthmus_add_rms_norm isthmus_context* context, const DLTensor* input, \
+        const DLTensor* residual, const DLTensor* weight, double eps, DLTensor* out, DLTensor* sum, \
+        DLTensor* rstd
+typedef isthmus_status (*isthmus_isthmus_add_rms_norm_fn)(ISTHMUS_PARAMETERS_isthmus_add_rms_norm);
 static inline int isthmus_call_isthmus_add_rms_norm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5553,11 +5773,12 @@ static inline int isthmus_call_isthmus_add_rms_norm(void* function, const TVMFFI
  * within 0.51 ulp + 32768 roundings of the sum (bfloat16), 0.51 ulp + 4096 roundings of the sum (float16),
  *     0.51 ulp + 32 roundings of the sum (float32, float64) */
 #define ISTHMUS_NAME_isthmus_attention "isthmus::attention"
-typedef isthmus_status (*isthmus_isthmus_attention_fn)(isthmus_context* context, const DLTensor* query,
-        const DLTensor* key, const DLTensor* value, const DLTensor* bias, const DLTensor* mask,
-        const DLTensor* alibi_slopes, const DLTensor* cu_seqlens_q, const DLTensor* cu_seqlens_k,
-        const DLTensor* rng, int64_t max_seqlen_q, int64_t max_seqlen_k, double scale, const int64_t* left,
-        const int64_t* right, bool top_left, double softcap, double dropout_p, DLTensor* out, DLTensor* lse);
+#define ISTHMUS_PARAMETERS_isthmus_attention isthmus_context* context, const DLTensor* query, \
+        const DLTensor* key, const DLTensor* value, const DLTensor* bias, const DLTensor* mask, \
+        const DLTensor* alibi_slopes, const DLTensor* cu_seqlens_q, const DLTensor* cu_seqlens_k, \
+        const DLTensor* rng, int64_t max_seqlen_q, int64_t max_seqlen_k, double scale, const int64_t* left, \
+        const int64_t* right, bool top_left, double softcap, double dropout_p, DLTensor* out, DLTensor* lse
+typedef isthmus_status (*isthmus_isthmus_attention_fn)(ISTHMUS_PARAMETERS_isthmus_attention);
 static inline int isthmus_call_isthmus_attention(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5605,13 +5826,14 @@ static inline int isthmus_call_isthmus_attention(void* function, const TVMFFIAny
  * within 0.51 ulp + 32768 roundings of the sum (bfloat16), 0.51 ulp + 4096 roundings of the sum (float16),
  *     0.51 ulp + 32 roundings of the sum (float32, float64) */
 #define ISTHMUS_NAME_isthmus_attention_backward "isthmus::attention_backward"
-typedef isthmus_status (*isthmus_isthmus_attention_backward_fn)(isthmus_context* context,
-        const DLTensor* grad, const DLTensor* query, const DLTensor* key, const DLTensor* value,
-        const DLTensor* out, const DLTensor* lse, const DLTensor* bias, const DLTensor* mask,
-        const DLTensor* alibi_slopes, const DLTensor* cu_seqlens_q, const DLTensor* cu_seqlens_k,
-        const DLTensor* rng, int64_t max_seqlen_q, int64_t max_seqlen_k, double scale, const int64_t* left,
-        const int64_t* right, bool top_left, double softcap, double dropout_p, bool wants_bias,
-        DLTensor* grad_query, DLTensor* grad_key, DLTensor* grad_value, DLTensor* grad_bias);
+#define ISTHMUS_PARAMETERS_isthmus_attention_backward isthmus_context* context, const DLTensor* grad, \
+        const DLTensor* query, const DLTensor* key, const DLTensor* value, const DLTensor* out, \
+        const DLTensor* lse, const DLTensor* bias, const DLTensor* mask, const DLTensor* alibi_slopes, \
+        const DLTensor* cu_seqlens_q, const DLTensor* cu_seqlens_k, const DLTensor* rng, int64_t max_seqlen_q, \
+        int64_t max_seqlen_k, double scale, const int64_t* left, const int64_t* right, bool top_left, \
+        double softcap, double dropout_p, bool wants_bias, DLTensor* grad_query, DLTensor* grad_key, \
+        DLTensor* grad_value, DLTensor* grad_bias
+typedef isthmus_status (*isthmus_isthmus_attention_backward_fn)(ISTHMUS_PARAMETERS_isthmus_attention_backward);
 static inline int isthmus_call_isthmus_attention_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5641,10 +5863,10 @@ static inline int isthmus_call_isthmus_attention_backward(void* function, const 
   double softcap = isthmus_take_float(&a, "softcap");
   double dropout_p = isthmus_take_float(&a, "dropout_p");
   bool wants_bias = isthmus_take_bool(&a, "wants_bias");
-  DLTensor* grad_query = isthmus_take_tensor(&a, "grad_query");
-  DLTensor* grad_key = isthmus_take_tensor(&a, "grad_key");
-  DLTensor* grad_value = isthmus_take_tensor(&a, "grad_value");
-  DLTensor* grad_bias = isthmus_take_tensor(&a, "grad_bias");
+  DLTensor* grad_query = isthmus_take_optional_tensor(&a, "grad_query");
+  DLTensor* grad_key = isthmus_take_optional_tensor(&a, "grad_key");
+  DLTensor* grad_value = isthmus_take_optional_tensor(&a, "grad_value");
+  DLTensor* grad_bias = isthmus_take_optional_tensor(&a, "grad_bias");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_attention_backward_fn, function)(a.context, grad, query, key,
         value, out, lse, bias, mask, alibi_slopes, cu_seqlens_q, cu_seqlens_k, rng, max_seqlen_q,
@@ -5660,9 +5882,10 @@ static inline int isthmus_call_isthmus_attention_backward(void* function, const 
  * shape: (target.shape, target.shape); dtype: (accumulator(logits), accumulator(logits))
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_cross_entropy "isthmus::cross_entropy"
-typedef isthmus_status (*isthmus_isthmus_cross_entropy_fn)(isthmus_context* context, const DLTensor* logits,
-        const DLTensor* target, int64_t ignore_index, double label_smoothing, double logit_scale,
-        double softcap, double lse_square_scale, DLTensor* loss, DLTensor* lse);
+#define ISTHMUS_PARAMETERS_isthmus_cross_entropy isthmus_context* context, const DLTensor* logits, \
+        const DLTensor* target, int64_t ignore_index, double label_smoothing, double logit_scale, \
+        double softcap, double lse_square_scale, DLTensor* loss, DLTensor* lse
+typedef isthmus_status (*isthmus_isthmus_cross_entropy_fn)(ISTHMUS_PARAMETERS_isthmus_cross_entropy);
 static inline int isthmus_call_isthmus_cross_entropy(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5690,10 +5913,11 @@ static inline int isthmus_call_isthmus_cross_entropy(void* function, const TVMFF
  * shape: logits.shape; dtype: logits.dtype
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_cross_entropy_backward "isthmus::cross_entropy_backward"
-typedef isthmus_status (*isthmus_isthmus_cross_entropy_backward_fn)(isthmus_context* context,
-        const DLTensor* grad, const DLTensor* grad_lse, const DLTensor* logits, const DLTensor* target,
-        const DLTensor* lse, int64_t ignore_index, double label_smoothing, double logit_scale, double softcap,
-        double lse_square_scale, DLTensor* out);
+#define ISTHMUS_PARAMETERS_isthmus_cross_entropy_backward isthmus_context* context, const DLTensor* grad, \
+        const DLTensor* grad_lse, const DLTensor* logits, const DLTensor* target, const DLTensor* lse, \
+        int64_t ignore_index, double label_smoothing, double logit_scale, double softcap, \
+        double lse_square_scale, DLTensor* out
+typedef isthmus_status (*isthmus_isthmus_cross_entropy_backward_fn)(ISTHMUS_PARAMETERS_isthmus_cross_entropy_backward);
 static inline int isthmus_call_isthmus_cross_entropy_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5723,10 +5947,11 @@ static inline int isthmus_call_isthmus_cross_entropy_backward(void* function, co
  * shape: None; dtype: None
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_cross_entropy_backward_ "isthmus::cross_entropy_backward_"
-typedef isthmus_status (*isthmus_isthmus_cross_entropy_backward__fn)(isthmus_context* context,
-        DLTensor* logits, const DLTensor* grad, const DLTensor* grad_lse, const DLTensor* target,
-        const DLTensor* lse, int64_t ignore_index, double label_smoothing, double logit_scale, double softcap,
-        double lse_square_scale);
+#define ISTHMUS_PARAMETERS_isthmus_cross_entropy_backward_ isthmus_context* context, DLTensor* logits, \
+        const DLTensor* grad, const DLTensor* grad_lse, const DLTensor* target, const DLTensor* lse, \
+        int64_t ignore_index, double label_smoothing, double logit_scale, double softcap, \
+        double lse_square_scale
+typedef isthmus_status (*isthmus_isthmus_cross_entropy_backward__fn)(ISTHMUS_PARAMETERS_isthmus_cross_entropy_backward_);
 static inline int isthmus_call_isthmus_cross_entropy_backward_(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5757,10 +5982,11 @@ static inline int isthmus_call_isthmus_cross_entropy_backward_(void* function, c
  *     accumulator(input), accumulator(input))
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_dropout_add_norm "isthmus::dropout_add_norm"
-typedef isthmus_status (*isthmus_isthmus_dropout_add_norm_fn)(isthmus_context* context, const DLTensor* input,
-        const DLTensor* residual, const DLTensor* weight, const DLTensor* bias, const DLTensor* rowscale,
-        const DLTensor* layerscale, const DLTensor* mask, double p, double eps, bool rms, bool wide_sum,
-        DLTensor* out, DLTensor* sum, DLTensor* mean, DLTensor* rstd);
+#define ISTHMUS_PARAMETERS_isthmus_dropout_add_norm isthmus_context* context, const DLTensor* input, \
+        const DLTensor* residual, const DLTensor* weight, const DLTensor* bias, const DLTensor* rowscale, \
+        const DLTensor* layerscale, const DLTensor* mask, double p, double eps, bool rms, bool wide_sum, \
+        DLTensor* out, DLTensor* sum, DLTensor* mean, DLTensor* rstd
+typedef isthmus_status (*isthmus_isthmus_dropout_add_norm_fn)(ISTHMUS_PARAMETERS_isthmus_dropout_add_norm);
 static inline int isthmus_call_isthmus_dropout_add_norm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5798,12 +6024,12 @@ static inline int isthmus_call_isthmus_dropout_add_norm(void* function, const TV
  *     else accumulator(grad))
  * within 0.51 ulp + 96 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_dropout_add_norm_backward "isthmus::dropout_add_norm_backward"
-typedef isthmus_status (*isthmus_isthmus_dropout_add_norm_backward_fn)(isthmus_context* context,
-        const DLTensor* grad, const DLTensor* grad_sum, const DLTensor* sum, const DLTensor* input,
-        const DLTensor* weight, const DLTensor* rowscale, const DLTensor* layerscale, const DLTensor* mask,
-        const DLTensor* mean, const DLTensor* rstd, double p, bool rms, bool with_bias, bool with_residual,
-        DLTensor* grad_input, DLTensor* grad_residual, DLTensor* grad_weight, DLTensor* grad_bias,
-        DLTensor* grad_layerscale);
+#define ISTHMUS_PARAMETERS_isthmus_dropout_add_norm_backward isthmus_context* context, const DLTensor* grad, \
+        const DLTensor* grad_sum, const DLTensor* sum, const DLTensor* input, const DLTensor* weight, \
+        const DLTensor* rowscale, const DLTensor* layerscale, const DLTensor* mask, const DLTensor* mean, \
+        const DLTensor* rstd, double p, bool rms, bool with_bias, bool with_residual, DLTensor* grad_input, \
+        DLTensor* grad_residual, DLTensor* grad_weight, DLTensor* grad_bias, DLTensor* grad_layerscale
+typedef isthmus_status (*isthmus_isthmus_dropout_add_norm_backward_fn)(ISTHMUS_PARAMETERS_isthmus_dropout_add_norm_backward);
 static inline int isthmus_call_isthmus_dropout_add_norm_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5822,11 +6048,11 @@ static inline int isthmus_call_isthmus_dropout_add_norm_backward(void* function,
   bool rms = isthmus_take_bool(&a, "rms");
   bool with_bias = isthmus_take_bool(&a, "with_bias");
   bool with_residual = isthmus_take_bool(&a, "with_residual");
-  DLTensor* grad_input = isthmus_take_tensor(&a, "grad_input");
-  DLTensor* grad_residual = isthmus_take_tensor(&a, "grad_residual");
-  DLTensor* grad_weight = isthmus_take_tensor(&a, "grad_weight");
-  DLTensor* grad_bias = isthmus_take_tensor(&a, "grad_bias");
-  DLTensor* grad_layerscale = isthmus_take_tensor(&a, "grad_layerscale");
+  DLTensor* grad_input = isthmus_take_optional_tensor(&a, "grad_input");
+  DLTensor* grad_residual = isthmus_take_optional_tensor(&a, "grad_residual");
+  DLTensor* grad_weight = isthmus_take_optional_tensor(&a, "grad_weight");
+  DLTensor* grad_bias = isthmus_take_optional_tensor(&a, "grad_bias");
+  DLTensor* grad_layerscale = isthmus_take_optional_tensor(&a, "grad_layerscale");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_dropout_add_norm_backward_fn, function)(a.context, grad,
         grad_sum, sum, input, weight, rowscale, layerscale, mask, mean, rstd, p, rms, with_bias,
@@ -5840,8 +6066,9 @@ static inline int isthmus_call_isthmus_dropout_add_norm_backward(void* function,
  * shape: (rows.shape[0], input.shape[1]); dtype: input.dtype
  * within 0.51 ulp (bfloat16, float16), 0.501 ulp (float32, float64) */
 #define ISTHMUS_NAME_isthmus_gather_rows "isthmus::gather_rows"
-typedef isthmus_status (*isthmus_isthmus_gather_rows_fn)(isthmus_context* context, const DLTensor* input,
-        const DLTensor* rows, const DLTensor* scale, DLTensor* out);
+#define ISTHMUS_PARAMETERS_isthmus_gather_rows isthmus_context* context, const DLTensor* input, \
+        const DLTensor* rows, const DLTensor* scale, DLTensor* out
+typedef isthmus_status (*isthmus_isthmus_gather_rows_fn)(ISTHMUS_PARAMETERS_isthmus_gather_rows);
 static inline int isthmus_call_isthmus_gather_rows(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5861,8 +6088,9 @@ static inline int isthmus_call_isthmus_gather_rows(void* function, const TVMFFIA
  *     for grad in grads]))
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_grad_norm "isthmus::grad_norm"
-typedef isthmus_status (*isthmus_isthmus_grad_norm_fn)(isthmus_context* context, isthmus_list grads,
-        double norm_type, DLTensor* total, DLTensor* each);
+#define ISTHMUS_PARAMETERS_isthmus_grad_norm isthmus_context* context, isthmus_list grads, double norm_type, \
+        DLTensor* total, DLTensor* each
+typedef isthmus_status (*isthmus_isthmus_grad_norm_fn)(ISTHMUS_PARAMETERS_isthmus_grad_norm);
 static inline int isthmus_call_isthmus_grad_norm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5884,8 +6112,9 @@ static inline int isthmus_call_isthmus_grad_norm(void* function, const TVMFFIAny
  * within 1.01 ulp + 64 roundings of the sum (bfloat16, float16), 0.51 ulp + 64 roundings of the sum
  *     (float32, float64) */
 #define ISTHMUS_NAME_isthmus_grouped_matmul "isthmus::grouped_matmul"
-typedef isthmus_status (*isthmus_isthmus_grouped_matmul_fn)(isthmus_context* context, const DLTensor* input,
-        const DLTensor* weight, const DLTensor* sizes, bool trans_b, DLTensor* out);
+#define ISTHMUS_PARAMETERS_isthmus_grouped_matmul isthmus_context* context, const DLTensor* input, \
+        const DLTensor* weight, const DLTensor* sizes, bool trans_b, DLTensor* out
+typedef isthmus_status (*isthmus_isthmus_grouped_matmul_fn)(ISTHMUS_PARAMETERS_isthmus_grouped_matmul);
 static inline int isthmus_call_isthmus_grouped_matmul(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5910,9 +6139,10 @@ static inline int isthmus_call_isthmus_grouped_matmul(void* function, const TVMF
  * within 1.01 ulp + 64 roundings of the sum (bfloat16, float16), 0.51 ulp + 64 roundings of the sum
  *     (float32, float64) */
 #define ISTHMUS_NAME_isthmus_grouped_matmul_backward "isthmus::grouped_matmul_backward"
-typedef isthmus_status (*isthmus_isthmus_grouped_matmul_backward_fn)(isthmus_context* context,
-        const DLTensor* grad, const DLTensor* input, const DLTensor* weight, const DLTensor* sizes,
-        bool trans_b, bool for_input, bool for_weight, DLTensor* grad_input, DLTensor* grad_weight);
+#define ISTHMUS_PARAMETERS_isthmus_grouped_matmul_backward isthmus_context* context, const DLTensor* grad, \
+        const DLTensor* input, const DLTensor* weight, const DLTensor* sizes, bool trans_b, bool for_input, \
+        bool for_weight, DLTensor* grad_input, DLTensor* grad_weight
+typedef isthmus_status (*isthmus_isthmus_grouped_matmul_backward_fn)(ISTHMUS_PARAMETERS_isthmus_grouped_matmul_backward);
 static inline int isthmus_call_isthmus_grouped_matmul_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5924,8 +6154,8 @@ static inline int isthmus_call_isthmus_grouped_matmul_backward(void* function, c
   bool trans_b = isthmus_take_bool(&a, "trans_b");
   bool for_input = isthmus_take_bool(&a, "for_input");
   bool for_weight = isthmus_take_bool(&a, "for_weight");
-  DLTensor* grad_input = isthmus_take_tensor(&a, "grad_input");
-  DLTensor* grad_weight = isthmus_take_tensor(&a, "grad_weight");
+  DLTensor* grad_input = isthmus_take_optional_tensor(&a, "grad_input");
+  DLTensor* grad_weight = isthmus_take_optional_tensor(&a, "grad_weight");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_grouped_matmul_backward_fn, function)(a.context, grad, input,
         weight, sizes, trans_b, for_input, for_weight, grad_input, grad_weight);
@@ -5945,11 +6175,12 @@ static inline int isthmus_call_isthmus_grouped_matmul_backward(void* function, c
  * within 0.51 ulp + 262144 roundings of the sum (bfloat16), 0.51 ulp + 32768 roundings of the sum
  *     (float16), 0.51 ulp + 64 roundings of the sum (float32, float64) */
 #define ISTHMUS_NAME_isthmus_linear_cross_entropy "isthmus::linear_cross_entropy"
-typedef isthmus_status (*isthmus_isthmus_linear_cross_entropy_fn)(isthmus_context* context,
-        const DLTensor* hidden, const DLTensor* weight, const DLTensor* bias, const DLTensor* target,
-        const DLTensor* grad, int64_t ignore_index, double label_smoothing, double logit_scale,
-        double softcap, double lse_square_scale, int64_t chunk_size, isthmus_list wanted, DLTensor* loss,
-        DLTensor* lse, DLTensor* grad_hidden, DLTensor* grad_weight, DLTensor* grad_bias);
+#define ISTHMUS_PARAMETERS_isthmus_linear_cross_entropy isthmus_context* context, const DLTensor* hidden, \
+        const DLTensor* weight, const DLTensor* bias, const DLTensor* target, const DLTensor* grad, \
+        int64_t ignore_index, double label_smoothing, double logit_scale, double softcap, \
+        double lse_square_scale, int64_t chunk_size, isthmus_list wanted, DLTensor* loss, DLTensor* lse, \
+        DLTensor* grad_hidden, DLTensor* grad_weight, DLTensor* grad_bias
+typedef isthmus_status (*isthmus_isthmus_linear_cross_entropy_fn)(ISTHMUS_PARAMETERS_isthmus_linear_cross_entropy);
 static inline int isthmus_call_isthmus_linear_cross_entropy(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -5966,11 +6197,11 @@ static inline int isthmus_call_isthmus_linear_cross_entropy(void* function, cons
   double lse_square_scale = isthmus_take_float(&a, "lse_square_scale");
   int64_t chunk_size = isthmus_take_int(&a, "chunk_size");
   isthmus_list wanted = isthmus_take_list(&a, "wanted");
-  DLTensor* loss = isthmus_take_tensor(&a, "loss");
-  DLTensor* lse = isthmus_take_tensor(&a, "lse");
-  DLTensor* grad_hidden = isthmus_take_tensor(&a, "grad_hidden");
-  DLTensor* grad_weight = isthmus_take_tensor(&a, "grad_weight");
-  DLTensor* grad_bias = isthmus_take_tensor(&a, "grad_bias");
+  DLTensor* loss = isthmus_take_optional_tensor(&a, "loss");
+  DLTensor* lse = isthmus_take_optional_tensor(&a, "lse");
+  DLTensor* grad_hidden = isthmus_take_optional_tensor(&a, "grad_hidden");
+  DLTensor* grad_weight = isthmus_take_optional_tensor(&a, "grad_weight");
+  DLTensor* grad_bias = isthmus_take_optional_tensor(&a, "grad_bias");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_linear_cross_entropy_fn, function)(a.context, hidden, weight,
         bias, target, grad, ignore_index, label_smoothing, logit_scale, softcap, lse_square_scale, chunk_size,
@@ -5984,8 +6215,9 @@ static inline int isthmus_call_isthmus_linear_cross_entropy(void* function, cons
  * shape: (len(seq_len), max_s, x.shape[1]); dtype: x.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_isthmus_pad_seqlen "isthmus::pad_seqlen"
-typedef isthmus_status (*isthmus_isthmus_pad_seqlen_fn)(isthmus_context* context, const DLTensor* x,
-        isthmus_list seq_len, int64_t max_s, DLTensor* out);
+#define ISTHMUS_PARAMETERS_isthmus_pad_seqlen isthmus_context* context, const DLTensor* x, \
+        isthmus_list seq_len, int64_t max_s, DLTensor* out
+typedef isthmus_status (*isthmus_isthmus_pad_seqlen_fn)(ISTHMUS_PARAMETERS_isthmus_pad_seqlen);
 static inline int isthmus_call_isthmus_pad_seqlen(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6004,8 +6236,9 @@ static inline int isthmus_call_isthmus_pad_seqlen(void* function, const TVMFFIAn
  * shape: (input.shape, (*input.shape[:-1], 1)); dtype: (input.dtype, accumulator(input))
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_rms_norm "isthmus::rms_norm"
-typedef isthmus_status (*isthmus_isthmus_rms_norm_fn)(isthmus_context* context, const DLTensor* input,
-        const DLTensor* weight, double eps, DLTensor* out, DLTensor* rstd);
+#define ISTHMUS_PARAMETERS_isthmus_rms_norm isthmus_context* context, const DLTensor* input, \
+        const DLTensor* weight, double eps, DLTensor* out, DLTensor* rstd
+typedef isthmus_status (*isthmus_isthmus_rms_norm_fn)(ISTHMUS_PARAMETERS_isthmus_rms_norm);
 static inline int isthmus_call_isthmus_rms_norm(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6029,9 +6262,10 @@ static inline int isthmus_call_isthmus_rms_norm(void* function, const TVMFFIAny*
  *     None else accumulator(input))
  * within 0.51 ulp + 64 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_rms_norm_backward "isthmus::rms_norm_backward"
-typedef isthmus_status (*isthmus_isthmus_rms_norm_backward_fn)(isthmus_context* context, const DLTensor* grad,
-        const DLTensor* grad_sum, const DLTensor* input, const DLTensor* weight, const DLTensor* rstd,
-        DLTensor* grad_input, DLTensor* grad_weight);
+#define ISTHMUS_PARAMETERS_isthmus_rms_norm_backward isthmus_context* context, const DLTensor* grad, \
+        const DLTensor* grad_sum, const DLTensor* input, const DLTensor* weight, const DLTensor* rstd, \
+        DLTensor* grad_input, DLTensor* grad_weight
+typedef isthmus_status (*isthmus_isthmus_rms_norm_backward_fn)(ISTHMUS_PARAMETERS_isthmus_rms_norm_backward);
 static inline int isthmus_call_isthmus_rms_norm_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6041,8 +6275,8 @@ static inline int isthmus_call_isthmus_rms_norm_backward(void* function, const T
   const DLTensor* input = isthmus_take_tensor(&a, "input");
   const DLTensor* weight = isthmus_take_optional_tensor(&a, "weight");
   const DLTensor* rstd = isthmus_take_tensor(&a, "rstd");
-  DLTensor* grad_input = isthmus_take_tensor(&a, "grad_input");
-  DLTensor* grad_weight = isthmus_take_tensor(&a, "grad_weight");
+  DLTensor* grad_input = isthmus_take_optional_tensor(&a, "grad_input");
+  DLTensor* grad_weight = isthmus_take_optional_tensor(&a, "grad_weight");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_rms_norm_backward_fn, function)(a.context, grad, grad_sum,
         input, weight, rstd, grad_input, grad_weight);
@@ -6057,10 +6291,11 @@ static inline int isthmus_call_isthmus_rms_norm_backward(void* function, const T
  *     key.dtype)
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_rotary "isthmus::rotary"
-typedef isthmus_status (*isthmus_isthmus_rotary_fn)(isthmus_context* context, const DLTensor* query,
-        const DLTensor* key, const DLTensor* cos, const DLTensor* sin, const DLTensor* positions,
-        int64_t seq_dim, int64_t dim, int64_t heads, bool interleaved, bool conjugate, DLTensor* out,
-        DLTensor* out_key);
+#define ISTHMUS_PARAMETERS_isthmus_rotary isthmus_context* context, const DLTensor* query, \
+        const DLTensor* key, const DLTensor* cos, const DLTensor* sin, const DLTensor* positions, \
+        int64_t seq_dim, int64_t dim, int64_t heads, bool interleaved, bool conjugate, DLTensor* out, \
+        DLTensor* out_key
+typedef isthmus_status (*isthmus_isthmus_rotary_fn)(ISTHMUS_PARAMETERS_isthmus_rotary);
 static inline int isthmus_call_isthmus_rotary(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6075,8 +6310,8 @@ static inline int isthmus_call_isthmus_rotary(void* function, const TVMFFIAny* i
   int64_t heads = isthmus_take_int(&a, "heads");
   bool interleaved = isthmus_take_bool(&a, "interleaved");
   bool conjugate = isthmus_take_bool(&a, "conjugate");
-  DLTensor* out = isthmus_take_tensor(&a, "out");
-  DLTensor* out_key = isthmus_take_tensor(&a, "out_key");
+  DLTensor* out = isthmus_take_optional_tensor(&a, "out");
+  DLTensor* out_key = isthmus_take_optional_tensor(&a, "out_key");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_rotary_fn, function)(a.context, query, key, cos, sin,
         positions, seq_dim, dim, heads, interleaved, conjugate, out, out_key);
@@ -6090,9 +6325,10 @@ static inline int isthmus_call_isthmus_rotary(void* function, const TVMFFIAny* i
  * shape: None; dtype: None
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_rotary_ "isthmus::rotary_"
-typedef isthmus_status (*isthmus_isthmus_rotary__fn)(isthmus_context* context, DLTensor* query, DLTensor* key,
-        const DLTensor* cos, const DLTensor* sin, const DLTensor* positions, int64_t seq_dim, int64_t dim,
-        int64_t heads, bool interleaved, bool conjugate);
+#define ISTHMUS_PARAMETERS_isthmus_rotary_ isthmus_context* context, DLTensor* query, DLTensor* key, \
+        const DLTensor* cos, const DLTensor* sin, const DLTensor* positions, int64_t seq_dim, int64_t dim, \
+        int64_t heads, bool interleaved, bool conjugate
+typedef isthmus_status (*isthmus_isthmus_rotary__fn)(ISTHMUS_PARAMETERS_isthmus_rotary_);
 static inline int isthmus_call_isthmus_rotary_(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6119,8 +6355,9 @@ static inline int isthmus_call_isthmus_rotary_(void* function, const TVMFFIAny* 
  * shape: (rows.shape[0],); dtype: accumulator(input)
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_row_products "isthmus::row_products"
-typedef isthmus_status (*isthmus_isthmus_row_products_fn)(isthmus_context* context, const DLTensor* input,
-        const DLTensor* other, const DLTensor* rows, DLTensor* out);
+#define ISTHMUS_PARAMETERS_isthmus_row_products isthmus_context* context, const DLTensor* input, \
+        const DLTensor* other, const DLTensor* rows, DLTensor* out
+typedef isthmus_status (*isthmus_isthmus_row_products_fn)(ISTHMUS_PARAMETERS_isthmus_row_products);
 static inline int isthmus_call_isthmus_row_products(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6139,8 +6376,9 @@ static inline int isthmus_call_isthmus_row_products(void* function, const TVMFFI
  * shape: input.shape; dtype: input.dtype
  * within 0.51 ulp + 48 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_scaled_masked_softmax "isthmus::scaled_masked_softmax"
-typedef isthmus_status (*isthmus_isthmus_scaled_masked_softmax_fn)(isthmus_context* context,
-        const DLTensor* input, const DLTensor* mask, double scale, bool causal, DLTensor* out);
+#define ISTHMUS_PARAMETERS_isthmus_scaled_masked_softmax isthmus_context* context, const DLTensor* input, \
+        const DLTensor* mask, double scale, bool causal, DLTensor* out
+typedef isthmus_status (*isthmus_isthmus_scaled_masked_softmax_fn)(ISTHMUS_PARAMETERS_isthmus_scaled_masked_softmax);
 static inline int isthmus_call_isthmus_scaled_masked_softmax(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6162,8 +6400,9 @@ static inline int isthmus_call_isthmus_scaled_masked_softmax(void* function, con
  * shape: out.shape; dtype: out.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_scaled_masked_softmax_backward "isthmus::scaled_masked_softmax_backward"
-typedef isthmus_status (*isthmus_isthmus_scaled_masked_softmax_backward_fn)(isthmus_context* context,
-        const DLTensor* grad, const DLTensor* out, double scale, bool causal, DLTensor* out_out);
+#define ISTHMUS_PARAMETERS_isthmus_scaled_masked_softmax_backward isthmus_context* context, \
+        const DLTensor* grad, const DLTensor* out, double scale, bool causal, DLTensor* out_out
+typedef isthmus_status (*isthmus_isthmus_scaled_masked_softmax_backward_fn)(ISTHMUS_PARAMETERS_isthmus_scaled_masked_softmax_backward);
 static inline int isthmus_call_isthmus_scaled_masked_softmax_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6185,8 +6424,9 @@ static inline int isthmus_call_isthmus_scaled_masked_softmax_backward(void* func
  * shape: (size, input.shape[1]); dtype: input.dtype
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_scatter_rows "isthmus::scatter_rows"
-typedef isthmus_status (*isthmus_isthmus_scatter_rows_fn)(isthmus_context* context, const DLTensor* input,
-        const DLTensor* rows, const DLTensor* scale, int64_t size, DLTensor* out);
+#define ISTHMUS_PARAMETERS_isthmus_scatter_rows isthmus_context* context, const DLTensor* input, \
+        const DLTensor* rows, const DLTensor* scale, int64_t size, DLTensor* out
+typedef isthmus_status (*isthmus_isthmus_scatter_rows_fn)(ISTHMUS_PARAMETERS_isthmus_scatter_rows);
 static inline int isthmus_call_isthmus_scatter_rows(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6208,8 +6448,9 @@ static inline int isthmus_call_isthmus_scatter_rows(void* function, const TVMFFI
  * shape: at(gate.shape, dim, gate.shape[dim] // 2) if up is None else gate.shape; dtype: gate.dtype
  * within 0.51 ulp + 16 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_swiglu "isthmus::swiglu"
-typedef isthmus_status (*isthmus_isthmus_swiglu_fn)(isthmus_context* context, const DLTensor* gate,
-        const DLTensor* up, int64_t dim, DLTensor* out);
+#define ISTHMUS_PARAMETERS_isthmus_swiglu isthmus_context* context, const DLTensor* gate, const DLTensor* up, \
+        int64_t dim, DLTensor* out
+typedef isthmus_status (*isthmus_isthmus_swiglu_fn)(ISTHMUS_PARAMETERS_isthmus_swiglu);
 static inline int isthmus_call_isthmus_swiglu(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6217,7 +6458,7 @@ static inline int isthmus_call_isthmus_swiglu(void* function, const TVMFFIAny* i
   const DLTensor* gate = isthmus_take_tensor(&a, "gate");
   const DLTensor* up = isthmus_take_optional_tensor(&a, "up");
   int64_t dim = isthmus_take_int(&a, "dim");
-  DLTensor* out = isthmus_take_tensor(&a, "out");
+  DLTensor* out = isthmus_take_optional_tensor(&a, "out");
   if (isthmus_arguments_ready(&a, function))
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_swiglu_fn, function)(a.context, gate, up, dim, out);
   return isthmus_arguments_end(&a, result, status);
@@ -6230,8 +6471,9 @@ static inline int isthmus_call_isthmus_swiglu(void* function, const TVMFFIAny* i
  *     up.dtype)
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_swiglu_backward "isthmus::swiglu_backward"
-typedef isthmus_status (*isthmus_isthmus_swiglu_backward_fn)(isthmus_context* context, const DLTensor* grad,
-        const DLTensor* gate, const DLTensor* up, int64_t dim, DLTensor* grad_gate, DLTensor* grad_up);
+#define ISTHMUS_PARAMETERS_isthmus_swiglu_backward isthmus_context* context, const DLTensor* grad, \
+        const DLTensor* gate, const DLTensor* up, int64_t dim, DLTensor* grad_gate, DLTensor* grad_up
+typedef isthmus_status (*isthmus_isthmus_swiglu_backward_fn)(ISTHMUS_PARAMETERS_isthmus_swiglu_backward);
 static inline int isthmus_call_isthmus_swiglu_backward(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6240,8 +6482,8 @@ static inline int isthmus_call_isthmus_swiglu_backward(void* function, const TVM
   const DLTensor* gate = isthmus_take_tensor(&a, "gate");
   const DLTensor* up = isthmus_take_optional_tensor(&a, "up");
   int64_t dim = isthmus_take_int(&a, "dim");
-  DLTensor* grad_gate = isthmus_take_tensor(&a, "grad_gate");
-  DLTensor* grad_up = isthmus_take_tensor(&a, "grad_up");
+  DLTensor* grad_gate = isthmus_take_optional_tensor(&a, "grad_gate");
+  DLTensor* grad_up = isthmus_take_optional_tensor(&a, "grad_up");
   if (isthmus_arguments_ready(&a, function)) {
     status = ISTHMUS_KERNEL_OF(isthmus_isthmus_swiglu_backward_fn, function)(a.context, grad, gate, up, dim,
         grad_gate, grad_up);
@@ -6254,8 +6496,9 @@ static inline int isthmus_call_isthmus_swiglu_backward(void* function, const TVM
  * shape: (heads * sum([s * s for s in seq_len]),); dtype: mask.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_isthmus_unpad_gen_attention_mask "isthmus::unpad_gen_attention_mask"
-typedef isthmus_status (*isthmus_isthmus_unpad_gen_attention_mask_fn)(isthmus_context* context,
-        const DLTensor* mask, isthmus_list seq_len, int64_t heads, DLTensor* out);
+#define ISTHMUS_PARAMETERS_isthmus_unpad_gen_attention_mask isthmus_context* context, const DLTensor* mask, \
+        isthmus_list seq_len, int64_t heads, DLTensor* out
+typedef isthmus_status (*isthmus_isthmus_unpad_gen_attention_mask_fn)(ISTHMUS_PARAMETERS_isthmus_unpad_gen_attention_mask);
 static inline int isthmus_call_isthmus_unpad_gen_attention_mask(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6276,8 +6519,9 @@ static inline int isthmus_call_isthmus_unpad_gen_attention_mask(void* function, 
  * shape: (sum(seq_len), x.shape[2]); dtype: x.dtype
  * within 0 ulp */
 #define ISTHMUS_NAME_isthmus_unpad_seqlen "isthmus::unpad_seqlen"
-typedef isthmus_status (*isthmus_isthmus_unpad_seqlen_fn)(isthmus_context* context, const DLTensor* x,
-        isthmus_list seq_len, int64_t max_s, DLTensor* out);
+#define ISTHMUS_PARAMETERS_isthmus_unpad_seqlen isthmus_context* context, const DLTensor* x, \
+        isthmus_list seq_len, int64_t max_s, DLTensor* out
+typedef isthmus_status (*isthmus_isthmus_unpad_seqlen_fn)(ISTHMUS_PARAMETERS_isthmus_unpad_seqlen);
 static inline int isthmus_call_isthmus_unpad_seqlen(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6296,8 +6540,9 @@ static inline int isthmus_call_isthmus_unpad_seqlen(void* function, const TVMFFI
  * shape: (heads * sum([s * s for s in seq_len]),); dtype: x.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_unpad_softmax "isthmus::unpad_softmax"
-typedef isthmus_status (*isthmus_isthmus_unpad_softmax_fn)(isthmus_context* context, const DLTensor* x,
-        isthmus_list seq_len, int64_t heads, DLTensor* out);
+#define ISTHMUS_PARAMETERS_isthmus_unpad_softmax isthmus_context* context, const DLTensor* x, \
+        isthmus_list seq_len, int64_t heads, DLTensor* out
+typedef isthmus_status (*isthmus_isthmus_unpad_softmax_fn)(ISTHMUS_PARAMETERS_isthmus_unpad_softmax);
 static inline int isthmus_call_isthmus_unpad_softmax(void* function, const TVMFFIAny* items, int32_t count,
         TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6316,8 +6561,9 @@ static inline int isthmus_call_isthmus_unpad_softmax(void* function, const TVMFF
  * shape: (heads * sum([s * s for s in seq_len]),); dtype: grad.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_unpad_softmax_backward "isthmus::unpad_softmax_backward"
-typedef isthmus_status (*isthmus_isthmus_unpad_softmax_backward_fn)(isthmus_context* context,
-        const DLTensor* grad, const DLTensor* out, isthmus_list seq_len, int64_t heads, DLTensor* grad_x);
+#define ISTHMUS_PARAMETERS_isthmus_unpad_softmax_backward isthmus_context* context, const DLTensor* grad, \
+        const DLTensor* out, isthmus_list seq_len, int64_t heads, DLTensor* grad_x
+typedef isthmus_status (*isthmus_isthmus_unpad_softmax_backward_fn)(ISTHMUS_PARAMETERS_isthmus_unpad_softmax_backward);
 static inline int isthmus_call_isthmus_unpad_softmax_backward(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);
@@ -6341,10 +6587,11 @@ static inline int isthmus_call_isthmus_unpad_softmax_backward(void* function, co
  * shape: (heads * sum([x * y for x, y in zip(m, n)]),); dtype: a.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_isthmus_unpad_strided_batch_matmul "isthmus::unpad_strided_batch_matmul"
-typedef isthmus_status (*isthmus_isthmus_unpad_strided_batch_matmul_fn)(isthmus_context* context,
-        const DLTensor* a_, const DLTensor* b, bool trans_a, bool trans_b, isthmus_list m, isthmus_list k,
-        isthmus_list n, isthmus_list lda, isthmus_list ldb, isthmus_list ldc, isthmus_list stride_a,
-        isthmus_list stride_b, isthmus_list stride_c, int64_t heads, DLTensor* out);
+#define ISTHMUS_PARAMETERS_isthmus_unpad_strided_batch_matmul isthmus_context* context, const DLTensor* a_, \
+        const DLTensor* b, bool trans_a, bool trans_b, isthmus_list m, isthmus_list k, isthmus_list n, \
+        isthmus_list lda, isthmus_list ldb, isthmus_list ldc, isthmus_list stride_a, isthmus_list stride_b, \
+        isthmus_list stride_c, int64_t heads, DLTensor* out
+typedef isthmus_status (*isthmus_isthmus_unpad_strided_batch_matmul_fn)(ISTHMUS_PARAMETERS_isthmus_unpad_strided_batch_matmul);
 static inline int isthmus_call_isthmus_unpad_strided_batch_matmul(void* function, const TVMFFIAny* items,
         int32_t count, TVMFFIAny* result) {
   isthmus_arguments a = isthmus_arguments_of(items, count);

@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sample the cases, unless all are asked for or one by its name, and put long files first."""
+    """Sample the cases, unless all are asked for or one by its name; skip the host chip's; put long files first."""
     if not config.getoption("full") and not any("::" in each for each in config.args):
         from tests.helpers.sampling import sample
 
@@ -60,6 +60,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         names = {item.nodeid for item in kept}
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid not in names])
         items[:] = kept
+    if os.environ.get("ISTHMUS_DRIVER", "host") != "host":
+        for item in items:
+            if mark := item.get_closest_marker("host"):
+                item.add_marker(pytest.mark.skip(reason=f"of the host chip: {mark.args[0]}"))
     place = {name: index for index, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
 

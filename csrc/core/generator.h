@@ -57,4 +57,7 @@ ChipGenerator& chip_generator(const at::Generator& generator);
 // The generator that CPU kernels use in place of a chip generator.
 at::Generator engine_of(const at::Generator& generator);
 
+// Refuses a generator of another device.
+void require_device(const at::Generator& generator, c10::DeviceIndex device);
+
 }  // namespace isthmus

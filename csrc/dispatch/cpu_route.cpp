@@ -88,9 +88,7 @@ void CpuRoute::map_arguments(c10::IValue* arguments, const Signature& signature,
   if (signature.generator < 0) return;
   c10::IValue& generator = arguments[signature.generator];
   if (generator.isGenerator()) {
-    TORCH_CHECK(generator.toGenerator().device().index() == mapping.device(),
-                "Expected a generator of chip:", static_cast<int>(mapping.device()), " but found one of ",
-                generator.toGenerator().device(), ".");
+    require_device(generator.toGenerator(), mapping.device());
     generator = engine_of(generator.toGenerator());
   } else {
     generator = engine_of(default_generator(mapping.device()));

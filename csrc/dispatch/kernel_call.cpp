@@ -6,7 +6,6 @@
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
 
@@ -120,11 +119,8 @@ at::ScalarType KernelCall::compute_dtype() const {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
       state = at::native::update_result_type_state(tensor, state);
     });
-    if (result == at::kBool && value.isScalar() && !value.isTensor()) {
-      at::Tensor number = at::scalar_tensor(value.toScalar(), at::kCPU);
-      number.unsafeGetTensorImpl()->set_wrapped_number(true);
-      state = at::native::update_result_type_state(number, state);
-    }
+    if (result == at::kBool && value.isScalar() && !value.isTensor())
+      state = at::native::update_result_type_state(value.toScalar(), state);
   }
   const at::ScalarType operands = at::native::result_type(state);
   if (operands == at::ScalarType::Undefined) return result == at::ScalarType::Undefined ? at::kFloat : result;
@@ -264,8 +260,10 @@ bool KernelCall::may_share(const at::Tensor& output, const Kernel& kernel) const
 
 uint64_t KernelCall::seed() const {
   const c10::IValue* given = route_.generator_ < 0 ? nullptr : &arguments_[route_.generator_];
-  at::Generator engine =
-      engine_of(given != nullptr && given->isGenerator() ? given->toGenerator() : default_generator(device_));
+  const bool own = given != nullptr && given->isGenerator();
+  const at::Generator generator = own ? given->toGenerator() : default_generator(device_);
+  require_device(generator, device_);
+  at::Generator engine = engine_of(generator);
   std::lock_guard<std::mutex> lock(engine.mutex());
   return at::check_generator<at::CPUGeneratorImpl>(engine)->random64();
 }

@@ -10,6 +10,10 @@
     machine = "*rev A*"            # optional: only where the device's name and the libraries' descriptions match
     reason = "the chip has no float16 logarithm; known to the compiler team"
 
+Before the entries, ``machine`` is a condition of all of them, and ``include`` names other such files:
+
+    include = ["../host/cpu_kernels.toml"]
+
 A failure without a reason is an error; one that matches no failing case is stale and makes the run fail.
 """
 
@@ -41,7 +45,7 @@ class KnownFailure:
     Attributes:
         error: pattern of the message.
         within: largest error in tolerances; if finite, other problems than lost accuracy do not match.
-        machine: pattern of the device's name and the libraries' descriptions.
+        machines: patterns that the device's name and the libraries' descriptions match, each of them.
     """
 
     operator: str
@@ -51,7 +55,7 @@ class KnownFailure:
     place: str
     error: str = "*"
     within: float = math.inf
-    machine: str = "*"
+    machines: tuple[str, ...] = ()
 
     def matches(self, result: CaseResult) -> bool:
         """Return whether the entry is about the case of a result."""
@@ -73,11 +77,11 @@ class KnownFailure:
     def applies(self, head: Mapping[str, Any]) -> bool:
         """Return whether the entry is about the machine of a run."""
         described = [head["device"], *[library["description"] for library in head["libraries"]]]
-        return fnmatch.fnmatchcase(", ".join(described), self.machine)
+        return all(fnmatch.fnmatchcase(", ".join(described), machine) for machine in self.machines)
 
 
 def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure]:
-    """Read a file of known failures.
+    """Read a file of known failures, and those that it includes.
 
     Args:
         path: the file; "" is none.
@@ -97,17 +101,22 @@ def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure
         ) from None
     except (OSError, ValueError) as error:
         raise KnownFailureError(f"{path}: {error}") from None
-    unknown = sorted(set(table) - {"failure"})
-    rows = table.get("failure", [])
+    unknown = sorted(set(table) - {"failure", "include", "machine"})
+    rows, included, machine = table.get("failure", []), table.get("include", []), table.get("machine", "*")
     if unknown or not isinstance(rows, list):
         raise KnownFailureError(
             f"{path}: expected [[failure]] entries, found {', '.join(unknown) or 'a value'}"
         )
+    if not isinstance(machine, str) or not isinstance(included, list):
+        raise KnownFailureError(f"{path}: machine is a string, and include a list of files")
     names = sorted(operators)
-    entries = [_entry(row, f"{path}, failure {i}", names) for i, row in enumerate(rows, 1)]
-    return [
+    entries = [_entry(row, f"{path}, failure {i}", names, machine) for i, row in enumerate(rows, 1)]
+    chosen = [
         entry for entry, row in zip(entries, rows, strict=True) if row.get("through", "") in ("", through)
     ]
+    for name in included:
+        chosen += load(str(Path(path).parent / str(name)), names, through)
+    return chosen
 
 
 def mark(known: Sequence[KnownFailure], result: CaseResult) -> None:
@@ -145,7 +154,7 @@ def stale(
     return lines
 
 
-def _entry(row: dict[str, Any], place: str, operators: Sequence[str]) -> KnownFailure:
+def _entry(row: dict[str, Any], place: str, operators: Sequence[str], machine: str) -> KnownFailure:
     unknown = sorted(set(row) - set(_KEYS))
     if unknown:
         raise KnownFailureError(f"{place}: unknown key {unknown[0]!r}; expected {', '.join(_KEYS)}")
@@ -173,7 +182,13 @@ def _entry(row: dict[str, Any], place: str, operators: Sequence[str]) -> KnownFa
         raise KnownFailureError(
             f"{place} ({operator}): unknown dtype {row['dtype']!r}; expected one of {', '.join(DTYPES)}"
         )
-    given = {key: row[key] for key in ("error", "within", "machine") if key in row}
+    given = {key: row[key] for key in ("error", "within") if key in row}
     return KnownFailure(
-        operator, row.get("dtype", "*"), row.get("case", "*"), row["reason"].strip(), place, **given
+        operator,
+        row.get("dtype", "*"),
+        row.get("case", "*"),
+        row["reason"].strip(),
+        place,
+        machines=(machine, row.get("machine", "*")),
+        **given,
     )

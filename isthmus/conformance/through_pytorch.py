@@ -12,6 +12,8 @@ import numpy as np
 import torch
 
 import isthmus
+from isthmus import _C
+from isthmus.chip.registration import libraries
 from isthmus.conformance.arrays import Array
 from isthmus.conformance.executor import Outcome
 from isthmus.conformance.golden import Case, Expected, Result, Tensor, Value
@@ -37,15 +39,20 @@ class PyTorchTarget:
         self._chip = torch.device("chip", 0)
 
     def describe(self) -> dict[str, Any]:
-        """Describe driver and device; the library is PyTorch, whose CPU kernels depend on the processor."""
+        """Describe driver and device; the library is PyTorch, whose CPU kernels depend on the processor.
+
+        The description names what computes: CPU kernels where they are the delegate, and the operator libraries.
+        """
         chip: Any = torch.chip  # type: ignore[attr-defined]
         name = chip.get_device_name(0)
         float16 = "with" if torch.ops.mkldnn._is_mkldnn_fp16_supported() else "without"
         bfloat16 = "with" if torch.cpu._is_avx512_bf16_supported() else "without"
-        machine = f"oneDNN {float16} float16; AVX512 {bfloat16} BF16"
+        machine = f"PyTorch's CPU kernels; oneDNN {float16} float16; AVX512 {bfloat16} BF16"
+        delegates = [machine] if _C.driver()["delegate"] else []
+        used = [*delegates, *(library.description for library in libraries())]
         routes = {
             "name": "pytorch",
-            "description": f"PyTorch {torch.__version__}, every route; {machine}",
+            "description": f"PyTorch {torch.__version__}, every route: {'; '.join(used)}",
             "operators": {},
         }
         return {"driver": isthmus.status().driver, "description": name, "device": name, "libraries": [routes]}

@@ -90,3 +90,22 @@ def test_the_known_failures_of_pytorch_are_those_that_fail(tmp_path: Path) -> No
     assert done.returncode == 0, done.stdout
     rows = json.loads((tmp_path / "report.json").read_text())["results"]
     assert any(row["status"] == KNOWN for row in rows)
+
+
+def test_a_file_includes_another_with_a_condition_of_its_own(tmp_path: Path) -> None:
+    entry = known_entry(operator="aten::rsqrt", machine="*rev A*", reason="rounds twice")
+    (tmp_path / "known.toml").write_text(f'include = ["shared.toml"]\n\n{entry}')
+    (tmp_path / "shared.toml").write_text(f'machine = "*CPU kernels*"\n\n{entry}')
+    own, shared = load(str(tmp_path / "known.toml"), _OPERATORS, "kernels")
+    libraries = [{"description": "CPU kernels"}]
+    assert own.applies({"device": "chip rev A", "libraries": []})
+    assert not shared.applies({"device": "chip rev A", "libraries": []})
+    assert not shared.applies({"device": "chip rev B", "libraries": libraries})
+    assert shared.applies({"device": "chip rev A", "libraries": libraries})
+
+
+@pytest.mark.parametrize("line", ["machine = 3", 'include = "shared.toml"', 'include = ["absent.toml"]'])
+def test_a_wrong_condition_or_include_is_refused(tmp_path: Path, line: str) -> None:
+    (tmp_path / "known.toml").write_text(line)
+    with pytest.raises(KnownFailureError, match=r"machine is a string|absent\.toml: no such file"):
+        load(str(tmp_path / "known.toml"), _OPERATORS, "kernels")

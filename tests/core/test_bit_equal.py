@@ -8,6 +8,8 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+pytestmark = pytest.mark.host("its delegate")
+
 VOCABULARY, BATCH, SEQUENCE = 512, 4, 64
 Result = tuple[list[float], list[torch.Tensor]]
 

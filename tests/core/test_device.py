@@ -123,6 +123,7 @@ def test_properties():
     assert torch.chip.is_bf16_supported()
 
 
+@pytest.mark.host("its description")
 def test_driver_describes_itself():
     driver = torch.chip.driver()
     assert driver["name"] == "host"

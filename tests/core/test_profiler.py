@@ -82,6 +82,7 @@ def test_results_do_not_depend_on_the_profiler():
     assert torch.equal(plain, profiled)
 
 
+@pytest.mark.host("its records of activity")
 def test_trace_has_kernels_on_their_streams_with_arrows(tmp_path: Path):
     x = torch.randn(32, 32, device="chip")
     torch.chip.synchronize()
@@ -206,6 +207,7 @@ def test_wait_of_a_stream_is_on_its_row_but_no_device_time(tmp_path: Path):
     assert worked == averages(prof, DeviceType.CPU)["aten::to"].device_time_total > 0
 
 
+@pytest.mark.host("its records of activity")
 def test_second_device_has_its_own_rows(tmp_path: Path):
     x = torch.randn(8, device="chip:1")
     with profile(activities=BOTH) as prof:
@@ -234,6 +236,7 @@ def test_backward_is_recorded(tmp_path: Path):
     assert "aten::gelu_backward" in {kernel["name"] for kernel in of(trace_of(prof, tmp_path), "kernel")}
 
 
+@pytest.mark.host("its records of activity")
 def test_memory_shapes_stacks_and_flops(tmp_path: Path):
     x = torch.randn(32, 32, device="chip")
     config = torch._C._profiler._ExperimentalConfig(verbose=True)
@@ -296,6 +299,7 @@ def test_schedule_writes_a_trace_per_cycle(tmp_path: Path):
         assert [kernel["name"] for kernel in kernels] == ["aten::add.Tensor"] * 2
 
 
+@pytest.mark.host("its records of activity")
 def test_chip_alone_and_cpu_alone():
     x = torch.ones(8, device="chip")
     with profile(activities=[ProfilerActivity.PrivateUse1]) as chip:

@@ -41,6 +41,7 @@ def test_manual_seed_seeds_every_device():
         lambda device: torch.empty(16, device=device).exponential_(),
     ],
 )
+@pytest.mark.host("it draws the CPU's numbers")
 def test_a_seed_gives_the_numbers_of_the_cpu(draw):
     torch.manual_seed(11)
     expected = draw("cpu")
@@ -80,6 +81,7 @@ def test_seed_from_the_system():
     assert not torch.equal(torch.rand(4, device="chip").cpu(), first)
 
 
+@pytest.mark.host("it draws the CPU's numbers")
 def test_own_generator():
     generator = torch.Generator(device="chip").manual_seed(5)
     assert generator.device == torch.device("chip:0")
@@ -129,6 +131,7 @@ def test_checkpoint_replays_dropout():
         assert torch.equal(grad.cpu(), out.detach().cpu())
 
 
+@pytest.mark.host("it draws the CPU's numbers")
 def test_a_seed_before_first_use_is_kept():
     found = output("import torch; torch.manual_seed(4); print(torch.rand(3, device='chip').tolist())")
     torch.manual_seed(4)
@@ -145,12 +148,14 @@ def test_unseeded_numbers_differ_between_processes():
 
 
 @pytest.mark.parametrize("seed", [0, -1, 2**63, 2**64 - 1, -(2**63)])
+@pytest.mark.host("it draws the CPU's numbers")
 def test_extreme_seeds_are_those_of_the_cpu(seed):
     torch.manual_seed(seed)
     assert torch.equal(torch.rand(3, device="chip").cpu(), torch.rand(3))
     assert torch.chip.initial_seed() == torch.initial_seed()
 
 
+@pytest.mark.host("it draws the CPU's numbers")
 def test_generators_share_a_state():
     first = torch.Generator(device="chip").manual_seed(5)
     shared = first.graphsafe_get_state()

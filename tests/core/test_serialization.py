@@ -121,6 +121,7 @@ def test_numpy_is_refused():
         torch.ones(3, device="chip").numpy()
 
 
+@pytest.mark.host("a child has another number of its devices")
 def test_a_file_of_an_absent_device_raises_with_a_remedy(tmp_path):
     path = str(tmp_path / "two.pt")
     torch.save(torch.ones(2, device="chip:1"), path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import pytest
 import torch
 
 
@@ -51,6 +52,7 @@ def test_a_training_step() -> None:
     assert calls(job.step) == 0
 
 
+@pytest.mark.host("its delegate needs no current device")
 def test_a_training_step_with_a_second_device_in_between() -> None:
     jobs = Job(0), Job(1)
 

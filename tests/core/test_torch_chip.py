@@ -87,6 +87,7 @@ def test_out_of_memory_is_caught_by_its_name():
 # ---- telemetry
 
 
+@pytest.mark.host("its telemetry")
 def test_telemetry_of_the_host_chip():
     found = torch.chip.telemetry()
     assert found["health"] == 0
@@ -99,6 +100,7 @@ def test_telemetry_of_the_host_chip():
     ("function", "quantity"),
     [("temperature", "temperature_c"), ("power_draw", "power_w"), ("clock_rate", "clock_mhz")],
 )
+@pytest.mark.host("its telemetry")
 def test_telemetry_that_the_driver_does_not_measure_raises(function: str, quantity: str):
     if torch.chip.telemetry()[quantity] is None:
         with pytest.raises(NotImplementedError, match=f"host does not measure {quantity}"):

@@ -8,9 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from isthmus.ascend.environment import variables
 
 DRIVER = {"ISTHMUS_DRIVER": "ascend", "ISTHMUS_ASCEND_DEVICES": "2"}
+# A binary operator, a product, a statistic, lists, and an optimizer of the vendor's.
+FEW = "add.Tensor,mm,native_batch_norm,_foreach_sqrt,_fused_sgd_"
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -88,3 +92,40 @@ def test_telemetry_has_what_the_runtime_measures() -> None:
     memory, utilization = map(int, done.stdout.split())
     assert memory >= 50
     assert 0 <= utilization <= 100
+
+
+def judge(through: str, folder: Path, *options: str) -> list[dict[str, str]]:
+    command = ("-m", "isthmus", "conform", "run", "--driver", "ascend", "--through", through)
+    done = run(*command, "--output", str(folder), *options, **variables() | DRIVER)
+    assert done.returncode == 0, done.stdout + done.stderr
+    results: list[dict[str, str]] = json.loads((folder / "report.json").read_text())["results"]
+    return results
+
+
+@pytest.mark.parametrize("through", ["kernels", "pytorch"])
+def test_a_handful_of_its_operators_passes_the_suite(tmp_path: Path, through: str) -> None:
+    made = run(
+        "-m", "isthmus", "conform", "generate", "--output", str(tmp_path / "golden"), "--operators", FEW
+    )
+    assert made.returncode == 0, made.stderr
+    results = judge(through, tmp_path, "--golden", str(tmp_path / "golden"), "--operators", FEW)
+    passed = {each["operator"].removeprefix("aten::") for each in results if each["status"] == "passed"}
+    assert passed == set(FEW.split(","))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("through", ["kernels", "pytorch"])
+def test_all_of_its_operators_pass_the_suite(tmp_path: Path, through: str) -> None:
+    results = judge(through, tmp_path)
+    assert len({each["operator"] for each in results if each["status"] == "passed"}) >= 220
+
+
+def test_a_call_that_the_vendors_interface_cannot_express_is_not_claimed(tmp_path: Path) -> None:
+    """A negative divisor; an exponent in float64 that is no float."""
+    golden = str(tmp_path / "golden")
+    operators = "avg_pool2d,_pdist_forward"
+    made = run("-m", "isthmus", "conform", "generate", "--output", golden, "--operators", operators)
+    assert made.returncode == 0, made.stderr
+    results = judge("kernels", tmp_path, "--golden", golden, "--operators", operators)
+    refused = {each["operator"] for each in results if each["status"] == "not claimed"}
+    assert refused == {"aten::avg_pool2d", "aten::_pdist_forward"}

@@ -70,13 +70,12 @@ def quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def main() -> None:
+def write_if_changed(path: Path, text: str) -> None:
     """Write the file; leave it untouched if it has this text."""
-    path, text = Path(sys.argv[1]), source(rows(), older_rows())
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
 if __name__ == "__main__":
-    main()
+    write_if_changed(Path(sys.argv[1]), source(rows(), older_rows()))

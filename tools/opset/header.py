@@ -6,7 +6,7 @@ prototype, and the name for a library's table. ``aten::add.Tensor`` is ``aten_ad
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 from isthmus.opset import operators, schema_of
@@ -19,9 +19,10 @@ WIDTH = 110
 _OPENING = """\
 /* Isthmus operators: generated from the opset by `make docs`. Do not edit.
  *
- * For each operator its schema, the prototype of a kernel, and what a library's table needs to list it:
+ * For each operator its schema, the parameters and the prototype of a kernel, and what a library's table needs to
+ * list it:
  *
- *   static isthmus_status my_relu(isthmus_context* context, const DLTensor* self, DLTensor* out) { ... }
+ *   static isthmus_status my_relu(ISTHMUS_PARAMETERS_aten_relu) { ... } // context, self and out
  *   static const isthmus_operator operators[] = {
  *       ISTHMUS_OPERATOR(aten_relu, my_relu, ISTHMUS_DTYPE(FLOAT32), ISTHMUS_OPERATOR_IN_PLACE),
  *   };
@@ -71,31 +72,38 @@ def identifier(name: str) -> str:
     return name.replace("::", "_").replace(".", "_")
 
 
-def render(schemas: Iterable[Schema], notes: dict[str, list[str]] | None = None) -> str:
+def render(
+    schemas: Iterable[Schema], notes: dict[str, list[str]] | None = None, absent: Container[str] = ()
+) -> str:
     """Return the text of the header.
 
     Args:
         schemas: schemas of the operators, in the order of the header.
         notes: comment lines of an operator, by name: dtypes, shape rule, tolerance.
+        absent: names of operators of which outputs may be absent; so may those that a mask of the schema disables.
     """
     notes = notes or {}
-    parts = [_OPENING, *(_operator(schema, notes.get(schema.name, [])) for schema in schemas), _CLOSING]
-    return "".join(parts)
+    texts = (_operator(each, notes.get(each.name, []), each.name in absent) for each in schemas)
+    return "".join([_OPENING, *texts, _CLOSING])
 
 
-def _operator(schema: Schema, notes: list[str]) -> str:
+def _operator(schema: Schema, notes: list[str], absent: bool) -> str:
     name = identifier(schema.name)
+    parameters = _parameters(schema, absent)
     return "\n".join(
         [
             "",
             *_comment([schema.text, *notes]),
             f'#define ISTHMUS_NAME_{name} "{schema.name}"',
-            *_wrapped(
-                f"typedef isthmus_status (*isthmus_{name}_fn)(",
-                ["isthmus_context* context", *(_declaration(p) for p in _parameters(schema))],
-                ");",
+            *_continued(
+                _wrapped(
+                    f"#define ISTHMUS_PARAMETERS_{name} ",
+                    ["isthmus_context* context", *(_declaration(p) for p in parameters)],
+                    "",
+                )
             ),
-            *_unpacker(schema, name),
+            f"typedef isthmus_status (*isthmus_{name}_fn)(ISTHMUS_PARAMETERS_{name});",
+            *_unpacker(parameters, name),
             "",
         ]
     )
@@ -138,14 +146,15 @@ class _Parameter:
         ]
 
 
-def _parameters(schema: Schema) -> list[_Parameter]:
-    # Outputs disabled by a mask of the schema are absent.
-    masked = any(a.base == "bool" and a.is_list and a.name.endswith("mask") for a in schema.inputs)
+def _parameters(schema: Schema, absent: bool) -> list[_Parameter]:
+    optional = absent or any(
+        a.base == "bool" and a.is_list and a.name.endswith("mask") for a in schema.inputs
+    )
     taken = {a.name for a in schema.inputs}
     outputs = [(a, f"{a.name}_out" if a.name in taken else a.name) for a in schema.outputs]
     return [
         *(_Parameter(a, a.name, a.written, a.optional) for a in schema.inputs),
-        *(_Parameter(a, name, True, masked and not a.is_list) for a, name in outputs),
+        *(_Parameter(a, name, True, optional and not a.is_list) for a, name in outputs),
     ]
 
 
@@ -153,8 +162,7 @@ def _declaration(parameter: _Parameter) -> str:
     return f"{parameter.type} {parameter.name}"
 
 
-def _unpacker(schema: Schema, name: str) -> list[str]:
-    parameters = _parameters(schema)
+def _unpacker(parameters: list[_Parameter], name: str) -> list[str]:
     call = _wrapped(
         f"    status = ISTHMUS_KERNEL_OF(isthmus_{name}_fn, function)(",
         ["a.context", *(p.name for p in parameters)],
@@ -190,6 +198,11 @@ def _wrapped(head: str, items: list[str], tail: str) -> list[str]:
     return [*lines, line]
 
 
+def _continued(lines: list[str]) -> list[str]:
+    """Return the lines of a macro."""
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
+
+
 def _comment(lines: list[str]) -> list[str]:
     words = [piece for line in lines for piece in _folded(line)]
     if len(words) == 1 and len(words[0]) + 6 <= WIDTH:
@@ -215,7 +228,10 @@ def files() -> dict[Path, str]:
 def opset() -> str:
     """Return the header of the opset."""
     found = operators()
-    return render((schema_of(name) for name in sorted(found)), {n: _notes(o) for n, o in found.items()})
+    absent = {name for name, each in found.items() if "None" in str(each.shape) and each.shape != "None"}
+    return render(
+        (schema_of(name) for name in sorted(found)), {n: _notes(o) for n, o in found.items()}, absent
+    )
 
 
 def _notes(operator: Operator) -> list[str]:

@@ -221,6 +221,11 @@ void require_extents(const Program& program, const Values& arguments) {
   }
 }
 
+// Of integers by zero: ATen's CPU kernels raise an error, a device gives some number.
+bool divides_by_zero(const c10::Error& error) {
+  return std::strcmp(error.what_without_backtrace(), "ZeroDivisionError") == 0;
+}
+
 // Runs the row on stand-ins, so that shapes and dtypes that it refuses are known before the stream gets it.
 void check(const Program& program, const Values& arguments) {
   Values slots = stand_ins(arguments);
@@ -231,8 +236,7 @@ void check(const Program& program, const Values& arguments) {
   } catch (const c10::LinAlgError&) {
     return;  // of values that are not the caller's
   } catch (const c10::Error& error) {
-    if (std::strcmp(error.what_without_backtrace(), "ZeroDivisionError") == 0) return;  // the same
-    throw;
+    if (!divides_by_zero(error)) throw;
   }
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
@@ -263,7 +267,7 @@ void guarded(const Executor& executor, const Work& work) {
     const KernelsOnly guard;
     work();
   } catch (const c10::Error& error) {
-    keep(error.what_without_backtrace());
+    if (!divides_by_zero(error)) keep(error.what_without_backtrace());
   } catch (const std::exception& error) {
     keep(error.what());
   }
@@ -346,4 +350,31 @@ extern "C" __attribute__((visibility("default"))) int aclDestroyAclOpExecutor(co
   if (!executor || executors().remove(executor)) return 0;
   return isthmus_ascend_report(kInvalidParameter, "aclDestroyAclOpExecutor",
                                "the executor does not exist; each runs once");
+}
+
+namespace {
+
+bool has_bfloat16() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
+bool has_float16() {
+  return c10::Dispatcher::singleton()
+      .findSchemaOrThrow("mkldnn::_is_mkldnn_fp16_supported", "")
+      .typed<bool()>()
+      .call();
+}
+
+}  // namespace
+
+// What computes here, for the report of a run on it; the vendor's library has no such function.
+extern "C" __attribute__((visibility("default"))) const char* isthmus_opapi_description() {
+  static const std::string description = std::string("PyTorch's CPU kernels; oneDNN ") +
+                                         (has_float16() ? "with" : "without") + " float16; AVX512 " +
+                                         (has_bfloat16() ? "with" : "without") + " BF16";
+  return description.c_str();
 }

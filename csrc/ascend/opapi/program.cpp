@@ -93,6 +93,12 @@ class Arguments {
                   written.sizes());
       target.copy_(written);
     }
+    for (const at::Tensor& target : direct_) {
+      if (target.is_contiguous()) continue;  // some of ATen's kernels take the order of an input's dimensions
+      const at::Tensor values = target.clone();
+      target.unsafeGetTensorImpl()->set_sizes_contiguous(target.sizes());
+      target.copy_(values);
+    }
   }
 
  private:
@@ -104,12 +110,14 @@ class Arguments {
 
   at::Tensor dense(const at::Tensor& tensor) {
     const at::Tensor wide = widened(tensor);
-    if (!tensor.defined() || (wide.is_same(tensor) && tensor.is_contiguous())) return tensor;
+    if (!tensor.defined()) return tensor;
+    if (wide.is_same(tensor) && tensor.is_contiguous()) return direct_.emplace_back(tensor);
     return pairs_.emplace_back(tensor, wide.contiguous()).second;
   }
 
   const bool wide_;
   bool has_widened_ = false;
+  std::vector<at::Tensor> direct_;
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
 };
 

@@ -34,10 +34,8 @@ constexpr double kTwoPi = 6.283185307179586;
 inline philox::Sequence take(const GeneratorArgument& generator, const at::Tensor& self, int64_t words) {
   const c10::DeviceIndex device = self.device().index();
   if (!generator || !generator->defined()) return chip_generator(default_generator(device)).take(words);
-  ChipGenerator& chosen = chip_generator(*generator);
-  TORCH_CHECK(chosen.device().index() == device, "Expected a generator of chip:", static_cast<int>(device),
-              " but found one of ", chosen.device(), ".");
-  return chosen.take(words);
+  require_device(*generator, device);
+  return chip_generator(*generator).take(words);
 }
 
 // Calls body with a CPU tensor over the elements of self in row-major order, to be written.

@@ -20,20 +20,21 @@ at::Tensor rotated(const at::Tensor& x, int64_t mode, bool backward) {
   return at::stack({backward ? second : second.neg(), backward ? first.neg() : first}, dim).flatten(-2);
 }
 
-// rotary(x, cos, sin, mode[, rotate]): the matrix rotate, if it is there, takes the place of the mode.
+// rotary(x, cos, sin, mode[, rotate]): the matrix rotate, if it is there, takes the place of the mode. Half
+// types are rounded once.
 c10::IValue rotary(Values& arguments, bool) {
-  const at::Tensor& x = arguments[0].toTensor();
+  const at::Tensor x = widened(arguments[0].toTensor());
   const bool by_matrix = arguments.size() > 4 && arguments[4].isTensor() && arguments[4].toTensor().defined();
   const at::Tensor turned =
-      by_matrix ? x.matmul(arguments[4].toTensor()) : rotated(x, arguments[3].toInt(), false);
-  return x.mul(arguments[1].toTensor()).add(turned.mul(arguments[2].toTensor()));
+      by_matrix ? x.matmul(widened(arguments[4].toTensor())) : rotated(x, arguments[3].toInt(), false);
+  return x.mul(widened(arguments[1].toTensor())).add(turned.mul(widened(arguments[2].toTensor())));
 }
 
 // rotary_grad(dy, cos, sin, x, mode): (dx, dcos, dsin); the last two undefined without x.
 c10::IValue rotary_grad(Values& arguments, bool) {
-  const at::Tensor &dy = arguments[0].toTensor(), &cos = arguments[1].toTensor(),
-                   &sin = arguments[2].toTensor();
-  const at::Tensor& x = arguments[3].toTensor();
+  const at::Tensor dy = widened(arguments[0].toTensor()), cos = widened(arguments[1].toTensor()),
+                   sin = widened(arguments[2].toTensor());
+  const at::Tensor x = arguments[3].toTensor().defined() ? widened(arguments[3].toTensor()) : at::Tensor();
   const int64_t mode = arguments[4].toInt();
   at::Tensor dcos, dsin;
   if (x.defined()) {

@@ -1,6 +1,7 @@
 // Gradients of losses that ATen has no operator for, and optimizers.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/_fused_sgd.h>
 #include <ATen/ops/log_sigmoid.h>
 #include <ATen/ops/sigmoid.h>
 
@@ -58,9 +59,13 @@ double written(const c10::IValue& value) {
 // interface counts steps from 0, ATen from 1.
 c10::IValue fused_adamw(Values& arguments, bool checking) {
   const auto tensor = [&](size_t i) { return arguments[i].toTensor(); };
-  for (size_t i = 1; i < 5; ++i)
-    TORCH_CHECK(!tensor(i).defined() || tensor(i).sizes() == tensor(0).sizes(), "a state has shape ",
-                tensor(i).sizes(), ", expected ", tensor(0).sizes());
+  for (size_t i = 1; i < 5; ++i) {
+    if (!tensor(i).defined()) continue;
+    TORCH_CHECK(tensor(i).sizes() == tensor(0).sizes(), "a state has shape ", tensor(i).sizes(),
+                ", expected ", tensor(0).sizes());
+    TORCH_CHECK(tensor(i).scalar_type() == tensor(0).scalar_type(), "a state has dtype ",
+                tensor(i).scalar_type(), ", expected ", tensor(0).scalar_type());
+  }
   if (checking) return {};
   std::vector<at::Tensor> largest;
   if (arguments[11].toBool()) largest.push_back(tensor(3));
@@ -68,6 +73,26 @@ c10::IValue fused_adamw(Values& arguments, bool checking) {
                     {tensor(5).to(at::kFloat).add(1).reshape({})}, written(arguments[6]),
                     written(arguments[7]), written(arguments[8]), written(arguments[9]),
                     written(arguments[10]), arguments[11].toBool(), arguments[12].toBool());
+  return {};
+}
+
+// fused_sgd(params, grads, momentum_buffers, grad_scale, weight_decay, momentum, lr, dampening, nesterov,
+// maximize, is_first_step); 16-bit floats in float32, of which ATen's CPU kernel does not store whole
+// vectors.
+c10::IValue fused_sgd(Values& arguments, bool) {
+  std::vector<at::Tensor> given[3], wide[3];
+  for (size_t i = 0; i < 3; ++i) {
+    if (!arguments[i].isNone()) given[i] = arguments[i].toTensorVector();
+    for (const at::Tensor& tensor : given[i]) wide[i].push_back(widened(tensor));
+  }
+  const auto real = [&](size_t i) { return arguments[i].toDouble(); };
+  const auto flag = [&](size_t i) { return arguments[i].toBool(); };
+  const at::Tensor& scale = arguments[3].toTensor();
+  at::_fused_sgd_(wide[0], wide[1], wide[2], real(4), real(5), real(6), real(7), flag(8), flag(9), flag(10),
+                  scale.defined() ? std::optional(scale) : std::nullopt);
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t k = 0; k < given[i].size(); ++k)
+      if (!wide[i][k].is_same(given[i][k])) given[i][k].copy_(wide[i][k]);
   return {};
 }
 
@@ -158,6 +183,7 @@ const std::vector<NamedFunction>& training_functions() {
       {"kl_div_grad", kl_div_grad},
       {"l1_loss_grad", l1_loss_grad},
       {"fused_adamw", fused_adamw},
+      {"fused_sgd", fused_sgd},
       {"foreach_sum", foreach_sum},
       {"foreach_difference", foreach_difference},
       {"scaled_quotient", scaled_quotient},

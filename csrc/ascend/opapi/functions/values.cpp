@@ -82,9 +82,18 @@ c10::IValue place(Values& arguments, bool) {
 // absent(tensor): whether it was left out.
 c10::IValue absent(Values& arguments, bool) { return !arguments[0].toTensor().defined(); }
 
-// wide(tensor): in float32 if of 16-bit floats, for operators that round after each of their steps.
+// wide(tensor or tensors): in float32 if of 16-bit floats, for operators that round after each of their
+// steps.
 c10::IValue wide(Values& arguments, bool) {
-  return arguments[0].isTensor() ? widened(arguments[0].toTensor()) : arguments[0];
+  const auto changed = [](const at::Tensor& tensor) {
+    return tensor.defined() && at::isReducedFloatingType(tensor.scalar_type()) ? tensor.to(at::kFloat)
+                                                                               : tensor;
+  };
+  if (arguments[0].isTensor()) return changed(arguments[0].toTensor());
+  if (!arguments[0].isTensorList()) return arguments[0];
+  c10::List<at::Tensor> result;
+  for (const at::Tensor& tensor : arguments[0].toTensorVector()) result.push_back(changed(tensor));
+  return result;
 }
 
 // wide_dtype(dtype): float32 for 16-bit floats, for operators that round after each of their steps.
