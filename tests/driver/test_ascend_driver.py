@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.ascend.environment import variables
+from tests.helpers.children import ROOT
 
 DRIVER = {"ISTHMUS_DRIVER": "ascend", "ISTHMUS_ASCEND_DEVICES": "2"}
 # A binary operator, a product, a statistic, lists, and an optimizer of the vendor's.
@@ -129,3 +130,10 @@ def test_a_call_that_the_vendors_interface_cannot_express_is_not_claimed(tmp_pat
     results = judge("kernels", tmp_path, "--golden", golden, "--operators", operators)
     refused = {each["operator"] for each in results if each["status"] == "not claimed"}
     assert refused == {"aten::avg_pool2d", "aten::_pdist_forward"}
+
+
+def test_tests_of_the_core_hold_on_it() -> None:
+    """A sample of `make ascend-core`."""
+    files = [str(ROOT / "tests" / "core" / name) for name in ("test_device.py", "test_streams.py")]
+    done = run("-m", "pytest", "-p", "no:cacheprovider", *files, **variables() | DRIVER)
+    assert done.returncode == 0, done.stdout[-4000:]

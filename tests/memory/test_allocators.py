@@ -93,6 +93,7 @@ def test_threads_and_streams_share_a_device(allocator: str) -> None:
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("allocator", ALLOCATORS)
+@pytest.mark.host("the size of its memory")
 def test_out_of_memory_then_the_whole_device(allocator: str) -> None:
     name, options = ALLOCATORS[allocator]
     printed = children.output(

@@ -198,6 +198,7 @@ def test_threads_allocate_together() -> None:
     assert held() == before
 
 
+@pytest.mark.host("the size of its memory, and its two addresses")
 def test_out_of_memory_reports_amounts_then_recovers() -> None:
     output = run(
         """
@@ -305,6 +306,7 @@ def test_memory_profiler_sees_the_chip() -> None:
     assert -4 * MIB in sizes
 
 
+@pytest.mark.host("the size of its memory, and its two addresses")
 def test_strict_mode_has_two_addresses() -> None:
     output = run(
         """
