@@ -119,12 +119,17 @@ class Meaning:
         return value
 
 
+def wide(tensor):
+    """Return 16-bit floats in float32."""
+    return tensor if tensor is None or tensor.itemsize != 2 else tensor.float()
+
+
 FUNCTIONS = {
     "dtype": lambda tensor: tensor.dtype,
     "positive": lambda number: number if number > 0 else None,
     "nonempty": lambda values: values if values is not None and len(values) else None,
     "floating": lambda tensor: tensor if tensor.is_floating_point() else tensor.double(),
-    "wide": lambda tensor: tensor if tensor is None or tensor.itemsize != 2 else tensor.float(),
+    "wide": lambda value: [wide(each) for each in value] if isinstance(value, list) else wide(value),
     "wide_dtype": lambda dtype: torch.float32 if dtype and dtype.itemsize == 2 else dtype,
     "long": lambda tensor: tensor.long(),
     "one_sided": lambda padding, stride: padding,

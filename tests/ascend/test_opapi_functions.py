@@ -151,6 +151,19 @@ def test_fused_adamw_has_the_bits_of_the_cpu(amsgrad: bool) -> None:
     assert torch.equal(ours, parameter.detach())
 
 
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_fused_sgd_computes_in_float32(dtype: torch.dtype, nesterov: bool) -> None:
+    parameter, gradient, momentum = (real(3, 4).contiguous().to(dtype) for _ in range(3))
+    slope = gradient.float() + 0.1 * parameter.float()
+    moved = 0.9 * momentum.float() + 0.5 * slope
+    expected = parameter.float() - 1e-2 * (slope + 0.9 * moved if nesterov else moved)
+    opapi.call("FusedSgd", [parameter], [gradient], [momentum], None,
+               0.1, 0.9, 1e-2, 0.5, nesterov, False, False)  # fmt: skip
+    equal(momentum, moved.to(dtype))
+    equal(parameter, expected.to(dtype))
+
+
 def test_dropout() -> None:
     mask, y, x = torch.zeros(128, dtype=torch.uint8), torch.zeros(30, 30), real(30, 30) + 5
     for name, seed in (("DropoutGenMask", (7, 1)), ("DropoutGenMaskV2", (7, 1))):

@@ -14,7 +14,7 @@ from tools.ascend.table import Row
 # What meaning.py does not evaluate, beside families: tested by name in other files.
 FUNCTIONS = (
     "generator rms_norm rms_norm_grad swiglu swiglu_grad dropout_mask dropout_apply dropout bce_with_logits_grad "
-    "kl_div_grad l1_loss_grad fused_adamw scatter_mode one_hot_values rotary rotary_grad foreach_sum "
+    "kl_div_grad l1_loss_grad fused_adamw fused_sgd scatter_mode one_hot_values rotary rotary_grad foreach_sum "
     "foreach_difference scaled_quotient scaled_product fill_once prelu_grad renormed"
 ).split()
 ADAPTED = {
