@@ -32,8 +32,8 @@ Handles<Event>& events() {
   return *events;
 }
 
-// The events that were destroyed last. torch_npu has a thread for each device's queue: one may destroy an event
-// before another makes its stream wait for it.
+// The events that were destroyed last. torch_npu has a thread for each device's queue: one may destroy an
+// event before another makes its stream wait for it.
 class Destroyed {
  public:
   void add(const void* handle, std::shared_ptr<Event> event) {
@@ -124,9 +124,8 @@ ISTHMUS_ASCEND_EXPORT int aclrtCreateEventExWithFlag(void** event, uint32_t flag
 
 // Streams that wait for the event keep waiting for the work that it captured.
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyEvent(void* event) {
-  return call("aclrtDestroyEvent", [&] {
-    destroyed_events().add(event, require_found("event", event, events().remove(event)));
-  });
+  return call("aclrtDestroyEvent",
+              [&] { destroyed_events().add(event, require_found("event", event, events().remove(event))); });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtRecordEvent(void* event, void* stream) {
