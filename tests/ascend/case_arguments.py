@@ -264,7 +264,7 @@ CASES: dict[str, Callable[[], list[Any]]] = {
     "LinalgCross": lambda: [real(2, 3), real(2, 3), 1],
     "LinalgQr": lambda: [real(2, 5, 3), 1],
     "LinalgVectorNorm": lambda: [real(3, 4), 3.0, [1], True, torch.float32],
-    "Linspace": lambda: [0.5, 3.0, 7],
+    "Linspace": lambda: [0.5, 3.0, 7, torch.zeros(7)],
     "LogSigmoidBackward": lambda: [real(3, 4), real(3, 4), torch.empty(0)],
     "LogSigmoidForward": lambda: [real(3, 4), torch.empty(0)],
     "LogSoftmaxBackward": lambda: [real(3, 4), logits(3, 4), 1],

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import torch
+
 from isthmus.ascend.affected import AFFECTED
 from isthmus.ascend.coverage import described, implemented
 from isthmus.ascend.environment import HOME, LIBRARIES
@@ -31,7 +33,8 @@ def test_environment_of_a_shell() -> None:
     command = ["bash", "-c", script, "bash", sys.executable, "-m", "isthmus", "ascend", "env"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "LD_LIBRARY_PATH": "/a:/b"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
-    assert printed == f"{HOME}:{LIBRARIES}:/a:/b\n"
+    pytorch = Path(torch.__file__).parent / "lib"
+    assert printed == f"{HOME}:{LIBRARIES}:{pytorch}:/a:/b\n"
 
 
 def test_run_passes_options_and_status_on(tmp_path: Path) -> None:

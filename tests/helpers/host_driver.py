@@ -24,7 +24,7 @@ MEMORY_UNKNOWN, MEMORY_DEVICE, MEMORY_PINNED = range(3)
 DELEGATE_NONE, DELEGATE_CPU = 0, 1
 EVENT_TIMING = 1
 MIB = 1 << 20
-VERSION = (1 << 16) | 2
+VERSION = (1 << 16) | 3
 
 HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 Table = interface.structure("driver")

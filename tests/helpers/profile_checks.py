@@ -53,7 +53,7 @@ def collectives_are_rows(rank: int, device: torch.device) -> None:
         ("chip:reduce_scatter_tensor", 4 * FLOAT),
         ("chip:all_reduce", 4 * FLOAT),
         ("chip:send" if rank == 0 else "chip:recv", 4 * FLOAT),
-        *([("chip:barrier", 1)] if by_driver else []),
+        *([("chip:barrier", 4)] if by_driver else []),
     ]
     rows = rows[:4]
     operators = {event["args"]["External id"]: event["name"] for event in of(events, "cpu_op")}
