@@ -110,6 +110,7 @@ class Worker:
 
     def join(self, store: str, rank: int) -> None:
         """Join the two ranks that meet at a file."""
+        self._torch.accelerator.set_device_index(rank)
         backend = "hccl" if self._device == "npu" else None
         self._torch.distributed.init_process_group(
             backend, init_method=f"file://{store}", rank=rank, world_size=2
@@ -135,7 +136,7 @@ class Worker:
             print(json.dumps(getattr(self, name)(*arguments)), flush=True)
 
 
-def environment(name: str, device: int = 0) -> dict[str, str]:
+def environment(name: str) -> dict[str, str]:
     """Return the variables of a peer's process."""
     from isthmus.ascend.environment import variables
 
@@ -144,14 +145,14 @@ def environment(name: str, device: int = 0) -> dict[str, str]:
     found["PYTHONPATH"] = os.pathsep.join(paths)
     found["ISTHMUS_DRIVER"] = "ascend" if name == OURS else "none"
     found["TASK_QUEUE_ENABLE"] = QUEUES.get(name, "0")
-    found |= {"ISTHMUS_ASCEND_DEVICES": "2", "ASCEND_RT_VISIBLE_DEVICES": str(device)}
+    found["ISTHMUS_ASCEND_DEVICES"] = "2"
     return found
 
 
 class Peer:
     """A worker's process."""
 
-    def __init__(self, name: str, rank: int = 0) -> None:
+    def __init__(self, name: str) -> None:
         device = "cpu" if name == "cpu" else "chip" if name == OURS else "npu"
         self._name = name
         self._process = subprocess.Popen(
@@ -159,7 +160,7 @@ class Peer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=environment(name, rank),
+            env=environment(name),
         )
 
     def ask(self, *request: object) -> None:
@@ -200,7 +201,9 @@ def measure_calls(peers: dict[str, Peer], rounds: int, count: int) -> list[dict[
 
     rows = []
     for operator in OPERATORS:
-        measured = {name: partial(peer.do, "call", operator, count) for name, peer in peers.items()}
+        measured: dict[str, Callable[[], float]] = {
+            name: partial(peer.do, "call", operator, count) for name, peer in peers.items()
+        }
         times = interleave(measured, rounds=rounds)
         added = {name: difference(times[name], times["cpu"]) * 1e6 for name in (OURS, *QUEUES)}
         queue = min(QUEUES, key=lambda name: added[name])
@@ -257,20 +260,19 @@ def measure_steps(peers: dict[str, Peer], rounds: int) -> list[dict[str, Any]]:
     ]
 
 
-def measure_all_reduce(rounds: int) -> list[dict[str, Any]]:
-    """Return the rows of all-reduces between two ranks."""
+def measure_all_reduce(rounds: int, folder: str) -> list[dict[str, Any]]:
+    """Return the rows of all-reduces between two ranks, which meet at files of the folder."""
     from harness import interleave, ratio
 
-    groups = {name: [Peer(name, rank) for rank in range(2)] for name in (OURS, *QUEUES)}
+    groups = {name: [Peer(name) for _ in range(2)] for name in (OURS, *QUEUES)}
 
     def together(name: str, *requests: Sequence[object]) -> list[Any]:
         for peer, request in zip(groups[name], requests, strict=True):
             peer.ask(*request)
         return [peer.answer() for peer in groups[name]]
 
-    with tempfile.TemporaryDirectory() as folder:
-        for i, name in enumerate(groups):
-            together(name, *(["join", f"{folder}/{i}", rank] for rank in range(2)))
+    for i, name in enumerate(groups):
+        together(name, *(["join", f"{folder}/{i}", rank] for rank in range(2)))
 
     def asked(name: str, elements: int) -> Callable[[], float]:
         request = ["all_reduce", elements, 5 if elements > 2**20 else 200]
@@ -372,7 +374,8 @@ def main() -> None:
     rows += measure_steps(peers, options.rounds)
     for peer in peers.values():
         peer.close()
-    rows += measure_all_reduce(options.rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        rows += measure_all_reduce(options.rounds, folder)
     rows.append(measure_import(options.rounds))
     print_table(rows)
     settings = {"rounds": options.rounds, "calls": options.calls}
