@@ -12,6 +12,7 @@ ascend-compare` runs this, which writes docs/results/ascend.md too.
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -32,9 +33,9 @@ SIZES = {"4 KB": 2**10, "64 MB": 2**24}  # elements of float32
 GOALS = {"call": 0.5, "step": 0.9, "memory": 1.0, "all-reduce": 1.0, "import": 0.5}
 UNFAIR = (
     "The task queue of torch_npu returns before its second thread has called the runtime: hence each loop ends with "
-    "a synchronization, and the best setting counts. Autograd or another number of threads on one side only: hence "
-    "no gradients around calls, one thread for calls and all cores for steps. On the reference runtime operators are "
-    "CPU kernels, the same for both."
+    "a synchronization, and the best setting counts. Peers that poll while another is measured: hence they are "
+    "stopped then. Autograd or another number of threads on one side only: hence no gradients around calls, one "
+    "thread for calls and all cores for steps. On the reference runtime operators are CPU kernels, the same for both."
 )
 
 
@@ -150,7 +151,7 @@ def environment(name: str) -> dict[str, str]:
 
 
 class Peer:
-    """A worker's process."""
+    """A worker's process, stopped except while it answers: threads that poll would slow the others."""
 
     def __init__(self, name: str) -> None:
         device = "cpu" if name == "cpu" else "chip" if name == OURS else "npu"
@@ -166,6 +167,7 @@ class Peer:
     def ask(self, *request: object) -> None:
         """Send a request."""
         assert self._process.stdin is not None
+        self._process.send_signal(signal.SIGCONT)
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
 
@@ -176,6 +178,7 @@ class Peer:
         if not line:
             code = self._process.wait()
             raise SystemExit(f"ascend_compare: {self._name} ended with code {code}; see its error above")
+        self._process.send_signal(signal.SIGSTOP)
         return json.loads(line)
 
     def do(self, *request: object) -> Any:
@@ -186,6 +189,7 @@ class Peer:
     def close(self) -> None:
         """Stop the process."""
         assert self._process.stdin is not None
+        self._process.send_signal(signal.SIGCONT)
         self._process.stdin.close()
         self._process.wait()
 
