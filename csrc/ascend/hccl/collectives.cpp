@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "comm.h"
+#include "drivers/elements.h"
 
 namespace isthmus::ascend::hccl {
 namespace {
@@ -84,25 +85,7 @@ isthmus_dtype dtype_of(int dtype) {
   }
 }
 
-size_t bytes_of(int dtype) {
-  switch (dtype_of(dtype)) {
-    case ISTHMUS_INT16:
-    case ISTHMUS_UINT16:
-    case ISTHMUS_FLOAT16:
-    case ISTHMUS_BFLOAT16:
-      return 2;
-    case ISTHMUS_INT32:
-    case ISTHMUS_UINT32:
-    case ISTHMUS_FLOAT32:
-      return 4;
-    case ISTHMUS_INT64:
-    case ISTHMUS_UINT64:
-    case ISTHMUS_FLOAT64:
-      return 8;
-    default:
-      return 1;
-  }
-}
+size_t bytes_of(int dtype) { return drivers::element_bytes(dtype_of(dtype)); }
 
 isthmus_reduce_op reduction_of(int operation) {
   constexpr isthmus_reduce_op operations[] = {ISTHMUS_SUM, ISTHMUS_PRODUCT, ISTHMUS_MAX, ISTHMUS_MIN};

@@ -66,7 +66,4 @@ void check_hccl(int code, const char* function);
 std::optional<int> reduced_dtype(isthmus_dtype dtype);
 std::optional<int> reduction(isthmus_reduce_op op);
 
-// 0 if it is no dtype.
-size_t element_bytes(isthmus_dtype dtype);
-
 }  // namespace isthmus::npu

@@ -2,7 +2,7 @@
 
 #include <dlfcn.h>
 
-#include <cstring>
+#include <memory>
 
 namespace isthmus::npu {
 namespace {
@@ -10,29 +10,17 @@ namespace {
 constexpr int kFormatNd = 2;
 constexpr int kInt64 = 9, kDouble = 11, kBool = 12;
 
-void* library() {
-  static void* const opened = dlopen("libopapi.so", RTLD_NOW | RTLD_LOCAL);
-  return opened;
-}
-
-template <typename Type>
-Type* find(const char* name) {
-  return library() == nullptr ? nullptr : reinterpret_cast<Type*>(dlsym(library(), name));
-}
-
 // A function of the toolkit, looked up once: every toolkit that has aclnn functions has these.
-#define CALL(name, type, ...)                        \
-  ([&] {                                             \
-    static auto* const function = find<type>(#name); \
-    return function(__VA_ARGS__);                    \
+#define CALL(name, type, ...)                                                                         \
+  ([&] {                                                                                              \
+    static auto* const function = reinterpret_cast<std::add_pointer_t<type>>(find_in_toolkit(#name)); \
+    return function(__VA_ARGS__);                                                                     \
   }())
 
 using CreateTensor = aclTensor*(const int64_t*, uint64_t, int, const int64_t*, int64_t, int, const int64_t*,
                                 uint64_t, void*);
 using CreateScalar = aclScalar*(void*, int);
 
-// The elements from the first to the last one of a view, as the storage below it: the view's own shape if it
-// is contiguous.
 bool contiguous(const DLTensor& tensor) {
   int64_t step = 1;
   for (int i = tensor.ndim - 1; i >= 0; --i) {
@@ -42,6 +30,7 @@ bool contiguous(const DLTensor& tensor) {
   return true;
 }
 
+// Elements of the storage from the first to the last one of a view.
 int64_t extent(const DLTensor& tensor) {
   int64_t last = 0;
   for (int i = 0; i < tensor.ndim; ++i) {
@@ -68,12 +57,6 @@ aclScalar* create(isthmus_scalar number) {
   return CALL(aclCreateScalar, CreateScalar, &value, kBool);
 }
 
-isthmus_scalar item(isthmus_list list, int64_t i) {
-  const TVMFFIAny& any = list.items[i];
-  if (any.type_index == kTVMFFIFloat) return {ISTHMUS_SCALAR_FLOAT, 0, any.v_float64};
-  return {any.type_index == kTVMFFIBool ? ISTHMUS_SCALAR_BOOL : ISTHMUS_SCALAR_INT, any.v_int64, 0};
-}
-
 aclIntArray* ints(const int64_t* numbers, size_t count) {
   return CALL(aclCreateIntArray, aclIntArray * (const int64_t*, uint64_t), numbers, count);
 }
@@ -91,16 +74,11 @@ aclIntArray* create_ints(isthmus_list list) {
   return ints(numbers.data(), numbers.size());
 }
 
-aclBoolArray* bools(const bool* values, size_t count) {
-  return CALL(aclCreateBoolArray, aclBoolArray * (const bool*, uint64_t), values, count);
-}
-
 aclBoolArray* create_bools(isthmus_list list) {
-  std::array<bool, 8> values{};
   const auto count = static_cast<size_t>(list.size);
-  for (size_t i = 0; i < count && i < values.size(); ++i)
-    values[i] = isthmus_list_int(list, static_cast<int64_t>(i)) != 0;
-  return bools(values.data(), count);
+  const auto values = std::make_unique<bool[]>(count);
+  for (size_t i = 0; i < count; ++i) values[i] = isthmus_list_int(list, static_cast<int64_t>(i)) != 0;
+  return CALL(aclCreateBoolArray, aclBoolArray * (const bool*, uint64_t), values.get(), count);
 }
 
 aclFloatArray* create_floats(isthmus_list list) {
@@ -143,6 +121,17 @@ isthmus_status failed(isthmus_context* context, const char* function, int code) 
 }
 
 }  // namespace
+
+void* find_in_toolkit(const char* name) {
+  static void* const opened = dlopen("libopapi.so", RTLD_NOW | RTLD_LOCAL);
+  return opened == nullptr ? nullptr : dlsym(opened, name);
+}
+
+isthmus_scalar item(isthmus_list list, int64_t i) {
+  const TVMFFIAny& any = list.items[i];
+  if (any.type_index == kTVMFFIFloat) return {ISTHMUS_SCALAR_FLOAT, 0, any.v_float64};
+  return {any.type_index == kTVMFFIBool ? ISTHMUS_SCALAR_BOOL : ISTHMUS_SCALAR_INT, any.v_int64, 0};
+}
 
 int data_type(DLDataType dtype) {
   if (dtype.lanes != 1) return -1;
@@ -202,7 +191,6 @@ Scalar::Scalar(int64_t number) : Scalar(isthmus_scalar{ISTHMUS_SCALAR_INT, numbe
 Ints::Ints(isthmus_list list) : Value(create_ints(list)) {}
 Ints::Ints(const std::vector<int64_t>& numbers) : Value(ints(numbers.data(), numbers.size())) {}
 Bools::Bools(isthmus_list list) : Value(create_bools(list)) {}
-Bools::Bools(std::initializer_list<bool> values) : Value(bools(values.begin(), values.size())) {}
 Floats::Floats(isthmus_list list) : Value(create_floats(list)) {}
 Tensors::Tensors(isthmus_list list) : Value(create_tensors(list)) {}
 Tensors::Tensors(const std::vector<const DLTensor*>& tensors)
@@ -215,8 +203,8 @@ Scalars::Scalars(isthmus_list list) : Value(create_scalars(list)) {}
 
 bool Entry::found() {
   if (launch_ != nullptr) return true;
-  prepare_ = find<void>((std::string(name_) + "GetWorkspaceSize").c_str());
-  launch_ = find<void>(name_);
+  prepare_ = find_in_toolkit((std::string(name_) + "GetWorkspaceSize").c_str());
+  launch_ = find_in_toolkit(name_);
   return prepare_ != nullptr && launch_ != nullptr;
 }
 

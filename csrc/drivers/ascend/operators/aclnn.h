@@ -4,7 +4,6 @@
 //   Add(context, self, other, alpha, out)
 #pragma once
 
-#include <array>
 #include <initializer_list>
 #include <string>
 #include <type_traits>
@@ -23,8 +22,14 @@ struct aclOpExecutor;
 
 namespace isthmus::npu {
 
+// A function of libopapi.so; null if there is none, or no such library.
+void* find_in_toolkit(const char* name);
+
 // What the vendor calls aclDataType; -1 for a dtype that it lacks.
 int data_type(DLDataType dtype);
+
+// A number of a list.
+isthmus_scalar item(isthmus_list list, int64_t i);
 
 void destroy(const aclTensor* handle);
 void destroy(const aclTensorList* handle);
@@ -67,7 +72,6 @@ struct Scalar : Value<aclScalar> {
   Scalar(const isthmus_scalar* number);
   Scalar(double number);
   Scalar(int64_t number);
-  Scalar(std::nullptr_t) : Value(nullptr) {}
 };
 
 struct Ints : Value<aclIntArray> {
@@ -79,7 +83,6 @@ struct Ints : Value<aclIntArray> {
 
 struct Bools : Value<aclBoolArray> {
   Bools(isthmus_list list);
-  Bools(std::initializer_list<bool> values);
 };
 
 struct Floats : Value<aclFloatArray> {

@@ -1,7 +1,5 @@
 #include "drivers/ascend/operators/library.h"
 
-#include <dlfcn.h>
-
 namespace isthmus::npu {
 namespace {
 
@@ -18,8 +16,7 @@ std::vector<Row>& rows() {
 // On the reference runtime also what computes there.
 std::string description() {
   const std::string text = "the vendor's operators, by two-phase calls of libopapi.so";
-  void* const toolkit = dlopen("libopapi.so", RTLD_NOW | RTLD_LOCAL);
-  void* const found = toolkit == nullptr ? nullptr : dlsym(toolkit, "isthmus_opapi_description");
+  void* const found = find_in_toolkit("isthmus_opapi_description");
   return found == nullptr ? text : text + ": " + reinterpret_cast<const char* (*)()>(found)();
 }
 

@@ -79,23 +79,17 @@ ISTHMUS_ACLNN_KERNEL(aten__foreach_rsqrt, kElementwise, &Rsqrt) {
   });
 }
 
-static isthmus_scalar number(isthmus_list list, int64_t i) {
-  const bool real = list.items[i].type_index == kTVMFFIFloat;
-  return {real ? ISTHMUS_SCALAR_FLOAT : ISTHMUS_SCALAR_INT, isthmus_list_int(list, i),
-          isthmus_list_double(list, i)};
-}
-
 ISTHMUS_ACLNN_KERNEL(aten__foreach_addcdiv_ScalarList, kElementwise, &Addcdiv) {
   return for_each(self, [&](int64_t i) {
     return Addcdiv(context, isthmus_list_tensor(self, i), isthmus_list_tensor(tensor1, i),
-                   isthmus_list_tensor(tensor2, i), number(scalars, i), isthmus_list_output(out, i));
+                   isthmus_list_tensor(tensor2, i), item(scalars, i), isthmus_list_output(out, i));
   });
 }
 
 ISTHMUS_ACLNN_KERNEL(aten__foreach_addcmul_ScalarList, kElementwise, &Addcmul) {
   return for_each(self, [&](int64_t i) {
     return Addcmul(context, isthmus_list_tensor(self, i), isthmus_list_tensor(tensor1, i),
-                   isthmus_list_tensor(tensor2, i), number(scalars, i), isthmus_list_output(out, i));
+                   isthmus_list_tensor(tensor2, i), item(scalars, i), isthmus_list_output(out, i));
   });
 }
 

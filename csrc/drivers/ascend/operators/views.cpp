@@ -10,6 +10,10 @@ View::View(const DLTensor* of)
   point();
 }
 
+View::View(std::vector<int64_t> shape, DLDataType dtype) : tensor_{}, shape_(std::move(shape)) {
+  tensor_.dtype = dtype;
+}
+
 void View::point() {
   tensor_.ndim = static_cast<int32_t>(shape_.size());
   tensor_.shape = shape_.data();
@@ -70,26 +74,13 @@ View& View::select(int64_t dim, int64_t index) {
   return *this;
 }
 
-Temporary::Temporary(isthmus_context* context, const DLTensor* like, DLDataType dtype) : View(like) {
-  tensor_.dtype = dtype;
-  allocate(context);
-}
+Temporary::Temporary(isthmus_context* context, const DLTensor* like, DLDataType dtype)
+    : Temporary(context, sizes(like), dtype) {}
 
 Temporary::Temporary(isthmus_context* context, std::vector<int64_t> shape, DLDataType dtype)
-    : View([&] {
-        static thread_local DLTensor empty{};
-        empty = {};
-        empty.dtype = dtype;
-        return &empty;
-      }()) {
-  shape_ = std::move(shape);
-  allocate(context);
-}
-
-void Temporary::allocate(isthmus_context* context) {
-  const int64_t elements = lay_out();
-  const int64_t bytes = elements * (tensor_.dtype.bits + 7) / 8;
-  tensor_.data = bytes == 0 ? nullptr : context->workspace(context, static_cast<size_t>(bytes));
+    : View(std::move(shape), dtype) {
+  const int64_t bytes = lay_out() * (dtype.bits + 7) / 8;
+  if (bytes != 0) tensor_.data = context->workspace(context, static_cast<size_t>(bytes));
   ready_ = bytes == 0 || tensor_.data != nullptr;
 }
 

@@ -26,6 +26,8 @@ class View {
   operator const DLTensor*() const { return &tensor_; }
 
  protected:
+  // To be laid out, and without memory.
+  View(std::vector<int64_t> shape, DLDataType dtype);
   void point();
   // Makes it contiguous; returns its elements.
   int64_t lay_out();
@@ -45,8 +47,6 @@ class Temporary : public View {
   using View::operator const DLTensor*;
 
  private:
-  void allocate(isthmus_context* context);
-
   bool ready_ = false;
 };
 

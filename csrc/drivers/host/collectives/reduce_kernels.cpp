@@ -297,29 +297,28 @@ const Kernels* of_bools(isthmus_reduce_op op) {
 
 struct Dtype {
   const char* name;
-  size_t bytes;
   const Kernels* (*find)(isthmus_reduce_op op);
 };
 
 // By isthmus_dtype.
 constexpr Dtype kDtypes[] = {
-    {"int8", 1, of_integers<int8_t>},
-    {"uint8", 1, of_integers<uint8_t>},
-    {"int16", 2, of_integers<int16_t>},
-    {"int32", 4, of_integers<int32_t>},
-    {"int64", 8, of_integers<int64_t>},
-    {"float16", 2, of_floats<Float16>},
-    {"bfloat16", 2, of_floats<BFloat16>},
-    {"float32", 4, of_floats<float>},
-    {"float64", 8, of_floats<double>},
-    {"bool", 1, of_bools},
-    {"uint16", 2, of_integers<uint16_t>},
-    {"uint32", 4, of_integers<uint32_t>},
-    {"uint64", 8, of_integers<uint64_t>},
-    {"complex64", 8, of_complex<Complex<float>>},
-    {"complex128", 16, of_complex<Complex<double>>},
-    {"float8_e4m3fn", 1, of_floats<Float8E4M3>},
-    {"float8_e5m2", 1, of_floats<Float8E5M2>},
+    {"int8", of_integers<int8_t>},
+    {"uint8", of_integers<uint8_t>},
+    {"int16", of_integers<int16_t>},
+    {"int32", of_integers<int32_t>},
+    {"int64", of_integers<int64_t>},
+    {"float16", of_floats<Float16>},
+    {"bfloat16", of_floats<BFloat16>},
+    {"float32", of_floats<float>},
+    {"float64", of_floats<double>},
+    {"bool", of_bools},
+    {"uint16", of_integers<uint16_t>},
+    {"uint32", of_integers<uint32_t>},
+    {"uint64", of_integers<uint64_t>},
+    {"complex64", of_complex<Complex<float>>},
+    {"complex128", of_complex<Complex<double>>},
+    {"float8_e4m3fn", of_floats<Float8E4M3>},
+    {"float8_e5m2", of_floats<Float8E5M2>},
 };
 constexpr const char* kReduceOps[] = {"sum",  "product", "min",  "max",       "avg",
                                       "band", "bor",     "bxor", "premul_sum"};
@@ -330,11 +329,6 @@ const Dtype* find_dtype(isthmus_dtype dtype) noexcept {
 }
 
 }  // namespace
-
-size_t element_bytes(isthmus_dtype dtype) noexcept {
-  const Dtype* found = find_dtype(dtype);
-  return found != nullptr ? found->bytes : 0;
-}
 
 const char* dtype_name(isthmus_dtype dtype) noexcept {
   const Dtype* found = find_dtype(dtype);

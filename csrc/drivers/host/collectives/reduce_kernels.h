@@ -10,8 +10,11 @@
 #include <cstdint>
 
 #include "driver.h"
+#include "drivers/elements.h"
 
 namespace isthmus::host {
+
+using drivers::element_bytes;
 
 struct Kernels {
   size_t element_bytes, accumulator_bytes;
@@ -27,8 +30,6 @@ struct Kernels {
   void (*combine)(void* to, const void* a, const void* b, size_t count);
 };
 
-// Bytes of an element; 0 for an unknown dtype.
-size_t element_bytes(isthmus_dtype dtype) noexcept;
 const char* dtype_name(isthmus_dtype dtype) noexcept;
 const char* reduce_op_name(isthmus_reduce_op op) noexcept;
 // Null if the dtype does not support the reduction.
