@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "comm.h"
-#include "drivers/elements.h"
+#include "element_bytes.h"
 
 namespace isthmus::ascend::hccl {
 namespace {
@@ -85,7 +85,7 @@ isthmus_dtype dtype_of(int dtype) {
   }
 }
 
-size_t bytes_of(int dtype) { return drivers::element_bytes(dtype_of(dtype)); }
+size_t bytes_of(int dtype) { return element_bytes(dtype_of(dtype)); }
 
 isthmus_reduce_op reduction_of(int operation) {
   constexpr isthmus_reduce_op operations[] = {ISTHMUS_SUM, ISTHMUS_PRODUCT, ISTHMUS_MAX, ISTHMUS_MIN};

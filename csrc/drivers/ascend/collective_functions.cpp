@@ -1,7 +1,7 @@
 // Collectives and messages: enqueued on streams by HCCL, which moves any dtype as bytes.
 #include <vector>
 
-#include "drivers/elements.h"
+#include "element_bytes.h"
 #include "group.h"
 #include "parts.h"
 

@@ -10,11 +10,9 @@
 #include <cstdint>
 
 #include "driver.h"
-#include "drivers/elements.h"
+#include "element_bytes.h"
 
 namespace isthmus::host {
-
-using drivers::element_bytes;
 
 struct Kernels {
   size_t element_bytes, accumulator_bytes;

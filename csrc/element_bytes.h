@@ -5,7 +5,7 @@
 
 #include "driver.h"
 
-namespace isthmus::drivers {
+namespace isthmus {
 
 // Bytes of an element; 0 for an unknown dtype.
 constexpr size_t element_bytes(isthmus_dtype dtype) noexcept {
@@ -36,4 +36,4 @@ constexpr size_t element_bytes(isthmus_dtype dtype) noexcept {
   return 0;
 }
 
-}  // namespace isthmus::drivers
+}  // namespace isthmus
