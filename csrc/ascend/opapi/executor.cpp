@@ -27,11 +27,38 @@ struct Executor {
   const Program* program;
   Values arguments;
   Transfer transfer;  // of a row that exchanges data with other ranks
+  Executor* next;     // of the finished ones
 };
 
 Registry<std::unique_ptr<Executor>>& executors() {
   static auto* const executors = new Registry<std::unique_ptr<Executor>>{8};
   return *executors;
+}
+
+// Executors that have run, until the next call frees them: memory is freed fastest by the thread that has
+// allocated it, without a lock that the calling thread and the stream's thread share.
+class Finished {
+ public:
+  void add(Executor* executor) noexcept {
+    executor->arguments.resize(executor->program->parameters().size());  // not its locals, which may be large
+    executor->next = first_.load(std::memory_order_relaxed);
+    while (!first_.compare_exchange_weak(executor->next, executor, std::memory_order_release)) {
+    }
+  }
+
+  void free() noexcept {
+    if (first_.load(std::memory_order_relaxed) == nullptr) return;
+    for (Executor* executor = first_.exchange(nullptr, std::memory_order_acquire); executor != nullptr;)
+      delete std::exchange(executor, executor->next);
+  }
+
+ private:
+  std::atomic<Executor*> first_{nullptr};
+};
+
+Finished& finished() {
+  static auto* const finished = new Finished;
+  return *finished;
 }
 
 int fail(int status, const std::string& function, const char* message) {
@@ -305,6 +332,7 @@ Transfer transfer(const Program& program, const Values& arguments) {
 int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpExecutor** executor) {
   if (!workspace_size || !executor)
     return fail(kNullPointer, name_of(row), "workspaceSize or executor is null; pass valid pointers");
+  finished().free();
   try {
     const Program& compiled = program(row);
     auto made = std::make_unique<Executor>();
@@ -333,7 +361,7 @@ int launch(aclOpExecutor* handle, void* stream) {
   auto taken = executors().remove(handle);
   if (!taken) return fail(kInvalidParameter, "aclnn", "the executor does not exist; each runs once");
   Executor* const executor = taken->release();
-  const auto release = [](void* data) { delete static_cast<Executor*>(data); };
+  const auto release = [](void* data) { finished().add(static_cast<Executor*>(data)); };
   void (*const keep)(void*) = [](void*) {};
   if (!executor->program->fused()) return isthmus_ascend_enqueue(stream, run, release, executor);
   int status = isthmus_ascend_enqueue(stream, run_before, keep, executor);

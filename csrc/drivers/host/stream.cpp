@@ -48,18 +48,18 @@ Stream::~Stream() {
 }
 
 uint64_t Stream::submit(Task task) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return append(std::move(task));
+  std::unique_lock<std::mutex> lock(mutex_);
+  return append(std::move(task), lock);
 }
 
 uint64_t Stream::submit_uncaptured(Task task, const char* function) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  std::unique_lock<std::mutex> lock(mutex_);
   require_not_captured(function);
-  return append(std::move(task));
+  return append(std::move(task), lock);
 }
 
-// The caller holds the mutex.
-uint64_t Stream::append(Task task) {
+// lock: of the mutex; released.
+uint64_t Stream::append(Task task, std::unique_lock<std::mutex>& lock) {
   if (closing_) fail(ISTHMUS_INVALID_ARGUMENT, "the stream %p was destroyed", static_cast<void*>(this));
   if (capture_ != nullptr) {
     capture_->add(*this, std::move(task));
@@ -69,7 +69,9 @@ uint64_t Stream::append(Task task) {
   queue_.push_back(std::move(task));
   const uint64_t number = submitted_.load(std::memory_order_relaxed) + 1;
   submitted_.store(number, std::memory_order_release);
-  work_.notify_one();
+  const bool sleeps = sleeps_;
+  lock.unlock();  // or the worker would wake up to wait for it
+  if (sleeps) work_.notify_one();
   return number;
 }
 
@@ -85,8 +87,12 @@ void Stream::wait(uint64_t number) {
     if (done(number)) return;
     pause_processor();
   }
-  std::unique_lock<std::mutex> lock(mutex_);
-  finished_.wait(lock, [&] { return done(number); });
+  waiting_.fetch_add(1);
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    finished_.wait(lock, [&] { return done(number); });
+  }
+  waiting_.fetch_sub(1);
 }
 
 void Stream::synchronize() {
@@ -150,21 +156,33 @@ void Stream::start_worker() {
 }
 
 void Stream::work() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  for (;;) {
-    work_.wait(lock, [&] { return closing_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    {
-      const Task task = std::move(queue_.front());
-      queue_.pop_front();
-      lock.unlock();
+  std::deque<Task> tasks;
+  while (take(tasks)) {
+    while (!tasks.empty()) {
       if (delays_) delay_randomly();
-      run(task);
+      run(tasks.front());
+      tasks.pop_front();  // what the task owns is gone when it is completed
+      complete();
     }
-    lock.lock();
-    completed_.fetch_add(1, std::memory_order_release);
-    finished_.notify_all();
   }
+}
+
+// Waits for tasks; false if there will be none.
+bool Stream::take(std::deque<Task>& tasks) {
+  for (int spin = 0; spin < kSpins && idle(); ++spin) pause_processor();
+  std::unique_lock<std::mutex> lock(mutex_);
+  sleeps_ = true;
+  work_.wait(lock, [&] { return closing_ || !queue_.empty(); });
+  sleeps_ = false;
+  tasks.swap(queue_);
+  return !tasks.empty();
+}
+
+void Stream::complete() {
+  completed_.fetch_add(1);
+  if (waiting_.load() == 0) return;
+  const std::lock_guard<std::mutex> lock(mutex_);  // not between a waiter's look and its sleep
+  finished_.notify_all();
 }
 
 void Stream::run(const Task& task) noexcept {

@@ -59,14 +59,17 @@ class Stream : public std::enable_shared_from_this<Stream> {
  private:
   static constexpr uint64_t kTag = 0x6973746873747265;
 
-  bool done(uint64_t number) const noexcept { return completed_.load(std::memory_order_acquire) >= number; }
-  uint64_t append(Task task);
+  bool done(uint64_t number) const noexcept { return completed_.load() >= number; }
+  uint64_t append(Task task, std::unique_lock<std::mutex>& lock);
   void start_worker();
   void work();
+  bool take(std::deque<Task>& tasks);
+  void complete();
   void run(const Task& task) noexcept;
 
   std::atomic<uint64_t> submitted_{0}, completed_{0};
   std::atomic<bool> failed_{false}, capturing_{false};
+  std::atomic<int> waiting_{0};  // threads that sleep in wait(); like completed_ sequentially consistent
   std::atomic<uint64_t> tag_{kTag};
   const int32_t device_;
   const bool delays_;
@@ -76,7 +79,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   std::optional<Failure> failure_;
   std::shared_ptr<Capture> capture_;
   std::thread worker_;
-  bool closing_ = false;
+  bool closing_ = false, sleeps_ = false;  // the worker sleeps
 };
 
 }  // namespace isthmus::host
