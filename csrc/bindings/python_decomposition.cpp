@@ -70,8 +70,10 @@ Decomposition python_decomposition(py::object function) {
         positional.append(std::move(value));
     }
     py::object result = py::reinterpret_borrow<py::object>(kept)(*positional, **by_name);
+    if (result.is(py::handle(Py_NotImplemented))) return false;
     torch::jit::drop(*stack, arguments.size());
     push(result, op.schema(), stack);
+    return true;
   };
 }
 

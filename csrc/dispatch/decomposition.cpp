@@ -35,6 +35,7 @@ Decomposition composite_of(const c10::OperatorHandle& op) {
     if (op.hasKernelForDispatchKey(key))
       return [key](const c10::OperatorHandle& handle, Stack* stack) {
         handle.callBoxedForDispatchKey(key, *stack);
+        return true;
       };
   return nullptr;
 }
@@ -58,6 +59,7 @@ Decomposition by_functional(const c10::OperatorHandle& op,
       for (size_t i = 0; i < written.size(); ++i) write(written[i], results[i], !in_place);
       torch::jit::drop(*stack, count);
       if (!handle.schema().returns().empty()) stack->insert(stack->end(), written.begin(), written.end());
+      return true;
     };
   }
   return nullptr;

@@ -115,7 +115,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&serve_unregistered>());
 }
 
-// Composites of PyTorch that are run whole on the CPU's tensors: their parts look for kernels of
+// Composites of PyTorch that are run whole on the CPU's tensors, by any driver: their parts look for kernels of
 // this device that no operator declares, or compare two references to one tensor.
 const std::unordered_set<std::string>& whole_composites() {
   static const auto& names = *new std::unordered_set<std::string>{
@@ -156,7 +156,7 @@ class Registration {
     Overload::Routes routes = cpu_routes(op);
     const bool whole = whole_composites().count(name) > 0;
     routes.cpu |= whole;
-    const Decomposition composite = composite_of(op);
+    const Decomposition composite = whole ? nullptr : composite_of(op);
     if (kernels != kernels_.end()) {
       // Without a kernel for any backend its gradient is that of its parts; a kernel would cut it off.
       if (op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && !routes.cpu) return;

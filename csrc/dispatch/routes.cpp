@@ -77,7 +77,7 @@ bool Overload::decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack
   if (std::find(inside.begin(), inside.end(), this) != inside.end()) return false;
   inside.push_back(this);
   const auto leave = c10::make_scope_exit([] { inside.pop_back(); });
-  routes_.decomposition(op, stack);
+  if (!routes_.decomposition(op, stack)) return false;
   count(Route::kDecomposition);
   return true;
 }

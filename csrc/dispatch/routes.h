@@ -17,8 +17,8 @@
 
 namespace isthmus {
 
-// Replaces the arguments on the stack by the results.
-using Decomposition = std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>;
+// Replaces the arguments on the stack by the results; returns false if it does not serve these arguments.
+using Decomposition = std::function<bool(const c10::OperatorHandle&, torch::jit::Stack*)>;
 
 class Overload final : public c10::OperatorKernel {
  public:

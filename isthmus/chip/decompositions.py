@@ -116,6 +116,91 @@ def eye_m_out(n: int, m: int, *, out: Tensor) -> Tensor:
     return _uploaded(torch.eye(n, m, dtype=out.dtype), out)
 
 
+def _attention_scores(
+    query: Tensor, key: Tensor, is_causal: bool, attn_mask: Tensor | None, scale: float | None
+) -> Tensor:
+    """Scores [batch, heads, queries, keys] in at least float32; minus infinity where the causal mask hides a key."""
+    wide = torch.promote_types(query.dtype, torch.float32)
+    factor = query.size(-1) ** -0.5 if scale is None else scale
+    scores = torch.matmul(query.to(wide) * factor, key.to(wide).transpose(-2, -1))
+    if attn_mask is not None:
+        scores = scores + attn_mask
+    if not is_causal:
+        return scores
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+    return scores.masked_fill(hidden, -math.inf)
+
+
+def _for_heads(of_keys: Tensor, heads: int) -> Tensor:
+    """Keys or values repeated for the heads of the query that share them."""
+    return of_keys.repeat_interleave(heads // of_keys.size(1), 1) if of_keys.size(1) != heads else of_keys
+
+
+def _of_heads(gradient: Tensor, heads: int) -> Tensor:
+    """The inverse of :func:`_for_heads` for gradients: those of shared keys are summed."""
+    if gradient.size(1) == heads:
+        return gradient
+    return gradient.unflatten(1, (heads, gradient.size(1) // heads)).sum(2)
+
+
+def flash_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention of [batch, heads, tokens, size], and logsumexp [batch, heads, queries] in at least float32.
+
+    PyTorch's own decomposition gives the weights of the attention for the second. The results of a query that sees
+    no key are zero.
+    """
+    if dropout_p != 0.0:
+        raise RuntimeError(f"the dropout of flash attention must be 0, got {dropout_p}")
+    key, value = (_for_heads(each, query.size(1)) for each in (key, value))
+    scores = _attention_scores(query, key, is_causal, attn_mask, scale)
+    blind = torch.isneginf(scores.amax(-1, True))
+    logsumexp = torch.logsumexp(scores, -1, True).masked_fill(blind, 0.0)
+    out = torch.matmul(torch.exp(scores - logsumexp), value.to(scores.dtype))
+    return out.to(query.dtype), logsumexp.squeeze(-1)
+
+
+def flash_attention_backward(
+    grad_out: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    out: Tensor,
+    logsumexp: Tensor,
+    dropout_p: float,
+    is_causal: bool,
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of query, key and value of :func:`flash_attention`."""
+    heads, key_heads = query.size(1), key.size(1)
+    key, value = (_for_heads(each, heads) for each in (key, value))
+    scores = _attention_scores(query, key, is_causal, attn_mask, scale)
+    wide = scores.dtype
+    weights = torch.exp(scores - logsumexp.unsqueeze(-1))
+    grad = grad_out.to(wide)
+    inner = torch.matmul(grad, value.to(wide).transpose(-2, -1)) - (grad * out.to(wide)).sum(-1, True)
+    factor = query.size(-1) ** -0.5 if scale is None else scale
+    grad_scores = weights * inner * factor
+    grad_query = torch.matmul(grad_scores, key.to(wide))
+    grad_key = torch.matmul(grad_scores.transpose(-2, -1), query.to(wide))
+    grad_value = torch.matmul(weights.transpose(-2, -1), grad)
+    return (
+        grad_query.to(query.dtype),
+        _of_heads(grad_key, key_heads).to(key.dtype),
+        _of_heads(grad_value, key_heads).to(value.dtype),
+    )
+
+
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::isneginf": isneginf,
     "aten::isposinf": isposinf,
@@ -133,4 +218,6 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::arange.start_out": arange_start_out,
     "aten::linspace.out": linspace_out,
     "aten::eye.m_out": eye_m_out,
+    "aten::_scaled_dot_product_flash_attention_for_cpu": flash_attention,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": flash_attention_backward,
 }

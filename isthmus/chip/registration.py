@@ -71,7 +71,7 @@ def _operator_runtime() -> int:
 
 
 def _decompositions() -> dict[str, Callable[..., Any]]:
-    """PyTorch's decompositions into ATen operators, and ours.
+    """PyTorch's decompositions into ATen operators, and ours, which come first.
 
     Excludes torch._refs: they decompose into prims, which are implemented by the operator itself.
     """
@@ -80,13 +80,13 @@ def _decompositions() -> dict[str, Callable[..., Any]]:
 
     from isthmus.chip.decompositions import DECOMPOSITIONS
 
-    found = dict(DECOMPOSITIONS)
+    found: dict[str, Callable[..., Any]] = {}
     for operator, function in decomposition_table.items():
         if isinstance(operator, OpOverload) and not _is_reference(function):
             name = operator._schema.name
             overload = operator._overloadname
             found[name if overload == "default" else f"{name}.{overload}"] = function
-    return found
+    return found | DECOMPOSITIONS
 
 
 def _is_reference(function: Callable[..., Any]) -> bool:

@@ -102,3 +102,62 @@ def test_an_out_overload_without_the_functional_ones_arguments_is_not_made_of_it
     done = children.run(OUT_ALONE, ISTHMUS_ROUTE="aten::linspace.out=decomposition", **settings)
     assert done.returncode != 0
     assert "aten::linspace.out=decomposition: no operator of this driver has that route" in done.stderr
+
+
+ATTENTION = """
+import torch
+
+torch.manual_seed(0)
+aten, dtype = torch.ops.aten, torch.float64
+query = torch.randn(2, 4, 5, 8, dtype=dtype)
+key, value = torch.randn(2, 2, 2, 7, 8, dtype=dtype)
+mask = torch.zeros(5, 7, dtype=dtype)
+mask[1] = -torch.inf
+for causal, bias, scale in ((False, None, None), (True, None, 0.3), (False, mask, None)):
+    results = []
+    for device in ("cpu", "chip"):
+        q, k, v = (each.to(device) for each in (query, key, value))
+        options = dict(scale=scale, attn_mask=None if bias is None else bias.to(device))
+        out, lse = aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal, **options)
+        k, v = (each.repeat_interleave(2, 1) for each in (k, v))  # the CPU's gradients have the query's heads
+        gradients = aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            torch.cos(out), q, k, v, out, lse, 0.0, causal, **options
+        )
+        results.append([each.cpu() for each in (out, lse, *gradients)])
+    torch.testing.assert_close(*results)
+    print("equal")
+"""
+
+
+def test_flash_attention_gives_the_logsumexp_and_gradients() -> None:
+    """PyTorch's own decomposition gives the weights in place of the logsumexp."""
+    name = "aten::_scaled_dot_product_flash_attention_for_cpu"
+    forced = f"{name}=decomposition,{name}_backward=decomposition"
+    assert children.output(ATTENTION, ISTHMUS_DRIVER="numpy", ISTHMUS_ROUTE=forced).split() == ["equal"] * 3
+
+
+POOL = """
+import torch
+torch.nn.functional.adaptive_max_pool2d(torch.ones(1, 1, 5, 5, device="chip"), 3)
+"""
+
+
+def test_a_decomposition_may_refuse_its_arguments() -> None:
+    """PyTorch's of adaptive_max_pool2d returns NotImplemented unless the sizes divide."""
+    forced = {"ISTHMUS_DRIVER": "numpy", "ISTHMUS_ROUTE": "aten::adaptive_max_pool2d=decomposition"}
+    assert "does not serve these arguments" in children.run(POOL, **forced).stderr
+    divisible = POOL.replace("5, 5", "6, 6")
+    assert children.run(divisible, **forced).returncode == 0
+
+
+COMPOSITES = """
+import torch
+values = torch.ones(3, device="chip")
+values.conj_physical_()
+torch.ones(3, 3, device="chip").addr_(values, values)
+print(torch.mode(values).values.item(), torch.kaiser_window(4, device="chip").shape[0])
+"""
+
+
+def test_composites_that_need_kernels_of_a_device_run_whole_on_the_cpu() -> None:
+    assert children.output(COMPOSITES, **WITHOUT_DELEGATE).split() == ["1.0", "4"]

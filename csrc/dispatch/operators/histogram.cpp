@@ -13,7 +13,7 @@ bool is_floating_point(c10::ArrayRef<c10::IValue> arguments) {
 }
 
 // By way of float64, which holds every count and every edge that matters.
-void histogram_of_integers(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+bool histogram_of_integers(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto arguments = torch::jit::last(*stack, 4);
   const at::Tensor self = arguments[0].toTensor();
@@ -21,6 +21,7 @@ void histogram_of_integers(const c10::OperatorHandle&, torch::jit::Stack* stack)
       at::histc(self.to(at::kDouble), arguments[1].toInt(), arguments[2].toScalar(), arguments[3].toScalar());
   torch::jit::drop(*stack, 4);
   stack->push_back(counts.to(self.scalar_type()));
+  return true;
 }
 
 }  // namespace
