@@ -1,6 +1,7 @@
 """Judge all of op_db on the chip and write docs/results/opinfo.md: ``python -m tools.opinfo``.
 
-Exits with 1 if anything fails that xfail.toml does not list, or anything passes that it lists.
+Exits with 1 if anything fails that xfail.toml does not list, or anything passes that it lists. ``--forward`` judges
+another driver, whose kernels round otherwise: its results are numbers on a page.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 os.environ.setdefault("ISTHMUS_HOST_DEVICES", "2")
 
 import torch
+
+import isthmus._C as core
 
 from . import table
 from .data import expected, expected_failures
@@ -33,6 +36,11 @@ def options() -> argparse.Namespace:
     add("--dtypes", default=",".join(map(short_name, JUDGED_DTYPES)), help="default: %(default)s")
     add("--cap", type=int, default=0, help="samples per operator and dtype, evenly spaced (default 0: all)")
     add("--reference", action="store_true", help="OpInfo's reference inputs in place of its samples")
+    add(
+        "--forward",
+        action="store_true",
+        help="judge forward results alone, within a tolerance: for drivers whose kernels are not the CPU's",
+    )
     add("--workers", type=int, default=2, help="processes (default %(default)s)")
     add("--threads", type=int, default=1, help="intra-op threads per process (default %(default)s)")
     add("--seconds", type=float, default=300, help="time limit of one operator with one dtype")
@@ -85,17 +93,20 @@ def main() -> int:
         verdicts.append(verdict)
         show(verdict, len(verdicts), len(jobs))
     failed = [v for v in verdicts if table.unexpected(v)]
-    unused = stale(verdicts) if not asked.operators else []
+    unused = stale(verdicts) if not asked.operators and not asked.forward else []
     if not asked.operators:
-        table.write(PAGE, table.page(verdicts, settings_of(asked, known)))
-    for line in table.counts(verdicts):
+        driver = core.driver()["name"]
+        place = PAGE.with_stem(f"opinfo-{driver}") if asked.forward else PAGE
+        make_page = table.forward_page if asked.forward else table.page
+        table.write(place, make_page(verdicts, settings_of(asked, known)))
+    for line in table.forward_counts(verdicts) if asked.forward else table.counts(verdicts):
         print(line)
     for line in unused:
         print(f"opinfo: passes, though xfail.toml expects a failure: {line}")
     print(
         f"opinfo: {len(jobs)} judged in {time.monotonic() - start:.0f} s, {len(failed)} failed unexpectedly"
     )
-    return 1 if failed or unused else 0
+    return 1 if not asked.forward and (failed or unused) else 0
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def _work(asked: Namespace, pipe: Connection) -> None:
     torch.set_num_threads(asked.threads)
     known = operators()
     while (job := pipe.recv()) is not None:
-        pipe.send(judge(known[job[0]], job[1], asked.cap, pipe.send, asked.reference))
+        pipe.send(judge(known[job[0]], job[1], asked.cap, pipe.send, asked.reference, asked.forward))
 
 
 class Worker:

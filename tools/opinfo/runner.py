@@ -12,7 +12,7 @@ import torch
 
 import isthmus._C as core
 
-from .compare import Outcome, attempt, one_line, value_difference
+from .compare import Compared, Outcome, attempt, one_line, value_difference
 from .data import compared, placed_on_cpu
 from .twin import CHIP, Copier, devices_of, tensors_of, tree_map
 from .verdict import Part, Verdict
@@ -44,11 +44,15 @@ def gradients(outputs: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | N
 class Judge:
     """State of judging one operator with one dtype."""
 
-    def __init__(self, op: Any, dtype: torch.dtype, cap: int, report: Report, reference: bool) -> None:
-        self.op, self.dtype, self.cap, self.report = op, dtype, cap, report
+    def __init__(
+        self, op: Any, dtype: torch.dtype, cap: int, report: Report, reference: bool, forward: bool
+    ) -> None:
+        self.op, self.dtype, self.cap, self.report, self.forward = op, dtype, cap, report, forward
         self.make_samples = op.reference_inputs if reference else op.sample_inputs
         self.verdict = Verdict(op.full_name, short_name(dtype))
-        self.values = compared(op.full_name)
+        self.values: Compared = compared(op.full_name)
+        if forward and self.values == "bits":
+            self.values = "near"
         self.placed = not placed_on_cpu(op.full_name)
 
     def run(self) -> Verdict:
@@ -59,20 +63,26 @@ class Judge:
             warnings.simplefilter("ignore")
             for index, sample in self.samples():
                 self.forward_backward(index, sample)
-            for index, sample in self.samples(limit=self.cap and max(2, self.cap // 3)):
-                self.no_grad(index, sample)
-                self.inplace(index, sample)
-                self.out(index, sample)
-            self.errors()
+            if not self.forward:
+                self.other_variants()
         self.state()
         self.verdict.seconds = round(time.monotonic() - start, 2)
         return self.verdict
+
+    def other_variants(self) -> None:
+        """Judge the operator without gradients, in place, with out=, and where it must raise."""
+        for index, sample in self.samples(limit=self.cap and max(2, self.cap // 3)):
+            self.no_grad(index, sample)
+            self.inplace(index, sample)
+            self.out(index, sample)
+        self.errors()
 
     def samples(self, limit: int | None = None) -> list[tuple[int, Any]]:
         """Return the capped samples, created on the chip by OpInfo and cached."""
         if not hasattr(self, "_samples"):
             self.report("samples")
-            wants_grad = self.op.supports_autograd and (self.dtype.is_floating_point or self.dtype.is_complex)
+            differentiable = self.dtype.is_floating_point or self.dtype.is_complex
+            wants_grad = self.op.supports_autograd and differentiable and not self.forward
             torch.manual_seed(0)
             try:
                 made = list(self.make_samples(CHIP, self.dtype, requires_grad=wants_grad))
@@ -291,7 +301,12 @@ def dtypes_of(op: Any, wanted: Iterable[torch.dtype] = JUDGED_DTYPES) -> list[to
 
 
 def judge(
-    op: Any, dtype: torch.dtype, cap: int = 0, report: Report = lambda _: None, reference: bool = False
+    op: Any,
+    dtype: torch.dtype,
+    cap: int = 0,
+    report: Report = lambda _: None,
+    reference: bool = False,
+    forward: bool = False,
 ) -> Verdict:
     """Judge one operator.
 
@@ -301,5 +316,6 @@ def judge(
         cap: at most this many samples, evenly spaced over those of OpInfo; 0 for all.
         report: called before each step, so that a crash can be attributed.
         reference: use OpInfo's reference inputs in place of its samples.
+        forward: judge forward results alone, within a tolerance, for drivers whose kernels are not the CPU's.
     """
-    return Judge(op, dtype, cap, report, reference).run()
+    return Judge(op, dtype, cap, report, reference, forward).run()
