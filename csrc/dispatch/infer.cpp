@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
 
 #include <cstring>
 
@@ -130,6 +131,7 @@ std::shared_ptr<const ResultMeta> Inference::operator()(c10::ArrayRef<c10::IValu
 }
 
 std::shared_ptr<const ResultMeta> Inference::run(c10::ArrayRef<c10::IValue> arguments) const {
+  const at::DisableRecordFunctionGuard not_a_call;  // for a profiler
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   torch::jit::Stack stack;
   stack.reserve(arguments.size());

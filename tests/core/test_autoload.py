@@ -61,6 +61,7 @@ def test_import_starts_nothing():
     assert found == f"{without} False 0"
 
 
+@pytest.mark.host("its operator library is loaded on request")
 def test_import_loads_no_heavy_module():
     code = "import torch, sys; print(*(name for name in sys.modules))"
     without = set(output(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").split())

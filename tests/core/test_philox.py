@@ -14,6 +14,8 @@ import pytest
 from tests.helpers import children
 from tests.helpers.native import compile_text
 
+pytestmark = pytest.mark.host("its random numbers")
+
 HARNESS = """
 #include "core/philox.h"
 extern "C" __attribute__((visibility("default"))) void block(const uint32_t* counter, const uint32_t* key,

@@ -67,6 +67,7 @@ def test_within_a_process() -> None:
         other.record(torch.chip.Stream(device=0))
 
 
+@pytest.mark.host("its handles end with the event")
 def test_invalid_calls_are_refused() -> None:
     with pytest.raises(ValueError, match="omit enable_timing=True"):
         torch.chip.Event(enable_timing=True, interprocess=True)

@@ -18,6 +18,7 @@ SERVED = [name for name in overloads() if ROUTES[name][0] != "none"]
 REFUSED = [name for name in overloads() if ROUTES[name][0] == "none"]
 
 
+@pytest.mark.host("its routes")
 def test_every_served_operator_names_its_public_function() -> None:
     assert len(overloads()) == len(SERVED) + len(REFUSED) > 90
     assert [name for name in SERVED if not public_function(name)] == []

@@ -21,6 +21,7 @@ def calls_of(name: str) -> int:
     return 0 if entry is None else int(entry["calls"])
 
 
+@pytest.mark.host("its delegate")
 def test_delegated_results_lie_in_the_chips_memory_without_a_copy() -> None:
     value = torch.ones(1000, device="chip")
     before = torch.chip.memory_allocated()
@@ -179,6 +180,7 @@ def test_an_operator_with_only_a_cuda_kernel_is_refused_by_name() -> None:
         torch.ops.aten._cslt_compress(value)
 
 
+@pytest.mark.host("its routes")
 def test_routes_name_every_overload() -> None:
     routes = torch.chip.routes()
     assert len(routes) > 3000
@@ -212,10 +214,12 @@ print(len([w for w in caught if "aten::mul_.Tensor" in str(w.message)]), stats["
 """
 
 
+@pytest.mark.host("its settings")
 def test_the_fallback_route_copies_counts_and_warns_once() -> None:
     assert output(FALLBACK, ISTHMUS_HOST_DELEGATE="0").split() == ["1", "True", "True"]
 
 
+@pytest.mark.host("its settings")
 def test_strict_forbids_the_fallback() -> None:
     script = """
 import torch
@@ -228,6 +232,7 @@ except NotImplementedError as error:
     assert "aten::fill_.Scalar" in text and "ISTHMUS_STRICT=1 forbids" in text
 
 
+@pytest.mark.host("its settings")
 def test_strict_device_memory_gives_the_same_results() -> None:
     script = """
 import io, torch

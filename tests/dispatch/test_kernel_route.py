@@ -227,6 +227,7 @@ def test_trace_prints_each_choice_once() -> None:
     assert lines == ["isthmus: aten::add.Tensor (float32, contiguous) -> kernel of first"], done.stderr
 
 
+@pytest.mark.host("its routes")
 def test_routes_are_printed_and_forced_at_run_time() -> None:
     check(
         """
@@ -308,6 +309,7 @@ assert torch.chip.routes()["aten::mm"][0] == "delegate"
 """
 
 
+@pytest.mark.host("its routes")
 def test_a_route_is_forced_on_an_operator_of_an_extension(tmp_path: Path) -> None:
     library = tmp_path / "extension.py"
     library.write_text(

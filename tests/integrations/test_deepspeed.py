@@ -88,6 +88,7 @@ def test_optimizer_on_the_host(reports, tmp_path):
     assert found["losses"] == pytest.approx(reports["plain"]["losses"], rel=1e-5)
 
 
+@pytest.mark.host("the size of its memory")
 def test_deepspeed_gets_the_chips_capabilities():
     code = """
         import isthmus.deepspeed

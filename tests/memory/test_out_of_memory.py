@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from tests.helpers.children import output
 
 JOBS = """
@@ -51,6 +53,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.host("the size of its memory")
 def test_a_job_too_large_leaves_room_for_a_smaller_one():
     found = json.loads(output(JOBS, ISTHMUS_HOST_MEMORY="256MiB", ISTHMUS_HOST_DEVICES="1"))
     message = found["message"]

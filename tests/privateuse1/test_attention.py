@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+import isthmus._C as core
 from tests.privateuse1 import covers
 
 BATCH, HEADS, LENGTH, WIDTH = 2, 2, 64, 32
@@ -21,12 +22,23 @@ def on_chip(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     return [tensor.detach().to("chip").requires_grad_() for tensor in tensors]
 
 
+def assert_same(found: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor) -> None:
+    """Equal to the bit on the host chip; on other drivers at most twice as far from float64 as the CPU's."""
+    if core.driver()["name"] == "host":
+        assert torch.equal(found.cpu(), expected)
+        return
+    ours, theirs = ((each.detach().cpu().double() - exact).abs().max() for each in (found, expected))
+    assert ours <= 2 * theirs + torch.finfo(expected.dtype).eps  # of terms about 1
+
+
 @covers("ops", "test_scaled_dot_product_fused_attention_overrideable")
 @covers(
     "ops", "test_scaled_dot_product_attention_is_causal", "test_scaled_dot_product_attention_with_dropout"
 )
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-@pytest.mark.parametrize("how", ["plain", "causal", "mask", "dropout"])
+@pytest.mark.parametrize(
+    "how", ["plain", "causal", "mask", pytest.param("dropout", marks=pytest.mark.host("its random numbers"))]
+)
 def test_attention_is_that_of_the_cpu(dtype, how):
     cpu = inputs(dtype)
     chip = on_chip(cpu)
@@ -39,12 +51,15 @@ def test_attention_is_that_of_the_cpu(dtype, how):
         *chip, attn_mask=None if mask is None else mask.to("chip"), **options
     )
     assert found.device.type == "chip"
-    assert torch.equal(found.detach().cpu(), expected.detach())
+    wide = [tensor.detach().double().requires_grad_() for tensor in cpu]
+    exact = scaled_dot_product_attention(*wide, attn_mask=None if mask is None else mask.double(), **options)
+    assert_same(found.detach(), expected.detach(), exact.detach())
     gradient = torch.rand(SHAPE, dtype=dtype)
     expected.backward(gradient)
     found.backward(gradient.to("chip"))
-    for one, other in zip(cpu, chip, strict=True):
-        assert torch.equal(other.grad.cpu(), one.grad)
+    exact.backward(gradient.double())
+    for one, other, best in zip(cpu, chip, wide, strict=True):
+        assert_same(other.grad, one.grad, best.grad)
 
 
 @pytest.mark.parametrize("causal", [False, True])

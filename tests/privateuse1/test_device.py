@@ -98,7 +98,7 @@ def test_operations_leave_the_current_device():
 
 @covers("device", "test_device_state_after_errors")
 def test_a_failed_operation_leaves_the_device_usable():
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+    with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied|must have same reduction dim"):
         torch.matmul(torch.randn(5, 5, device="chip"), torch.randn(3, 3, device="chip"))
     assert current() == 0
     x = torch.eye(5, device="chip")

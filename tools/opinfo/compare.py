@@ -14,7 +14,7 @@ from .twin import CHIP, to_cpu
 # What has to agree: every bit, values within a tolerance, or only dtypes, shapes and strides. "near" is of kernels
 # that compute in another order, "close" of operators that are not repeatable.
 Compared = Literal["bits", "near", "close", "metadata"]
-TOLERANCES = {"near": (1e-4, 1e-5), "close": (1e-3, 1e-3)}  # relative, absolute
+TOLERANCES = {"near": (1e-4, 1e-5), "close": (1e-3, 1e-3)}  # relative, and of the largest element or 1
 
 
 @dataclass
@@ -84,6 +84,13 @@ def _largest_difference(chip: torch.Tensor, cpu: torch.Tensor) -> str:
     )
 
 
+def _size(tensor: torch.Tensor) -> float:
+    """Return the largest finite magnitude, at least 1."""
+    plain = tensor.detach()
+    wide = plain.to(torch.complex128 if plain.is_complex() else torch.float64).abs()
+    return max(1.0, float(wide[wide.isfinite()].amax()) if wide.isfinite().any() else 1.0)
+
+
 def tensor_difference(chip: torch.Tensor, cpu: torch.Tensor, values: Compared = "bits") -> str:
     """Return the difference of two tensors; "" if they are equal to the bit."""
     here, there = _geometry(chip), _geometry(cpu)
@@ -97,7 +104,7 @@ def tensor_difference(chip: torch.Tensor, cpu: torch.Tensor, values: Compared = 
         return ""
     if values in TOLERANCES:
         relative, absolute = TOLERANCES[values]
-        if torch.allclose(moved, cpu, rtol=relative, atol=absolute, equal_nan=True):
+        if torch.allclose(moved, cpu, rtol=relative, atol=absolute * _size(cpu), equal_nan=True):
             return ""
     return _largest_difference(moved, cpu)
 

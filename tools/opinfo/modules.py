@@ -1,4 +1,7 @@
-"""Judge one torch.nn module on PyTorch's own inputs (module_db): the chip against the CPU, bit for bit."""
+"""Judge one torch.nn module on PyTorch's own inputs (module_db): the chip against the CPU.
+
+Bit for bit on the host chip; within a tolerance on other drivers, whose kernels round otherwise.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,13 @@ from typing import Any
 
 import torch
 
-from .compare import attempt, outcome_difference, value_difference
+import isthmus._C as core
+
+from .compare import Compared, attempt, outcome_difference, value_difference
 from .runner import gradients
 from .twin import CHIP, Copier, tensors_of
+
+VALUES: Compared = "bits" if core.driver()["name"] == "host" else "near"
 
 
 def build(case: Any, info: Any, training: bool) -> torch.nn.Module:
@@ -32,9 +39,9 @@ def difference_on(module: torch.nn.Module, forward: Any) -> str:
     here, there = Copier(CHIP)(forward), Copier("cpu")(forward)
     chip, cpu = attempt(lambda: ours(*here[0], **here[1])), attempt(lambda: theirs(*there[0], **there[1]))
     packed = isinstance(cpu.value, tuple) and hasattr(cpu.value[0], "batch_sizes")  # which stay on the CPU
-    if (found := outcome_difference(chip, cpu, placed=not packed)) or cpu.error is not None:
+    if (found := outcome_difference(chip, cpu, VALUES, placed=not packed)) or cpu.error is not None:
         return found and f"forward: {found}"
-    if found := value_difference(dict(ours.named_buffers()), dict(theirs.named_buffers())):
+    if found := value_difference(dict(ours.named_buffers()), dict(theirs.named_buffers()), VALUES):
         return f"buffers: {found}"
     if not any(t.requires_grad for t in tensors_of(cpu.value)):
         return ""
@@ -43,7 +50,9 @@ def difference_on(module: torch.nn.Module, forward: Any) -> str:
         for m, arguments in ((ours, here), (theirs, there))
     ]
     found = outcome_difference(
-        attempt(lambda: gradients(chip.value, leaves[0])), attempt(lambda: gradients(cpu.value, leaves[1]))
+        attempt(lambda: gradients(chip.value, leaves[0])),
+        attempt(lambda: gradients(cpu.value, leaves[1])),
+        VALUES,
     )
     return found and f"gradients: {found}"
 

@@ -2,6 +2,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <atomic>
@@ -71,10 +72,12 @@ std::string name_of(int row) {
   return (row < kOlderRow ? "aclnn" : "") + std::string(text, std::strchr(text, '('));
 }
 
-// Kernels of the CPU alone: no autograd, no autocast, no view tracking; no result larger than the device.
+// Kernels of the CPU alone: no autograd, no autocast, no view tracking, no events of a profiler; no result larger
+// than the device.
 struct KernelsOnly {
   AllocationLimit limit;
   at::AutoDispatchBelowADInplaceOrView below;
+  at::DisableRecordFunctionGuard no_events;
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
