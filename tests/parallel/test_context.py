@@ -24,7 +24,8 @@ def inputs(rank: Rank, dtype: torch.dtype) -> list[Tensor]:
 def attend(query: Tensor, key: Tensor, value: Tensor, gradient: Tensor, *, is_causal: bool) -> list[Tensor]:
     """Output and the three gradients."""
     leaves = [tensor.detach().requires_grad_() for tensor in (query, key, value)]
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+    backends = torch.nn.attention.SDPBackend
+    with torch.nn.attention.sdpa_kernel([backends.FLASH_ATTENTION, backends.OVERRIDEABLE]):
         output = functional.scaled_dot_product_attention(*leaves, is_causal=is_causal)
     output.backward(gradient)
     return [output.detach(), *(leaf.grad for leaf in leaves)]
@@ -55,6 +56,15 @@ def causal_over_all_gather(rank: Rank) -> float:
 @within(1e-6)
 def causal_around_a_ring(rank: Rank) -> float:
     return compared(rank, "alltoall", is_causal=True)
+
+
+@within(2e-6)
+def causal_of_the_fused_operator(rank: Rank) -> float:
+    torch.chip.set_fused_attention(True)
+    try:
+        return max(compared(rank, rotation, is_causal=True) for rotation in ("alltoall", "allgather"))
+    finally:
+        torch.chip.set_fused_attention(False)
 
 
 @within(2e-6)  # one process alone is up to 8e-7 from float64, by the vector unit of the CPU

@@ -211,6 +211,19 @@ def random_numbers(rank: Rank) -> float:
 @within(0)
 def attention_of_shards(rank: Rank) -> float:
     """Each rank has one head, or one row of the batch, forward and backward, with and without a mask."""
+    return attention_difference(rank)
+
+
+@within(2e-6)
+def fused_attention_of_shards(rank: Rank) -> float:
+    torch.chip.set_fused_attention(True)
+    try:
+        return attention_difference(rank)
+    finally:
+        torch.chip.set_fused_attention(False)
+
+
+def attention_difference(rank: Rank) -> float:
     mesh = init_device_mesh("chip", (rank.size,))
     generator = torch.Generator().manual_seed(0)
     shape = (rank.size, rank.size, 8, 8)  # batch, heads, sequence, features

@@ -83,7 +83,9 @@ bool shapes_fit(const Tensor& query, const Tensor& key, const Tensor& value, boo
 
 bool serves(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& mask,
             double dropout, bool causal, bool grouped) {
-  if (!at::globalContext().userEnabledOverrideableSDP()) return false;
+  const auto& asked = at::globalContext();
+  // Flash attention is this operator where CPU's kernels do not run.
+  if (!asked.userEnabledOverrideableSDP() && (delegates_to_cpu() || !asked.userEnabledFlashSDP())) return false;
   if (!is_plain(query, query) || !is_plain(key, query) || !is_plain(value, query)) return false;
   if (!is_float(query.scalar_type()) || query.scalar_type() != key.scalar_type() ||
       query.scalar_type() != value.scalar_type())

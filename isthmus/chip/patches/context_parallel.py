@@ -1,7 +1,8 @@
-"""PyTorch's context parallelism over the operator that scaled_dot_product_attention reaches on the chip.
+"""PyTorch's context parallelism over the operators that scaled_dot_product_attention reaches on the chip.
 
 ``torch.distributed.tensor.experimental.context_parallel`` turns attention of tensors that are sharded along the
-sequence into a ring, for the operators of CUDA. The chip's is CPU's, which takes no part in its table of handlers.
+sequence into a ring, for the operators of CUDA. The chip's are CPU's or the fused one, which its table of handlers
+lacks.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ def _add() -> None:
     handlers = {
         aten._scaled_dot_product_flash_attention_for_cpu.default: _forward,
         aten._scaled_dot_product_flash_attention_for_cpu_backward.default: _backward,
+        aten._scaled_dot_product_fused_attention_overrideable.default: _fused_forward,
+        aten._scaled_dot_product_fused_attention_overrideable_backward.default: _fused_backward,
     }
     custom_ops.update(handlers)
 
@@ -59,33 +62,78 @@ def _add() -> None:
 def _forward(
     operator: OpOverload, arguments: Sequence[Any], options: dict[str, Any]
 ) -> tuple[DTensor, DTensor]:
+    dropout, is_causal = _completed(arguments[3:], 0.0, False)
+    return _ring(operator, arguments[:3], options.get("attn_mask"), dropout, is_causal, options.get("scale"))
+
+
+def _fused_forward(
+    operator: OpOverload, arguments: Sequence[Any], options: dict[str, Any]
+) -> tuple[Any, ...]:
+    mask, dropout, is_causal = _completed(arguments[3:6], None, 0.0, False)
+    query, key, _ = whole = arguments[:3]
+    output, logsumexp = _ring(operator, whole, mask, dropout, is_causal, options.get("scale"))
+    seed = torch.zeros((), dtype=torch.int64, device=query.device)
+    return output, logsumexp, None, None, query.shape[SEQUENCE], key.shape[SEQUENCE], seed, seed.clone(), None
+
+
+def _completed(given: Sequence[Any], *defaults: Any) -> list[Any]:
+    """The arguments, and the defaults of those that are missing."""
+    return [*given, *defaults[len(given) :]]
+
+
+def _ring(
+    operator: OpOverload,
+    whole: Sequence[DTensor],
+    mask: Tensor | None,
+    dropout: float,
+    is_causal: bool,
+    scale: float | None,
+) -> tuple[DTensor, DTensor]:
+    """Output and logsumexp."""
     from torch.distributed.tensor.experimental._context_parallel._attention import _templated_ring_attention
 
-    whole, rest = arguments[:3], arguments[3:]
-    dropout = rest[0] if rest else 0.0
-    _check(dropout, options)
+    _check(dropout, mask)
     group, (query, key, value) = _parts(*whole)
-    output, logsumexp = _templated_ring_attention(
-        group,
-        SEQUENCE,
-        operator,
-        query,
-        key,
-        value,
-        is_causal=len(rest) > 1 and rest[1],
-        dropout_p=dropout,
-        scale=options.get("scale"),
+    output, logsumexp, *_ = _templated_ring_attention(
+        group, SEQUENCE, operator, query, key, value, is_causal=is_causal, dropout_p=dropout, scale=scale
     )
     return _whole(output, whole[0]), _whole(logsumexp, whole[0])
 
 
 def _backward(operator: OpOverload, arguments: Sequence[Any], options: dict[str, Any]) -> tuple[DTensor, ...]:
+    *tensors, dropout, is_causal = arguments
+    _check(dropout, options.get("attn_mask"))
+    return _ring_backward(
+        operator, tensors, dropout_p=dropout, is_causal=is_causal, scale=options.get("scale")
+    )
+
+
+def _fused_backward(
+    operator: OpOverload, arguments: Sequence[Any], options: dict[str, Any]
+) -> tuple[DTensor | None, ...]:
+    gradient, query, key, value, mask, wanted, output, logsumexp = arguments[:8]
+    _check(arguments[12], mask)
+    names = (
+        "cum_seq_q",
+        "cum_seq_k",
+        "max_q",
+        "max_k",
+        "dropout_p",
+        "is_causal",
+        "philox_seed",
+        "philox_offset",
+    )
+    rest = dict(zip(names, arguments[8:], strict=True), attn_bias=None, grad_input_mask=wanted)
+    tensors = (gradient, query, key, value, output, logsumexp)
+    return (*_ring_backward(operator, tensors, scale=options.get("scale"), **rest), None)
+
+
+def _ring_backward(operator: OpOverload, tensors: Sequence[DTensor], **options: Any) -> tuple[DTensor, ...]:
+    """Gradients of query, key and value, from the gradient, these three, the output and the logsumexp."""
     from torch.distributed.tensor.experimental._context_parallel._attention import (
         _templated_ring_attention_backward,
     )
 
-    *tensors, dropout, is_causal = arguments
-    _check(dropout, options)
     group, (gradient, query, key, value, output, logsumexp) = _parts(*tensors)
     gradients = _templated_ring_attention_backward(
         group,
@@ -98,19 +146,17 @@ def _backward(operator: OpOverload, arguments: Sequence[Any], options: dict[str,
         value=value,
         out=output,
         logsumexp=logsumexp,
-        is_causal=is_causal,
-        dropout_p=dropout,
-        scale=options.get("scale"),
+        **options,
     )
-    return tuple(_whole(each, like) for each, like in zip(gradients, tensors[1:4], strict=True))
+    return tuple(_whole(each, like) for each, like in zip(gradients[:3], tensors[1:4], strict=True))
 
 
-def _check(dropout: float, options: dict[str, Any]) -> None:
+def _check(dropout: float, mask: Tensor | None) -> None:
     if dropout != 0:
         raise NotImplementedError(
             f"context parallelism on the chip has no dropout of attention, got {dropout}"
         )
-    if options.get("attn_mask") is not None:
+    if mask is not None:
         raise NotImplementedError("context parallelism has no attention mask; give is_causal=True or none")
 
 
