@@ -104,7 +104,7 @@ train: build
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 # Tests that hold on any chip, but those marked host.
-CORE_TESTS := tests/core tests/memory tests/dispatch/test_dispatch.py tests/dispatch/test_modules.py
+CORE_TESTS := $(addprefix tests/,core memory dispatch privateuse1 integrations parallel shim)
 
 # The same random examples in each run; test-all draws new ones.
 test: setup lint

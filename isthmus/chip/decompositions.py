@@ -116,6 +116,15 @@ def eye_m_out(n: int, m: int, *, out: Tensor) -> Tensor:
     return _uploaded(torch.eye(n, m, dtype=out.dtype), out)
 
 
+def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
+    """PyTorch's; the loss of a single sample has no dimension, as on the CPU."""
+    from torch._decomp import decomposition_table
+
+    overload = torch.ops.aten.multilabel_margin_loss_forward.default
+    loss, is_target = decomposition_table[overload](self, target, reduction)
+    return loss if self.dim() == 2 else loss.reshape(()), is_target
+
+
 def _attention_scores(
     query: Tensor, key: Tensor, is_causal: bool, attn_mask: Tensor | None, scale: float | None
 ) -> Tensor:
@@ -218,6 +227,7 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::arange.start_out": arange_start_out,
     "aten::linspace.out": linspace_out,
     "aten::eye.m_out": eye_m_out,
+    "aten::multilabel_margin_loss_forward": multilabel_margin_loss_forward,
     "aten::_scaled_dot_product_flash_attention_for_cpu": flash_attention,
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": flash_attention_backward,
 }

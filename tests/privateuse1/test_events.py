@@ -85,6 +85,7 @@ def test_streams_wait_for_one_event():
     first, second, third = (torch.Stream(device="chip:0") for _ in range(3))
     assert len({stream.stream_id for stream in (first, second, third)}) == 3
     x = torch.randn(30, 30, device="chip:0")
+    torch.accelerator.synchronize()
     event = first.record_event()
     event.wait(second)
     third.wait_event(event)

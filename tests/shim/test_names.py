@@ -44,6 +44,7 @@ def test_a_number_is_a_device(cuda):
         torch.set_default_device(None)
 
 
+@pytest.mark.host("its convolutions keep the layout")
 def test_channels_last(cuda):
     images = torch.rand(2, 3, 8, 8)
     convolution = nn.Conv2d(3, 4, 3).to("cuda", memory_format=torch.channels_last)

@@ -27,7 +27,8 @@ class Ranks:
     """
 
     def __init__(self, subject: str, size: int, folder: Path, *names: str, **environment: str) -> None:
-        settings = {"ISTHMUS_HOST_DEVICES": str(size), "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
+        devices = dict.fromkeys(("ISTHMUS_HOST_DEVICES", "ISTHMUS_ASCEND_DEVICES"), str(size))
+        settings = {**devices, "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
         store = Path(tempfile.mkdtemp(dir=folder)) / "store"  # not of a previous job
         processes = [
             start_module(
