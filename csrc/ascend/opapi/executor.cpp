@@ -22,12 +22,19 @@
 namespace isthmus::ascend {
 namespace {
 
+struct Operand {
+  const void* handle;
+  Descriptor tensor;
+};
+using Operands = c10::SmallVector<Operand, 4>;
+
 struct Executor {
   int row;
   const Program* program;
-  Values arguments;
-  Transfer transfer;  // of a row that exchanges data with other ranks
-  Executor* next;     // of the finished ones
+  c10::SmallVector<c10::IValue, 8> arguments;  // none for a tensor, the number of those in a list
+  Operands operands;                           // all tensors, in order
+  Transfer transfer;                           // of a row that exchanges data with other ranks
+  Executor* next;                              // of the finished ones
 };
 
 Registry<std::unique_ptr<Executor>>& executors() {
@@ -40,7 +47,6 @@ Registry<std::unique_ptr<Executor>>& executors() {
 class Finished {
  public:
   void add(Executor* executor) noexcept {
-    executor->arguments.resize(executor->program->parameters().size());  // not its locals, which may be large
     executor->next = first_.load(std::memory_order_relaxed);
     while (!first_.compare_exchange_weak(executor->next, executor, std::memory_order_release)) {
     }
@@ -107,29 +113,29 @@ c10::IValue array(const Registry<Object>& registry, const void* handle, const st
   return result;
 }
 
-// Undefined if null.
-at::Tensor tensor(const void* handle, const std::string& name) {
+Operand operand(const void* handle, const std::string& name) {
   if (!handle) return {};
-  at::Tensor tensor = found(objects().tensors, handle, name);
-  const c10::Storage& storage = tensor.storage();
-  TORCH_CHECK(storage.nbytes() == 0 || isthmus_ascend_memory(storage.data(), storage.nbytes()) == 0, name,
-              " of shape ", tensor.sizes(), " and offset ", tensor.storage_offset(), " needs ",
-              storage.nbytes(), " bytes at ", storage.data(), ", which are not all allocated");
-  return tensor;
+  Descriptor tensor = found(objects().tensors, handle, name);
+  TORCH_CHECK(tensor.bytes == 0 || isthmus_ascend_memory(tensor.data, tensor.bytes) == 0, name, " of shape ",
+              tensor.layout.sizes_arrayref(), " and offset ", tensor.offset, " needs ", tensor.bytes,
+              " bytes at ", tensor.data, ", which are not all allocated");
+  return {handle, std::move(tensor)};
 }
 
-c10::IValue value(const Parameter& parameter, Argument argument) {
+// Appends tensors to the operands.
+c10::IValue value(const Parameter& parameter, Argument argument, Operands& operands) {
   const void* pointer = argument.pointer;
   const std::string& name = parameter.name;
   switch (parameter.kind) {
     case Kind::kTensor:
-      return tensor(pointer, name);
+      operands.push_back(operand(pointer, name));
+      return {};
     case Kind::kTensors: {
-      c10::List<at::Tensor> tensors;
+      const size_t before = operands.size();
       if (pointer)
         for (const void* element : found(objects().tensor_lists, pointer, name))
-          tensors.push_back(tensor(element, name));
-      return tensors;
+          operands.push_back(operand(element, name));
+      return static_cast<int64_t>(operands.size() - before);
     }
     case Kind::kScalar:
       return pointer ? c10::IValue(found(objects().scalars, pointer, name)) : c10::IValue();
@@ -166,29 +172,24 @@ c10::IValue value(const Parameter& parameter, Argument argument) {
 class Signature {
  public:
   // bytes: replaced.
-  Signature(int row, const Values& arguments, std::string& bytes) : bytes_(bytes) {
+  Signature(const Executor& executor, std::string& bytes) : bytes_(bytes) {
     bytes_.clear();
-    number(row);
-    for (const c10::IValue& argument : arguments) add(argument);
+    number(executor.row);
+    for (const c10::IValue& argument : executor.arguments) add(argument);
+    for (const Operand& operand : executor.operands) add(operand.tensor);
   }
 
  private:
   void number(int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
 
-  void add(const at::Tensor& tensor) {
-    if (!tensor.defined()) return number(-1);
-    number(tensor.dim() * 256 + static_cast<int64_t>(tensor.scalar_type()));
-    for (const int64_t size : tensor.sizes()) number(size);
-    for (const int64_t stride : tensor.strides()) number(stride);
+  void add(const Descriptor& tensor) {
+    number(tensor.layout.size() * 256 + static_cast<int64_t>(tensor.dtype));
+    for (const int64_t size : tensor.layout.sizes_arrayref()) number(size);
+    for (const int64_t stride : tensor.layout.strides_arrayref()) number(stride);
   }
 
   void add(const c10::IValue& argument) {
-    if (argument.isTensor()) {
-      add(argument.toTensor());
-    } else if (argument.isTensorList()) {
-      number(static_cast<int64_t>(argument.toListRef().size()));
-      for (const c10::IValue& element : argument.toListRef()) add(element.toTensor());
-    } else if (argument.isList()) {
+    if (argument.isList()) {
       number(static_cast<int64_t>(argument.toListRef().size()));
       for (const c10::IValue& element : argument.toListRef()) add(element);
     } else if (argument.isInt() || argument.isBool()) {
@@ -205,6 +206,27 @@ class Signature {
 
   std::string& bytes_;
 };
+
+// The arguments with tensors of the calling thread.
+Values values(const Executor& executor) {
+  const auto& parameters = executor.program->parameters();
+  const Operand* next = executor.operands.begin();
+  Values made;
+  made.reserve(executor.program->names().size());  // its locals follow
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].kind == Kind::kTensor) {
+      made.emplace_back(view((next++)->tensor));
+    } else if (parameters[i].kind == Kind::kTensors) {
+      c10::List<at::Tensor> tensors;
+      for (int64_t left = executor.arguments[i].toInt(); left > 0; --left)
+        tensors.push_back(view((next++)->tensor));
+      made.emplace_back(std::move(tensors));
+    } else {
+      made.push_back(executor.arguments[i]);
+    }
+  }
+  return made;
+}
 
 // A tensor like this one with memory of its own: ones, or zeros where it may be an index.
 at::Tensor stand_in(const at::Tensor& tensor) {
@@ -274,15 +296,16 @@ void check(const Program& program, const Values& arguments) {
 }
 
 // Checks a call once for each signature.
-void check_once(const Program& program, int row, const Values& arguments) {
+void check_once(const Executor& executor) {
   constexpr size_t kLimit = 16384;
   static thread_local std::unordered_set<std::string> good;
   static thread_local std::string signature;
-  Signature(row, arguments, signature);
+  Signature(executor, signature);
   if (good.count(signature)) return;
   const KernelsOnly guard;
-  require_extents(program, arguments);
-  check(program, arguments);
+  const Values arguments = values(executor);
+  require_extents(*executor.program, arguments);
+  check(*executor.program, arguments);
   if (good.size() == kLimit) good.clear();
   good.insert(signature);
 }
@@ -300,23 +323,45 @@ void guarded(const Executor& executor, const Work& work) {
   }
 }
 
+// Gives shapes that depend on values to the aclTensors that still exist.
+void keep_shapes(const Executor& executor, const Values& arguments) {
+  const auto& parameters = executor.program->parameters();
+  const Operand* next = executor.operands.begin();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (parameters[i].kind == Kind::kTensors) next += executor.arguments[i].toInt();
+    if (parameters[i].kind != Kind::kTensor) continue;
+    const Operand& given = *next++;
+    const at::Tensor& tensor = arguments[i].toTensor();
+    if (!tensor.defined() || tensor.sizes() == given.tensor.layout.sizes_arrayref()) continue;
+    Descriptor resized = given.tensor;
+    resized.layout = tensor.unsafeGetTensorImpl()->sizes_and_strides();
+    objects().tensors.set(given.handle, std::move(resized));
+  }
+}
+
 void run(void* data) {
-  Executor& executor = *static_cast<Executor*>(data);
-  guarded(executor, [&] { executor.program->run(executor.arguments, false); });
+  const Executor& executor = *static_cast<Executor*>(data);
+  guarded(executor, [&] {
+    Values slots = values(executor);
+    executor.program->run(slots, false);
+    keep_shapes(executor, slots);
+  });
 }
 
 void run_before(void* data) {
   Executor& executor = *static_cast<Executor*>(data);
-  guarded(executor, [&] { before(executor.transfer, Call(*executor.program, executor.arguments, false)); });
+  guarded(executor, [&] { before(executor.transfer, Call(*executor.program, values(executor), false)); });
 }
 
 void run_after(void* data) {
-  Executor& executor = *static_cast<Executor*>(data);
-  guarded(executor, [&] { after(executor.transfer, Call(*executor.program, executor.arguments, false)); });
+  const Executor& executor = *static_cast<Executor*>(data);
+  guarded(executor, [&] { after(executor.transfer, Call(*executor.program, values(executor), false)); });
 }
 
 // The checked transfer of a row, with its buffers.
-Transfer transfer(const Program& program, const Values& arguments) {
+Transfer transfer(const Executor& executor) {
+  const Program& program = *executor.program;
+  const Values arguments = values(executor);
   const KernelsOnly guard;
   require_extents(program, arguments);
   const Values slots = stand_ins(arguments);
@@ -339,13 +384,12 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
     made->row = row;
     made->program = &compiled;
     const auto& parameters = compiled.parameters();
-    made->arguments.reserve(compiled.names().size());  // its locals follow
     for (size_t i = 0; i < parameters.size(); ++i)
-      made->arguments.push_back(value(parameters[i], arguments[i]));
+      made->arguments.push_back(value(parameters[i], arguments[i], made->operands));
     if (compiled.fused())
-      made->transfer = transfer(compiled, made->arguments);
+      made->transfer = transfer(*made);
     else
-      check_once(compiled, row, made->arguments);
+      check_once(*made);
     *workspace_size = 0;
     *executor = static_cast<aclOpExecutor*>(executors().add(std::move(made)));
     return 0;
