@@ -22,19 +22,20 @@
 namespace isthmus::ascend {
 namespace {
 
+// A tensor among the arguments, or one of a list.
 struct Operand {
+  size_t argument;
   const void* handle;
   Descriptor tensor;
 };
-using Operands = c10::SmallVector<Operand, 4>;
 
 struct Executor {
   int row;
   const Program* program;
-  c10::SmallVector<c10::IValue, 8> arguments;  // none for a tensor, the number of those in a list
-  Operands operands;                           // all tensors, in order
-  Transfer transfer;                           // of a row that exchanges data with other ranks
-  Executor* next;                              // of the finished ones
+  c10::SmallVector<c10::IValue, 8> arguments;  // without tensors
+  c10::SmallVector<Operand, 4> operands;
+  Transfer transfer;  // of a row that exchanges data with other ranks
+  Executor* next;     // of the finished ones
 };
 
 Registry<std::unique_ptr<Executor>>& executors() {
@@ -42,29 +43,32 @@ Registry<std::unique_ptr<Executor>>& executors() {
   return *executors;
 }
 
-// Executors that have run, until the next call frees them: memory is freed fastest by the thread that has
-// allocated it, without a lock that the calling thread and the stream's thread share.
-class Finished {
- public:
-  void add(Executor* executor) noexcept {
-    executor->next = first_.load(std::memory_order_relaxed);
-    while (!first_.compare_exchange_weak(executor->next, executor, std::memory_order_release)) {
+// Executors that have run, for reuse by the threads that call: memory that a stream's thread frees is slow to
+// allocate again.
+std::atomic<Executor*> finished{nullptr};
+
+void finish(Executor* executor) noexcept {
+  executor->arguments.clear();
+  executor->operands.clear();
+  executor->transfer = {};
+  executor->next = finished.load(std::memory_order_relaxed);
+  while (!finished.compare_exchange_weak(executor->next, executor, std::memory_order_release)) {
+  }
+}
+
+std::unique_ptr<Executor> make_executor() {
+  struct Reserve {
+    Executor* first = nullptr;
+    ~Reserve() {
+      while (first != nullptr) delete std::exchange(first, first->next);
     }
-  }
-
-  void free() noexcept {
-    if (first_.load(std::memory_order_relaxed) == nullptr) return;
-    for (Executor* executor = first_.exchange(nullptr, std::memory_order_acquire); executor != nullptr;)
-      delete std::exchange(executor, executor->next);
-  }
-
- private:
-  std::atomic<Executor*> first_{nullptr};
-};
-
-Finished& finished() {
-  static auto* const finished = new Finished;
-  return *finished;
+  };
+  static thread_local Reserve reserve;
+  if (reserve.first == nullptr) reserve.first = finished.exchange(nullptr, std::memory_order_acquire);
+  Executor* const reused = reserve.first;
+  if (reused == nullptr) return std::make_unique<Executor>();
+  reserve.first = reused->next;
+  return std::unique_ptr<Executor>(reused);
 }
 
 int fail(int status, const std::string& function, const char* message) {
@@ -113,30 +117,28 @@ c10::IValue array(const Registry<Object>& registry, const void* handle, const st
   return result;
 }
 
-Operand operand(const void* handle, const std::string& name) {
-  if (!handle) return {};
-  Descriptor tensor = found(objects().tensors, handle, name);
+void add_operand(Executor& executor, size_t argument, const void* handle) {
+  const std::string& name = executor.program->parameters()[argument].name;
+  Descriptor tensor = handle ? found(objects().tensors, handle, name) : Descriptor();
   TORCH_CHECK(tensor.bytes == 0 || isthmus_ascend_memory(tensor.data, tensor.bytes) == 0, name, " of shape ",
               tensor.layout.sizes_arrayref(), " and offset ", tensor.offset, " needs ", tensor.bytes,
               " bytes at ", tensor.data, ", which are not all allocated");
-  return {handle, std::move(tensor)};
+  executor.operands.push_back({argument, handle, std::move(tensor)});
 }
 
-// Appends tensors to the operands.
-c10::IValue value(const Parameter& parameter, Argument argument, Operands& operands) {
+// The value of an argument; tensors become operands.
+c10::IValue value(Executor& executor, size_t i, Argument argument) {
   const void* pointer = argument.pointer;
-  const std::string& name = parameter.name;
-  switch (parameter.kind) {
+  const auto& [kind, name] = executor.program->parameters()[i];
+  switch (kind) {
     case Kind::kTensor:
-      operands.push_back(operand(pointer, name));
+      add_operand(executor, i, pointer);
       return {};
-    case Kind::kTensors: {
-      const size_t before = operands.size();
+    case Kind::kTensors:
       if (pointer)
         for (const void* element : found(objects().tensor_lists, pointer, name))
-          operands.push_back(operand(element, name));
-      return static_cast<int64_t>(operands.size() - before);
-    }
+          add_operand(executor, i, element);
+      return c10::List<at::Tensor>();
     case Kind::kScalar:
       return pointer ? c10::IValue(found(objects().scalars, pointer, name)) : c10::IValue();
     case Kind::kScalars: {
@@ -176,16 +178,17 @@ class Signature {
     bytes_.clear();
     number(executor.row);
     for (const c10::IValue& argument : executor.arguments) add(argument);
-    for (const Operand& operand : executor.operands) add(operand.tensor);
+    for (const Operand& operand : executor.operands) add(operand);
   }
 
  private:
   void number(int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
 
-  void add(const Descriptor& tensor) {
-    number(tensor.layout.size() * 256 + static_cast<int64_t>(tensor.dtype));
-    for (const int64_t size : tensor.layout.sizes_arrayref()) number(size);
-    for (const int64_t stride : tensor.layout.strides_arrayref()) number(stride);
+  void add(const Operand& operand) {
+    const auto& layout = operand.tensor.layout;
+    number((operand.argument * 256 + layout.size()) * 256 + static_cast<size_t>(operand.tensor.dtype));
+    for (const int64_t size : layout.sizes_arrayref()) number(size);
+    for (const int64_t stride : layout.strides_arrayref()) number(stride);
   }
 
   void add(const c10::IValue& argument) {
@@ -209,21 +212,17 @@ class Signature {
 
 // The arguments with tensors of the calling thread.
 Values values(const Executor& executor) {
-  const auto& parameters = executor.program->parameters();
-  const Operand* next = executor.operands.begin();
   Values made;
   made.reserve(executor.program->names().size());  // its locals follow
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].kind == Kind::kTensor) {
-      made.emplace_back(view((next++)->tensor));
-    } else if (parameters[i].kind == Kind::kTensors) {
-      c10::List<at::Tensor> tensors;
-      for (int64_t left = executor.arguments[i].toInt(); left > 0; --left)
-        tensors.push_back(view((next++)->tensor));
-      made.emplace_back(std::move(tensors));
-    } else {
-      made.push_back(executor.arguments[i]);
+  made.assign(executor.arguments.begin(), executor.arguments.end());
+  for (const Operand& operand : executor.operands) {
+    c10::IValue& value = made[operand.argument];
+    if (!value.isTensorList()) {
+      value = view(operand.tensor);
+      continue;
     }
+    if (value.toListRef().empty()) value = c10::List<at::Tensor>();  // not the executor's
+    value.toTensorList().push_back(view(operand.tensor));
   }
   return made;
 }
@@ -323,19 +322,16 @@ void guarded(const Executor& executor, const Work& work) {
   }
 }
 
-// Gives shapes that depend on values to the aclTensors that still exist.
-void keep_shapes(const Executor& executor, const Values& arguments) {
-  const auto& parameters = executor.program->parameters();
-  const Operand* next = executor.operands.begin();
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    if (parameters[i].kind == Kind::kTensors) next += executor.arguments[i].toInt();
-    if (parameters[i].kind != Kind::kTensor) continue;
-    const Operand& given = *next++;
-    const at::Tensor& tensor = arguments[i].toTensor();
-    if (!tensor.defined() || tensor.sizes() == given.tensor.layout.sizes_arrayref()) continue;
-    Descriptor resized = given.tensor;
-    resized.layout = tensor.unsafeGetTensorImpl()->sizes_and_strides();
-    objects().tensors.set(given.handle, std::move(resized));
+// Gives shapes that depend on values to the caller's tensors that still exist.
+void give_shapes(const Executor& executor, const Values& slots) {
+  for (const auto& [argument, handle, given] : executor.operands) {
+    const c10::IValue& value = slots[argument];
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const auto& layout = value.toTensor().unsafeGetTensorImpl()->sizes_and_strides();
+    if (layout.sizes_arrayref() == given.layout.sizes_arrayref()) continue;
+    Descriptor resized = given;
+    resized.layout = layout;
+    objects().tensors.set(handle, std::move(resized));
   }
 }
 
@@ -344,7 +340,7 @@ void run(void* data) {
   guarded(executor, [&] {
     Values slots = values(executor);
     executor.program->run(slots, false);
-    keep_shapes(executor, slots);
+    give_shapes(executor, slots);
   });
 }
 
@@ -377,15 +373,13 @@ Transfer transfer(const Executor& executor) {
 int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpExecutor** executor) {
   if (!workspace_size || !executor)
     return fail(kNullPointer, name_of(row), "workspaceSize or executor is null; pass valid pointers");
-  finished().free();
   try {
     const Program& compiled = program(row);
-    auto made = std::make_unique<Executor>();
+    auto made = make_executor();
     made->row = row;
     made->program = &compiled;
     const auto& parameters = compiled.parameters();
-    for (size_t i = 0; i < parameters.size(); ++i)
-      made->arguments.push_back(value(parameters[i], arguments[i], made->operands));
+    for (size_t i = 0; i < parameters.size(); ++i) made->arguments.push_back(value(*made, i, arguments[i]));
     if (compiled.fused())
       made->transfer = transfer(*made);
     else
@@ -405,7 +399,7 @@ int launch(aclOpExecutor* handle, void* stream) {
   auto taken = executors().remove(handle);
   if (!taken) return fail(kInvalidParameter, "aclnn", "the executor does not exist; each runs once");
   Executor* const executor = taken->release();
-  const auto release = [](void* data) { finished().add(static_cast<Executor*>(data)); };
+  const auto release = [](void* data) { finish(static_cast<Executor*>(data)); };
   void (*const keep)(void*) = [](void*) {};
   if (!executor->program->fused()) return isthmus_ascend_enqueue(stream, run, release, executor);
   int status = isthmus_ascend_enqueue(stream, run_before, keep, executor);

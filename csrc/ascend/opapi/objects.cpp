@@ -122,18 +122,13 @@ size_t span(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, size
 
 }  // namespace
 
-Descriptor describe(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, int data_type,
+Descriptor describe(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, at::ScalarType dtype,
                     void* data) {
-  const auto dtype = scalar_type(data_type);
-  TORCH_CHECK(dtype, "aclDataType ", data_type, " is not supported on the host chip");
-  Descriptor made;
-  made.data = data;
-  made.bytes = span(sizes, strides, offset, c10::elementSize(*dtype));
-  made.offset = offset;
-  made.layout.set_sizes(sizes);
-  made.layout.set_strides(strides);
-  made.dtype = *dtype;
-  return made;
+  const size_t bytes = span(sizes, strides, offset, c10::elementSize(dtype));
+  c10::impl::SizesAndStrides layout;
+  layout.set_sizes(sizes);
+  layout.set_strides(strides);
+  return {data, bytes, offset, std::move(layout), dtype, {}};
 }
 
 at::Tensor view(const Descriptor& given) {
@@ -211,8 +206,10 @@ EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t dim_count, 
     constexpr uint64_t kMostDims = 64;  // of ATen
     TORCH_CHECK(dim_count <= kMostDims, "there are ", dim_count, " dimensions, expected at most ", kMostDims);
     TORCH_CHECK(dim_count == 0 || (view_dims && strides), "viewDims or strides is null");
+    const auto dtype = scalar_type(data_type);
+    TORCH_CHECK(dtype, "aclDataType ", data_type, " is not supported on the host chip");
     return objects().tensors.add(
-        describe({view_dims, dim_count}, {strides, dim_count}, offset, data_type, data));
+        describe({view_dims, dim_count}, {strides, dim_count}, offset, *dtype, data));
   });
 }
 

@@ -16,25 +16,20 @@
 namespace isthmus::ascend {
 namespace {
 
-// A tensor with memory of its own.
 Descriptor owned(const at::Tensor& tensor) {
-  Descriptor made;
-  made.data = tensor.data_ptr();
-  made.bytes = tensor.nbytes();
-  made.layout = tensor.unsafeGetTensorImpl()->sizes_and_strides();
-  made.dtype = tensor.scalar_type();
+  Descriptor made = describe(tensor.sizes(), tensor.strides(), 0, tensor.scalar_type(), tensor.data_ptr());
   made.owner = tensor;
   return made;
 }
 
 // A tensor of a description and a buffer; null for one left out. One on the host is copied.
 Descriptor tensor(const void* description, const void* buffer) {
-  const int dtype = aclGetTensorDescType(description);
+  const auto dtype = scalar_type(aclGetTensorDescType(description));
   void* const data = aclGetDataBufferAddr(buffer);
-  if (!scalar_type(dtype) || data == nullptr) return {};
+  if (!dtype || data == nullptr) return {};
   std::vector<int64_t> sizes(aclGetTensorDescNumDims(description));
   for (size_t i = 0; i < sizes.size(); ++i) aclGetTensorDescDimV2(description, i, &sizes[i]);
-  const Descriptor made = describe(sizes, c10::contiguous_strides(sizes), 0, dtype, data);
+  const Descriptor made = describe(sizes, c10::contiguous_strides(sizes), 0, *dtype, data);
   const size_t bytes = aclGetDataBufferSizeV2(buffer), needed = made.bytes;
   TORCH_CHECK(needed <= bytes, "a tensor of shape ", sizes, " needs ", needed, " bytes, its buffer has ",
               bytes);
