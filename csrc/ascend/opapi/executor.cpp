@@ -43,8 +43,7 @@ Registry<std::unique_ptr<Executor>>& executors() {
   return *executors;
 }
 
-// Executors that have run, for reuse by the threads that call: memory that a stream's thread frees is slow to
-// allocate again.
+// Executors that have run, for reuse: memory that another thread has freed is slow to allocate.
 std::atomic<Executor*> finished{nullptr};
 
 void finish(Executor* executor) noexcept {
@@ -56,19 +55,17 @@ void finish(Executor* executor) noexcept {
   }
 }
 
+void free_all(Executor* first) {
+  while (first != nullptr) delete std::exchange(first, first->next);
+}
+
 std::unique_ptr<Executor> make_executor() {
-  struct Reserve {
-    Executor* first = nullptr;
-    ~Reserve() {
-      while (first != nullptr) delete std::exchange(first, first->next);
-    }
-  };
-  static thread_local Reserve reserve;
-  if (reserve.first == nullptr) reserve.first = finished.exchange(nullptr, std::memory_order_acquire);
-  Executor* const reused = reserve.first;
-  if (reused == nullptr) return std::make_unique<Executor>();
-  reserve.first = reused->next;
-  return std::unique_ptr<Executor>(reused);
+  static thread_local std::unique_ptr<Executor, void (*)(Executor*)> reserve(nullptr, free_all);
+  if (!reserve) reserve.reset(finished.exchange(nullptr, std::memory_order_acquire));
+  std::unique_ptr<Executor> reused(reserve.release());
+  if (!reused) return std::make_unique<Executor>();
+  reserve.reset(reused->next);
+  return reused;
 }
 
 int fail(int status, const std::string& function, const char* message) {
@@ -126,7 +123,7 @@ void add_operand(Executor& executor, size_t argument, const void* handle) {
   executor.operands.push_back({argument, handle, std::move(tensor)});
 }
 
-// The value of an argument; tensors become operands.
+// None for tensors, which become operands.
 c10::IValue value(Executor& executor, size_t i, Argument argument) {
   const void* pointer = argument.pointer;
   const auto& [kind, name] = executor.program->parameters()[i];
@@ -138,7 +135,7 @@ c10::IValue value(Executor& executor, size_t i, Argument argument) {
       if (pointer)
         for (const void* element : found(objects().tensor_lists, pointer, name))
           add_operand(executor, i, element);
-      return c10::List<at::Tensor>();
+      return {};
     case Kind::kScalar:
       return pointer ? c10::IValue(found(objects().scalars, pointer, name)) : c10::IValue();
     case Kind::kScalars: {
@@ -214,15 +211,15 @@ class Signature {
 Values values(const Executor& executor) {
   Values made;
   made.reserve(executor.program->names().size());  // its locals follow
-  made.assign(executor.arguments.begin(), executor.arguments.end());
+  const auto& parameters = executor.program->parameters();
+  for (size_t i = 0; i < parameters.size(); ++i)
+    made.push_back(parameters[i].kind == Kind::kTensors ? c10::List<at::Tensor>() : executor.arguments[i]);
   for (const Operand& operand : executor.operands) {
     c10::IValue& value = made[operand.argument];
-    if (!value.isTensorList()) {
+    if (value.isTensorList())
+      value.toTensorList().push_back(view(operand.tensor));
+    else
       value = view(operand.tensor);
-      continue;
-    }
-    if (value.toListRef().empty()) value = c10::List<at::Tensor>();  // not the executor's
-    value.toTensorList().push_back(view(operand.tensor));
   }
   return made;
 }
