@@ -1,5 +1,6 @@
 """Every row against ATen called from Python with the same inputs: strided, transposed, offset; unusual scalars."""
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from tests.ascend import opapi
 from tests.ascend.cases import OUT, arguments
 from tests.ascend.meaning import Meaning, copied
+from tests.ascend.runtime import acl
 from tools.ascend.table import Row
 
 # What meaning.py does not evaluate, beside families: tested by name in other files.
@@ -66,3 +68,26 @@ def test_row(row: Row) -> None:
                 torch.testing.assert_close(
                     one, other.reshape(one.shape).to(one.dtype), rtol=0, atol=0, equal_nan=True
                 )
+
+
+def test_each_execution_of_a_captured_call_has_a_shape_of_its_own() -> None:
+    given, places = torch.tensor([0, 5, 0, 0]), torch.zeros(4, 1, dtype=torch.int64)
+    opapi.start()
+    stream = acl.made("aclrtCreateStream")
+    with opapi.objects() as made:
+        status, executor = opapi.prepare(made, opapi.ROWS["Nonzero"], [given, places])
+        assert status == 0
+        out = made.values[1]
+        acl.aclmdlRICaptureBegin(stream, 0)
+        assert made.library.aclnnNonzero(None, ctypes.c_uint64(0), executor, ctypes.c_void_p(stream)) == 0
+        model = acl.told("aclmdlRICaptureEnd", stream, kind=ctypes.c_void_p)
+        for values in ([0, 5, 0, 0], [6, 0, 7, 8], [0, 0, 9, 0]):
+            given.copy_(torch.tensor(values))
+            acl.aclmdlRIExecuteAsync(model, stream)
+            acl.aclrtSynchronizeStream(stream)
+            count = 4 - values.count(0)
+            assert opapi.view_shape(made, out) == [count, 1]
+            assert torch.equal(places[:count], given.nonzero())
+    acl.aclmdlRIExecuteAsync(model, stream)  # of a tensor that is destroyed
+    acl.aclmdlRIDestroy(model)
+    acl.aclrtDestroyStream(stream)

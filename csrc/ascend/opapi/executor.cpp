@@ -23,10 +23,18 @@
 namespace isthmus::ascend {
 namespace {
 
+// A tensor among the arguments, or one of a list.
+struct Operand {
+  size_t argument;
+  const void* handle;
+  Descriptor tensor;
+};
+
 struct Executor {
   int row;
   const Program* program;
-  Values arguments;
+  c10::SmallVector<c10::IValue, 8> arguments;  // without tensors
+  c10::SmallVector<Operand, 4> operands;
   Transfer transfer;  // of a row that exchanges data with other ranks
   Executor* next;     // of the finished ones
 };
@@ -36,30 +44,29 @@ Registry<std::unique_ptr<Executor>>& executors() {
   return *executors;
 }
 
-// Executors that have run, until the next call frees them: memory is freed fastest by the thread that has
-// allocated it, without a lock that the calling thread and the stream's thread share.
-class Finished {
- public:
-  void add(Executor* executor) noexcept {
-    executor->arguments.resize(executor->program->parameters().size());  // not its locals, which may be large
-    executor->next = first_.load(std::memory_order_relaxed);
-    while (!first_.compare_exchange_weak(executor->next, executor, std::memory_order_release)) {
-    }
+// Executors that have run, for reuse: memory that another thread has freed is slow to allocate.
+std::atomic<Executor*> finished{nullptr};
+
+void finish(Executor* executor) noexcept {
+  executor->arguments.clear();
+  executor->operands.clear();
+  executor->transfer = {};
+  executor->next = finished.load(std::memory_order_relaxed);
+  while (!finished.compare_exchange_weak(executor->next, executor, std::memory_order_release)) {
   }
+}
 
-  void free() noexcept {
-    if (first_.load(std::memory_order_relaxed) == nullptr) return;
-    for (Executor* executor = first_.exchange(nullptr, std::memory_order_acquire); executor != nullptr;)
-      delete std::exchange(executor, executor->next);
-  }
+void free_all(Executor* first) {
+  while (first != nullptr) delete std::exchange(first, first->next);
+}
 
- private:
-  std::atomic<Executor*> first_{nullptr};
-};
-
-Finished& finished() {
-  static auto* const finished = new Finished;
-  return *finished;
+std::unique_ptr<Executor> make_executor() {
+  static thread_local std::unique_ptr<Executor, void (*)(Executor*)> reserve(nullptr, free_all);
+  if (!reserve) reserve.reset(finished.exchange(nullptr, std::memory_order_acquire));
+  std::unique_ptr<Executor> reused(reserve.release());
+  if (!reused) return std::make_unique<Executor>();
+  reserve.reset(reused->next);
+  return reused;
 }
 
 int fail(int status, const std::string& function, const char* message) {
@@ -110,30 +117,28 @@ c10::IValue array(const Registry<Object>& registry, const void* handle, const st
   return result;
 }
 
-// Undefined if null.
-at::Tensor tensor(const void* handle, const std::string& name) {
-  if (!handle) return {};
-  at::Tensor tensor = found(objects().tensors, handle, name);
-  const c10::Storage& storage = tensor.storage();
-  TORCH_CHECK(storage.nbytes() == 0 || isthmus_ascend_memory(storage.data(), storage.nbytes()) == 0, name,
-              " of shape ", tensor.sizes(), " and offset ", tensor.storage_offset(), " needs ",
-              storage.nbytes(), " bytes at ", storage.data(), ", which are not all allocated");
-  return tensor;
+void add_operand(Executor& executor, size_t argument, const void* handle) {
+  const std::string& name = executor.program->parameters()[argument].name;
+  Descriptor tensor = handle ? found(objects().tensors, handle, name) : Descriptor();
+  TORCH_CHECK(tensor.bytes == 0 || isthmus_ascend_memory(tensor.data, tensor.bytes) == 0, name, " of shape ",
+              tensor.layout.sizes_arrayref(), " and offset ", tensor.offset, " needs ", tensor.bytes,
+              " bytes at ", tensor.data, ", which are not all allocated");
+  executor.operands.push_back({argument, handle, std::move(tensor)});
 }
 
-c10::IValue value(const Parameter& parameter, Argument argument) {
+// None for tensors, which become operands.
+c10::IValue value(Executor& executor, size_t i, Argument argument) {
   const void* pointer = argument.pointer;
-  const std::string& name = parameter.name;
-  switch (parameter.kind) {
+  const auto& [kind, name] = executor.program->parameters()[i];
+  switch (kind) {
     case Kind::kTensor:
-      return tensor(pointer, name);
-    case Kind::kTensors: {
-      c10::List<at::Tensor> tensors;
+      add_operand(executor, i, pointer);
+      return {};
+    case Kind::kTensors:
       if (pointer)
         for (const void* element : found(objects().tensor_lists, pointer, name))
-          tensors.push_back(tensor(element, name));
-      return tensors;
-    }
+          add_operand(executor, i, element);
+      return {};
     case Kind::kScalar:
       return pointer ? c10::IValue(found(objects().scalars, pointer, name)) : c10::IValue();
     case Kind::kScalars: {
@@ -169,29 +174,25 @@ c10::IValue value(const Parameter& parameter, Argument argument) {
 class Signature {
  public:
   // bytes: replaced.
-  Signature(int row, const Values& arguments, std::string& bytes) : bytes_(bytes) {
+  Signature(const Executor& executor, std::string& bytes) : bytes_(bytes) {
     bytes_.clear();
-    number(row);
-    for (const c10::IValue& argument : arguments) add(argument);
+    number(executor.row);
+    for (const c10::IValue& argument : executor.arguments) add(argument);
+    for (const Operand& operand : executor.operands) add(operand);
   }
 
  private:
   void number(int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
 
-  void add(const at::Tensor& tensor) {
-    if (!tensor.defined()) return number(-1);
-    number(tensor.dim() * 256 + static_cast<int64_t>(tensor.scalar_type()));
-    for (const int64_t size : tensor.sizes()) number(size);
-    for (const int64_t stride : tensor.strides()) number(stride);
+  void add(const Operand& operand) {
+    const auto& layout = operand.tensor.layout;
+    number((operand.argument * 256 + layout.size()) * 256 + static_cast<size_t>(operand.tensor.dtype));
+    for (const int64_t size : layout.sizes_arrayref()) number(size);
+    for (const int64_t stride : layout.strides_arrayref()) number(stride);
   }
 
   void add(const c10::IValue& argument) {
-    if (argument.isTensor()) {
-      add(argument.toTensor());
-    } else if (argument.isTensorList()) {
-      number(static_cast<int64_t>(argument.toListRef().size()));
-      for (const c10::IValue& element : argument.toListRef()) add(element.toTensor());
-    } else if (argument.isList()) {
+    if (argument.isList()) {
       number(static_cast<int64_t>(argument.toListRef().size()));
       for (const c10::IValue& element : argument.toListRef()) add(element);
     } else if (argument.isInt() || argument.isBool()) {
@@ -208,6 +209,23 @@ class Signature {
 
   std::string& bytes_;
 };
+
+// The arguments with tensors of the calling thread.
+Values values(const Executor& executor) {
+  Values made;
+  made.reserve(executor.program->names().size());  // its locals follow
+  const auto& parameters = executor.program->parameters();
+  for (size_t i = 0; i < parameters.size(); ++i)
+    made.push_back(parameters[i].kind == Kind::kTensors ? c10::List<at::Tensor>() : executor.arguments[i]);
+  for (const Operand& operand : executor.operands) {
+    c10::IValue& value = made[operand.argument];
+    if (value.isTensorList())
+      value.toTensorList().push_back(view(operand.tensor));
+    else
+      value = view(operand.tensor);
+  }
+  return made;
+}
 
 // A tensor like this one with memory of its own: ones, or zeros where it may be an index.
 at::Tensor stand_in(const at::Tensor& tensor) {
@@ -277,15 +295,16 @@ void check(const Program& program, const Values& arguments) {
 }
 
 // Checks a call once for each signature.
-void check_once(const Program& program, int row, const Values& arguments) {
+void check_once(const Executor& executor) {
   constexpr size_t kLimit = 16384;
   static thread_local std::unordered_set<std::string> good;
   static thread_local std::string signature;
-  Signature(row, arguments, signature);
+  Signature(executor, signature);
   if (good.count(signature)) return;
   const KernelsOnly guard;
-  require_extents(program, arguments);
-  check(program, arguments);
+  const Values arguments = values(executor);
+  require_extents(*executor.program, arguments);
+  check(*executor.program, arguments);
   if (good.size() == kLimit) good.clear();
   good.insert(signature);
 }
@@ -303,23 +322,42 @@ void guarded(const Executor& executor, const Work& work) {
   }
 }
 
+// Gives shapes that depend on values to the caller's tensors that still exist.
+void give_shapes(const Executor& executor, const Values& slots) {
+  for (const auto& [argument, handle, given] : executor.operands) {
+    const c10::IValue& value = slots[argument];
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const auto& layout = value.toTensor().unsafeGetTensorImpl()->sizes_and_strides();
+    if (layout.sizes_arrayref() == given.layout.sizes_arrayref()) continue;
+    Descriptor resized = given;
+    resized.layout = layout;
+    objects().tensors.set(handle, std::move(resized));
+  }
+}
+
 void run(void* data) {
-  Executor& executor = *static_cast<Executor*>(data);
-  guarded(executor, [&] { executor.program->run(executor.arguments, false); });
+  const Executor& executor = *static_cast<Executor*>(data);
+  guarded(executor, [&] {
+    Values slots = values(executor);
+    executor.program->run(slots, false);
+    give_shapes(executor, slots);
+  });
 }
 
 void run_before(void* data) {
   Executor& executor = *static_cast<Executor*>(data);
-  guarded(executor, [&] { before(executor.transfer, Call(*executor.program, executor.arguments, false)); });
+  guarded(executor, [&] { before(executor.transfer, Call(*executor.program, values(executor), false)); });
 }
 
 void run_after(void* data) {
-  Executor& executor = *static_cast<Executor*>(data);
-  guarded(executor, [&] { after(executor.transfer, Call(*executor.program, executor.arguments, false)); });
+  const Executor& executor = *static_cast<Executor*>(data);
+  guarded(executor, [&] { after(executor.transfer, Call(*executor.program, values(executor), false)); });
 }
 
 // The checked transfer of a row, with its buffers.
-Transfer transfer(const Program& program, const Values& arguments) {
+Transfer transfer(const Executor& executor) {
+  const Program& program = *executor.program;
+  const Values arguments = values(executor);
   const KernelsOnly guard;
   require_extents(program, arguments);
   const Values slots = stand_ins(arguments);
@@ -335,20 +373,17 @@ Transfer transfer(const Program& program, const Values& arguments) {
 int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpExecutor** executor) {
   if (!workspace_size || !executor)
     return fail(kNullPointer, name_of(row), "workspaceSize or executor is null; pass valid pointers");
-  finished().free();
   try {
     const Program& compiled = program(row);
-    auto made = std::make_unique<Executor>();
+    auto made = make_executor();
     made->row = row;
     made->program = &compiled;
     const auto& parameters = compiled.parameters();
-    made->arguments.reserve(compiled.names().size());  // its locals follow
-    for (size_t i = 0; i < parameters.size(); ++i)
-      made->arguments.push_back(value(parameters[i], arguments[i]));
+    for (size_t i = 0; i < parameters.size(); ++i) made->arguments.push_back(value(*made, i, arguments[i]));
     if (compiled.fused())
-      made->transfer = transfer(compiled, made->arguments);
+      made->transfer = transfer(*made);
     else
-      check_once(compiled, row, made->arguments);
+      check_once(*made);
     *workspace_size = 0;
     *executor = static_cast<aclOpExecutor*>(executors().add(std::move(made)));
     return 0;
@@ -364,7 +399,7 @@ int launch(aclOpExecutor* handle, void* stream) {
   auto taken = executors().remove(handle);
   if (!taken) return fail(kInvalidParameter, "aclnn", "the executor does not exist; each runs once");
   Executor* const executor = taken->release();
-  const auto release = [](void* data) { finished().add(static_cast<Executor*>(data)); };
+  const auto release = [](void* data) { finish(static_cast<Executor*>(data)); };
   void (*const keep)(void*) = [](void*) {};
   if (!executor->program->fused()) return isthmus_ascend_enqueue(stream, run, release, executor);
   int status = isthmus_ascend_enqueue(stream, run_before, keep, executor);

@@ -122,15 +122,24 @@ size_t span(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, size
 
 }  // namespace
 
-at::Tensor view(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, int data_type, void* data) {
-  const auto dtype = scalar_type(data_type);
-  TORCH_CHECK(dtype, "aclDataType ", data_type, " is not supported on the host chip");
-  const caffe2::TypeMeta meta = c10::scalarTypeToTypeMeta(*dtype);
-  const size_t bytes = span(sizes, strides, offset, meta.itemsize());
-  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(data, c10::kCPU), nullptr, false);
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage),
-                                                         c10::DispatchKeySet(c10::DispatchKey::CPU), meta);
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+Descriptor describe(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, at::ScalarType dtype,
+                    void* data) {
+  const size_t bytes = span(sizes, strides, offset, c10::elementSize(dtype));
+  c10::impl::SizesAndStrides layout;
+  layout.set_sizes(sizes);
+  layout.set_strides(strides);
+  return {data, bytes, offset, std::move(layout), dtype, {}};
+}
+
+at::Tensor view(const Descriptor& given) {
+  if (given.dtype == at::ScalarType::Undefined) return {};
+  if (given.owner.defined()) return given.owner;
+  c10::Storage storage(c10::Storage::use_byte_size_t(), given.bytes, c10::DataPtr(given.data, c10::kCPU),
+                       nullptr, false);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(given.dtype));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(given.layout.sizes_arrayref(),
+                                                      given.layout.strides_arrayref(), given.offset);
   return tensor;
 }
 
@@ -197,7 +206,10 @@ EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t dim_count, 
     constexpr uint64_t kMostDims = 64;  // of ATen
     TORCH_CHECK(dim_count <= kMostDims, "there are ", dim_count, " dimensions, expected at most ", kMostDims);
     TORCH_CHECK(dim_count == 0 || (view_dims && strides), "viewDims or strides is null");
-    return objects().tensors.add(view({view_dims, dim_count}, {strides, dim_count}, offset, data_type, data));
+    const auto dtype = scalar_type(data_type);
+    TORCH_CHECK(dtype, "aclDataType ", data_type, " is not supported on the host chip");
+    return objects().tensors.add(
+        describe({view_dims, dim_count}, {strides, dim_count}, offset, *dtype, data));
   });
 }
 
@@ -271,7 +283,7 @@ EXPORT int aclGetViewShape(const aclTensor* object, int64_t** dims, uint64_t* co
   if (!tensor)
     return isthmus_ascend_report(kInvalidParameter, kName,
                                  "the tensor does not exist; it may have been destroyed");
-  const at::IntArrayRef sizes = tensor->sizes();
+  const at::IntArrayRef sizes = tensor->layout.sizes_arrayref();
   *count = sizes.size();
   *dims = new int64_t[sizes.size()];
   std::copy(sizes.begin(), sizes.end(), *dims);

@@ -38,6 +38,14 @@ class Registry {
     return slot->handle == number(handle) ? slot->object : std::nullopt;
   }
 
+  // Replaces the object, if it still exists.
+  void set(const void* handle, Object object) {
+    Slot* const slot = slot_of(handle);
+    if (!slot) return;
+    const std::lock_guard lock(*slot);
+    if (slot->handle == number(handle)) slot->object = std::move(object);
+  }
+
   std::optional<Object> remove(const void* handle) {
     Slot* const slot = slot_of(handle);
     std::optional<Object> object;

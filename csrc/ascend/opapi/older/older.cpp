@@ -16,21 +16,27 @@
 namespace isthmus::ascend {
 namespace {
 
-// A tensor of a description and a buffer; undefined for one left out. One on the host is copied.
-at::Tensor tensor(const void* description, const void* buffer) {
-  const int dtype = aclGetTensorDescType(description);
+Descriptor owned(const at::Tensor& tensor) {
+  Descriptor made = describe(tensor.sizes(), tensor.strides(), 0, tensor.scalar_type(), tensor.data_ptr());
+  made.owner = tensor;
+  return made;
+}
+
+// A tensor of a description and a buffer; null for one left out. One on the host is copied.
+Descriptor tensor(const void* description, const void* buffer) {
+  const auto dtype = scalar_type(aclGetTensorDescType(description));
   void* const data = aclGetDataBufferAddr(buffer);
-  if (!scalar_type(dtype) || data == nullptr) return {};
+  if (!dtype || data == nullptr) return {};
   std::vector<int64_t> sizes(aclGetTensorDescNumDims(description));
   for (size_t i = 0; i < sizes.size(); ++i) aclGetTensorDescDimV2(description, i, &sizes[i]);
-  const at::Tensor made = view(sizes, c10::contiguous_strides(sizes), 0, dtype, data);
-  const size_t bytes = aclGetDataBufferSizeV2(buffer), needed = made.storage().nbytes();
+  const Descriptor made = describe(sizes, c10::contiguous_strides(sizes), 0, *dtype, data);
+  const size_t bytes = aclGetDataBufferSizeV2(buffer), needed = made.bytes;
   TORCH_CHECK(needed <= bytes, "a tensor of shape ", sizes, " needs ", needed, " bytes, its buffer has ",
               bytes);
   if (!isthmus_ascend_on_host(description)) return made;
   TORCH_CHECK(isthmus_ascend_memory(data, needed) == 0, "a tensor of shape ", sizes, " at ", data,
               " is not memory of this process");
-  return made.clone();
+  return owned(view(made).clone());
 }
 
 // The arguments of a row, with the objects that it reads until its first phase ends.
@@ -46,9 +52,10 @@ class Binding {
     for (size_t i = 0; i < inputs; ++i) add_operand(parameters[i], call.input_descriptions[i], call.input[i]);
     refuse_unknown(inputs, attributes);
     for (size_t i = inputs; i < attributes; ++i) add_attribute(parameters[i]);
-    for (size_t i = 0; i < outputs; ++i)
-      outputs_.push_back(
-          add_operand(parameters[attributes + i], call.output_descriptions[i], call.output[i]));
+    for (size_t i = 0; i < outputs; ++i) {
+      add_operand(parameters[attributes + i], call.output_descriptions[i], call.output[i]);
+      outputs_.push_back(arguments_.back().pointer);
+    }
   }
 
   Binding(const Binding&) = delete;
@@ -66,23 +73,22 @@ class Binding {
   int set_output_sizes() const {
     if (const int status = aclrtSynchronizeStream(call_.stream)) return status;
     for (size_t i = 0; i < outputs_.size(); ++i) {
-      const at::Tensor& output = outputs_[i];
+      const auto output = objects().tensors.get(outputs_[i]);
       void* const description = const_cast<void*>(call_.output_descriptions[i]);
-      if (!output.defined()) continue;
-      if (const int status = isthmus_ascend_set_sizes(description, output.dim(), output.sizes().data()))
-        return status;
+      if (!output) continue;
+      const at::IntArrayRef sizes = output->layout.sizes_arrayref();
+      if (const int status = isthmus_ascend_set_sizes(description, sizes.size(), sizes.data())) return status;
     }
     return 0;
   }
 
  private:
-  at::Tensor add_operand(const Parameter& parameter, const void* description, const void* buffer) {
-    const at::Tensor operand = tensor(description, buffer);
+  void add_operand(const Parameter& parameter, const void* description, const void* buffer) {
+    const Descriptor operand = tensor(description, buffer);
     if (parameter.kind == Kind::kTensor)
       add_tensor(operand);
     else
-      add_from_host(parameter, operand, isthmus_ascend_on_host(description));
-    return operand;
+      add_from_host(parameter, view(operand), isthmus_ascend_on_host(description));
   }
 
   void add_from_host(const Parameter& parameter, const at::Tensor& operand, bool on_host) {
@@ -94,8 +100,9 @@ class Binding {
     keep(ints_, objects().ints, std::vector<int64_t>(first, first + whole.numel()));
   }
 
-  void add_tensor(const at::Tensor& value) {
-    if (!value.defined()) return arguments_.push_back(static_cast<const void*>(nullptr));
+  void add_tensor(const Descriptor& value) {
+    if (value.dtype == at::ScalarType::Undefined)
+      return arguments_.push_back(static_cast<const void*>(nullptr));
     keep(tensors_, objects().tensors, value);
   }
 
@@ -136,7 +143,7 @@ class Binding {
     } else if constexpr (std::is_same_v<Value, std::vector<int64_t>>) {
       if (kind == Kind::kInts) return keep(ints_, objects().ints, value);
     } else if constexpr (std::is_same_v<Value, std::vector<float>>) {
-      if (kind == Kind::kTensor) return add_tensor(at::tensor(value));
+      if (kind == Kind::kTensor) return add_tensor(owned(at::tensor(value)));
     }
     TORCH_CHECK(false, "attribute ", parameter.name, " has another type");
   }
@@ -152,7 +159,7 @@ class Binding {
   Attributes attributes_;  // those given
   std::vector<const void*> tensors_, scalars_, ints_;
   std::vector<Argument> arguments_;
-  std::vector<at::Tensor> outputs_;
+  std::vector<const void*> outputs_;  // handles
 };
 
 size_t row_of(const char* name) {
