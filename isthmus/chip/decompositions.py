@@ -172,9 +172,9 @@ def flash_attention(
     key, value = (_for_heads(each, query.size(1)) for each in (key, value))
     scores = _attention_scores(query, key, is_causal, attn_mask, scale)
     blind = torch.isneginf(scores.amax(-1, True))
-    logsumexp = torch.logsumexp(scores, -1, True).masked_fill(blind, 0.0)
-    out = torch.matmul(torch.exp(scores - logsumexp), value.to(scores.dtype))
-    return out.to(query.dtype), logsumexp.squeeze(-1)
+    weights = torch.softmax(scores, -1).masked_fill(blind, 0.0)
+    out = torch.matmul(weights, value.to(scores.dtype))
+    return out.to(query.dtype), torch.logsumexp(scores, -1).masked_fill(blind.squeeze(-1), 0.0)
 
 
 def flash_attention_backward(

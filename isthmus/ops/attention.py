@@ -121,8 +121,8 @@ def _factor(query: torch.Tensor, keys: int, part: _Part, rest: Rest) -> torch.Te
     return kept.to(query.dtype) / max(1 - rest.dropout_p, 2.0**-32)
 
 
-def _softmax(scores: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
-    """The weights; 0 for queries with no visible key."""
+def _weights_again(scores: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
+    """The weights from their logsumexp; 0 for queries with no visible key."""
     return (scores - lse.masked_fill(lse == -math.inf, 0).unsqueeze(-1)).exp()
 
 
@@ -140,7 +140,8 @@ def _attention(
         k, v = (_heads(each, part.key, batched, groups) for each in (key, value))
         scores, _ = _scores(q, k, part, rest)
         sums = scores.logsumexp(-1) if k.shape[2] else scores.new_full(scores.shape[:-1], -math.inf)
-        weighted = (_softmax(scores, sums) * _factor(q, k.shape[2], part, rest)) @ v
+        weights = scores.softmax(-1).masked_fill((sums == -math.inf).unsqueeze(-1), 0)
+        weighted = (weights * _factor(q, k.shape[2], part, rest)) @ v
         (out if batched else out[part.query].unsqueeze(0)).copy_(weighted.transpose(1, 2))
         (lse if batched else lse[:, part.query].unsqueeze(0)).copy_(sums)
     return out, lse
@@ -166,7 +167,7 @@ def _attention_backward(
         q, dy, y = (_heads(each, part.query, batched) for each in (query, grad, out))
         k, v = (_heads(each, part.key, batched, groups) for each in (key, value))
         scores, slope = _scores(q, k, part, rest)
-        weights = _softmax(scores, lse if batched else lse[:, part.query].unsqueeze(0))
+        weights = _weights_again(scores, lse if batched else lse[:, part.query].unsqueeze(0))
         factor = _factor(q, k.shape[2], part, rest)
         dv = (weights * factor).transpose(-1, -2) @ dy
         ds = weights * (dy @ v.transpose(-1, -2) * factor - (dy * y).sum(-1, keepdim=True))
@@ -365,7 +366,7 @@ def weights(
         q = _heads(query, part.query, batched)
         k = _heads(key, part.key, batched, heads // key.shape[-2])
         scores, _ = _scores(q, k, part, rest)
-        made = _softmax(scores, lse if batched else lse[:, part.query].unsqueeze(0))
+        made = _weights_again(scores, lse if batched else lse[:, part.query].unsqueeze(0))
         factor = _factor(q, k.shape[2], part, rest)
         if isinstance(factor, torch.Tensor):
             made = torch.where(factor > 0, made, -made)

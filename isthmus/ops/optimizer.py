@@ -23,10 +23,11 @@ def _adamw_(
     if found_inf is not None and bool(found_inf):
         return
     scale: Any = -1.0 if maximize else 1.0
+    widest = torch.float64 if any(each.dtype is torch.float64 for each in params) else torch.float32
     if norm is not None:
-        scale = scale * (max_norm / (norm + 1e-6)).clamp(max=1.0)
+        scale = scale * (max_norm / (norm.to(widest) + 1e-6)).clamp(max=1.0)
     if grad_scale is not None:
-        scale = scale / grad_scale
+        scale = scale / grad_scale.to(widest)
     for i, param in enumerate(params):
         value = masters[i] if masters else param
         wide = value.to(torch.promote_types(value.dtype, torch.float32))

@@ -2,7 +2,10 @@
 
 #include <dlfcn.h>
 
+#include <functional>
 #include <memory>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace isthmus::npu {
 namespace {
@@ -57,21 +60,11 @@ aclScalar* create(isthmus_scalar number) {
   return CALL(aclCreateScalar, CreateScalar, &value, kBool);
 }
 
-aclIntArray* ints(const int64_t* numbers, size_t count) {
-  return CALL(aclCreateIntArray, aclIntArray * (const int64_t*, uint64_t), numbers, count);
-}
-
 template <typename Convert>
 auto collected(isthmus_list list, Convert convert) {
   std::vector<decltype(convert(list, 0))> items;
   for (int64_t i = 0; i < list.size; ++i) items.push_back(convert(list, i));
   return items;
-}
-
-aclIntArray* create_ints(isthmus_list list) {
-  if (list.size < 0) return nullptr;
-  const auto numbers = collected(list, isthmus_list_int);
-  return ints(numbers.data(), numbers.size());
 }
 
 aclBoolArray* create_bools(isthmus_list list) {
@@ -120,7 +113,79 @@ isthmus_status failed(isthmus_context* context, const char* function, int code) 
   return status_of(code);
 }
 
+// An executor that calls with one signature share, and the tensors whose addresses it is given.
+struct KeptCall {
+  aclOpExecutor* executor;
+  uint64_t bytes;  // of the workspace
+  std::vector<aclTensor*> tensors;
+
+  KeptCall(aclOpExecutor* executor, uint64_t bytes) : executor(executor), bytes(bytes) {}
+  KeptCall(KeptCall&&) = default;
+  KeptCall& operator=(KeptCall&&) = delete;
+  ~KeptCall() {
+    if (tensors.empty()) return;  // moved from
+    CALL(aclDestroyAclOpExecutor, int(aclOpExecutor*), executor);
+    for (aclTensor* tensor : tensors) destroy(tensor);
+  }
+};
+
+// Those of a thread, so that no other one sets addresses between it and the launch.
+class KeptCalls {
+ public:
+  const KeptCall* find(const std::string& signature) const {
+    const auto found = calls_.find(signature);
+    return found == calls_.end() ? nullptr : &found->second;
+  }
+
+  // From the second call on: those with a number that changes each time, such as a seed, come once.
+  bool wants(const std::string& signature) {
+    if (once_.size() == kMost) once_.clear();
+    return !once_.insert(std::hash<std::string>()(signature)).second;
+  }
+
+  void keep(const std::string& signature, KeptCall call) {
+    if (calls_.size() == kMost) calls_.clear();
+    calls_.emplace(signature, std::move(call));
+  }
+
+ private:
+  static constexpr size_t kMost = 4096;
+  std::unordered_map<std::string, KeptCall> calls_;
+  std::unordered_set<size_t> once_;
+};
+
+KeptCalls& kept_calls() {
+  static thread_local KeptCalls calls;
+  return calls;
+}
+
+using SetTensorAddress = int(aclOpExecutor*, size_t, aclTensor*, void*);
+
+// False if the executor runs once only, as all do in older toolkits.
+bool make_repeatable(aclOpExecutor* executor) {
+  static auto* const set = reinterpret_cast<int (*)(aclOpExecutor*)>(
+      find_in_toolkit("aclSetTensorAddr") ? find_in_toolkit("aclSetAclOpExecutorRepeatable") : nullptr);
+  return set != nullptr && set(executor) == 0;
+}
+
 }  // namespace
+
+Signature::Signature(const void* function) {
+  bytes_.clear();
+  addresses_.clear();
+  add(&function, sizeof function);
+}
+
+void Signature::add(const DLTensor* tensor) {
+  if (tensor == nullptr) return refuse();
+  const auto size = static_cast<size_t>(tensor->ndim) * sizeof(int64_t);
+  add(&tensor->device, sizeof tensor->device);
+  add(&tensor->dtype, sizeof tensor->dtype);
+  add(tensor->ndim);
+  add(tensor->shape, size);
+  add(tensor->strides, size);
+  addresses_.push_back(tensor->data);
+}
 
 void* find_in_toolkit(const char* name) {
   static void* const opened = dlopen("libopapi.so", RTLD_NOW | RTLD_LOCAL);
@@ -183,23 +248,37 @@ void destroy(const aclIntArray* handle) { CALL(aclDestroyIntArray, int(const acl
 void destroy(const aclFloatArray* handle) { CALL(aclDestroyFloatArray, int(const aclFloatArray*), handle); }
 void destroy(const aclBoolArray* handle) { CALL(aclDestroyBoolArray, int(const aclBoolArray*), handle); }
 
-Tensor::Tensor(const DLTensor* tensor) : Value(create(tensor)) {}
-Scalar::Scalar(isthmus_scalar number) : Value(create(number)) {}
-Scalar::Scalar(const isthmus_scalar* number) : Value(number == nullptr ? nullptr : create(*number)) {}
-Scalar::Scalar(double number) : Scalar(isthmus_scalar{ISTHMUS_SCALAR_FLOAT, 0, number}) {}
-Scalar::Scalar(int64_t number) : Scalar(isthmus_scalar{ISTHMUS_SCALAR_INT, number, 0}) {}
-Ints::Ints(isthmus_list list) : Value(create_ints(list)) {}
-Ints::Ints(const std::vector<int64_t>& numbers) : Value(ints(numbers.data(), numbers.size())) {}
-Bools::Bools(isthmus_list list) : Value(create_bools(list)) {}
-Floats::Floats(isthmus_list list) : Value(create_floats(list)) {}
-Tensors::Tensors(isthmus_list list) : Value(create_tensors(list)) {}
+Made<aclTensor> Tensor::make() const { return Made<aclTensor>(create(tensor)); }
+Made<aclScalar> Scalar::make() const { return Made<aclScalar>(absent ? nullptr : create(number)); }
+Made<aclIntArray> Ints::make() const {
+  return Made<aclIntArray>(absent ? nullptr
+                                  : CALL(aclCreateIntArray, aclIntArray * (const int64_t*, uint64_t),
+                                         numbers.data(), numbers.size()));
+}
+
+void Scalar::sign(Signature& signature) const {
+  signature.add(absent ? -1 : number.kind);
+  signature.add(number.as_int);
+  signature.add(&number.as_double, sizeof number.as_double);
+}
+
+void Ints::sign(Signature& signature) const {
+  signature.add(absent ? -1 : static_cast<int64_t>(numbers.size()));
+  signature.add(numbers.data(), numbers.size() * sizeof(int64_t));
+}
+
+Ints::Ints(isthmus_list list)
+    : numbers(list.size < 0 ? std::vector<int64_t>() : collected(list, isthmus_list_int)), absent(list.size < 0) {}
+Bools::Bools(isthmus_list list) : Rare(create_bools(list)) {}
+Floats::Floats(isthmus_list list) : Rare(create_floats(list)) {}
+Tensors::Tensors(isthmus_list list) : Rare(create_tensors(list)) {}
 Tensors::Tensors(const std::vector<const DLTensor*>& tensors)
-    : Value(tensor_list([&] {
+    : Rare(tensor_list([&] {
         std::vector<aclTensor*> created;
         for (const DLTensor* tensor : tensors) created.push_back(create(tensor));
         return created;
       }())) {}
-Scalars::Scalars(isthmus_list list) : Value(create_scalars(list)) {}
+Scalars::Scalars(isthmus_list list) : Rare(create_scalars(list)) {}
 
 bool Entry::found() {
   if (launch_ != nullptr) return true;
@@ -208,14 +287,38 @@ bool Entry::found() {
   return prepare_ != nullptr && launch_ != nullptr;
 }
 
-isthmus_status Entry::launch(isthmus_context* context, int code, uint64_t bytes,
-                             aclOpExecutor* executor) const {
-  if (code != 0) return failed(context, name_, code);
+isthmus_status Entry::enqueue(isthmus_context* context, uint64_t bytes, aclOpExecutor* executor) const {
   void* workspace = nullptr;
   if (bytes != 0 && (workspace = context->workspace(context, bytes)) == nullptr) return ISTHMUS_OUT_OF_MEMORY;
   using Launch = int (*)(void*, uint64_t, aclOpExecutor*, void*);
-  code = reinterpret_cast<Launch>(launch_)(workspace, bytes, executor, context->stream);
+  const int code = reinterpret_cast<Launch>(launch_)(workspace, bytes, executor, context->stream);
   return code == 0 ? ISTHMUS_OK : failed(context, name_, code);
+}
+
+bool Entry::launch_kept(isthmus_context* context, const Signature& signature, isthmus_status* status) const {
+  const KeptCall* const kept = signature.shared() ? kept_calls().find(signature.bytes()) : nullptr;
+  if (kept == nullptr) return false;
+  for (size_t i = 0; i < kept->tensors.size(); ++i) {
+    const int code = CALL(aclSetTensorAddr, SetTensorAddress, kept->executor, i, kept->tensors[i],
+                          signature.addresses()[i]);
+    if (code == 0) continue;
+    *status = failed(context, name_, code);
+    return true;
+  }
+  *status = enqueue(context, kept->bytes, kept->executor);
+  return true;
+}
+
+isthmus_status Entry::launch(isthmus_context* context, const Signature& signature, int code, uint64_t bytes,
+                             aclOpExecutor* executor, const Tensors& tensors) const {
+  if (code != 0) return failed(context, name_, code);
+  const bool keeps = signature.shared() && kept_calls().wants(signature.bytes()) && make_repeatable(executor);
+  const isthmus_status status = enqueue(context, bytes, executor);
+  if (!keeps) return status;
+  KeptCall kept(executor, bytes);
+  for (Made<aclTensor>* tensor : tensors) kept.tensors.push_back(tensor->release());
+  kept_calls().keep(signature.bytes(), std::move(kept));
+  return status;
 }
 
 }  // namespace isthmus::npu

@@ -4,9 +4,11 @@
 //   Add(context, self, other, alpha, out)
 #pragma once
 
+#include <cstring>
 #include <initializer_list>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "isthmus_ops.h"
@@ -39,64 +41,116 @@ void destroy(const aclIntArray* handle);
 void destroy(const aclFloatArray* handle);
 void destroy(const aclBoolArray* handle);
 
-// Values that are made of a kernel's arguments for one call. An absent one is null.
-template <typename Handle>
-class Value {
+// What the first phase of a call depends on: calls with equal signatures share an executor, which is given the
+// addresses of each call's tensors.
+class Signature {
  public:
-  using Given = const Handle*;
-  Value(const Value&) = delete;
-  Value& operator=(const Value&) = delete;
-  ~Value() {
-    if (handle_ != nullptr) destroy(handle_);
-  }
-  Given get() const { return handle_; }
+  // function: identifies it.
+  explicit Signature(const void* function);
 
- protected:
-  explicit Value(Handle* handle) : handle_(handle) {}
+  void add(int64_t number) { add(&number, sizeof number); }
+  void add(const void* bytes, size_t count) { bytes_.append(static_cast<const char*>(bytes), count); }
+  void add(const DLTensor* tensor);
+  // Of a call whose executor serves no other one: tensors in lists, absent ones.
+  void refuse() { shared_ = false; }
+
+  bool shared() const { return shared_; }
+  const std::string& bytes() const { return bytes_; }
+  const std::vector<void*>& addresses() const { return addresses_; }
 
  private:
-  Handle* const handle_;
+  std::string bytes_;
+  std::vector<void*> addresses_;
+  bool shared_ = true;
+};
+
+// A value that is made of a kernel's arguments for one call. An absent one is null.
+template <typename Handle>
+class Made {
+ public:
+  explicit Made(Handle* handle) : handle_(handle) {}
+  Made(const Made&) = delete;
+  Made& operator=(const Made&) = delete;
+  ~Made() {
+    if (handle_ != nullptr) destroy(handle_);
+  }
+  const Handle* get() const { return handle_; }
+  Handle* release() { return std::exchange(handle_, nullptr); }
+
+ private:
+  Handle* handle_;
 };
 
 template <typename T>
 using IfTensor = std::enable_if_t<std::is_convertible_v<const T&, const DLTensor*>>;
 
-struct Tensor : Value<aclTensor> {
-  Tensor(const DLTensor* tensor);
+// Parameters of the functions below: what a kernel gives, how it enters the signature, and what the vendor's function
+// takes.
+struct Tensor {
+  using Given = const aclTensor*;
+  Tensor(const DLTensor* tensor) : tensor(tensor) {}
   template <typename T, typename = IfTensor<T>>
   Tensor(const T& tensor) : Tensor(static_cast<const DLTensor*>(tensor)) {}
+  void sign(Signature& signature) const { signature.add(tensor); }
+  Made<aclTensor> make() const;
+
+  const DLTensor* tensor;
 };
 
-struct Scalar : Value<aclScalar> {
-  Scalar(isthmus_scalar number);
-  Scalar(const isthmus_scalar* number);
-  Scalar(double number);
-  Scalar(int64_t number);
+struct Scalar {
+  using Given = const aclScalar*;
+  Scalar(isthmus_scalar number) : number(number) {}
+  Scalar(const isthmus_scalar* given) : number(given == nullptr ? isthmus_scalar{} : *given), absent(!given) {}
+  Scalar(double number) : Scalar(isthmus_scalar{ISTHMUS_SCALAR_FLOAT, 0, number}) {}
+  Scalar(int64_t number) : Scalar(isthmus_scalar{ISTHMUS_SCALAR_INT, number, 0}) {}
+  void sign(Signature& signature) const;
+  Made<aclScalar> make() const;
+
+  isthmus_scalar number;
+  bool absent = false;
 };
 
-struct Ints : Value<aclIntArray> {
+struct Ints {
+  using Given = const aclIntArray*;
   Ints(isthmus_list list);
-  Ints(std::initializer_list<int64_t> numbers) : Ints(std::vector<int64_t>(numbers)) {}
-  Ints(const std::vector<int64_t>& numbers);
-  Ints(std::nullptr_t) : Value(nullptr) {}
+  Ints(std::initializer_list<int64_t> numbers) : numbers(numbers) {}
+  Ints(const std::vector<int64_t>& numbers) : numbers(numbers) {}
+  Ints(std::nullptr_t) : absent(true) {}
+  void sign(Signature& signature) const;
+  Made<aclIntArray> make() const;
+
+  std::vector<int64_t> numbers;
+  bool absent = false;
 };
 
-struct Bools : Value<aclBoolArray> {
+// The others are rare: their calls share no executor.
+template <typename Handle>
+class Rare : public Made<Handle> {
+ public:
+  using Given = const Handle*;
+  void sign(Signature& signature) const { signature.refuse(); }
+  const Rare& make() const { return *this; }
+
+ protected:
+  using Made<Handle>::Made;
+};
+
+struct Bools : Rare<aclBoolArray> {
   Bools(isthmus_list list);
 };
 
-struct Floats : Value<aclFloatArray> {
+struct Floats : Rare<aclFloatArray> {
   Floats(isthmus_list list);
 };
 
-struct Tensors : Value<aclTensorList> {
+struct Tensors : Rare<aclTensorList> {
   Tensors(isthmus_list list);
   Tensors(std::initializer_list<const DLTensor*> tensors) : Tensors(std::vector<const DLTensor*>(tensors)) {}
   Tensors(const std::vector<const DLTensor*>& tensors);
-  Tensors(std::nullptr_t) : Value(nullptr) {}
+  Tensors(std::nullptr_t) : Rare(nullptr) {}
 };
 
-struct Scalars : Value<aclScalarList> {
+struct Scalars : Rare<aclScalarList> {
   Scalars(isthmus_list list);
 };
 
@@ -109,6 +163,13 @@ class Plain {
             typename = std::enable_if_t<std::is_floating_point_v<From> == std::is_floating_point_v<T> &&
                                         std::is_convertible_v<From, T>>>
   Plain(From value) : value_(static_cast<T>(value)) {}
+  void sign(Signature& signature) const {
+    if constexpr (std::is_same_v<T, const char*>)
+      signature.add(value_, std::strlen(value_) + 1);
+    else
+      signature.add(&value_, sizeof value_);
+  }
+  const Plain& make() const { return *this; }
   Given get() const { return value_; }
 
  private:
@@ -118,11 +179,12 @@ class Plain {
 struct Dtype {
   using Given = int32_t;
   template <typename T, typename = IfTensor<T>>
-  Dtype(const T& of) : value_(data_type(static_cast<const DLTensor*>(of)->dtype)) {}
-  Given get() const { return value_; }
+  Dtype(const T& of) : value(data_type(static_cast<const DLTensor*>(of)->dtype)) {}
+  void sign(Signature& signature) const { signature.add(value); }
+  const Dtype& make() const { return *this; }
+  Given get() const { return value; }
 
- private:
-  int32_t value_;
+  int32_t value;
 };
 
 // Both phases of a function; null where the toolkit lacks it.
@@ -132,10 +194,18 @@ class Entry {
   bool found();
 
  protected:
-  isthmus_status launch(isthmus_context* context, int code, uint64_t bytes, aclOpExecutor* executor) const;
+  using Tensors = std::vector<Made<aclTensor>*>;
+  // Launches an executor that an earlier call with the signature left. False if there is none.
+  bool launch_kept(isthmus_context* context, const Signature& signature, isthmus_status* status) const;
+  // Launches what the first phase made. An executor that may serve other calls is kept, with its tensors.
+  isthmus_status launch(isthmus_context* context, const Signature& signature, int code, uint64_t bytes,
+                        aclOpExecutor* executor, const Tensors& tensors) const;
 
   const char* const name_;
   void *prepare_ = nullptr, *launch_ = nullptr;
+
+ private:
+  isthmus_status enqueue(isthmus_context* context, uint64_t bytes, aclOpExecutor* executor) const;
 };
 
 template <typename... Parameters>
@@ -144,12 +214,25 @@ class Function : public Entry {
   using Entry::Entry;
 
   isthmus_status operator()(isthmus_context* context, const Parameters&... values) const {
-    using Prepare = int (*)(typename Parameters::Given..., uint64_t*, aclOpExecutor**);
-    uint64_t bytes = 0;
-    aclOpExecutor* executor = nullptr;
-    const int code = reinterpret_cast<Prepare>(prepare_)(values.get()..., &bytes, &executor);
-    return launch(context, code, bytes, executor);
+    Signature signature(this);
+    (values.sign(signature), ...);
+    isthmus_status status;
+    if (launch_kept(context, signature, &status)) return status;
+    return [&](auto&&... made) {
+      using Prepare = int (*)(typename Parameters::Given..., uint64_t*, aclOpExecutor**);
+      uint64_t bytes = 0;
+      aclOpExecutor* executor = nullptr;
+      const int code = reinterpret_cast<Prepare>(prepare_)(made.get()..., &bytes, &executor);
+      Tensors tensors;
+      (collect(made, tensors), ...);
+      return launch(context, signature, code, bytes, executor, tensors);
+    }(values.make()...);
   }
+
+ private:
+  static void collect(Made<aclTensor>& made, Tensors& tensors) { tensors.push_back(&made); }
+  template <typename Other>
+  static void collect(const Other&, Tensors&) {}
 };
 
 }  // namespace isthmus::npu

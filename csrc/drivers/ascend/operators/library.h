@@ -26,6 +26,12 @@ inline bool fit_float(const DLTensor* tensor, std::initializer_list<double> numb
   return tensor->dtype.bits < 64 || std::all_of(numbers.begin(), numbers.end(), exact);
 }
 
+inline bool fit_float(isthmus_list tensors, std::initializer_list<double> numbers) {
+  for (int64_t i = 0; i < tensors.size; ++i)
+    if (!fit_float(isthmus_list_tensor(tensors, i), numbers)) return false;
+  return true;
+}
+
 }  // namespace isthmus::npu
 
 // A kernel with a body; the functions that it calls follow the flags.

@@ -107,9 +107,8 @@ ISTHMUS_ACLNN(aten__amp_update_scale_, kStrided, AmpUpdateScale, self, growth_tr
 // A scaled gradient has no place in the vendor's function, which counts steps from 0.
 ISTHMUS_ACLNN_KERNEL(aten__fused_adamw_, kStrided, &ApplyAdamWV2, &Subs) {
   if (grad_scale != nullptr || found_inf != nullptr) return ISTHMUS_UNSUPPORTED;
+  if (!fit_float(self, {lr, beta1, beta2, weight_decay, eps})) return ISTHMUS_UNSUPPORTED;
   return for_each(self, [&](int64_t i) {
-    if (!fit_float(isthmus_list_tensor(self, i), {lr, beta1, beta2, weight_decay, eps}))
-      return ISTHMUS_UNSUPPORTED;
     const DLTensor* const largest = amsgrad ? isthmus_list_tensor(max_exp_avg_sqs, i) : nullptr;
     ISTHMUS_TEMPORARY(step, isthmus_list_tensor(state_steps, i));
     ISTHMUS_TRY(Subs(context, isthmus_list_tensor(state_steps, i), int64_t{1}, int64_t{1}, step));
@@ -120,11 +119,8 @@ ISTHMUS_ACLNN_KERNEL(aten__fused_adamw_, kStrided, &ApplyAdamWV2, &Subs) {
 }
 
 ISTHMUS_ACLNN_KERNEL(aten__fused_sgd_, kStrided, &FusedSgd) {
-  if (found_inf != nullptr) return ISTHMUS_UNSUPPORTED;
-  for (int64_t i = 0; i < self.size; ++i) {
-    if (!fit_float(isthmus_list_tensor(self, i), {weight_decay, momentum, lr, dampening}))
-      return ISTHMUS_UNSUPPORTED;
-  }
+  if (found_inf != nullptr || !fit_float(self, {weight_decay, momentum, lr, dampening}))
+    return ISTHMUS_UNSUPPORTED;
   return FusedSgd(context, self, grads, momentum_buffer_list, grad_scale, weight_decay, momentum, lr,
                   dampening, nesterov, maximize, is_first_step);
 }

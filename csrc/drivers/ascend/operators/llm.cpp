@@ -257,6 +257,7 @@ ISTHMUS_ACLNN_KERNEL(isthmus_attention_backward, kStrided, &FlashAttentionScoreG
 // The vendor's function has neither masters nor scaled gradients, and counts steps from 0.
 ISTHMUS_ACLNN_KERNEL(isthmus_adamw_, kStrided, &ApplyAdamWV2, &InplaceAdds) {
   if (masters.size > 0 || norm || grad_scale || found_inf || !decoupled) return ISTHMUS_UNSUPPORTED;
+  if (!fit_float(params, {lr, beta1, beta2, weight_decay, eps})) return ISTHMUS_UNSUPPORTED;
   const bool amsgrad = max_exp_avg_sqs.size > 0;
   for (int64_t i = 0; i < params.size; ++i) {
     const DLTensor* const largest = amsgrad ? isthmus_list_tensor(max_exp_avg_sqs, i) : nullptr;
