@@ -91,3 +91,41 @@ def test_each_execution_of_a_captured_call_has_a_shape_of_its_own() -> None:
     acl.aclmdlRIExecuteAsync(model, stream)  # of a tensor that is destroyed
     acl.aclmdlRIDestroy(model)
     acl.aclrtDestroyStream(stream)
+
+
+def test_a_repeatable_executor_runs_again_at_other_addresses() -> None:
+    opapi.start()
+    stream = ctypes.c_void_p(acl.made("aclrtCreateStream"))
+    tensors = [torch.full((3,), float(i)) for i in range(6)]
+    with opapi.objects() as made:
+        status, executor = opapi.prepare(made, opapi.ROWS["Mul"], tensors[1:4])
+        assert status == 0
+        handles, library = made.values, made.library
+
+        def launched() -> int:
+            return library.aclnnMul(None, ctypes.c_uint64(0), executor, stream)
+
+        def moved(index: int, handle: Any, tensor: torch.Tensor | None) -> int:
+            address = None if tensor is None else tensor.data_ptr()
+            return library.aclSetTensorAddr(
+                executor, ctypes.c_size_t(index), handle, ctypes.c_void_p(address)
+            )
+
+        assert moved(0, handles[0], tensors[4]) == 161002, "it runs once"
+        assert library.aclSetAclOpExecutorRepeatable(executor) == 0
+        assert launched() == 0
+        assert moved(0, handles[0], tensors[4]) == moved(2, handles[2], tensors[5]) == 0
+        assert launched() == launched() == 0
+        acl.aclrtSynchronizeStream(stream.value)
+        assert tensors[3].tolist() == [2, 2, 2]
+        assert tensors[5].tolist() == [8, 8, 8]
+        for index, handle, tensor in (
+            (3, handles[2], tensors[5]),
+            (1, handles[0], tensors[5]),
+            (1, handles[1], None),
+        ):
+            assert moved(index, handle, tensor) == 161002
+        assert library.aclDestroyAclOpExecutor(executor) == 0
+        assert library.aclDestroyAclOpExecutor(executor) == launched() == 161002
+        assert library.aclSetAclOpExecutorRepeatable(executor) == 161002
+    acl.aclrtDestroyStream(stream.value)

@@ -35,8 +35,9 @@ struct Executor {
   const Program* program;
   c10::SmallVector<c10::IValue, 8> arguments;  // without tensors
   c10::SmallVector<Operand, 4> operands;
-  Transfer transfer;  // of a row that exchanges data with other ranks
-  Executor* next;     // of the finished ones
+  Transfer transfer;        // of a row that exchanges data with other ranks
+  bool repeatable = false;  // stays after a launch, which takes a copy
+  Executor* next;           // of the finished ones
 };
 
 Registry<std::unique_ptr<Executor>>& executors() {
@@ -51,6 +52,7 @@ void finish(Executor* executor) noexcept {
   executor->arguments.clear();
   executor->operands.clear();
   executor->transfer = {};
+  executor->repeatable = false;
   executor->next = finished.load(std::memory_order_relaxed);
   while (!finished.compare_exchange_weak(executor->next, executor, std::memory_order_release)) {
   }
@@ -69,6 +71,22 @@ std::unique_ptr<Executor> make_executor() {
   return reused;
 }
 
+// What a launch runs: the executor, or the copy of one that stays. Null if there is none.
+std::unique_ptr<Executor> take(aclOpExecutor* handle) {
+  std::unique_ptr<Executor> taken;
+  const bool found = executors().visit(handle, [&](std::unique_ptr<Executor>& kept) {
+    if (!kept->repeatable) return;
+    taken = make_executor();
+    taken->row = kept->row;
+    taken->program = kept->program;
+    taken->arguments = kept->arguments;
+    taken->operands = kept->operands;
+  });
+  if (!found || taken) return taken;
+  auto once = executors().remove(handle);
+  return once ? std::move(*once) : nullptr;
+}
+
 int fail(int status, const std::string& function, const char* message) {
   return isthmus_ascend_report(status, function.c_str(), message);
 }
@@ -79,12 +97,10 @@ std::string name_of(int row) {
   return (row < kOlderRow ? "aclnn" : "") + std::string(text, std::strchr(text, '('));
 }
 
-// Kernels of the CPU alone: no autograd, no autocast, no view tracking, no events of a profiler; no result larger
-// than the device.
+// Kernels of the CPU alone: no autograd, no autocast, no view tracking; no result larger than the device.
 struct KernelsOnly {
   AllocationLimit limit;
   at::AutoDispatchBelowADInplaceOrView below;
-  at::DisableRecordFunctionGuard no_events;
   c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
 };
 
@@ -276,6 +292,7 @@ bool divides_by_zero(const c10::Error& error) {
 
 // Runs the row on stand-ins, so that shapes and dtypes that it refuses are known before the stream gets it.
 void check(const Program& program, const Values& arguments) {
+  const at::DisableRecordFunctionGuard not_a_call;  // for a profiler of the calling thread
   Values slots = stand_ins(arguments);
   Silent silent;  // outputs resized are errors here
   const c10::WarningUtils::WarningHandlerGuard quiet(&silent);
@@ -331,7 +348,7 @@ void give_shapes(const Executor& executor, const Values& slots) {
     if (layout.sizes_arrayref() == given.layout.sizes_arrayref()) continue;
     Descriptor resized = given;
     resized.layout = layout;
-    objects().tensors.set(handle, std::move(resized));
+    objects().tensors.visit(handle, [&](Descriptor& tensor) { tensor = std::move(resized); });
   }
 }
 
@@ -396,9 +413,12 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
 
 int launch(aclOpExecutor* handle, void* stream) {
   if (!handle) return fail(kNullPointer, "aclnn", "executor is null; call the first phase before the second");
-  auto taken = executors().remove(handle);
-  if (!taken) return fail(kInvalidParameter, "aclnn", "the executor does not exist; each runs once");
-  Executor* const executor = taken->release();
+  std::unique_ptr<Executor> taken = take(handle);
+  if (!taken)
+    return fail(
+        kInvalidParameter, "aclnn",
+        "the executor does not exist; each runs once, unless aclSetAclOpExecutorRepeatable() was called");
+  Executor* const executor = taken.release();
   const auto release = [](void* data) { finish(static_cast<Executor*>(data)); };
   void (*const keep)(void*) = [](void*) {};
   if (!executor->program->fused()) return isthmus_ascend_enqueue(stream, run, release, executor);
@@ -409,9 +429,52 @@ int launch(aclOpExecutor* handle, void* stream) {
   return status ? status : ended;
 }
 
+namespace {
+
+constexpr const char* kGone = "the executor does not exist; it has run or was destroyed";
+
+int set_address(aclOpExecutor* handle, size_t index, const aclTensor* tensor, void* data) {
+  constexpr const char* kName = "aclSetTensorAddr";
+  std::string refused;
+  const bool found = executors().visit(handle, [&](std::unique_ptr<Executor>& executor) {
+    auto& operands = executor->operands;
+    if (!executor->repeatable)
+      refused = "the executor runs once; call aclSetAclOpExecutorRepeatable() first";
+    else if (index >= operands.size() || operands[index].handle != tensor)
+      refused = "tensor is not the one at index " + std::to_string(index) + " of the executor's";
+    else if (isthmus_ascend_memory(data, operands[index].tensor.bytes) != 0)
+      refused =
+          "the " + std::to_string(operands[index].tensor.bytes) + " bytes at addr are not all allocated";
+    else
+      operands[index].tensor.data = data;
+  });
+  if (found && refused.empty()) return 0;
+  return fail(kInvalidParameter, kName, found ? refused.c_str() : kGone);
+}
+
+}  // namespace
 }  // namespace isthmus::ascend
 
-extern "C" __attribute__((visibility("default"))) int aclDestroyAclOpExecutor(const aclOpExecutor* executor) {
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// The executor may be launched again, with other addresses, until it is destroyed.
+EXPORT int aclSetAclOpExecutorRepeatable(aclOpExecutor* handle) {
+  using namespace isthmus::ascend;
+  const char* refused = kGone;
+  executors().visit(handle, [&](std::unique_ptr<Executor>& executor) {
+    refused = executor->program->fused() ? "functions that exchange data with other ranks run once" : nullptr;
+    executor->repeatable = refused == nullptr;
+  });
+  return refused ? fail(kInvalidParameter, "aclSetAclOpExecutorRepeatable", refused) : 0;
+}
+
+// index: among the function's tensors, in the order of its parameters. tensor: the one that the first phase
+// took.
+EXPORT int aclSetTensorAddr(aclOpExecutor* executor, size_t index, aclTensor* tensor, void* addr) {
+  return isthmus::ascend::set_address(executor, index, tensor, addr);
+}
+
+EXPORT int aclDestroyAclOpExecutor(const aclOpExecutor* executor) {
   using namespace isthmus::ascend;
   if (!executor || executors().remove(executor)) return 0;
   return isthmus_ascend_report(kInvalidParameter, "aclDestroyAclOpExecutor",
@@ -438,7 +501,7 @@ bool has_float16() {
 }  // namespace
 
 // What computes here, for the report of a run on it; the vendor's library has no such function.
-extern "C" __attribute__((visibility("default"))) const char* isthmus_opapi_description() {
+EXPORT const char* isthmus_opapi_description() {
   static const std::string description = std::string("PyTorch's CPU kernels; oneDNN ") +
                                          (has_float16() ? "with" : "without") + " float16; AVX512 " +
                                          (has_bfloat16() ? "with" : "without") + " BF16";

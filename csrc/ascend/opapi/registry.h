@@ -38,12 +38,15 @@ class Registry {
     return slot->handle == number(handle) ? slot->object : std::nullopt;
   }
 
-  // Replaces the object, if it still exists.
-  void set(const void* handle, Object object) {
+  // Calls body with the object while no other thread has it. Returns false if there is none.
+  template <typename Body>
+  bool visit(const void* handle, Body&& body) {
     Slot* const slot = slot_of(handle);
-    if (!slot) return;
+    if (!slot) return false;
     const std::lock_guard lock(*slot);
-    if (slot->handle == number(handle)) slot->object = std::move(object);
+    if (slot->handle != number(handle)) return false;
+    body(*slot->object);
+    return true;
   }
 
   std::optional<Object> remove(const void* handle) {

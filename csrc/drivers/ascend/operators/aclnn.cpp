@@ -170,14 +170,21 @@ bool make_repeatable(aclOpExecutor* executor) {
 
 }  // namespace
 
-Signature::Signature(const void* function) {
+Signature::Buffers& Signature::buffers() {
+  static thread_local Buffers buffers;
+  return buffers;
+}
+
+Signature::Signature(const void* function) : bytes_(buffers().bytes), addresses_(buffers().addresses) {
+  bytes_.clear();
+  addresses_.clear();
   bytes_.clear();
   addresses_.clear();
   add(&function, sizeof function);
 }
 
 void Signature::add(const DLTensor* tensor) {
-  if (tensor == nullptr) return refuse();
+  if (tensor == nullptr || tensor->data == nullptr) return refuse();
   const auto size = static_cast<size_t>(tensor->ndim) * sizeof(int64_t);
   add(&tensor->device, sizeof tensor->device);
   add(&tensor->dtype, sizeof tensor->dtype);
@@ -268,7 +275,8 @@ void Ints::sign(Signature& signature) const {
 }
 
 Ints::Ints(isthmus_list list)
-    : numbers(list.size < 0 ? std::vector<int64_t>() : collected(list, isthmus_list_int)), absent(list.size < 0) {}
+    : numbers(list.size < 0 ? std::vector<int64_t>() : collected(list, isthmus_list_int)),
+      absent(list.size < 0) {}
 Bools::Bools(isthmus_list list) : Rare(create_bools(list)) {}
 Floats::Floats(isthmus_list list) : Rare(create_floats(list)) {}
 Tensors::Tensors(isthmus_list list) : Rare(create_tensors(list)) {}

@@ -41,8 +41,8 @@ void destroy(const aclIntArray* handle);
 void destroy(const aclFloatArray* handle);
 void destroy(const aclBoolArray* handle);
 
-// What the first phase of a call depends on: calls with equal signatures share an executor, which is given the
-// addresses of each call's tensors.
+// What the first phase of a call depends on: calls with equal signatures share an executor, which is given
+// the addresses of each call's tensors.
 class Signature {
  public:
   // function: identifies it.
@@ -51,7 +51,7 @@ class Signature {
   void add(int64_t number) { add(&number, sizeof number); }
   void add(const void* bytes, size_t count) { bytes_.append(static_cast<const char*>(bytes), count); }
   void add(const DLTensor* tensor);
-  // Of a call whose executor serves no other one: tensors in lists, absent ones.
+  // Of a call whose executor serves no other one: tensors in lists, absent and empty ones.
   void refuse() { shared_ = false; }
 
   bool shared() const { return shared_; }
@@ -59,8 +59,14 @@ class Signature {
   const std::vector<void*>& addresses() const { return addresses_; }
 
  private:
-  std::string bytes_;
-  std::vector<void*> addresses_;
+  struct Buffers {  // of a thread, whose calls do not nest
+    std::string bytes;
+    std::vector<void*> addresses;
+  };
+  static Buffers& buffers();
+
+  std::string& bytes_;
+  std::vector<void*>& addresses_;
   bool shared_ = true;
 };
 
@@ -84,8 +90,8 @@ class Made {
 template <typename T>
 using IfTensor = std::enable_if_t<std::is_convertible_v<const T&, const DLTensor*>>;
 
-// Parameters of the functions below: what a kernel gives, how it enters the signature, and what the vendor's function
-// takes.
+// Parameters of the functions below: what a kernel gives, how it enters the signature, and what the vendor's
+// function takes.
 struct Tensor {
   using Given = const aclTensor*;
   Tensor(const DLTensor* tensor) : tensor(tensor) {}
@@ -100,7 +106,8 @@ struct Tensor {
 struct Scalar {
   using Given = const aclScalar*;
   Scalar(isthmus_scalar number) : number(number) {}
-  Scalar(const isthmus_scalar* given) : number(given == nullptr ? isthmus_scalar{} : *given), absent(!given) {}
+  Scalar(const isthmus_scalar* given)
+      : number(given == nullptr ? isthmus_scalar{} : *given), absent(!given) {}
   Scalar(double number) : Scalar(isthmus_scalar{ISTHMUS_SCALAR_FLOAT, 0, number}) {}
   Scalar(int64_t number) : Scalar(isthmus_scalar{ISTHMUS_SCALAR_INT, number, 0}) {}
   void sign(Signature& signature) const;
