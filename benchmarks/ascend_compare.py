@@ -62,6 +62,7 @@ class Worker:
 
         if device == "npu":
             import torch_npu  # noqa: F401
+        torch.set_flush_denormal(True)  # of this thread and those that it starts
         self._device, self._torch = device, torch
         self._calls = calls(device)
         self._step: Callable[[], float] | None = None
@@ -95,7 +96,6 @@ class Worker:
         from train_step import BATCH, SEQUENCE, VOCABULARY, llama
 
         torch = self._torch
-        torch.set_flush_denormal(True)
         model = llama().to(self._device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
         ids = torch.randint(0, VOCABULARY, (BATCH, SEQUENCE)).to(self._device)
