@@ -85,7 +85,8 @@ bool serves(const Tensor& query, const Tensor& key, const Tensor& value, const O
             double dropout, bool causal, bool grouped) {
   const auto& asked = at::globalContext();
   // Flash attention is this operator where CPU's kernels do not run.
-  if (!asked.userEnabledOverrideableSDP() && (delegates_to_cpu() || !asked.userEnabledFlashSDP())) return false;
+  if (!asked.userEnabledOverrideableSDP() && (delegates_to_cpu() || !asked.userEnabledFlashSDP()))
+    return false;
   if (!is_plain(query, query) || !is_plain(key, query) || !is_plain(value, query)) return false;
   if (!is_float(query.scalar_type()) || query.scalar_type() != key.scalar_type() ||
       query.scalar_type() != value.scalar_type())

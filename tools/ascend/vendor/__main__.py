@@ -61,7 +61,7 @@ def _checked_out(places: Path) -> None:
     """Write the tests of both repositories below build/, once for a revision."""
     for name, revision in REVISIONS.items():
         place = mirrors.repository(places, f"Ascend/{name}")
-        mirrors.extract_once(place, revision, SOURCES / name, (".py", ".json", ".txt"), "test")
+        mirrors.extract_once(place, revision, SOURCES / name, (".py", ".json", ".txt", ".ini"), "test")
 
 
 def _main(asked: argparse.Namespace) -> None:
