@@ -115,8 +115,8 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&serve_unregistered>());
 }
 
-// Composites of PyTorch that are run whole on the CPU's tensors, by any driver: their parts look for kernels of
-// this device that no operator declares, or compare two references to one tensor.
+// Composites of PyTorch that are run whole on the CPU's tensors, by any driver: their parts look for kernels
+// of this device that no operator declares, or compare two references to one tensor.
 const std::unordered_set<std::string>& whole_composites() {
   static const auto& names = *new std::unordered_set<std::string>{
       "aten::addr_",
