@@ -19,7 +19,7 @@
 #   make migrate-ddp MIRRORS=path   public scripts on two ranks after convert --ddp, into docs/results/ (minutes)
 #   make internevo    InternEvo's training loop, its wheel in a separate folder (a minute)
 #   make ascend       install the vendor's torch_npu into a separate folder, run it on the host chip, and test it (minutes)
-#   make ascend-core  the tests of core, memory and dispatch on the ascend driver (minutes)
+#   make ascend-core  the tests of device, dispatch, frameworks and parallelisms on the ascend driver (minutes)
 #   make ascend-compare  the ascend driver and torch_npu on one runtime, into docs/results/ascend.md (minutes)
 #   make ascend-tests MIRRORS=path  torch_npu's and op-plugin's own tests over it, into docs/results/ (hours)
 #   make ascend-hugging-face MIRRORS=path  tests of transformers and accelerate over it, into docs/results/ (hours)
