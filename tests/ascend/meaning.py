@@ -119,6 +119,12 @@ class Meaning:
         return value
 
 
+def number_like(number: float, value: Any) -> torch.Tensor:
+    """Return a number as a tensor that changes no dtype of its kind."""
+    floats = isinstance(value, torch.Tensor) and value.is_floating_point()
+    return torch.tensor(number, dtype=value.dtype if floats else None)
+
+
 def wide(tensor):
     """Return 16-bit floats in float32."""
     return tensor if tensor is None or tensor.itemsize != 2 else tensor.float()
@@ -134,6 +140,11 @@ FUNCTIONS = {
     "long": lambda tensor: tensor.long(),
     "one_sided": lambda padding, stride: padding,
     "choice": lambda number, *values: values[number],
+    "shaped": lambda tensor, other: tensor,
+    "by_channel": lambda tensor, of: tensor,
+    "within": lambda indices, of, dims: indices.long(),
+    "divisor": lambda value, other: other if isinstance(other, torch.Tensor) else number_like(other, value),
+    "matrix": lambda tensor: tensor,
     "scalar": lambda tensor: tensor.item(),
     "numbers": lambda values, like: torch.tensor(values),
     "unless": lambda number, absent: None if number == absent else number,

@@ -92,3 +92,50 @@ def test_null_results_and_unknown_dtypes() -> None:
     one = (ctypes.c_int64 * 1)(1)
     count = ctypes.c_uint64(1)
     assert create(one, count, 29, one, ctypes.c_int64(0), 2, one, count, None) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("Pdist", (torch.zeros(3), 2.0, torch.zeros(3)), "self has 1 dimensions, expected 2"),
+        ("MhcSinkhorn", (torch.zeros(2, 2), 0.1, 2**31 - 1, torch.zeros(2, 2)), "expected 1 to 1000"),
+        (
+            "BatchNormBackward",
+            (torch.zeros(1, 3), torch.zeros(2, 3), *[None] * 3, *[torch.zeros(3)] * 2, True, 0.1, [True] * 3),
+            "expected that of its tensor",
+        ),
+        (
+            "BatchNormBackward",
+            (torch.zeros(2, 3), torch.zeros(2, 3), *[None] * 3, *[torch.zeros(2)] * 2, True, 0.1, [True] * 3),
+            "expected an element for each channel",
+        ),
+    ],
+)
+def test_shapes_that_the_kernels_take_for_granted(
+    name: str, arguments: tuple[Any, ...], message: str
+) -> None:
+    outputs = len(opapi.ROWS[name].parameters) - len(arguments)
+    assert message in refused(name, *arguments, *[torch.zeros(2, 3)] * outputs)
+
+
+def test_places_of_a_pooling_outside_of_its_input() -> None:
+    grad, self = torch.ones(1, 1, 2, 2), torch.ones(1, 1, 4, 4)
+    indices = torch.tensor([[[[0, 1], [2, 16]]]])
+    with pytest.raises(ValueError, match=r"^507015: .*indices are from 0 to 16, expected 0 to 15$"):
+        opapi.call(
+            "MaxPool2dWithIndicesBackward", grad, self, indices, [2, 2], [2, 2], [0, 0], [1, 1], False,
+            torch.zeros(1, 1, 4, 4),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("scalar", [False, True])
+def test_the_least_integer_over_minus_one(dtype: torch.dtype, scalar: bool) -> None:
+    """A processor raises SIGFPE."""
+    least = torch.iinfo(dtype).min
+    self, out = torch.tensor([least, 6], dtype=dtype), torch.zeros(2, dtype=dtype)
+    other = -1 if scalar else torch.tensor([-1, -1], dtype=dtype)
+    opapi.call("DivMods" if scalar else "DivMod", self, other, 1, out)
+    assert out.tolist() == [least, -6]
+    opapi.call("FmodScalar" if scalar else "FmodTensor", self, other, out)
+    assert out.tolist() == [0, 0]

@@ -306,7 +306,8 @@ void sinkhorn(const Call& call) {
   const int64_t count = call.integer("num_iters");
   TORCH_CHECK(x.dim() >= 2 && x.size(-1) == x.size(-2), "x has shape ", x.sizes(),
               ", expected square matrices");
-  TORCH_CHECK(count > 0, "numIters is ", count, ", expected at least 1");
+  constexpr int64_t kMost = 1000;  // each takes time, and it approaches its end in a few
+  TORCH_CHECK(count > 0 && count <= kMost, "numIters is ", count, ", expected 1 to ", kMost);
   const auto divided = [&](const at::Tensor& y, int64_t dim) { return y.div(y.sum(dim, true).add(eps)); };
   at::Tensor y = divided(at::softmax(x, -1).add(eps), -2);
   for (int64_t i = 1; i < count; ++i) y = divided(divided(y, -1), -2);

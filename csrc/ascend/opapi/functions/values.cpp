@@ -1,7 +1,10 @@
 // Functions of rows that give an argument its meaning: generators, dtypes, absent values, names of modes.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
 
 #include "ascend/opapi/functions/families.h"
 
@@ -124,6 +127,61 @@ c10::IValue one_sided(Values& arguments, bool) {
   return result;
 }
 
+// shaped(tensor, other): the tensor, which has the other's shape.
+c10::IValue shaped(Values& arguments, bool) {
+  const at::Tensor &tensor = arguments[0].toTensor(), &other = arguments[1].toTensor();
+  TORCH_CHECK(tensor.defined() && other.defined() && tensor.sizes() == other.sizes(), "a gradient has shape ",
+              tensor.defined() ? tensor.sizes() : at::IntArrayRef(), ", expected that of its tensor");
+  return tensor;
+}
+
+// by_channel(tensor, of): the tensor, with an element for each channel; absent as it is.
+c10::IValue by_channel(Values& arguments, bool) {
+  const at::Tensor &tensor = arguments[0].toTensor(), &of = arguments[1].toTensor();
+  if (!tensor.defined()) return tensor;
+  TORCH_CHECK(of.defined() && of.dim() > 1 && tensor.numel() == of.size(1), "a tensor has shape ",
+              tensor.sizes(), ", expected an element for each channel");
+  return tensor;
+}
+
+// within(indices, of, dims): the indices as int64, each one of an element of the last dimensions.
+c10::IValue within(Values& arguments, bool checking) {
+  const at::Tensor &indices = arguments[0].toTensor(), &of = arguments[1].toTensor();
+  const int64_t dims = arguments[2].toInt();
+  TORCH_CHECK(indices.defined() && of.defined() && of.dim() >= dims, "self has ", of.defined() ? of.dim() : 0,
+              " dimensions, expected at least ", dims);
+  const at::Tensor wide = indices.to(at::kLong);
+  if (checking || wide.numel() == 0) return wide;
+  const int64_t count = c10::multiply_integers(of.sizes().slice(of.dim() - dims));
+  const auto [least, most] = wide.aminmax();
+  TORCH_CHECK(least.item<int64_t>() >= 0 && most.item<int64_t>() < count, "indices are from ",
+              least.item<int64_t>(), " to ", most.item<int64_t>(), ", expected 0 to ", count - 1);
+  return wide;
+}
+
+// divisor(self, other): a tensor. -1 is 1 for the least integer, whose quotient wraps and whose remainder is
+// 0 as well; a processor raises SIGFPE.
+c10::IValue divisor(Values& arguments, bool checking) {
+  const auto tensor = [](const c10::IValue& value) {
+    return value.isTensor() ? value.toTensor() : at::native::wrapped_scalar_tensor(value.toScalar());
+  };
+  const at::Tensor self = tensor(arguments[0]), other = tensor(arguments[1]);
+  const auto integral = [](const at::Tensor& one) {
+    return one.defined() && at::isIntegralType(one.scalar_type(), false);
+  };
+  if (checking || !integral(self) || !integral(other)) return other;
+  const at::Tensor least = self.lt(0).logical_and(self.eq(self.neg())).logical_and(other.eq(-1));
+  return least.any().item<bool>() ? at::where(least, at::ones({}, other.options()), other) : other;
+}
+
+// matrix(tensor): the tensor, which has two dimensions.
+c10::IValue matrix(Values& arguments, bool) {
+  const at::Tensor& tensor = arguments[0].toTensor();
+  TORCH_CHECK(tensor.defined() && tensor.dim() == 2, "self has ", tensor.defined() ? tensor.dim() : 0,
+              " dimensions, expected 2");
+  return tensor;
+}
+
 // transposed(matrices); a tensor of fewer dimensions, which stands for no result, as it is.
 c10::IValue transposed(Values& arguments, bool) {
   const at::Tensor& tensor = arguments[0].toTensor();
@@ -166,6 +224,8 @@ const std::vector<NamedFunction>& value_functions() {
       {"unless", unless},         {"transposed", transposed}, {"absent", absent},
       {"place", place},           {"fill_once", fill_once},   {"wide", wide},
       {"wide_dtype", wide_dtype}, {"long", as_long},          {"one_sided", one_sided},
+      {"shaped", shaped},         {"by_channel", by_channel}, {"within", within},
+      {"divisor", divisor},       {"matrix", matrix},
   };
   return functions;
 }
