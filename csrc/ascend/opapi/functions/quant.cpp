@@ -138,7 +138,8 @@ void dynamic_quant(const Call& call) {
   TORCH_CHECK(call.real("dst_type_max") == 0, "dst_type_max is ", call.real("dst_type_max"), ", expected 0");
   at::Tensor value = widened(x);
   if (call.has("group_index")) {
-    const int64_t rows = x.numel() / x.size(-1);
+    TORCH_CHECK(x.dim() > 0, "x has no dimension, expected at least 1");
+    const int64_t rows = c10::multiply_integers(x.sizes().slice(0, x.dim() - 1));
     const auto ends = group_ends(call.tensor("group_index"), false, rows);
     value = value.mul(per_row(widened(smooth), ends, rows).view(x.sizes()));
   } else if (smooth.defined()) {

@@ -174,6 +174,13 @@ c10::IValue divisor(Values& arguments, bool checking) {
   return least.any().item<bool>() ? at::where(least, at::ones({}, other.options()), other) : other;
 }
 
+// up_to(number, most): the number.
+c10::IValue up_to(Values& arguments, bool) {
+  const int64_t number = arguments[0].toInt(), most = arguments[1].toInt();
+  TORCH_CHECK(number <= most, "a number of parts is ", number, ", expected at most ", most);
+  return arguments[0];
+}
+
 // matrix(tensor): the tensor, which has two dimensions.
 c10::IValue matrix(Values& arguments, bool) {
   const at::Tensor& tensor = arguments[0].toTensor();
@@ -225,7 +232,7 @@ const std::vector<NamedFunction>& value_functions() {
       {"place", place},           {"fill_once", fill_once},   {"wide", wide},
       {"wide_dtype", wide_dtype}, {"long", as_long},          {"one_sided", one_sided},
       {"shaped", shaped},         {"by_channel", by_channel}, {"within", within},
-      {"divisor", divisor},       {"matrix", matrix},
+      {"divisor", divisor},       {"matrix", matrix},         {"up_to", up_to},
   };
   return functions;
 }
