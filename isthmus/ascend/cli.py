@@ -101,6 +101,8 @@ def _command(program: list[str], nproc: int) -> list[str]:
         return [sys.executable, *program]
     beside = Path(sys.executable).parent  # a command of this environment comes first
     found = shutil.which(program[0], path=os.pathsep.join([str(beside), os.environ.get("PATH", "")]))
+    if found is None and program[0].startswith("-"):
+        raise fail(f"no such option: {program[0]}; options stand first, those of the program after it", 2)
     if found is None:
         raise fail(f"no such command or script: {program[0]}", 2)
     return [found, *program[1:]]
@@ -108,7 +110,7 @@ def _command(program: list[str], nproc: int) -> list[str]:
 
 @app.command(
     context_settings=PASS_ON,
-    epilog="Examples: isthmus ascend fault ecc --call 20 train.py | isthmus ascend fault oom --call 100 train.py",
+    epilog="Examples: isthmus ascend fault --call 20 ecc train.py | isthmus ascend fault --call 100 oom train.py",
 )
 def fault(
     kind: Annotated[

@@ -71,6 +71,7 @@ def test_errors_of_the_system_take_one_line(tmp_path: Path) -> None:
         assert ended.returncode == 2 and last.startswith("isthmus: cannot start /"), ended.stderr
     for option in (("--devices", "-1"), ("--nproc", "-1")):
         assert isthmus("run", *option, "-c", "0").returncode == 2
+    assert "no such option: --flood; options stand first" in isthmus("run", "--flood", "x.py").stderr
 
 
 def test_fault_sets_the_variable() -> None:

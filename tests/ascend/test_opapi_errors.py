@@ -51,6 +51,13 @@ def test_a_refused_call_is_refused_again_and_leaves_no_mark() -> None:
     assert (out == 4).all()
 
 
+def test_a_number_of_another_kind_makes_another_call() -> None:
+    """A call is checked once for each signature."""
+    for dtype, good, bad in ((torch.int32, 0, 0.0), (torch.bool, False, 0), (torch.float32, 1, 1j)):
+        opapi.call("InplaceMuls", torch.ones(3, dtype=dtype), good)
+        assert "cast" in refused("InplaceMuls", torch.ones(3, dtype=dtype), bad)
+
+
 def test_failures_of_phase_two_are_returned_once_by_the_next_wait() -> None:
     indices, out = torch.tensor([7]), torch.zeros(1)
     expected = (

@@ -211,16 +211,27 @@ class Signature {
     if (argument.isList()) {
       number(static_cast<int64_t>(argument.toListRef().size()));
       for (const c10::IValue& element : argument.toListRef()) add(element);
-    } else if (argument.isInt() || argument.isBool()) {
-      number(argument.toScalar().toLong());
+    } else if (argument.isInt()) {
+      add('i', argument.toInt());
+    } else if (argument.isBool()) {
+      add('b', argument.toBool());
     } else if (argument.isDouble()) {
-      const double real = argument.toDouble();
-      bytes_.append(reinterpret_cast<const char*>(&real), sizeof real);
+      add('d', argument.toDouble());
+    } else if (argument.isComplexDouble()) {
+      add('c', argument.toComplexDouble());
     } else if (argument.isString()) {
+      add('s', argument.toStringRef().size());
       bytes_ += argument.toStringRef();
     } else {
-      number(argument.isNone() ? 0 : 1);
+      bytes_ += 'n';
     }
+  }
+
+  // kind: 0, 0.0, false and none make calls of their own.
+  template <typename Number>
+  void add(char kind, Number value) {
+    bytes_ += kind;
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
   }
 
   std::string& bytes_;
