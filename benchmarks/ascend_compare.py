@@ -225,10 +225,14 @@ def measure_calls(peers: dict[str, Peer], rounds: int, count: int) -> list[dict[
     return rows
 
 
-def measure_steps(peers: dict[str, Peer], rounds: int) -> list[dict[str, Any]]:
-    """Return the rows of a step's time and of the memory that it reserves."""
+def measure_steps(rounds: int) -> list[dict[str, Any]]:
+    """Return the rows of a step's time and of the memory that it reserves.
+
+    Peers that have done nothing else: a stream's thread keeps the number of threads with which it computed first.
+    """
     from harness import interleave, ratio
 
+    peers = {name: Peer(name) for name in (OURS, *QUEUES)}
     answers: dict[str, list[list[float]]] = {name: [] for name in peers}
 
     def asked(name: str) -> Callable[[], float]:
@@ -240,6 +244,8 @@ def measure_steps(peers: dict[str, Peer], rounds: int) -> list[dict[str, Any]]:
 
     names = (OURS, *QUEUES)
     times = interleave({name: asked(name) for name in names}, rounds=rounds)
+    for peer in peers.values():
+        peer.close()
     losses = {name: [loss for _, loss, _ in answers[name]] for name in names}
     for name in QUEUES:
         for ours, theirs in zip(losses[OURS], losses[name], strict=True):
@@ -376,9 +382,9 @@ def main() -> None:
 
     peers = {name: Peer(name) for name in ("cpu", OURS, *QUEUES)}
     rows = measure_calls(peers, options.rounds, options.calls)
-    rows += measure_steps(peers, options.rounds)
     for peer in peers.values():
         peer.close()
+    rows += measure_steps(options.rounds)
     with tempfile.TemporaryDirectory() as folder:
         rows += measure_all_reduce(options.rounds, folder)
     rows.append(measure_import(options.rounds))
