@@ -232,8 +232,9 @@ def measure_steps(rounds: int) -> list[dict[str, Any]]:
     """
     from harness import interleave, ratio
 
-    peers = {name: Peer(name) for name in (OURS, *QUEUES)}
-    answers: dict[str, list[list[float]]] = {name: [] for name in peers}
+    names = (OURS, *QUEUES)
+    peers = {name: Peer(name) for name in names}
+    answers: dict[str, list[list[float]]] = {name: [] for name in names}
 
     def asked(name: str) -> Callable[[], float]:
         def measure() -> float:
@@ -242,7 +243,6 @@ def measure_steps(rounds: int) -> list[dict[str, Any]]:
 
         return measure
 
-    names = (OURS, *QUEUES)
     times = interleave({name: asked(name) for name in names}, rounds=rounds)
     for peer in peers.values():
         peer.close()

@@ -125,13 +125,16 @@ def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int)
     return loss if self.dim() == 2 else loss.reshape(()), is_target
 
 
+def _attention_scale(query: Tensor, scale: float | None) -> float:
+    return query.size(-1) ** -0.5 if scale is None else scale
+
+
 def _attention_scores(
     query: Tensor, key: Tensor, is_causal: bool, attn_mask: Tensor | None, scale: float | None
 ) -> Tensor:
     """Scores [batch, heads, queries, keys] in at least float32; minus infinity where the causal mask hides a key."""
     wide = torch.promote_types(query.dtype, torch.float32)
-    factor = query.size(-1) ** -0.5 if scale is None else scale
-    scores = torch.matmul(query.to(wide) * factor, key.to(wide).transpose(-2, -1))
+    scores = torch.matmul(query.to(wide) * _attention_scale(query, scale), key.to(wide).transpose(-2, -1))
     if attn_mask is not None:
         scores = scores + attn_mask
     if not is_causal:
@@ -198,8 +201,7 @@ def flash_attention_backward(
     weights = torch.exp(scores - logsumexp.unsqueeze(-1))
     grad = grad_out.to(wide)
     inner = torch.matmul(grad, value.to(wide).transpose(-2, -1)) - (grad * out.to(wide)).sum(-1, True)
-    factor = query.size(-1) ** -0.5 if scale is None else scale
-    grad_scores = weights * inner * factor
+    grad_scores = weights * inner * _attention_scale(query, scale)
     grad_query = torch.matmul(grad_scores, key.to(wide))
     grad_key = torch.matmul(grad_scores.transpose(-2, -1), query.to(wide))
     grad_value = torch.matmul(weights.transpose(-2, -1), grad)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 from tests.ascend.runtime import HANDLE, MIB, PARAMETER, Library, acl, fails
 
@@ -32,13 +33,19 @@ def captures() -> None:
             acl.aclmdlRIDestroy(model)
 
 
-def captured_streams() -> None:
-    """A captured stream is not destroyed, but by force, which ends the capture; a wait for it does not hang."""
+def _capturing() -> tuple[Any, ctypes.c_void_p]:
+    """Return a stream whose capture has begun, and its model."""
     acl.aclrtSetDevice(0)
     stream = acl.made("aclrtCreateStream")
     acl.aclmdlRICaptureBegin(stream, 0)
     status, model = ctypes.c_int(), ctypes.c_void_p()
     acl.aclmdlRICaptureGetInfo(stream, ctypes.byref(status), ctypes.byref(model))
+    return stream, model
+
+
+def captured_streams() -> None:
+    """A captured stream is not destroyed, but by force, which ends the capture; a wait for it does not hang."""
+    stream, model = _capturing()
     for wait in ("aclrtSynchronizeStreamWithTimeout", "aclrtDestroyStream"):
         with fails(PARAMETER, "captured"):
             getattr(acl, wait)(stream, 100)
@@ -51,11 +58,7 @@ def captured_streams() -> None:
 
 def conditions() -> None:
     """A branch whose condition's memory the application has freed."""
-    acl.aclrtSetDevice(0)
-    stream = acl.made("aclrtCreateStream")
-    acl.aclmdlRICaptureBegin(stream, 0)
-    status, model = ctypes.c_int(), ctypes.c_void_p()
-    acl.aclmdlRICaptureGetInfo(stream, ctypes.byref(status), ctypes.byref(model))
+    stream, model = _capturing()
     condition = acl.told("aclmdlRICondHandleCreate", model.value, 1, 1, kind=ctypes.c_void_p)
     acl.told("aclmdlRICaptureEnd", stream, kind=ctypes.c_void_p)
     acl.aclrtFree(acl.told("aclmdlRICondHandleGetCondPtr", condition, kind=ctypes.c_void_p))
