@@ -10,6 +10,7 @@ import torch
 
 from isthmus import ops
 from isthmus.ops.registration import operators
+from isthmus.ops.triton import interpreted
 
 Calls = Iterator[tuple[Any, ...]]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -282,12 +283,15 @@ def calls(name: str) -> Iterator[tuple[torch.dtype, tuple[Any, ...]]]:
 
 
 def check(name: str) -> int:
-    """Compare the operator's Triton kernel with its composite in float64; return the number of calls compared."""
-    done = 0
+    """Compare the operator's Triton kernel with its composite in float64; return the number of calls compared.
+
+    Interpreted, the kernel computes on the CPU, else on a CUDA device.
+    """
+    done, device = 0, "cpu" if interpreted() else "cuda"
     for dtype, arguments in calls(name):
         expected = _tensors(_changed(operators()[name].composite, _each(arguments, _widened)))
         with ops.use(name, "triton"):
-            got = _tensors(_changed(operators()[name], _each(arguments, lambda tensor: tensor)))
+            got = _tensors(_changed(operators()[name], _each(arguments, lambda tensor: tensor.to(device))))
         assert len(got) == len(expected)
         for index, (ours, theirs) in enumerate(zip(got, expected, strict=True)):
             _close(f"{name} {dtype} call {done} tensor {index}", ours, theirs, dtype)
@@ -303,7 +307,7 @@ def _close(place: str, ours: Any, theirs: Any, dtype: torch.dtype) -> None:
     finite = theirs[theirs.isfinite()]
     limit = TOLERANCE[dtype] * max(1.0, finite.abs().max().item() if finite.numel() else 0.0)
     torch.testing.assert_close(
-        ours.double(), theirs, rtol=0, atol=limit, equal_nan=True, msg=lambda m: f"{place}: {m}"
+        ours.cpu().double(), theirs, rtol=0, atol=limit, equal_nan=True, msg=lambda m: f"{place}: {m}"
     )
 
 

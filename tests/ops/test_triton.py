@@ -1,10 +1,11 @@
-"""The Triton kernels, by Triton's interpreter and by its compiler for a GPU, which is not needed."""
+"""The Triton kernels, by Triton's interpreter and by its compiler for a GPU; on a CUDA device where there is one."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.helpers.children import output
 from tests.helpers.triton_cases import CASES
@@ -39,6 +40,13 @@ def _names(request: pytest.FixtureRequest, test: Callable[..., None]) -> list[st
 @pytest.mark.parametrize("name", CASES)
 def test_interpreted_against_the_composite_in_float64(name, interpreted):
     assert not interpreted[name]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device available")
+def test_on_a_cuda_device():
+    code = CODE + f"triton_cases.report(triton_cases.check, {list(CASES)})"
+    failures = json.loads(output(code, TRITON_INTERPRET=None))
+    assert not any(failures.values()), failures
 
 
 @pytest.mark.sampled(1)
