@@ -56,6 +56,7 @@ def layouts() -> None:
     check("Mish", [x], smooth.detach())
     check("MishGrad", [x, x], *torch.autograd.grad(smooth, inputs, x))
     check("Abs", [x], x.abs())
+    check("ConcatD", [x, x.flip(0), x[:1]], torch.cat([x, x.flip(0), x[:1]]), N=3, concat_dim=0)
     check("Slice", [x, [1, 0, 2], [1, 2, 2]], x[1:, :2, 2:].contiguous())
     masks = {"begin_mask": 1, "end_mask": 2, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 0}
     check("StridedSlice", [x, [1, 1, 0], [1, 0, 4], [1, 1, 2]], x[:1, 1:, ::2].contiguous(), **masks)

@@ -1,9 +1,15 @@
-"""Pytest plugin: append each test's begin and outcome to ISTHMUS_RECORD; leave out tests that it names already."""
+"""Pytest plugin: append each test's begin and outcome to ISTHMUS_RECORD; leave out tests that it names already.
+
+Processes that tests spawn are forked from one that has imported torch_npu: a test may spawn a hundred, and each import
+takes seconds.
+"""
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
+from multiprocessing import context
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +20,26 @@ from tools.suites import REASON_LENGTH, reason_of
 RECORD = Path(os.environ["ISTHMUS_RECORD"])
 # torch_npu's words after an error in its queue: it computes nothing more in this process.
 UNUSABLE = "The process exits for this inner error"
+
+
+class _Forked(context.ForkServerProcess):
+    """A process with the environment of the one that starts it, as a spawned one has."""
+
+    def start(self) -> None:
+        self._environment = dict(os.environ)
+        super().start()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        os.environ.update(self._environment)
+
+
+class _ForkedContext(context.ForkServerContext):
+    Process = _Forked
+
+
+context._concrete_contexts["spawn"] = _ForkedContext()
+multiprocessing.set_forkserver_preload(["torch_npu.testing.testcase", "torch_npu.testing.common_distributed"])
 
 
 def _write(*message: Any) -> None:

@@ -44,12 +44,15 @@ class Binding {
  public:
   Binding(const Program& program, const OlderCall& call) : program_(program), call_(call) {
     const auto& parameters = program.parameters();
-    const size_t inputs = call.inputs, outputs = call.outputs;
+    const bool is_list = !parameters.empty() && parameters[0].kind == Kind::kTensors;  // of all inputs
+    const size_t inputs = is_list ? 1 : call.inputs, outputs = call.outputs;
     TORCH_CHECK(inputs + outputs <= parameters.size(), inputs, " inputs and ", outputs, " outputs, expected ",
                 parameters.size(), " with the attributes");
     const size_t attributes = parameters.size() - outputs;
     isthmus_ascend_attributes(call.attributes, &attributes_);
-    for (size_t i = 0; i < inputs; ++i) add_operand(parameters[i], call.input_descriptions[i], call.input[i]);
+    if (is_list) add_inputs();
+    for (size_t i = is_list ? 1 : 0; i < inputs; ++i)
+      add_operand(parameters[i], call.input_descriptions[i], call.input[i]);
     refuse_unknown(inputs, attributes);
     for (size_t i = inputs; i < attributes; ++i) add_attribute(parameters[i]);
     for (size_t i = 0; i < outputs; ++i) {
@@ -65,6 +68,7 @@ class Binding {
     for (const void* handle : tensors_) objects().tensors.remove(handle);
     for (const void* handle : scalars_) objects().scalars.remove(handle);
     for (const void* handle : ints_) objects().ints.remove(handle);
+    for (const void* handle : lists_) objects().tensor_lists.remove(handle);
   }
 
   const Argument* arguments() const { return arguments_.data(); }
@@ -83,6 +87,14 @@ class Binding {
   }
 
  private:
+  void add_inputs() {
+    std::vector<const void*> handles;
+    for (int i = 0; i < call_.inputs; ++i)
+      handles.push_back(objects().tensors.add(tensor(call_.input_descriptions[i], call_.input[i])));
+    tensors_ = handles;
+    keep(lists_, objects().tensor_lists, handles);
+  }
+
   void add_operand(const Parameter& parameter, const void* description, const void* buffer) {
     const Descriptor operand = tensor(description, buffer);
     if (parameter.kind == Kind::kTensor)
@@ -157,7 +169,7 @@ class Binding {
   const Program& program_;
   const OlderCall& call_;
   Attributes attributes_;  // those given
-  std::vector<const void*> tensors_, scalars_, ints_;
+  std::vector<const void*> tensors_, scalars_, ints_, lists_;
   std::vector<Argument> arguments_;
   std::vector<const void*> outputs_;  // handles
 };
