@@ -1,7 +1,7 @@
 """Pytest plugin: append each test's begin and outcome to ISTHMUS_RECORD; leave out tests that it names already.
 
-Processes that tests spawn are forked from one that has imported torch_npu: a test may spawn a hundred, and each import
-takes seconds.
+Processes that tests spawn are forked from one that has imported torch_npu: a test may spawn a hundred, and each
+import takes seconds.
 """
 
 from __future__ import annotations
