@@ -4,7 +4,7 @@ import hashlib
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.metadata import version
@@ -88,7 +88,7 @@ def _one_thread() -> None:
 def _write(name: str, folder: Path, seed: int, thorough: bool) -> tuple[golden.OperatorEntry, dict[str, str]]:
     operator = opset.operators()[name]
     tally: Counter[str] = Counter()
-    files = golden.write_cases(folder, name, golden_cases(operator, seed, thorough, tally))
+    files = golden.write_cases(folder, name, golden_cases(operator, seed, thorough, tally=tally))
     schema, tiers = opset.records()[name]["schema"], tuple(sorted(tiers_of(name)))
     return golden.OperatorEntry(
         schema, operator.family, tiers=tiers, random=operator.law is not None, **tally
@@ -96,7 +96,11 @@ def _write(name: str, folder: Path, seed: int, thorough: bool) -> tuple[golden.O
 
 
 def golden_cases(
-    operator: spec.Operator, seed: int = 0, pairs: bool = False, tally: Counter[str] | None = None
+    operator: spec.Operator,
+    seed: int = 0,
+    pairs: bool = False,
+    dtypes: Sequence[str] = (),
+    tally: Counter[str] | None = None,
 ) -> Iterator[golden.Case]:
     """Yield the cases of an operator with their expected results, without derived ones that PyTorch rejects.
 
@@ -104,10 +108,11 @@ def golden_cases(
         operator: the operator.
         seed: seed of the samples.
         pairs: derive cases for every pair of values.
+        dtypes: those of the operator's dtypes whose cases are computed (default: all).
         tally: receives the number of "cases", of "derived" ones among them, and of "rejected" derived calls.
     """
     counts = Counter() if tally is None else tally
-    for dtype in operator.dtypes:
+    for dtype in dtypes or operator.dtypes:
         for case in operator.cases(dtype, seed, pairs):
             try:
                 made = _case(operator, case)

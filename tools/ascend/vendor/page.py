@@ -84,7 +84,7 @@ def page(rows: list[Row], names: list[str], revisions: dict[str, str]) -> str:
     parts = [
         "# The vendor's own tests",
         f"Made by `make ascend-tests`: the tests of {commits}, with the vendor's torch_npu 2.13.0, over the "
-        "reference runtime of AscendCL on two host devices with 16 GiB each. "
+        "reference runtime of AscendCL on two host devices with 16 GiB each, four for most of distributed. "
         f"{len(rows)} of {len(names)} files have been run. "
         "Share: passed, of the tests that are neither skipped nor lack something named under the first four reasons "
         "and their like below; a test that is cut off has not passed.",
