@@ -58,6 +58,21 @@ def test_pytorch_runs_on_it_and_asynchronous_work_keeps_its_order() -> None:
     assert (done.stdout, done.returncode) == ("chip:0 Ascend910B2 2\n", 0), done.stderr
 
 
+def test_priorities_of_streams_are_the_vendors() -> None:
+    code = """if True:
+        import ctypes, torch
+        vendor = ctypes.CDLL("libascendcl.so")
+        def given(stream):
+            priority = ctypes.c_uint32(99)
+            assert vendor.aclrtStreamGetPriority(stream._as_parameter_, ctypes.byref(priority)) == 0
+            return priority.value
+        chosen = [given(torch.chip.Stream(priority=each)) for each in (-1, 0, 3, 9)]
+        print(torch.chip.Stream.priority_range(), chosen, given(torch.chip.Stream()))
+    """
+    done = run("-W", "ignore", "-c", code, **variables() | DRIVER)
+    assert (done.stdout, done.returncode) == ("(7, 0) [0, 0, 3, 7] 0\n", 0), done.stderr
+
+
 def test_without_the_vendors_library_the_message_names_the_remedy() -> None:
     done = run("-c", "import torch; torch.ones(1, device='chip')", **DRIVER)
     assert done.returncode != 0
