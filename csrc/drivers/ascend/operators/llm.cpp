@@ -173,11 +173,52 @@ ISTHMUS_ACLNN_KERNEL(isthmus_rotary_, 0, &RotaryPositionEmbedding, &IndexSelect,
   return ISTHMUS_OK;
 }
 
+// ---- Cross entropy ----
+
+// The vendor writes logarithms of probabilities in the logits' dtype, and has neither scale nor softcap.
+static bool loss_is_said(const DLTensor* logits, double logit_scale, double softcap,
+                         double lse_square_scale) {
+  return logits->dtype.bits == 32 && logit_scale == 1 && softcap == 0 && lse_square_scale == 0;
+}
+
+// [rows, classes]
+static View as_rows(const DLTensor* logits) {
+  int64_t rows = 1;
+  for (int i = 0; i < logits->ndim - 1; ++i) rows *= logits->shape[i];
+  return View(logits).reshape({rows, row_size(logits)});
+}
+
+ISTHMUS_ACLNN_KERNEL(isthmus_cross_entropy, 0, &CrossEntropyLoss, &LogSumExp) {
+  if (!loss_is_said(logits, logit_scale, softcap, lse_square_scale)) return ISTHMUS_UNSUPPORTED;
+  const View rows = as_rows(logits);
+  ISTHMUS_TEMPORARY(log_probs, rows);
+  ISTHMUS_TEMPORARY(unused, std::vector<int64_t>{0}, logits->dtype);
+  ISTHMUS_TRY(CrossEntropyLoss(context, rows, View(target).flatten(), nullptr, "none", ignore_index,
+                               label_smoothing, 0.0, false, View(loss).flatten(), log_probs, unused, unused));
+  return LogSumExp(context, rows, {1}, false, View(lse).flatten());
+}
+
+ISTHMUS_ACLNN_KERNEL(isthmus_cross_entropy_backward, 0, &CrossEntropyLossGrad, &Sub) {
+  if (!loss_is_said(logits, logit_scale, softcap, lse_square_scale) || grad_lse != nullptr)
+    return ISTHMUS_UNSUPPORTED;
+  const View rows = as_rows(logits);
+  ISTHMUS_TEMPORARY(log_probs, rows);
+  ISTHMUS_TRY(Sub(context, rows, View(lse).flatten().insert(1), int64_t{1}, log_probs));
+  return CrossEntropyLossGrad(context, View(grad).flatten(), log_probs, View(target).flatten(), nullptr,
+                              nullptr, nullptr, "none", ignore_index, label_smoothing, 0.0, as_rows(out));
+}
+
+ISTHMUS_ACLNN_KERNEL(isthmus_cross_entropy_backward_, 0, &CrossEntropyLossGrad, &Sub) {
+  return isthmus_cross_entropy_backward(context, grad, grad_lse, logits, target, lse, ignore_index,
+                                        label_smoothing, logit_scale, softcap, lse_square_scale, logits);
+}
+
 // ---- Optimizer and gradients ----
 
 // The vendor's function has neither masters nor scaled gradients, and counts steps from 0.
 ISTHMUS_ACLNN_KERNEL(isthmus_adamw_, kStrided, &ApplyAdamWV2, &InplaceAdds) {
-  if (masters.size > 0 || norm || grad_scale || found_inf || !decoupled) return ISTHMUS_UNSUPPORTED;
+  if (masters.size > 0 || norm || grad_scale || found_inf) return ISTHMUS_UNSUPPORTED;
+  if (!decoupled && weight_decay != 0) return ISTHMUS_UNSUPPORTED;
   if (!fit_float(params, {lr, beta1, beta2, weight_decay, eps})) return ISTHMUS_UNSUPPORTED;
   const bool amsgrad = max_exp_avg_sqs.size > 0;
   for (int64_t i = 0; i < params.size; ++i) {
