@@ -18,8 +18,10 @@ std::string with_unit(uint64_t bytes) {
   return text;
 }
 
-// The remedy, which depends on whether the process has a limited share of memory.
-std::string remedy(uint64_t asked, uint64_t free_bytes, uint64_t total_bytes, double share) {
+// The remedy, which depends on whether the process has a limited share of memory. refused: what the driver
+// said, with its code.
+std::string remedy(uint64_t asked, uint64_t free_bytes, uint64_t total_bytes, double share,
+                   const std::string& refused) {
   std::string text;
   if (share < 1)
     text = "This process may reserve " +
@@ -27,12 +29,13 @@ std::string remedy(uint64_t asked, uint64_t free_bytes, uint64_t total_bytes, do
            " (set_per_process_memory_fraction). ";
   if (share < 1 && asked <= free_bytes) return text + "Raise the fraction or lower the micro-batch.";
   if (std::string(driver().name) == "host") return text + "Set ISTHMUS_HOST_MEMORY or lower the micro-batch.";
-  return text + "Lower the micro-batch.";
+  return text + (share < 1 || asked > kRequestLimit ? "Lower the micro-batch." : refused + ".");
 }
 
 }  // namespace
 
 void DeviceMemory::throw_out_of_memory(size_t bytes) {
+  const std::string refused = driver().last_error();
   const auto [free_bytes, total_bytes] = free_and_total(device_.index());
   int64_t reserved, active;
   size_t largest;
@@ -56,7 +59,7 @@ void DeviceMemory::throw_out_of_memory(size_t bytes) {
                    with_unit(bytes), ", ", with_unit(free_bytes), " free of ", with_unit(total_bytes),
                    " (reserved ", with_unit(static_cast<uint64_t>(reserved)), ", of which ",
                    with_unit(static_cast<uint64_t>(reserved - active)), " unused, largest free block ",
-                   with_unit(largest), "). ", remedy(bytes, free_bytes, total_bytes, share));
+                   with_unit(largest), "). ", remedy(bytes, free_bytes, total_bytes, share, refused));
 }
 
 }  // namespace isthmus::memory

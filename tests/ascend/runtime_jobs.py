@@ -276,6 +276,14 @@ def streams() -> None:
     assert order == [1, 2]
     assert acl.told("aclrtStreamQuery", first) == 0
     assert acl.told("aclrtStreamGetId", first) != acl.told("aclrtStreamGetId", second)
+    lowest, highest = ctypes.c_int32(), ctypes.c_int32()
+    acl.aclrtDeviceGetStreamPriorityRange(ctypes.byref(lowest), ctypes.byref(highest))
+    assert (lowest.value, highest.value) == (7, 0)
+    low = acl.made("aclrtCreateStreamWithConfig", 7, 3)
+    assert [acl.told("aclrtStreamGetPriority", stream) for stream in (low, first, None)] == [7, 0, 0]
+    with fails(PARAMETER):
+        acl.made("aclrtCreateStreamWithConfig", 8, 3)
+    acl.aclrtDestroyStream(low)
     acl.aclrtDestroyStream(first)
     acl.aclrtDestroyStreamForce(second)
     for stream in (first, second, 16):

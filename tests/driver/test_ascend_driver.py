@@ -58,6 +58,63 @@ def test_pytorch_runs_on_it_and_asynchronous_work_keeps_its_order() -> None:
     assert (done.stdout, done.returncode) == ("chip:0 Ascend910B2 2\n", 0), done.stderr
 
 
+def test_priorities_of_streams_are_the_vendors() -> None:
+    code = """if True:
+        import ctypes, torch
+        vendor = ctypes.CDLL("libascendcl.so")
+        def given(stream):
+            priority = ctypes.c_uint32(99)
+            assert vendor.aclrtStreamGetPriority(stream._as_parameter_, ctypes.byref(priority)) == 0
+            return priority.value
+        chosen = [given(torch.chip.Stream(priority=each)) for each in (-1, 0, 3, 9)]
+        print(torch.chip.Stream.priority_range(), chosen, given(torch.chip.Stream()))
+    """
+    done = run("-W", "ignore", "-c", code, **variables() | DRIVER)
+    assert (done.stdout, done.returncode) == ("(7, 0) [0, 0, 3, 7] 0\n", 0), done.stderr
+
+
+def test_the_profiler_has_the_stream_and_the_times_of_kernels_and_copies(tmp_path: Path) -> None:
+    code = f"""if True:
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+        a, on_host = torch.ones(64, 64, device="chip"), torch.ones(1 << 16, pin_memory=True)
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as profiled:
+            with torch.chip.stream(torch.chip.Stream()):
+                a @ a
+            on_host.to("chip", non_blocking=True)
+            torch.chip.synchronize()
+        profiled.export_chrome_trace("{tmp_path}/trace.json")
+    """
+    done = run("-W", "ignore", "-c", code, **variables() | DRIVER)
+    assert done.returncode == 0, done.stderr
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    on_chip = {each["name"]: each for each in events if each.get("cat") in ("kernel", "gpu_memcpy")}
+    assert set(on_chip) == {"aten::mm", "Memcpy HtoD"}
+    assert on_chip["aten::mm"]["args"]["stream"] != on_chip["Memcpy HtoD"]["args"]["stream"]
+    assert on_chip["Memcpy HtoD"]["args"]["bytes"] == 4 << 16
+    assert all(each["dur"] > 0 and each["ts"] > 0 for each in on_chip.values())
+
+
+def test_a_forked_child_raises_and_ends_by_itself() -> None:
+    code = """if True:
+        import os, torch
+        a = torch.ones(4, device="chip")
+        for _ in range(3):
+            b = a + a  # from the second call on by an executor that is kept
+        torch.distributed.init_process_group("chip", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        torch.distributed.all_reduce(a)
+        child = os.fork()
+        torch.chip.synchronize()
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), b.tolist())
+    """
+    done = run("-W", "ignore", "-c", code, **variables() | DRIVER)
+    assert (done.stdout, done.returncode) == ("1 [2.0, 2.0, 2.0, 2.0]\n", 0), done.stderr
+    assert (
+        done.stderr.count("RuntimeError: the chip cannot be used in a process forked after its first use.")
+        == 1
+    )
+
+
 def test_without_the_vendors_library_the_message_names_the_remedy() -> None:
     done = run("-c", "import torch; torch.ones(1, device='chip')", **DRIVER)
     assert done.returncode != 0

@@ -97,7 +97,9 @@ def test_a_full_device_is_an_out_of_memory_error_and_its_memory_serves_again() -
     found = report("oom:4", "allocates", onwards=CACHED)
     kind, message = found["raised"]
     assert kind == "OutOfMemoryError"
-    assert "chip 0 is out of memory: asked 256.0 MiB" in message and "Lower the micro-batch" in message
+    assert message.startswith("chip 0 is out of memory: asked 256.0 MiB, ")
+    assert "aclrtMalloc failed with 207001: " in message, message
+    assert "the device is out of memory; lower the micro-batch, or end other processes" in message
     assert (found["lost"], found["left"]) == (0, 0)
 
 

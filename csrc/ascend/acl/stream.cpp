@@ -11,6 +11,9 @@
 namespace isthmus::ascend {
 namespace {
 
+// Smaller numbers are higher priorities.
+constexpr uint32_t kHighestPriority = 0, kLowestPriority = 7;
+
 struct Streams {
   Handles<Stream> handles{HandleKind::kStream};
   std::atomic<int32_t> next_id{0};
@@ -75,12 +78,16 @@ void synchronize(const Stream& stream) {
   throw_failure(stream.device);
 }
 
-void create_stream(void** handle) {
+// The host chip has no priorities: a stream only remembers its own.
+void create_stream(void** handle, uint32_t priority) {
   require_not_null(handle, "stream");
+  if (priority > kLowestPriority)
+    fail(kInvalidParameter, "priority %u is not within %u to %u", priority, kHighestPriority,
+         kLowestPriority);
   const int32_t device = current_context()->device;
   isthmus_stream queue = nullptr;
   check(chip().stream_create(ISTHMUS_STREAM_PRIORITY_DEFAULT, &queue));
-  *handle = streams().handles.add(std::make_shared<Stream>(queue, device, streams().next_id++));
+  *handle = streams().handles.add(std::make_shared<Stream>(queue, device, streams().next_id++, priority));
 }
 
 }  // namespace
@@ -152,12 +159,28 @@ ISTHMUS_ASCEND_EXPORT int isthmus_ascend_queue(void* stream, isthmus_stream_t** 
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtCreateStream(void** stream) {
-  return call("aclrtCreateStream", [&] { create_stream(stream); });
+  return call("aclrtCreateStream", [&] { create_stream(stream, kHighestPriority); });
 }
 
-// The host chip has neither priorities nor kinds of streams.
-ISTHMUS_ASCEND_EXPORT int aclrtCreateStreamWithConfig(void** stream, uint32_t, uint32_t) {
-  return call("aclrtCreateStreamWithConfig", [&] { create_stream(stream); });
+// The host chip has no kinds of streams.
+ISTHMUS_ASCEND_EXPORT int aclrtCreateStreamWithConfig(void** stream, uint32_t priority, uint32_t) {
+  return call("aclrtCreateStreamWithConfig", [&] { create_stream(stream, priority); });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtDeviceGetStreamPriorityRange(int32_t* lowest, int32_t* highest) {
+  return call("aclrtDeviceGetStreamPriorityRange", [&] {
+    require_not_null(lowest, "lowest");
+    require_not_null(highest, "highest");
+    *lowest = kLowestPriority;
+    *highest = kHighestPriority;
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtStreamGetPriority(void* stream, uint32_t* priority) {
+  return call("aclrtStreamGetPriority", [&] {
+    require_not_null(priority, "priority");
+    *priority = stream_of(stream)->priority;
+  });
 }
 
 ISTHMUS_ASCEND_EXPORT int aclrtDestroyStream(void* stream) {

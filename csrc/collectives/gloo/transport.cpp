@@ -11,6 +11,7 @@
 #include "collectives/elements.h"
 #include "collectives/gloo/barrier.h"
 #include "collectives/gloo/work.h"
+#include "core/runtime.h"
 
 namespace isthmus {
 namespace {
@@ -73,6 +74,10 @@ c10d::Backend& GlooTransport::gloo() const {
 }
 
 void GlooTransport::end() {
+  if (in_bad_fork()) {
+    static_cast<void>(gloo_.release());  // its threads are the parent's
+    return;
+  }
   // Gloo joins its threads, and one of them may be waiting for the interpreter.
   if (Py_IsInitialized() && PyGILState_Check()) {
     PyThreadState* const thread = PyEval_SaveThread();

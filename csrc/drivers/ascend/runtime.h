@@ -49,6 +49,7 @@ inline void require(bool condition, const char* message) {
 // Functions that older toolkits lack; the driver's own then return ISTHMUS_UNSUPPORTED.
 #define ISTHMUS_ACL_NEWER_FUNCTIONS(X)                                                                    \
   X(rtGetDeviceUtilizationRate, int, (int32_t device, UtilizationRate* rate))                             \
+  X(rtDeviceGetStreamPriorityRange, int, (int32_t* lowest, int32_t* highest))                             \
   X(rtDeviceEnablePeerAccess, int, (int32_t device, uint32_t flags))                                      \
   X(rtReserveMemAddress, int, (void** pointer, size_t bytes, size_t alignment, void* at, uint64_t flags)) \
   X(rtReleaseMemAddress, int, (void* pointer))                                                            \

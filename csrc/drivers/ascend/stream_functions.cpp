@@ -1,4 +1,6 @@
 // Streams; the vendor's handles are used unchanged, null for the default stream too.
+#include <algorithm>
+
 #include "event.h"
 #include "parts.h"
 #include "runtime.h"
@@ -9,14 +11,34 @@ namespace {
 constexpr uint32_t kFastLaunch = 1, kFastSynchronize = 2;
 constexpr int kIdle = 0;  // aclrtStreamStatus
 
-// The vendor's plugin gives all streams this priority, and no public source says what others mean.
-constexpr uint32_t kPriority = 0;
+// The vendor's numbers. Its default, 0, is the highest priority; older toolkits have no other one.
+struct Priorities {
+  int32_t lowest = 0, highest = 0;
+};
 
-isthmus_status stream_create(int32_t, isthmus_stream* stream) {
+Priorities priorities() {
+  Priorities found;
+  if (acl().rtDeviceGetStreamPriorityRange != nullptr)
+    ISTHMUS_ACL(rtDeviceGetStreamPriorityRange, &found.lowest, &found.highest);
+  return found;
+}
+
+isthmus_status stream_create(int32_t priority, isthmus_stream* stream) {
   return call_on_device([&] {
+    const Priorities range = priorities();
+    const auto given = static_cast<uint32_t>(std::clamp(priority, range.highest, range.lowest));
     void* made = nullptr;
-    ISTHMUS_ACL(rtCreateStreamWithConfig, &made, kPriority, kFastLaunch | kFastSynchronize);
+    ISTHMUS_ACL(rtCreateStreamWithConfig, &made, given, kFastLaunch | kFastSynchronize);
     *stream = static_cast<isthmus_stream>(made);
+    return ISTHMUS_OK;
+  });
+}
+
+isthmus_status stream_priority_range(int32_t* lowest, int32_t* highest) {
+  return call_on_device([&] {
+    const Priorities range = priorities();
+    *lowest = range.lowest;
+    *highest = range.highest;
     return ISTHMUS_OK;
   });
 }
@@ -61,6 +83,7 @@ isthmus_status stream_host_function(isthmus_stream stream, isthmus_host_function
 
 void add_stream_functions(isthmus_driver& table) {
   table.stream_create = stream_create;
+  table.stream_priority_range = stream_priority_range;
   table.stream_destroy = stream_destroy;
   table.stream_synchronize = stream_synchronize;
   table.stream_query = stream_query;

@@ -53,7 +53,8 @@ struct Written {
       sink;  // sink: its probability, [batch, heads, positions]
 };
 
-Written written(const Sequences& s) {
+// log_sums: of the forward pass, for its probabilities; computed if undefined.
+Written written(const Sequences& s, const at::Tensor& log_sums = {}) {
   const int64_t groups = s.query.size(1) / s.key.size(1);
   Written w{widened(s.query),
             widened(s.key).repeat_interleave(groups, 1),
@@ -67,8 +68,9 @@ Written written(const Sequences& s) {
     sizes.back() = 1;
     scores = at::cat({scores, widened(s.sink).reshape({1, -1, 1, 1}).expand(sizes)}, -1);
   }
-  w.log_sums = scores.logsumexp(-1);
-  w.probabilities = scores.softmax(-1).nan_to_num(0);
+  w.log_sums = log_sums.defined() ? log_sums : scores.logsumexp(-1);
+  w.probabilities =
+      (log_sums.defined() ? scores.sub(log_sums.unsqueeze(-1)).exp() : scores.softmax(-1)).nan_to_num(0);
   if (s.sink.defined()) {
     w.sink = w.probabilities.select(-1, -1);
     w.probabilities = w.probabilities.slice(-1, 0, -1);
@@ -120,7 +122,7 @@ Gradients attend_backward(const Sequences& s, const at::Tensor& dy, const Attend
         dy, s.query, s.key, s.value, forward.out, forward.log_sums, 0, s.causal, expanded_bias(s), s.scale);
     return {dq, dk, dv, {}, {}};
   }
-  const Written w = written(s);
+  const Written w = written(s, forward.log_sums);
   const auto of_shared = [&](const at::Tensor& grad) {
     return grad.unflatten(1, {s.key.size(1), -1}).sum(2);
   };
@@ -130,7 +132,7 @@ Gradients attend_backward(const Sequences& s, const at::Tensor& dy, const Attend
     kept = kept.mul(s.factors);
     grads = grads.mul(s.factors);
   }
-  const at::Tensor row = grads.mul(w.probabilities).sum(-1, true);
+  const at::Tensor row = wide.mul(widened(forward.out)).sum(-1, true);
   const at::Tensor biases = w.probabilities.mul(grads.sub(row)), scores = biases.mul(s.scale);
   return {scores.matmul(w.key), of_shared(scores.transpose(-2, -1).matmul(w.query)),
           of_shared(kept.transpose(-2, -1).matmul(wide)), biases,

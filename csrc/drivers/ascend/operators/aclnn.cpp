@@ -199,6 +199,13 @@ void* find_in_toolkit(const char* name) {
   return opened == nullptr ? nullptr : dlsym(opened, name);
 }
 
+bool read(isthmus_context* context, void* to, const void* from, size_t bytes) {
+  constexpr int kDeviceToHost = 2;
+  using Copy = int(void*, size_t, const void*, size_t, int, void*);
+  return CALL(aclrtMemcpyAsync, Copy, to, bytes, from, bytes, kDeviceToHost, context->stream) == 0 &&
+         CALL(aclrtSynchronizeStream, int(void*), context->stream) == 0;
+}
+
 isthmus_scalar item(isthmus_list list, int64_t i) {
   const TVMFFIAny& any = list.items[i];
   if (any.type_index == kTVMFFIFloat) return {ISTHMUS_SCALAR_FLOAT, 0, any.v_float64};

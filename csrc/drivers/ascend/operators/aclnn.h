@@ -27,6 +27,9 @@ namespace isthmus::npu {
 // A function of libopapi.so; null if there is none, or no such library.
 void* find_in_toolkit(const char* name);
 
+// Copies device memory to the host, after the stream's work so far; false if it cannot be waited for.
+bool read(isthmus_context* context, void* to, const void* from, size_t bytes);
+
 // What the vendor calls aclDataType; -1 for a dtype that it lacks.
 int data_type(DLDataType dtype);
 

@@ -118,6 +118,13 @@ ISTHMUS_ACLNN_KERNEL(aten__fused_adamw_, kStrided, &ApplyAdamWV2, &Subs) {
   });
 }
 
+// Both are one without weight decay.
+ISTHMUS_ACLNN_KERNEL(aten__fused_adam_, kStrided, &ApplyAdamWV2, &Subs) {
+  if (weight_decay != 0) return ISTHMUS_UNSUPPORTED;
+  return aten__fused_adamw_(context, self, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, state_steps, lr,
+                            beta1, beta2, weight_decay, eps, amsgrad, maximize, grad_scale, found_inf);
+}
+
 ISTHMUS_ACLNN_KERNEL(aten__fused_sgd_, kStrided, &FusedSgd) {
   if (found_inf != nullptr || !fit_float(self, {weight_decay, momentum, lr, dampening}))
     return ISTHMUS_UNSUPPORTED;

@@ -173,90 +173,52 @@ ISTHMUS_ACLNN_KERNEL(isthmus_rotary_, 0, &RotaryPositionEmbedding, &IndexSelect,
   return ISTHMUS_OK;
 }
 
-// ---- Attention of [batch, tokens, heads, size] ----
+// ---- Cross entropy ----
 
-namespace {
-
-constexpr int64_t kEverything = INT32_MAX;  // no limit of the distance between tokens
-constexpr int64_t kColumns = 8;             // in which the vendor keeps each statistic of the softmax
-constexpr int64_t kHalfPrecision = 0;
-
-// Whether query i sees the keys up to the last one of its diagonal.
-bool is_causal(const int64_t* left, const int64_t* right) {
-  return left == nullptr && right != nullptr && *right == 0;
+// The vendor writes logarithms of probabilities in the logits' dtype, and has neither scale nor softcap.
+static bool loss_is_said(const DLTensor* logits, double logit_scale, double softcap,
+                         double lse_square_scale) {
+  return logits->dtype.bits == 32 && logit_scale == 1 && softcap == 0 && lse_square_scale == 0;
 }
 
-bool attention_is_said(const DLTensor* query, const DLTensor* key, const DLTensor* value, bool others,
-                       const int64_t* left, const int64_t* right, bool top_left, double softcap,
-                       double dropout_p, const DLTensor* mask) {
-  if (query->ndim != 4 || others || softcap != 0 || dropout_p != 0) return false;
-  if (query->dtype.bits == 64 || query->shape[3] != value->shape[3]) return false;
-  if (left == nullptr && right == nullptr) return true;
-  if (mask != nullptr || !is_causal(left, right)) return false;
-  // The last query sees every key, the first ones at least one.
-  return top_left ? query->shape[1] == key->shape[1] : query->shape[1] <= key->shape[1];
+// [rows, classes]
+static View as_rows(const DLTensor* logits) {
+  int64_t rows = 1;
+  for (int i = 0; i < logits->ndim - 1; ++i) rows *= logits->shape[i];
+  return View(logits).reshape({rows, row_size(logits)});
 }
 
-// What is hidden: a mask, the upper triangle, or nothing.
-isthmus_status with_hidden(isthmus_context* context, const DLTensor* query, const DLTensor* key,
-                           const DLTensor* mask, bool causal,
-                           const std::function<isthmus_status(const DLTensor*)>& body) {
-  if (!causal) return body(mask);
-  const int64_t queries = query->shape[1], keys = key->shape[1];
-  ISTHMUS_TEMPORARY(ones, std::vector<int64_t>{queries, keys}, kBoolType);
-  ISTHMUS_TEMPORARY(upper, std::vector<int64_t>{queries, keys}, kBoolType);
-  ISTHMUS_TRY(InplaceOne(context, ones));
-  ISTHMUS_TRY(Triu(context, ones, keys - queries + 1, upper));
-  return body(upper);
+ISTHMUS_ACLNN_KERNEL(isthmus_cross_entropy, 0, &CrossEntropyLoss, &LogSumExp) {
+  if (!loss_is_said(logits, logit_scale, softcap, lse_square_scale)) return ISTHMUS_UNSUPPORTED;
+  const View rows = as_rows(logits);
+  ISTHMUS_TEMPORARY(log_probs, rows);
+  ISTHMUS_TEMPORARY(unused, std::vector<int64_t>{0}, logits->dtype);
+  ISTHMUS_TRY(CrossEntropyLoss(context, rows, View(target).flatten(), nullptr, "none", ignore_index,
+                               label_smoothing, 0.0, false, View(loss).flatten(), log_probs, unused, unused));
+  return LogSumExp(context, rows, {1}, false, View(lse).flatten());
 }
 
-std::vector<int64_t> statistic(const DLTensor* query) {
-  return {query->shape[0], query->shape[2], query->shape[1], kColumns};
-}
-
-}  // namespace
-
-ISTHMUS_ACLNN_KERNEL(isthmus_attention, kStrided, &FlashAttentionScore, &InplaceOne, &Triu, &Log, &Add) {
-  const bool others = bias || alibi_slopes || cu_seqlens_q || cu_seqlens_k;
-  if (!attention_is_said(query, key, value, others, left, right, top_left, softcap, dropout_p, mask))
+ISTHMUS_ACLNN_KERNEL(isthmus_cross_entropy_backward, 0, &CrossEntropyLossGrad, &Sub) {
+  if (!loss_is_said(logits, logit_scale, softcap, lse_square_scale) || grad_lse != nullptr)
     return ISTHMUS_UNSUPPORTED;
-  ISTHMUS_TEMPORARY(largest, statistic(query), kFloatType);
-  ISTHMUS_TEMPORARY(sums, statistic(query), kFloatType);
-  ISTHMUS_TEMPORARY(unused, std::vector<int64_t>{0}, query->dtype);
-  ISTHMUS_TRY(with_hidden(context, query, key, mask, is_causal(left, right), [&](const DLTensor* hidden) {
-    return FlashAttentionScore(context, query, key, value, nullptr, nullptr, nullptr, hidden, nullptr, scale,
-                               1.0, kEverything, kEverything, query->shape[2], "BSND", kHalfPrecision, 0,
-                               largest, sums, unused, out);
-  }));
-  ISTHMUS_TEMPORARY(logs, lse);
-  ISTHMUS_TRY(Log(context, View(sums).select(3, 0), logs));
-  return Add(context, View(largest).select(3, 0), logs, int64_t{1}, lse);
+  const View rows = as_rows(logits);
+  ISTHMUS_TEMPORARY(log_probs, rows);
+  ISTHMUS_TRY(Sub(context, rows, View(lse).flatten().insert(1), int64_t{1}, log_probs));
+  return CrossEntropyLossGrad(context, View(grad).flatten(), log_probs, View(target).flatten(), nullptr,
+                              nullptr, nullptr, "none", ignore_index, label_smoothing, 0.0, as_rows(out));
 }
 
-ISTHMUS_ACLNN_KERNEL(isthmus_attention_backward, kStrided, &FlashAttentionScoreGrad, &InplaceOne, &Triu,
-                     &InplaceCopy) {
-  const bool others = bias || alibi_slopes || cu_seqlens_q || cu_seqlens_k || wants_bias;
-  if (!attention_is_said(query, key, value, others, left, right, top_left, softcap, dropout_p, mask))
-    return ISTHMUS_UNSUPPORTED;
-  ISTHMUS_TEMPORARY(largest, statistic(query), kFloatType);
-  ISTHMUS_TEMPORARY(sums, statistic(query), kFloatType);
-  ISTHMUS_TEMPORARY(unused, std::vector<int64_t>{0}, query->dtype);
-  // exp(score - lse) is the weight: a largest score and a sum that say so.
-  ISTHMUS_TRY(InplaceCopy(context, largest, View(lse).insert(3, kColumns)));
-  ISTHMUS_TRY(InplaceOne(context, sums));
-  return with_hidden(context, query, key, mask, is_causal(left, right), [&](const DLTensor* hidden) {
-    return FlashAttentionScoreGrad(context, query, key, value, grad, nullptr, nullptr, nullptr, hidden,
-                                   largest, sums, nullptr, out, nullptr, scale, 1.0, kEverything, kEverything,
-                                   query->shape[2], "BSND", kHalfPrecision, 0, grad_query, grad_key,
-                                   grad_value, unused);
-  });
+ISTHMUS_ACLNN_KERNEL(isthmus_cross_entropy_backward_, 0, &CrossEntropyLossGrad, &Sub) {
+  return isthmus_cross_entropy_backward(context, grad, grad_lse, logits, target, lse, ignore_index,
+                                        label_smoothing, logit_scale, softcap, lse_square_scale, logits);
 }
 
 // ---- Optimizer and gradients ----
 
 // The vendor's function has neither masters nor scaled gradients, and counts steps from 0.
 ISTHMUS_ACLNN_KERNEL(isthmus_adamw_, kStrided, &ApplyAdamWV2, &InplaceAdds) {
-  if (masters.size > 0 || norm || grad_scale || found_inf || !decoupled) return ISTHMUS_UNSUPPORTED;
+  if (masters.size > 0 || norm || grad_scale || found_inf) return ISTHMUS_UNSUPPORTED;
+  if (!decoupled && weight_decay != 0) return ISTHMUS_UNSUPPORTED;
   if (!fit_float(params, {lr, beta1, beta2, weight_decay, eps})) return ISTHMUS_UNSUPPORTED;
   const bool amsgrad = max_exp_avg_sqs.size > 0;
   for (int64_t i = 0; i < params.size; ++i) {
