@@ -615,6 +615,7 @@ def test_characters_missing_in_the_terminal_are_escaped(monkeypatch: pytest.Monk
     assert written.getvalue() == b"ok    a            caf\\xe9\n"
 
 
+@pytest.mark.full
 def test_a_driver_that_crashes(tmp_path: Path) -> None:
     library = tmp_path / "libcrash.so"
     text = "#include <stdlib.h>\n__attribute__((constructor)) static void start(void) { abort(); }\n"
