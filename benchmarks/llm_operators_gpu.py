@@ -19,6 +19,7 @@ UNFAIR = (
     "keys, and writes the gradient of logits, in place; the others do not. Products of float32 are "
     "PyTorch's default, without TF32; attention's are three products in TF32."
 )
+DEVICE = "cuda"
 PORTION = 4  # as many tokens as the cases have on two cores
 SIDE = 8192  # of the matrices whose product is the limit
 MILLISECONDS = 5.0  # of one measurement
@@ -74,10 +75,10 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     from llm_rows import chosen, row
 
     rows = []
-    for name, dtype, case, mode in chosen(options.only, PORTION):
+    for name, dtype, case, mode in chosen(options.only, PORTION, DEVICE):
         made = row(
             name, dtype, case, mode, rounds=options.rounds, timed=timed, compiled=options.compile,
-            others=liger(name), side=SIDE,
+            others=liger(name), side=SIDE, device=DEVICE,
         )  # fmt: skip
         seconds = made["ours_ms"] / 1e3
         made.setdefault("over_liger", None)
@@ -101,8 +102,7 @@ def main() -> None:
         )
     from harness import print_table, save
 
-    with torch.device("cuda"):
-        rows = measure(options)
+    rows = measure(options)
     if not rows:
         raise SystemExit(f"llm_operators_gpu: no operator matches {options.only!r}")
     print_table(rows)

@@ -101,7 +101,8 @@ def rms_norm(
         ValueError: the weight does not have the shape of the last dimensions.
     """
     flat, factor = _rows("rms_norm", input, weight, unit_offset)
-    return _RMSNorm.apply(flat, factor, eps).view(input.shape)
+    out = _RMSNorm.apply(flat, factor, eps)
+    return out if flat is input else out.view(input.shape)
 
 
 def add_rms_norm(
@@ -132,6 +133,8 @@ def add_rms_norm(
             f"{tuple(input.shape)}; they must have the same shape and dtype"
         )
     flat, factor = _rows("add_rms_norm", input, weight, unit_offset)
+    if flat is input:
+        return _AddRMSNorm.apply(input, residual, factor, eps)
     out, total = _AddRMSNorm.apply(flat, residual.reshape(flat.shape), factor, eps)
     return out.view(input.shape), total.view(input.shape)
 

@@ -128,7 +128,7 @@ class Operator:
         return self._choose(arguments)[1]
 
     def _choose(self, arguments: tuple[Any, ...]) -> tuple[Implementation, Choice]:
-        device = _device(arguments)
+        device = first_tensor(arguments).device
         refused: dict[str, str] = {}
         for each in self._implementations:
             if self._forced and each.name != self._forced:
@@ -146,16 +146,15 @@ class Operator:
 
     def _run(self, *arguments: Any) -> Any:
         if not self._forced:  # fast path: does not record why others were refused
-            device = _device(arguments)
-            for each in self._implementations[
-                bool(self._chip) :
-            ]:  # the dispatcher has tried the chip's kernels
+            device = first_tensor(arguments).device
+            # The dispatcher has tried the chip's kernels.
+            for each in self._implementations[bool(self._chip) :]:
                 if each.on(device) and not each.refuses(*arguments):
                     return each.call(*arguments)
         return self._choose(arguments)[0].call(*arguments)
 
     def _compose(self, *arguments: Any) -> Any:
-        kind = _tensor(arguments).dtype
+        kind = first_tensor(arguments).dtype
         if not self._any_dtype and not kind.is_floating_point:
             raise ValueError(
                 f"isthmus.ops: {self.name} got {kind}; it supports float16, bfloat16, float32 and float64"
@@ -166,7 +165,7 @@ class Operator:
 
     def _log_fallback(self, arguments: tuple[Any, ...]) -> None:
         """Log, once per reason, why a call falls back although its device has a faster implementation."""
-        device = _device(arguments)
+        device = first_tensor(arguments).device
         for each in self._implementations[bool(self._chip) : -1]:
             why = each.refuses(*arguments) if each.on(device) else ""
             message = f"{self.name} falls back from {each.name} to {COMPOSITE}: {why}"
@@ -209,11 +208,8 @@ def recorded() -> Iterator[list[Choice]]:
             _recorded, _recorder = outer
 
 
-def _device(arguments: tuple[Any, ...]) -> torch.device:
-    return _tensor(arguments).device
-
-
-def _tensor(arguments: tuple[Any, ...]) -> torch.Tensor:
+def first_tensor(arguments: tuple[Any, ...]) -> torch.Tensor:
+    """The first tensor among the arguments of an operator, or in the first list of tensors."""
     for each in arguments:
         if isinstance(each, torch.Tensor):
             return each

@@ -7,13 +7,13 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-import triton
 import triton.language as tl
 
 from isthmus.ops.attention import Rest
 from isthmus.ops.triton import interpreted
 from isthmus.ops.triton.attention_backward import backward_keys, backward_queries
 from isthmus.ops.triton.attention_forward import forward
+from isthmus.ops.triton.launch import cdiv, power_of_2
 
 _WIDEST_HEAD = 256
 _FAR = 2**30  # beyond any length; the sum of two fits in int32
@@ -56,7 +56,7 @@ def _call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rest: Res
     pairs = batch, heads, rest.max_seqlen_q, rest.max_seqlen_k
     slopes = None if rest.alibi_slopes is None else rest.alibi_slopes.expand(pairs[:2])
     spread = [slopes, *(None if each is None else each.expand(pairs) for each in (rest.bias, rest.mask))]
-    widths = [max(16, triton.next_power_of_2(each.shape[-1])) for each in (query, value)]
+    widths = [max(16, power_of_2(each.shape[-1])) for each in (query, value)]
     share = 1 - rest.dropout_p
     crowded = rest.bias is not None or rest.mask is not None or rest.dropout_p > 0
     named = {
@@ -97,7 +97,7 @@ def _launch(
 ) -> None:  # fmt: skip
     """Launch one program per sequence, head and block of tokens."""
     tiles = _tiles(table, call)
-    blocks = triton.cdiv(longest, tiles.rows if by_rows else tiles.columns)
+    blocks = cdiv(longest, tiles.rows if by_rows else tiles.columns)
     kernel[(call.batch * heads * blocks,)](
         *tensors, *call.tensors, *strides, *call.strides, *call.sizes, blocks, *call.window, **call.named,
         ROWS=tiles.rows, COLUMNS=tiles.columns, num_warps=tiles.warps, num_stages=tiles.stages,

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from isthmus.ops.registration import compute_dtype
-from isthmus.ops.triton.launch import in_rows, wide
+from isthmus.ops.triton.launch import cdiv, in_rows, like, power_of_2, wide
 
 _BLOCK = 8192
 _WARPS = 16
@@ -91,9 +91,9 @@ def cross_entropy(
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The operator ``isthmus::cross_entropy``."""
     x = in_rows(logits)
-    loss = torch.empty(target.shape, dtype=compute_dtype(logits), device=logits.device)
+    loss = logits.new_empty(target.shape, dtype=compute_dtype(logits))
     lse = torch.empty_like(loss)
-    block = min(_BLOCK, triton.next_power_of_2(x.shape[1]))
+    block = min(_BLOCK, power_of_2(x.shape[1]))
     _forward[(x.shape[0],)](
         x, target.contiguous(), loss, lse, x.shape[1], x.stride(0), IGNORED=ignore_index, SMOOTHING=label_smoothing,
         SCALE=logit_scale, SOFTCAP=softcap, SQUARE=lse_square_scale, WIDE=wide(logits), BLOCK=block,
@@ -107,7 +107,7 @@ def cross_entropy_backward(
     lse: torch.Tensor, *terms: float,
 ) -> torch.Tensor:  # fmt: skip
     """The operator ``isthmus::cross_entropy_backward``."""
-    made = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
+    made = like(logits)
     _differentiate(made.view(-1, logits.shape[-1]), in_rows(logits), grad, grad_lse, target, lse, *terms)
     return made
 
@@ -130,8 +130,8 @@ def _differentiate(
 ) -> None:  # fmt: skip
     """Write the gradient of rows of logits into ``made``, which may be the logits."""
     rows, classes = logits.shape
-    block = min(_BLOCK, triton.next_power_of_2(classes))
-    _backward[(rows * triton.cdiv(classes, block),)](
+    block = min(_BLOCK, power_of_2(classes))
+    _backward[(rows * cdiv(classes, block),)](
         grad.contiguous(), None if grad_lse is None else grad_lse.contiguous(), logits, target.contiguous(),
         lse.contiguous(), made, classes, logits.stride(0), made.stride(0), IGNORED=ignore_index,
         SMOOTHING=label_smoothing, SCALE=logit_scale, SOFTCAP=softcap, SQUARE=lse_square_scale, WIDE=wide(logits),

@@ -4,7 +4,6 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-import triton
 import triton.language as tl
 
 # Maximum elements of a row held by one program.
@@ -25,9 +24,20 @@ class Plan(NamedTuple):
     warps: int
 
 
+def cdiv(a: int, b: int) -> int:
+    """``ceil(a / b)``; triton.cdiv and triton.next_power_of_2 take microseconds on the host."""
+    return -(-a // b)
+
+
+def power_of_2(n: int) -> int:
+    """The smallest power of two that is at least n."""
+    return 1 << (n - 1).bit_length()
+
+
+@cache
 def plan(columns: int) -> Plan:
     """At least 2048 elements per program, in whole rows; 16 elements per thread."""
-    block = triton.next_power_of_2(columns)
+    block = power_of_2(columns)
     rows = max(1, 2048 // block)
     return Plan(rows, block, min(32, max(1, rows * block // 512)))
 
@@ -51,6 +61,11 @@ def in_rows(tensor: torch.Tensor, columns: int | None = None) -> torch.Tensor:
     """
     made = tensor.reshape(-1, tensor.shape[-1] if columns is None and tensor.dim() else columns or 1)
     return made if made.stride(1) == 1 or made.shape[1] == 1 else made.contiguous()
+
+
+def like(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous tensor of the same shape and dtype, uninitialized."""
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 def wide(tensor: torch.Tensor) -> tl.dtype:

@@ -9,6 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
+from isthmus.ops.triton.launch import cdiv
+
 Tensors = list[torch.Tensor]
 
 _CHUNK = 16384  # elements of one program
@@ -135,7 +137,7 @@ def _table(
 @lru_cache(maxsize=32)
 def _chunks(sizes: tuple[int, ...], device: torch.device) -> torch.Tensor:
     """Tensor and chunk index of each program, [programs, 2]."""
-    counts = torch.tensor([triton.cdiv(size, _CHUNK) for size in sizes])
+    counts = torch.tensor([cdiv(size, _CHUNK) for size in sizes])
     entries = torch.repeat_interleave(torch.arange(len(sizes)), counts)
     starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
     chunks = torch.arange(len(entries)) - starts
