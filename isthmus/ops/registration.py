@@ -82,6 +82,7 @@ class Operator:
         self._forced = ""
         self._logged: set[str] = set()
         self._any_dtype = any_dtype
+        self._serving: dict[torch.device, list[Implementation]] = {}
         self._implementations = [Implementation(COMPOSITE, self._compose, lambda _: True, lambda *_: "")]
         _library.define(self.schema.text.removeprefix("isthmus::"))
         _library.impl(name, self._run, "CompositeExplicitAutograd")
@@ -102,6 +103,7 @@ class Operator:
     def add(self, implementation: Implementation) -> None:
         """Register an implementation, after the existing ones and before the composite."""
         self._implementations.insert(-1, implementation)
+        self._serving.clear()
 
     def names(self) -> list[str]:
         """The implementations in the order in which they are tried."""
@@ -147,9 +149,11 @@ class Operator:
     def _run(self, *arguments: Any) -> Any:
         if not self._forced:  # fast path: does not record why others were refused
             device = first_tensor(arguments).device
-            # The dispatcher has tried the chip's kernels.
-            for each in self._implementations[bool(self._chip) :]:
-                if each.on(device) and not each.refuses(*arguments):
+            if device not in self._serving:  # the dispatcher has tried the chip's kernels
+                others = self._implementations[bool(self._chip) :]
+                self._serving[device] = [each for each in others if each.on(device)]
+            for each in self._serving[device]:
+                if not each.refuses(*arguments):
                     return each.call(*arguments)
         return self._choose(arguments)[0].call(*arguments)
 
@@ -188,6 +192,22 @@ def operator(name: str, any_dtype: bool = False) -> Callable[[Callable[..., Any]
         return made
 
     return define
+
+
+class _NoContext:
+    """The context of an autograd function whose backward is not recorded."""
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Save nothing."""
+
+    mark_dirty = mark_non_differentiable = set_materialize_grads = save_for_backward
+
+
+def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """``function.apply``; with gradients disabled only its forward, which takes less time on the host."""
+    if torch.is_grad_enabled():
+        return function.apply(*arguments)
+    return function.forward(_NoContext(), *arguments)
 
 
 def operators() -> dict[str, Operator]:

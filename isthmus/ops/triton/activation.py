@@ -6,9 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
-from isthmus.ops.triton.launch import cdiv, in_rows, like, wide
+from isthmus.ops.triton.launch import cdiv, in_rows, launch, like, wide
 
 _BLOCK = 1024
+_WARPS = 4
 
 
 @triton.jit
@@ -68,9 +69,10 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> torch.Tenso
     first, second, shape = _halves(gate, up, dim)
     rows, columns = first.shape
     out = gate.new_empty(shape)
-    _forward[(rows * cdiv(columns, _BLOCK),)](
-        first, second, out, columns, first.stride(0), second.stride(0), WIDE=wide(gate), BLOCK=_BLOCK
-    )
+    launch(
+        _forward, rows * cdiv(columns, _BLOCK), (first, second, out),
+        (columns, first.stride(0), second.stride(0)), {"WIDE": wide(gate), "BLOCK": _BLOCK}, _WARPS,
+    )  # fmt: skip
     return out
 
 
@@ -88,8 +90,9 @@ def swiglu_backward(
     else:
         dup = torch.empty_like(dgate)
         targets = dgate.view(rows, columns), dup.view(rows, columns)
-    _backward[(rows * cdiv(columns, _BLOCK),)](
-        slope, first, second, *targets, columns, slope.stride(0), first.stride(0), second.stride(0),
-        targets[0].stride(0), WIDE=wide(gate), BLOCK=_BLOCK,
+    launch(
+        _backward, rows * cdiv(columns, _BLOCK), (slope, first, second, *targets),
+        (columns, slope.stride(0), first.stride(0), second.stride(0), targets[0].stride(0)),
+        {"WIDE": wide(gate), "BLOCK": _BLOCK}, _WARPS,
     )  # fmt: skip
     return dgate, dup

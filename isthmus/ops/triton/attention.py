@@ -13,7 +13,7 @@ from isthmus.ops.attention import Rest
 from isthmus.ops.triton import interpreted
 from isthmus.ops.triton.attention_backward import backward_keys, backward_queries
 from isthmus.ops.triton.attention_forward import forward
-from isthmus.ops.triton.launch import cdiv, power_of_2
+from isthmus.ops.triton.launch import cdiv, launch, power_of_2
 
 _WIDEST_HEAD = 256
 _FAR = 2**30  # beyond any length; the sum of two fits in int32
@@ -98,9 +98,10 @@ def _launch(
     """Launch one program per sequence, head and block of tokens."""
     tiles = _tiles(table, call)
     blocks = cdiv(longest, tiles.rows if by_rows else tiles.columns)
-    kernel[(call.batch * heads * blocks,)](
-        *tensors, *call.tensors, *strides, *call.strides, *call.sizes, blocks, *call.window, **call.named,
-        ROWS=tiles.rows, COLUMNS=tiles.columns, num_warps=tiles.warps, num_stages=tiles.stages,
+    launch(
+        kernel, call.batch * heads * blocks, (*tensors, *call.tensors),
+        (*strides, *call.strides, *call.sizes, blocks, *call.window),
+        call.named | {"ROWS": tiles.rows, "COLUMNS": tiles.columns}, tiles.warps, tiles.stages,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from isthmus.ops.registration import compute_dtype
-from isthmus.ops.triton.launch import cdiv, in_rows, like, plan, processors, too_wide, wide
+from isthmus.ops.triton.launch import cdiv, in_rows, launch, like, plan, processors, too_wide, wide
 
 
 @triton.jit
@@ -82,9 +82,10 @@ def _normalised(
     total = out if added is None else like(input)
     rstd = input.new_empty((*input.shape[:-1], 1), dtype=compute_dtype(input))
     by = plan(columns)
-    _forward[(cdiv(rows, by.rows),)](
-        x, added, _dense(weight), out, total, rstd, rows, columns, x.stride(0), added.stride(0) if added is not None
-        else 0, EPS=eps, WIDE=wide(input), ROWS=by.rows, BLOCK=by.block, num_warps=by.warps,
+    launch(
+        _forward, cdiv(rows, by.rows), (x, added, _dense(weight), out, total, rstd),
+        (rows, columns, x.stride(0), 0 if added is None else added.stride(0)),
+        {"EPS": eps, "WIDE": wide(input), "ROWS": by.rows, "BLOCK": by.block}, by.warps,
     )  # fmt: skip
     return out, total, rstd
 
@@ -103,10 +104,10 @@ def rms_norm_backward(
     programs = min(cdiv(rows, by.rows), processors(x.device) * max(1, 16 // by.warps))
     dx = like(input)
     parts = None if weight is None else rstd.new_empty((programs, columns))
-    _backward[(programs,)](
-        slope, added, x, _dense(weight), rstd.contiguous(), dx, parts, rows, columns, slope.stride(0),
-        added.stride(0) if added is not None else 0, x.stride(0),
-        WIDE=wide(input), ROWS=by.rows, BLOCK=by.block, num_warps=by.warps,
+    launch(
+        _backward, programs, (slope, added, x, _dense(weight), rstd.contiguous(), dx, parts),
+        (rows, columns, slope.stride(0), 0 if added is None else added.stride(0), x.stride(0)),
+        {"WIDE": wide(input), "ROWS": by.rows, "BLOCK": by.block}, by.warps,
     )  # fmt: skip
     return dx, None if parts is None else parts.sum(0)
 

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from isthmus.ops.triton.launch import like, power_of_2, wide
+from isthmus.ops.triton.launch import launch, like, power_of_2, wide
 
 
 @triton.jit
@@ -122,12 +122,16 @@ def _launch(
     several = positions is not None and positions.dim() > 1 and positions.size(0) > 1
     rows = cos.shape[:-1].numel() if positions is not None else cos.size(-2)
     block = power_of_2(max(half, 1))
-    _rotate[(shape[0] * tokens,)](
-        query, out, key, key_out, cos.contiguous(), sin.contiguous(),
-        None if positions is None else positions.contiguous(), tokens, heads,
-        0 if key is None else key.size(head_dim), heads if rotated < 0 else rotated, size, strides(query),
-        strides(out), strides(key), strides(key_out), rows, cos.size(1) if cos.dim() == 3 and cos.size(0) > 1 else 0,
-        tokens if several else 0, half, FULL=cos.size(-1) == dim, INTERLEAVED=interleaved, CONJUGATE=conjugate,
-        COPY=out is not query and (dim < size or 0 <= rotated < heads), WIDE=wide(query),
-        HEADS=max(1, min(power_of_2(heads), 1024 // block)), HALF=block, REST=power_of_2(size), num_warps=4,
+    positions = None if positions is None else positions.contiguous()
+    numbers = (
+        tokens, heads, 0 if key is None else key.size(head_dim), heads if rotated < 0 else rotated, size,
+        strides(query), strides(out), strides(key), strides(key_out), rows,
+        cos.size(1) if cos.dim() == 3 and cos.size(0) > 1 else 0, tokens if several else 0, half,
     )  # fmt: skip
+    constants = {
+        "FULL": cos.size(-1) == dim, "INTERLEAVED": interleaved, "CONJUGATE": conjugate,
+        "COPY": out is not query and (dim < size or 0 <= rotated < heads), "WIDE": wide(query),
+        "HEADS": max(1, min(power_of_2(heads), 1024 // block)), "HALF": block, "REST": power_of_2(size),
+    }  # fmt: skip
+    tensors = query, out, key, key_out, cos.contiguous(), sin.contiguous(), positions
+    launch(_rotate, shape[0] * tokens, tensors, numbers, constants, warps=4)
