@@ -111,8 +111,7 @@ def adamw_(
         lists = (params, dense, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or params, masters or params, steps)
         pointers = tuple(tuple(each[i].data_ptr() for each in lists) for i in members)
         sizes = tuple(params[i].numel() for i in members)
-        table, chunks = _table(pointers, sizes, params[0].device), _chunks(sizes, params[0].device)
-        aligned = all(address % 16 == 0 for address in chain.from_iterable(row[:6] for row in pointers))
+        (table, aligned), chunks = _table(pointers, sizes, params[0].device), _chunks(sizes, params[0].device)
         _step[(chunks.shape[0],)](
             table, chunks, norm, grad_scale, found_inf, lr, _log(beta1), _log(beta2), 1 - beta1, beta2, 1 - beta2,
             eps, weight_decay, max_norm,
@@ -129,9 +128,11 @@ def _log(beta: float) -> float:
 @lru_cache(maxsize=32)  # gradient addresses repeat from step to step
 def _table(
     pointers: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], device: torch.device
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, bool]:
+    """Table of addresses and sizes, and whether the addresses are multiples of 16."""
     rows = [[*row, size] for row, size in zip(pointers, sizes, strict=True)]
-    return torch.tensor(rows, dtype=torch.int64).to(device)
+    aligned = all(address % 16 == 0 for address in chain.from_iterable(row[:6] for row in pointers))
+    return torch.tensor(rows, dtype=torch.int64).to(device), aligned
 
 
 @lru_cache(maxsize=32)
