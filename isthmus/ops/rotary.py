@@ -261,9 +261,8 @@ def _check(query: Any, key: Any, cos: Any, sin: Any, seq_dim: int, dim: int, hea
         raise ValueError(f"rotary: heads is {heads}; it must be from 0 to {query.size(head_dim)}")
     if key is None:
         return
-    alike = key.dim() == query.dim() and all(
-        a == b for i, (a, b) in enumerate(zip(query.shape, key.shape, strict=True)) if i != head_dim
-    )
+    one, other = query.shape, key.shape
+    alike = one[:head_dim] == other[:head_dim] and one[head_dim + 1 :] == other[head_dim + 1 :]
     if not alike or key.dtype != query.dtype:
         raise ValueError(
             f"rotary: key is {key.dtype} {tuple(key.shape)} and query is {query.dtype} {tuple(query.shape)}; they "

@@ -109,7 +109,7 @@ def adamw_(
             groups.setdefault(own, []).append(index)
     for kinds, members in groups.items():
         lists = (params, dense, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or params, masters or params, steps)
-        pointers = tuple(tuple(each[i].data_ptr() for each in lists) for i in members)
+        pointers = tuple(zip(*([each[i].data_ptr() for i in members] for each in lists), strict=True))
         sizes = tuple(params[i].numel() for i in members)
         (table, aligned), chunks = _table(pointers, sizes, params[0].device), _chunks(sizes, params[0].device)
         _step[(chunks.shape[0],)](
@@ -157,10 +157,10 @@ def refuses_adamw_(
     device = params[0].device
     if any(each.device != device for each in chain(params, steps)):
         return "parameters and steps are on different devices"
-    for param, grad, *states in zip(params, grads, exp_avgs, exp_avg_sqs, tops or exp_avgs, strict=True):
-        kinds = {each.dtype for each in states}
-        if len(kinds) > 1 or not {param.dtype, grad.dtype, *kinds} <= _KINDS.keys():
-            return f"no kernel for {param.dtype} with a gradient of {grad.dtype} and a state of {states[0].dtype}"
+    lists = (params, grads, exp_avgs, exp_avg_sqs, tops or exp_avgs)
+    for param, grad, *states in set(zip(*([each.dtype for each in many] for many in lists), strict=True)):
+        if len(set(states)) > 1 or not {param, grad, *states} <= _KINDS.keys():
+            return f"no kernel for {param} with a gradient of {grad} and a state of {states[0]}"
     if not all(each.is_contiguous() for each in chain(params, exp_avgs, exp_avg_sqs, tops, masters)):
         return "a parameter or a state is not contiguous"
     return ""
