@@ -7,6 +7,7 @@ in the same rounds, and limit_over_ours the fraction reached.
 import argparse
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,11 @@ def main() -> None:
         raise SystemExit(f"llm_operators_gpu: no operator matches {options.only!r}")
     print_table(rows)
     if options.only == "*" and options.compile:
-        settings = {"rounds": options.rounds, "device": torch.cuda.get_device_name()}
+        settings = {
+            "rounds": options.rounds,
+            "device": torch.cuda.get_device_name(),
+            "triton": version("triton"),
+        }
         save("llm_operators_gpu", rows, unfair=UNFAIR, settings=settings)
 
 

@@ -32,8 +32,8 @@ class _Tiles(NamedTuple):
 
 
 # By the bytes of one token's features, so that the tiles fit in shared memory and registers.
-_FORWARD = {128: _Tiles(64, 128, 4, 3), 256: _Tiles(128, 64, 8, 2), 512: _Tiles(64, 32, 4, 2)}
-_BACKWARD = {128: _Tiles(64, 64, 4, 3), 256: _Tiles(64, 64, 8, 2), 512: _Tiles(32, 32, 4, 2)}
+_FORWARD = {128: _Tiles(128, 64, 4, 3), 256: _Tiles(128, 64, 8, 2), 512: _Tiles(64, 32, 4, 2)}
+_BACKWARD = {128: _Tiles(64, 64, 4, 2), 256: _Tiles(64, 64, 8, 2), 512: _Tiles(32, 32, 4, 2)}
 _SMALLEST = _Tiles(16, 16, 4, 1)
 
 
@@ -56,9 +56,7 @@ def _call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rest: Res
     pairs = batch, heads, rest.max_seqlen_q, rest.max_seqlen_k
     slopes = None if rest.alibi_slopes is None else rest.alibi_slopes.expand(pairs[:2])
     spread = [slopes, *(None if each is None else each.expand(pairs) for each in (rest.bias, rest.mask))]
-    widths = [max(16, power_of_2(each.shape[-1])) for each in (query, value)]
-    share = 1 - rest.dropout_p
-    crowded = rest.bias is not None or rest.mask is not None or rest.dropout_p > 0
+    widths, share = _widths(query, value), 1 - rest.dropout_p
     named = {
         "SIZE": query.shape[-1],
         "VALUE_SIZE": value.shape[-1],
@@ -79,8 +77,18 @@ def _call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rest: Res
         batch,
         (_side(rest.left), _side(rest.right)),
         named,
-        max(widths) * query.element_size() * (1 + crowded) * (1 + (query.dtype == torch.float32)),
+        _weight(query, value, rest),
     )
+
+
+def _widths(query: torch.Tensor, value: torch.Tensor) -> list[int]:
+    return [max(16, power_of_2(each.shape[-1])) for each in (query, value)]
+
+
+def _weight(query: torch.Tensor, value: torch.Tensor, rest: Rest) -> int:
+    crowded = rest.bias is not None or rest.mask is not None or rest.dropout_p > 0
+    size = query.element_size() * (1 + (query.dtype == torch.float32))
+    return max(_widths(query, value)) * size * (1 + crowded)
 
 
 def _side(length: int | None) -> int | None:
@@ -97,11 +105,14 @@ def _launch(
 ) -> None:  # fmt: skip
     """Launch one program per sequence, head and block of tokens."""
     tiles = _tiles(table, call)
+    narrow = min(call.named["WIDTH"], call.named["VALUE_WIDTH"]) == 16
+    # With 16 features and 8 warps, Triton 3.6 addresses shared memory out of range in the backward pass.
+    warps = 4 if narrow and table is _BACKWARD else tiles.warps
     blocks = cdiv(longest, tiles.rows if by_rows else tiles.columns)
     launch(
         kernel, call.batch * heads * blocks, (*tensors, *call.tensors),
         (*strides, *call.strides, *call.sizes, blocks, *call.window),
-        call.named | {"ROWS": tiles.rows, "COLUMNS": tiles.columns}, tiles.warps, tiles.stages,
+        call.named | {"ROWS": tiles.rows, "COLUMNS": tiles.columns}, warps, tiles.stages,
     )  # fmt: skip
 
 
@@ -168,12 +179,20 @@ def attention_backward(
     return dq, dk, dv, None
 
 
-def refuses_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> str:
-    """Refuse float64, for which Triton has no tile products, and heads too large for a tile."""
+def refuses_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *others: Any) -> str:
+    """Refuse float64, for which Triton has no tile products, and heads too large for a tile.
+
+    A mask with dropout is refused where the tiles are the smallest: Triton 3.6 computes wrong results.
+    """
     if query.dtype not in _OPERANDS:
         return f"no kernel for {query.dtype}"
     size = max(query.shape[-1], value.shape[-1])
-    return "" if size <= _WIDEST_HEAD else f"head size {size} exceeds the kernel's limit of {_WIDEST_HEAD}"
+    if size > _WIDEST_HEAD:
+        return f"head size {size} exceeds the kernel's limit of {_WIDEST_HEAD}"
+    rest = Rest(*others)
+    if rest.mask is not None and rest.dropout_p and _weight(query, value, rest) > max(_FORWARD):
+        return f"the kernel for {query.dtype} and head size {size} does not support a mask with dropout"
+    return ""
 
 
 def refuses_attention_backward(
@@ -181,5 +200,7 @@ def refuses_attention_backward(
 ) -> str:
     """Refuse the gradient of the bias, and what the forward refuses."""
     return (
-        "no kernel computes the gradient of the bias" if others[-1] else refuses_attention(query, key, value)
+        "no kernel computes the gradient of the bias"
+        if others[-1]
+        else refuses_attention(query, key, value, *others[2:-1])
     )
