@@ -8,8 +8,6 @@ import triton.language as tl
 
 # Maximum elements of a row held by one program.
 WIDEST_ROW = 65536
-
-
 _MOST_COMPILED = 4096  # entries of the cache, which has one per combination of sizes
 _compiled: dict[tuple[Any, ...], tuple[Any, list[Any]]] = {}
 
@@ -44,20 +42,9 @@ def launch(
     if found is not None:
         made, fixed = found
         stream = torch._C._cuda_getCurrentRawStream(device)
-        made.run(
-            programs,
-            1,
-            1,
-            stream,
-            made.function,
-            made.packed_metadata,
-            None,
-            None,
-            None,
-            *tensors,
-            *numbers,
-            *fixed,
-        )
+        made.run(  # the last line of JITFunction.run, without its hooks for profilers
+            programs, 1, 1, stream, made.function, made.packed_metadata, None, None, None, *tensors, *numbers, *fixed,
+        )  # fmt: skip
         return
     made = kernel[(programs,)](*tensors, *numbers, **constants, num_warps=warps, num_stages=stages)
     if made is not None and not address % 16:  # the interpreter compiles nothing
