@@ -68,7 +68,7 @@ def moe_permute(dtype: torch.dtype, portion: float) -> Case:
         return ops.unpermute(permuted, rows, x.shape, probs, routing)
 
     def eager(x: torch.Tensor, probs: torch.Tensor) -> torch.Tensor:
-        rows = torch.arange(tokens).expand(experts, -1).masked_select(routing.t())
+        rows = torch.arange(tokens, device=x.device).expand(experts, -1).masked_select(routing.t())
         weighted = x.index_select(0, rows) * probs.t().masked_select(routing.t()).unsqueeze(-1)
         return torch.zeros_like(x).scatter_add(0, rows.unsqueeze(1).expand(-1, hidden), weighted)
 

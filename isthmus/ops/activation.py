@@ -8,7 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from isthmus.ops import autocast, cpu
-from isthmus.ops.registration import compute_dtype, operator
+from isthmus.ops.registration import apply, compute_dtype, operator
 
 
 def _halves(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -80,14 +80,14 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor | None = None, dim: int = -1) ->
                 f"swiglu: the packed input has {gate.size(dim)} elements along dimension {dim}; "
                 "it needs an even number"
             )
-        return _SwiGLU.apply(gate, None, dim)
+        return apply(_SwiGLU, gate, None, dim)
     gate, up = autocast.widest(gate, up)
     if gate.shape != up.shape or gate.dtype != up.dtype:
         raise ValueError(
             f"swiglu: gate is {gate.dtype} {tuple(gate.shape)} and up is {up.dtype} {tuple(up.shape)}; "
             "they must have the same shape and dtype"
         )
-    return _SwiGLU.apply(gate, up, dim)
+    return apply(_SwiGLU, gate, up, dim)
 
 
 class SwiGLU(nn.Module):

@@ -12,7 +12,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import autocast, cpu, philox
-from isthmus.ops.registration import compute_dtype, operator
+from isthmus.ops.registration import apply, compute_dtype, operator
 
 
 class Rest(NamedTuple):
@@ -280,7 +280,7 @@ def attend(
         query, key, value, bias, mask, alibi_slopes, cu_q, cu_k, rng if dropout_p else None, longest_q, longest_k,
         float(scale), left, right, top_left, float(softcap), float(dropout_p),
     )  # fmt: skip
-    return _Attention.apply(*arguments)
+    return apply(_Attention, *arguments)
 
 
 def _distinct(*tensors: torch.Tensor | None) -> list[Any]:

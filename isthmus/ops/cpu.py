@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from isthmus.ops.registration import Implementation, Operator, addressed_by_cpu
+from isthmus.ops.registration import Implementation, Operator, addressed_by_cpu, first_tensor
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _LIBRARY = Path(__file__).parent / "libisthmus_kernels.so"
@@ -37,7 +37,7 @@ def _rank(capability: str) -> int:
 
 def floats(*arguments: Any) -> str:
     """Why no kernel supports the dtype of the first tensor, or ""."""
-    kind = next(each.dtype for each in arguments if isinstance(each, torch.Tensor))
+    kind = first_tensor(arguments).dtype
     return "" if kind in FLOATS else f"no kernel for {kind}"
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import cpu
-from isthmus.ops.registration import operator
+from isthmus.ops.registration import apply, operator
 
 
 class Terms(NamedTuple):
@@ -156,7 +156,7 @@ def cross_entropy(
     check("cross_entropy", logits.shape, target, reduction)
     terms = Terms(ignore_index, label_smoothing, logit_scale, softcap or 0.0, lse_square_scale)
     inplace = inplace_backward and not torch.compiler.is_compiling() and not _expanded(logits)
-    loss, lse = _CrossEntropy.apply(logits, target.long(), terms, inplace)
+    loss, lse = apply(_CrossEntropy, logits, target.long(), terms, inplace)
     found = [reduced(loss, target, ignore_index, reduction)]
     if return_z_loss:
         found.append(z_loss(lse, target, terms, reduction))

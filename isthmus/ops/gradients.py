@@ -12,13 +12,9 @@ from isthmus.ops.registration import compute_dtype, operator
 @operator("grad_norm")
 def _grad_norm(grads: list[torch.Tensor], norm_type: float) -> tuple[torch.Tensor, torch.Tensor]:
     wide = torch.float64 if any(each.dtype == torch.float64 for each in grads) else torch.float32
-    norms = [
-        torch.linalg.vector_norm(each, norm_type, dtype=wide)
-        if each.numel()
-        else each.new_zeros((), dtype=wide)
-        for each in grads
-    ]
-    each = torch.stack(norms)
+    filled = [each for each in grads if each.numel()]
+    norms = iter(torch._foreach_norm(filled, norm_type, dtype=wide) if filled else ())
+    each = torch.stack([next(norms) if each.numel() else each.new_zeros((), dtype=wide) for each in grads])
     return torch.linalg.vector_norm(each, norm_type), each
 
 

@@ -11,9 +11,9 @@ from isthmus.ops import autocast, cpu
 from isthmus.ops.cross_entropy import Terms, check, logit_gradient, losses, reduced, z_loss
 from isthmus.ops.registration import addressed_by_cpu, operator
 
-# Rows of logits in memory at a time. Each chunk reads the whole weight and updates its whole gradient, so smaller
-# chunks would be bound by memory bandwidth.
-_ROWS = 384
+# Rows of logits in memory at a time, also on a GPU. Each chunk reads the whole weight and updates its whole gradient,
+# so smaller chunks would be bound by memory bandwidth.
+_ROWS, _GPU_ROWS = 384, 1024
 
 
 def chunked(
@@ -160,8 +160,8 @@ def linear_cross_entropy(
         logit_scale: factor of the logits.
         softcap: bound of the logits; None disables it.
         lse_square_scale: factor of the squared log-sum-exp in the loss.
-        chunk_size: maximum rows of logits in memory; None is 384. Without gradients, the same number of logits may
-            cover more rows of fewer classes.
+        chunk_size: maximum rows of logits in memory; None is 384, or 1024 on a GPU. Without gradients, the same
+            number of logits may cover more rows of fewer classes.
         return_z_loss: also return the z-loss, without a gradient.
 
     Returns:
@@ -177,7 +177,7 @@ def linear_cross_entropy(
     flat, labels = hidden.reshape(-1, hidden.shape[-1]), target.reshape(-1).long()
     asked = torch.is_grad_enabled()
     wanted = [asked and each is not None and each.requires_grad for each in (flat, weight, bias)]
-    rest = (*terms, chunk_size or _ROWS, wanted)
+    rest = (*terms, chunk_size or (_GPU_ROWS if hidden.is_cuda else _ROWS), wanted)
     if reduction == "none" or (hidden.dtype == torch.float16 and any(wanted)):
         rows, lse = _EachRow.apply(flat, weight, bias, labels, rest)
         loss = reduced(rows.view(target.shape), target, ignore_index, reduction)

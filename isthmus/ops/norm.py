@@ -9,7 +9,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import autocast, cpu
-from isthmus.ops.registration import compute_dtype, operator
+from isthmus.ops.registration import apply, compute_dtype, operator
 
 
 @operator("rms_norm")
@@ -101,7 +101,8 @@ def rms_norm(
         ValueError: the weight does not have the shape of the last dimensions.
     """
     flat, factor = _rows("rms_norm", input, weight, unit_offset)
-    return _RMSNorm.apply(flat, factor, eps).view(input.shape)
+    out = apply(_RMSNorm, flat, factor, eps)
+    return out if flat is input else out.view(input.shape)
 
 
 def add_rms_norm(
@@ -132,7 +133,9 @@ def add_rms_norm(
             f"{tuple(input.shape)}; they must have the same shape and dtype"
         )
     flat, factor = _rows("add_rms_norm", input, weight, unit_offset)
-    out, total = _AddRMSNorm.apply(flat, residual.reshape(flat.shape), factor, eps)
+    if flat is input:
+        return apply(_AddRMSNorm, input, residual, factor, eps)
+    out, total = apply(_AddRMSNorm, flat, residual.reshape(flat.shape), factor, eps)
     return out.view(input.shape), total.view(input.shape)
 
 

@@ -82,6 +82,7 @@ class Operator:
         self._forced = ""
         self._logged: set[str] = set()
         self._any_dtype = any_dtype
+        self._serving: dict[torch.device, list[Implementation]] = {}
         self._implementations = [Implementation(COMPOSITE, self._compose, lambda _: True, lambda *_: "")]
         _library.define(self.schema.text.removeprefix("isthmus::"))
         _library.impl(name, self._run, "CompositeExplicitAutograd")
@@ -102,6 +103,7 @@ class Operator:
     def add(self, implementation: Implementation) -> None:
         """Register an implementation, after the existing ones and before the composite."""
         self._implementations.insert(-1, implementation)
+        self._serving.clear()
 
     def names(self) -> list[str]:
         """The implementations in the order in which they are tried."""
@@ -128,7 +130,7 @@ class Operator:
         return self._choose(arguments)[1]
 
     def _choose(self, arguments: tuple[Any, ...]) -> tuple[Implementation, Choice]:
-        device = _device(arguments)
+        device = first_tensor(arguments).device
         refused: dict[str, str] = {}
         for each in self._implementations:
             if self._forced and each.name != self._forced:
@@ -146,16 +148,17 @@ class Operator:
 
     def _run(self, *arguments: Any) -> Any:
         if not self._forced:  # fast path: does not record why others were refused
-            device = _device(arguments)
-            for each in self._implementations[
-                bool(self._chip) :
-            ]:  # the dispatcher has tried the chip's kernels
-                if each.on(device) and not each.refuses(*arguments):
+            device = first_tensor(arguments).device
+            if device not in self._serving:  # the dispatcher has tried the chip's kernels
+                others = self._implementations[bool(self._chip) :]
+                self._serving[device] = [each for each in others if each.on(device)]
+            for each in self._serving[device]:
+                if not each.refuses(*arguments):
                     return each.call(*arguments)
         return self._choose(arguments)[0].call(*arguments)
 
     def _compose(self, *arguments: Any) -> Any:
-        kind = _tensor(arguments).dtype
+        kind = first_tensor(arguments).dtype
         if not self._any_dtype and not kind.is_floating_point:
             raise ValueError(
                 f"isthmus.ops: {self.name} got {kind}; it supports float16, bfloat16, float32 and float64"
@@ -166,7 +169,7 @@ class Operator:
 
     def _log_fallback(self, arguments: tuple[Any, ...]) -> None:
         """Log, once per reason, why a call falls back although its device has a faster implementation."""
-        device = _device(arguments)
+        device = first_tensor(arguments).device
         for each in self._implementations[bool(self._chip) : -1]:
             why = each.refuses(*arguments) if each.on(device) else ""
             message = f"{self.name} falls back from {each.name} to {COMPOSITE}: {why}"
@@ -191,6 +194,22 @@ def operator(name: str, any_dtype: bool = False) -> Callable[[Callable[..., Any]
     return define
 
 
+class _NoContext:
+    """The context of an autograd function whose backward is not recorded."""
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Save nothing."""
+
+    mark_dirty = mark_non_differentiable = set_materialize_grads = save_for_backward
+
+
+def apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    """``function.apply``; with gradients disabled only its forward, which takes less time on the host."""
+    if torch.is_grad_enabled():
+        return function.apply(*arguments)
+    return function.forward(_NoContext(), *arguments)
+
+
 def operators() -> dict[str, Operator]:
     """Every operator, by name."""
     return dict(_operators)
@@ -209,11 +228,8 @@ def recorded() -> Iterator[list[Choice]]:
             _recorded, _recorder = outer
 
 
-def _device(arguments: tuple[Any, ...]) -> torch.device:
-    return _tensor(arguments).device
-
-
-def _tensor(arguments: tuple[Any, ...]) -> torch.Tensor:
+def first_tensor(arguments: tuple[Any, ...]) -> torch.Tensor:
+    """The first tensor among the arguments of an operator, or in the first list of tensors."""
     for each in arguments:
         if isinstance(each, torch.Tensor):
             return each

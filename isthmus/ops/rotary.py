@@ -6,7 +6,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import cpu
-from isthmus.ops.registration import compute_dtype, operator
+from isthmus.ops.registration import apply, compute_dtype, operator
 
 _Pair = tuple[torch.Tensor, torch.Tensor | None]
 
@@ -218,7 +218,7 @@ def apply_rotary(
         query, key = query.transpose(1, 2), None if key is None else key.transpose(1, 2)
     order = 3 - seq_dim if swapped else seq_dim
     settings = (order, dim, -1 if heads is None else heads, interleaved, conjugate)
-    made = _Rotary.apply(query, key, cos, sin, positions, inplace, *settings)
+    made = apply(_Rotary, query, key, cos, sin, positions, inplace, *settings)
     if inplace:
         return given
     out, other = made if key is not None else (made, None)
@@ -261,9 +261,8 @@ def _check(query: Any, key: Any, cos: Any, sin: Any, seq_dim: int, dim: int, hea
         raise ValueError(f"rotary: heads is {heads}; it must be from 0 to {query.size(head_dim)}")
     if key is None:
         return
-    alike = key.dim() == query.dim() and all(
-        a == b for i, (a, b) in enumerate(zip(query.shape, key.shape, strict=True)) if i != head_dim
-    )
+    one, other = query.shape, key.shape
+    alike = one[:head_dim] == other[:head_dim] and one[head_dim + 1 :] == other[head_dim + 1 :]
     if not alike or key.dtype != query.dtype:
         raise ValueError(
             f"rotary: key is {key.dtype} {tuple(key.shape)} and query is {query.dtype} {tuple(query.shape)}; they "

@@ -7,7 +7,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from isthmus.ops import cpu
-from isthmus.ops.registration import operator
+from isthmus.ops.registration import apply, operator
 
 
 def _hidden(scores: torch.Tensor) -> torch.Tensor:
@@ -89,7 +89,7 @@ def scaled_masked_softmax(
         )
     if mask is not None:
         _check_mask(input, mask)
-    return _ScaledMaskedSoftmax.apply(input, mask, scale, causal)
+    return apply(_ScaledMaskedSoftmax, input, mask, scale, causal)
 
 
 def _check_mask(input: torch.Tensor, mask: torch.Tensor) -> None:

@@ -78,6 +78,25 @@ def test_which_and_use_name_it():
     assert "is forced to 'triton', which does not support this call: no kernel for torch.float8_e5m2" in error
 
 
+def test_attention_with_mask_and_dropout_of_wide_heads_is_refused():
+    code = """
+        import torch
+        from isthmus import ops
+        q = torch.randn(1, 8, 2, 64)
+        mask = torch.zeros(1, 1, 8, 8, dtype=torch.bool)
+        for dropout in (0.0, 0.5):
+            with ops.use("attention", "triton"):
+                try:
+                    given = {"atten_mask": mask, "keep_prob": 1 - dropout, "input_layout": "BSND"}
+                    print(ops.which("fusion_attention", q, q, q, 2, **given).implementation)
+                except ValueError as error:
+                    print(error)
+    """
+    without, refused = output(code, TRITON_INTERPRET="1").splitlines()
+    assert without == "triton"
+    assert "the kernel for torch.float32 and head size 64 does not support a mask with dropout" in refused
+
+
 @pytest.mark.full
 def test_not_offered_where_no_tensor_can_take_it():
     code = "from isthmus import ops; print(ops.implementations()['rms_norm'])"

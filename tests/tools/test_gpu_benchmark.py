@@ -33,7 +33,7 @@ ROWS = f"""
     sys.modules["liger_kernel.transformers"].functional = functional
     benchmark.find_spec = lambda name: True
     benchmark.timed = lambda function: lambda: (function(), 0.5)[1]
-    benchmark.PORTION, benchmark.SIDE = 1 / 64, 16
+    benchmark.DEVICE, benchmark.PORTION, benchmark.SIDE = "cpu", 1 / 64, 16
     for only in ("rms_norm", "rotary", "adamw", "attention"):
         benchmark.measure(argparse.Namespace(only=only, rounds=1, compile=False))
 """

@@ -6,17 +6,15 @@ interprets them on CPU tensors (slow) and ``use("rms_norm", "triton")`` selects 
 
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
 import torch
 
 from isthmus.ops.cpu import floats
-from isthmus.ops.registration import Implementation, Operator, operators
+from isthmus.ops.registration import Implementation, Operator, first_tensor, operators
 
 _FAMILIES = {
     "norm": ("rms_norm", "add_rms_norm", "rms_norm_backward"),
@@ -53,27 +51,19 @@ def add(operator: Operator, family: str) -> None:
     """
 
     def refuses(*arguments: Any) -> str:
-        if reason := unavailable() or floats(*_flat(arguments)):
-            return reason
-        check = getattr(_loaded(family), f"refuses_{operator.name}", None)
-        return check(*arguments) if check else ""
+        return unavailable() or floats(*arguments) or _loaded(family, operator.name)[1](*arguments)
 
-    operator.add(Implementation("triton", _launched(operator, family), _serves, refuses))
-
-
-def _launched(operator: Operator, family: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
-        first = next(each for each in _flat(arguments) if isinstance(each, torch.Tensor))
-        if not isinstance(arguments[0], list | tuple) and not first.numel():
+        first = first_tensor(arguments)
+        if first is arguments[0] and not first.numel():
             return operator.composite(*arguments)
-        with torch.cuda.device(first.device) if first.is_cuda else nullcontext():
-            return getattr(_loaded(family), operator.name)(*arguments)
+        launch = _loaded(family, operator.name)[0]
+        if not first.is_cuda or first.get_device() == torch.cuda.current_device():
+            return launch(*arguments)
+        with torch.cuda.device(first.device):
+            return launch(*arguments)
 
-    return call
-
-
-def _flat(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(arguments[0]) if isinstance(arguments[0], list | tuple) else arguments
+    operator.add(Implementation("triton", call, _serves, refuses))
 
 
 def _serves(device: torch.device) -> bool:
@@ -81,8 +71,10 @@ def _serves(device: torch.device) -> bool:
 
 
 @cache
-def _loaded(family: str) -> ModuleType:
-    return import_module(f"isthmus.ops.triton.{family}")
+def _loaded(family: str, name: str) -> tuple[Callable[..., Any], Callable[..., str]]:
+    """The function that launches an operator's kernels, and why it does not support arguments."""
+    module = import_module(f"isthmus.ops.triton.{family}")
+    return getattr(module, name), getattr(module, f"refuses_{name}", lambda *_: "")
 
 
 def family(name: str) -> str:

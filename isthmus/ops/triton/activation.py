@@ -6,9 +6,10 @@ import torch
 import triton
 import triton.language as tl
 
-from isthmus.ops.triton.launch import in_rows, wide
+from isthmus.ops.triton.launch import cdiv, in_rows, launch, like, wide
 
 _BLOCK = 1024
+_WARPS = 4
 
 
 @triton.jit
@@ -67,10 +68,11 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> torch.Tenso
     """The operator ``isthmus::swiglu``."""
     first, second, shape = _halves(gate, up, dim)
     rows, columns = first.shape
-    out = torch.empty(shape, dtype=gate.dtype, device=gate.device)
-    _forward[(rows * triton.cdiv(columns, _BLOCK),)](
-        first, second, out, columns, first.stride(0), second.stride(0), WIDE=wide(gate), BLOCK=_BLOCK
-    )
+    out = gate.new_empty(shape)
+    launch(
+        _forward, rows * cdiv(columns, _BLOCK), (first, second, out),
+        (columns, first.stride(0), second.stride(0)), {"WIDE": wide(gate), "BLOCK": _BLOCK}, _WARPS,
+    )  # fmt: skip
     return out
 
 
@@ -81,15 +83,16 @@ def swiglu_backward(
     first, second, _ = _halves(gate, up, dim)
     rows, columns = first.shape
     slope = in_rows(grad if up is None else grad.contiguous(), columns)
-    dgate = torch.empty(gate.shape, dtype=gate.dtype, device=gate.device)
+    dgate = like(gate)
     if up is None:
         dup = None
         targets = dgate.view(rows, 2 * columns).chunk(2, 1)
     else:
         dup = torch.empty_like(dgate)
         targets = dgate.view(rows, columns), dup.view(rows, columns)
-    _backward[(rows * triton.cdiv(columns, _BLOCK),)](
-        slope, first, second, *targets, columns, slope.stride(0), first.stride(0), second.stride(0),
-        targets[0].stride(0), WIDE=wide(gate), BLOCK=_BLOCK,
+    launch(
+        _backward, rows * cdiv(columns, _BLOCK), (slope, first, second, *targets),
+        (columns, slope.stride(0), first.stride(0), second.stride(0), targets[0].stride(0)),
+        {"WIDE": wide(gate), "BLOCK": _BLOCK}, _WARPS,
     )  # fmt: skip
     return dgate, dup

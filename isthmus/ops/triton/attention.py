@@ -7,13 +7,13 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-import triton
 import triton.language as tl
 
 from isthmus.ops.attention import Rest
 from isthmus.ops.triton import interpreted
 from isthmus.ops.triton.attention_backward import backward_keys, backward_queries
 from isthmus.ops.triton.attention_forward import forward
+from isthmus.ops.triton.launch import cdiv, launch, power_of_2
 
 _WIDEST_HEAD = 256
 _FAR = 2**30  # beyond any length; the sum of two fits in int32
@@ -56,9 +56,7 @@ def _call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rest: Res
     pairs = batch, heads, rest.max_seqlen_q, rest.max_seqlen_k
     slopes = None if rest.alibi_slopes is None else rest.alibi_slopes.expand(pairs[:2])
     spread = [slopes, *(None if each is None else each.expand(pairs) for each in (rest.bias, rest.mask))]
-    widths = [max(16, triton.next_power_of_2(each.shape[-1])) for each in (query, value)]
-    share = 1 - rest.dropout_p
-    crowded = rest.bias is not None or rest.mask is not None or rest.dropout_p > 0
+    widths, share = _widths(query, value), 1 - rest.dropout_p
     named = {
         "SIZE": query.shape[-1],
         "VALUE_SIZE": value.shape[-1],
@@ -79,8 +77,18 @@ def _call(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, rest: Res
         batch,
         (_side(rest.left), _side(rest.right)),
         named,
-        max(widths) * query.element_size() * (1 + crowded) * (1 + (query.dtype == torch.float32)),
+        _weight(query, value, rest),
     )
+
+
+def _widths(query: torch.Tensor, value: torch.Tensor) -> list[int]:
+    return [max(16, power_of_2(each.shape[-1])) for each in (query, value)]
+
+
+def _weight(query: torch.Tensor, value: torch.Tensor, rest: Rest) -> int:
+    crowded = rest.bias is not None or rest.mask is not None or rest.dropout_p > 0
+    size = query.element_size() * (1 + (query.dtype == torch.float32))
+    return max(_widths(query, value)) * size * (1 + crowded)
 
 
 def _side(length: int | None) -> int | None:
@@ -97,10 +105,14 @@ def _launch(
 ) -> None:  # fmt: skip
     """Launch one program per sequence, head and block of tokens."""
     tiles = _tiles(table, call)
-    blocks = triton.cdiv(longest, tiles.rows if by_rows else tiles.columns)
-    kernel[(call.batch * heads * blocks,)](
-        *tensors, *call.tensors, *strides, *call.strides, *call.sizes, blocks, *call.window, **call.named,
-        ROWS=tiles.rows, COLUMNS=tiles.columns, num_warps=tiles.warps, num_stages=tiles.stages,
+    narrow = min(call.named["WIDTH"], call.named["VALUE_WIDTH"]) == 16
+    # With 16 features and 8 warps, Triton 3.6 addresses shared memory out of range in the backward pass.
+    warps = 4 if narrow and table is _BACKWARD else tiles.warps
+    blocks = cdiv(longest, tiles.rows if by_rows else tiles.columns)
+    launch(
+        kernel, call.batch * heads * blocks, (*tensors, *call.tensors),
+        (*strides, *call.strides, *call.sizes, blocks, *call.window),
+        call.named | {"ROWS": tiles.rows, "COLUMNS": tiles.columns}, warps, tiles.stages,
     )  # fmt: skip
 
 
@@ -167,12 +179,20 @@ def attention_backward(
     return dq, dk, dv, None
 
 
-def refuses_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any) -> str:
-    """Refuse float64, for which Triton has no tile products, and heads too large for a tile."""
+def refuses_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *others: Any) -> str:
+    """Refuse float64, for which Triton has no tile products, and heads too large for a tile.
+
+    A mask with dropout is refused where the tiles are the smallest: Triton 3.6 computes wrong results.
+    """
     if query.dtype not in _OPERANDS:
         return f"no kernel for {query.dtype}"
     size = max(query.shape[-1], value.shape[-1])
-    return "" if size <= _WIDEST_HEAD else f"head size {size} exceeds the kernel's limit of {_WIDEST_HEAD}"
+    if size > _WIDEST_HEAD:
+        return f"head size {size} exceeds the kernel's limit of {_WIDEST_HEAD}"
+    rest = Rest(*others)
+    if rest.mask is not None and rest.dropout_p and _weight(query, value, rest) > max(_FORWARD):
+        return f"the kernel for {query.dtype} and head size {size} does not support a mask with dropout"
+    return ""
 
 
 def refuses_attention_backward(
@@ -180,5 +200,7 @@ def refuses_attention_backward(
 ) -> str:
     """Refuse the gradient of the bias, and what the forward refuses."""
     return (
-        "no kernel computes the gradient of the bias" if others[-1] else refuses_attention(query, key, value)
+        "no kernel computes the gradient of the bias"
+        if others[-1]
+        else refuses_attention(query, key, value, *others[2:-1])
     )

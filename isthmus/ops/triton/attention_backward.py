@@ -10,7 +10,6 @@ from isthmus.ops.triton.attention_scores import (
     bounds,
     capped,
     kept,
-    of_pairs,
     sequence,
     shown,
     store,
@@ -43,9 +42,6 @@ def backward_queries(
     out_ptr = at(out_ptr, out_strides, batch, q_begin, head)
     dq_ptr = at(dq_ptr, dq_strides, batch, q_begin, head)
     sums_at = batch * lse_strides[0] + head * lse_strides[1] + q_begin
-    slope, bias_ptr, mask_ptr = of_pairs(
-        slopes_ptr, slope_strides, bias_ptr, bias_strides, mask_ptr, mask_strides, batch, head
-    )
 
     q = tokens(q_ptr, q_strides[1], row, queries, SIZE, WIDTH, True).to(DOT)
     grad = tokens(grad_ptr, grad_strides[1], row, queries, VALUE_SIZE, VALUE_WIDTH, True)
@@ -68,8 +64,8 @@ def backward_queries(
             v = tokens(v_ptr, v_strides[1], column, keys, VALUE_SIZE, VALUE_WIDTH, PHASE != 1).to(DOT)
             x = capped(tl.dot(q, tl.trans(k), input_precision=PRECISION), SCALE, SOFTCAP)
             score = shown(
-                x, row[:, None], column[None, :], queries, keys, slope, bias_ptr, bias_strides, mask_ptr,
-                mask_strides, left, right, TOP_LEFT, PHASE != 1,
+                x, row[:, None], column[None, :], queries, keys, batch, head, slopes_ptr, slope_strides,
+                bias_ptr, bias_strides, mask_ptr, mask_strides, left, right, TOP_LEFT, PHASE != 1,
             )  # fmt: skip
             weight = tl.exp2(score - lse[:, None])
             dweight = tl.dot(grad, tl.trans(v), input_precision=PRECISION)
@@ -116,9 +112,6 @@ def backward_keys(
         own_q_ptr = at(q_ptr, q_strides, batch, q_begin, head)
         own_grad_ptr = at(grad_ptr, grad_strides, batch, q_begin, head)
         sums_at = batch * lse_strides[0] + head * lse_strides[1] + q_begin
-        slope, own_bias_ptr, own_mask_ptr = of_pairs(
-            slopes_ptr, slope_strides, bias_ptr, bias_strides, mask_ptr, mask_strides, batch, head
-        )
         for PHASE in tl.static_range(0 if right is not None else 1, 3):
             start_at = begin if PHASE == 0 else whole if PHASE == 1 else whole_end
             stop_at = whole if PHASE == 0 else whole_end if PHASE == 1 else end
@@ -134,8 +127,8 @@ def backward_keys(
                 delta = tl.load(delta_ptr + sums_at + row, row < queries, other=0.0)
                 x = capped(tl.dot(k, tl.trans(q), input_precision=PRECISION), SCALE, SOFTCAP)
                 score = shown(
-                    x, row[None, :], column[:, None], queries, keys, slope, own_bias_ptr, bias_strides,
-                    own_mask_ptr, mask_strides, left, right, TOP_LEFT, PHASE != 1,
+                    x, row[None, :], column[:, None], queries, keys, batch, head, slopes_ptr,
+                    slope_strides, bias_ptr, bias_strides, mask_ptr, mask_strides, left, right, TOP_LEFT, PHASE != 1,
                 )  # fmt: skip
                 weight = tl.exp2(score - lse[None, :])
                 dweight = tl.dot(v, tl.trans(grad), input_precision=PRECISION)

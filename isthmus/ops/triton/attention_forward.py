@@ -3,18 +3,7 @@
 import triton
 import triton.language as tl
 
-from isthmus.ops.triton.attention_scores import (
-    LN2,
-    at,
-    bounds,
-    capped,
-    kept,
-    of_pairs,
-    sequence,
-    shown,
-    store,
-    tokens,
-)
+from isthmus.ops.triton.attention_scores import LN2, at, bounds, capped, kept, sequence, shown, store, tokens
 
 
 @triton.jit
@@ -39,9 +28,6 @@ def forward(
     q_ptr = at(q_ptr, q_strides, batch, q_begin, head)
     k_ptr = at(k_ptr, k_strides, batch, k_begin, head // groups)
     v_ptr = at(v_ptr, v_strides, batch, k_begin, head // groups)
-    slope, bias_ptr, mask_ptr = of_pairs(
-        slopes_ptr, slope_strides, bias_ptr, bias_strides, mask_ptr, mask_strides, batch, head
-    )
 
     q = tokens(q_ptr, q_strides[1], row, queries, SIZE, WIDTH, True).to(DOT)
     acc = tl.zeros((ROWS, VALUE_WIDTH), tl.float32)
@@ -58,8 +44,9 @@ def forward(
             k = tokens(k_ptr, k_strides[1], column, keys, SIZE, WIDTH, PHASE != 1).to(DOT)
             x = tl.dot(q, tl.trans(k), input_precision=PRECISION)
             x = shown(
-                capped(x, SCALE, SOFTCAP), row[:, None], column[None, :], queries, keys, slope, bias_ptr,
-                bias_strides, mask_ptr, mask_strides, left, right, TOP_LEFT, PHASE != 1,
+                capped(x, SCALE, SOFTCAP), row[:, None], column[None, :], queries, keys, batch, head,
+                slopes_ptr, slope_strides, bias_ptr, bias_strides, mask_ptr, mask_strides, left, right, TOP_LEFT,
+                PHASE != 1,
             )  # fmt: skip
             before, top = top, tl.maximum(top, tl.max(x, 1))
             base = tl.where(top == float("-inf"), 0.0, top)

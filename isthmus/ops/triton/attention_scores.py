@@ -31,21 +31,6 @@ def at(ptr, strides, batch, token, head):
 
 
 @triton.jit
-def of_pairs(slopes_ptr, slope_strides, bias_ptr, bias_strides, mask_ptr, mask_strides, batch, head):
-    """ALiBi slope of a head, and addresses of its bias and mask; None if absent."""
-    slope, bias, mask = None, None, None
-    if slopes_ptr is not None:
-        slope = (
-            tl.load(slopes_ptr + (batch * slope_strides[0] + head * slope_strides[1])).to(tl.float32) * LOG2E
-        )
-    if bias_ptr is not None:
-        bias = bias_ptr + (batch * bias_strides[0] + head * bias_strides[1])
-    if mask_ptr is not None:
-        mask = mask_ptr + (batch * mask_strides[0] + head * mask_strides[1])
-    return slope, bias, mask
-
-
-@triton.jit
 def bounds(first, last, before, after, count, STEP: tl.constexpr):
     """Range of tiles visible from positions first to last: (begin, whole, whole_end, end).
 
@@ -98,23 +83,34 @@ def capped(products, SCALE: tl.constexpr, SOFTCAP: tl.constexpr):
 
 
 @triton.jit
+def of_pairs(ptr, strides, batch, head, row, column):
+    """Addresses of a tile of bias or mask; strides are (batch, head, query, key)."""
+    return (
+        ptr
+        + (batch * strides[0] + head * strides[1])
+        + (row.to(tl.int64) * strides[2] + column.to(tl.int64) * strides[3])
+    )
+
+
+@triton.jit
 def shown(
-    x, row, column, queries, keys, slope, bias_ptr, bias_strides, mask_ptr, mask_strides, left, right,
-    TOP_LEFT: tl.constexpr, CHECKED: tl.constexpr,
+    x, row, column, queries, keys, batch, head, slopes_ptr, slope_strides, bias_ptr, bias_strides, mask_ptr,
+    mask_strides, left, right, TOP_LEFT: tl.constexpr, CHECKED: tl.constexpr,
 ):  # fmt: skip
     """Apply ALiBi, bias, mask and window to a tile of scores; hidden scores become -inf.
 
-    Row and column are [rows, 1] and [1, columns], or transposed. Bias and mask point to the sequence and head.
+    Row and column are [rows, 1] and [1, columns], or transposed.
     """
-    if slope is not None:
-        x -= slope * tl.abs(row + (keys - queries) - column)
+    if slopes_ptr is not None:
+        slope = tl.load(slopes_ptr + (batch * slope_strides[0] + head * slope_strides[1])).to(tl.float32)
+        x -= slope * LOG2E * tl.abs(row + (keys - queries) - column)
     inside = (row < queries) & (column < keys)
     if bias_ptr is not None:
-        where = row.to(tl.int64) * bias_strides[2] + column.to(tl.int64) * bias_strides[3]
-        x += tl.load(bias_ptr + where, inside, other=0.0).to(tl.float32) * LOG2E
+        bias = tl.load(of_pairs(bias_ptr, bias_strides, batch, head, row, column), inside, other=0.0)
+        x += bias.to(tl.float32) * LOG2E
     if mask_ptr is not None:
-        where = row.to(tl.int64) * mask_strides[2] + column.to(tl.int64) * mask_strides[3]
-        x = tl.where(tl.load(mask_ptr + where, inside, other=0) == 0, x, float("-inf"))
+        hidden = tl.load(of_pairs(mask_ptr, mask_strides, batch, head, row, column), inside, other=0)
+        x = tl.where(hidden == 0, x, float("-inf"))
     if CHECKED:
         seen = inside
         position = row if TOP_LEFT else row + (keys - queries)

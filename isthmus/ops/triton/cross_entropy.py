@@ -3,12 +3,14 @@
 A target that is not a class gives a NaN loss and gradient, because a kernel cannot raise.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 
 from isthmus.ops.registration import compute_dtype
-from isthmus.ops.triton.launch import in_rows, wide
+from isthmus.ops.triton.launch import cdiv, in_rows, launch, like, power_of_2, wide
 
 _BLOCK = 8192
 _WARPS = 16
@@ -91,13 +93,13 @@ def cross_entropy(
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The operator ``isthmus::cross_entropy``."""
     x = in_rows(logits)
-    loss = torch.empty(target.shape, dtype=compute_dtype(logits), device=logits.device)
+    loss = logits.new_empty(target.shape, dtype=compute_dtype(logits))
     lse = torch.empty_like(loss)
-    block = min(_BLOCK, triton.next_power_of_2(x.shape[1]))
-    _forward[(x.shape[0],)](
-        x, target.contiguous(), loss, lse, x.shape[1], x.stride(0), IGNORED=ignore_index, SMOOTHING=label_smoothing,
-        SCALE=logit_scale, SOFTCAP=softcap, SQUARE=lse_square_scale, WIDE=wide(logits), BLOCK=block,
-        num_warps=max(1, min(_WARPS, block // 256)),
+    block = min(_BLOCK, power_of_2(x.shape[1]))
+    terms = (ignore_index, label_smoothing, logit_scale, softcap, lse_square_scale)
+    launch(
+        _forward, x.shape[0], (x, target.contiguous(), loss, lse), (x.shape[1], x.stride(0)),
+        _constants(x, block, *terms), _warps(block),
     )  # fmt: skip
     return loss, lse
 
@@ -107,7 +109,7 @@ def cross_entropy_backward(
     lse: torch.Tensor, *terms: float,
 ) -> torch.Tensor:  # fmt: skip
     """The operator ``isthmus::cross_entropy_backward``."""
-    made = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
+    made = like(logits)
     _differentiate(made.view(-1, logits.shape[-1]), in_rows(logits), grad, grad_lse, target, lse, *terms)
     return made
 
@@ -125,15 +127,23 @@ def cross_entropy_backward_(
 
 def _differentiate(
     made: torch.Tensor, logits: torch.Tensor, grad: torch.Tensor, grad_lse: torch.Tensor | None,
-    target: torch.Tensor, lse: torch.Tensor, ignore_index: float, label_smoothing: float, logit_scale: float,
-    softcap: float, lse_square_scale: float,
+    target: torch.Tensor, lse: torch.Tensor, *terms: float,
 ) -> None:  # fmt: skip
     """Write the gradient of rows of logits into ``made``, which may be the logits."""
     rows, classes = logits.shape
-    block = min(_BLOCK, triton.next_power_of_2(classes))
-    _backward[(rows * triton.cdiv(classes, block),)](
-        grad.contiguous(), None if grad_lse is None else grad_lse.contiguous(), logits, target.contiguous(),
-        lse.contiguous(), made, classes, logits.stride(0), made.stride(0), IGNORED=ignore_index,
-        SMOOTHING=label_smoothing, SCALE=logit_scale, SOFTCAP=softcap, SQUARE=lse_square_scale, WIDE=wide(logits),
-        BLOCK=block, num_warps=max(1, min(_WARPS, block // 256)),
+    block = min(_BLOCK, power_of_2(classes))
+    grad_lse = None if grad_lse is None else grad_lse.contiguous()
+    launch(
+        _backward, rows * cdiv(classes, block),
+        (grad.contiguous(), grad_lse, logits, target.contiguous(), lse.contiguous(), made),
+        (classes, logits.stride(0), made.stride(0)), _constants(logits, block, *terms), _warps(block),
     )  # fmt: skip
+
+
+def _constants(logits: torch.Tensor, block: int, *terms: float) -> dict[str, Any]:
+    names = "IGNORED", "SMOOTHING", "SCALE", "SOFTCAP", "SQUARE"
+    return dict(zip(names, terms, strict=True)) | {"WIDE": wide(logits), "BLOCK": block}
+
+
+def _warps(block: int) -> int:
+    return max(1, min(_WARPS, block // 256))

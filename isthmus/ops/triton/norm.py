@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from isthmus.ops.registration import compute_dtype
-from isthmus.ops.triton.launch import in_rows, plan, processors, too_wide, wide
+from isthmus.ops.triton.launch import cdiv, in_rows, launch, like, plan, processors, too_wide, wide
 
 
 @triton.jit
@@ -78,13 +78,14 @@ def _normalised(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     x, added = in_rows(input), None if residual is None else in_rows(residual)
     rows, columns = x.shape
-    out = torch.empty(input.shape, dtype=input.dtype, device=input.device)
-    total = out if added is None else torch.empty_like(out)
-    rstd = torch.empty((*input.shape[:-1], 1), dtype=compute_dtype(input), device=input.device)
+    out = like(input)
+    total = out if added is None else like(input)
+    rstd = input.new_empty((*input.shape[:-1], 1), dtype=compute_dtype(input))
     by = plan(columns)
-    _forward[(triton.cdiv(rows, by.rows),)](
-        x, added, _dense(weight), out, total, rstd, rows, columns, x.stride(0), added.stride(0) if added is not None
-        else 0, EPS=eps, WIDE=wide(input), ROWS=by.rows, BLOCK=by.block, num_warps=by.warps,
+    launch(
+        _forward, cdiv(rows, by.rows), (x, added, _dense(weight), out, total, rstd),
+        (rows, columns, x.stride(0), 0 if added is None else added.stride(0)),
+        {"EPS": eps, "WIDE": wide(input), "ROWS": by.rows, "BLOCK": by.block}, by.warps,
     )  # fmt: skip
     return out, total, rstd
 
@@ -100,13 +101,13 @@ def rms_norm_backward(
     x, slope, added = in_rows(input), in_rows(grad), None if grad_sum is None else in_rows(grad_sum)
     rows, columns = x.shape
     by = plan(columns)
-    programs = min(triton.cdiv(rows, by.rows), processors(x.device) * max(1, 16 // by.warps))
-    dx = torch.empty(input.shape, dtype=input.dtype, device=input.device)
-    parts = None if weight is None else torch.empty(programs, columns, dtype=rstd.dtype, device=input.device)
-    _backward[(programs,)](
-        slope, added, x, _dense(weight), rstd.contiguous(), dx, parts, rows, columns, slope.stride(0),
-        added.stride(0) if added is not None else 0, x.stride(0),
-        WIDE=wide(input), ROWS=by.rows, BLOCK=by.block, num_warps=by.warps,
+    programs = min(cdiv(rows, by.rows), processors(x.device) * max(1, 16 // by.warps))
+    dx = like(input)
+    parts = None if weight is None else rstd.new_empty((programs, columns))
+    launch(
+        _backward, programs, (slope, added, x, _dense(weight), rstd.contiguous(), dx, parts),
+        (rows, columns, slope.stride(0), 0 if added is None else added.stride(0), x.stride(0)),
+        {"WIDE": wide(input), "ROWS": by.rows, "BLOCK": by.block}, by.warps,
     )  # fmt: skip
     return dx, None if parts is None else parts.sum(0)
 

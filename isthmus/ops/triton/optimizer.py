@@ -9,6 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
+from isthmus.ops.triton.launch import cdiv
+
 Tensors = list[torch.Tensor]
 
 _CHUNK = 16384  # elements of one program
@@ -107,10 +109,9 @@ def adamw_(
             groups.setdefault(own, []).append(index)
     for kinds, members in groups.items():
         lists = (params, dense, exp_avgs, exp_avg_sqs, max_exp_avg_sqs or params, masters or params, steps)
-        pointers = tuple(tuple(each[i].data_ptr() for each in lists) for i in members)
+        pointers = tuple(zip(*([each[i].data_ptr() for i in members] for each in lists), strict=True))
         sizes = tuple(params[i].numel() for i in members)
-        table, chunks = _table(pointers, sizes, params[0].device), _chunks(sizes, params[0].device)
-        aligned = all(address % 16 == 0 for address in chain.from_iterable(row[:6] for row in pointers))
+        (table, aligned), chunks = _table(pointers, sizes, params[0].device), _chunks(sizes, params[0].device)
         _step[(chunks.shape[0],)](
             table, chunks, norm, grad_scale, found_inf, lr, _log(beta1), _log(beta2), 1 - beta1, beta2, 1 - beta2,
             eps, weight_decay, max_norm,
@@ -127,15 +128,17 @@ def _log(beta: float) -> float:
 @lru_cache(maxsize=32)  # gradient addresses repeat from step to step
 def _table(
     pointers: tuple[tuple[int, ...], ...], sizes: tuple[int, ...], device: torch.device
-) -> torch.Tensor:
+) -> tuple[torch.Tensor, bool]:
+    """Table of addresses and sizes, and whether the addresses are multiples of 16."""
     rows = [[*row, size] for row, size in zip(pointers, sizes, strict=True)]
-    return torch.tensor(rows, dtype=torch.int64).to(device)
+    aligned = all(address % 16 == 0 for address in chain.from_iterable(row[:6] for row in pointers))
+    return torch.tensor(rows, dtype=torch.int64).to(device), aligned
 
 
 @lru_cache(maxsize=32)
 def _chunks(sizes: tuple[int, ...], device: torch.device) -> torch.Tensor:
     """Tensor and chunk index of each program, [programs, 2]."""
-    counts = torch.tensor([triton.cdiv(size, _CHUNK) for size in sizes])
+    counts = torch.tensor([cdiv(size, _CHUNK) for size in sizes])
     entries = torch.repeat_interleave(torch.arange(len(sizes)), counts)
     starts = torch.repeat_interleave(counts.cumsum(0) - counts, counts)
     chunks = torch.arange(len(entries)) - starts
@@ -154,10 +157,10 @@ def refuses_adamw_(
     device = params[0].device
     if any(each.device != device for each in chain(params, steps)):
         return "parameters and steps are on different devices"
-    for param, grad, *states in zip(params, grads, exp_avgs, exp_avg_sqs, tops or exp_avgs, strict=True):
-        kinds = {each.dtype for each in states}
-        if len(kinds) > 1 or not {param.dtype, grad.dtype, *kinds} <= _KINDS.keys():
-            return f"no kernel for {param.dtype} with a gradient of {grad.dtype} and a state of {states[0].dtype}"
+    lists = (params, grads, exp_avgs, exp_avg_sqs, tops or exp_avgs)
+    for param, grad, *states in set(zip(*([each.dtype for each in many] for many in lists), strict=True)):
+        if len(set(states)) > 1 or not {param, grad, *states} <= _KINDS.keys():
+            return f"no kernel for {param} with a gradient of {grad} and a state of {states[0]}"
     if not all(each.is_contiguous() for each in chain(params, exp_avgs, exp_avg_sqs, tops, masters)):
         return "a parameter or a state is not contiguous"
     return ""

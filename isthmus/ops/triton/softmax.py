@@ -4,7 +4,7 @@ import torch
 import triton
 import triton.language as tl
 
-from isthmus.ops.triton.launch import in_rows, plan, too_wide, wide
+from isthmus.ops.triton.launch import cdiv, in_rows, launch, like, plan, too_wide, wide
 
 
 @triton.jit
@@ -67,11 +67,12 @@ def scaled_masked_softmax(
     if mask is not None:
         mask = _four(mask.expand(input.shape))
         heads, strides = mask.shape[1], list(mask.stride())
-    out = torch.empty(input.shape, dtype=input.dtype, device=input.device)
+    out = like(input)
     by = plan(keys)
-    _forward[(triton.cdiv(x.shape[0], by.rows),)](
-        x, mask, out, x.shape[0], queries, keys, x.stride(0), heads, *strides, SCALE=scale, CAUSAL=causal,
-        WIDE=wide(input), ROWS=by.rows, BLOCK=by.block, num_warps=by.warps,
+    launch(
+        _forward, cdiv(x.shape[0], by.rows), (x, mask, out),
+        (x.shape[0], queries, keys, x.stride(0), heads, *strides),
+        {"SCALE": scale, "CAUSAL": causal, "WIDE": wide(input), "ROWS": by.rows, "BLOCK": by.block}, by.warps,
     )  # fmt: skip
     return out
 
@@ -89,11 +90,12 @@ def scaled_masked_softmax_backward(
     """The operator ``isthmus::scaled_masked_softmax_backward``."""
     queries, keys = out.shape[-2:]
     slope, weight = in_rows(grad), in_rows(out)
-    dx = torch.empty(out.shape, dtype=out.dtype, device=out.device)
+    dx = like(out)
     by = plan(keys)
-    _backward[(triton.cdiv(weight.shape[0], by.rows),)](
-        slope, weight, dx, weight.shape[0], queries, keys, slope.stride(0), weight.stride(0), SCALE=scale,
-        CAUSAL=causal, WIDE=wide(out), ROWS=by.rows, BLOCK=by.block, num_warps=by.warps,
+    launch(
+        _backward, cdiv(weight.shape[0], by.rows), (slope, weight, dx),
+        (weight.shape[0], queries, keys, slope.stride(0), weight.stride(0)),
+        {"SCALE": scale, "CAUSAL": causal, "WIDE": wide(out), "ROWS": by.rows, "BLOCK": by.block}, by.warps,
     )  # fmt: skip
     return dx
 
