@@ -146,6 +146,7 @@ FUNCTIONS = {
     "divisor": lambda value, other: other if isinstance(other, torch.Tensor) else number_like(other, value),
     "matrix": lambda tensor: tensor,
     "up_to": lambda number, most: number,
+    "heads": lambda number, qkv: number,
     "scalar": lambda tensor: tensor.item(),
     "numbers": lambda values, like: torch.tensor(values),
     "unless": lambda number, absent: None if number == absent else number,

@@ -105,6 +105,11 @@ def test_null_results_and_unknown_dtypes() -> None:
     ("name", "arguments", "message"),
     [
         ("Pdist", (torch.zeros(3), 2.0, torch.zeros(3)), "self has 1 dimensions, expected 2"),
+        (
+            "TransformBiasRescaleQkv",
+            (torch.zeros(2, 3, 0), torch.zeros(0), 4, *(torch.zeros(2, 4, 3, 0) for _ in range(3))),
+            "num_heads is 4, expected a divisor of a third of the last dimension of qkv, 0",
+        ),
         ("ChunkCat", ([torch.zeros(2)], 0, 2**31, torch.zeros(2)), "expected at most 65536"),
         ("MhcSinkhorn", (torch.zeros(2, 2), 0.1, 2**31 - 1, torch.zeros(2, 2)), "expected 1 to 1000"),
         (

@@ -189,6 +189,16 @@ c10::IValue matrix(Values& arguments, bool) {
   return tensor;
 }
 
+// heads(number, qkv): the number, into which a third of the last dimension is divided.
+c10::IValue heads(Values& arguments, bool) {
+  const int64_t number = arguments[0].toInt();
+  const at::Tensor& qkv = arguments[1].toTensor();
+  const int64_t size = qkv.defined() && qkv.dim() > 0 ? qkv.size(-1) / 3 : 0;
+  TORCH_CHECK(number > 0 && size > 0 && size % number == 0, "num_heads is ", number,
+              ", expected a divisor of a third of the last dimension of qkv, ", size);
+  return arguments[0];
+}
+
 // transposed(matrices); a tensor of fewer dimensions, which stands for no result, as it is.
 c10::IValue transposed(Values& arguments, bool) {
   const at::Tensor& tensor = arguments[0].toTensor();
@@ -233,6 +243,7 @@ const std::vector<NamedFunction>& value_functions() {
       {"wide_dtype", wide_dtype}, {"long", as_long},          {"one_sided", one_sided},
       {"shaped", shaped},         {"by_channel", by_channel}, {"within", within},
       {"divisor", divisor},       {"matrix", matrix},         {"up_to", up_to},
+      {"heads", heads},
   };
   return functions;
 }
