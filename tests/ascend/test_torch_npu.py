@@ -243,4 +243,4 @@ def test_pretrain_llama(tmp_path: Path) -> None:
 def test_two_ranks_equal_one(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
-    assert run("--nproc", "2", str(script)) == "equal\n" * 2
+    assert run("--nproc", "2", str(script)).split() in (["equal"] * 2, ["equalequal"])  # two ranks write at once
