@@ -1,0 +1,119 @@
+"""MindSpore's .ckpt: protocol buffer messages, one or more for each tensor.
+
+Checkpoint{1: Value{1: tag, 2: TensorProto{1: dims, 2: tensor_type, 3: tensor_content}}}; a large tensor is several
+messages with the same tag.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from isthmus.checkpoint.containers import protobuf
+from isthmus.checkpoint.containers.stored import Stored, check_end, size
+from isthmus.checkpoint.errors import CheckpointError
+
+_DTYPES = {
+    "Float64": torch.float64,
+    "Float32": torch.float32,
+    "Float16": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Int64": torch.int64,
+    "Int32": torch.int32,
+    "Int16": torch.int16,
+    "Int8": torch.int8,
+    "UInt8": torch.uint8,
+    "Bool": torch.bool,
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_LONGEST = 512 << 20  # bytes of a message's content, as MindSpore writes it
+
+
+def read(path: Path) -> dict[str, Stored]:
+    """Return the tensors of a file.
+
+    Raises:
+        CheckpointError: it is no .ckpt file, or damaged.
+    """
+    found: dict[str, Stored] = {}
+    if not path.stat().st_size:
+        raise CheckpointError(f"{path}: empty; copy the file again")
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            for tag, dtype, shape, part in _messages(data):
+                before = found[tag].parts if tag in found else ()
+                found[tag] = Stored(path, _DTYPES[dtype], shape, (*before, part))
+        except (protobuf.WireError, UnicodeDecodeError) as error:
+            raise CheckpointError(f"{path}: not a .ckpt file of MindSpore, or truncated: {error}") from None
+        except KeyError as error:
+            raise CheckpointError(f"{path}: the data type {error} is not supported") from None
+    for name, tensor in found.items():
+        if tensor.bytes != size(tensor.dtype, tensor.shape):
+            raise CheckpointError(f"{path}: damaged: {name} of shape {tensor.shape} has {tensor.bytes} bytes")
+    check_end(path, found)
+    return found
+
+
+def _messages(data: mmap.mmap) -> list[tuple[str, str, tuple[int, ...], tuple[int, int]]]:
+    """Return tag, data type, shape, and the offset and length of the content of each tensor."""
+    found = []
+    at, end = 0, len(data)
+    with memoryview(data) as view:
+        while at < end:
+            field, at, stop = _field(view, at, end)
+            if field != 1:
+                raise protobuf.WireError(f"field {field} is unknown")
+            tag, dtype, dims, part = "", "", [], (0, 0)
+            while at < stop:
+                field, at, inner = _field(view, at, stop)
+                if field == 1:
+                    tag = bytes(view[at:inner]).decode()
+                elif field == 3:
+                    raise protobuf.WireError("parameters of a hash map are not supported")
+                while field == 2 and at < inner:
+                    kind, at, last = _field(view, at, inner)
+                    if kind == 1:
+                        dims += protobuf.integers(view[at:last])
+                    elif kind == 2:
+                        dtype = bytes(view[at:last]).decode()
+                    elif kind == 3:
+                        part = (at, last - at)
+                    at = last
+                at = inner
+            if dtype != "str" and tag != "crc_num":
+                found.append((tag, dtype, () if dims == [0] else tuple(dims), part))
+            at = stop
+    return found
+
+
+def _field(view: memoryview, at: int, end: int) -> tuple[int, int, int]:
+    """Return number, start and end of a field's content; an integer is its own content."""
+    tag, at = protobuf.read_varint(view, at)
+    if tag & 7 == protobuf.VARINT:
+        _, stop = protobuf.read_varint(view, at)
+        return tag >> 3, at, stop
+    if tag & 7 != protobuf.BYTES:
+        raise protobuf.WireError("a field has an unknown type")
+    length, at = protobuf.read_varint(view, at)
+    if at + length > end:
+        raise protobuf.WireError("a field reaches beyond the message")
+    return tag >> 3, at, at + length
+
+
+def create(path: Path, tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> dict[str, Stored]:
+    """Write a file whose data is a hole, and return its tensors."""
+    with path.open("wb") as stream:
+        for tag, (dtype, shape) in tensors.items():
+            length = size(dtype, shape)
+            for start in range(0, max(length, 1), _LONGEST):
+                content = min(_LONGEST, length - start)
+                proto = b"".join(protobuf.number(1, each) for each in shape or (0,))
+                proto += protobuf.text(2, _NAMES[dtype].encode()) + protobuf.head(3, content)
+                value = protobuf.text(1, tag.encode()) + protobuf.head(2, len(proto) + content) + proto
+                stream.write(protobuf.head(1, len(value) + content) + value)
+                stream.seek(content, 1)
+        stream.truncate()
+    return read(path)
