@@ -1,7 +1,7 @@
 """Conversion of a checkpoint to another format or layout, parameter by parameter.
 
-The target is written into a hidden folder beside it, with a journal, and renamed when it is complete: a conversion that
-is killed leaves no half target, and resumes when it is started again.
+The target is written into a hidden folder beside it, with a journal, and renamed when it is complete: a conversion
+that is killed leaves no half target, and resumes when it is started again.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def groups(pieces: Sequence[Piece]) -> list[Group]:
     """Return the pieces in groups that share no parameter."""
     of: dict[str, Group] = {}
     for piece in pieces:
-        met = {id(of[part.parameter.name]): of[part.parameter.name] for part in piece.slices if part.parameter.name in of}
+        names = [part.parameter.name for part in piece.slices]
+        met = {id(of[name]): of[name] for name in names if name in of}
         group = Group()
         for other in met.values():
             group.pieces += other.pieces
@@ -96,7 +97,7 @@ def groups(pieces: Sequence[Piece]) -> list[Group]:
         group.pieces.append(piece)
         for part in piece.slices:
             group.parameters[part.parameter.name] = part.parameter
-        for name in group.parameters if len(met) > 1 else [part.parameter.name for part in piece.slices]:
+        for name in group.parameters if len(met) > 1 else names:
             of[name] = group
     return list({id(group): group for group in of.values()}.values())
 
@@ -116,7 +117,9 @@ def _dtype(source: Source, target: Target, piece: Piece) -> torch.dtype:
     dtype = source.dtype(piece.slices[0].parameter)
     for part in piece.slices[1:]:
         dtype = torch.promote_types(dtype, source.dtype(part.parameter))
-    exact = piece.slices[0].parameter.role == "router.bias"  # a sum of small steps, in float32 whatever the model has
+    exact = (
+        piece.slices[0].parameter.role == "router.bias"
+    )  # a sum of small steps, in float32 whatever the model has
     return target.dtype if target.dtype and dtype in _FLOATS and not exact else dtype
 
 
@@ -143,7 +146,9 @@ class _Journal:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._lock)
-            raise CheckpointError(f"{self._target.folder}: another conversion is writing it; wait for it") from None
+            raise CheckpointError(
+                f"{self._target.folder}: another conversion is writing it; wait for it"
+            ) from None
         job = self._job()
         if not self._resume(job):
             self._start(job)
@@ -168,10 +173,9 @@ class _Journal:
     def _job(self) -> dict[str, Any]:
         """Return what must be the same for a conversion to be resumed."""
         source, target = self._source, self._target
-        files = sorted(each for each in source.folder.rglob("*") if each.is_file())
         return {
             "source": [str(source.folder.resolve()), source.format.name],
-            "files": [[str(each), each.stat().st_size, each.stat().st_mtime_ns] for each in files],
+            "files": [[str(each), each.stat().st_size, each.stat().st_mtime_ns] for each in source.files()],
             "target": [target.format.name, asdict(target.layout), str(target.dtype), target.shard_size],
             "config": dict(source.model.config),
         }
@@ -190,7 +194,9 @@ class _Journal:
         for line in lines:
             if line.endswith("\n"):
                 self.hashes.update({(file, key): sha for file, key, sha in json.loads(line)})
-        self.hashes = {key: sha for key, sha in self.hashes.items() if digest(self.tensors[key].read()) == sha}
+        self.hashes = {
+            key: sha for key, sha in self.hashes.items() if digest(self.tensors[key].read()) == sha
+        }
         say(f"resuming: {len(self.hashes)} of {len(self.tensors)} tensors are already written")
         return True
 
@@ -200,8 +206,12 @@ class _Journal:
         need = sum(size(*each) for each in self._shapes.values())
         if (free := shutil.disk_usage(self.folder).free) < need:
             self.folder.rmdir()
-            raise CheckpointError(f"{self._target.folder}: needs {need:,} bytes, but the disk has {free:,} free")
-        self.tensors = self._target.format.create(self.folder, self._shapes, self._source.model, self._target.layout)
+            raise CheckpointError(
+                f"{self._target.folder}: needs {need:,} bytes, but the disk has {free:,} free"
+            )
+        self.tensors = self._target.format.create(
+            self.folder, self._shapes, self._source.model, self._target.layout
+        )
         for each in self.folder.rglob("*"):
             each.chmod(0o750 if each.is_dir() else 0o640)
         places = [
@@ -215,7 +225,9 @@ def _write(source: Source, target: Target, pieces: list[Piece], journal: _Journa
     room = _Room(_AT_ONCE)
     sizes = {key: tensor.bytes for key, tensor in journal.tensors.items()}
     waiting = [
-        group for group in groups(pieces) if any((each.file, each.key) not in journal.hashes for each in group.pieces)
+        group
+        for group in groups(pieces)
+        if any((each.file, each.key) not in journal.hashes for each in group.pieces)
     ]
 
     def work(group: Group) -> dict[Key, str]:

@@ -1,8 +1,8 @@
 """The layout of a checkpoint as data, and the slice algebra between two layouts.
 
 A *parameter* is a matrix or vector of the model as its formula has it: ``q``, ``k`` and ``v`` apart, rotary halves
-apart, no padding. A *piece* is a tensor as a file stores it: slices of parameters, fused, stacked, transposed or padded.
-A format says which pieces there are; everything else follows from :func:`pack` and :func:`unpack`.
+apart, no padding. A *piece* is a tensor as a file stores it: slices of parameters, fused, stacked, transposed or
+padded. A format says which pieces there are; everything else follows from :func:`pack` and :func:`unpack`.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class Piece:
     @property
     def shape(self) -> tuple[int, ...]:
         """The stored shape."""
-        first, *rest = self.slices[0].shape
-        shape = [self.rows or sum(each.shape[0] for each in self.slices), *rest] if self.slices[0].shape else []
+        rest = self.slices[0].shape[1:]
+        shape = [self.rows or sum(each.shape[0] for each in self.slices), *rest]
         if self.stack:
             shape = [self.stack, shape[0] // self.stack, *rest]
         if self.transposed:
@@ -166,7 +166,9 @@ def places(layers: int, layout: Layout) -> list[Place]:
             "--stages, the layers of each stage"
         )
     return [
-        Place(chunk % layout.pp, chunk // layout.pp, index) for chunk, size in enumerate(sizes) for index in range(size)
+        Place(chunk % layout.pp, chunk // layout.pp, index)
+        for chunk, size in enumerate(sizes)
+        for index in range(size)
     ]
 
 
@@ -229,7 +231,7 @@ def unpack(piece: Piece, stored: Tensor) -> list[Tensor]:
         stored = stored.transpose(-1, -2)
     if piece.stack:
         stored = stored.flatten(0, 1)
-    parts = split(stored, [each.shape[0] for each in piece.slices], piece.blocks) if stored.dim() else [stored]
+    parts = split(stored, [each.shape[0] for each in piece.slices], piece.blocks)
     if piece.interleaved:
         parts = [
             deinterleave(part, each.parameter.rotary) if each.parameter.rotary else part

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from isthmus.checkpoint.architectures import Model
 from isthmus.checkpoint.errors import CheckpointError
@@ -13,18 +15,25 @@ _ROTARY = {"half": False, "interleaved": True}
 
 
 def layout(
-    format: Format, model: Model, *, stages: str = "", names: str = "", rotary: str = "", padding: int = 1, **sizes: int
+    format: Format,
+    model: Model,
+    sizes: Mapping[str, int],
+    *,
+    stages: str = "",
+    names: str = "",
+    rotary: str = "",
+    padding: int = 1,
 ) -> Layout:
     """Return the layout of a checkpoint to write.
 
     Args:
         format: its format.
         model: its model.
+        sizes: parallel sizes by name.
         stages: layers of each virtual stage, by commas; empty for as many in each.
         names: variant of the names.
         rotary: ``half``, ``interleaved``, or empty for the format's own.
         padding: the vocabulary is padded to a multiple of this times the tensor-parallel size.
-        sizes: parallel sizes by name.
 
     Raises:
         CheckpointError: the format has no such layout.
@@ -40,11 +49,12 @@ def layout(
         raise CheckpointError(f"--rotary {rotary}: expected half or interleaved")
     if not all(each.strip().isdigit() for each in stages.split(",") if stages):
         raise CheckpointError(f"--stages {stages}: expected the layers of each stage, such as 7,8,8,7")
-    found = replace(format.default(model), names=names, **sizes)
+    changes: dict[str, Any] = {"names": names, **sizes}
     if stages:
-        found = replace(found, stages=tuple(int(each) for each in stages.split(",")))
+        changes["stages"] = tuple(int(each) for each in stages.split(","))
     if rotary:
-        found = replace(found, interleaved=_ROTARY[rotary])
+        changes["interleaved"] = _ROTARY[rotary]
+    found = replace(format.default(model), **changes)
     if found.vocabulary:
         multiple = padding * found.tp
         found = replace(found, vocabulary=-(-found.vocabulary // multiple) * multiple)

@@ -84,7 +84,9 @@ def model(config: Config) -> Model:
     """
     name = config.get("model_type")
     if name not in _architectures():
-        raise CheckpointError(f"unknown architecture {name!r} in config.json; expected {', '.join(supported())}")
+        raise CheckpointError(
+            f"unknown architecture {name!r} in config.json; expected {', '.join(supported())}"
+        )
     architecture = _architectures()[name]
     try:
         return Model(config, tuple(architecture.parameters(config)), table(architecture.NAMES))

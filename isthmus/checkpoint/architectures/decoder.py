@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from isthmus.checkpoint.architectures import Config
 from isthmus.checkpoint.layout import Parameter
@@ -100,13 +99,15 @@ def experts(config: Config, layer: int, number: int, size: int) -> Iterator[Para
         yield from gated(config, size, layer, expert=expert)
 
 
-def gated(config: Config, size: int, layer: int, *, prefix: str = "", bias: bool = False, **at: Any) -> Iterator[Parameter]:
+def gated(
+    config: Config, size: int, layer: int, *, expert: int | None = None, prefix: str = "", bias: bool = False
+) -> Iterator[Parameter]:
     """Return the three matrices of a gated MLP of a given intermediate size."""
     hidden = config["hidden_size"]
     for name in "gate", "up":
-        yield Parameter(f"{prefix}{name}.weight", (size, hidden), layer, shard=0, **at)
+        yield Parameter(f"{prefix}{name}.weight", (size, hidden), layer, expert, 0)
         if bias:
-            yield Parameter(f"{prefix}{name}.bias", (size,), layer, shard=0, **at)
-    yield Parameter(f"{prefix}down.weight", (hidden, size), layer, shard=1, **at)
+            yield Parameter(f"{prefix}{name}.bias", (size,), layer, expert, 0)
+    yield Parameter(f"{prefix}down.weight", (hidden, size), layer, expert, 1)
     if bias:
-        yield Parameter(f"{prefix}down.bias", (hidden,), layer, **at)
+        yield Parameter(f"{prefix}down.bias", (hidden,), layer, expert)

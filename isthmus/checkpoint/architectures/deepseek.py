@@ -37,7 +37,9 @@ def parameters(config: Config) -> Iterator[Parameter]:
     yield from decoder.ends(config)
     for layer in range(config["num_hidden_layers"]):
         yield from _attention(config, layer)
-        sparse = layer >= config.get("first_k_dense_replace", 0) and layer % config.get("moe_layer_freq", 1) == 0
+        sparse = (
+            layer >= config.get("first_k_dense_replace", 0) and layer % config.get("moe_layer_freq", 1) == 0
+        )
         if not config.get("n_routed_experts") or not sparse:
             yield from decoder.mlp(config, layer)
             continue
@@ -50,7 +52,11 @@ def parameters(config: Config) -> Iterator[Parameter]:
 
 
 def _attention(config: Config, layer: int) -> Iterator[Parameter]:
-    hidden, heads, bias = config["hidden_size"], config["num_attention_heads"], config.get("attention_bias", False)
+    hidden, heads, bias = (
+        config["hidden_size"],
+        config["num_attention_heads"],
+        config.get("attention_bias", False),
+    )
     rotary, plain, value = config["qk_rope_head_dim"], config["qk_nope_head_dim"], config["v_head_dim"]
     rank, latent = config.get("q_lora_rank"), config["kv_lora_rank"]
     yield Parameter("latent_input_norm.weight", (hidden,), layer)

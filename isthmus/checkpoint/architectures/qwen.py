@@ -26,7 +26,9 @@ def parameters(config: Config) -> Iterator[Parameter]:
     bias = config.get("attention_bias", config.get("qkv_bias", second))
     yield from decoder.ends(config)
     for layer in range(config["num_hidden_layers"]):
-        yield from decoder.attention(config, layer, bias=bias, output_bias=bias and not second, norms=not second)
+        yield from decoder.attention(
+            config, layer, bias=bias, output_bias=bias and not second, norms=not second
+        )
         if not _is_sparse(config, layer):
             yield from decoder.mlp(config, layer)
             continue

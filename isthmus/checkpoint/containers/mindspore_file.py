@@ -7,7 +7,7 @@ messages with the same tag.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -60,47 +60,45 @@ def read(path: Path) -> dict[str, Stored]:
 def _messages(data: mmap.mmap) -> list[tuple[str, str, tuple[int, ...], tuple[int, int]]]:
     """Return tag, data type, shape, and the offset and length of the content of each tensor."""
     found = []
-    at, end = 0, len(data)
     with memoryview(data) as view:
-        while at < end:
-            field, at, stop = _field(view, at, end)
+        for field, *value in _fields(view, 0, len(view)):
             if field != 1:
                 raise protobuf.WireError(f"field {field} is unknown")
-            tag, dtype, dims, part = "", "", [], (0, 0)
-            while at < stop:
-                field, at, inner = _field(view, at, stop)
-                if field == 1:
-                    tag = bytes(view[at:inner]).decode()
-                elif field == 3:
+            tag, dtype, part = "", "", (0, 0)
+            dims: list[int] = []
+            for field_of_value, start, stop in _fields(view, *value):
+                if field_of_value == 1:
+                    tag = bytes(view[start:stop]).decode()
+                elif field_of_value == 3:
                     raise protobuf.WireError("parameters of a hash map are not supported")
-                while field == 2 and at < inner:
-                    kind, at, last = _field(view, at, inner)
-                    if kind == 1:
-                        dims += protobuf.integers(view[at:last])
-                    elif kind == 2:
-                        dtype = bytes(view[at:last]).decode()
-                    elif kind == 3:
-                        part = (at, last - at)
-                    at = last
-                at = inner
+                else:
+                    for field_of_tensor, first, last in _fields(view, start, stop):
+                        if field_of_tensor == 1:
+                            dims += protobuf.integers(view[first:last])
+                        elif field_of_tensor == 2:
+                            dtype = bytes(view[first:last]).decode()
+                        elif field_of_tensor == 3:
+                            part = (first, last - first)
             if dtype != "str" and tag != "crc_num":
                 found.append((tag, dtype, () if dims == [0] else tuple(dims), part))
-            at = stop
     return found
 
 
-def _field(view: memoryview, at: int, end: int) -> tuple[int, int, int]:
-    """Return number, start and end of a field's content; an integer is its own content."""
-    tag, at = protobuf.read_varint(view, at)
-    if tag & 7 == protobuf.VARINT:
-        _, stop = protobuf.read_varint(view, at)
-        return tag >> 3, at, stop
-    if tag & 7 != protobuf.BYTES:
-        raise protobuf.WireError("a field has an unknown type")
-    length, at = protobuf.read_varint(view, at)
-    if at + length > end:
-        raise protobuf.WireError("a field reaches beyond the message")
-    return tag >> 3, at, at + length
+def _fields(view: memoryview, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Return number, start and end of the content of each field; an integer is its own content."""
+    while at < end:
+        tag, at = protobuf.read_varint(view, at)
+        length = 0
+        if tag & 7 == protobuf.VARINT:
+            length = protobuf.read_varint(view, at)[1] - at
+        elif tag & 7 == protobuf.BYTES:
+            length, at = protobuf.read_varint(view, at)
+        else:
+            raise protobuf.WireError("a field has an unknown type")
+        if at + length > end:
+            raise protobuf.WireError("a field reaches beyond the message")
+        yield tag >> 3, at, at + length
+        at += length
 
 
 def create(path: Path, tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> dict[str, Stored]:

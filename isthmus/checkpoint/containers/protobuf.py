@@ -67,7 +67,9 @@ def fields(data: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
         if tag & 7 == VARINT:
             value, at = read_varint(view, at)
         else:
-            length, at = read_varint(view, at) if tag & 7 == BYTES else ({FIXED64: 8, FIXED32: 4}.get(tag & 7, -1), at)
+            length, at = (
+                read_varint(view, at) if tag & 7 == BYTES else ({FIXED64: 8, FIXED32: 4}.get(tag & 7, -1), at)
+            )
             if length < 0 or at + length > len(view):
                 raise WireError("a field reaches beyond the message")
             value, at = view[at : at + length], at + length

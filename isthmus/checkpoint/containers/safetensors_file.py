@@ -40,12 +40,16 @@ def read(path: Path) -> dict[str, Stored]:
             for name, each in header.items()
         }
     except KeyError as error:
-        raise CheckpointError(f"{path}: entry or data type {error} of the safetensors header is not supported") from None
+        raise CheckpointError(
+            f"{path}: entry or data type {error} of the safetensors header is not supported"
+        ) from None
     except (ValueError, TypeError, AttributeError, IndexError):
         raise CheckpointError(f"{path}: the header is damaged; copy the file again") from None
     for name, tensor in tensors.items():
         if tensor.bytes != size(tensor.dtype, tensor.shape) or tensor.parts[0][0] < 8 + length:
-            raise CheckpointError(f"{path}: the header is damaged: shape and bytes of {name} differ; copy the file again")
+            raise CheckpointError(
+                f"{path}: the header is damaged: shape and bytes of {name} differ; copy the file again"
+            )
     check_end(path, tensors)
     return tensors
 

@@ -33,6 +33,9 @@ DTYPES = {
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
+_AT_ONCE = 64 << 20  # bytes of a write
+
+
 class Readable(Protocol):
     """A tensor that can be read."""
 
@@ -78,7 +81,7 @@ class Stored:
             CheckpointError: the file ends before it.
         """
         buffer = torch.empty(self.bytes, dtype=torch.uint8)
-        view = memoryview(buffer.numpy())
+        view = buffer.numpy().data
         with self.path.open("rb", buffering=0) as stream:
             for offset, length in self.parts:
                 _read_into(stream.fileno(), view[:length], offset, self.path)
@@ -91,12 +94,13 @@ class Stored:
     def write(self, tensor: torch.Tensor) -> str:
         """Write the tensor to its place and return the SHA-256 of its bytes."""
         data = as_bytes(tensor)
-        with self.path.open("r+b", buffering=0) as stream:
+        with self.path.open("r+b") as stream:
             rest = data
             for offset, length in self.parts:
-                while length:
-                    done = os.pwrite(stream.fileno(), rest[:length], offset)
-                    rest, offset, length = rest[done:], offset + done, length - done
+                stream.seek(offset)
+                for start in range(0, length, _AT_ONCE):
+                    stream.write(rest[start : min(start + _AT_ONCE, length)])
+                rest = rest[length:]
         return hashlib.sha256(data).hexdigest()
 
 
@@ -158,7 +162,7 @@ class Assembled:
 
 def as_bytes(tensor: torch.Tensor) -> memoryview:
     """Return the bytes of a tensor, without a copy if it is contiguous."""
-    return memoryview(tensor.contiguous().flatten().view(torch.uint8).numpy())
+    return tensor.contiguous().flatten().view(torch.uint8).numpy().data
 
 
 def digest(tensor: torch.Tensor) -> str:
@@ -180,7 +184,7 @@ def check_end(path: Path, tensors: dict[str, Stored]) -> None:
     length = path.stat().st_size
     for name, tensor in tensors.items():
         if any(offset + count > length for offset, count in tensor.parts):
-            raise CheckpointError(f"{path}: truncated: {length} bytes end before the tensor {name}; copy the file again")
+            raise CheckpointError(f"{path}: truncated: {length} bytes end before {name}; copy the file again")
 
 
 def _read_into(file: int, view: memoryview, offset: int, path: Path) -> None:

@@ -17,7 +17,17 @@ from isthmus.checkpoint.containers.stored import Loaded, Readable, Stored
 from isthmus.checkpoint.errors import CheckpointError
 
 # Modules whose classes describe a training run. Their objects are read as Inert: nothing of them is executed.
-_DESCRIPTIONS = ("argparse", "megatron", "deepspeed", "types", "omegaconf", "enum", "signal", "transformers", "internlm")
+_DESCRIPTIONS = (
+    "argparse",
+    "megatron",
+    "deepspeed",
+    "types",
+    "omegaconf",
+    "enum",
+    "signal",
+    "transformers",
+    "internlm",
+)
 
 
 class Inert:
@@ -51,11 +61,19 @@ def load(file: Path | IO[bytes], *, allow_pickle: bool = False) -> Any:
         raise CheckpointError(
             f"{name}: reading it would execute code ({refused[0]}); if you trust its author, give --allow-pickle"
         )
-    inert = [(type(each.rpartition(".")[2], (Inert,), {}), each) for each in unsafe]
+    inert: list[Any] = [(type(each.rpartition(".")[2], (Inert,), {}), each) for each in unsafe]
     try:
         with safe_globals(inert), FakeTensorMode():
             return torch.load(file, weights_only=not allow_pickle, map_location="cpu")
-    except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, AttributeError, TypeError) as error:
+    except (
+        pickle.UnpicklingError,
+        RuntimeError,
+        ValueError,
+        EOFError,
+        KeyError,
+        AttributeError,
+        TypeError,
+    ) as error:
         raise CheckpointError(f"{name}: not a file of torch.save, or damaged: {_first_line(error)}") from None
 
 
@@ -136,7 +154,9 @@ def _read_old(path: Path, allow_pickle: bool) -> tuple[dict[str, Readable], Any]
         content = torch.load(path, weights_only=not allow_pickle, map_location="cpu")
     except pickle.UnpicklingError as error:
         remedy = "; if you trust its author, give --allow-pickle" if "Unsupported" in str(error) else ""
-        raise CheckpointError(f"{path}: truncated, or reading it would execute code: {_reason(error)}{remedy}") from None
+        raise CheckpointError(
+            f"{path}: truncated, or reading it would execute code: {_reason(error)}{remedy}"
+        ) from None
     except (RuntimeError, ValueError, EOFError, KeyError) as error:
         raise CheckpointError(f"{path}: not a file of torch.save, or damaged: {_first_line(error)}") from None
     return {name: Loaded(tensor) for name, tensor in _tensors(content)}, content
@@ -174,4 +194,6 @@ def _first_line(error: BaseException) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    return next((line for line in str(error).splitlines() if "GLOBAL" in line or "Unsupported" in line), "").strip()[:200]
+    return next(
+        (line for line in str(error).splitlines() if "GLOBAL" in line or "Unsupported" in line), ""
+    ).strip()[:200]

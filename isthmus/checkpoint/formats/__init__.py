@@ -43,7 +43,6 @@ def detect(folder: Path) -> Format:
     found = [each for each in formats().values() if each.matches(folder)]
     if len(found) != 1:
         names = ", ".join(each.name for each in found or formats().values())
-        raise CheckpointError(
-            f"{folder}: {'several formats match' if found else 'not a checkpoint of a known format'}; give --from: {names}"
-        )
+        reason = "several formats match" if found else "not a checkpoint of a known format"
+        raise CheckpointError(f"{folder}: {reason}; give --from: {names}")
     return found[0]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,19 @@ Tensors = dict[Key, Readable]
 Shapes = Mapping[Key, tuple[torch.dtype, tuple[int, ...]]]
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to read a checkpoint.
+
+    Attributes:
+        allow_pickle: execute what the files ask for.
+        strategy: strategy files of MindSpore, merged or one for each pipeline stage; empty to look for them.
+    """
+
+    allow_pickle: bool = False
+    strategy: Sequence[Path] = ()
+
+
 class Format:
     """A format of checkpoints, one instance in each module of this folder.
 
@@ -28,6 +42,7 @@ class Format:
         name: its name on the command line.
         meaning: one line for people.
         writable: whether checkpoints of this format can be written.
+        whole: whether :meth:`Format.read` returns whole tensors, whatever the files hold.
         sharded: the sizes of a layout that it can have when written.
         names: the variants of its names.
         ignored: stored names that hold nothing of the model, a regular expression.
@@ -36,6 +51,7 @@ class Format:
     name: str
     meaning: str
     writable = True
+    whole = True
     sharded: tuple[str, ...] = ()
     names: tuple[str, ...] = ("",)
     ignored = r"rotary_emb\.inv_freq$|rope\.freqs$|_extra_state"
@@ -44,7 +60,7 @@ class Format:
         """Return whether a folder is a checkpoint of this format."""
         raise NotImplementedError
 
-    def read(self, folder: Path, *, allow_pickle: bool) -> Tensors:
+    def read(self, folder: Path, options: Options) -> Tensors:
         """Return the tensors of a checkpoint, without their data.
 
         Raises:
@@ -117,7 +133,9 @@ def ranks(found: Mapping[tuple[int, ...], Path], what: str) -> tuple[int, ...]:
         expected *= size
     if len(found) != expected:
         missing = next(each for each in _product(sizes) if each not in found)
-        raise CheckpointError(f"no file for rank {missing} of {sizes} ({what}); copy all ranks of the checkpoint")
+        raise CheckpointError(
+            f"no file for rank {missing} of {sizes} ({what}); copy all ranks of the checkpoint"
+        )
     return sizes
 
 

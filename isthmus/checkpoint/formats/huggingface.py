@@ -11,7 +11,7 @@ from isthmus.checkpoint.architectures import Model
 from isthmus.checkpoint.containers import safetensors_file, torch_file
 from isthmus.checkpoint.containers.stored import Readable, Stored, size
 from isthmus.checkpoint.errors import CheckpointError
-from isthmus.checkpoint.formats.base import Format, Shapes, Tensors, by_file, read_json
+from isthmus.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, read_json
 from isthmus.checkpoint.layout import Layout, Piece, whole
 from isthmus.checkpoint.names import Fused, fused
 
@@ -32,13 +32,13 @@ class HuggingFace(Format):
     def _index(self, folder: Path) -> Path:
         return folder / f"{self.stem}{self.suffix}.index.json"
 
-    def _file(self, path: Path, allow_pickle: bool) -> dict[str, Readable]:
+    def _file(self, path: Path, options: Options) -> dict[str, Readable]:
         return dict(safetensors_file.read(path))
 
-    def read(self, folder: Path, *, allow_pickle: bool) -> Tensors:
+    def read(self, folder: Path, options: Options) -> Tensors:
         """Return the tensors of a checkpoint, without their data."""
         if not self._index(folder).is_file():
-            found = self._file(folder / f"{self.stem}{self.suffix}", allow_pickle)
+            found = self._file(folder / f"{self.stem}{self.suffix}", options)
             return {("", name): tensor for name, tensor in found.items()}
         names = read_json(self._index(folder)).get("weight_map")
         if not isinstance(names, dict):
@@ -49,12 +49,14 @@ class HuggingFace(Format):
                 raise CheckpointError(f"{self._index(folder)}: {file} is outside the folder")
             if not (folder / file).is_file():
                 raise CheckpointError(f"{folder / file}: no such file; {self._index(folder).name} names it")
-            for name, tensor in self._file(folder / file, allow_pickle).items():
+            for name, tensor in self._file(folder / file, options).items():
                 if ("", name) in tensors:
                     raise CheckpointError(f"{folder}: two files have the tensor {name}; remove the stale one")
                 tensors["", name] = tensor
         if missing := sorted(set(names) - {name for _, name in tensors}):
-            raise CheckpointError(f"{folder / names[missing[0]]}: lacks {missing[0]}, which the index has there")
+            raise CheckpointError(
+                f"{folder / names[missing[0]]}: lacks {missing[0]}, which the index has there"
+            )
         return tensors
 
     def select(self, tensors: Tensors, model: Model) -> Tensors:
@@ -68,12 +70,15 @@ class HuggingFace(Format):
                 for (file, name), each in tensors.items()
                 if name.startswith(prefix)
             }
-        output = next((each.key() for each in fused(model.names, model, self.name) if each.parameters[0].role == "output.weight"), "lm_head.weight")
-        if model.tied:
-            tensors = {key: each for key, each in tensors.items() if key[1] != output}
+        if model.tied:  # some files have the output all the same
+            tensors = {key: each for key, each in tensors.items() if key[1] != "lm_head.weight"}
         extra = model.config.get("num_nextn_predict_layers") or 0
         beyond = tuple(f"model.layers.{model.layers + each}." for each in range(extra))
-        tensors = {key: each for key, each in tensors.items() if not key[1].startswith(beyond)} if beyond else tensors
+        tensors = (
+            {key: each for key, each in tensors.items() if not key[1].startswith(beyond)}
+            if beyond
+            else tensors
+        )
         return super().select(tensors, model)
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
@@ -95,16 +100,18 @@ class HuggingFace(Format):
             shards[-1].append(piece)
             filled += length
         number = len(shards)
+        numbered = (
+            f"{self.stem}-{{:05}}-of-{number:05}{self.suffix}" if number > 1 else f"{self.stem}{self.suffix}"
+        )
         return [
-            replace(
-                piece,
-                file=f"{self.stem}-{index:05}-of-{number:05}{self.suffix}" if number > 1 else f"{self.stem}{self.suffix}",
-            )
+            replace(piece, file=numbered.format(index))
             for index, shard in enumerate(shards, 1)
             for piece in shard
         ]
 
-    def create(self, folder: Path, shapes: Shapes, model: Model, layout: Layout) -> dict[tuple[str, str], Stored]:
+    def create(
+        self, folder: Path, shapes: Shapes, model: Model, layout: Layout
+    ) -> dict[tuple[str, str], Stored]:
         """Write files whose data is a hole, and return their tensors."""
         files = by_file(shapes)
         if len(files) > 1:
@@ -131,8 +138,8 @@ class HuggingFaceBin(HuggingFace):
     stem = "pytorch_model"
     suffix = ".bin"
 
-    def _file(self, path: Path, allow_pickle: bool) -> dict[str, Readable]:
-        return torch_file.read(path, allow_pickle=allow_pickle)[0]
+    def _file(self, path: Path, options: Options) -> dict[str, Readable]:
+        return torch_file.read(path, allow_pickle=options.allow_pickle)[0]
 
     def _create(self, path: Path, content: dict) -> dict[str, Stored]:
         return torch_file.create(path, content)

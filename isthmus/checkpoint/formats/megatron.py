@@ -12,7 +12,7 @@ from isthmus.checkpoint.architectures import Model
 from isthmus.checkpoint.containers import torch_file
 from isthmus.checkpoint.containers.stored import Stored
 from isthmus.checkpoint.errors import CheckpointError
-from isthmus.checkpoint.formats.base import Format, Shapes, Tensors, by_file, ranks
+from isthmus.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, ranks
 from isthmus.checkpoint.layout import Layout, Piece, Place, places, shard
 from isthmus.checkpoint.names import Rule, fused, table
 
@@ -72,27 +72,28 @@ class Megatron(Format):
 
     name = "megatron"
     meaning = "Megatron, --ckpt-format torch"
+    whole = False
     sharded = ("tp", "pp", "vpp", "ep")
     names = ("", "local", "grouped")
 
     def matches(self, folder: Path) -> bool:
         """Return whether a folder is a checkpoint of this format."""
-        return any(_folder(folder).glob("mp_rank_*/model*_rng.pt"))
+        return any(newest(folder).glob("mp_rank_*/model*_rng.pt"))
 
-    def read(self, folder: Path, *, allow_pickle: bool) -> Tensors:
+    def read(self, folder: Path, options: Options) -> Tensors:
         """Return the tensors of a checkpoint, without their data."""
         tensors: Tensors = {}
         found: dict[tuple[int, ...], Path] = {}
-        for path in sorted(_folder(folder).glob("mp_rank_*/model*_rng.pt")):
+        for path in sorted(newest(folder).glob("mp_rank_*/model*_rng.pt")):
             if not (match := _FILE.search(path.as_posix())):
                 raise CheckpointError(f"{path}: not the name of a rank; expected mp_rank_00_000_000")
             rank = tuple(int(each) for each in match.groups() if each is not None)
-            if found and len(next(iter(found))) != len(rank) or rank in found:
+            if (found and len(next(iter(found))) != len(rank)) or rank in found:
                 raise CheckpointError(
                     f"{path} and {next(iter(found.values()))} claim ranks of different sizes; remove the stale one"
                 )
             found[rank] = path
-            for key, tensor in torch_file.read(path, allow_pickle=allow_pickle)[0].items():
+            for key, tensor in torch_file.read(path, allow_pickle=options.allow_pickle)[0].items():
                 if key.startswith("model"):
                     tensors[path.parent.name, key] = tensor
         ranks(found, "tensor, pipeline, expert")
@@ -101,7 +102,10 @@ class Megatron(Format):
     def layout(self, folder: Path, tensors: Tensors, model: Model) -> Layout:
         """Return the layout that the files have."""
         files = sorted({file for file, _ in tensors})
-        sizes = [max(int(file.split("_")[index]) for file in files) + 1 for index in range(2, files[0].count("_") + 1)]
+        sizes = [
+            max(int(file.split("_")[index]) for file in files) + 1
+            for index in range(2, files[0].count("_") + 1)
+        ]
         embedding = [each for each in tensors if each[1].endswith("embedding.word_embeddings.weight")]
         if len(sizes) == 2 and len({file for file, _ in embedding}) == len(files):
             sizes.insert(1, 1)  # the first stage only has an embedding, so these ranks are experts
@@ -138,13 +142,17 @@ class Megatron(Format):
                     prefix = f"model{place.virtual if layout.vpp > 1 else ''}/"
                     key = each.key(place.index, each.expert % local if each.expert is not None else None)
                     groups = max(model.groups // layout.tp, 1)
-                    yield each.piece(file, prefix + key, slices, groups, interleaved=layout.interleaved, replica=copy)
+                    yield each.piece(
+                        file, prefix + key, slices, groups, interleaved=layout.interleaved, replica=copy
+                    )
                     if role == "embedding.weight" and model.tied and layout.pp > 1:
                         file = _file(layout, rank, last.stage, expert_rank)
                         prefix = f"model{last.virtual if layout.vpp > 1 else ''}/"
                         yield each.piece(file, prefix + "output_layer.weight", slices, groups, replica=True)
 
-    def create(self, folder: Path, shapes: Shapes, model: Model, layout: Layout) -> dict[tuple[str, str], Stored]:
+    def create(
+        self, folder: Path, shapes: Shapes, model: Model, layout: Layout
+    ) -> dict[tuple[str, str], Stored]:
         """Write files whose data is a hole, and return their tensors."""
         more = {"checkpoint_version": 3.0, "iteration": 0, "args": _arguments(model, layout)}
         tensors = {}
@@ -169,7 +177,7 @@ def check(model: Model, layout: Layout) -> None:
         raise CheckpointError(f"{model.experts} experts cannot be split over --ep {layout.ep}")
 
 
-def _folder(folder: Path) -> Path:
+def newest(folder: Path) -> Path:
     """Return the folder of the newest iteration, or the folder itself."""
     latest = folder / "latest_checkpointed_iteration.txt"
     if not latest.is_file():
