@@ -110,7 +110,7 @@ def formats(as_json: Json = False) -> None:
     from isthmus.checkpoint.architectures import supported
     from isthmus.checkpoint.formats import formats as known
 
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "format": each.name,
             "meaning": each.meaning,

@@ -200,7 +200,7 @@ def _from_protobuf(data: bytes) -> Strategy:
     stage, items, operators = 0, {}, {}
     for number, value in protobuf.fields(data):
         if number == 1:
-            stage = int(value)  # type: ignore[arg-type]
+            stage = int(value)
         elif number == 2:
             name, message = _named(value)
             splits = _all(message)

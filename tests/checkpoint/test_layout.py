@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.checkpoint.architectures import model
@@ -27,6 +27,7 @@ from isthmus.checkpoint.layout import (
 from tests.helpers.checkpoints import CONFIGS
 
 SMALL = st.integers(1, 5)
+TP, PP = st.sampled_from([1, 2, 4]), st.sampled_from([1, 2])
 
 
 @given(heads=SMALL, half=SMALL, columns=SMALL)
@@ -82,6 +83,7 @@ def test_virtual_stages_take_turns():
 
 
 @pytest.mark.parametrize("name", CONFIGS)
+@settings(deadline=None, max_examples=10)
 @given(
     tp=st.sampled_from([1, 2, 4]),
     pp=st.sampled_from([1, 2]),

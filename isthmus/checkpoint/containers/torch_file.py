@@ -91,6 +91,9 @@ def read(path: Path, *, allow_pickle: bool = False) -> tuple[dict[str, Readable]
         CheckpointError: the file is damaged, or asks for code to be executed.
     """
     if not zipfile.is_zipfile(path):
+        with path.open("rb") as stream:
+            if stream.read(2) == b"PK":
+                raise CheckpointError(f"{path}: truncated; copy the file again")
         return _read_old(path, allow_pickle)
     _check_zip(path)
     content = load(path, allow_pickle=allow_pickle)
@@ -115,7 +118,7 @@ def create(
     more: Mapping[str, object] | None = None,
     *,
     bare: bool = False,
-) -> dict[str, Readable]:
+) -> dict[str, Stored]:
     """Write a file whose data is a hole, and return its tensors.
 
     Args:
@@ -134,8 +137,7 @@ def create(
             at[last] = torch.empty(shape, dtype=dtype)
     with skip_data(materialize_fake_tensors=True):
         torch.save(next(iter(content.values())) if bare else content, path)
-    found, _ = read(path)
-    return found
+    return {name: _stored(path, tensor) for name, tensor in _tensors(load(path))}
 
 
 def _unsafe(file: Path | IO[bytes], name: object) -> list[str]:
@@ -153,11 +155,15 @@ def _read_old(path: Path, allow_pickle: bool) -> tuple[dict[str, Readable], Any]
     try:
         content = torch.load(path, weights_only=not allow_pickle, map_location="cpu")
     except pickle.UnpicklingError as error:
-        remedy = "; if you trust its author, give --allow-pickle" if "Unsupported" in str(error) else ""
+        remedy = (
+            "; if you trust its author, give --allow-pickle"
+            if "unsupported global" in str(error).lower()
+            else ""
+        )
         raise CheckpointError(
             f"{path}: truncated, or reading it would execute code: {_reason(error)}{remedy}"
         ) from None
-    except (RuntimeError, ValueError, EOFError, KeyError) as error:
+    except (RuntimeError, ValueError, EOFError, KeyError, OSError) as error:
         raise CheckpointError(f"{path}: not a file of torch.save, or damaged: {_first_line(error)}") from None
     return {name: Loaded(tensor) for name, tensor in _tensors(content)}, content
 
@@ -182,9 +188,9 @@ def _tensors(content: Any, path: Sequence[str] = ()) -> Iterator[tuple[str, torc
 def _stored(path: Path, tensor: torch.Tensor) -> Stored:
     offset: int = getattr(tensor.untyped_storage(), "_checkpoint_offset", 0)
     width = tensor.dtype.itemsize
-    start = offset + tensor.storage_offset() * width
+    start = offset + int(tensor.storage_offset()) * width
     span = 1 + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
-    elements = span if tensor.numel() else 0
+    elements = int(span) if tensor.numel() else 0
     stride = None if tensor.is_contiguous() else tuple(tensor.stride())
     return Stored(path, tensor.dtype, tuple(tensor.shape), ((start, elements * width),), stride)
 

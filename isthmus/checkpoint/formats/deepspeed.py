@@ -36,7 +36,9 @@ class Flat:
 
     def read(self) -> torch.Tensor:
         """Return it; the last part may be padded."""
-        return torch.cat([part.read() for part in self.parts])[: prod(self.shape)].reshape(self.shape)
+        return torch.cat([part.read() for part in self.parts])[: torch.Size(self.shape).numel()].reshape(
+            self.shape
+        )
 
 
 class DeepSpeed(HuggingFace):
@@ -83,7 +85,7 @@ class DeepSpeed(HuggingFace):
         """Write files whose data is a hole, and return their tensors."""
         path = folder / "global_step0" / "mp_rank_00_model_states.pt"
         make_folder(path.parent)
-        more = {
+        more: dict[str, object] = {
             "buffer_names": [],
             "shared_params": {},
             "optimizer": None,
@@ -118,8 +120,8 @@ def _optimizers(step: Path, options: Options) -> Optimizers:
     if paths:
         ranks(paths, "data")
     found = []
-    for rank in sorted(paths):
-        tensors, content = torch_file.read(paths[rank], allow_pickle=options.allow_pickle)
+    for _, path in sorted(paths.items()):
+        tensors, content = torch_file.read(path, allow_pickle=options.allow_pickle)
         state = content.get("optimizer_state_dict", {})
         count = state.get("partition_count", len(paths))
         count = max(count) if isinstance(count, list | tuple) else count
