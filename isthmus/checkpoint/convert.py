@@ -235,7 +235,7 @@ def _write(source: Source, target: Target, pieces: list[Piece], journal: _Journa
             return _write_group(source, target, group, journal.tensors)
 
     total = sum(sizes.values())
-    with Bar(target.folder.name) as bar, ThreadPoolExecutor(target.workers) as pool:
+    with Bar(target.folder.name, of_bytes=True) as bar, ThreadPoolExecutor(target.workers) as pool:
         written = sum(sizes[key] for key in journal.hashes)
         results = [pool.submit(work, group) for group in waiting]
         try:

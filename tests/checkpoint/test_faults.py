@@ -261,7 +261,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("after", [0, 7, 30])
+@pytest.mark.parametrize("after", [0, 7, 20])
 @pytest.mark.sampled(1)
 def test_a_killed_conversion_is_resumed(copied, tmp_path, after):
     source, target = copied("huggingface"), tmp_path / "target"

@@ -32,7 +32,8 @@ def parameters(config: Config) -> Iterator[Parameter]:
         if not _is_sparse(config, layer):
             yield from decoder.mlp(config, layer)
             continue
-        yield from decoder.experts(config, layer, config["num_experts"], config["moe_intermediate_size"])
+        number = config.get("num_local_experts") or config["num_experts"]
+        yield from decoder.experts(config, layer, number, config["moe_intermediate_size"])
         if config["model_type"] == "qwen2_moe":
             size = config["shared_expert_intermediate_size"]
             yield from decoder.gated(config, size, layer, prefix="shared.")

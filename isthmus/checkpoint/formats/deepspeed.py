@@ -73,7 +73,7 @@ class DeepSpeed(HuggingFace):
         shared = dict(shared) if isinstance(shared, dict) else dict(map(tuple, shared))
         found |= {name: found[other] for name, other in shared.items() if other in found}
         for name, tensor in module.items():  # buffers, and parameters that are frozen
-            if name not in found and tensor.shape and prod(tensor.shape):
+            if name not in found and tensor.shape and 0 not in tensor.shape:
                 found[name] = tensor
         return {("", name): tensor for name, tensor in found.items()}
 

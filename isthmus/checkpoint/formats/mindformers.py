@@ -268,13 +268,14 @@ def _item(each: Fused, piece: Piece, layout: Layout) -> Item:
         if layout.dp % layout.ep:
             raise CheckpointError(f"--ep {layout.ep}: must divide the data-parallel ranks, --dp {layout.dp}")
         devices, axes[0] = (layout.dp // layout.ep, layout.ep, layout.tp), (1,)
-    step = layout.tp * (layout.ep if len(devices) == 3 else 1)
-    item = Item(devices, tuple(axes), step=step, size=devices[0] if devices[0] > 1 else 0)
-    if item.size and shape[0] % item.position(0)[0][1]:
-        item = replace(item, step=0, size=0)
+    item = Item(devices, tuple(axes))
+    if devices[0] > 1:  # the optimizer's parallelism splits over all devices that have the same slice
+        same = devices[:1] if any(axes) else devices
+        split = replace(item, step=prod(devices[len(same) :]), size=prod(same))
+        item = item if shape[0] % split.position(0)[0][1] else split
     if uneven := [size for size, (_, count) in zip(shape, item.position(0), strict=True) if size % count]:
         raise CheckpointError(f"{each.key()}: {uneven[0]} rows, columns or experts cannot be split so")
-    return item if item.size else replace(item, step=0)
+    return item
 
 
 def _sliced(each: Fused, piece: Piece, item: Item, rank: int, file: str, layout: Layout) -> Piece:
