@@ -144,15 +144,18 @@ class _Journal:
         self._lock = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            job = self._job()
+            if not self._resume(job):
+                self._start(job)
+            self._stream = self._path.open("a")
         except BlockingIOError:
             os.close(self._lock)
             raise CheckpointError(
                 f"{self._target.folder}: another conversion is writing it; wait for it"
             ) from None
-        job = self._job()
-        if not self._resume(job):
-            self._start(job)
-        self._stream = self._path.open("a")
+        except BaseException:
+            os.close(self._lock)
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -209,9 +212,11 @@ class _Journal:
             raise CheckpointError(
                 f"{self._target.folder}: needs {need:,} bytes, but the disk has {free:,} free"
             )
-        self.tensors = self._target.format.create(
-            self.folder, self._shapes, self._source.model, self._target.layout
-        )
+        model, layout = self._source.model, self._target.layout
+        try:
+            self.tensors = self._target.format.create(self.folder, self._shapes, model, layout)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, error.filename or str(self._target.folder)) from None
         for each in self.folder.rglob("*"):
             each.chmod(0o750 if each.is_dir() else 0o640)
         places = [
@@ -264,12 +269,16 @@ def _finish(source: Source, target: Target, shapes: Shapes, journal: _Journal) -
     for name in _BESIDE:
         if (source.folder / name).is_file() and not (journal.folder / name).exists():
             write_file(journal.folder / name, (source.folder / name).read_bytes())
-    if not (journal.folder / "config.json").exists():
-        write_file(journal.folder / "config.json", json.dumps(source.model.config, indent=2).encode())
+    config = dict(source.model.config)
+    if target.dtype:
+        config.pop("torch_dtype", None)
+        config["dtype"] = str(target.dtype).removeprefix("torch.")
+    if target.dtype or not (journal.folder / "config.json").exists():
+        write_file(journal.folder / "config.json", json.dumps(config, indent=2).encode())
     manifest = {
         "format": target.format.name,
         "layout": asdict(target.layout),
-        "config": source.model.config,
+        "config": config,
         "tensors": [
             [*key, DTYPE_NAMES[dtype], shape, journal.hashes[key]] for key, (dtype, shape) in shapes.items()
         ],

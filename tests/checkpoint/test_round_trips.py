@@ -31,7 +31,7 @@ ROUTES = {
     "mindformers-safetensors --tp 2 --dp 2": [*DENSE[:-1], "mixtral", "deepseek_v3"],
     "internevo --tp 2 --pp 2": ["internlm2"],
     "internevo --names llama --tp 2 --pp 2 --rotary interleaved": LLAMA,
-    "meta --tp 2": LLAMA,
+    "meta --tp 2": [*LLAMA, "llama-tied"],
 }
 
 

@@ -12,7 +12,7 @@ import pickle
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from isthmus.checkpoint.formats import megatron
 from isthmus.checkpoint.formats.base import Format, Key, Options, Shapes, Tensors
 from isthmus.checkpoint.formats.huggingface import HuggingFace
 from isthmus.checkpoint.layout import Bounds, Layout, Piece, whole
-from isthmus.checkpoint.names import fused
+from isthmus.checkpoint.names import Rule, fused
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class Dcp(HuggingFace):
 
     name = "dcp"
     meaning = "PyTorch distributed checkpoint: .metadata and *.distcp"
+    ignored = HuggingFace.ignored + r"|^(optim|optimizer|lr_scheduler|train_state|dataloader)\."
 
     def matches(self, folder: Path) -> bool:
         """Return whether a folder is a checkpoint of this format."""
@@ -117,7 +118,12 @@ class TorchDist(Format):
 
     def layout(self, folder: Path, tensors: Tensors, model: Model) -> Layout:
         """Return the layout that the files have."""
-        names = "" if any(".layer_norm_" in key for _, key in tensors) else "local"
+        keys = {key for _, key in tensors}
+        table = {
+            names: {each.key() for each in fused(_rules(names, model), model, self.name)}
+            for names in self.names
+        }
+        names = next((names for names, expected in table.items() if expected <= keys), "")
         return Layout(vocabulary=tensors["", "embedding.word_embeddings.weight"].shape[0], names=names)
 
     def default(self, model: Model) -> Layout:
@@ -126,7 +132,7 @@ class TorchDist(Format):
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
-        for each in fused(megatron.rules(layout.names), model, self.name):
+        for each in fused(_rules(layout.names, model), model, self.name):
             padded = layout.vocabulary if each.parameters[0].has_vocabulary else 0
             yield each.piece(
                 "", each.key(), [(whole(part), padded) for part in each.parameters], model.groups
@@ -143,6 +149,14 @@ class TorchDist(Format):
         write_file(folder / "metadata.json", json.dumps({**described, "common_backend_version": 1}).encode())
         torch.save({"checkpoint_version": 3.0, "iteration": 0}, folder / "common.pt")
         return _create(folder, shapes, stacked)
+
+
+def _rules(names: str, model: Model) -> tuple[Rule, ...]:
+    """Return the table of a variant; without Transformer Engine most norms have its names all the same."""
+    if names != "local" or "kv_lora_rank" in model.config:
+        return megatron.rules(names)
+    moved = ("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_")
+    return tuple(replace(rule, stored=rule.stored.replace(*moved)) for rule in megatron.rules(""))
 
 
 def _read(folder: Path) -> dict[str, Assembled]:

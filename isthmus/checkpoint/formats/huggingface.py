@@ -70,8 +70,6 @@ class HuggingFace(Format):
                 for (file, name), each in tensors.items()
                 if name.startswith(prefix)
             }
-        if model.tied:  # some files have the output all the same
-            tensors = {key: each for key, each in tensors.items() if key[1] != "lm_head.weight"}
         extra = model.config.get("num_nextn_predict_layers") or 0
         beyond = tuple(f"model.layers.{model.layers + each}." for each in range(extra))
         tensors = (
