@@ -74,8 +74,6 @@ def convert(source: Source, target: Target) -> dict[str, Any]:
     """
     if target.folder.exists():
         raise CheckpointError(f"{target.folder}: already exists; delete it or give another folder")
-    if not target.format.writable:
-        raise CheckpointError(f"--to {target.format.name}: this format is only read")
     pieces, shapes = _plan(source, target)
     with _Journal(source, target, shapes) as journal:
         _write(source, target, pieces, journal)
@@ -117,9 +115,8 @@ def _dtype(source: Source, target: Target, piece: Piece) -> torch.dtype:
     dtype = source.dtype(piece.slices[0].parameter)
     for part in piece.slices[1:]:
         dtype = torch.promote_types(dtype, source.dtype(part.parameter))
-    exact = (
-        piece.slices[0].parameter.role == "router.bias"
-    )  # a sum of small steps, in float32 whatever the model has
+    # The bias of a router is a sum of small steps, in float32 whatever the model has.
+    exact = piece.slices[0].parameter.role == "router.bias"
     return target.dtype if target.dtype and dtype in _FLOATS and not exact else dtype
 
 
@@ -197,9 +194,11 @@ class _Journal:
         for line in lines:
             if line.endswith("\n"):
                 self.hashes.update({(file, key): sha for file, key, sha in json.loads(line)})
-        self.hashes = {
-            key: sha for key, sha in self.hashes.items() if digest(self.tensors[key].read()) == sha
-        }
+        with Bar("resume") as bar:  # a machine that lost power may have lost what was written last
+            for done, (key, sha) in enumerate(list(self.hashes.items()), 1):
+                if digest(self.tensors[key].read()) != sha:
+                    del self.hashes[key]
+                bar.at(key[1], done, len(self.tensors))
         say(f"resuming: {len(self.hashes)} of {len(self.tensors)} tensors are already written")
         return True
 

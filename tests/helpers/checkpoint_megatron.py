@@ -104,4 +104,5 @@ def main() -> None:
     dist.destroy_process_group()
 
 
-main()
+if __name__ == "__main__":  # the checkpoint is saved with the help of spawned processes
+    main()
