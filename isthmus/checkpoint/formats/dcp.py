@@ -1,6 +1,6 @@
 """PyTorch's distributed checkpoints, and Megatron's format ``torch_dist`` on top of them.
 
-``.metadata`` is a pickle; it is read by an unpickler that knows PyTorch's descriptions of tensors and nothing else.
+``.metadata`` is a pickle; it is read by an unpickler that builds PyTorch's descriptions of tensors and nothing else.
 A checkpoint is written with a file for each tensor, which PyTorch reads like any other.
 """
 
@@ -140,11 +140,15 @@ class TorchDist(Format):
 
     def create(self, folder: Path, shapes: Shapes, model: Model, layout: Layout) -> dict[Key, Stored]:
         """Write files whose data is a hole, and return their tensors."""
+        roles = {each.role for each in model.parameters}
+        dimensions = r"local_experts\.(\d+)\."
+        if not {"mlp_norm.weight", "moe_norm.weight"} <= roles:  # layers of one kind are stacked, too
+            dimensions = r"(?:(?<=^decoder\.layers\.)|local_experts\.)(\d+)\."
         stacked: dict[Key, tuple[str, tuple[int, ...]]] = {}
         for file, name in shapes:
-            indices = tuple(int(each) for each in re.findall(r"(?:layers|local_experts)\.(\d+)\.", name))
-            plain = re.sub(r"decoder\.layers\.\d+\.", "decoder.layers.", name)
-            stacked[file, name] = (re.sub(r"local_experts\.\d+\.", "experts.", plain), indices)
+            indices = tuple(int(each) for each in re.findall(dimensions, name))
+            plain = re.sub(dimensions, "", name)
+            stacked[file, name] = (plain.replace(".experts.linear", ".experts.experts.linear"), indices)
         described = {"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch"}
         write_file(folder / "metadata.json", json.dumps({**described, "common_backend_version": 1}).encode())
         torch.save({"checkpoint_version": 3.0, "iteration": 0}, folder / "common.pt")
@@ -205,6 +209,7 @@ def _unstack(tensors: list[tuple[str, Assembled]], stem: str, numbered: str) -> 
     found = []
     for name, tensor in tensors:
         for index in range(tensor.shape[0]):
+            own = name.replace(stem, numbered.format(index), 1)
             parts: list[tuple[Bounds, Readable]] = []
             for (first, *rest), part in tensor.parts:
                 if first[0] <= index < first[1]:
@@ -213,13 +218,20 @@ def _unstack(tensors: list[tuple[str, Assembled]], stem: str, numbered: str) -> 
                     parts.append(
                         (tuple(rest), Blob(part.path, part.offset, part.length, part.whole, part.dtype, at))
                     )
-            own = name.replace(stem, numbered.format(index), 1)
-            found.append((own, Assembled(own, tensor.shape[1:], tensor.dtype, parts)))
+            if parts:
+                found.append((own, Assembled(own, tensor.shape[1:], tensor.dtype, parts)))
     return found
 
 
+_DESCRIPTIONS = {  # modules of what Megatron adds to .metadata, which is read as Inert
+    "torch.distributed.checkpoint.planner",
+    "megatron.core.dist_checkpointing.strategies.torch",
+    "megatron.core.dist_checkpointing.mapping",
+}
+
+
 class _Unpickler(pickle.Unpickler):
-    """Reads .metadata: descriptions of tensors, and Inert for what Megatron adds."""
+    """Reads .metadata: descriptions of tensors, and nothing that could be executed."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a class that may be built."""
@@ -240,10 +252,7 @@ class _Unpickler(pickle.Unpickler):
             return lambda _: torch.strided
         if (module, name) == ("collections", "OrderedDict"):
             return dict
-        if module.startswith("megatron.core.dist_checkpointing") or (module, name) == (
-            "pathlib",
-            "PosixPath",
-        ):
+        if module in _DESCRIPTIONS or (module, name) == ("pathlib", "PosixPath"):
             return Inert
         raise CheckpointError(f"reading it would execute code ({module}.{name})")
 
