@@ -124,7 +124,7 @@ class MindFormers(Format):
     def read(self, folder: Path, options: Options) -> Tensors:
         """Return the tensors of a checkpoint, without their data, put together if ranks have slices."""
         found = {rank: self._rank(paths) for rank, paths in _files(folder, self.suffix).items()}
-        files = options.strategy or sorted((folder / "strategy").glob("*"))
+        files = options.strategy or strategies.files(folder / "strategy")
         if not files:
             if len(found) > 1:
                 raise CheckpointError(
