@@ -108,7 +108,7 @@ SIZES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(name=st.sampled_from(sorted(CONFIGS)), first=SIZES, second=SIZES, padding=st.integers(1, 33))
 def test_any_layout_becomes_any_other(tmp_path_factory, name, first, second, padding):
     folder = tmp_path_factory.mktemp("reshard")
