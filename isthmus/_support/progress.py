@@ -4,7 +4,16 @@ import sys
 from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 from rich.text import Text
 
 
@@ -14,16 +23,21 @@ def say(line: str) -> None:
 
 
 class Bar:
-    """A progress bar on standard error; hidden when that is not a terminal."""
+    """A progress bar on standard error; hidden when that is not a terminal.
 
-    def __init__(self, description: str) -> None:
+    Args:
+        description: the current item.
+        of_bytes: the numbers are bytes; shows their rate and the time left.
+    """
+
+    def __init__(self, description: str, *, of_bytes: bool = False) -> None:
         self._console = Console(stderr=True)
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+        figures = (
+            (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+            if of_bytes
+            else (MofNCompleteColumn(), TimeElapsedColumn())
         )
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), *figures)
         self._progress = Progress(
             *columns, console=self._console, transient=True, disable=not sys.stderr.isatty()
         )

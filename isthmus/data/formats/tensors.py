@@ -1,0 +1,79 @@
+"""Safetensors: all samples as ``input_ids``, ``labels`` and ``seq_lengths``.
+
+``input_ids`` is [samples, length] if all samples have one length; else it is flat, and ``lengths`` has the length of
+each sample. ``seq_counts`` has the number of records of each sample, whose lengths ``seq_lengths`` has in order.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from isthmus.data.formats import Plan
+from isthmus.data.records import DataError
+from isthmus.data.samples import Ids, Sample, of_labels
+from isthmus.data.work import Work
+
+
+def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
+    """Write samples into the folder; return its files and where they belong."""
+    counts = np.array([len(sample.lengths) for sample in plan.samples()], np.int32)
+    shape = [plan.count, plan.length] if plan.length else [plan.tokens]
+    tensors: dict[str, tuple[list[int], Callable[[Sample], Ids]]] = {"input_ids": (shape, lambda each: each.ids)}
+    if plan.masked:
+        tensors["labels"] = shape, Sample.labels
+    if not plan.length:
+        tensors["lengths"] = [plan.count], lambda each: np.array([len(each.ids)], np.int32)
+    if plan.packed:
+        tensors["seq_counts"] = [plan.count], lambda each: np.array([len(each.lengths)], np.int32)
+        tensors["seq_lengths"] = [int(counts.sum())], lambda each: each.lengths
+    head, place = dict[str, object](), 0
+    for name, (size, _) in tensors.items():
+        end = place + 4 * int(np.prod(size))
+        head[name] = {"dtype": "I32", "shape": size, "data_offsets": [place, end]}
+        place = end
+    text = json.dumps(head).encode()
+    text += b" " * (-len(text) % 8)
+    with work.create(target.name) as stream:
+        stream.write(struct.pack("<Q", len(text)) + text)
+        for _, values in tensors.values():  # each is one after the other in the file, so samples are read again
+            stream.writelines(values(sample).astype("<i4").tobytes() for sample in plan.samples())
+    return {target.name: target}
+
+
+def read(path: Path) -> tuple[int, Iterator[Sample]]:
+    """Return the number of samples and the samples of a file.
+
+    Raises:
+        DataError: it is not valid, or has no samples.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise DataError(f"{path}: not a readable safetensors file: {error}") from None
+    if "input_ids" not in tensors or ("lengths" not in tensors and tensors["input_ids"].ndim != 2):
+        raise DataError(f"{path}: no samples; expected input_ids [samples, length], or flat with lengths")
+    ids = tensors["input_ids"]
+    count = len(tensors.get("lengths", ids))
+    return count, _samples(tensors, count)
+
+
+def _samples(tensors: dict[str, npt.NDArray[np.int32]], count: int) -> Iterator[Sample]:
+    ids, labels, lengths = tensors["input_ids"], tensors.get("labels"), tensors.get("seq_lengths")
+    sizes = tensors.get("lengths", np.full(count, ids.shape[-1]))
+    ends = np.cumsum(sizes, dtype=np.int64)
+    records = np.cumsum(tensors.get("seq_counts", np.ones(count)), dtype=np.int64)
+    for index, size in enumerate(sizes):
+        where = slice(ends[index] - size, ends[index])
+        some = None
+        if lengths is not None:
+            some = lengths[records[index] - tensors["seq_counts"][index] : records[index]]
+        yield of_labels(ids.ravel()[where], None if labels is None else labels.ravel()[where], some)
