@@ -92,8 +92,7 @@ def convert(
     ],
     from_: From = "",
     to: Annotated[
-        str,
-        typer.Option(help="Form to write; by default sharegpt, and text from text.", show_default=False),
+        str, typer.Option(help="Form to write; by default sharegpt, and text from text.", show_default=False)
     ] = "",
     text_field: TextField = "text",
     skip_invalid: SkipInvalid = False,
@@ -123,14 +122,14 @@ def tokenize(
         typer.Option(
             "--output",
             "-o",
-            help="File to write: .mindrecord, .safetensors, .parquet, .jsonl, or a prefix for Megatron's .bin and .idx.",
+            help="File to write: .mindrecord, .safetensors, .parquet, .jsonl, or a prefix of Megatron's.",
         ),
     ],
     tokenizer: Annotated[Path, typer.Option(help="Folder, tokenizer.json or tokenizer.model.")],
     template: Annotated[
         str,
         typer.Option(
-            help="Chat template: alpaca, vicuna, llama-2, llama-3, chatml or a Jinja file; by default the tokenizer's.",
+            help="alpaca, vicuna, llama-2, llama-3, chatml or a Jinja file; by default the tokenizer's template.",
             show_default=False,
         ),
     ] = "",
@@ -161,7 +160,9 @@ def tokenize(
     repeat: Annotated[int, typer.Option(min=1, help="Repeat the records, each time shuffled anew.")] = 1,
     validation: Annotated[
         float,
-        typer.Option(min=0, max=1, help="Share of records for OUTPUT-validation, chosen by a hash of their texts."),
+        typer.Option(
+            min=0, max=1, help="Share of records for OUTPUT-validation, chosen by a hash of their texts."
+        ),
     ] = 0.0,
     skip_invalid: SkipInvalid = False,
     workers: Workers = 0,
@@ -203,10 +204,13 @@ def tokenize(
 def train_tokenizer(
     files: Files,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
-    kind: Annotated[str, typer.Option(help="bpe (tokenizer.json) or sentencepiece (tokenizer.model).")] = "bpe",
+    kind: Annotated[
+        str, typer.Option(help="bpe (tokenizer.json) or sentencepiece (tokenizer.model).")
+    ] = "bpe",
     vocab_size: Annotated[int, typer.Option(min=300, help="Number of tokens at most.")] = 32000,
     special: Annotated[
-        list[str] | None, typer.Option(help="A special token besides <unk>, <s> and </s>.", show_default=False)
+        list[str] | None,
+        typer.Option(help="A special token besides <unk>, <s> and </s>.", show_default=False),
     ] = None,
     template: Annotated[
         str, typer.Option(help="Built-in chat template to store with it.", show_default=False)
@@ -230,3 +234,43 @@ def train_tokenizer(
     with _one_line():
         given = _input(files, from_, text_field, skip_invalid)
         _report(train(given, output, kind, vocab_size, special or [], BUILT_IN.get(template, "")), as_json)
+
+
+@app.command()
+def inspect(
+    file: Annotated[
+        Path, typer.Argument(help="File of samples or records; a prefix for Megatron's.", show_default=False)
+    ],
+    tokenizer: Annotated[Path | None, typer.Option(help="Decode tokens with it.", show_default=False)] = None,
+    template: Annotated[
+        str, typer.Option(help="Chat template to render records with.", show_default=False)
+    ] = "",
+    samples: Annotated[int, typer.Option("--samples", "-n", min=0, help="Samples to print.")] = 1,
+    from_: From = "",
+    text_field: TextField = "text",
+    skip_invalid: SkipInvalid = False,
+    as_json: Json = False,
+) -> None:
+    """Print what a file holds; trained text is green on a terminal, else between ⟦ and ⟧.
+
+    Example: isthmus data inspect corpus.mindrecord --tokenizer llama/ -n 3
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    from isthmus.data.inspect import inspect as run
+
+    with _one_line():
+        facts, shown = run(_input([file], from_, text_field, skip_invalid), samples, tokenizer, template)
+    if as_json:
+        rows = [{"title": each.title, "parts": [part._asdict() for part in each.parts]} for each in shown]
+        _report({**facts, "shown": rows}, True)
+        return
+    _report(facts, False)
+    console = Console(soft_wrap=True)
+    for each in shown:
+        console.print(Text(f"--- {each.title}"))
+        for part in each.parts:
+            plain = f"⟦{part.text}⟧" if part.trained and not console.is_terminal else part.text
+            console.print(Text(plain, "green" if part.trained else ""), end="")
+        console.print()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,7 +52,9 @@ class Conversion:
 
     def _encoded(self, row: dict[str, Any]) -> bytes:
         try:
-            if self.suffix == ".json":  # an element of json.dump(rows, indent=2), as public converters write it
+            if (
+                self.suffix == ".json"
+            ):  # an element of json.dump(rows, indent=2), as public converters write it
                 text = json.dumps([row], indent=2, ensure_ascii=False)[2:-2]
             elif self.suffix == ".txt":
                 if "\n" in row["text"] or not row["text"].strip():
@@ -87,14 +88,11 @@ def convert(given: run.Input, output: Path, form: str, workers: int, dry_run: bo
     if output.suffix == ".txt" and form != "text":
         raise DataError(f"{output}: a text file has no conversations; write .json, .jsonl or .parquet")
     key = {"verb": "convert", "given": given, "files": fingerprint(given.paths), "form": form}
-    with tempfile.TemporaryDirectory() as nowhere:
-        with work(Path(nowhere) / output.name if dry_run else output, key) as state:
-            _rows(Conversion(given, form, output.suffix), workers, state, dry_run)
-            names = {} if dry_run else {_finished(state, output.suffix, form): output}
-            counts = run.summary(state, names, output)
-            if not dry_run:
-                state.publish(names)
-    return {"output": str(output), "from": given.form, "to": form, **counts}
+    with work(output, key, dry_run) as state:
+        _rows(Conversion(given, form, output.suffix), workers, state, dry_run)
+        if not dry_run:
+            state.publish({_finished(state, output.suffix, form): output, **run.issue_file(state, output)})
+        return {"from": given.form, "to": form, **state.counts}
 
 
 def _rows(conversion: Conversion, workers: int, state: Work, dry_run: bool) -> None:

@@ -52,7 +52,8 @@ def _fastchat(instruction: str, given: str) -> str:
 
 
 _MINDFORMERS = re.compile(
-    f"(?:{re.escape(WITH_INPUT)}|{re.escape(WITHOUT_INPUT)})### Instruction:\n(.*)\n\n### Response:", re.DOTALL
+    f"(?:{re.escape(WITH_INPUT)}|{re.escape(WITHOUT_INPUT)})### Instruction:\n(.*)\n\n### Response:",
+    re.DOTALL,
 )
 
 

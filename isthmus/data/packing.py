@@ -54,9 +54,7 @@ def samples(tokens: Tokens, chosen: npt.NDArray[np.int64], layout: Layout) -> It
         yield _sample(tokens, ranges, layout)
 
 
-def ranges_of(
-    ends: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], layout: Layout
-) -> Iterator[Ranges]:
+def ranges_of(ends: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], layout: Layout) -> Iterator[Ranges]:
     """Yield the ranges of tokens that make up each sample."""
     records = _records(ends, chosen, layout)
     if layout.pack == "records":

@@ -47,6 +47,8 @@ def ordered(
             yield item, future.result()
             waiting.extend((item, pool.submit(function, item)) for item in itertools.islice(rest, 1))
     except BrokenProcessPool:
-        raise DataError("a worker process was killed, perhaps for lack of memory; give fewer --workers") from None
+        raise DataError(
+            "a worker process was killed, perhaps for lack of memory; give fewer --workers"
+        ) from None
     finally:
         pool.shutdown(cancel_futures=True)

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from isthmus._support.progress import Bar
 from isthmus.data import forms, parallel, sources
@@ -92,9 +92,7 @@ class Input(NamedTuple):
             result.counts["characters"] += len(record.text) + sum(len(turn.text) for turn in record.turns)
             yield index, record
 
-    def refuse(
-        self, chunk: sources.Chunk, number: int, name: str, error: RowError, result: Result
-    ) -> None:
+    def refuse(self, chunk: sources.Chunk, number: int, name: str, error: RowError, result: Result) -> None:
         """Note a row that cannot be used.
 
         Raises:
@@ -107,9 +105,7 @@ class Input(NamedTuple):
         result.issues.append(Issue(chunk.start.total + number, name, "invalid", str(error)))
 
 
-def over(
-    given: Input, function: Callable[[sources.Chunk], Made], workers: int, work: Work
-) -> Iterator[Made]:
+def over(given: Input, function: Callable[[sources.Chunk], Made], workers: int, work: Work) -> Iterator[Made]:
     """Yield the result of each chunk from the saved place on; save the place after it was used, and list issues."""
     total = sum(path.stat().st_size for path in given.paths)
     issues = work.grow("issues.jsonl")
@@ -125,9 +121,10 @@ def over(
     issues.close()
 
 
-def issue_file(output: Path) -> Path:
-    """Return the path of the list of records that are not, or not completely, in an output."""
-    return output.with_name(f"{output.name}.issues.jsonl")
+def issue_file(work: Work, output: Path) -> dict[str, Path]:
+    """Return the list of records that are not, or not completely, in an output, and its place; {} if it is empty."""
+    name = "issues.jsonl"
+    return {name: output.with_name(f"{output.name}.{name}")} if (work.folder / name).stat().st_size else {}
 
 
 def check_output(output: Path, given: Sequence[Path]) -> None:
@@ -138,10 +135,3 @@ def check_output(output: Path, given: Sequence[Path]) -> None:
     """
     if output.exists() and any(path.samefile(output) for path in given):
         raise DataError(f"{output}: also an input; give another output")
-
-
-def summary(work: Work, names: dict[str, Path], output: Path) -> dict[str, Any]:
-    """Return the statistics of a run for a report, and add the list of issues to the files if it has lines."""
-    if (work.folder / "issues.jsonl").stat().st_size:
-        names["issues.jsonl"] = issue_file(output)
-    return dict(work.counts)

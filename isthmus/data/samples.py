@@ -37,12 +37,12 @@ class Stored(NamedTuple):
 
     Attributes:
         format: name of its format.
-        count: number of samples.
+        size: number of samples.
         samples: the samples; can be iterated once.
     """
 
     format: str
-    count: int
+    size: int
     samples: Iterator[Sample]
 
 

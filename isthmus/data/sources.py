@@ -141,7 +141,10 @@ def text_lines(path: Path, start: int) -> Rows:
             try:
                 yield {"text": line.decode("utf-8-sig").rstrip("\r\n")}, offset
             except UnicodeDecodeError as error:
-                yield RowError(f"invalid UTF-8 (byte {line[error.start]:#04x} at {error.start} of the line)"), offset
+                yield (
+                    RowError(f"invalid UTF-8 (byte {line[error.start]:#04x} at {error.start} of the line)"),
+                    offset,
+                )
 
 
 def json_rows(path: Path, start: int) -> Rows:
@@ -202,7 +205,9 @@ class _Text:
         """
         found = self.next()
         if found != character:
-            what = f"expected {character!r} but found {found!r}" if found else "the file ends inside the array"
+            what = (
+                f"expected {character!r} but found {found!r}" if found else "the file ends inside the array"
+            )
             raise self._error(what)
         self._take(1)
 

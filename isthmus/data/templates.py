@@ -64,9 +64,9 @@ BUILT_IN = {
 class _Generation(jinja2.ext.Extension):
     """The tag of what a model generates; marks it in the output."""
 
-    tags = {"generation"}
+    tags = {"generation"}  # noqa: RUF012
 
-    def parse(self, parser: Any) -> jinja2.nodes.CallBlock:
+    def parse(self, parser: Any) -> jinja2.nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return jinja2.nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)
@@ -128,7 +128,9 @@ class Template:
             return _unmarked(self._text(turns))
         text, spans = _unmarked(self._text([_marked(turn) for turn in turns]))
         if text != self._text(turns):
-            raise RowError("the template changes the assistant's texts; add {% generation %} around them to it")
+            raise RowError(
+                "the template changes the assistant's texts; add {% generation %} around them to it"
+            )
         return text, [(begin, self._stop(text, end)) for begin, end in spans]
 
     def _text(self, turns: Sequence[Turn]) -> str:
@@ -172,7 +174,9 @@ def find(name: str, special: Mapping[str, str], stops: Sequence[str], own: str |
     """
     if not name:
         if own is None:
-            raise DataError(f"the tokenizer has no chat template; give --template {'|'.join(BUILT_IN)} or a file")
+            raise DataError(
+                f"the tokenizer has no chat template; give --template {'|'.join(BUILT_IN)} or a file"
+            )
         return Template(own, special, stops, "of the tokenizer")
     if name not in BUILT_IN:
         try:
@@ -183,5 +187,7 @@ def find(name: str, special: Mapping[str, str], stops: Sequence[str], own: str |
     source = BUILT_IN[name]
     lacking = [key for key in ("bos_token", "eos_token") if key in source and key not in special]
     if "eos_token" in lacking:
-        raise DataError(f"--template {name}: the tokenizer has no eos_token; name it in tokenizer_config.json")
+        raise DataError(
+            f"--template {name}: the tokenizer has no eos_token; name it in tokenizer_config.json"
+        )
     return Template(source, special, stops, name)

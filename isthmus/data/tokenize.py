@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -169,25 +168,29 @@ def tokenize(
     key = {
         "verb": "tokenize", "task": vars(task), "files": fingerprint([*given.paths, *_files(task.tokenizer)]),
     }  # fmt: skip
-    with tempfile.TemporaryDirectory() as nowhere:
-        with work(Path(nowhere) / output.name if dry_run else output, key) as state:
-            _spool(task, workers, state, dry_run)
-            files, names = dict[str, Any](), dict[str, Path]()
-            tokens = _tokens(state, task.masked)
-            for target, chosen in _parts(state, output, validation).items():
-                plan, files[target.name] = _plan(tokens, chosen, layout, tokenizer.backend.size, task.masked)
-                if not dry_run:
-                    names |= formats.module(format).write(state, target, plan)
-            counts = run.summary(state, names, output)
+    with work(output, key, dry_run) as state:
+        _spool(task, workers, state, dry_run)
+        files, names = dict[str, Any](), run.issue_file(state, output)
+        tokens = _tokens(state, task.masked)
+        for target, chosen in _parts(state, output, validation).items():
+            plan, files[target.name] = _plan(tokens, chosen, layout, tokenizer.backend.size, task.masked)
             if not dry_run:
-                state.publish(names)
-    return {"format": format, "from": given.form, **counts, "files": files}
+                names = formats.module(format).write(state, target, plan) | names
+        if not dry_run:
+            state.publish(names)
+        return {"format": format, "from": given.form, **state.counts, "files": files}
 
 
 def _files(tokenizer: Path) -> list[Path]:
     """Return the files of a tokenizer, a change of which changes the tokens."""
     folder = tokenizer if tokenizer.is_dir() else tokenizer.parent
-    names = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja", tokenizer.name)
+    names = (
+        "tokenizer.json",
+        "tokenizer.model",
+        "tokenizer_config.json",
+        "chat_template.jinja",
+        tokenizer.name,
+    )
     return sorted({folder / name for name in names if (folder / name).is_file()})
 
 
@@ -222,17 +225,20 @@ def _parts(state: Work, output: Path, validation: float) -> dict[Path, npt.NDArr
 
 
 def _plan(
-    tokens: packing.Tokens, chosen: npt.NDArray[np.int64], layout: packing.Layout, vocabulary: int, masked: bool
+    tokens: packing.Tokens,
+    chosen: npt.NDArray[np.int64],
+    layout: packing.Layout,
+    vocabulary: int,
+    masked: bool,
 ) -> tuple[formats.Plan, dict[str, Any]]:
     """Return what a writer must know, and statistics: samples, tokens without padding, share of full places."""
     sizes = [
-        sum(end - start for start, end in ranges)
-        for ranges in packing.ranges_of(tokens.ends, chosen, layout)
+        sum(end - start for start, end in ranges) for ranges in packing.ranges_of(tokens.ends, chosen, layout)
     ]
     count, total, padded = len(sizes), sum(sizes), layout.pad is not None
     plan = formats.Plan(
         samples=lambda: packing.samples(tokens, chosen, layout),
-        count=count,
+        size=count,
         tokens=count * layout.seq_length if padded else total,
         length=layout.seq_length if padded else 0,
         vocabulary=vocabulary,

@@ -1,4 +1,4 @@
-"""Tokenizers: Hugging Face's ``tokenizer.json`` and SentencePiece's ``tokenizer.model``, with offsets of characters."""
+"""Tokenizers: Hugging Face's ``tokenizer.json`` and SentencePiece's ``tokenizer.model``, with offsets."""
 
 from __future__ import annotations
 
@@ -172,4 +172,6 @@ class _SentencePiece:
     def decode(self, ids: Sequence[int]) -> str:
         names = {number: name for name, number in self.specials.items()}
         runs = itertools.groupby(ids, key=names.get)
-        return "".join(name * len(list(run)) if name else self._processor.decode(list(run)) for name, run in runs)
+        return "".join(
+            name * len(list(run)) if name else self._processor.decode(list(run)) for name, run in runs
+        )

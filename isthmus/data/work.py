@@ -6,14 +6,17 @@ import fcntl
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from isthmus._support.files import make_file, make_folder, write_file
+from isthmus._support.progress import say
+from isthmus._support.text import count
 from isthmus.data.records import DataError
 from isthmus.data.sources import Position
 
@@ -30,7 +33,6 @@ class Work:
     Attributes:
         position: where to go on.
         counts: statistics up to there.
-        resumed: whether this goes on from an earlier run.
     """
 
     def __init__(self, folder: Path, key: Mapping[str, Any]) -> None:
@@ -38,25 +40,26 @@ class Work:
         self._key = json.loads(json.dumps(key, default=str))
         self._lock = self._locked()
         state = self._state()
-        self.resumed = state.get("key") == self._key
-        if not self.resumed:
+        if state.get("key") != self._key:
             for path in [each for each in folder.iterdir() if each.name != "lock"]:
                 path.unlink()
             state = {}
         self.position = Position(*state.get("position", ()))
         self.counts = Counter[str](state.get("counts", {}))
         self._sizes: dict[str, int] = state.get("sizes", {})
-        self._growing: dict[str, BinaryIO] = {}
+        self._growing: dict[str, IO[bytes]] = {}
         self._saved = time.monotonic()
 
-    def _locked(self) -> BinaryIO:
+    def _locked(self) -> IO[bytes]:
         make_folder(self.folder)
         make_file(self.folder / "lock")
         stream = (self.folder / "lock").open("ab")
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise DataError(f"{self.folder}: another run is writing the same output; wait for its end") from None
+            raise DataError(
+                f"{self.folder}: another run is writing the same output; wait for its end"
+            ) from None
         return stream
 
     def _state(self) -> dict[str, Any]:
@@ -65,7 +68,7 @@ class Work:
         except (FileNotFoundError, ValueError):
             return {}
 
-    def grow(self, name: str) -> BinaryIO:
+    def grow(self, name: str) -> IO[bytes]:
         """Return a file of the folder to append to; what was written after the last saved state is cut off."""
         stream = self.create(name, "ab")
         stream.truncate(self._sizes.get(name, 0))
@@ -73,7 +76,7 @@ class Work:
         self._growing[name] = stream
         return stream
 
-    def create(self, name: str, mode: str = "wb") -> BinaryIO:
+    def create(self, name: str, mode: str = "wb") -> IO[bytes]:
         """Return a file of the folder to write to."""
         make_file(self.folder / name)
         return (self.folder / name).open(mode)
@@ -108,12 +111,13 @@ class Work:
 
 
 @contextmanager
-def work(output: Path, key: Mapping[str, Any]) -> Iterator[Work]:
-    """Open the folder of a run; if nothing was saved in it, it is deleted after an error.
+def work(output: Path, key: Mapping[str, Any], dry_run: bool) -> Iterator[Work]:
+    """Open the folder of a run; if no state was saved in it, it is deleted after an error.
 
     Args:
         output: the file that the run writes.
         key: see :class:`Work`.
+        dry_run: the folder is a temporary one.
 
     Raises:
         DataError: the file cannot be written; its text says how to go on.
@@ -123,14 +127,19 @@ def work(output: Path, key: Mapping[str, Any]) -> Iterator[Work]:
     if output.is_dir():
         raise DataError(f"{output}: a folder; give the name of a file")
     folder = output.with_name(f".{output.name}.isthmus-work")
-    run: Work | None = None
     try:
-        run = Work(folder, key)
-        yield run
+        if dry_run:
+            with tempfile.TemporaryDirectory() as folder_of_nothing:
+                yield Work(Path(folder_of_nothing), key)
+            return
+        state = Work(folder, key)
+        if state.position.total:
+            say(f"{output}: going on after {count(state.position.total, 'row')}")
+        yield state
     except OSError as error:
-        raise DataError(f"{output}: {error.strerror or error}; the same command goes on from here") from None
+        raise DataError(f"{output}: {error.strerror or error}; the same command goes on from there") from None
     finally:
-        if run and not (folder / "state.json").exists():
+        if not dry_run and not (folder / "state.json").exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -16,7 +16,7 @@ class Plan(NamedTuple):
 
     Attributes:
         samples: returns the samples; each call from the first one.
-        count: number of samples.
+        size: number of samples.
         tokens: of all samples, padding included.
         length: that samples are padded to; 0 if they are not.
         vocabulary: number of tokens of the tokenizer.
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
     """
 
     samples: Callable[[], Iterator[Sample]]
-    count: int
+    size: int
     tokens: int
     length: int
     vocabulary: int

@@ -6,6 +6,7 @@ A sample is a document, and the records packed in it are its sequences. Masks ar
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -38,7 +39,7 @@ def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
     files = _write(work, prefix, plan, code, lambda sample: sample.ids)
     if plan.masked:
         masks = prefix.with_name(prefix.name + _MASK)
-        files |= _write(work, masks, plan, 1, lambda sample: _mask(sample))
+        files |= _write(work, masks, plan, 1, _mask)
     return files
 
 
@@ -98,16 +99,14 @@ def _samples(
     documents: npt.NDArray[np.int64],
 ) -> Iterator[Sample]:
     start = 0
-    for first, last in zip(documents[:-1], documents[1:], strict=True):
+    for first, last in itertools.pairwise(documents):
         end = start + int(lengths[first:last].sum(dtype=np.int64))
         some = None if mask is None else mask[start:end].astype(np.bool_)
         yield Sample(values[start:end].astype(np.int32), some, lengths[first:last])
         start = end
 
 
-def _open(
-    prefix: Path,
-) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+def _open(prefix: Path) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Return the mapped values, the lengths of sequences and the ends of documents."""
     index, data = prefix.with_name(prefix.name + ".idx"), prefix.with_name(prefix.name + ".bin")
     content = index.read_bytes()

@@ -16,7 +16,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,7 +51,7 @@ class _Pages:
         saved: bytes by which the packed integers are shorter.
     """
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self.header: list[dict[str, Any]] = []
         self.ends: list[array[int]] = []
@@ -88,7 +88,9 @@ class _Pages:
             body = b"".join(packed)
             size = _ROW_SIZE.size + len(body)
             if size > _PAGE:
-                raise DataError(f"{path}: a sample of {size} bytes, a page has {_PAGE}; give a lower --seq-length")
+                raise DataError(
+                    f"{path}: a sample of {size} bytes, a page has {_PAGE}; give a lower --seq-length"
+                )
             if ends and ends[-1] + size > _PAGE:
                 first += self._end_blobs(first, ends)
                 ends = array("Q")
@@ -177,7 +179,9 @@ def _values(sample: Sample, plan: Plan) -> list[Integers]:
 
 def _packed(values: Integers) -> bytes:
     """Return integers in as few bytes as each needs: their count, two bits for the size of each, the bytes."""
-    codes = sum(((values != values.astype(f"i{size}")).astype(np.uint8) for size in _SIZES[:3]), np.uint8(0))
+    codes = np.zeros(len(values), np.uint8)
+    for size in _SIZES[:3]:
+        codes += values != values.astype(f"i{size}")
     quads = np.pad(codes, (0, -len(codes) % 4)).reshape(-1, 4)
     bits = (quads << np.array([6, 4, 2, 0], np.uint8)).sum(axis=1, dtype=np.uint8)
     rows = values.view(np.uint8).reshape(len(values), values.itemsize)
@@ -206,7 +210,7 @@ def read(path: Path) -> tuple[int, Iterator[Sample]]:
         head = stream.read(_ROW_SIZE.size)
         size = _ROW_SIZE.unpack(head)[0] if len(head) == _ROW_SIZE.size else _HEADER
         try:
-            header = json.loads(stream.read(size)) if size < _HEADER else None
+            header: dict[str, Any] = json.loads(stream.read(size) if size < _HEADER else b"")
             pages = [page for page in header["page"] if page["page_type"] == "BLOB_DATA"]
             fields, schema = header["schema"][0]["blob_fields"], header["schema"][0]["schema"]
         except (ValueError, TypeError, KeyError, IndexError):
@@ -232,7 +236,9 @@ def _samples(
                         _unpacked(parts[place]).astype(np.int32) if place >= 0 else None for place in wanted
                     )
                 except (struct.error, ValueError, IndexError):
-                    raise DataError(f"{path}: row {row}: damaged or truncated; write the file again") from None
+                    raise DataError(
+                        f"{path}: row {row}: damaged or truncated; write the file again"
+                    ) from None
                 assert ids is not None
                 yield of_labels(ids, labels, lengths)
 

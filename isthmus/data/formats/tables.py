@@ -9,13 +9,13 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
 from isthmus.data import sources
-from isthmus.data.forms import Form
 from isthmus.data.formats import Plan
+from isthmus.data.forms import Form
 from isthmus.data.records import DataError, RowError
 from isthmus.data.samples import Sample, of_labels
 from isthmus.data.work import Work
@@ -23,7 +23,7 @@ from isthmus.data.work import Work
 _GROUP = 1000  # rows
 
 
-def parquet_rows(stream: BinaryIO, rows: Iterable[Any], form: Form) -> None:
+def parquet_rows(stream: IO[bytes], rows: Iterable[Any], form: Form) -> None:
     """Write the rows of records as Parquet."""
     import pyarrow
 
@@ -36,7 +36,7 @@ def parquet_rows(stream: BinaryIO, rows: Iterable[Any], form: Form) -> None:
     _parquet(stream, rows, pyarrow.schema(columns.items()))
 
 
-def _parquet(stream: BinaryIO, rows: Iterable[Mapping[str, Any]], schema: Any) -> None:
+def _parquet(stream: IO[bytes], rows: Iterable[Mapping[str, Any]], schema: Any) -> None:
     import pyarrow
     from pyarrow import parquet
 

@@ -23,14 +23,16 @@ from isthmus.data.work import Work
 def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
     """Write samples into the folder; return its files and where they belong."""
     counts = np.array([len(sample.lengths) for sample in plan.samples()], np.int32)
-    shape = [plan.count, plan.length] if plan.length else [plan.tokens]
-    tensors: dict[str, tuple[list[int], Callable[[Sample], Ids]]] = {"input_ids": (shape, lambda each: each.ids)}
+    shape = [plan.size, plan.length] if plan.length else [plan.tokens]
+    tensors: dict[str, tuple[list[int], Callable[[Sample], Ids]]] = {
+        "input_ids": (shape, lambda each: each.ids)
+    }
     if plan.masked:
         tensors["labels"] = shape, Sample.labels
     if not plan.length:
-        tensors["lengths"] = [plan.count], lambda each: np.array([len(each.ids)], np.int32)
+        tensors["lengths"] = [plan.size], lambda each: np.array([len(each.ids)], np.int32)
     if plan.packed:
-        tensors["seq_counts"] = [plan.count], lambda each: np.array([len(each.lengths)], np.int32)
+        tensors["seq_counts"] = [plan.size], lambda each: np.array([len(each.lengths)], np.int32)
         tensors["seq_lengths"] = [int(counts.sum())], lambda each: each.lengths
     head, place = dict[str, object](), 0
     for name, (size, _) in tensors.items():
@@ -41,7 +43,10 @@ def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
     text += b" " * (-len(text) % 8)
     with work.create(target.name) as stream:
         stream.write(struct.pack("<Q", len(text)) + text)
-        for _, values in tensors.values():  # each is one after the other in the file, so samples are read again
+        for (
+            _,
+            values,
+        ) in tensors.values():  # each is one after the other in the file, so samples are read again
             stream.writelines(values(sample).astype("<i4").tobytes() for sample in plan.samples())
     return {target.name: target}
 
