@@ -71,7 +71,7 @@ $(STAMPS)/packages: $(STAMPS)/venv constraints.txt pyproject.toml
 # What training does without.
 $(STAMPS)/tools: $(STAMPS)/packages | $(STAMPS)/install
 	@echo "make: installing the packages of the tests and the adaptors"
-	@$(REQUIREMENTS) megatron deepspeed dev >$(STAMPS)/tools-requirements.txt
+	@$(REQUIREMENTS) megatron deepspeed data dev >$(STAMPS)/tools-requirements.txt
 	@$(PIP) --requirement $(STAMPS)/tools-requirements.txt
 	@touch $@
 

@@ -27,6 +27,7 @@ Spans = list[tuple[int, int]]
 # Unicode noncharacters, which no text has: they mark what the assistant said while a template runs.
 _BEGIN, _END = "\ufdd0", "\ufdd1"
 _MARK = re.compile(f"[{_BEGIN}{_END}]")
+_CHANGED = "the template changes what the assistant said; put {% generation %} around it in the template"
 
 _SYSTEM = (
     "A chat between a curious user and an artificial intelligence assistant. "
@@ -128,9 +129,7 @@ class Template:
             return _unmarked(self._text(turns))
         text, spans = _unmarked(self._text([_marked(turn) for turn in turns]))
         if text != self._text(turns):
-            raise RowError(
-                "the template changes the assistant's texts; add {% generation %} around them to it"
-            )
+            raise RowError(_CHANGED)
         return text, [(begin, self._stop(text, end)) for begin, end in spans]
 
     def _text(self, turns: Sequence[Turn]) -> str:
@@ -155,8 +154,15 @@ def _marked(turn: Turn) -> Turn:
 
 
 def _unmarked(text: str) -> tuple[str, Spans]:
-    """Return a text without its marks, and the places between them."""
-    places = [mark.start() - index for index, mark in enumerate(_MARK.finditer(text))]
+    """Return a text without its marks, and the places between them.
+
+    Raises:
+        RowError: they are not in pairs.
+    """
+    marks = list(_MARK.finditer(text))
+    if "".join(mark[0] for mark in marks) != (_BEGIN + _END) * (len(marks) // 2):
+        raise RowError(_CHANGED)
+    places = [mark.start() - index for index, mark in enumerate(marks)]
     return _MARK.sub("", text), list(zip(places[::2], places[1::2], strict=True))
 
 

@@ -243,7 +243,7 @@ def _plan(
         length=layout.seq_length if padded else 0,
         vocabulary=vocabulary,
         masked=masked or padded,
-        packed=bool(layout.pack),
+        packed=bool(layout.pack) or padded,
     )
     facts: dict[str, Any] = {"samples": count, "tokens": total, "longest": max(sizes, default=0)}
     if layout.seq_length and count:

@@ -53,6 +53,8 @@ class Tokenizer:
     """
 
     def __init__(self, path: Path) -> None:
+        if not path.exists():
+            raise DataError(f"{path}: no such file or directory; give a tokenizer's file or folder")
         folder = path if path.is_dir() else path.parent
         if path.is_dir():
             found = [path / name for name in ("tokenizer.json", "tokenizer.model") if (path / name).exists()]

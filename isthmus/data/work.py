@@ -127,6 +127,7 @@ def work(output: Path, key: Mapping[str, Any], dry_run: bool) -> Iterator[Work]:
     if output.is_dir():
         raise DataError(f"{output}: a folder; give the name of a file")
     folder = output.with_name(f".{output.name}.isthmus-work")
+    state = None
     try:
         if dry_run:
             with tempfile.TemporaryDirectory() as folder_of_nothing:
@@ -137,9 +138,10 @@ def work(output: Path, key: Mapping[str, Any], dry_run: bool) -> Iterator[Work]:
             say(f"{output}: going on after {count(state.position.total, 'row')}")
         yield state
     except OSError as error:
-        raise DataError(f"{output}: {error.strerror or error}; the same command goes on from there") from None
+        where = error.filename or output
+        raise DataError(f"{where}: {error.strerror or error}; the same command goes on from there") from None
     finally:
-        if not dry_run and not (folder / "state.json").exists():
+        if state and not (folder / "state.json").exists():
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -21,7 +21,7 @@ class Plan(NamedTuple):
         length: that samples are padded to; 0 if they are not.
         vocabulary: number of tokens of the tokenizer.
         masked: whether the samples have masks.
-        packed: whether a sample may have several records.
+        packed: whether a sample may have several records, or padding.
     """
 
     samples: Callable[[], Iterator[Sample]]
