@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,10 @@ SUFFIXES = (".json", ".jsonl", ".txt", ".parquet")
 
 
 @dataclass
-class Converted:
+class Converted(run.Result):
     """Rows of a chunk, as bytes of the output (for Parquet, as JSON lines)."""
 
     data: list[bytes] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    issues: list[run.Issue] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from isthmus._support.progress import Bar
 from isthmus.data import forms, parallel, sources
@@ -30,11 +31,17 @@ class Issue(NamedTuple):
     reason: str
 
 
-class Result(Protocol):
-    """The result of a chunk."""
+@dataclass
+class Result:
+    """What was found in some rows.
 
-    counts: Counter[str]
-    issues: list[Issue]
+    Attributes:
+        counts: statistics by name.
+        issues: records that are not, or not completely, in the output.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    issues: list[Issue] = field(default_factory=list)
 
 
 Made = TypeVar("Made", bound=Result)

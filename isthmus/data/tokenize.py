@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ _GROWING = {"ids": np.int32, "mask": np.bool_, "lengths": np.int32, "hashes": np
 
 
 @dataclass
-class Tokenized:
+class Tokenized(run.Result):
     """The tokens of a chunk, in the order of its records.
 
     Attributes:
@@ -30,8 +29,6 @@ class Tokenized:
     """
 
     arrays: dict[str, list[npt.NDArray[Any]]] = field(default_factory=lambda: {name: [] for name in _GROWING})
-    counts: Counter[str] = field(default_factory=Counter)
-    issues: list[run.Issue] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,8 @@ def _prefix(path: Path) -> Path:
     return path.with_suffix("") if path.suffix in (".bin", ".idx") else path
 
 
-def read(path: Path) -> tuple[int, Iterator[Sample]]:
-    """Return the number of samples and the samples of a data set.
+def read(path: Path) -> Iterator[Sample]:
+    """Return the samples of a data set.
 
     Raises:
         DataError: the index is not valid, or the data is shorter than it says.
@@ -89,7 +89,7 @@ def read(path: Path) -> tuple[int, Iterator[Sample]]:
         mask, mask_lengths, _ = _open(masks)
         if not np.array_equal(lengths, mask_lengths):
             raise DataError(f"{masks}.idx: its lengths are not those of {prefix}.idx; write both again")
-    return len(documents) - 1, _samples(values, mask, lengths, documents)
+    return _samples(values, mask, lengths, documents)
 
 
 def _samples(

@@ -51,8 +51,8 @@ def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
     return {target.name: target}
 
 
-def read(path: Path) -> tuple[int, Iterator[Sample]]:
-    """Return the number of samples and the samples of a file.
+def read(path: Path) -> Iterator[Sample]:
+    """Return the samples of a file.
 
     Raises:
         DataError: it is not valid, or has no samples.
@@ -66,12 +66,11 @@ def read(path: Path) -> tuple[int, Iterator[Sample]]:
         raise DataError(f"{path}: not a readable safetensors file: {error}") from None
     if "input_ids" not in tensors or ("lengths" not in tensors and tensors["input_ids"].ndim != 2):
         raise DataError(f"{path}: no samples; expected input_ids [samples, length], or flat with lengths")
-    ids = tensors["input_ids"]
-    count = len(tensors.get("lengths", ids))
-    return count, _samples(tensors, count)
+    return _samples(tensors)
 
 
-def _samples(tensors: dict[str, npt.NDArray[np.int32]], count: int) -> Iterator[Sample]:
+def _samples(tensors: dict[str, npt.NDArray[np.int32]]) -> Iterator[Sample]:
+    count = len(tensors.get("lengths", tensors["input_ids"]))
     ids, labels, lengths = tensors["input_ids"], tensors.get("labels"), tensors.get("seq_lengths")
     sizes = tensors.get("lengths", np.full(count, ids.shape[-1]))
     ends = np.cumsum(sizes, dtype=np.int64)
