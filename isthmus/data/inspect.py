@@ -90,7 +90,8 @@ def _samples(path: Path, limit: int, tokenizer: Tokenizer | None) -> tuple[dict[
         trained += real if sample.mask is None else int(sample.mask.sum())
         records += len(sample.lengths)
         if len(shown) < limit:
-            title = f"sample {count - 1}: {real} tokens, records of {', '.join(map(str, sample.lengths))}"
+            sizes = f" = {' + '.join(map(str, sample.lengths))}" if len(sample.lengths) > 1 else ""
+            title = f"sample {count - 1}: {real}{sizes} tokens"
             shown.append(Shown(title, list(_parts(sample, tokenizer))))
     facts = {
         "file": str(path), "format": formats.name_of(path), "samples": count, "records": records, "tokens": tokens,
