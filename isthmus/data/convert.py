@@ -88,7 +88,7 @@ def convert(given: run.Input, output: Path, form: str, workers: int, dry_run: bo
     with work(output, key, dry_run) as state:
         _rows(Conversion(given, form, output.suffix), workers, state, dry_run)
         if not dry_run:
-            state.publish({_finished(state, output.suffix, form): output, **run.issue_file(state, output)})
+            state.publish({**run.issue_file(state, output), _finished(state, output.suffix, form): output})
         return {"from": given.form, "to": form, **state.counts}
 
 

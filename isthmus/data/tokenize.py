@@ -172,7 +172,7 @@ def tokenize(
         for target, chosen in _parts(state, output, validation).items():
             plan, files[target.name] = _plan(tokens, chosen, layout, tokenizer.backend.size, task.masked)
             if not dry_run:
-                names = formats.module(format).write(state, target, plan) | names
+                names |= formats.module(format).write(state, target, plan)
         if not dry_run:
             state.publish(names)
         return {"format": format, "from": given.form, **state.counts, "files": files}

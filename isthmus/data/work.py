@@ -101,7 +101,7 @@ class Work:
         self._saved = time.monotonic()
 
     def publish(self, names: Mapping[str, Path]) -> None:
-        """Rename files of the folder to their places outside, and delete the folder."""
+        """Rename files of the folder to their places outside, in their order, and delete the folder."""
         for name in names:
             with (self.folder / name).open("rb") as stream:
                 os.fsync(stream.fileno())

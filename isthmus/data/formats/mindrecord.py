@@ -165,7 +165,7 @@ def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
         except sqlite3.Error as error:
             raise DataError(f"{target}.db: cannot be written: {error}") from None
         pages.write_header(target.name, fields)
-    return {target.name: target, index: target.with_name(index)}
+    return {index: target.with_name(index), target.name: target}
 
 
 def _values(sample: Sample, plan: Plan) -> list[Integers]:
