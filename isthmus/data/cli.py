@@ -50,6 +50,8 @@ def _one_line() -> Iterator[None]:
         yield
     except DataError as error:
         raise fail(error) from None
+    except OSError as error:
+        raise fail(f"{error.filename}: {error.strerror}" if error.filename else error) from None
 
 
 def _input(paths: list[Path], form: str, text_field: str, skip_invalid: bool) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -128,10 +128,15 @@ def over(given: Input, function: Callable[[sources.Chunk], Made], workers: int, 
     issues.close()
 
 
-def issue_file(work: Work, output: Path) -> dict[str, Path]:
-    """Return the list of records that are not, or not completely, in an output, and its place; {} if it is empty."""
+def publish(work: Work, output: Path, names: Mapping[str, Path]) -> None:
+    """Move files to their places, after the list of issues; if it is empty, an earlier run's list is deleted."""
     name = "issues.jsonl"
-    return {name: output.with_name(f"{output.name}.{name}")} if (work.folder / name).stat().st_size else {}
+    listed = output.with_name(f"{output.name}.{name}")
+    if (work.folder / name).stat().st_size:
+        work.publish({name: listed, **names})
+    else:
+        listed.unlink(missing_ok=True)
+        work.publish(names)
 
 
 def check_output(output: Path, given: Sequence[Path]) -> None:

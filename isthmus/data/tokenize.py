@@ -167,14 +167,14 @@ def tokenize(
     }  # fmt: skip
     with work(output, key, dry_run) as state:
         _spool(task, workers, state, dry_run)
-        files, names = dict[str, Any](), run.issue_file(state, output)
+        files, names = dict[str, Any](), dict[str, Path]()
         tokens = _tokens(state, task.masked)
         for target, chosen in _parts(state, output, validation).items():
             plan, files[target.name] = _plan(tokens, chosen, layout, tokenizer.backend.size, task.masked)
             if not dry_run:
                 names |= formats.module(format).write(state, target, plan)
         if not dry_run:
-            state.publish(names)
+            run.publish(state, output, names)
         return {"format": format, "from": given.form, **state.counts, "files": files}
 
 
@@ -229,10 +229,9 @@ def _plan(
     masked: bool,
 ) -> tuple[formats.Plan, dict[str, Any]]:
     """Return what a writer must know, and statistics: samples, tokens without padding, share of full places."""
-    sizes = [
-        sum(end - start for start, end in ranges) for ranges in packing.ranges_of(tokens.ends, chosen, layout)
-    ]
-    count, total, padded = len(sizes), sum(sizes), layout.pad is not None
+    ranges = packing.ranges_of(tokens.ends, chosen, layout)
+    sizes = np.fromiter((sum(end - start for start, end in each) for each in ranges), np.int64)
+    count, total, padded = len(sizes), int(sizes.sum()), layout.pad is not None
     plan = formats.Plan(
         samples=lambda: packing.samples(tokens, chosen, layout),
         size=count,
@@ -242,7 +241,7 @@ def _plan(
         masked=masked or padded,
         packed=bool(layout.pack) or padded,
     )
-    facts: dict[str, Any] = {"samples": count, "tokens": total, "longest": max(sizes, default=0)}
+    facts: dict[str, Any] = {"samples": count, "tokens": total, "longest": int(sizes.max(initial=0))}
     if layout.seq_length and count:
         facts["filled"] = round(total / (count * layout.seq_length), 4)
     return plan, facts

@@ -96,6 +96,9 @@ def test_invalid_rows_are_skipped_when_asked(tmp_path):
     assert target.read_text() == '{"text": "a"}\n{"text": "b"}\n'
     listed = [json.loads(line) for line in (tmp_path / "y.jsonl.issues.jsonl").read_text().splitlines()]
     assert [each["record"] for each in listed] == [1, 2]
+    path.write_bytes(b'{"text": "a"}\n')
+    assert run("convert", path, "--workers", 1, "-o", target)[0] == 0
+    assert sorted(content(tmp_path)) == ["x.jsonl", "y.jsonl"]  # the list of the earlier run is gone
 
 
 @pytest.mark.parametrize(
