@@ -35,7 +35,7 @@ From = Annotated[
     ),
 ]
 TextField = Annotated[str, typer.Option(help="Field of plain text.")]
-SkipInvalid = Annotated[bool, typer.Option(help="List invalid rows in OUTPUT.issues.jsonl and go on.")]
+SkipInvalid = Annotated[bool, typer.Option(help="List invalid rows in OUTPUT.issues.jsonl and continue.")]
 Workers = Annotated[int, typer.Option(min=0, help="Processes; 0 for one on each core.")]
 DryRun = Annotated[bool, typer.Option(help="Write nothing; print the statistics.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -111,9 +111,8 @@ def _parts(sample: Sample, tokenizer: Tokenizer | None) -> Iterator[Part]:
         if tokenizer is None:
             yield Part(" ".join(map(str, ids[start:end])), bool(mask[start]))
             continue
-        text = tokenizer.backend.decode(
-            ids[:end]
-        )  # from the beginning: a token's text depends on what precedes
+        # From the beginning, since the text of a token depends on those before it.
+        text = tokenizer.backend.decode(ids[:end])
         yield Part(text[len(before) :], bool(mask[start]))
         before = text
 

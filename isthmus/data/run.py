@@ -54,7 +54,7 @@ class Input(NamedTuple):
         paths: files.
         form: name of the form of their rows; "" to tell it from the first row.
         text_field: field of a plain text.
-        skip_invalid: list rows that cannot be read, and go on.
+        skip_invalid: list rows that cannot be read, and continue.
     """
 
     paths: tuple[Path, ...]
