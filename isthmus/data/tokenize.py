@@ -78,7 +78,7 @@ class Tokenization:
             ids = np.array(encoding.ids, np.int32)
             mask = trained(encoding, places) if self.masked else np.ones(len(ids), np.bool_)
             self._add(result, index, record, *self._ended(ids, mask))
-            digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
             result.arrays["hashes"].append(np.frombuffer(digest, np.uint64))
         return result
 

@@ -36,7 +36,7 @@ def mask_of(path: Path, turns, template: str) -> tuple[list[int], np.ndarray, st
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=2, max_size=6), st.sampled_from(KINDS))
 def test_a_trained_token_has_text_of_the_assistant(request_of, texts, kind):
-    """Compare with the offsets one by one, and check that the answers are covered and the questions are not."""
+    """Compare with the places one by one, and check that the answers are covered and the questions are not."""
     path = request_of(kind)
     found = tokenizers.load(path)
     ids, mask, text, spans = mask_of(path, conversation(*texts).turns, "vicuna")
