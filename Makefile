@@ -8,6 +8,7 @@
 #   make docs         regenerate every generated page and file
 #   make site         build the documentation site, in English and Chinese, into build/site
 #   make site-check   check the site in a browser: errors, search, links, a phone's width (needs chromium, chromedriver)
+#   make differential  the writers of data sets against the real MindSpore, in an environment of its own (minutes)
 #   make conform      run the conformance suite on the shipped chips, reports into runs/conform/
 #   make bench        run the benchmarks, into benchmarks/results/
 #   make opinfo       run all of PyTorch's operator samples on the chip, into docs/results/
@@ -30,7 +31,7 @@
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate sanitize site site-check wheel clean
+.PHONY: help setup build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate sanitize site site-check wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -71,7 +72,7 @@ $(STAMPS)/packages: $(STAMPS)/venv constraints.txt pyproject.toml
 # What training does without.
 $(STAMPS)/tools: $(STAMPS)/packages | $(STAMPS)/install
 	@echo "make: installing the packages of the tests and the adaptors"
-	@$(REQUIREMENTS) megatron deepspeed dev >$(STAMPS)/tools-requirements.txt
+	@$(REQUIREMENTS) megatron deepspeed data dev >$(STAMPS)/tools-requirements.txt
 	@$(PIP) --requirement $(STAMPS)/tools-requirements.txt
 	@touch $@
 
@@ -142,6 +143,15 @@ site: setup $(STAMPS)/site
 site-check: site
 	@$(BIN)/python -m tools.site.check
 
+# It requires other versions than those of constraints.txt.
+$(STAMPS)/mindspore: $(STAMPS)/venv
+	@$(PYTHON) -m venv build/mindspore
+	@build/mindspore/bin/python -m pip --disable-pip-version-check install --quiet --no-compile mindspore==2.10.0
+	@touch $@
+
+differential: setup $(STAMPS)/mindspore
+	@ISTHMUS_TEST_MINDSPORE=build/mindspore/bin/python $(PYTEST) -m slow tests/data
+
 conform: setup
 	@ISTHMUS_HOST_DEVICES=2 $(BIN)/isthmus conform run --driver host --output runs/conform/host
 	@$(BIN)/isthmus conform run --driver host --through pytorch --output runs/conform/host-pytorch
@@ -150,7 +160,7 @@ conform: setup
 	@$(BIN)/python -m pytest -m slow tests/conformance/test_without_torch.py
 
 bench: setup
-	@for name in autoload overhead shim kernel_route train_step compile_step llm_operators collectives parallel_step migrate_analyse ascend_overhead; do \
+	@for name in autoload overhead shim kernel_route train_step compile_step llm_operators collectives parallel_step migrate_analyse data ascend_overhead; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 
 wheel:

@@ -28,6 +28,7 @@ COMMANDS = {
         "ascend": ("isthmus.ascend.cli", "Run programs for Ascend NPUs on a machine without one."),
     },
     "Move a project": {
+        "data": ("isthmus.data.cli", "Convert and tokenize data sets, and look into their files."),
         "migrate": (
             "isthmus.migrate.cli",
             "Analyse what binds a project to CUDA, convert it, and verify it.",

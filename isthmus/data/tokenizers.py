@@ -1,0 +1,184 @@
+"""Tokenizers: Hugging Face's ``tokenizer.json`` and SentencePiece's ``tokenizer.model``, with offsets."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from isthmus.data.records import DataError
+
+
+class Encoding(NamedTuple):
+    """Tokens of a text.
+
+    Attributes:
+        ids: token numbers.
+        place: returns the first character of a token, by its index, and the one after its last.
+    """
+
+    ids: list[int]
+    place: Callable[[int], Any]
+
+
+class Backend(Protocol):
+    """What the two libraries have in common here."""
+
+    size: int
+    specials: dict[str, int]
+
+    def encode(self, texts: Sequence[str], places: bool) -> list[Encoding]:
+        """Return the tokens of texts; special tokens are those that stand in them, none is added.
+
+        Args:
+            texts: texts.
+            places: whether the places of tokens are needed.
+        """
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens, also of special ones."""
+
+
+class Tokenizer:
+    """A tokenizer with its settings.
+
+    Args:
+        path: a folder, ``tokenizer.json`` or ``tokenizer.model``.
+
+    Attributes:
+        special: texts of special tokens by name: ``bos_token``, ``eos_token``, ``pad_token`` and so on.
+        chat_template: Jinja, if it has one.
+
+    Raises:
+        DataError: there is none, or it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            raise DataError(f"{path}: no such file or directory; give a tokenizer's file or folder")
+        folder = path if path.is_dir() else path.parent
+        if path.is_dir():
+            found = [path / name for name in ("tokenizer.json", "tokenizer.model") if (path / name).exists()]
+            if not found:
+                raise DataError(f"{path}: no tokenizer.json and no tokenizer.model in this folder")
+            path = found[0]
+        settings = _settings(folder)
+        self.backend: Backend = _Hugging(path) if path.suffix == ".json" else _SentencePiece(path)
+        self.special = {
+            **getattr(self.backend, "defaults", {}),
+            **{
+                key: value["content"] if isinstance(value, dict) else value
+                for key, value in settings.items()
+                if key.endswith("_token") and value and not key.startswith("add_")
+            },
+        }
+        self.chat_template = _chat_template(folder, settings)
+
+    def id_of(self, *names: str) -> int | None:
+        """Return the number of the first of these special tokens that the tokenizer has."""
+        texts = [self.special[name] for name in names if name in self.special]
+        return next((self.backend.specials[text] for text in texts if text in self.backend.specials), None)
+
+
+@cache
+def load(path: Path) -> Tokenizer:
+    """Return a tokenizer, read once in a process."""
+    return Tokenizer(path)
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / "tokenizer_config.json"
+    if not path.exists():
+        return {}
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read: {error}") from None
+
+
+def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
+    if (folder / "chat_template.jinja").exists():
+        return (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # several, by name
+        return next((each["template"] for each in template if each.get("name") == "default"), None)
+    return template
+
+
+class _Hugging:
+    def __init__(self, path: Path) -> None:
+        try:
+            from tokenizers import Tokenizer as Fast
+
+            self._tokenizer = Fast.from_file(str(path))
+        except ModuleNotFoundError as error:
+            raise DataError(f"{path}: {error}; pip install 'isthmus[data]'") from None
+        except Exception as error:  # the library raises no narrower type
+            raise DataError(f"{path}: no tokenizer: {error}") from None
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.size: int = self._tokenizer.get_vocab_size()
+        self.specials = {
+            token.content: number
+            for number, token in self._tokenizer.get_added_tokens_decoder().items()
+            if token.special
+        }
+
+    def encode(self, texts: Sequence[str], places: bool) -> list[Encoding]:
+        encode = self._tokenizer.encode_batch if places else self._tokenizer.encode_batch_fast
+        found = encode(list(texts), add_special_tokens=False)
+        return [
+            Encoding(each.ids, each.token_to_chars) for each in found
+        ]  # a list of all places takes longer
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(list(ids), skip_special_tokens=False)
+
+
+class _SentencePiece:
+    def __init__(self, path: Path) -> None:
+        try:
+            from sentencepiece import SentencePieceProcessor
+
+            self._processor = SentencePieceProcessor(model_file=str(path))
+        except ModuleNotFoundError as error:
+            raise DataError(f"{path}: {error}; pip install 'isthmus[data]'") from None
+        except (OSError, RuntimeError) as error:
+            raise DataError(f"{path}: no SentencePiece model: {error}") from None
+        model = self._processor
+        self.size: int = model.vocab_size()
+        self.specials = {model.id_to_piece(i): i for i in range(self.size) if model.is_control(i)}
+        numbers = {"bos_token": model.bos_id(), "eos_token": model.eos_id(), "pad_token": model.pad_id()}
+        self.defaults = {name: model.id_to_piece(i) for name, i in numbers.items() if i >= 0}
+        # SentencePiece reads no control token in a text, so texts are cut at them.
+        self._cut = re.compile(f"({'|'.join(map(re.escape, self.specials))})") if self.specials else None
+
+    def encode(self, texts: Sequence[str], places: bool) -> list[Encoding]:
+        parts = [self._cut.split(text) if self._cut else [text] for text in texts]
+        plain = [part for each in parts for part in each[::2]]
+        encoded = iter(self._processor.encode(plain, return_type="offset_mapping", num_threads=1))
+        return [self._joined(each, encoded) for each in parts]
+
+    def _joined(self, parts: list[str], encoded: Iterator[Any]) -> Encoding:
+        ids, offsets, start = list[int](), list[tuple[int, int]](), 0
+        for index, part in enumerate(parts):
+            if index % 2:
+                ids.append(self.specials[part])
+                offsets.append((start, start + len(part)))
+            else:
+                found = next(encoded)
+                ids += found["ids"]
+                offsets += [(start + begin, start + end) for begin, end in found["offsets"]]
+            start += len(part)
+        return Encoding(ids, offsets.__getitem__)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        names = {number: name for name, number in self.specials.items()}
+        runs = itertools.groupby(ids, key=names.get)
+        return "".join(
+            name * len(list(run)) if name else self._processor.decode(list(run)) for name, run in runs
+        )
