@@ -34,6 +34,10 @@ COMMANDS = {
             "Analyse what binds a project to CUDA, convert it, and verify it.",
         ),
         "megatron": ("", "Explain what the adaptor changes in Megatron."),
+        "checkpoint": (
+            "isthmus.checkpoint.cli",
+            "Convert, reshard, inspect and compare checkpoints of any framework.",
+        ),
     },
     "Judge a chip": {
         "conform": ("isthmus.conformance.cli", "Test whether a chip implements the operator interface."),

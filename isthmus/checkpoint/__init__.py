@@ -1,0 +1,1 @@
+"""Checkpoints of any framework: converted, resharded, compared, without loading a model."""

@@ -1,0 +1,111 @@
+"""Architectures: the parameters of a model from its Hugging Face configuration, and their names there.
+
+An architecture is one file of this folder with three names: ``TYPES``, the values of ``model_type`` it serves;
+``NAMES``, the table of its names in Hugging Face files (see :mod:`isthmus.checkpoint.names`); and
+``parameters(config)``. It is found without registration.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
+from typing import Any
+
+from isthmus.checkpoint.errors import CheckpointError
+from isthmus.checkpoint.layout import Parameter
+from isthmus.checkpoint.names import Rule, table
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model: its architecture and the parameters of one configuration.
+
+    Attributes:
+        config: the content of config.json.
+        parameters: its parameters; a tied output is not among them.
+        names: the table of Hugging Face names.
+    """
+
+    config: Config
+    parameters: tuple[Parameter, ...]
+    names: tuple[Rule, ...]
+
+    @property
+    def type(self) -> str:
+        """The architecture, as in config.json."""
+        return str(self.config["model_type"])
+
+    @property
+    def layers(self) -> int:
+        """The number of layers."""
+        return 1 + max(each.layer for each in self.parameters if each.layer is not None)
+
+    @property
+    def groups(self) -> int:
+        """The number of query groups, that is key-value heads."""
+        heads = self.config.get("num_attention_heads", self.config.get("n_head"))
+        return int(self.config.get("num_key_value_heads") or heads or 1)
+
+    @property
+    def experts(self) -> int:
+        """The number of experts; 0 if there are none."""
+        return max((each.expert + 1 for each in self.parameters if each.expert is not None), default=0)
+
+    @property
+    def tied(self) -> bool:
+        """Whether the output is the embedding."""
+        return all(each.role != "output.weight" for each in self.parameters)
+
+
+@cache
+def _architectures() -> dict[str, ModuleType]:
+    modules = [import_module(f"{__name__}.{each.name}") for each in iter_modules(__path__)]
+    return {name: module for module in modules for name in getattr(module, "TYPES", ())}
+
+
+def supported() -> list[str]:
+    """Return the supported values of ``model_type``."""
+    return sorted(_architectures())
+
+
+def model(config: Config) -> Model:
+    """Return the model of a configuration.
+
+    Raises:
+        CheckpointError: the architecture is unknown, or the configuration lacks an entry.
+    """
+    name = config.get("model_type")
+    if name not in _architectures():
+        raise CheckpointError(
+            f"unknown architecture {name!r} in config.json; expected {', '.join(supported())}"
+        )
+    architecture = _architectures()[name]
+    try:
+        return Model(config, tuple(architecture.parameters(config)), table(architecture.NAMES))
+    except KeyError as error:
+        raise CheckpointError(f"config.json of {name} lacks {error}") from None
+
+
+def read_config(path: Path) -> Config:
+    """Read a config.json.
+
+    Raises:
+        CheckpointError: the file is not one.
+    """
+    try:
+        config = json.loads(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path}: not a configuration of a model; expected an object")
+    return config

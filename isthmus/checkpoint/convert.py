@@ -1,0 +1,299 @@
+"""Conversion of a checkpoint to another format or layout, parameter by parameter.
+
+The target is written into a hidden folder beside it, with a journal, and renamed when it is complete: a conversion
+that is killed leaves no half target, and resumes when it is started again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from threading import Condition
+from typing import Any, Self
+
+import torch
+
+from isthmus._support.files import make_folder, write_file
+from isthmus._support.progress import Bar, say
+from isthmus.checkpoint.containers.stored import DTYPE_NAMES, Stored, digest, size
+from isthmus.checkpoint.errors import CheckpointError
+from isthmus.checkpoint.formats.base import Format, Key, Shapes
+from isthmus.checkpoint.layout import Layout, Parameter, Piece, pack
+from isthmus.checkpoint.source import MANIFEST, Source
+
+_AT_ONCE = 256 << 20  # bytes of the groups in work at a time; a larger group is alone
+_BESIDE = (  # small files of a Hugging Face checkpoint that travel with it
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja"),
+)
+_FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A checkpoint to write.
+
+    Attributes:
+        folder: where, which must not exist.
+        format: its format.
+        layout: its layout.
+        dtype: data type of all floating-point parameters; None to leave them.
+        shard_size: largest size of a file in bytes, for formats that divide by size.
+        workers: threads.
+    """
+
+    folder: Path
+    format: Format
+    layout: Layout
+    dtype: torch.dtype | None = None
+    shard_size: int = 5 << 30
+    workers: int = 2
+
+
+@dataclass
+class Group:
+    """Pieces that share parameters, and are written together."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    parameters: dict[str, Parameter] = field(default_factory=dict)
+
+
+def convert(source: Source, target: Target) -> dict[str, Any]:
+    """Convert a checkpoint; return the manifest of the target.
+
+    Raises:
+        CheckpointError: the target exists, or cannot have this layout.
+        OSError: a file cannot be written.
+    """
+    if target.folder.exists():
+        raise CheckpointError(f"{target.folder}: already exists; delete it or give another folder")
+    if not target.format.writable:
+        raise CheckpointError(f"--to {target.format.name}: this format is only read")
+    pieces, shapes = _plan(source, target)
+    with _Journal(source, target, shapes) as journal:
+        _write(source, target, pieces, journal)
+        return _finish(source, target, shapes, journal)
+
+
+def groups(pieces: Sequence[Piece]) -> list[Group]:
+    """Return the pieces in groups that share no parameter."""
+    of: dict[str, Group] = {}
+    for piece in pieces:
+        names = [part.parameter.name for part in piece.slices]
+        met = {id(of[name]): of[name] for name in names if name in of}
+        group = Group()
+        for other in met.values():
+            group.pieces += other.pieces
+            group.parameters |= other.parameters
+        if len(met) == 1:
+            group = next(iter(met.values()))
+        group.pieces.append(piece)
+        for part in piece.slices:
+            group.parameters[part.parameter.name] = part.parameter
+        for name in group.parameters if len(met) > 1 else names:
+            of[name] = group
+    return list({id(group): group for group in of.values()}.values())
+
+
+def _plan(source: Source, target: Target) -> tuple[list[Piece], Shapes]:
+    """Return the pieces of the target, and data type and shape of each."""
+    pieces = list(target.format.pieces(source.model, target.layout))
+
+    def shapes() -> Shapes:
+        return {(piece.file, piece.key): (_dtype(source, target, piece), piece.shape) for piece in pieces}
+
+    pieces = target.format.placed(pieces, shapes(), target.shard_size)
+    return pieces, shapes()
+
+
+def _dtype(source: Source, target: Target, piece: Piece) -> torch.dtype:
+    dtype = source.dtype(piece.slices[0].parameter)
+    for part in piece.slices[1:]:
+        dtype = torch.promote_types(dtype, source.dtype(part.parameter))
+    exact = (
+        piece.slices[0].parameter.role == "router.bias"
+    )  # a sum of small steps, in float32 whatever the model has
+    return target.dtype if target.dtype and dtype in _FLOATS and not exact else dtype
+
+
+class _Journal:
+    """The hidden folder of a conversion in work: where each tensor goes, and which are written.
+
+    Attributes:
+        folder: the folder.
+        tensors: the tensors of the target.
+        hashes: SHA-256 of the tensors that are written.
+    """
+
+    def __init__(self, source: Source, target: Target, shapes: Shapes) -> None:
+        self.folder = target.folder.with_name(f".{target.folder.name}.isthmus-partial")
+        self.tensors: dict[Key, Stored] = {}
+        self.hashes: dict[Key, str] = {}
+        self._source, self._target, self._shapes = source, target, shapes
+        self._path = self.folder / ".journal"
+
+    def __enter__(self) -> Self:
+        make_folder(self.folder)
+        self._lock = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise CheckpointError(
+                f"{self._target.folder}: another conversion is writing it; wait for it"
+            ) from None
+        job = self._job()
+        if not self._resume(job):
+            self._start(job)
+        self._stream = self._path.open("a")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+        os.close(self._lock)
+
+    def done(self, written: dict[Key, str]) -> None:
+        """Note that tensors are written."""
+        self.hashes.update(written)
+        self._stream.write(json.dumps([[*key, sha] for key, sha in written.items()]) + "\n")
+        self._stream.flush()
+
+    def finish(self) -> None:
+        """Remove the journal and give the folder its name."""
+        self._path.unlink()
+        self.folder.rename(self._target.folder)
+
+    def _job(self) -> dict[str, Any]:
+        """Return what must be the same for a conversion to be resumed."""
+        source, target = self._source, self._target
+        return {
+            "source": [str(source.folder.resolve()), source.format.name],
+            "files": [[str(each), each.stat().st_size, each.stat().st_mtime_ns] for each in source.files()],
+            "target": [target.format.name, asdict(target.layout), str(target.dtype), target.shard_size],
+            "config": dict(source.model.config),
+        }
+
+    def _resume(self, job: dict[str, Any]) -> bool:
+        """Load what an earlier conversion has written; return whether there was one."""
+        if not self._path.is_file():
+            return False
+        first, *lines = self._path.read_text().splitlines(keepends=True)
+        head = json.loads(first)
+        if head["job"] != json.loads(json.dumps(job)):
+            return False
+        for file, key, path, parts in head["tensors"]:
+            dtype, shape = self._shapes[file, key]
+            self.tensors[file, key] = Stored(self.folder / path, dtype, shape, tuple(map(tuple, parts)))
+        for line in lines:
+            if line.endswith("\n"):
+                self.hashes.update({(file, key): sha for file, key, sha in json.loads(line)})
+        self.hashes = {
+            key: sha for key, sha in self.hashes.items() if digest(self.tensors[key].read()) == sha
+        }
+        say(f"resuming: {len(self.hashes)} of {len(self.tensors)} tensors are already written")
+        return True
+
+    def _start(self, job: dict[str, Any]) -> None:
+        for each in self.folder.iterdir():
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        need = sum(size(*each) for each in self._shapes.values())
+        if (free := shutil.disk_usage(self.folder).free) < need:
+            self.folder.rmdir()
+            raise CheckpointError(
+                f"{self._target.folder}: needs {need:,} bytes, but the disk has {free:,} free"
+            )
+        self.tensors = self._target.format.create(
+            self.folder, self._shapes, self._source.model, self._target.layout
+        )
+        for each in self.folder.rglob("*"):
+            each.chmod(0o750 if each.is_dir() else 0o640)
+        places = [
+            [*key, str(each.path.relative_to(self.folder)), each.parts] for key, each in self.tensors.items()
+        ]
+        write_file(self._path, json.dumps({"job": job, "tensors": places}).encode() + b"\n")
+
+
+def _write(source: Source, target: Target, pieces: list[Piece], journal: _Journal) -> None:
+    """Write every piece that is not written yet, several groups at a time."""
+    room = _Room(_AT_ONCE)
+    sizes = {key: tensor.bytes for key, tensor in journal.tensors.items()}
+    waiting = [
+        group
+        for group in groups(pieces)
+        if any((each.file, each.key) not in journal.hashes for each in group.pieces)
+    ]
+
+    def work(group: Group) -> dict[Key, str]:
+        with room.of(sum(sizes[each.file, each.key] for each in group.pieces)):
+            return _write_group(source, target, group, journal.tensors)
+
+    total = sum(sizes.values())
+    with Bar(target.folder.name, of_bytes=True) as bar, ThreadPoolExecutor(target.workers) as pool:
+        written = sum(sizes[key] for key in journal.hashes)
+        results = [pool.submit(work, group) for group in waiting]
+        try:
+            for result in as_completed(results):
+                hashes = result.result()
+                journal.done(hashes)
+                written += sum(sizes[key] for key in hashes)
+                bar.count(written, total)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _write_group(source: Source, target: Target, group: Group, tensors: dict[Key, Stored]) -> dict[Key, str]:
+    parameters = source.parameters(group.parameters.values())
+    hashes = {}
+    for piece in group.pieces:
+        key = (piece.file, piece.key)
+        stored = pack(piece, [each.of(parameters[each.parameter.name]) for each in piece.slices])
+        hashes[key] = tensors[key].write(stored.to(tensors[key].dtype))
+    return hashes
+
+
+def _finish(source: Source, target: Target, shapes: Shapes, journal: _Journal) -> dict[str, Any]:
+    """Write the manifest and the small files, and give the target its name."""
+    for name in _BESIDE:
+        if (source.folder / name).is_file() and not (journal.folder / name).exists():
+            write_file(journal.folder / name, (source.folder / name).read_bytes())
+    if not (journal.folder / "config.json").exists():
+        write_file(journal.folder / "config.json", json.dumps(source.model.config, indent=2).encode())
+    manifest = {
+        "format": target.format.name,
+        "layout": asdict(target.layout),
+        "config": source.model.config,
+        "tensors": [
+            [*key, DTYPE_NAMES[dtype], shape, journal.hashes[key]] for key, (dtype, shape) in shapes.items()
+        ],
+    }
+    write_file(journal.folder / MANIFEST, json.dumps(manifest).encode())
+    journal.finish()
+    return manifest
+
+
+class _Room:
+    """Limits the bytes in work; what is larger than the limit is alone."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._used, self._changed = limit, 0, Condition()
+
+    @contextmanager
+    def of(self, wanted: int) -> Iterator[None]:
+        """Wait until that many bytes fit."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._used or self._used + wanted <= self._limit)
+            self._used += wanted
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._used -= wanted
+                self._changed.notify_all()

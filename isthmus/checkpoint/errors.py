@@ -1,0 +1,5 @@
+"""The error of bad input."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint, a layout or a request is invalid; the message is one line."""

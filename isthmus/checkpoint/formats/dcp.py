@@ -1,0 +1,289 @@
+"""PyTorch's distributed checkpoints, and Megatron's format ``torch_dist`` on top of them.
+
+``.metadata`` is a pickle; it is read by an unpickler that knows PyTorch's descriptions of tensors and nothing else.
+A checkpoint is written with a file for each tensor, which PyTorch reads like any other.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed.checkpoint import metadata as dcp
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+
+from isthmus._support.files import write_file
+from isthmus.checkpoint.architectures import Model
+from isthmus.checkpoint.containers import torch_file
+from isthmus.checkpoint.containers.stored import Assembled, Readable, Stored
+from isthmus.checkpoint.containers.torch_file import Inert
+from isthmus.checkpoint.errors import CheckpointError
+from isthmus.checkpoint.formats import megatron
+from isthmus.checkpoint.formats.base import Format, Key, Options, Shapes, Tensors
+from isthmus.checkpoint.formats.huggingface import HuggingFace
+from isthmus.checkpoint.layout import Bounds, Layout, Piece, whole
+from isthmus.checkpoint.names import fused
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A tensor as torch.save wrote it into a part of a file; with ``index``, an element of its first dimension."""
+
+    path: Path
+    offset: int
+    length: int
+    whole: tuple[int, ...]
+    dtype: torch.dtype
+    index: tuple[int, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return self.whole[len(self.index) :]
+
+    def read(self) -> torch.Tensor:
+        """Return it."""
+        tensor = torch_file.read_blob(self.path, self.offset, self.length)
+        if tuple(tensor.shape) != self.whole:
+            raise CheckpointError(
+                f"{self.path}: a tensor of shape {tuple(tensor.shape)}; .metadata has {self.whole}"
+            )
+        return tensor[self.index]
+
+
+class Dcp(HuggingFace):
+    """``.metadata`` and ``*.distcp``, named as the module in Hugging Face transformers."""
+
+    name = "dcp"
+    meaning = "PyTorch distributed checkpoint: .metadata and *.distcp"
+
+    def matches(self, folder: Path) -> bool:
+        """Return whether a folder is a checkpoint of this format."""
+        return (folder / ".metadata").is_file() and not (folder / "metadata.json").is_file()
+
+    def read(self, folder: Path, options: Options) -> Tensors:
+        """Return the tensors of a checkpoint, without their data."""
+        return {("", name): tensor for name, tensor in _read(folder).items()}
+
+    def placed(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
+        """Return the pieces with their files."""
+        return pieces
+
+    def create(self, folder: Path, shapes: Shapes, model: Model, layout: Layout) -> dict[Key, Stored]:
+        """Write files whose data is a hole, and return their tensors."""
+        return _create(folder, shapes, {key: (key[1], ()) for key in shapes})
+
+
+class TorchDist(Format):
+    """Megatron's names in a distributed checkpoint; layers and experts are stacked."""
+
+    name = "megatron-dist"
+    meaning = "Megatron, --ckpt-format torch_dist"
+    names = ("", "local")
+
+    def matches(self, folder: Path) -> bool:
+        """Return whether a folder is a checkpoint of this format."""
+        return (megatron.newest(folder) / "metadata.json").is_file() and (
+            megatron.newest(folder) / ".metadata"
+        ).is_file()
+
+    def read(self, folder: Path, options: Options) -> Tensors:
+        """Return the tensors of a checkpoint, without their data."""
+        return {("", name): tensor for name, tensor in _read(megatron.newest(folder)).items()}
+
+    def select(self, tensors: Tensors, model: Model) -> Tensors:
+        """Return the tensors of the model, layers and experts apart."""
+        found: Tensors = {}
+        for (_, name), tensor in super().select(tensors, model).items():
+            if name.startswith(("optimizer.", "rng_state", "rerun_state")):
+                continue
+            assert isinstance(tensor, Assembled)
+            stacked = [(name, tensor)]
+            if re.match(r"decoder\.layers\.(?!\d)", name):
+                stacked = _unstack(stacked, "decoder.layers.", "decoder.layers.{}.")
+            if ".experts.experts.linear" in name:
+                stacked = _unstack(stacked, ".experts.experts.", ".experts.local_experts.{}.")
+            for own, each in stacked:
+                found["", re.sub(r"\.experts\.experts\.(\d)", r".experts.local_experts.\1", own)] = each
+        return found
+
+    def layout(self, folder: Path, tensors: Tensors, model: Model) -> Layout:
+        """Return the layout that the files have."""
+        names = "" if any(".layer_norm_" in key for _, key in tensors) else "local"
+        return Layout(vocabulary=tensors["", "embedding.word_embeddings.weight"].shape[0], names=names)
+
+    def default(self, model: Model) -> Layout:
+        """Return the layout of a checkpoint to write."""
+        return megatron.Megatron().default(model)
+
+    def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
+        """Return the tensors of a checkpoint of a model."""
+        for each in fused(megatron.rules(layout.names), model, self.name):
+            padded = layout.vocabulary if each.parameters[0].has_vocabulary else 0
+            yield each.piece(
+                "", each.key(), [(whole(part), padded) for part in each.parameters], model.groups
+            )
+
+    def create(self, folder: Path, shapes: Shapes, model: Model, layout: Layout) -> dict[Key, Stored]:
+        """Write files whose data is a hole, and return their tensors."""
+        stacked: dict[Key, tuple[str, tuple[int, ...]]] = {}
+        for file, name in shapes:
+            indices = tuple(int(each) for each in re.findall(r"(?:layers|local_experts)\.(\d+)\.", name))
+            plain = re.sub(r"decoder\.layers\.\d+\.", "decoder.layers.", name)
+            stacked[file, name] = (re.sub(r"local_experts\.\d+\.", "experts.", plain), indices)
+        described = {"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch"}
+        write_file(folder / "metadata.json", json.dumps({**described, "common_backend_version": 1}).encode())
+        torch.save({"checkpoint_version": 3.0, "iteration": 0}, folder / "common.pt")
+        return _create(folder, shapes, stacked)
+
+
+def _read(folder: Path) -> dict[str, Assembled]:
+    content = _metadata(folder / ".metadata")
+    places = {}
+    for index, info in (content.storage_data or {}).items():
+        path = folder / info.relative_path
+        if path.parent != folder:
+            raise CheckpointError(
+                f"{folder}: .metadata names the file {info.relative_path}, which is outside it"
+            )
+        if getattr(info, "transform_descriptors", None):
+            raise CheckpointError(
+                f"{path}: compressed checkpoints are not supported; save without extensions"
+            )
+        places[index.fqn, tuple(index.offset or ())] = (path, info.offset, info.length)
+    sizes = {path: _length(path) for path, _, _ in places.values()}
+    tensors = {}
+    for name, described in content.state_dict_metadata.items():
+        if not isinstance(described, dcp.TensorStorageMetadata):
+            continue
+        parts: list[tuple[Bounds, Readable]] = []
+        for chunk in described.chunks:
+            if (at := places.get((name, tuple(chunk.offsets)))) is None:
+                raise CheckpointError(f"{folder}: .metadata has no file for {name} at {tuple(chunk.offsets)}")
+            if at[1] + at[2] > (length := sizes[at[0]]):
+                raise CheckpointError(
+                    f"{at[0]}: truncated: {length} bytes end before {name}; copy the file again"
+                )
+            bounds = tuple(
+                (start, start + length) for start, length in zip(chunk.offsets, chunk.sizes, strict=True)
+            )
+            parts.append((bounds, Blob(*at, tuple(chunk.sizes), described.properties.dtype)))
+        tensors[name] = Assembled(name, tuple(described.size), described.properties.dtype, parts)
+    return tensors
+
+
+def _length(path: Path) -> int:
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file; .metadata names it")
+    return path.stat().st_size
+
+
+def _unstack(tensors: list[tuple[str, Assembled]], stem: str, numbered: str) -> list[tuple[str, Assembled]]:
+    """Return the elements of the first dimension as tensors of their own."""
+    found = []
+    for name, tensor in tensors:
+        for index in range(tensor.shape[0]):
+            parts: list[tuple[Bounds, Readable]] = []
+            for (first, *rest), part in tensor.parts:
+                if first[0] <= index < first[1]:
+                    assert isinstance(part, Blob)
+                    at = (*part.index, index - first[0])
+                    parts.append(
+                        (tuple(rest), Blob(part.path, part.offset, part.length, part.whole, part.dtype, at))
+                    )
+            own = name.replace(stem, numbered.format(index), 1)
+            found.append((own, Assembled(own, tensor.shape[1:], tensor.dtype, parts)))
+    return found
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads .metadata: descriptions of tensors, and Inert for what Megatron adds."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return a class that may be built."""
+        if module == "torch.distributed.checkpoint.metadata" and name in {
+            *("Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata"),
+            *("TensorProperties", "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING"),
+        }:
+            return getattr(dcp, name)
+        if (module, name) == ("torch.distributed.checkpoint.filesystem", "_StorageInfo"):
+            return _StorageInfo
+        if (module, name) == ("torch.distributed.checkpoint.filesystem", "_StoragePrefix"):
+            return Inert
+        if (module, name) == ("torch", "Size"):
+            return torch.Size
+        if module == "torch" and isinstance(dtype := getattr(torch, name, None), torch.dtype):
+            return dtype
+        if (module, name) == ("torch.serialization", "_get_layout"):
+            return lambda _: torch.strided
+        if (module, name) == ("collections", "OrderedDict"):
+            return dict
+        if module.startswith("megatron.core.dist_checkpointing") or (module, name) == (
+            "pathlib",
+            "PosixPath",
+        ):
+            return Inert
+        raise CheckpointError(f"reading it would execute code ({module}.{name})")
+
+
+def _metadata(path: Path) -> dcp.Metadata:
+    try:
+        content = _Unpickler(io.BytesIO(path.read_bytes())).load()
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}; convert it with PyTorch where you trust it") from None
+    except Exception as error:  # whatever a damaged pickle leads to
+        raise CheckpointError(f"{path}: not the metadata of a checkpoint, or damaged: {error}") from None
+    if not isinstance(content, dcp.Metadata):
+        raise CheckpointError(f"{path}: not the metadata of a checkpoint")
+    return content
+
+
+def _create(
+    folder: Path, shapes: Shapes, places: dict[Key, tuple[str, tuple[int, ...]]]
+) -> dict[Key, Stored]:
+    """Write a file for each tensor, and .metadata.
+
+    Args:
+        folder: the checkpoint.
+        shapes: data type and shape of each tensor.
+        places: the name of each in the checkpoint, and its indices in the stacked dimensions before its own.
+    """
+    tensors: dict[Key, Stored] = {}
+    storage: dict[dcp.MetadataIndex, _StorageInfo] = {}
+    chunks: dict[str, list[dcp.ChunkStorageMetadata]] = defaultdict(list)
+    types: dict[str, torch.dtype] = {}
+    for number, (key, (dtype, shape)) in enumerate(shapes.items()):
+        name, indices = places[key]
+        path = folder / f"__0_{number}.distcp"
+        full = (*(1 for _ in indices), *shape)
+        (stored,) = torch_file.create(path, {"tensor": (dtype, full)}, bare=True).values()
+        tensors[key] = Stored(path, dtype, shape, stored.parts)
+        offsets = torch.Size((*indices, *(0 for _ in shape)))
+        index = dcp.MetadataIndex(name, offsets, len(chunks[name]))
+        storage[index] = _StorageInfo(path.name, 0, path.stat().st_size)
+        chunks[name].append(dcp.ChunkStorageMetadata(offsets, torch.Size(full)))
+        types[name] = dtype
+    described: dict[str, Any] = {
+        name: dcp.TensorStorageMetadata(
+            dcp.TensorProperties(dtype=types[name]),
+            torch.Size(
+                max(chunk.offsets[each] + chunk.sizes[each] for chunk in found)
+                for each in range(len(found[0].sizes))
+            ),
+            found,
+        )
+        for name, found in chunks.items()
+    }
+    write_file(folder / ".metadata", pickle.dumps(dcp.Metadata(described, {}, storage)))
+    return tensors
+
+
+FORMATS = (Dcp(), TorchDist())

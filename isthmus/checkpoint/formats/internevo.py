@@ -1,0 +1,126 @@
+"""InternEvo: model_tpX_ppY.pt, layers numbered within a stage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from isthmus.checkpoint.architectures import Model
+from isthmus.checkpoint.containers import torch_file
+from isthmus.checkpoint.containers.stored import Stored
+from isthmus.checkpoint.errors import CheckpointError
+from isthmus.checkpoint.formats import meta
+from isthmus.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, ranks
+from isthmus.checkpoint.formats.megatron import check
+from isthmus.checkpoint.layout import Layout, Piece, Place, places, shard
+from isthmus.checkpoint.names import Rule, fused, table
+
+_FUSED = table("layers.{layer}.attention.wqkv.* = attention.q.* attention.k.* attention.v.* | grouped")
+_APART = table("layers.{layer}.attention.wo.bias = attention.o.bias")
+
+
+def rules(names: str) -> tuple[Rule, ...]:
+    """Return the table of InternLM2, or with the names ``llama`` that of LLaMA."""
+    apart = tuple(each for each in meta.RULES if not re.search(r"attention\.w[qkv]\.", each.stored))
+    return (meta.RULES if names == "llama" else apart + _FUSED) + _APART
+
+
+class InternEvo(Format):
+    """``model_tp0_pp0.pt`` and so on."""
+
+    name = "internevo"
+    meaning = "InternEvo: model_tp*_pp*.pt"
+    whole = False
+    sharded = ("tp", "pp")
+    names = ("", "llama")
+
+    def matches(self, folder: Path) -> bool:
+        """Return whether a folder is a checkpoint of this format."""
+        return any(folder.glob("model_tp*_pp*.pt"))
+
+    def read(self, folder: Path, options: Options) -> Tensors:
+        """Return the tensors of a checkpoint, without their data."""
+        paths: dict[tuple[int, ...], Path] = {}
+        for path in sorted(folder.glob("model_tp*_pp*.pt")):
+            if not (match := re.fullmatch(r"model_tp(\d+)_pp(\d+)\.pt", path.name)):
+                raise CheckpointError(
+                    f"{path}: only checkpoints of tensor and pipeline parallelism are supported"
+                )
+            paths[int(match[1]), int(match[2])] = path
+        ranks(paths, "tensor, pipeline")
+        return {
+            (path.name, key.removeprefix("model.")): tensor
+            for path in paths.values()
+            for key, tensor in torch_file.read(path, allow_pickle=options.allow_pickle)[0].items()
+        }
+
+    def layout(self, folder: Path, tensors: Tensors, model: Model) -> Layout:
+        """Return the layout that the files have."""
+        tp, pp = (max(int(re.findall(r"\d+", file)[index]) for file, _ in tensors) + 1 for index in range(2))
+        layers = [0] * pp
+        for file, key in tensors:
+            if match := re.match(r"layers\.(\d+)\.", key):
+                stage = int(re.findall(r"\d+", file)[1])
+                layers[stage] = max(layers[stage], int(match[1]) + 1)
+        by_columns = (
+            tensors["model_tp0_pp0.pt", "tok_embeddings.weight"].shape[0] == model.config["vocab_size"]
+        )
+        names = "llama" if any(key.endswith("attention.wq.weight") for _, key in tensors) else ""
+        config = folder / "model_config.pt"
+        adapted = torch_file.read(config)[1].get("adapt_hf", True) if config.is_file() else True
+        return Layout(
+            tp, pp, embedding=int(by_columns), interleaved=not adapted, names=names, stages=tuple(layers)
+        )
+
+    def default(self, model: Model) -> Layout:
+        """Return the layout of a checkpoint to write."""
+        return Layout(embedding=1)
+
+    def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
+        """Return the tensors of a checkpoint of a model."""
+        check(model, layout)
+        where = places(model.layers, layout)
+        for each in fused(rules(layout.names), model, self.name):
+            start = each.parameters[0].role == "embedding.weight"
+            place = Place(0 if start else layout.pp - 1, 0, 0) if each.layer is None else where[each.layer]
+            for rank in range(layout.tp):
+                slices = [shard(part, layout, rank) for part in each.parameters]
+                copy = rank > 0 and slices[0][0].shape == each.parameters[0].shape
+                yield each.piece(
+                    f"model_tp{rank}_pp{place.stage}.pt",
+                    each.key(place.index),
+                    slices,
+                    max(model.groups // layout.tp, 1),
+                    interleaved=layout.interleaved,
+                    replica=copy,
+                )
+
+    def create(
+        self, folder: Path, shapes: Shapes, model: Model, layout: Layout
+    ) -> dict[tuple[str, str], Stored]:
+        """Write files whose data is a hole, and return their tensors."""
+        config = model.config
+        described = {
+            "adapt_hf": not layout.interleaved,
+            "embed_split_hidden": layout.embedding == 1,
+            "num_layers": model.layers,
+            "hidden_size": config["hidden_size"],
+            "vocab_size": config["vocab_size"],
+            "num_attention_heads": config["num_attention_heads"],
+            "num_kv_attention_heads": model.groups,
+            "mlp_ratio": config["intermediate_size"] / config["hidden_size"],
+            "no_bias": not any(each.role.endswith("bias") for each in model.parameters),
+            "norm_type": "rmsnorm",
+        }
+        torch.save(described, folder / "model_config.pt")
+        return {
+            (file, key): tensor
+            for file, content in by_file(shapes).items()
+            for key, tensor in torch_file.create(folder / file, content).items()
+        }
+
+
+FORMATS = (InternEvo(),)

@@ -1,0 +1,66 @@
+"""Two checkpoints run as models of transformers, on the same tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from isthmus.checkpoint.convert import Target, convert
+from isthmus.checkpoint.errors import CheckpointError
+from isthmus.checkpoint.formats import named
+from isthmus.checkpoint.layout import Layout
+from isthmus.checkpoint.source import Source
+
+
+def verify(a: Source, b: Source, tokens: int) -> dict[str, Any]:
+    """Compare the logits of two checkpoints in float32.
+
+    Args:
+        a: a checkpoint.
+        b: another.
+        tokens: number of random tokens.
+
+    Returns:
+        ``max``, the largest absolute difference, and ``same``, the share of positions with the same next token.
+
+    Raises:
+        CheckpointError: transformers cannot load one of them.
+    """
+    vocabulary = min(each.model.config["vocab_size"] for each in (a, b))
+    inputs = torch.randint(vocabulary, (1, tokens), generator=torch.Generator().manual_seed(0))
+    x, y = (_logits(each, inputs)[..., :vocabulary] for each in (a, b))
+    same = (x.argmax(-1) == y.argmax(-1)).double().mean().item()
+    return {"max": (x - y).abs().max().item(), "same": same, "tokens": tokens}
+
+
+def _logits(source: Source, inputs: torch.Tensor) -> torch.Tensor:
+    try:
+        from transformers import AutoModelForCausalLM
+    except ImportError as error:
+        raise CheckpointError(f"verify needs transformers ({error}); pip install 'isthmus[train]'") from None
+    with _as_hugging_face(source) as folder:
+        try:
+            model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        except (ValueError, KeyError) as error:
+            raise CheckpointError(
+                f"{source.folder}: transformers cannot load it: {str(error).splitlines()[0]}"
+            ) from None
+    with torch.inference_mode():
+        return model.eval()(inputs).logits
+
+
+@contextmanager
+def _as_hugging_face(source: Source) -> Iterator[Path]:
+    """Return a folder that transformers reads."""
+    if source.format.name == "huggingface":
+        yield source.folder
+        return
+    with TemporaryDirectory(prefix="isthmus-verify-") as temporary:
+        folder = Path(temporary) / "model"
+        convert(source, Target(folder, named("huggingface"), Layout()))
+        yield folder

@@ -1,0 +1,298 @@
+"""Damaged, incomplete and hostile checkpoints: one clear line, the source untouched, no half target."""
+
+import json
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sources")
+    source = write_random(folder / "huggingface", CONFIGS["llama"])
+    for name in (
+        "megatron --tp 2",
+        "mindformers --tp 2",
+        "megatron-dist",
+        "dcp",
+        "meta --tp 2",
+        "huggingface-bin",
+    ):
+        converted(source, folder / name.split()[0], *name.split())
+    return folder
+
+
+@pytest.fixture
+def copied(sources, tmp_path):
+    def copy(name):
+        return shutil.copytree(sources / name, tmp_path / name)
+
+    return copy
+
+
+def refused(source, *words, options=()):
+    """Check that a conversion is refused in one line with these words, and leaves nothing behind."""
+    before = sorted(source.parent.iterdir())
+    result = checkpoint("convert", source, source.parent / "target", "--to", "huggingface", *options)
+    assert result.exit_code == 1, (result.output, result.exception)
+    assert result.stderr.count("\n") == 1, result.stderr
+    for word in words:
+        assert word in result.stderr, result.stderr
+    assert not (source.parent / "target").exists()
+    return before
+
+
+def largest(folder):
+    return max((path for path in folder.rglob("*") if path.suffix), key=lambda path: path.stat().st_size)
+
+
+NAMES = ["huggingface", "megatron", "mindformers", "megatron-dist", "dcp", "meta", "huggingface-bin"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_truncated(copied, name):
+    path = largest(copied(name))
+    os.truncate(path, path.stat().st_size // 2)
+    refused(_root(path, name), path.name)
+
+
+def _root(path, name):
+    return next(parent for parent in path.parents if parent.name == name)
+
+
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_a_flipped_bit(copied, name):
+    copied("huggingface")
+    folder = copied(name)
+    norm = weights(folder.parent / "huggingface")["model.norm.weight"].view(torch.uint8).numpy().tobytes()
+    for path in (path for path in folder.rglob("*") if path.is_file()):
+        data = path.read_bytes()
+        path.write_bytes(data.replace(norm, norm[:-1] + bytes([norm[-1] ^ 1])))
+    refused(folder, "hash", "norm")
+    checked = checkpoint("inspect", folder, "--check")
+    assert checked.exit_code == 1 and "hash" in checked.stderr
+
+
+@pytest.mark.parametrize("name", ["megatron", "mindformers", "megatron-dist", "dcp", "meta"])
+def test_a_missing_file(copied, name):
+    folder = copied(name)
+    paths = [path for path in folder.rglob("*") if path.suffix in {".pt", ".ckpt", ".distcp", ".pth"}]
+    paths = [path for path in paths if path.parent.name != "strategy" and path.name != "common.pt"]
+    sorted(paths)[0].unlink()
+    refused(folder)
+
+
+def test_a_missing_shard(copied, tmp_path):
+    shards = tmp_path / "shards"
+    checkpoint("shard-size", copied("huggingface"), shards, "--size", "20KB")
+    first = min(shards.glob("*.safetensors"))
+    first.unlink()
+    refused(shards, first.name, "index")
+
+
+def test_a_rank_twice(copied):
+    folder = copied("megatron")
+    shutil.copytree(folder / "release" / "mp_rank_00", folder / "release" / "mp_rank_00_000")
+    refused(folder, "stale")
+    folder = copied("mindformers")
+    shutil.copy(folder / "rank_0" / "checkpoint_0.ckpt", folder / "rank_0" / "older.ckpt")
+    refused(folder, "stale", "older.ckpt")
+    folder = copied("meta")
+    shutil.copy(folder / "consolidated.00.pth", folder / "consolidated.0.pth")
+    refused(folder, "same rank")
+
+
+def _changed(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+def test_wrong_names_and_shapes(copied):
+    folder = copied("huggingface")
+    _changed(folder, lambda tensors: tensors.update({"model.norm.weight": torch.zeros(31)}))
+    refused(folder, "model.norm.weight", "(31,)", "(32,)")
+    _changed(folder, lambda tensors: tensors.pop("model.norm.weight"))
+    refused(folder, "lacks model.norm.weight")
+    _changed(
+        folder,
+        lambda tensors: tensors.update({"model.norm.weight": torch.zeros(32), "lora_B": torch.zeros(2)}),
+    )
+    refused(folder, "lora_B", "--ignore")
+    target = folder.parent / "ignored"
+    converted(folder, target, "megatron", "--ignore", "lora_B")
+
+
+@pytest.mark.parametrize(
+    "config, said",
+    [
+        (b"{", "not JSON"),
+        (b"[]", "expected an object"),
+        (b"\xff\xfe{", "not JSON"),
+        (b'{"model_type": "t5"}', "unknown architecture 't5'"),
+        (b'{"model_type": "llama"}', "lacks 'vocab_size'"),
+    ],
+)
+def test_a_wrong_configuration(copied, config, said):
+    folder = copied("huggingface")
+    (folder / "config.json").write_bytes(config)
+    refused(folder, "config.json", said)
+
+
+@pytest.mark.parametrize(
+    "header", [b"", b"\0" * 7, b"\xff" * 16, b"\2\0\0\0\0\0\0\0[]", b'\4\0\0\0\0\0\0\0{"a"']
+)
+def test_a_header_that_is_none(copied, header):
+    folder = copied("huggingface")
+    (folder / "model.safetensors").write_bytes(header)
+    refused(folder, "model.safetensors")
+
+
+class Hostile:
+    """Executes a command when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.path),)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_code_in_a_pickle_is_not_executed(copied, tmp_path, zipped):
+    folder = copied("huggingface-bin")
+    content = {
+        **torch.load(folder / "pytorch_model.bin", weights_only=True),
+        "extra": Hostile(tmp_path / "executed"),
+    }
+    torch.save(content, folder / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
+    refused(folder, "execute code", "mkdir", "--allow-pickle")
+    assert not (tmp_path / "executed").exists()
+    (folder / "isthmus-manifest.json").unlink()
+    result = checkpoint("convert", folder, tmp_path / "target", "--to", "huggingface", "--allow-pickle")
+    assert result.exit_code == 0, result.stderr
+    assert (tmp_path / "executed").exists()
+
+
+def test_code_in_dcp_metadata_is_not_executed(copied, tmp_path):
+    folder = copied("dcp")
+    (folder / ".metadata").write_bytes(pickle.dumps(Hostile(tmp_path / "executed")))
+    refused(folder, "execute code", "posix.mkdir")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_files_outside_the_folder_are_not_read(copied):
+    folder = copied("huggingface")
+    index = {"weight_map": {"model.norm.weight": "../other.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    refused(folder, "outside")
+
+
+def test_compressed_entries_are_refused(copied):
+    folder = copied("huggingface-bin")
+    path = folder / "pytorch_model.bin"
+    torch.save({"weight": torch.zeros(99)}, path)
+    with zipfile.ZipFile(path) as old:
+        entries = {each: old.read(each) for each in old.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
+        for name, data in entries.items():
+            new.writestr(name, data)
+    refused(folder, "compressed")
+
+
+def test_impossible_targets(copied, tmp_path):
+    folder = copied("huggingface")
+    for options, said in {
+        "--to megatron --tp 3": "cannot be split over --tp 3",
+        "--to megatron --tp 8": "4 key-value heads cannot be split over --tp 8",
+        "--to megatron --pp 3": "--stages",
+        "--to megatron --ep 2": "0 experts",
+        "--to huggingface --tp 2": "cannot be split so",
+        "--to paddle": "unknown format 'paddle'",
+        "--to megatron --names hf": "no such names",
+        "--to meta --dtype int8": "expected float32",
+        "--to internevo --stages 1,x": "expected the layers",
+    }.items():
+        result = checkpoint("convert", folder, tmp_path / "target", *options.split())
+        assert result.exit_code == 1 and said in result.stderr, (options, result.output, result.exception)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["huggingface"], options
+    (tmp_path / "target").mkdir()
+    result = checkpoint("convert", folder, tmp_path / "target", "--to", "megatron")
+    assert result.exit_code == 1 and "already exists" in result.stderr
+
+
+def test_modes_do_not_depend_on_the_umask(copied, tmp_path):
+    before = os.umask(0)
+    try:
+        for kind in ("megatron --tp 2", "mindformers --tp 2", "dcp"):
+            converted(copied("huggingface"), tmp_path / "target", *kind.split())
+            for path in (tmp_path / "target", *(tmp_path / "target").rglob("*")):
+                assert path.stat().st_mode & 0o777 == (0o750 if path.is_dir() else 0o640), path
+            shutil.rmtree(tmp_path / "target")
+            shutil.rmtree(tmp_path / "huggingface")
+    finally:
+        os.umask(before)
+
+
+KILLED = """
+import os, signal, sys
+from isthmus.checkpoint.containers.stored import Stored
+from isthmus.cli import main
+write, left = Stored.write, int(sys.argv.pop(1))
+def counted(self, tensor):
+    global left
+    left -= 1
+    if left < 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return write(self, tensor)
+Stored.write = counted
+main()
+"""
+
+
+@pytest.mark.parametrize("after", [0, 7, 20])
+@pytest.mark.sampled(1)
+def test_a_killed_conversion_is_resumed(copied, tmp_path, after):
+    source, target = copied("huggingface"), tmp_path / "target"
+    before = {path: path.read_bytes() for path in source.iterdir()}
+    command = [
+        sys.executable,
+        "-c",
+        KILLED,
+        str(after),
+        "checkpoint",
+        "convert",
+        source,
+        target,
+        "--to",
+        "megatron",
+    ]
+    killed = subprocess.run(command, check=False, cwd=Path(__file__).parents[2])
+    assert killed.returncode == -signal.SIGKILL
+    assert not target.exists()
+    result = checkpoint("convert", source, target, "--to", "megatron")
+    assert result.exit_code == 0, result.stderr
+    assert "resuming" in result.stderr
+    assert before == {path: path.read_bytes() for path in source.iterdir()}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["huggingface", "target"]
+    same(source, converted(target, tmp_path / "back", "huggingface"))
+
+
+def test_another_conversion_is_not_resumed(copied, tmp_path):
+    source, partial = copied("huggingface"), tmp_path / ".target.isthmus-partial"
+    partial.mkdir()
+    (partial / ".journal").write_text('{"job": {}, "tensors": []}\n')
+    (partial / "stale").write_text("")
+    target = converted(source, tmp_path / "target", "megatron")
+    assert not (target / "stale").exists() and not partial.exists()

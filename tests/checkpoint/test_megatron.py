@@ -1,0 +1,25 @@
+"""megatron-core itself: loads what is written, has the logits of transformers, and its torch_dist files are read."""
+
+import pytest
+import torch
+
+from tests.helpers.checkpoints import CONFIGS, converted, same
+from tests.helpers.command import run
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("megatron.core")
+
+
+@pytest.mark.parametrize("name", ["llama", "mixtral", "qwen2", "qwen3"])
+@pytest.mark.sampled(2)
+def test_megatron_core_agrees(tmp_path, name):
+    config = transformers.AutoConfig.for_model(**CONFIGS[name])
+    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(
+        tmp_path / "hf"
+    )
+    for kind in "megatron", "megatron-dist":
+        converted(tmp_path / "hf", tmp_path / kind, kind, "--names", "local")
+    result = run("tests/helpers/checkpoint_megatron.py", tmp_path)
+    assert result.returncode == 0 and "equal" in result.stdout, result.stderr[-2000:]
+    options = ("--config", tmp_path / "hf" / "config.json")
+    same(tmp_path / "hf", converted(tmp_path / "saved", tmp_path / "back", "huggingface", *options))
