@@ -35,7 +35,7 @@ From = Annotated[
     ),
 ]
 TextField = Annotated[str, typer.Option(help="Field of plain text.")]
-SkipInvalid = Annotated[bool, typer.Option(help="List invalid rows in OUTPUT.issues.jsonl and go on.")]
+SkipInvalid = Annotated[bool, typer.Option(help="List invalid rows in OUTPUT.issues.jsonl and continue.")]
 Workers = Annotated[int, typer.Option(min=0, help="Processes; 0 for one on each core.")]
 DryRun = Annotated[bool, typer.Option(help="Write nothing; print the statistics.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -50,6 +50,8 @@ def _one_line() -> Iterator[None]:
         yield
     except DataError as error:
         raise fail(error) from None
+    except OSError as error:
+        raise fail(f"{error.filename}: {error.strerror}" if error.filename else error) from None
 
 
 def _input(paths: list[Path], form: str, text_field: str, skip_invalid: bool) -> Any:

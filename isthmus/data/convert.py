@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,10 @@ SUFFIXES = (".json", ".jsonl", ".txt", ".parquet")
 
 
 @dataclass
-class Converted:
+class Converted(run.Result):
     """Rows of a chunk, as bytes of the output (for Parquet, as JSON lines)."""
 
     data: list[bytes] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
-    issues: list[run.Issue] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -52,9 +49,7 @@ class Conversion:
 
     def _encoded(self, row: dict[str, Any]) -> bytes:
         try:
-            if (
-                self.suffix == ".json"
-            ):  # an element of json.dump(rows, indent=2), as public converters write it
+            if self.suffix == ".json":  # as in json.dump(rows, indent=2), which public converters call
                 text = json.dumps([row], indent=2, ensure_ascii=False)[2:-2]
             elif self.suffix == ".txt":
                 if "\n" in row["text"] or not row["text"].strip():
@@ -91,7 +86,7 @@ def convert(given: run.Input, output: Path, form: str, workers: int, dry_run: bo
     with work(output, key, dry_run) as state:
         _rows(Conversion(given, form, output.suffix), workers, state, dry_run)
         if not dry_run:
-            state.publish({_finished(state, output.suffix, form): output, **run.issue_file(state, output)})
+            run.publish(state, output, {_finished(state, output.suffix, form): output})
         return {"from": given.form, "to": form, **state.counts}
 
 

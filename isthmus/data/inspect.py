@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,14 +39,6 @@ class Shown(NamedTuple):
     parts: list[Part]
 
 
-class _Reading:
-    """Counts and issues of a file."""
-
-    def __init__(self) -> None:
-        self.counts = Counter[str]()
-        self.issues: list[run.Issue] = []
-
-
 def inspect(
     given: run.Input, limit: int, tokenizer: Path | None, template: str
 ) -> tuple[dict[str, Any], list[Shown]]:
@@ -70,7 +61,7 @@ def inspect(
     style = None
     if found and given.form != "text":
         style = templates.find(template, found.special, list(found.backend.specials), found.chat_template)
-    result = _Reading()
+    result = run.Result()
     shown: list[Shown] = []
     for chunk in sources.chunks(given.paths):
         for index, record in given.records(chunk, result):
@@ -90,20 +81,20 @@ def _has_samples(path: Path) -> bool:
 
 
 def _samples(path: Path, limit: int, tokenizer: Tokenizer | None) -> tuple[dict[str, Any], list[Shown]]:
-    stored = formats.read(path)
     shown = list[Shown]()
     tokens = trained = padding = records = longest = count = 0
-    for count, sample in enumerate(stored.samples, 1):
+    for count, sample in enumerate(formats.read(path), 1):
         size = len(sample.ids)
         real = int(sample.lengths.sum())
         tokens, padding, longest = tokens + real, padding + size - real, max(longest, real)
         trained += real if sample.mask is None else int(sample.mask.sum())
         records += len(sample.lengths)
         if len(shown) < limit:
-            title = f"sample {count - 1}: {real} tokens, records of {', '.join(map(str, sample.lengths))}"
+            sizes = f" = {' + '.join(map(str, sample.lengths))}" if len(sample.lengths) > 1 else ""
+            title = f"sample {count - 1}: {real}{sizes} tokens"
             shown.append(Shown(title, list(_parts(sample, tokenizer))))
     facts = {
-        "file": str(path), "format": stored.format, "samples": count, "records": records, "tokens": tokens,
+        "file": str(path), "format": formats.name_of(path), "samples": count, "records": records, "tokens": tokens,
         "trained tokens": trained, "padding": padding, "longest": longest,
     }  # fmt: skip
     return facts, shown
@@ -120,9 +111,8 @@ def _parts(sample: Sample, tokenizer: Tokenizer | None) -> Iterator[Part]:
         if tokenizer is None:
             yield Part(" ".join(map(str, ids[start:end])), bool(mask[start]))
             continue
-        text = tokenizer.backend.decode(
-            ids[:end]
-        )  # from the beginning: a token's text depends on what precedes
+        # From the beginning, since the text of a token depends on those before it.
+        text = tokenizer.backend.decode(ids[:end])
         yield Part(text[len(before) :], bool(mask[start]))
         before = text
 

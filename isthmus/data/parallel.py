@@ -3,12 +3,14 @@
 import itertools
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
+from isthmus._support.parent import end_with_parent
 from isthmus.data.records import DataError
 
 Item = TypeVar("Item")
@@ -18,6 +20,12 @@ Result = TypeVar("Result")
 def available() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def _begin() -> None:
+    """Leave interrupts to the parent, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent(signal.SIGKILL)
 
 
 def ordered(
@@ -38,7 +46,7 @@ def ordered(
         yield from ((item, function(item)) for item in items)
         return
     # A forked child would inherit the threads' locks of libraries that this process has used.
-    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"))
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _begin)
     try:
         rest = iter(items)
         waiting = deque((item, pool.submit(function, item)) for item in itertools.islice(rest, 2 * processes))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from isthmus._support.progress import Bar
 from isthmus.data import forms, parallel, sources
@@ -30,11 +31,17 @@ class Issue(NamedTuple):
     reason: str
 
 
-class Result(Protocol):
-    """The result of a chunk."""
+@dataclass
+class Result:
+    """What was found in some rows.
 
-    counts: Counter[str]
-    issues: list[Issue]
+    Attributes:
+        counts: statistics by name.
+        issues: records that are not, or not completely, in the output.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    issues: list[Issue] = field(default_factory=list)
 
 
 Made = TypeVar("Made", bound=Result)
@@ -47,7 +54,7 @@ class Input(NamedTuple):
         paths: files.
         form: name of the form of their rows; "" to tell it from the first row.
         text_field: field of a plain text.
-        skip_invalid: list rows that cannot be read, and go on.
+        skip_invalid: list rows that cannot be read, and continue.
     """
 
     paths: tuple[Path, ...]
@@ -121,10 +128,15 @@ def over(given: Input, function: Callable[[sources.Chunk], Made], workers: int, 
     issues.close()
 
 
-def issue_file(work: Work, output: Path) -> dict[str, Path]:
-    """Return the list of records that are not, or not completely, in an output, and its place; {} if it is empty."""
+def publish(work: Work, output: Path, names: Mapping[str, Path]) -> None:
+    """Move files to their places, after the list of issues; if it is empty, an earlier run's list is deleted."""
     name = "issues.jsonl"
-    return {name: output.with_name(f"{output.name}.{name}")} if (work.folder / name).stat().st_size else {}
+    listed = output.with_name(f"{output.name}.{name}")
+    if (work.folder / name).stat().st_size:
+        work.publish({name: listed, **names})
+    else:
+        listed.unlink(missing_ok=True)
+        work.publish(names)
 
 
 def check_output(output: Path, given: Sequence[Path]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -30,20 +29,6 @@ class Sample(NamedTuple):
     def labels(self) -> Ids:
         """Return the token numbers, with -100 where a token is not trained on."""
         return self.ids if self.mask is None else np.where(self.mask, self.ids, np.int32(IGNORED))
-
-
-class Stored(NamedTuple):
-    """Samples in a file.
-
-    Attributes:
-        format: name of its format.
-        size: number of samples.
-        samples: the samples; can be iterated once.
-    """
-
-    format: str
-    size: int
-    samples: Iterator[Sample]
 
 
 def of_labels(ids: Ids, labels: Ids | None, lengths: Ids | None) -> Sample:

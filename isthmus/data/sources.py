@@ -18,7 +18,7 @@ _OPEN = "Unterminated string"
 
 
 class Position(NamedTuple):
-    """A place between two rows of the input, to go on from.
+    """A place between two rows of the input, to resume from.
 
     Attributes:
         file: index of the file.
@@ -188,7 +188,7 @@ class _Text:
             self._take(1)
 
     def next(self) -> str:
-        """Go on to the next character that is no white space; return it, or "" at the end of the file."""
+        """Advance to the next character that is no white space; return it, or "" at the end of the file."""
         while True:
             while self._at < len(self._text) and self._text[self._at] in " \t\r\n":
                 self._take(1)
@@ -198,7 +198,7 @@ class _Text:
                 return ""
 
     def expect(self, character: str) -> None:
-        """Go on past the next character.
+        """Advance past the next character.
 
         Raises:
             DataError: it is another one.
@@ -212,7 +212,7 @@ class _Text:
         self._take(1)
 
     def end(self) -> None:
-        """Go on past the end of the array.
+        """Advance past the end of the array.
 
         Raises:
             DataError: something follows it.
@@ -222,7 +222,7 @@ class _Text:
             raise self._error(f"{found!r} after the end of the array")
 
     def object(self) -> Row | RowError:
-        """Return the object that begins here and go on to its end."""
+        """Return the object at the current place and advance past it."""
         if self.next() != "{":
             self.expect("{")
         size = _READ

@@ -191,8 +191,7 @@ def find(name: str, special: Mapping[str, str], stops: Sequence[str], own: str |
             remedy = f"expected a file or {', '.join(BUILT_IN)}"
             raise DataError(f"--template {name}: cannot be read ({error}); {remedy}") from None
     source = BUILT_IN[name]
-    lacking = [key for key in ("bos_token", "eos_token") if key in source and key not in special]
-    if "eos_token" in lacking:
+    if "eos_token" in source and "eos_token" not in special:
         raise DataError(
             f"--template {name}: the tokenizer has no eos_token; name it in tokenizer_config.json"
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,7 @@ _GROWING = {"ids": np.int32, "mask": np.bool_, "lengths": np.int32, "hashes": np
 
 
 @dataclass
-class Tokenized:
+class Tokenized(run.Result):
     """The tokens of a chunk, in the order of its records.
 
     Attributes:
@@ -30,8 +29,6 @@ class Tokenized:
     """
 
     arrays: dict[str, list[npt.NDArray[Any]]] = field(default_factory=lambda: {name: [] for name in _GROWING})
-    counts: Counter[str] = field(default_factory=Counter)
-    issues: list[run.Issue] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -170,14 +167,14 @@ def tokenize(
     }  # fmt: skip
     with work(output, key, dry_run) as state:
         _spool(task, workers, state, dry_run)
-        files, names = dict[str, Any](), run.issue_file(state, output)
+        files, names = dict[str, Any](), dict[str, Path]()
         tokens = _tokens(state, task.masked)
         for target, chosen in _parts(state, output, validation).items():
             plan, files[target.name] = _plan(tokens, chosen, layout, tokenizer.backend.size, task.masked)
             if not dry_run:
-                names = formats.module(format).write(state, target, plan) | names
+                names |= formats.module(format).write(state, target, plan)
         if not dry_run:
-            state.publish(names)
+            run.publish(state, output, names)
         return {"format": format, "from": given.form, **state.counts, "files": files}
 
 
@@ -232,10 +229,9 @@ def _plan(
     masked: bool,
 ) -> tuple[formats.Plan, dict[str, Any]]:
     """Return what a writer must know, and statistics: samples, tokens without padding, share of full places."""
-    sizes = [
-        sum(end - start for start, end in ranges) for ranges in packing.ranges_of(tokens.ends, chosen, layout)
-    ]
-    count, total, padded = len(sizes), sum(sizes), layout.pad is not None
+    ranges = packing.ranges_of(tokens.ends, chosen, layout)
+    sizes = np.fromiter((sum(end - start for start, end in each) for each in ranges), np.int64)
+    count, total, padded = len(sizes), int(sizes.sum()), layout.pad is not None
     plan = formats.Plan(
         samples=lambda: packing.samples(tokens, chosen, layout),
         size=count,
@@ -245,7 +241,7 @@ def _plan(
         masked=masked or padded,
         packed=bool(layout.pack) or padded,
     )
-    facts: dict[str, Any] = {"samples": count, "tokens": total, "longest": max(sizes, default=0)}
+    facts: dict[str, Any] = {"samples": count, "tokens": total, "longest": int(sizes.max(initial=0))}
     if layout.seq_length and count:
         facts["filled"] = round(total / (count * layout.seq_length), 4)
     return plan, facts

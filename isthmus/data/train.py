@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,6 @@ from isthmus.data import run, sources
 from isthmus.data.records import DataError
 
 SPECIAL = ("<unk>", "<s>", "</s>")
-
-
-class _Reading:
-    """Counts and issues of reading."""
-
-    def __init__(self) -> None:
-        self.counts = Counter[str]()
-        self.issues: list[run.Issue] = []
 
 
 def texts(given: run.Input, result: run.Result) -> Iterator[str]:
@@ -47,7 +38,7 @@ def train(
     Raises:
         DataError: the input is invalid or too small, or the folder cannot be written.
     """
-    given, result = given.resolved(), _Reading()
+    given, result = given.resolved(), run.Result()
     data = texts(given, result)
     name, content = ("tokenizer.json", _bpe) if kind == "bpe" else ("tokenizer.model", _sentencepiece)
     model, count = content(data, size, special)

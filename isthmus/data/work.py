@@ -1,4 +1,4 @@
-"""The folder of an unfinished run, beside its output: a run that was killed goes on from its last saved state."""
+"""The folder of an unfinished run, beside its output: a killed run resumes from its last saved state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Work:
         key: what the result depends on; the state of a run with another key is dropped.
 
     Attributes:
-        position: where to go on.
+        position: where to resume.
         counts: statistics up to there.
     """
 
@@ -101,7 +101,7 @@ class Work:
         self._saved = time.monotonic()
 
     def publish(self, names: Mapping[str, Path]) -> None:
-        """Rename files of the folder to their places outside, and delete the folder."""
+        """Rename files of the folder to their places outside, in their order, and delete the folder."""
         for name in names:
             with (self.folder / name).open("rb") as stream:
                 os.fsync(stream.fileno())
@@ -120,7 +120,7 @@ def work(output: Path, key: Mapping[str, Any], dry_run: bool) -> Iterator[Work]:
         dry_run: the folder is a temporary one.
 
     Raises:
-        DataError: the file cannot be written; its text says how to go on.
+        DataError: the file cannot be written; its text has the remedy.
     """
     if not output.parent.is_dir():
         raise DataError(f"{output}: no such folder: {output.parent}")
@@ -135,11 +135,11 @@ def work(output: Path, key: Mapping[str, Any], dry_run: bool) -> Iterator[Work]:
             return
         state = Work(folder, key)
         if state.position.total:
-            say(f"{output}: going on after {count(state.position.total, 'row')}")
+            say(f"{output}: resuming after {count(state.position.total, 'row')}")
         yield state
     except OSError as error:
         where = error.filename or output
-        raise DataError(f"{where}: {error.strerror or error}; the same command goes on from there") from None
+        raise DataError(f"{where}: {error.strerror or error}; the same command resumes from there") from None
     finally:
         if state and not (folder / "state.json").exists():
             shutil.rmtree(folder, ignore_errors=True)

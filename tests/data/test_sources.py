@@ -1,4 +1,4 @@
-"""Rows of files: what is read, from where it goes on, what damaged files say."""
+"""Rows of files: what is read, where it resumes, what damaged files say."""
 
 import json
 import tracemalloc

@@ -113,7 +113,7 @@ def source(path: Path, *records) -> Path:
 
 
 def read(path: Path) -> list:
-    return list(formats.read(path).samples)
+    return list(formats.read(path))
 
 
 @pytest.mark.parametrize("name", ["corpus", "x.mindrecord", "x.safetensors", "x.parquet", "x.jsonl"])

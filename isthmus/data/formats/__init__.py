@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus.data.records import DataError
-from isthmus.data.samples import Sample, Stored
+from isthmus.data.samples import Sample
 
 
 class Plan(NamedTuple):
@@ -52,15 +52,14 @@ def module(name: str) -> Any:
     return import_module(f"isthmus.data.formats.{FORMATS[name][1]}")
 
 
-def read(path: Path) -> Stored:
-    """Open a file of samples.
+def read(path: Path) -> Iterator[Sample]:
+    """Return the samples of a file.
 
     Raises:
         DataError: it does not exist or cannot be read.
     """
-    name = name_of(path)
     try:
-        count, samples = module(name).read(path)
+        samples: Iterator[Sample] = module(name_of(path)).read(path)
     except FileNotFoundError as error:
         raise DataError(f"{error.filename or path}: no such file or directory") from None
-    return Stored(name, count, samples)
+    return samples

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -52,14 +53,14 @@ def _write(
     work: Work, prefix: Path, plan: Plan, code: int, values: Callable[[Sample], npt.NDArray[np.generic]]
 ) -> dict[str, Path]:
     data, index = (f"{prefix.name}{suffix}" for suffix in (".bin", ".idx"))
-    lengths, documents = list[npt.NDArray[np.int32]](), [0]
+    lengths, documents = array("i"), array("q", [0])
     with work.create(data) as stream:
         for sample in plan.samples():
             stream.write(values(sample).astype(_DTYPES[code]).tobytes())
-            lengths.append(sample.lengths)
-            documents.append(documents[-1] + len(sample.lengths))
+            lengths.extend(sample.lengths.tolist())
+            documents.append(len(lengths))
     with work.create(index) as stream:
-        stream.writelines(_index(np.concatenate([*lengths, np.array([], np.int32)]), documents, code))
+        stream.writelines(_index(np.array(lengths, np.int32), documents, code))
     return {data: prefix.with_name(data), index: prefix.with_name(index)}
 
 
@@ -75,8 +76,8 @@ def _prefix(path: Path) -> Path:
     return path.with_suffix("") if path.suffix in (".bin", ".idx") else path
 
 
-def read(path: Path) -> tuple[int, Iterator[Sample]]:
-    """Return the number of samples and the samples of a data set.
+def read(path: Path) -> Iterator[Sample]:
+    """Return the samples of a data set.
 
     Raises:
         DataError: the index is not valid, or the data is shorter than it says.
@@ -89,7 +90,7 @@ def read(path: Path) -> tuple[int, Iterator[Sample]]:
         mask, mask_lengths, _ = _open(masks)
         if not np.array_equal(lengths, mask_lengths):
             raise DataError(f"{masks}.idx: its lengths are not those of {prefix}.idx; write both again")
-    return len(documents) - 1, _samples(values, mask, lengths, documents)
+    return _samples(values, mask, lengths, documents)
 
 
 def _samples(

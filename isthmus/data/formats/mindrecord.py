@@ -165,7 +165,7 @@ def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
         except sqlite3.Error as error:
             raise DataError(f"{target}.db: cannot be written: {error}") from None
         pages.write_header(target.name, fields)
-    return {target.name: target, index: target.with_name(index)}
+    return {index: target.with_name(index), target.name: target}
 
 
 def _values(sample: Sample, plan: Plan) -> list[Integers]:
@@ -200,8 +200,8 @@ def _unpacked(data: bytes) -> npt.NDArray[np.int64]:
     return rows.view("<i8").ravel() << unused >> unused  # with the sign
 
 
-def read(path: Path) -> tuple[int, Iterator[Sample]]:
-    """Return the number of samples and the samples of a file, also of one that MindSpore wrote.
+def read(path: Path) -> Iterator[Sample]:
+    """Return the samples of a file, also of one that MindSpore wrote.
 
     Raises:
         DataError: it is not valid, or its rows have no tokens.
@@ -217,8 +217,7 @@ def read(path: Path) -> tuple[int, Iterator[Sample]]:
             raise DataError(f"{path}: not a MindRecord file, or truncated") from None
     if "input_ids" not in fields or not schema["input_ids"]["type"].startswith("int"):
         raise DataError(f"{path}: its rows have no input_ids of integers, but {', '.join(schema)}")
-    count = sum(page["end_row_id"] - page["start_row_id"] for page in pages)
-    return count, _samples(path, header, pages, fields)
+    return _samples(path, header, pages, fields)
 
 
 def _samples(

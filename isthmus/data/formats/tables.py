@@ -72,14 +72,13 @@ def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
     return {target.name: target}
 
 
-def read(path: Path) -> tuple[int, Iterator[Sample]]:
-    """Return the number of samples (of JSON lines -1, which has none noted) and the samples of a file.
+def read(path: Path) -> Iterator[Sample]:
+    """Return the samples of a file.
 
     Raises:
         DataError: a row is not valid.
     """
-    reader = sources.READERS[path.suffix]
-    return reader.count(path) if path.suffix == ".parquet" else -1, _samples(path, reader.rows(path, 0))
+    return _samples(path, sources.READERS[path.suffix].rows(path, 0))
 
 
 def _samples(path: Path, rows: sources.Rows) -> Iterator[Sample]:

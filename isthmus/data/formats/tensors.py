@@ -10,9 +10,9 @@ import json
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from isthmus.data.formats import Plan
 from isthmus.data.records import DataError
@@ -22,7 +22,7 @@ from isthmus.data.work import Work
 
 def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
     """Write samples into the folder; return its files and where they belong."""
-    counts = np.array([len(sample.lengths) for sample in plan.samples()], np.int32)
+    records = sum(len(sample.lengths) for sample in plan.samples())
     shape = [plan.size, plan.length] if plan.length else [plan.tokens]
     tensors: dict[str, tuple[list[int], Callable[[Sample], Ids]]] = {
         "input_ids": (shape, lambda each: each.ids)
@@ -33,7 +33,7 @@ def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
         tensors["lengths"] = [plan.size], lambda each: np.array([len(each.ids)], np.int32)
     if plan.packed:
         tensors["seq_counts"] = [plan.size], lambda each: np.array([len(each.lengths)], np.int32)
-        tensors["seq_lengths"] = [int(counts.sum())], lambda each: each.lengths
+        tensors["seq_lengths"] = [records], lambda each: each.lengths
     head, place = dict[str, object](), 0
     for name, (size, _) in tensors.items():
         end = place + 4 * int(np.prod(size))
@@ -51,8 +51,8 @@ def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
     return {target.name: target}
 
 
-def read(path: Path) -> tuple[int, Iterator[Sample]]:
-    """Return the number of samples and the samples of a file.
+def read(path: Path) -> Iterator[Sample]:
+    """Return the samples of a file.
 
     Raises:
         DataError: it is not valid, or has no samples.
@@ -60,25 +60,32 @@ def read(path: Path) -> tuple[int, Iterator[Sample]]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, "numpy") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        file = safe_open(path, "numpy")
+        small = ("lengths", "seq_counts")
+        tensors = {
+            name: file.get_tensor(name) if name in small else file.get_slice(name)
+            for name in file.keys()  # noqa: SIM118
+        }
     except SafetensorError as error:
         raise DataError(f"{path}: not a readable safetensors file: {error}") from None
-    if "input_ids" not in tensors or ("lengths" not in tensors and tensors["input_ids"].ndim != 2):
+    if "input_ids" not in tensors or (
+        "lengths" not in tensors and len(tensors["input_ids"].get_shape()) != 2
+    ):
         raise DataError(f"{path}: no samples; expected input_ids [samples, length], or flat with lengths")
-    ids = tensors["input_ids"]
-    count = len(tensors.get("lengths", ids))
-    return count, _samples(tensors, count)
+    return _samples(tensors)
 
 
-def _samples(tensors: dict[str, npt.NDArray[np.int32]], count: int) -> Iterator[Sample]:
-    ids, labels, lengths = tensors["input_ids"], tensors.get("labels"), tensors.get("seq_lengths")
-    sizes = tensors.get("lengths", np.full(count, ids.shape[-1]))
-    ends = np.cumsum(sizes, dtype=np.int64)
-    records = np.cumsum(tensors.get("seq_counts", np.ones(count)), dtype=np.int64)
-    for index, size in enumerate(sizes):
-        where = slice(ends[index] - size, ends[index])
+def _samples(tensors: dict[str, Any]) -> Iterator[Sample]:
+    """Yield samples; slices of tensors are read when they are needed."""
+    ids, labels, lengths = (tensors.get(name) for name in ("input_ids", "labels", "seq_lengths"))
+    assert ids is not None
+    sizes, counts = tensors.get("lengths"), tensors.get("seq_counts")
+    place = record = 0
+    for index in range(ids.get_shape()[0] if sizes is None else len(sizes)):
+        where = index if sizes is None else slice(place, place + int(sizes[index]))
+        place += 0 if sizes is None else int(sizes[index])
         some = None
-        if lengths is not None:
-            some = lengths[records[index] - tensors["seq_counts"][index] : records[index]]
-        yield of_labels(ids.ravel()[where], None if labels is None else labels.ravel()[where], some)
+        if lengths and counts is not None:
+            some = lengths[record : record + int(counts[index])]
+            record += int(counts[index])
+        yield of_labels(ids[where], labels[where] if labels else None, some)
