@@ -62,7 +62,7 @@ def _errors() -> Iterator[None]:
     except CheckpointError as error:
         raise fail(error) from None
     except OSError as error:
-        raise fail(f"{error.filename}: {error.strerror}") from None
+        raise fail(f"{error.filename}: {error.strerror}" if error.filename else error) from None
 
 
 def _open(
@@ -417,8 +417,7 @@ def merge_strategy(
     from isthmus.checkpoint import strategy as strategies
 
     with _errors():
-        files = [path for path in folder.glob("*") if path.suffix in {".ckpt", ".json"} and path != target]
-        found = strategies.merge(files)
+        found = strategies.merge([path for path in strategies.files(folder) if path != target])
         strategies.write(target, found)
     _wrote(target, len(found.items), as_json)
 

@@ -74,8 +74,6 @@ def convert(source: Source, target: Target) -> dict[str, Any]:
     """
     if target.folder.exists():
         raise CheckpointError(f"{target.folder}: already exists; delete it or give another folder")
-    if not target.format.writable:
-        raise CheckpointError(f"--to {target.format.name}: this format is only read")
     pieces, shapes = _plan(source, target)
     with _Journal(source, target, shapes) as journal:
         _write(source, target, pieces, journal)
@@ -117,9 +115,8 @@ def _dtype(source: Source, target: Target, piece: Piece) -> torch.dtype:
     dtype = source.dtype(piece.slices[0].parameter)
     for part in piece.slices[1:]:
         dtype = torch.promote_types(dtype, source.dtype(part.parameter))
-    exact = (
-        piece.slices[0].parameter.role == "router.bias"
-    )  # a sum of small steps, in float32 whatever the model has
+    # The bias of a router is a sum of small steps, in float32 whatever the model has.
+    exact = piece.slices[0].parameter.role == "router.bias"
     return target.dtype if target.dtype and dtype in _FLOATS and not exact else dtype
 
 
@@ -144,15 +141,18 @@ class _Journal:
         self._lock = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            job = self._job()
+            if not self._resume(job):
+                self._start(job)
+            self._stream = self._path.open("a")
         except BlockingIOError:
             os.close(self._lock)
             raise CheckpointError(
                 f"{self._target.folder}: another conversion is writing it; wait for it"
             ) from None
-        job = self._job()
-        if not self._resume(job):
-            self._start(job)
-        self._stream = self._path.open("a")
+        except BaseException:
+            os.close(self._lock)
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -194,9 +194,11 @@ class _Journal:
         for line in lines:
             if line.endswith("\n"):
                 self.hashes.update({(file, key): sha for file, key, sha in json.loads(line)})
-        self.hashes = {
-            key: sha for key, sha in self.hashes.items() if digest(self.tensors[key].read()) == sha
-        }
+        with Bar("resume") as bar:  # a machine that lost power may have lost what was written last
+            for done, (key, sha) in enumerate(list(self.hashes.items()), 1):
+                if digest(self.tensors[key].read()) != sha:
+                    del self.hashes[key]
+                bar.at(key[1], done, len(self.tensors))
         say(f"resuming: {len(self.hashes)} of {len(self.tensors)} tensors are already written")
         return True
 
@@ -209,9 +211,11 @@ class _Journal:
             raise CheckpointError(
                 f"{self._target.folder}: needs {need:,} bytes, but the disk has {free:,} free"
             )
-        self.tensors = self._target.format.create(
-            self.folder, self._shapes, self._source.model, self._target.layout
-        )
+        model, layout = self._source.model, self._target.layout
+        try:
+            self.tensors = self._target.format.create(self.folder, self._shapes, model, layout)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, error.filename or str(self._target.folder)) from None
         for each in self.folder.rglob("*"):
             each.chmod(0o750 if each.is_dir() else 0o640)
         places = [
@@ -264,12 +268,16 @@ def _finish(source: Source, target: Target, shapes: Shapes, journal: _Journal) -
     for name in _BESIDE:
         if (source.folder / name).is_file() and not (journal.folder / name).exists():
             write_file(journal.folder / name, (source.folder / name).read_bytes())
-    if not (journal.folder / "config.json").exists():
-        write_file(journal.folder / "config.json", json.dumps(source.model.config, indent=2).encode())
+    config = dict(source.model.config)
+    if target.dtype:
+        config.pop("torch_dtype", None)
+        config["dtype"] = str(target.dtype).removeprefix("torch.")
+    if target.dtype or not (journal.folder / "config.json").exists():
+        write_file(journal.folder / "config.json", json.dumps(config, indent=2).encode())
     manifest = {
         "format": target.format.name,
         "layout": asdict(target.layout),
-        "config": source.model.config,
+        "config": config,
         "tensors": [
             [*key, DTYPE_NAMES[dtype], shape, journal.hashes[key]] for key, (dtype, shape) in shapes.items()
         ],

@@ -20,6 +20,9 @@ from isthmus.checkpoint.formats.base import Format, Key, Options, Tensors
 from isthmus.checkpoint.layout import Layout, Parameter, Piece, unpack
 
 READ = Options()
+_OUTPUT = re.compile(
+    r"(^|[/.])(lm_head|output|output_layer)\.weight$"
+)  # some files have it though it is tied
 MANIFEST = "isthmus-manifest.json"
 
 
@@ -139,7 +142,9 @@ def open_source(
         layout = replace(layout, interleaved=written.interleaved) if kind.whole else written
         hashes = {(file, key): sha for file, key, _, _, sha in manifest["tensors"]}
         tensors = {key: _hashed(folder, key, tensor, hashes) for key, tensor in tensors.items()}
-    return Source(folder, kind, of, layout, tensors, _checked(folder, kind.pieces(of, layout), tensors))
+    return Source(
+        folder, kind, of, layout, tensors, _checked(folder, kind.pieces(of, layout), tensors, of.tied)
+    )
 
 
 def _hashed(folder: Path, key: Key, tensor: Readable, hashes: dict[Key, str]) -> Readable:
@@ -181,7 +186,7 @@ def _tuples(layout: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in layout.items()}
 
 
-def _checked(folder: Path, pieces: Iterable[Piece], tensors: dict[Key, Readable]) -> dict[str, list[Piece]]:
+def _checked(folder: Path, pieces: Iterable[Piece], tensors: Tensors, tied: bool) -> dict[str, list[Piece]]:
     """Return the pieces of each parameter, replicas left out."""
     holding: dict[str, list[Piece]] = defaultdict(list)
     known = set()
@@ -199,7 +204,8 @@ def _checked(folder: Path, pieces: Iterable[Piece], tensors: dict[Key, Readable]
         if not piece.replica:
             for each in piece.slices:
                 holding[each.parameter.name].append(piece)
-    if unknown := sorted(key for file, key in set(tensors) - known):
+    unknown = sorted(key for file, key in set(tensors) - known if not (tied and _OUTPUT.search(key)))
+    if unknown:
         more = f" and {len(unknown) - 1} more tensors" if len(unknown) > 1 else ""
         raise CheckpointError(
             f"{folder}: {unknown[0]}{more} unknown to the architecture; check config.json, or leave them out "

@@ -127,6 +127,11 @@ def merge(paths: Sequence[Path]) -> Strategy:
     return merged
 
 
+def files(folder: Path) -> list[Path]:
+    """Return the strategy files of a folder."""
+    return [path for path in folder.glob("*") if path.suffix in {".ckpt", ".json"}]
+
+
 def by_stage(strategy: Strategy) -> dict[int, dict[str, Item]]:
     """Return the layouts of each stage of a file, merged or not."""
     stages: dict[int, dict[str, Item]] = {}

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import resource
 import shutil
 import signal
 import subprocess
@@ -287,6 +288,26 @@ def test_a_killed_conversion_is_resumed(copied, tmp_path, after):
     assert before == {path: path.read_bytes() for path in source.iterdir()}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["huggingface", "target"]
     same(source, converted(target, tmp_path / "back", "huggingface"))
+
+
+def test_a_full_disk(copied, tmp_path, monkeypatch):
+    source, target = copied("huggingface"), tmp_path / "target"
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=999))
+    result = checkpoint("convert", source, target, "--to", "megatron")
+    assert result.exit_code == 1 and "the disk has 999 free" in result.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["huggingface"]
+    monkeypatch.undo()
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limit[1]))
+        result = checkpoint("convert", source, target, "--to", "huggingface")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert result.exit_code == 1 and "File too large" in result.stderr and "target" in result.stderr
+    assert not target.exists()
+    converted(source, target, "huggingface")
 
 
 def test_another_conversion_is_not_resumed(copied, tmp_path):

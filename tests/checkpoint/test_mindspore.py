@@ -9,12 +9,14 @@ import pytest
 from isthmus.checkpoint import strategy
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, write_random
 
-PYTHON = os.environ.get("MINDSPORE_PYTHON", "")
+PYTHON = os.environ.get("ISTHMUS_TEST_MINDSPORE", "")
 SCRIPT = Path(__file__).parents[1] / "helpers" / "checkpoint_mindspore.py"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not PYTHON, reason="MINDSPORE_PYTHON is not set to an interpreter that has mindspore"),
+    pytest.mark.skipif(
+        not PYTHON, reason="ISTHMUS_TEST_MINDSPORE is not set to an interpreter that has mindspore"
+    ),
 ]
 
 

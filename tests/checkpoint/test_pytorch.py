@@ -6,7 +6,7 @@ from math import prod
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.helpers.checkpoints import CONFIGS, converted, same, weights, write_random
 
@@ -55,6 +55,16 @@ def test_files_of_torch(llama, tmp_path, zipped):
     torch.save(state, tmp_path / "model" / "pytorch_model.bin", _use_new_zipfile_serialization=zipped)
     back = converted(tmp_path / "model", tmp_path / "back", "huggingface", "--config", llama / "config.json")
     same(llama, back)
+
+
+def test_a_model_saved_without_its_head(tmp_path):
+    source = write_random(tmp_path / "gpt2", CONFIGS["gpt2"])
+    state = {name.removeprefix("transformer."): each for name, each in weights(source).items()}
+    state |= {f"h.{layer}.attn.bias": torch.ones(1, 1, 64, 64) for layer in range(4)}
+    (tmp_path / "base").mkdir()
+    save_file(state, tmp_path / "base" / "model.safetensors")
+    (tmp_path / "base" / "config.json").write_text((source / "config.json").read_text())
+    same(source, converted(tmp_path / "base", tmp_path / "back", "huggingface"))
 
 
 def partitions(state, ranks, stage):

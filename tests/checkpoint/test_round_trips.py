@@ -31,10 +31,11 @@ ROUTES = {
     "mindformers-safetensors --tp 2 --dp 2": [*DENSE[:-1], "mixtral", "deepseek_v3"],
     "internevo --tp 2 --pp 2": ["internlm2"],
     "internevo --names llama --tp 2 --pp 2 --rotary interleaved": LLAMA,
-    "meta --tp 2": LLAMA,
+    "meta --tp 2": [*LLAMA, "llama-tied"],
 }
 
 
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("route, name", [(route, name) for route, names in ROUTES.items() for name in names])
 def test_back_to_the_same_bits(tmp_path, route, name):
     source = write_random(tmp_path / "source", CONFIGS[name])

@@ -42,6 +42,7 @@ LATENT = {
 EXPERTS = {"num_experts": 4, "moe_intermediate_size": 16, "num_experts_per_tok": 2}
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama", **SMALL},
+    "llama-tied": {"model_type": "llama", **SMALL, "tie_word_embeddings": True, "vocab_size": 96},
     "llama-tied-biased": {
         "model_type": "llama",
         **SMALL,

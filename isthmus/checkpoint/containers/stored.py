@@ -33,9 +33,6 @@ DTYPES = {
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-_AT_ONCE = 64 << 20  # bytes of a write
-
-
 class Readable(Protocol):
     """A tensor that can be read."""
 
@@ -92,15 +89,20 @@ class Stored:
         return flat.reshape(self.shape)
 
     def write(self, tensor: torch.Tensor) -> str:
-        """Write the tensor to its place and return the SHA-256 of its bytes."""
-        data = as_bytes(tensor)
-        with self.path.open("r+b") as stream:
-            rest = data
-            for offset, length in self.parts:
-                stream.seek(offset)
-                for start in range(0, length, _AT_ONCE):
-                    stream.write(rest[start : min(start + _AT_ONCE, length)])
-                rest = rest[length:]
+        """Write the tensor to its place and return the SHA-256 of its bytes.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        data = rest = as_bytes(tensor)
+        try:
+            with self.path.open("r+b") as stream:
+                for offset, length in self.parts:
+                    stream.seek(offset)
+                    stream.write(rest[:length])
+                    rest = rest[length:]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
         return hashlib.sha256(data).hexdigest()
 
 

@@ -135,8 +135,11 @@ def create(
             for folder in folders:
                 at = at.setdefault(folder, {})
             at[last] = torch.empty(shape, dtype=dtype)
-    with skip_data(materialize_fake_tensors=True):
-        torch.save(next(iter(content.values())) if bare else content, path)
+    try:
+        with skip_data(materialize_fake_tensors=True):
+            torch.save(next(iter(content.values())) if bare else content, path)
+    except RuntimeError as error:
+        raise CheckpointError(f"{path}: cannot be written: {_first_line(error)}") from None
     return {name: _stored(path, tensor) for name, tensor in _tensors(load(path))}
 
 

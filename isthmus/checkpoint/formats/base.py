@@ -41,7 +41,6 @@ class Format:
     Attributes:
         name: its name on the command line.
         meaning: one line for people.
-        writable: whether checkpoints of this format can be written.
         whole: whether :meth:`Format.read` returns whole tensors, whatever the files hold.
         sharded: the sizes of a layout that it can have when written.
         names: the variants of its names.
@@ -50,7 +49,6 @@ class Format:
 
     name: str
     meaning: str
-    writable = True
     whole = True
     sharded: tuple[str, ...] = ()
     names: tuple[str, ...] = ("",)

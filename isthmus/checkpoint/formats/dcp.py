@@ -1,6 +1,6 @@
 """PyTorch's distributed checkpoints, and Megatron's format ``torch_dist`` on top of them.
 
-``.metadata`` is a pickle; it is read by an unpickler that knows PyTorch's descriptions of tensors and nothing else.
+``.metadata`` is a pickle; it is read by an unpickler that builds PyTorch's descriptions of tensors and nothing else.
 A checkpoint is written with a file for each tensor, which PyTorch reads like any other.
 """
 
@@ -12,7 +12,7 @@ import pickle
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from isthmus.checkpoint.formats import megatron
 from isthmus.checkpoint.formats.base import Format, Key, Options, Shapes, Tensors
 from isthmus.checkpoint.formats.huggingface import HuggingFace
 from isthmus.checkpoint.layout import Bounds, Layout, Piece, whole
-from isthmus.checkpoint.names import fused
+from isthmus.checkpoint.names import Rule, fused
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ class Dcp(HuggingFace):
 
     name = "dcp"
     meaning = "PyTorch distributed checkpoint: .metadata and *.distcp"
+    ignored = HuggingFace.ignored + r"|^(optim|optimizer|lr_scheduler|train_state|dataloader)\."
 
     def matches(self, folder: Path) -> bool:
         """Return whether a folder is a checkpoint of this format."""
@@ -117,7 +118,12 @@ class TorchDist(Format):
 
     def layout(self, folder: Path, tensors: Tensors, model: Model) -> Layout:
         """Return the layout that the files have."""
-        names = "" if any(".layer_norm_" in key for _, key in tensors) else "local"
+        keys = {key for _, key in tensors}
+        table = {
+            names: {each.key() for each in fused(_rules(names, model), model, self.name)}
+            for names in self.names
+        }
+        names = next((names for names, expected in table.items() if expected <= keys), "")
         return Layout(vocabulary=tensors["", "embedding.word_embeddings.weight"].shape[0], names=names)
 
     def default(self, model: Model) -> Layout:
@@ -126,7 +132,7 @@ class TorchDist(Format):
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
-        for each in fused(megatron.rules(layout.names), model, self.name):
+        for each in fused(_rules(layout.names, model), model, self.name):
             padded = layout.vocabulary if each.parameters[0].has_vocabulary else 0
             yield each.piece(
                 "", each.key(), [(whole(part), padded) for part in each.parameters], model.groups
@@ -134,15 +140,27 @@ class TorchDist(Format):
 
     def create(self, folder: Path, shapes: Shapes, model: Model, layout: Layout) -> dict[Key, Stored]:
         """Write files whose data is a hole, and return their tensors."""
+        roles = {each.role for each in model.parameters}
+        dimensions = r"local_experts\.(\d+)\."
+        if not {"mlp_norm.weight", "moe_norm.weight"} <= roles:  # layers of one kind are stacked, too
+            dimensions = r"(?:(?<=^decoder\.layers\.)|local_experts\.)(\d+)\."
         stacked: dict[Key, tuple[str, tuple[int, ...]]] = {}
         for file, name in shapes:
-            indices = tuple(int(each) for each in re.findall(r"(?:layers|local_experts)\.(\d+)\.", name))
-            plain = re.sub(r"decoder\.layers\.\d+\.", "decoder.layers.", name)
-            stacked[file, name] = (re.sub(r"local_experts\.\d+\.", "experts.", plain), indices)
+            indices = tuple(int(each) for each in re.findall(dimensions, name))
+            plain = re.sub(dimensions, "", name)
+            stacked[file, name] = (plain.replace(".experts.linear", ".experts.experts.linear"), indices)
         described = {"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch"}
         write_file(folder / "metadata.json", json.dumps({**described, "common_backend_version": 1}).encode())
         torch.save({"checkpoint_version": 3.0, "iteration": 0}, folder / "common.pt")
         return _create(folder, shapes, stacked)
+
+
+def _rules(names: str, model: Model) -> tuple[Rule, ...]:
+    """Return the table of a variant; without Transformer Engine most norms have its names all the same."""
+    if names != "local" or "kv_lora_rank" in model.config:
+        return megatron.rules(names)
+    moved = ("pre_mlp_layernorm.", "mlp.linear_fc1.layer_norm_")
+    return tuple(replace(rule, stored=rule.stored.replace(*moved)) for rule in megatron.rules(""))
 
 
 def _read(folder: Path) -> dict[str, Assembled]:
@@ -191,6 +209,7 @@ def _unstack(tensors: list[tuple[str, Assembled]], stem: str, numbered: str) -> 
     found = []
     for name, tensor in tensors:
         for index in range(tensor.shape[0]):
+            own = name.replace(stem, numbered.format(index), 1)
             parts: list[tuple[Bounds, Readable]] = []
             for (first, *rest), part in tensor.parts:
                 if first[0] <= index < first[1]:
@@ -199,13 +218,20 @@ def _unstack(tensors: list[tuple[str, Assembled]], stem: str, numbered: str) -> 
                     parts.append(
                         (tuple(rest), Blob(part.path, part.offset, part.length, part.whole, part.dtype, at))
                     )
-            own = name.replace(stem, numbered.format(index), 1)
-            found.append((own, Assembled(own, tensor.shape[1:], tensor.dtype, parts)))
+            if parts:
+                found.append((own, Assembled(own, tensor.shape[1:], tensor.dtype, parts)))
     return found
 
 
+_DESCRIPTIONS = {  # modules of what Megatron adds to .metadata, which is read as Inert
+    "torch.distributed.checkpoint.planner",
+    "megatron.core.dist_checkpointing.strategies.torch",
+    "megatron.core.dist_checkpointing.mapping",
+}
+
+
 class _Unpickler(pickle.Unpickler):
-    """Reads .metadata: descriptions of tensors, and Inert for what Megatron adds."""
+    """Reads .metadata: descriptions of tensors, and nothing that could be executed."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return a class that may be built."""
@@ -226,10 +252,7 @@ class _Unpickler(pickle.Unpickler):
             return lambda _: torch.strided
         if (module, name) == ("collections", "OrderedDict"):
             return dict
-        if module.startswith("megatron.core.dist_checkpointing") or (module, name) == (
-            "pathlib",
-            "PosixPath",
-        ):
+        if module in _DESCRIPTIONS or (module, name) == ("pathlib", "PosixPath"):
             return Inert
         raise CheckpointError(f"reading it would execute code ({module}.{name})")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from isthmus._support.files import write_file
@@ -60,26 +61,23 @@ class HuggingFace(Format):
         return tensors
 
     def select(self, tensors: Tensors, model: Model) -> Tensors:
-        """Return the tensors of the model, without a prefix that wrappers add to names."""
+        """Return the tensors of the model, under the names that its class with a head has."""
         first = next(fused(model.names, model, self.name)).key()
+        base = first.partition(".")[0] + "."
+        if ("", first.removeprefix(base)) in tensors:  # saved without a head
+            tensors = {(file, base + name): each for (file, name), each in tensors.items()}
         prefixes = {name[: -len(first)] for _, name in tensors if name.endswith(first)}
-        if prefixes and "" not in prefixes:
+        if prefixes and "" not in prefixes:  # saved within a wrapper
             prefix = min(prefixes, key=len)
             tensors = {
                 (file, name.removeprefix(prefix)): each
                 for (file, name), each in tensors.items()
                 if name.startswith(prefix)
             }
-        if model.tied:  # some files have the output all the same
-            tensors = {key: each for key, each in tensors.items() if key[1] != "lm_head.weight"}
         extra = model.config.get("num_nextn_predict_layers") or 0
         beyond = tuple(f"model.layers.{model.layers + each}." for each in range(extra))
-        tensors = (
-            {key: each for key, each in tensors.items() if not key[1].startswith(beyond)}
-            if beyond
-            else tensors
-        )
-        return super().select(tensors, model)
+        kept = {key: each for key, each in tensors.items() if not key[1].startswith(beyond)}
+        return super().select(kept, model)
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
@@ -88,8 +86,6 @@ class HuggingFace(Format):
 
     def placed(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
         """Return the pieces, distributed to files of at most a given size."""
-        from dataclasses import replace
-
         shards: list[list[Piece]] = [[]]
         filled = 0
         for piece in pieces:

@@ -171,7 +171,7 @@ def check(model: Model, layout: Layout) -> None:
     Raises:
         CheckpointError: they cannot.
     """
-    if model.groups % layout.tp and "kv_lora_rank" not in model.config:
+    if model.groups % layout.tp:
         raise CheckpointError(f"{model.groups} key-value heads cannot be split over --tp {layout.tp}")
     if layout.ep > 1 and (not model.experts or model.experts % layout.ep):
         raise CheckpointError(f"{model.experts} experts cannot be split over --ep {layout.ep}")

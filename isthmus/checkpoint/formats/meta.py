@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from isthmus._support.files import write_file
@@ -113,6 +114,9 @@ class Meta(Format):
                 copy = rank > 0 and slices[0][0].shape == each.parameters[0].shape
                 file = f"consolidated.{rank:02}.pth"
                 yield each.piece(file, each.key(), slices, 1, interleaved=layout.interleaved, replica=copy)
+                if model.tied and each.parameters[0].role == "embedding.weight":
+                    rows = [shard(part, replace(layout, embedding=0), rank) for part in each.parameters]
+                    yield each.piece(file, "output.weight", rows, 1, replica=True)
 
     def create(
         self, folder: Path, shapes: Shapes, model: Model, layout: Layout

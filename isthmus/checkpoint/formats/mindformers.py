@@ -15,6 +15,7 @@ from isthmus.checkpoint.containers import mindspore_file, safetensors_file
 from isthmus.checkpoint.containers.stored import Assembled, Stored
 from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.formats.base import Format, Key, Options, Shapes, Tensors, by_file
+from isthmus.checkpoint.formats.megatron import check
 from isthmus.checkpoint.layout import Bounds, Layout, Piece, Slice, places, whole
 from isthmus.checkpoint.names import Fused, Rule, fused, table
 from isthmus.checkpoint.strategy import Item, Strategy
@@ -123,7 +124,7 @@ class MindFormers(Format):
     def read(self, folder: Path, options: Options) -> Tensors:
         """Return the tensors of a checkpoint, without their data, put together if ranks have slices."""
         found = {rank: self._rank(paths) for rank, paths in _files(folder, self.suffix).items()}
-        files = options.strategy or sorted((folder / "strategy").glob("*"))
+        files = options.strategy or strategies.files(folder / "strategy")
         if not files:
             if len(found) > 1:
                 raise CheckpointError(
@@ -153,6 +154,7 @@ class MindFormers(Format):
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model: of each rank, or if it is whole, by name alone."""
+        check(model, layout)
         for each in fused(rules(layout.names, model), model, self.name):
             parts = [(whole(part), 0) for part in each.parameters]
             piece = each.piece("", each.key(), parts, model.groups, interleaved=layout.interleaved)
