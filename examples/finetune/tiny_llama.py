@@ -1,6 +1,6 @@
 """Write a tiny LLaMA with random parameters for a tokenizer, as a Hugging Face checkpoint.
 
-    python examples/finetune/tiny_llama.py TOKENIZER FOLDER
+python examples/finetune/tiny_llama.py TOKENIZER FOLDER
 """
 
 import sys

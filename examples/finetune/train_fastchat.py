@@ -1,6 +1,6 @@
 """Fine-tune a LLaMA on conversations as FastChat does: CUDA, Vicuna's prompt, labels for the answers only.
 
-    isthmus run examples/finetune/train_fastchat.py MODEL TOKENIZER CONVERSATIONS OUTPUT
+isthmus run examples/finetune/train_fastchat.py MODEL TOKENIZER CONVERSATIONS OUTPUT
 """
 
 import json

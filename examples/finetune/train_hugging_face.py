@@ -1,6 +1,6 @@
 """Fine-tune a LLaMA with Hugging Face's Trainer and DeepSpeed, from a table of tokens and labels.
 
-    isthmus run --nproc 2 examples/finetune/train_hugging_face.py MODEL TABLE OUTPUT
+isthmus run --nproc 2 examples/finetune/train_hugging_face.py MODEL TABLE OUTPUT
 """
 
 import sys
