@@ -8,6 +8,7 @@ needed, not MindFormers.
 
 import json
 import sys
+from itertools import islice
 from pathlib import Path
 
 import mindspore as ms
@@ -78,7 +79,7 @@ def main():
     model, checkpoint, data, *output = sys.argv[1:]
     config = json.loads(Path(model, "config.json").read_text())
     llama = Llama(config, ms.load_checkpoint(f"{checkpoint}/rank_0/checkpoint_0.ckpt"))
-    rows = [row for row, _ in zip(FileReader(data).get_next(), range(BATCH))]
+    rows = list(islice(FileReader(data).get_next(), BATCH))
     tokens, labels = (ms.Tensor(np.stack([row[name] for row in rows])) for name in ("input_ids", "labels"))
     logits = llama(tokens)
     loss = ops.cross_entropy(logits[:, :-1].reshape(-1, logits.shape[-1]), labels[:, 1:].reshape(-1))
