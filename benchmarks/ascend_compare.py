@@ -40,7 +40,8 @@ UNFAIR = (
 
 BOUND = (
     "What bounds the step: 70 % of the time of the thread that computes are matrix products of one library (perf, "
-    "2026-11-27), for both sides. The same step on CPU tensors, without any device, took 0.90 of torch_npu's time then."
+    "2026-11-27), for both sides. The same step on CPU tensors, without any device, took 0.90 of torch_npu's time "
+    "then."
 )
 
 
