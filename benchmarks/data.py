@@ -79,7 +79,7 @@ def peers(folder: Path, file: Path, path: Path, kind: str) -> dict[str, Callable
 
     def alone() -> None:
         for start in range(0, len(texts), 256):
-            backend.encode(texts[start : start + 256], offsets=kind == "messages")
+            backend.encode(texts[start : start + 256], places=kind == "messages")
 
     return {
         name: processor_time(work) for name, work in (("ours", ours), ("map", mapped), ("tokenizer", alone))

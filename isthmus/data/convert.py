@@ -48,18 +48,13 @@ class Conversion:
         return result
 
     def _encoded(self, row: dict[str, Any]) -> bytes:
-        try:
-            if self.suffix == ".json":  # as in json.dump(rows, indent=2), which public converters call
-                text = json.dumps([row], indent=2, ensure_ascii=False)[2:-2]
-            elif self.suffix == ".txt":
-                if "\n" in row["text"] or not row["text"].strip():
-                    raise RowError("a text that is not one line; write .jsonl")
-                text = row["text"] + "\n"
-            else:
-                text = json.dumps(row, ensure_ascii=False) + "\n"
-            return text.encode()
-        except UnicodeEncodeError:
-            raise RowError("half of a surrogate pair, which UTF-8 cannot hold") from None
+        if self.suffix == ".json":  # as in json.dump(rows, indent=2), which public converters call
+            return json.dumps([row], indent=2, ensure_ascii=False)[2:-2].encode()
+        if self.suffix == ".txt":
+            if "\n" in row["text"] or not row["text"].strip():
+                raise RowError("a text that is not one line; write .jsonl")
+            return row["text"].encode() + b"\n"
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
 
 def convert(given: run.Input, output: Path, form: str, workers: int, dry_run: bool = False) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from isthmus.data.records import DataError, Record, Row, RowError, Turn, text_of
+from isthmus.data.records import DataError, Record, Row, RowError, Turn, id_of, text_of
 
 
 class Form(NamedTuple):
@@ -77,7 +77,7 @@ def _alpaca(
         system = [Turn("system", text_of(row, "system"))] if row.get("system") else []
         question = compose(text_of(row, "instruction"), given)
         turns = (*system, Turn("user", question), Turn("assistant", text_of(row, "output")))
-        return Record(str(row["id"]) if row.get("id") is not None else name(index), turns)
+        return Record(id_of(row) or name(index), turns)
 
     def write(record: Record, index: int) -> dict[str, Any]:
         turns = record.turns
@@ -117,7 +117,7 @@ def _conversation(field: str, role: str, text: str, names: dict[str, str], numbe
         if not isinstance(turns, list) or not turns:
             raise RowError(f"no turns in {field!r}")
         system = [Turn("system", text_of(row, "system"))] if row.get("system") else []
-        return Record("" if row.get("id") is None else str(row["id"]), (*system, *map(turn, turns)))
+        return Record(id_of(row), (*system, *map(turn, turns)))
 
     def write(record: Record, index: int) -> dict[str, Any]:
         if not record.turns:
@@ -147,11 +147,7 @@ def _text(field: str) -> Form:
             raise RowError("a conversation, not a plain text; `isthmus data tokenize` renders conversations")
         return {"id": record.id, field: record.text} if record.id else {field: record.text}
 
-    return Form(
-        frozenset(("id", field)),
-        lambda row, _: Record("" if row.get("id") is None else str(row["id"]), (), text_of(row, field)),
-        write,
-    )
+    return Form(frozenset(("id", field)), lambda row, _: Record(id_of(row), (), text_of(row, field)), write)
 
 
 FORMS = {

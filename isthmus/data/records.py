@@ -45,10 +45,19 @@ def text_of(row: Row, key: str) -> str:
     """Return a field of a row that must be a string.
 
     Raises:
-        RowError: it is absent or of another type.
+        RowError: it is absent, of another type, or not valid Unicode.
     """
     value = row.get(key)
     if not isinstance(value, str):
         kind = "no field" if key not in row else f"a {type(value).__name__} instead of a string in"
         raise RowError(f"{kind} {key!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise RowError(f"half of a surrogate pair in {key!r}, which UTF-8 cannot hold") from None
     return value
+
+
+def id_of(row: Row) -> str:
+    """Return the identifier of a row as text; "" if it has none."""
+    return "" if row.get("id") is None else text_of({"id": str(row["id"])}, "id")

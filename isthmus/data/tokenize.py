@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,12 +73,12 @@ class Tokenization:
             records.append((index, record))
             texts.append(text)
             spans.append(places)
-        encodings = tokenizers.load(self.tokenizer).backend.encode(texts, offsets=self.masked)
+        encodings = tokenizers.load(self.tokenizer).backend.encode(texts, places=self.masked)
         for (index, record), text, places, encoding in zip(records, texts, spans, encodings, strict=True):
             ids = np.array(encoding.ids, np.int32)
-            mask = trained(encoding.offsets, places) if self.masked else np.ones(len(ids), np.bool_)
+            mask = trained(encoding, places) if self.masked else np.ones(len(ids), np.bool_)
             self._add(result, index, record, *self._ended(ids, mask))
-            digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+            digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
             result.arrays["hashes"].append(np.frombuffer(digest, np.uint64))
         return result
 
@@ -106,16 +106,22 @@ class Tokenization:
             result.arrays["mask"].append(mask)
 
 
-def trained(offsets: Sequence[tuple[int, int]], spans: templates.Spans) -> Mask:
+def trained(encoding: tokenizers.Encoding, spans: templates.Spans) -> Mask:
     """Return for each token whether it has a character of one of the spans.
 
     A token without characters, such as the first bytes of a character, counts where it stands.
     """
-    places = np.array(offsets, np.int64).reshape(-1, 2)
-    begins, ends = places[:, 0], places[:, 1]
-    mask = np.zeros(len(places), np.bool_)
+    indices = range(len(encoding.ids))
+    mask = np.zeros(len(indices), np.bool_)
     for begin, end in spans:
-        mask |= (begins < end) & ((ends > begin) | ((begins == ends) & (begins >= begin)))
+
+        def ends_inside(index: int, begin: int = begin) -> bool:
+            start, stop = encoding.place(index)
+            return stop > begin or start == stop == begin
+
+        first = bisect.bisect_left(indices, True, key=ends_inside)
+        last = bisect.bisect_left(indices, end, key=lambda index: encoding.place(index)[0])
+        mask[first:last] = True
     return mask
 
 
@@ -162,33 +168,27 @@ def tokenize(
         if pad is None:
             raise DataError(f"--pad: {task.tokenizer} has no pad_token and no eos_token; name one")
         layout = layout._replace(pad=pad)
-    key = {
-        "verb": "tokenize", "task": vars(task), "files": fingerprint([*given.paths, *_files(task.tokenizer)]),
-    }  # fmt: skip
-    with work(output, key, dry_run) as state:
+    files = fingerprint([*given.paths, *_files(task)])
+    with work(output, {"verb": "tokenize", "task": vars(task), "files": files}, dry_run) as state:
         _spool(task, workers, state, dry_run)
-        files, names = dict[str, Any](), dict[str, Path]()
+        parts, names = dict[str, Any](), dict[str, Path]()
         tokens = _tokens(state, task.masked)
         for target, chosen in _parts(state, output, validation).items():
-            plan, files[target.name] = _plan(tokens, chosen, layout, tokenizer.backend.size, task.masked)
+            plan, parts[target.name] = _plan(tokens, chosen, layout, tokenizer.backend.size, task.masked)
             if not dry_run:
                 names |= formats.module(format).write(state, target, plan)
         if not dry_run:
             run.publish(state, output, names)
-        return {"format": format, "from": given.form, **state.counts, "files": files}
+        return {"format": format, "from": given.form, **state.counts, "files": parts}
 
 
-def _files(tokenizer: Path) -> list[Path]:
-    """Return the files of a tokenizer, a change of which changes the tokens."""
-    folder = tokenizer if tokenizer.is_dir() else tokenizer.parent
-    names = (
-        "tokenizer.json",
-        "tokenizer.model",
-        "tokenizer_config.json",
-        "chat_template.jinja",
-        tokenizer.name,
-    )
-    return sorted({folder / name for name in names if (folder / name).is_file()})
+def _files(task: Tokenization) -> list[Path]:
+    """Return the files of the tokenizer and the template, a change of which changes the tokens."""
+    path = task.tokenizer
+    folder = path if path.is_dir() else path.parent
+    names = ("tokenizer.json", "tokenizer.model", "tokenizer_config.json", "chat_template.jinja")
+    files = {path, Path(task.template), *(folder / name for name in names)}
+    return sorted(file for file in files if file.is_file())
 
 
 def _spool(task: Tokenization, workers: int, state: Work, dry_run: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -18,11 +18,11 @@ class Encoding(NamedTuple):
 
     Attributes:
         ids: token numbers.
-        offsets: for each token, its first character and the one after its last; empty if not asked for.
+        place: returns the first character of a token, by its index, and the one after its last.
     """
 
     ids: list[int]
-    offsets: Sequence[tuple[int, int]] = ()
+    place: Callable[[int], Any]
 
 
 class Backend(Protocol):
@@ -31,8 +31,13 @@ class Backend(Protocol):
     size: int
     specials: dict[str, int]
 
-    def encode(self, texts: Sequence[str], offsets: bool) -> list[Encoding]:
-        """Return the tokens of texts; special tokens are those that stand in them, none is added."""
+    def encode(self, texts: Sequence[str], places: bool) -> list[Encoding]:
+        """Return the tokens of texts; special tokens are those that stand in them, none is added.
+
+        Args:
+            texts: texts.
+            places: whether the places of tokens are needed.
+        """
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of tokens, also of special ones."""
@@ -123,12 +128,12 @@ class _Hugging:
             if token.special
         }
 
-    def encode(self, texts: Sequence[str], offsets: bool) -> list[Encoding]:
-        if not offsets:
-            found = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-            return [Encoding(each.ids) for each in found]
-        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        return [Encoding(each.ids, each.offsets) for each in found]
+    def encode(self, texts: Sequence[str], places: bool) -> list[Encoding]:
+        encode = self._tokenizer.encode_batch if places else self._tokenizer.encode_batch_fast
+        found = encode(list(texts), add_special_tokens=False)
+        return [
+            Encoding(each.ids, each.token_to_chars) for each in found
+        ]  # a list of all places takes longer
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
@@ -152,7 +157,7 @@ class _SentencePiece:
         # SentencePiece reads no control token in a text, so texts are cut at them.
         self._cut = re.compile(f"({'|'.join(map(re.escape, self.specials))})") if self.specials else None
 
-    def encode(self, texts: Sequence[str], offsets: bool) -> list[Encoding]:
+    def encode(self, texts: Sequence[str], places: bool) -> list[Encoding]:
         parts = [self._cut.split(text) if self._cut else [text] for text in texts]
         plain = [part for each in parts for part in each[::2]]
         encoded = iter(self._processor.encode(plain, return_type="offset_mapping", num_threads=1))
@@ -169,7 +174,7 @@ class _SentencePiece:
                 ids += found["ids"]
                 offsets += [(start + begin, start + end) for begin, end in found["offsets"]]
             start += len(part)
-        return Encoding(ids, offsets)
+        return Encoding(ids, offsets.__getitem__)
 
     def decode(self, ids: Sequence[int]) -> str:
         names = {number: name for name, number in self.specials.items()}

@@ -99,6 +99,8 @@ def test_parts_of_a_message_are_joined():
         ("messages", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "is no text"),
         ("messages", {"messages": [{"role": "assistant", "content": "", "tool_calls": [1]}]}, "tool_calls"),
         ("text", {"content": "x"}, "no field 'text'"),
+        ("text", {"text": "x\ud83d"}, "half of a surrogate pair in 'text'"),
+        ("text", {"text": "x", "id": "\ud83d"}, "half of a surrogate pair in 'id'"),
     ],
 )
 def test_a_wrong_row_is_refused(form, row, reason):

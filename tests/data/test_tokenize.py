@@ -29,18 +29,19 @@ def mask_of(path: Path, turns, template: str) -> tuple[list[int], np.ndarray, st
     found = tokenizers.load(path)
     style = templates.find(template, found.special, list(found.backend.specials), None)
     text, spans = style.render(turns)
-    encoding = found.backend.encode([text], offsets=True)[0]
-    return list(encoding.ids), trained(encoding.offsets, spans), text, spans
+    encoding = found.backend.encode([text], places=True)[0]
+    return list(encoding.ids), trained(encoding, spans), text, spans
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=2, max_size=6), st.sampled_from(KINDS))
 def test_a_trained_token_has_text_of_the_assistant(request_of, texts, kind):
-    """Compare with the offsets one by one, and check that the answers are covered and the questions are not."""
+    """Compare with the places one by one, and check that the answers are covered and the questions are not."""
     path = request_of(kind)
     found = tokenizers.load(path)
     ids, mask, text, spans = mask_of(path, conversation(*texts).turns, "vicuna")
-    offsets = found.backend.encode([text], offsets=True)[0].offsets
+    encoding = found.backend.encode([text], places=True)[0]
+    offsets = [encoding.place(index) for index in range(len(ids))]
     said = {place for begin, end in spans for place in range(begin, end)}
     for (begin, end), is_trained in zip(offsets, mask, strict=True):
         inside = bool(said & set(range(begin, end))) if end > begin else begin in said
@@ -66,7 +67,7 @@ def test_the_mask_is_that_of_each_segment_by_itself(tokenizer):
     expected_ids, expected_mask, place = [], [], 0
     for begin, end in [*spans, (len(text), len(text))]:
         for part, on in ((text[place:begin], False), (text[begin:end], True)):
-            some = found.backend.encode([part], offsets=False)[0].ids if part else []
+            some = found.backend.encode([part], places=False)[0].ids if part else []
             expected_ids += some
             expected_mask += [on] * len(some)
         place = end
@@ -80,11 +81,11 @@ def test_the_mask_is_that_of_each_segment_by_itself(tokenizer):
 
 def test_special_tokens_of_a_text_are_single_tokens(tokenizer):
     found = tokenizers.load(tokenizer)
-    encoding = found.backend.encode(["<s>the</s>data</s></s>"], offsets=True)[0]
+    encoding = found.backend.encode(["<s>the</s>data</s></s>"], places=True)[0]
     assert encoding.ids[0] == found.id_of("bos_token") == 1
     assert list(encoding.ids).count(found.id_of("eos_token")) == 3
-    assert encoding.offsets[0] == (0, 3)
-    assert encoding.offsets[-1] == (18, 22)
+    assert encoding.place(0) == (0, 3)
+    assert encoding.place(len(encoding.ids) - 1) == (18, 22)
     assert found.backend.decode(encoding.ids) == "<s>the</s>data</s></s>"
 
 
@@ -99,9 +100,9 @@ def test_hugging_face_reads_the_trained_tokenizer(alpaca, tmp_path):
     expected = theirs.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
     style = templates.find("", ours.special, list(ours.backend.specials), ours.chat_template)
     text, spans = style.render(turns)
-    encoding = ours.backend.encode([text], offsets=True)[0]
+    encoding = ours.backend.encode([text], places=True)[0]
     assert list(encoding.ids) == expected["input_ids"]
-    assert trained(encoding.offsets, spans).astype(int).tolist() == expected["assistant_masks"]
+    assert trained(encoding, spans).astype(int).tolist() == expected["assistant_masks"]
 
 
 # ---- From files to samples -----------------------------------------------------------------------------
