@@ -1,6 +1,6 @@
 """Write a tiny LLaMA with random parameters as a Hugging Face checkpoint.
 
-    python examples/checkpoints/tiny_llama.py FOLDER
+python examples/checkpoints/tiny_llama.py FOLDER
 """
 
 import sys

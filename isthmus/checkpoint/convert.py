@@ -80,23 +80,25 @@ def convert(source: Source, target: Target) -> dict[str, Any]:
         return _finish(source, target, shapes, journal)
 
 
-def groups(pieces: Sequence[Piece]) -> list[Group]:
-    """Return the pieces in groups that share no parameter."""
+def groups(pieces: Sequence[Piece], read: Sequence[Piece] = ()) -> list[Group]:
+    """Return the pieces to write in groups that share no parameter and no piece to read.
+
+    Args:
+        pieces: the pieces to write.
+        read: the pieces of the source.
+    """
     of: dict[str, Group] = {}
-    for piece in pieces:
+    for number, piece in enumerate((*read, *pieces)):
         names = [part.parameter.name for part in piece.slices]
         met = {id(of[name]): of[name] for name in names if name in of}
-        group = Group()
-        for other in met.values():
+        group = next(iter(met.values())) if len(met) == 1 else Group()
+        for other in met.values() if len(met) > 1 else ():
             group.pieces += other.pieces
             group.parameters |= other.parameters
-        if len(met) == 1:
-            group = next(iter(met.values()))
-        group.pieces.append(piece)
-        for part in piece.slices:
-            group.parameters[part.parameter.name] = part.parameter
-        for name in group.parameters if len(met) > 1 else names:
-            of[name] = group
+        if number >= len(read):
+            group.pieces.append(piece)
+        group.parameters |= {part.parameter.name: part.parameter for part in piece.slices}
+        of.update(dict.fromkeys(group.parameters if len(met) > 1 else names, group))
     return list({id(group): group for group in of.values()}.values())
 
 
@@ -228,9 +230,10 @@ def _write(source: Source, target: Target, pieces: list[Piece], journal: _Journa
     """Write every piece that is not written yet, several groups at a time."""
     room = _Room(_AT_ONCE)
     sizes = {key: tensor.bytes for key, tensor in journal.tensors.items()}
+    read = {id(piece): piece for holding in source.pieces.values() for piece in holding}
     waiting = [
         group
-        for group in groups(pieces)
+        for group in groups(pieces, list(read.values()))
         if any((each.file, each.key) not in journal.hashes for each in group.pieces)
     ]
 

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
+from isthmus.checkpoint.containers.stored import Stored
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
 
 
@@ -108,7 +109,7 @@ SIZES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(name=st.sampled_from(sorted(CONFIGS)), first=SIZES, second=SIZES, padding=st.integers(1, 33))
 def test_any_layout_becomes_any_other(tmp_path_factory, name, first, second, padding):
     folder = tmp_path_factory.mktemp("reshard")
@@ -130,3 +131,15 @@ def test_around_the_frameworks(tmp_path, name, rotary):
     at = converted(source, tmp_path / "megatron", *megatron)
     at = converted(at, tmp_path / "mindformers", "mindformers", "--tp", 2, "--dp", 2, "--rotary", rotary)
     same(source, converted(at, tmp_path / "back", "huggingface"))
+
+
+@pytest.mark.parametrize(
+    "name, route", [("mixtral", "mindformers"), ("gpt2", "huggingface-bin"), ("qwen2", "megatron")]
+)
+def test_every_tensor_is_read_once(tmp_path, monkeypatch, name, route):
+    source = converted(write_random(tmp_path / "source", CONFIGS[name]), tmp_path / "other", route)
+    read = []
+    original = Stored.read
+    monkeypatch.setattr(Stored, "read", lambda self: read.append((self.path, self.parts)) or original(self))
+    converted(source, tmp_path / "back", "huggingface")
+    assert len(read) == len(set(read))

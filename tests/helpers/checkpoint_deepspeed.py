@@ -26,7 +26,11 @@ def main() -> None:
         model = AutoModelForCausalLM.from_pretrained(Path(folder) / "hf", dtype=torch.float32)
         config = {
             "train_micro_batch_size_per_gpu": 1,
-            "zero_optimization": {"stage": int(stage), "reduce_bucket_size": 1e5, "allgather_bucket_size": 1e5},
+            "zero_optimization": {
+                "stage": int(stage),
+                "reduce_bucket_size": 1e5,
+                "allgather_bucket_size": 1e5,
+            },
             "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "torch_adam": True}},
             "bf16": {"enabled": True},
         }
