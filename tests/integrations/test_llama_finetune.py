@@ -26,6 +26,11 @@ GUIDE = (ROOT / "docs" / "guides" / "llama-finetune.md").read_text()
 DATA, CHECKPOINTS, MEGATRON, FASTCHAT, ZERO3, MINDSPORE = (
     block for block in re.findall(r"^```bash\n(.*?)^```", GUIDE, re.M | re.S) if "runs/finetune" in block
 )
+TENSOR_PARALLEL = (
+    "isthmus checkpoint reshard runs/finetune/megatron-4-ranks runs/finetune/two-ranks --tp 2\n"
+    "isthmus run --nproc 2 examples/finetune/train_megatron.py runs/finetune/llama runs/finetune/two-ranks "
+    "runs/finetune/corpus runs/finetune/two-ranks-tuned\n"
+)
 PYTHON = os.environ.get("ISTHMUS_TEST_MINDSPORE", "")
 
 
@@ -111,6 +116,11 @@ def test_megatron_begins_with_the_loss_of_hugging_face_and_learns(folder, traine
 
 def test_conversations_masked_by_the_script_have_the_losses_of_the_written_masks(trained, alike):
     assert alike == pytest.approx(trained, rel=1e-5)
+
+
+@pytest.mark.full
+def test_megatron_on_two_ranks_has_the_losses_of_one(folder, trained):
+    assert losses(run(TENSOR_PARALLEL, folder)) == pytest.approx(trained, rel=1e-5)
 
 
 @pytest.mark.full
