@@ -74,6 +74,8 @@ def convert(source: Source, target: Target) -> dict[str, Any]:
     """
     if target.folder.exists():
         raise CheckpointError(f"{target.folder}: already exists; delete it or give another folder")
+    if target.folder.resolve().is_relative_to(source.folder.resolve()):
+        raise CheckpointError(f"{target.folder}: is inside the source {source.folder}; give another folder")
     pieces, shapes = _plan(source, target)
     with _Journal(source, target, shapes) as journal:
         _write(source, target, pieces, journal)

@@ -157,7 +157,7 @@ def tokenize(
     pad: Annotated[bool, typer.Option(help="Pad samples to --seq-length.")] = False,
     append_eos: Annotated[bool, typer.Option(help="End each plain text with the eos token.")] = False,
     shuffle: Annotated[
-        int | None, typer.Option(help="Shuffle the records with this seed.", show_default=False)
+        int | None, typer.Option(min=0, help="Shuffle the records with this seed.", show_default=False)
     ] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Repeat the records, each time shuffled anew.")] = 1,
     validation: Annotated[

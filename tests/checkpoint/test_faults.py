@@ -216,9 +216,9 @@ def test_impossible_targets(copied, tmp_path):
     folder = copied("huggingface")
     for options, said in {
         "--to megatron --tp 3": "cannot be split over --tp 3",
-        "--to megatron --tp 8": "4 key-value heads cannot be split over --tp 8",
+        "--to megatron --tp 8": "4 key-value heads cannot be split over --tp 8; give a divisor of 4",
         "--to megatron --pp 3": "--stages",
-        "--to megatron --ep 2": "0 experts",
+        "--to megatron --ep 2": "the model has no experts; leave it out",
         "--to huggingface --tp 2": "cannot be split so",
         "--to paddle": "unknown format 'paddle'",
         "--to megatron --names hf": "no such names",
@@ -228,6 +228,8 @@ def test_impossible_targets(copied, tmp_path):
         result = checkpoint("convert", folder, tmp_path / "target", *options.split())
         assert result.exit_code == 1 and said in result.stderr, (options, result.output, result.exception)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["huggingface"], options
+    result = checkpoint("convert", folder, folder / "target", "--to", "megatron")
+    assert result.exit_code == 1 and "is inside the source" in result.stderr
     (tmp_path / "target").mkdir()
     result = checkpoint("convert", folder, tmp_path / "target", "--to", "megatron")
     assert result.exit_code == 1 and "already exists" in result.stderr

@@ -36,7 +36,7 @@ def receiver(inbox, outbox) -> None:
             outbox.put(len(held))
         elif order == "write":
             held[value].fill_(7)
-            torch.chip.synchronize()
+            torch.chip.synchronize(held[value].device)
             outbox.put(None)
         elif order == "read":
             outbox.put(held[value].tolist())

@@ -172,9 +172,16 @@ def check(model: Model, layout: Layout) -> None:
         CheckpointError: they cannot.
     """
     if model.groups % layout.tp:
-        raise CheckpointError(f"{model.groups} key-value heads cannot be split over --tp {layout.tp}")
-    if layout.ep > 1 and (not model.experts or model.experts % layout.ep):
-        raise CheckpointError(f"{model.experts} experts cannot be split over --ep {layout.ep}")
+        raise CheckpointError(
+            f"{model.groups} key-value heads cannot be split over --tp {layout.tp}; give a divisor of "
+            f"{model.groups}"
+        )
+    if layout.ep > 1 and not model.experts:
+        raise CheckpointError(f"--ep {layout.ep}: the model has no experts; leave it out")
+    if model.experts and model.experts % layout.ep:
+        raise CheckpointError(
+            f"{model.experts} experts cannot be split over --ep {layout.ep}; give a divisor of {model.experts}"
+        )
 
 
 def newest(folder: Path) -> Path:
