@@ -73,6 +73,23 @@ def test_priorities_of_streams_are_the_vendors() -> None:
     assert (done.stdout, done.returncode) == ("(7, 0) [0, 0, 3, 7] 0\n", 0), done.stderr
 
 
+def test_ignored_rows_of_cross_entropy_have_no_loss_and_no_gradient() -> None:
+    code = """if True:
+        import torch
+        from isthmus import ops
+        for row, ignored, smoothing in ((float("nan"), [-100, 1], 0.1), (1.0, [-100, -100], 0.0)):
+            logits = torch.tensor([[row, 2.0], [3.0, 4.0]], device="chip", requires_grad=True)
+            target = torch.tensor(ignored, device="chip")
+            loss = ops.cross_entropy(logits, target, label_smoothing=smoothing)
+            loss.backward()
+            assert loss.isnan() == (ignored[1] == -100)  # the mean of no row
+            assert logits.grad[0].tolist() == [0, 0]
+            assert logits.grad[1].isfinite().all()
+    """
+    done = run("-W", "ignore", "-c", code, **variables() | DRIVER)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_profiler_has_the_stream_and_the_times_of_kernels_and_copies(tmp_path: Path) -> None:
     code = f"""if True:
         import torch

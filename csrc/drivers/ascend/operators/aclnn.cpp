@@ -178,8 +178,6 @@ Signature::Buffers& Signature::buffers() {
 Signature::Signature(const void* function) : bytes_(buffers().bytes), addresses_(buffers().addresses) {
   bytes_.clear();
   addresses_.clear();
-  bytes_.clear();
-  addresses_.clear();
   add(&function, sizeof function);
 }
 

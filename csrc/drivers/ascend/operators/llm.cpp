@@ -188,27 +188,44 @@ static View as_rows(const DLTensor* logits) {
   return View(logits).reshape({rows, row_size(logits)});
 }
 
-ISTHMUS_ACLNN_KERNEL(isthmus_cross_entropy, 0, &CrossEntropyLoss, &LogSumExp) {
+// The vendor multiplies ignored rows by 0, which leaves NaN and infinities; ours have no loss and no
+// gradient. `rows` has the shape of the target, or the classes as one more dimension.
+static isthmus_status zero_ignored(isthmus_context* context, const DLTensor* rows, const DLTensor* target,
+                                   int64_t ignore_index) {
+  ISTHMUS_TEMPORARY(ignored, target, kBoolType);
+  ISTHMUS_TRY(EqScalar(context, target, ignore_index, ignored));
+  View mask(ignored);
+  if (rows->ndim > target->ndim) mask.insert(target->ndim);
+  return InplaceMaskedFillScalar(context, rows, mask, int64_t{0});
+}
+
+ISTHMUS_ACLNN_KERNEL(isthmus_cross_entropy, 0, &CrossEntropyLoss, &LogSumExp, &EqScalar,
+                     &InplaceMaskedFillScalar) {
   if (!loss_is_said(logits, logit_scale, softcap, lse_square_scale)) return ISTHMUS_UNSUPPORTED;
   const View rows = as_rows(logits);
   ISTHMUS_TEMPORARY(log_probs, rows);
   ISTHMUS_TEMPORARY(unused, std::vector<int64_t>{0}, logits->dtype);
   ISTHMUS_TRY(CrossEntropyLoss(context, rows, View(target).flatten(), nullptr, "none", ignore_index,
                                label_smoothing, 0.0, false, View(loss).flatten(), log_probs, unused, unused));
+  ISTHMUS_TRY(zero_ignored(context, loss, target, ignore_index));
   return LogSumExp(context, rows, {1}, false, View(lse).flatten());
 }
 
-ISTHMUS_ACLNN_KERNEL(isthmus_cross_entropy_backward, 0, &CrossEntropyLossGrad, &Sub) {
+ISTHMUS_ACLNN_KERNEL(isthmus_cross_entropy_backward, 0, &CrossEntropyLossGrad, &Sub, &EqScalar,
+                     &InplaceMaskedFillScalar) {
   if (!loss_is_said(logits, logit_scale, softcap, lse_square_scale) || grad_lse != nullptr)
     return ISTHMUS_UNSUPPORTED;
   const View rows = as_rows(logits);
   ISTHMUS_TEMPORARY(log_probs, rows);
   ISTHMUS_TRY(Sub(context, rows, View(lse).flatten().insert(1), int64_t{1}, log_probs));
-  return CrossEntropyLossGrad(context, View(grad).flatten(), log_probs, View(target).flatten(), nullptr,
-                              nullptr, nullptr, "none", ignore_index, label_smoothing, 0.0, as_rows(out));
+  ISTHMUS_TRY(CrossEntropyLossGrad(context, View(grad).flatten(), log_probs, View(target).flatten(), nullptr,
+                                   nullptr, nullptr, "none", ignore_index, label_smoothing, 0.0,
+                                   as_rows(out)));
+  return zero_ignored(context, out, target, ignore_index);
 }
 
-ISTHMUS_ACLNN_KERNEL(isthmus_cross_entropy_backward_, 0, &CrossEntropyLossGrad, &Sub) {
+ISTHMUS_ACLNN_KERNEL(isthmus_cross_entropy_backward_, 0, &CrossEntropyLossGrad, &Sub, &EqScalar,
+                     &InplaceMaskedFillScalar) {
   return isthmus_cross_entropy_backward(context, grad, grad_lse, logits, target, lse, ignore_index,
                                         label_smoothing, logit_scale, softcap, lse_square_scale, logits);
 }
