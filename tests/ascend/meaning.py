@@ -147,6 +147,7 @@ FUNCTIONS = {
     "matrix": lambda tensor: tensor,
     "up_to": lambda number, most: number,
     "heads": lambda number, qkv: number,
+    "mode": lambda number, count: number,
     "scalar": lambda tensor: tensor.item(),
     "numbers": lambda values, like: torch.tensor(values),
     "unless": lambda number, absent: None if number == absent else number,

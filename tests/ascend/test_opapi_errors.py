@@ -106,6 +106,11 @@ def test_null_results_and_unknown_dtypes() -> None:
     [
         ("Pdist", (torch.zeros(3), 2.0, torch.zeros(3)), "self has 1 dimensions, expected 2"),
         (
+            "GridSampler2D",
+            (torch.zeros(1, 1, 2, 2), torch.zeros(1, 2, 2, 2), -(2**63), 0, False, torch.zeros(1, 1, 2, 2)),
+            "a mode is -9223372036854775808, expected 0 to 2",
+        ),
+        (
             "TransformBiasRescaleQkv",
             (torch.zeros(2, 3, 0), torch.zeros(0), 4, *(torch.zeros(2, 4, 3, 0) for _ in range(3))),
             "num_heads is 4, expected a divisor of a third of the last dimension of qkv, 0",

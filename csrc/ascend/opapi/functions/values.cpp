@@ -189,6 +189,13 @@ c10::IValue matrix(Values& arguments, bool) {
   return tensor;
 }
 
+// mode(number, count): the number of one of so many modes.
+c10::IValue mode(Values& arguments, bool) {
+  const int64_t number = arguments[0].toInt(), count = arguments[1].toInt();
+  TORCH_CHECK(number >= 0 && number < count, "a mode is ", number, ", expected 0 to ", count - 1);
+  return arguments[0];
+}
+
 // heads(number, qkv): the number, into which a third of the last dimension is divided.
 c10::IValue heads(Values& arguments, bool) {
   const int64_t number = arguments[0].toInt();
@@ -235,15 +242,32 @@ c10::IValue resize(Values& arguments, bool checking) {
 
 const std::vector<NamedFunction>& value_functions() {
   static const std::vector<NamedFunction> functions = {
-      {"generator", generator},   {"dtype", dtype},           {"positive", positive},
-      {"nonempty", nonempty},     {"floating", floating},     {"choice", choice},
-      {"scalar", scalar},         {"resize", resize},         {"numbers", numbers},
-      {"unless", unless},         {"transposed", transposed}, {"absent", absent},
-      {"place", place},           {"fill_once", fill_once},   {"wide", wide},
-      {"wide_dtype", wide_dtype}, {"long", as_long},          {"one_sided", one_sided},
-      {"shaped", shaped},         {"by_channel", by_channel}, {"within", within},
-      {"divisor", divisor},       {"matrix", matrix},         {"up_to", up_to},
+      {"generator", generator},
+      {"dtype", dtype},
+      {"positive", positive},
+      {"nonempty", nonempty},
+      {"floating", floating},
+      {"choice", choice},
+      {"scalar", scalar},
+      {"resize", resize},
+      {"numbers", numbers},
+      {"unless", unless},
+      {"transposed", transposed},
+      {"absent", absent},
+      {"place", place},
+      {"fill_once", fill_once},
+      {"wide", wide},
+      {"wide_dtype", wide_dtype},
+      {"long", as_long},
+      {"one_sided", one_sided},
+      {"shaped", shaped},
+      {"by_channel", by_channel},
+      {"within", within},
+      {"divisor", divisor},
+      {"matrix", matrix},
+      {"up_to", up_to},
       {"heads", heads},
+      {"mode", mode},
   };
   return functions;
 }
