@@ -92,7 +92,6 @@ class Worker:
 
     def step(self) -> list[float]:
         """Do a training step; return its seconds, its loss and the bytes reserved at most."""
-        self._torch.set_num_threads(len(os.sched_getaffinity(0)))
         if self._step is None:
             self._step = self._training()
         start = time.perf_counter()

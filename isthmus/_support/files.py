@@ -1,6 +1,7 @@
 """Creation of folders and files: modes 0750 and 0640 whatever the umask, files written atomically."""
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import signal
@@ -44,6 +45,26 @@ def write_file(path: Path, data: bytes | Iterable[bytes | memoryview], mode: int
     finally:
         beside.unlink(missing_ok=True)
     return digest
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Lock a file or folder during a block; False if another process, or another block, has locked it."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def fingerprint(paths: Iterable[Path]) -> list[tuple[str, int, int]]:
+    """Return what tells whether files have changed: their absolute paths, sizes and times."""
+    return [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
 
 
 class Replacement(NamedTuple):

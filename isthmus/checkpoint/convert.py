@@ -6,9 +6,7 @@ that is killed leaves no half target, and resumes when it is started again.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -20,7 +18,7 @@ from typing import Any, Self
 
 import torch
 
-from isthmus._support.files import make_folder, write_file
+from isthmus._support.files import fingerprint, locked, make_folder, write_file
 from isthmus._support.progress import Bar, say
 from isthmus.checkpoint.containers.stored import DTYPE_NAMES, Stored, digest, size
 from isthmus.checkpoint.errors import CheckpointError
@@ -77,9 +75,14 @@ def convert(source: Source, target: Target) -> dict[str, Any]:
     if target.folder.resolve().is_relative_to(source.folder.resolve()):
         raise CheckpointError(f"{target.folder}: is inside the source {source.folder}; give another folder")
     pieces, shapes = _plan(source, target)
-    with _Journal(source, target, shapes) as journal:
-        _write(source, target, pieces, journal)
-        return _finish(source, target, shapes, journal)
+    partial = target.folder.with_name(f".{target.folder.name}.isthmus-partial")
+    make_folder(partial)
+    with locked(partial) as ours:
+        if not ours:
+            raise CheckpointError(f"{target.folder}: another conversion is writing it; wait for it")
+        with _Journal(partial, source, target, shapes) as journal:
+            _write(source, target, pieces, journal)
+            return _finish(source, target, shapes, journal)
 
 
 def groups(pieces: Sequence[Piece], read: Sequence[Piece] = ()) -> list[Group]:
@@ -133,35 +136,22 @@ class _Journal:
         hashes: SHA-256 of the tensors that are written.
     """
 
-    def __init__(self, source: Source, target: Target, shapes: Shapes) -> None:
-        self.folder = target.folder.with_name(f".{target.folder.name}.isthmus-partial")
+    def __init__(self, folder: Path, source: Source, target: Target, shapes: Shapes) -> None:
+        self.folder = folder
         self.tensors: dict[Key, Stored] = {}
         self.hashes: dict[Key, str] = {}
         self._source, self._target, self._shapes = source, target, shapes
         self._path = self.folder / ".journal"
 
     def __enter__(self) -> Self:
-        make_folder(self.folder)
-        self._lock = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            job = self._job()
-            if not self._resume(job):
-                self._start(job)
-            self._stream = self._path.open("a")
-        except BlockingIOError:
-            os.close(self._lock)
-            raise CheckpointError(
-                f"{self._target.folder}: another conversion is writing it; wait for it"
-            ) from None
-        except BaseException:
-            os.close(self._lock)
-            raise
+        job = self._job()
+        if not self._resume(job):
+            self._start(job)
+        self._stream = self._path.open("a")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stream.close()
-        os.close(self._lock)
 
     def done(self, written: dict[Key, str]) -> None:
         """Note that tensors are written."""
@@ -179,7 +169,7 @@ class _Journal:
         source, target = self._source, self._target
         return {
             "source": [str(source.folder.resolve()), source.format.name],
-            "files": [[str(each), each.stat().st_size, each.stat().st_mtime_ns] for each in source.files()],
+            "files": fingerprint(source.files()),
             "target": [target.format.name, asdict(target.layout), str(target.dtype), target.shard_size],
             "config": dict(source.model.config),
         }

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from isthmus._support.files import fingerprint
 from isthmus.data import forms, run
 from isthmus.data.records import DataError, RowError
 from isthmus.data.sources import Chunk, json_lines
-from isthmus.data.work import Work, fingerprint, work
+from isthmus.data.work import Work, work
 
 SUFFIXES = (".json", ".jsonl", ".txt", ".parquet")
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from isthmus._support.files import fingerprint
 from isthmus.data import formats, packing, run, templates, tokenizers
 from isthmus.data.records import DataError, Record, RowError
 from isthmus.data.samples import Ids, Mask
 from isthmus.data.sources import Chunk
-from isthmus.data.work import Work, fingerprint, work
+from isthmus.data.work import Work, work
 
 _GROWING = {"ids": np.int32, "mask": np.bool_, "lengths": np.int32, "hashes": np.uint64}
 

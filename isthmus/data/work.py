@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from isthmus._support.files import make_file, make_folder, write_file
+from isthmus._support.files import locked, make_file, make_folder, write_file
 from isthmus._support.progress import say
 from isthmus._support.text import count
 from isthmus.data.records import DataError
 from isthmus.data.sources import Position
 
 _SAVE_S = 2.0  # between two saved states
+_LOCK = "lock"
 
 
 class Work:
     """The state of a run: a place in the input, counts, and files that grow.
 
     Args:
-        folder: is created, and deleted by :meth:`publish`.
+        folder: is deleted by :meth:`publish`.
         key: what the result depends on; the state of a run with another key is dropped.
 
     Attributes:
@@ -38,10 +38,9 @@ class Work:
     def __init__(self, folder: Path, key: Mapping[str, Any]) -> None:
         self.folder = folder
         self._key = json.loads(json.dumps(key, default=str))
-        self._lock = self._locked()
         state = self._state()
         if state.get("key") != self._key:
-            for path in [each for each in folder.iterdir() if each.name != "lock"]:
+            for path in [each for each in folder.iterdir() if each.name != _LOCK]:
                 path.unlink()
             state = {}
         self.position = Position(*state.get("position", ()))
@@ -49,18 +48,6 @@ class Work:
         self._sizes: dict[str, int] = state.get("sizes", {})
         self._growing: dict[str, IO[bytes]] = {}
         self._saved = time.monotonic()
-
-    def _locked(self) -> IO[bytes]:
-        make_folder(self.folder)
-        make_file(self.folder / "lock")
-        stream = (self.folder / "lock").open("ab")
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DataError(
-                f"{self.folder}: another run is writing the same output; wait for its end"
-            ) from None
-        return stream
 
     def _state(self) -> dict[str, Any]:
         try:
@@ -133,18 +120,18 @@ def work(output: Path, key: Mapping[str, Any], dry_run: bool) -> Iterator[Work]:
             with tempfile.TemporaryDirectory() as folder_of_nothing:
                 yield Work(Path(folder_of_nothing), key)
             return
-        state = Work(folder, key)
-        if state.position.total:
-            say(f"{output}: resuming after {count(state.position.total, 'row')}")
-        yield state
+        make_folder(folder)
+        make_file(folder / _LOCK)
+        with locked(folder / _LOCK) as ours:
+            if not ours:
+                raise DataError(f"{folder}: another run is writing the same output; wait for its end")
+            state = Work(folder, key)
+            if state.position.total:
+                say(f"{output}: resuming after {count(state.position.total, 'row')}")
+            yield state
     except OSError as error:
         where = error.filename or output
         raise DataError(f"{where}: {error.strerror or error}; the same command resumes from there") from None
     finally:
         if state and not (folder / "state.json").exists():
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def fingerprint(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
-    """Return what tells whether files have changed: their absolute paths, sizes and times."""
-    return [(str(path.absolute()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]

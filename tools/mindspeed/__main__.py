@@ -110,8 +110,9 @@ def _main(asked: argparse.Namespace) -> None:
         folder=lambda file: MEGATRON,
         packages=lambda file: PACKAGES,
         results=ROOT / "build/mindspeed-tests.jsonl",
+        devices=lambda file: asked.devices,
         group=_process,
-        settings={"ISTHMUS_ASCEND_DEVICES": str(asked.devices), **NO_COMPILER},
+        settings=NO_COMPILER,
     )
     jobs = _trained(asked)
     rows = runner.run(suite, asked)

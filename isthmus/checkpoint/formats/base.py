@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -126,18 +128,9 @@ def ranks(found: Mapping[tuple[int, ...], Path], what: str) -> tuple[int, ...]:
         CheckpointError: a rank has no file.
     """
     sizes = tuple(max(each) + 1 for each in zip(*found, strict=True))
-    expected = 1
-    for size in sizes:
-        expected *= size
-    if len(found) != expected:
-        missing = next(each for each in _product(sizes) if each not in found)
+    if len(found) != math.prod(sizes):
+        missing = next(each for each in itertools.product(*map(range, sizes)) if each not in found)
         raise CheckpointError(
             f"no file for rank {missing} of {sizes} ({what}); copy all ranks of the checkpoint"
         )
     return sizes
-
-
-def _product(sizes: tuple[int, ...]) -> Iterable[tuple[int, ...]]:
-    from itertools import product
-
-    return product(*map(range, sizes))

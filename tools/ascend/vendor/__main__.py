@@ -26,6 +26,7 @@ SUITE = runner.Suite(
     sources=SOURCES,
     folder=lambda file: (SOURCES / file).parent,
     packages=lambda file: [*PACKAGES, SOURCES / file.partition("/")[0] / "test"],
+    devices=lambda file: 4 if "distributed" in Path(file).parts else 2,  # as many as the tests ask for
     results=ROOT / "build/ascend-tests.jsonl",
     settings={"DISABLED_TESTS_FILE": str(DISABLED), "ISTHMUS_ASCEND_MEMORY": "16GiB"},
 )

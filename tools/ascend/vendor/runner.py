@@ -37,6 +37,7 @@ class Suite:
     Args:
         sources: folder of its files.
         folder: returns the folder in which pytest runs a file, below ``sources``.
+        devices: number of NPUs for a file.
         group: names the process in which a file runs; by default each has its own.
         packages: folders on PYTHONPATH; with them, the root of this repository.
         settings: further environment variables.
@@ -49,6 +50,7 @@ class Suite:
     folder: Callable[[str], Path]
     packages: Callable[[str], Sequence[Path]]
     results: Path
+    devices: Callable[[str], int] = lambda file: 2
     group: Callable[[str], str] = str
     settings: Mapping[str, str] = field(default_factory=dict)
     command: Sequence[str] = tuple(COMMAND)
@@ -71,8 +73,7 @@ class Suite:
         """Return the environment of a file's tests."""
         given = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
         paths = [*map(str, self.packages(file)), str(ROOT), *given]
-        devices = 4 if "distributed" in Path(file).parts else 2  # as many as the tests ask for
-        changes = {"ISTHMUS_ASCEND_DEVICES": str(devices), "OMP_NUM_THREADS": "1"}
+        changes = {"ISTHMUS_ASCEND_DEVICES": str(self.devices(file)), "OMP_NUM_THREADS": "1"}
         changes |= {"ISTHMUS_RECORD": str(record), "PYTHONPATH": os.pathsep.join(paths), **self.settings}
         return {**os.environ, **changes}
 
