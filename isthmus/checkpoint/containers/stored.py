@@ -81,7 +81,7 @@ class Stored:
         view = buffer.numpy().data
         with self.path.open("rb", buffering=0) as stream:
             for offset, length in self.parts:
-                _read_into(stream.fileno(), view[:length], offset, self.path)
+                read_into(stream.fileno(), view[:length], offset, self.path)
                 view = view[length:]
         flat = buffer.view(self.dtype)
         if self.stride is not None:
@@ -189,7 +189,12 @@ def check_end(path: Path, tensors: dict[str, Stored]) -> None:
             raise CheckpointError(f"{path}: truncated: {length} bytes end before {name}; copy the file again")
 
 
-def _read_into(file: int, view: memoryview, offset: int, path: Path) -> None:
+def read_into(file: int, view: memoryview, offset: int, path: Path) -> None:
+    """Fill a view with the bytes of a file from an offset on.
+
+    Raises:
+        CheckpointError: the file ends before that.
+    """
     while view:
         done = os.preadv(file, [view], offset)
         if not done:

@@ -164,7 +164,7 @@ def _rules(names: str, model: Model) -> tuple[Rule, ...]:
 
 
 def _read(folder: Path) -> dict[str, Assembled]:
-    content = _metadata(folder / ".metadata")
+    content = read_metadata(folder / ".metadata")
     places = {}
     for index, info in (content.storage_data or {}).items():
         path = folder / info.relative_path
@@ -257,7 +257,12 @@ class _Unpickler(pickle.Unpickler):
         raise CheckpointError(f"reading it would execute code ({module}.{name})")
 
 
-def _metadata(path: Path) -> dcp.Metadata:
+def read_metadata(path: Path) -> dcp.Metadata:
+    """Return the content of a ``.metadata``, without executing anything in it.
+
+    Raises:
+        CheckpointError: it is damaged, or asks for code to be executed.
+    """
     try:
         content = _Unpickler(io.BytesIO(path.read_bytes())).load()
     except CheckpointError as error:
