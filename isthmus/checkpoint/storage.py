@@ -17,18 +17,21 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import errno
+import gc
 import io
 import math
 import mmap
 import os
 import pickle
+import re
 import sys
-import zipfile
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, cast
 
+import numpy
 import torch
 from torch.distributed._shard._utils import narrow_tensor_by_index
 from torch.distributed.checkpoint.filesystem import (
@@ -49,6 +52,7 @@ from torch.distributed.checkpoint.planner import (
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 from torch.serialization import get_unsafe_globals_in_checkpoint
+from torch.storage import _storage_type_to_dtype_map
 from torch.utils.serialization import config
 
 from isthmus._support.files import make_folder
@@ -58,6 +62,9 @@ from isthmus.checkpoint.formats.dcp import read_metadata
 
 _BLOCK = 4096  # O_DIRECT writes whole blocks from addresses that are multiples of one
 _BUFFER = 16 << 20
+_HEAD = 2048  # bytes of what torch.save writes before the data of a tensor, and more
+_RECORD = re.compile(rb"PK\x03\x04.{24}(?P<more>..)[^/]*/(?P<name>data\.pkl|byteorder|data/0)", re.DOTALL)
+_memory = threading.local()  # the buffer of each thread that reads
 _THREADS = min(4, os.cpu_count() or 1)
 
 
@@ -111,7 +118,10 @@ class Reader(FileSystemReader):
 
     def read_metadata(self, *args: object, **kwargs: Any) -> Metadata:
         """Return what the checkpoint holds."""
-        metadata = read_metadata(Path(self._get_metadata_path(kwargs.get("rank"))))
+        path = Path(self._get_metadata_path(kwargs.get("rank")))
+        if not path.is_file():
+            raise CheckpointError(f"{self.path}: has no {path.name}; no checkpoint, or its save was interrupted")
+        metadata = read_metadata(path)
         metadata.storage_meta = StorageMeta(checkpoint_id=self.path, load_id=self.load_id)
         return metadata
 
@@ -119,6 +129,11 @@ class Reader(FileSystemReader):
         """Read the tensors and objects that this rank needs."""
         others, done = [], []
         with contextlib.ExitStack() as stack:
+            if (
+                gc.isenabled()
+            ):  # objects of each part would have it look through all of the job's, several times
+                gc.disable()
+                stack.callback(gc.enable)
             files: dict[str, io.FileIO] = {}
             pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(_THREADS))
             for item in plan.items:
@@ -174,7 +189,7 @@ class _DirectFile:
         self._path = path
         self._file = _create(path)
         self._buffers = [mmap.mmap(-1, _BUFFER) for _ in range(2)]
-        self._views = [torch.frombuffer(each, dtype=torch.uint8) for each in self._buffers]
+        self._views = [numpy.frombuffer(each, numpy.uint8) for each in self._buffers]
         self._position = 0
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._writing: concurrent.futures.Future[None] | None = None
@@ -193,14 +208,12 @@ class _DirectFile:
 
     def write(self, data: bytes | memoryview) -> int:
         length = memoryview(data).nbytes
-        source = torch.frombuffer(data, dtype=torch.uint8) if length else torch.empty(0, dtype=torch.uint8)
-        while source.numel():
+        source = numpy.frombuffer(data, numpy.uint8)
+        while source.size:
             used = self._position % _BUFFER
-            part = source[: _BUFFER - used]
-            view = self._views[self._position // _BUFFER % 2]
-            view[used : used + part.numel()].copy_(part)
-            self._position += part.numel()
-            source = source[part.numel() :]
+            part, source = source[: _BUFFER - used], source[_BUFFER - used :]
+            self._views[self._position // _BUFFER % 2][used : used + part.size] = part
+            self._position += part.size
             if self._position % _BUFFER == 0:
                 self._write_buffer(self._position - _BUFFER, _BUFFER)
         return length
@@ -269,42 +282,20 @@ class _Place:
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
 
-class _Part(io.RawIOBase):
-    """A part of a file."""
-
-    def __init__(self, file: int, start: int, length: int) -> None:
-        self._file, self._start, self._length, self._position = file, start, length, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._position = offset + (0, self._position, self._length)[whence]
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer)[: max(0, self._length - self._position)]
-        read = os.preadv(self._file, [view], self._start + self._position)
-        self._position += read
-        return read
-
-
 class _Description(pickle.Unpickler):
     """Reads the description of one tensor that torch.save wrote, and nothing else."""
 
-    def persistent_load(self, pid: Any) -> torch.dtype:
-        return pid[1]
+    def persistent_load(self, pid: Any) -> tuple[torch.dtype, int]:
+        _, dtype, _, _, count = pid
+        return dtype, count
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return lambda dtype, offset, size, stride, *_: (dtype, offset, size, stride)
+            return lambda storage, offset, size, stride, *_: (*storage, offset, size, stride)
         if (module, name) == ("collections", "OrderedDict"):
             return dict
-        if module == "torch" and name.endswith("Storage"):
-            return getattr(torch, name).dtype
+        if module == "torch" and name in (dtypes := _storage_type_to_dtype_map()):
+            return dtypes[name]
         raise pickle.UnpicklingError(f"{module}.{name}")
 
 
@@ -312,28 +303,22 @@ def _locate(file: io.FileIO, info: _StorageInfo) -> _Place | None:
     """Return the place of a tensor, or None if only PyTorch can read it, such as a transposed one."""
     if info.transform_descriptors:
         return None
+    head = os.pread(file.fileno(), min(info.length, _HEAD), info.offset)
+    starts = {
+        name: each.end() + int.from_bytes(each["more"], "little")
+        for each in _RECORD.finditer(head)
+        if (name := each["name"])
+    }
     try:
-        with zipfile.ZipFile(io.BufferedReader(_Part(file.fileno(), info.offset, info.length))) as archive:
-            records = {each.filename.partition("/")[2]: each for each in archive.infolist()}
-        description, data, order = (
-            _bounds(file, info, records[name]) for name in ("data.pkl", "data/0", "byteorder")
-        )
-        dtype, first, shape, stride = _Description(io.BytesIO(os.pread(file.fileno(), *description))).load()
-    except (pickle.UnpicklingError, zipfile.BadZipFile, KeyError, ValueError, AttributeError):
+        dtype, count, first, shape, stride = _Description(io.BytesIO(head[starts[b"data.pkl"] :])).load()
+        native = head.startswith(sys.byteorder.encode(), starts[b"byteorder"])
+        data = starts[b"data/0"]
+    except (pickle.UnpicklingError, KeyError, ValueError, AttributeError, EOFError):
         return None
     contiguous = torch.empty(shape, dtype=dtype, device="meta").stride() == tuple(stride)
-    native = os.pread(file.fileno(), *order) == sys.byteorder.encode()
-    if first or not contiguous or not native or data[0] != math.prod(shape) * dtype.itemsize:
+    if first or not contiguous or not native or count != math.prod(shape):
         return None
-    return _Place(data[1], dtype, tuple(shape))
-
-
-def _bounds(file: io.FileIO, info: _StorageInfo, record: zipfile.ZipInfo) -> tuple[int, int]:
-    """Return the length and offset of a record: its CRC may be wrong, which zipfile does not read."""
-    at = info.offset + record.header_offset
-    header = os.pread(file.fileno(), 30, at)
-    names = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-    return record.file_size, at + 30 + names
+    return _Place(info.offset + data, dtype, tuple(shape))
 
 
 def _read(
@@ -375,6 +360,9 @@ def _read_rows(
         read_into(file.fileno(), as_bytes(target), offset, Path(file.name))
         return
     rows = target.shape[:1]
-    buffer = torch.empty((*rows, *place.shape[1:]), dtype=place.dtype)
+    count = math.prod(rows) * place.row
+    if count > len(getattr(_memory, "buffer", ())):
+        _memory.buffer = torch.empty(max(count, _BUFFER), dtype=torch.uint8)
+    buffer = _memory.buffer[:count].view(place.dtype).view(*rows, *place.shape[1:])
     read_into(file.fileno(), as_bytes(buffer), offset, Path(file.name))
     target.copy_(narrow_tensor_by_index(buffer, (*(0 for _ in rows), *inner), (*rows, *lengths)))

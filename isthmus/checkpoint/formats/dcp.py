@@ -168,10 +168,6 @@ def _read(folder: Path) -> dict[str, Assembled]:
     places = {}
     for index, info in (content.storage_data or {}).items():
         path = folder / info.relative_path
-        if path.parent != folder:
-            raise CheckpointError(
-                f"{folder}: .metadata names the file {info.relative_path}, which is outside it"
-            )
         if getattr(info, "transform_descriptors", None):
             raise CheckpointError(
                 f"{path}: compressed checkpoints are not supported; save without extensions"
@@ -261,7 +257,7 @@ def read_metadata(path: Path) -> dcp.Metadata:
     """Return the content of a ``.metadata``, without executing anything in it.
 
     Raises:
-        CheckpointError: it is damaged, or asks for code to be executed.
+        CheckpointError: it is damaged, names files elsewhere, or asks for code to be executed.
     """
     try:
         content = _Unpickler(io.BytesIO(path.read_bytes())).load()
@@ -271,6 +267,9 @@ def read_metadata(path: Path) -> dcp.Metadata:
         raise CheckpointError(f"{path}: not the metadata of a checkpoint, or damaged: {error}") from None
     if not isinstance(content, dcp.Metadata):
         raise CheckpointError(f"{path}: not the metadata of a checkpoint")
+    for info in (content.storage_data or {}).values():
+        if Path(info.relative_path).name != info.relative_path:
+            raise CheckpointError(f"{path}: names the file {info.relative_path}, which is outside its folder")
     return content
 
 
