@@ -1,6 +1,8 @@
 """inspect, diff, average, shard-size, reshard, formats: what they print and write."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -42,6 +44,24 @@ def test_inspect(llama, tmp_path):
     assert [each["shape"] for each in found["tensors"]] == [[64, 32], [64, 32]]
     text = printed("inspect", llama, "--only", "norm.weight$")
     assert "model.norm.weight\t32\tbfloat16\t\n" in text and "llama" in text.splitlines()[-1]
+
+
+IMPORTED = """
+import sys
+from isthmus.cli import main
+try:
+    main()
+finally:
+    print({"torch.distributed.checkpoint", "torch._dynamo", "sympy"} & set(sys.modules), file=sys.stderr)
+"""
+
+
+def test_commands_import_torch_and_no_more_of_it(llama, tmp_path):
+    """What they leave out takes longer to import than torch itself."""
+    folder = converted(llama, tmp_path / "megatron", "megatron")
+    command = [sys.executable, "-c", IMPORTED, "checkpoint", "inspect", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == "set()\n"
 
 
 def test_diff(llama, tmp_path):

@@ -186,6 +186,14 @@ def test_code_in_a_pickle_is_not_executed(copied, tmp_path, zipped):
     assert (tmp_path / "executed").exists()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_bare_pickle_is_refused(copied, protocol):
+    folder = copied("huggingface-bin")
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": [1, 2]}, protocol))
+    refused(folder, "pytorch_model.bin")
+
+
 def test_code_in_dcp_metadata_is_not_executed(copied, tmp_path):
     folder = copied("dcp")
     (folder / ".metadata").write_bytes(pickle.dumps(Hostile(tmp_path / "executed")))

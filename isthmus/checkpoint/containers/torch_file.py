@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import pickle
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals, skip_data
 
 from isthmus.checkpoint.containers.stored import Loaded, Readable, Stored
@@ -63,8 +63,8 @@ def load(file: Path | IO[bytes], *, allow_pickle: bool = False) -> Any:
         )
     inert: list[Any] = [(type(each.rpartition(".")[2], (Inert,), {}), each) for each in unsafe]
     try:
-        with safe_globals(inert), FakeTensorMode():
-            return torch.load(file, weights_only=not allow_pickle, map_location="cpu")
+        with safe_globals(inert):
+            return torch.load(file, weights_only=not allow_pickle, map_location="meta")
     except (
         pickle.UnpicklingError,
         RuntimeError,
@@ -128,15 +128,14 @@ def create(
         bare: the file holds its only tensor without a dictionary.
     """
     content: dict[str, Any] = dict(more or {})
-    with FakeTensorMode():
-        for name, (dtype, shape) in tensors.items():
-            *folders, last = name.split("/")
-            at = content
-            for folder in folders:
-                at = at.setdefault(folder, {})
-            at[last] = torch.empty(shape, dtype=dtype)
+    for name, (dtype, shape) in tensors.items():
+        *folders, last = name.split("/")
+        at = content
+        for folder in folders:
+            at = at.setdefault(folder, {})
+        at[last] = torch.empty(shape, dtype=dtype)  # memory that is never touched
     try:
-        with skip_data(materialize_fake_tensors=True):
+        with skip_data():
             torch.save(next(iter(content.values())) if bare else content, path)
     except RuntimeError as error:
         raise CheckpointError(f"{path}: cannot be written: {_first_line(error)}") from None
@@ -156,7 +155,8 @@ def _unsafe(file: Path | IO[bytes], name: object) -> list[str]:
 def _read_old(path: Path, allow_pickle: bool) -> tuple[dict[str, Readable], Any]:
     """Read a file from before PyTorch 1.6, which must be loaded as a whole."""
     try:
-        content = torch.load(path, weights_only=not allow_pickle, map_location="cpu")
+        with warnings.catch_warnings(action="ignore"):  # of pickles that the error is about
+            content = torch.load(path, weights_only=not allow_pickle, map_location="cpu")
     except pickle.UnpicklingError as error:
         remedy = (
             "; if you trust its author, give --allow-pickle"
