@@ -60,6 +60,11 @@ class Model:
         return max((each.expert + 1 for each in self.parameters if each.expert is not None), default=0)
 
     @property
+    def vocabulary(self) -> int:
+        """The number of rows of the embedding."""
+        return next(each.shape[0] for each in self.parameters if each.has_vocabulary)
+
+    @property
     def tied(self) -> bool:
         """Whether the output is the embedding."""
         return all(each.role != "output.weight" for each in self.parameters)

@@ -65,16 +65,8 @@ def load(file: Path | IO[bytes], *, allow_pickle: bool = False) -> Any:
     try:
         with safe_globals(inert):
             return torch.load(file, weights_only=not allow_pickle, map_location="meta")
-    except (
-        pickle.UnpicklingError,
-        RuntimeError,
-        ValueError,
-        EOFError,
-        KeyError,
-        AttributeError,
-        TypeError,
-    ) as error:
-        raise CheckpointError(f"{name}: not a file of torch.save, or damaged: {_first_line(error)}") from None
+    except Exception as error:
+        raise _damaged(name, error) from None
 
 
 def read(path: Path, *, allow_pickle: bool = False) -> tuple[dict[str, Readable], Any]:
@@ -145,8 +137,8 @@ def create(
 def _unsafe(file: Path | IO[bytes], name: object) -> list[str]:
     try:
         return get_unsafe_globals_in_checkpoint(file)
-    except Exception as error:  # whatever a damaged pickle leads to
-        raise CheckpointError(f"{name}: not a file of torch.save, or damaged: {_first_line(error)}") from None
+    except Exception as error:
+        raise _damaged(name, error) from None
     finally:
         if not isinstance(file, Path):
             file.seek(0)
@@ -166,15 +158,19 @@ def _read_old(path: Path, allow_pickle: bool) -> tuple[dict[str, Readable], Any]
         raise CheckpointError(
             f"{path}: truncated, or reading it would execute code: {_reason(error)}{remedy}"
         ) from None
-    except (RuntimeError, ValueError, EOFError, KeyError, OSError) as error:
-        raise CheckpointError(f"{path}: not a file of torch.save, or damaged: {_first_line(error)}") from None
+    except Exception as error:
+        raise _damaged(path, error) from None
     return {name: Loaded(tensor) for name, tensor in _tensors(content)}, content
 
 
 def _check_zip(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
-        if packed := [each.filename for each in archive.infolist() if each.compress_type]:
-            raise CheckpointError(f"{path}: {packed[0]} is compressed, which torch.save does not do")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            packed = [each.filename for each in archive.infolist() if each.compress_type]
+    except Exception as error:
+        raise _damaged(path, error) from None
+    if packed:
+        raise CheckpointError(f"{path}: {packed[0]} is compressed, which torch.save does not do")
 
 
 def _tensors(content: Any, path: Sequence[str] = ()) -> Iterator[tuple[str, torch.Tensor]]:
@@ -196,6 +192,11 @@ def _stored(path: Path, tensor: torch.Tensor) -> Stored:
     elements = int(span) if tensor.numel() else 0
     stride = None if tensor.is_contiguous() else tuple(tensor.stride())
     return Stored(path, tensor.dtype, tuple(tensor.shape), ((start, elements * width),), stride)
+
+
+def _damaged(name: object, error: Exception) -> CheckpointError:
+    """Return the error of a file, from whatever a damaged zip or pickle leads to."""
+    return CheckpointError(f"{name}: not a file of torch.save, or damaged: {_first_line(error)}")
 
 
 def _first_line(error: BaseException) -> str:

@@ -276,10 +276,8 @@ def _item(each: Fused, piece: Piece, layout: Layout) -> Item:
         split = replace(item, step=prod(devices[len(same) :]), size=prod(same))
         item = item if shape[0] % split.position(0)[0][1] else split
     if uneven := [size for size, (_, count) in zip(shape, item.position(0), strict=True) if size % count]:
-        padded = piece.slices[0].parameter.has_vocabulary
-        remedy = "pad it with --pad-vocabulary" if padded else "give sizes that divide it"
         raise CheckpointError(
-            f"{each.key()}: {uneven[0]} rows, columns or experts cannot be split so; {remedy}"
+            f"{each.key()}: {uneven[0]} rows, columns or experts cannot be split so; give sizes that divide it"
         )
     return item
 
