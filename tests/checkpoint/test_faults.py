@@ -145,7 +145,9 @@ def test_wrong_names_and_shapes(copied):
         (b"[]", "expected an object"),
         (b"\xff\xfe{", "not JSON"),
         (b'{"model_type": "t5"}', "unknown architecture 't5'"),
+        (b'{"model_type": ["llama"]}', "unknown architecture"),
         (b'{"model_type": "llama"}', "lacks 'vocab_size'"),
+        (b'{"model_type": "gpt2", "n_layer": 1, "n_embd": null, "vocab_size": 0}', "not a size: n_embd None, vocab_size 0"),
     ],
 )
 def test_a_wrong_configuration(copied, config, said):

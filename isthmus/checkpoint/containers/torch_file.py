@@ -82,10 +82,9 @@ def read(path: Path, *, allow_pickle: bool = False) -> tuple[dict[str, Readable]
     Raises:
         CheckpointError: the file is damaged, or asks for code to be executed.
     """
-    if not zipfile.is_zipfile(path):
-        with path.open("rb") as stream:
-            if stream.read(2) == b"PK":
-                raise CheckpointError(f"{path}: truncated; copy the file again")
+    with path.open("rb") as stream:
+        zipped = stream.read(2) == b"PK"
+    if not zipped:
         return _read_old(path, allow_pickle)
     _check_zip(path)
     content = load(path, allow_pickle=allow_pickle)
@@ -100,7 +99,7 @@ def read_blob(path: Path, offset: int, length: int) -> torch.Tensor:
     blob.name = str(path)
     try:
         return torch.load(blob, weights_only=True, map_location="cpu")
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except Exception as error:
         raise CheckpointError(f"{path}: damaged at byte {offset}: {_first_line(error)}") from None
 
 
@@ -195,8 +194,8 @@ def _stored(path: Path, tensor: torch.Tensor) -> Stored:
 
 
 def _damaged(name: object, error: Exception) -> CheckpointError:
-    """Return the error of a file, from whatever a damaged zip or pickle leads to."""
-    return CheckpointError(f"{name}: not a file of torch.save, or damaged: {_first_line(error)}")
+    """Return the error of a file, from whatever a truncated or damaged one leads to."""
+    return CheckpointError(f"{name}: not a file of torch.save, or damaged ({_first_line(error)}); copy it again")
 
 
 def _first_line(error: BaseException) -> str:

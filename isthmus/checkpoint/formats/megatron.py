@@ -194,7 +194,7 @@ def newest(folder: Path) -> Path:
     latest = folder / "latest_checkpointed_iteration.txt"
     if not latest.is_file():
         return folder
-    name = latest.read_text().strip()
+    name = latest.read_text(errors="replace").strip()
     return folder / (name if name == "release" else f"iter_{int(name):07}" if name.isdigit() else "")
 
 

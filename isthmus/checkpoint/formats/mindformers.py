@@ -240,6 +240,11 @@ def _assemble(
                         f"{folder}: rank {number} lacks {name}, which the strategy gives it"
                     )
                 tensor, position = ranks[number][name], item.position(rank)
+                if len(tensor.shape) != len(position):
+                    raise CheckpointError(
+                        f"{folder}: {name} of rank {number} has the shape {tensor.shape}, but its strategy has "
+                        f"{len(position)} dimensions"
+                    )
                 sides = zip(position, tensor.shape, strict=True)
                 parts.setdefault(
                     tuple((index * side, (index + 1) * side) for (index, _), side in sides), tensor
