@@ -62,7 +62,9 @@ def text_of(row: Row, key: str) -> str:
     """
     value = row.get(key)
     if not isinstance(value, str):
-        raise RowError(f"{kind_of(value)} instead of a string in {key!r}" if key in row else f"no field {key!r}")
+        raise RowError(
+            f"{kind_of(value)} instead of a string in {key!r}" if key in row else f"no field {key!r}"
+        )
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -46,10 +46,11 @@ def train(
     given, result = given.resolved(), run.Result()
     data = filter(None, texts(given, result))
     if not (first := next(data, "")):
-        raise DataError(f"{', '.join(map(str, given.paths))}: no text in {count(result.counts['rows'], 'row')}")
-    data = itertools.chain([first], data)
+        raise DataError(
+            f"{', '.join(map(str, given.paths))}: no text in {count(result.counts['rows'], 'row')}"
+        )
     name, content = ("tokenizer.json", _bpe) if kind == "bpe" else ("tokenizer.model", _sentencepiece)
-    model, found = content(data, size, special)
+    model, found = content(itertools.chain([first], data), size, special)
     settings = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast"} if kind == "bpe" else {}
     settings |= {"chat_template": template} if template else {}

@@ -113,9 +113,7 @@ def refuse_existing(files: Iterable[Path]) -> None:
 
 
 @contextmanager
-def work(
-    output: Path, key: Mapping[str, Any], dry_run: bool, files: Sequence[Path] = ()
-) -> Iterator[Work]:
+def work(output: Path, key: Mapping[str, Any], dry_run: bool, files: Sequence[Path] = ()) -> Iterator[Work]:
     """Open the folder of a run; if no state was saved in it, it is deleted after an error.
 
     Args:

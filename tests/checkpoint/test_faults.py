@@ -147,7 +147,10 @@ def test_wrong_names_and_shapes(copied):
         (b'{"model_type": "t5"}', "unknown architecture 't5'"),
         (b'{"model_type": ["llama"]}', "unknown architecture"),
         (b'{"model_type": "llama"}', "lacks 'vocab_size'"),
-        (b'{"model_type": "gpt2", "n_layer": 1, "n_embd": null, "vocab_size": 0}', "not a size: n_embd None, vocab_size 0"),
+        (
+            b'{"model_type": "gpt2", "n_layer": 1, "n_embd": null, "vocab_size": 0}',
+            "not a size: n_embd None, vocab_size 0",
+        ),
     ],
 )
 def test_a_wrong_configuration(copied, config, said):
@@ -243,7 +246,11 @@ def test_impossible_targets(copied, tmp_path):
         ("--to meta --ignore (", "--ignore (: not a regular expression: missing )", 2),
     ]:
         result = checkpoint("convert", folder, tmp_path / "target", *options.split())
-        assert result.exit_code == status and said in result.stderr, (options, result.output, result.exception)
+        assert result.exit_code == status and said in result.stderr, (
+            options,
+            result.output,
+            result.exception,
+        )
         assert sorted(path.name for path in tmp_path.iterdir()) == ["huggingface"], options
     result = checkpoint("convert", folder, folder / "target", "--to", "megatron")
     assert result.exit_code == 1 and "is inside the source" in result.stderr

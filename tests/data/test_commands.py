@@ -72,10 +72,18 @@ def test_the_help_has_an_example_that_parses(verb):
         ("convert {} -o {}", "also an input; give another output", 2),
         ("tokenize {} --tokenizer x --pack all -o x", "--pack all: expected records", 2),
         ("tokenize {} --tokenizer x --pack records -o x", "--pad and --pack need --seq-length", 2),
-        ("tokenize {} --tokenizer x -o x.csv", "unknown suffix '.csv'; expected .mindrecord, .safetensors", 2),
+        (
+            "tokenize {} --tokenizer x -o x.csv",
+            "unknown suffix '.csv'; expected .mindrecord, .safetensors",
+            2,
+        ),
         ("tokenize {} --tokenizer x -o .", ".: a folder; give the name of a file", 2),
         ("tokenize {} --tokenizer x --to parquet -o x.jsonl", "'.jsonl'; expected .parquet, or none", 2),
-        ("tokenize {} --tokenizer {bpe} --template x -o x", "x: No such file or directory; expected alpaca", 2),
+        (
+            "tokenize {} --tokenizer {bpe} --template x -o x",
+            "x: No such file or directory; expected alpaca",
+            2,
+        ),
         ("tokenize {} --tokenizer {bpe} --template vicuna --seq-length 999 --pad -o x", "leave out --pad", 2),
         ("convert {} --from text -o x.json", "row 1: no field 'text'; correct it, or skip", 1),
         ("convert {} -o none/x.json", "no such folder: none; create it with mkdir -p", 1),
@@ -267,7 +275,18 @@ def test_outputs_are_not_replaced(file, alpaca, bpe, tmp_path):
 
 
 def test_a_run_stopped_between_its_files_goes_on(alpaca, bpe, tmp_path, monkeypatch):
-    words = ["tokenize", alpaca, "--tokenizer", bpe, "--template", "vicuna", "--workers", 1, "-o", tmp_path / "y"]
+    words = [
+        "tokenize",
+        alpaca,
+        "--tokenizer",
+        bpe,
+        "--template",
+        "vicuna",
+        "--workers",
+        1,
+        "-o",
+        tmp_path / "y",
+    ]
     replace = Path.replace
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", lambda path, to: _stop() if to.name == "y.idx" else replace(path, to))
@@ -292,7 +311,11 @@ def test_an_interrupted_run_is_one_line_and_goes_on(alpaca, tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(works.Work, "advance", interrupted)
         status, _, errors = run(*words)
-    assert (status, errors, content(tmp_path)) == (130, "isthmus: interrupted; the same command resumes\n", {})
+    assert (status, errors, content(tmp_path)) == (
+        130,
+        "isthmus: interrupted; the same command resumes\n",
+        {},
+    )
     assert run(*words)[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.json"]
 

@@ -166,7 +166,9 @@ def test_flipped_bits_are_an_error_or_other_tokens(name, tmp_path):
             place = choose.randrange(min(reach, len(content)))
             if name == "mindrecord" and reach == len(content):
                 place = mindrecord._HEADER + choose.randrange(1000)
-            file.write_bytes(content[:place] + bytes([content[place] ^ 1 << choose.randrange(8)]) + content[place + 1 :])
+            file.write_bytes(
+                content[:place] + bytes([content[place] ^ 1 << choose.randrange(8)]) + content[place + 1 :]
+            )
             try:
                 inspect(Input((path,)), 1, None, "")
             except DataError as error:

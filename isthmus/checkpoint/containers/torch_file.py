@@ -195,7 +195,9 @@ def _stored(path: Path, tensor: torch.Tensor) -> Stored:
 
 def _damaged(name: object, error: Exception) -> CheckpointError:
     """Return the error of a file, from whatever a truncated or damaged one leads to."""
-    return CheckpointError(f"{name}: not a file of torch.save, or damaged ({_first_line(error)}); copy it again")
+    return CheckpointError(
+        f"{name}: not a file of torch.save, or damaged ({_first_line(error)}); copy it again"
+    )
 
 
 def _first_line(error: BaseException) -> str:
