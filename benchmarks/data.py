@@ -59,6 +59,8 @@ def peers(folder: Path, file: Path, path: Path, kind: str) -> dict[str, Callable
         texts = [theirs.apply_chat_template(row["messages"], tokenize=False) for row in rows]
 
     def ours() -> None:
+        for old in folder.glob("corpus*"):
+            old.unlink()
         tokenize(Tokenization(Input((file,), kind), path), folder / "corpus", Layout())
 
     def batch(given: dict[str, list]) -> dict[str, list]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from isthmus.checkpoint.errors import CheckpointError
+from isthmus.checkpoint.errors import CheckpointError, UsageError
 from isthmus.checkpoint.layout import Parameter
 from isthmus.checkpoint.source import Source
 
@@ -54,9 +54,9 @@ def averaged(sources: Sequence[Source], weights: str = "") -> Average:
     try:
         numbers = [float(each) for each in weights.split(",")] if weights else [1.0] * len(sources)
     except ValueError:
-        raise CheckpointError(f"--weights {weights}: expected numbers, such as 3,1") from None
+        raise UsageError(f"--weights {weights}: expected numbers, such as 3,1") from None
     if len(numbers) != len(sources) or not sum(numbers) > 0:
-        raise CheckpointError(f"--weights {weights}: expected {len(sources)} numbers with a positive sum")
+        raise UsageError(f"--weights {weights}: expected {len(sources)} numbers with a positive sum")
     first = sources[0]
     for other in sources[1:]:
         if other.model.parameters != first.model.parameters:

@@ -13,7 +13,7 @@ import typer
 
 from isthmus._support.exits import fail
 from isthmus._support.tables import print_table
-from isthmus.checkpoint.errors import CheckpointError
+from isthmus.checkpoint.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
     from isthmus.checkpoint.convert import Target
@@ -56,11 +56,13 @@ _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Turn errors of the input and of files into one line and the exit status 1."""
+    """Turn errors into one line and the exit status 1, or 2 for wrong usage."""
     try:
         yield
     except CheckpointError as error:
-        raise fail(error) from None
+        raise fail(error, error.status) from None
+    except KeyboardInterrupt:
+        raise fail("interrupted; the same command resumes", 130) from None
     except OSError as error:
         raise fail(f"{error.filename}: {error.strerror}" if error.filename else error) from None
 
@@ -77,15 +79,23 @@ def _open(
     from isthmus.checkpoint.formats.base import Options
     from isthmus.checkpoint.source import open_source
 
+    _check_expression("--ignore", ignore)
     options = Options(allow_pickle, strategy or ())
     return open_source(folder, format=format, config=config, options=options, ignore=ignore)
+
+
+def _check_expression(option: str, text: str) -> None:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{option} {text}: not a regular expression: {error}") from None
 
 
 def _dtype(name: str) -> Any:
     import torch
 
     if name and name not in _DTYPES:
-        raise CheckpointError(f"--dtype {name}: expected {', '.join(_DTYPES)}")
+        raise UsageError(f"--dtype {name}: expected {', '.join(_DTYPES)}")
     return getattr(torch, name) if name else None
 
 
@@ -99,6 +109,8 @@ def _run(source: Source, target: Target, as_json: bool) -> None:
         print(json.dumps({**summary, "tensors": len(manifest["tensors"])}, indent=2))
     else:
         print(f"{target.folder}: {len(manifest['tensors'])} tensors, {target.format.name}")
+        if target.layout.vocabulary > source.model.vocabulary:
+            print(f"vocabulary: {source.model.vocabulary} rows, padded to {target.layout.vocabulary}")
 
 
 @app.command()
@@ -231,7 +243,7 @@ def shard_size(
     with _errors():
         match = re.fullmatch(r"(\d+)([A-Za-z]*)", size)
         if not match or match[2].upper() not in _UNITS or not int(match[1]):
-            raise CheckpointError(f"--size {size}: expected a number with KB, MB, GB, KiB, MiB or GiB")
+            raise UsageError(f"--size {size}: expected a number with KB, MB, GB, KiB, MiB or GiB")
         opened = _open(source)
         if not opened.format.name.startswith("huggingface"):
             raise CheckpointError(
@@ -261,6 +273,7 @@ def inspect(
     from isthmus.checkpoint.inspection import describe
 
     with _errors():
+        _check_expression("--only", only)
         opened = _open(source, from_, config, allow_pickle=allow_pickle, strategy=strategy, ignore=ignore)
         found = describe(opened, only, check)
     if as_json:
@@ -329,7 +342,7 @@ def average(
     *folders, target = sources
     with _errors():
         if len(folders) < 2:
-            raise CheckpointError("average: needs two checkpoints and the folder to write")
+            raise UsageError("average: needs two checkpoints and the folder to write")
         source = averaged([_open(folder, config=config) for folder in folders], weights)
         _run(source, Target(target, source.format, source.layout, workers=workers), as_json)
 

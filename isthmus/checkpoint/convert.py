@@ -7,6 +7,7 @@ that is killed leaves no half target, and resumes when it is started again.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -70,7 +71,7 @@ def convert(source: Source, target: Target) -> dict[str, Any]:
         CheckpointError: the target exists, or cannot have this layout.
         OSError: a file cannot be written.
     """
-    if target.folder.exists():
+    if os.path.lexists(target.folder):  # also as a symbolic link to nothing
         raise CheckpointError(f"{target.folder}: already exists; delete it or give another folder")
     if target.folder.resolve().is_relative_to(source.folder.resolve()):
         raise CheckpointError(f"{target.folder}: is inside the source {source.folder}; give another folder")

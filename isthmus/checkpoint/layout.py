@@ -189,10 +189,9 @@ def shard(parameter: Parameter, layout: Layout, rank: int) -> tuple[Slice, int]:
         return whole(parameter), padded
     length = padded if padded and dimension == 0 else parameter.shape[dimension]
     if length % layout.tp:
-        remedy = "pad it with --pad-vocabulary" if parameter.has_vocabulary else "give a size that divides it"
         raise CheckpointError(
             f"{parameter.name}: {length} rows or columns cannot be split over {layout.tp} tensor-parallel "
-            f"ranks; {remedy}"
+            "ranks; give a size that divides it"
         )
     step = length // layout.tp
     bounds = list(whole(parameter).bounds)

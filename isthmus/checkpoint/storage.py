@@ -120,7 +120,9 @@ class Reader(FileSystemReader):
         """Return what the checkpoint holds."""
         path = Path(self._get_metadata_path(kwargs.get("rank")))
         if not path.is_file():
-            raise CheckpointError(f"{self.path}: has no {path.name}; no checkpoint, or its save was interrupted")
+            raise CheckpointError(
+                f"{self.path}: has no {path.name}; no checkpoint, or its save was interrupted"
+            )
         metadata = read_metadata(path)
         metadata.storage_meta = StorageMeta(checkpoint_id=self.path, load_id=self.load_id)
         return metadata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -99,7 +100,13 @@ def read(path: Path) -> Strategy:
 
 
 def write(path: Path, strategy: Strategy) -> None:
-    """Write a strategy file; JSON if its name ends with .json."""
+    """Write a strategy file; JSON if its name ends with .json.
+
+    Raises:
+        CheckpointError: the file exists.
+    """
+    if os.path.lexists(path):
+        raise CheckpointError(f"{path}: already exists; delete it or give another name")
     write_file(path, as_json(strategy) if path.suffix == ".json" else _to_protobuf(strategy))
 
 

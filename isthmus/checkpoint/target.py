@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from isthmus.checkpoint.architectures import Model
-from isthmus.checkpoint.errors import CheckpointError
+from isthmus.checkpoint.errors import UsageError
 from isthmus.checkpoint.formats.base import Format
 from isthmus.checkpoint.layout import Layout
 
@@ -36,25 +36,27 @@ def layout(
         padding: the vocabulary is padded to a multiple of this times the tensor-parallel size.
 
     Raises:
-        CheckpointError: the format has no such layout.
+        UsageError: the format has no such layout.
     """
     for name, size in sizes.items():
         if size > 1 and name not in format.sharded:
             possible = ", ".join(f"--{each}" for each in format.sharded) or "none"
-            raise CheckpointError(f"--{name} {size}: {format.name} cannot be split so; possible: {possible}")
+            raise UsageError(f"--{name} {size}: {format.name} cannot be split so; possible: {possible}")
     if names not in format.names:
         possible = ", ".join(each or "the default" for each in format.names)
-        raise CheckpointError(f"--names {names}: {format.name} has no such names; expected {possible}")
+        raise UsageError(f"--names {names}: {format.name} has no such names; expected {possible}")
     if rotary not in {"", *_ROTARY}:
-        raise CheckpointError(f"--rotary {rotary}: expected half or interleaved")
+        raise UsageError(f"--rotary {rotary}: expected half or interleaved")
     if not all(each.strip().isdigit() for each in stages.split(",") if stages):
-        raise CheckpointError(f"--stages {stages}: expected the layers of each stage, such as 7,8,8,7")
+        raise UsageError(f"--stages {stages}: expected the layers of each stage, such as 7,8,8,7")
     changes: dict[str, Any] = {"names": names, **sizes}
     if stages:
         changes["stages"] = tuple(int(each) for each in stages.split(","))
     if rotary:
         changes["interleaved"] = _ROTARY[rotary]
     found = replace(format.default(model), **changes)
+    if padding > 1 and not found.vocabulary:
+        raise UsageError(f"--pad-vocabulary {padding}: {format.name} has no padded vocabulary; leave it out")
     if found.vocabulary:
         multiple = padding * found.tp
         found = replace(found, vocabulary=-(-found.vocabulary // multiple) * multiple)

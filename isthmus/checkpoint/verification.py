@@ -41,8 +41,10 @@ def verify(a: Source, b: Source, tokens: int) -> dict[str, Any]:
 def _logits(source: Source, inputs: torch.Tensor) -> torch.Tensor:
     try:
         from transformers import AutoModelForCausalLM
+        from transformers.utils import logging
     except ImportError as error:
         raise CheckpointError(f"verify needs transformers ({error}); pip install 'isthmus[train]'") from None
+    logging.disable_progress_bar()
     with _as_hugging_face(source) as folder:
         try:
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)

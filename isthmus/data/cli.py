@@ -43,13 +43,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """Print errors as one line and exit with 1."""
+    """Print errors as one line and exit with 1, or 2 for wrong usage."""
     from isthmus.data.records import DataError
 
     try:
         yield
     except DataError as error:
-        raise fail(error) from None
+        raise fail(error, error.status) from None
+    except KeyboardInterrupt:
+        raise fail("interrupted; the same command resumes", 130) from None
     except OSError as error:
         raise fail(f"{error.filename}: {error.strerror}" if error.filename else error) from None
 

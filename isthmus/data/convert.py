@@ -9,7 +9,7 @@ from typing import Any
 
 from isthmus._support.files import fingerprint
 from isthmus.data import forms, run
-from isthmus.data.records import DataError, RowError
+from isthmus.data.records import RowError, UsageError
 from isthmus.data.sources import Chunk, json_lines
 from isthmus.data.work import Work, work
 
@@ -69,17 +69,17 @@ def convert(given: run.Input, output: Path, form: str, workers: int, dry_run: bo
         dry_run: only read and convert, for the statistics.
 
     Raises:
-        DataError: a row is invalid, or a file cannot be read or written.
+        DataError: a row is invalid, there is none, or a file cannot be read or written.
     """
     if output.suffix not in SUFFIXES:
-        raise DataError(f"{output}: unknown suffix {output.suffix!r}; expected {', '.join(SUFFIXES)}")
+        raise UsageError(f"{output}: unknown suffix {output.suffix!r}; expected {', '.join(SUFFIXES)}")
     given = given.resolved()
     run.check_output(output, given.paths)
     form = form or ("text" if given.form == "text" else "sharegpt")
     if output.suffix == ".txt" and form != "text":
-        raise DataError(f"{output}: a text file has no conversations; write .json, .jsonl or .parquet")
+        raise UsageError(f"{output}: a text file has no conversations; write .json, .jsonl or .parquet")
     key = {"verb": "convert", "given": given, "files": fingerprint(given.paths), "form": form}
-    with work(output, key, dry_run) as state:
+    with work(output, key, dry_run, [output]) as state:
         _rows(Conversion(given, form, output.suffix), workers, state, dry_run)
         if not dry_run:
             run.publish(state, output, {_finished(state, output.suffix, form): output})
@@ -104,10 +104,8 @@ def _finished(state: Work, suffix: str, form: str) -> str:
         _parquet(state, form)
         return "parquet"
     if suffix == ".json":
-        size = rows.stat().st_size
         with rows.open("ab") as stream:
-            stream.truncate(size)
-            stream.write(b"\n]" if size else b"[]")
+            stream.write(b"\n]")
     return "rows"
 
 

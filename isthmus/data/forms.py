@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus.data.records import DataError, Record, Row, RowError, Turn, id_of, text_of
@@ -167,8 +168,8 @@ def form(name: str, text_field: str = "text") -> Form:
     return _text(text_field) if name == "text" else FORMS[name]
 
 
-def guess(row: Row, text_field: str) -> str:
-    """Return the name of a row's form, by its fields.
+def guess(row: Row, text_field: str, path: Path) -> str:
+    """Return the name of a form, by the fields of a file's first row.
 
     Raises:
         DataError: no form has these fields.
@@ -179,4 +180,4 @@ def guess(row: Row, text_field: str) -> str:
         if field in row:
             return name
     fields = ", ".join(map(repr, row)) or "no field"
-    raise DataError(f"the first row has {fields}: no known form; give --from or --text-field")
+    raise DataError(f"{path}: the first row has {fields}: no known form; give --from or --text-field")

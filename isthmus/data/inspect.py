@@ -67,7 +67,7 @@ def inspect(
         for index, record in given.records(chunk, result):
             if len(shown) < limit:
                 shown.append(Shown(f"record {index} {record.id}".rstrip(), _of_record(record, style)))
-    return {"file": str(path), "form": given.form, **result.counts}, shown
+    return {"file": str(path), "form": given.form, "rows": 0, **result.counts}, shown
 
 
 def _has_samples(path: Path) -> bool:

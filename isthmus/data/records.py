@@ -5,7 +5,15 @@ from typing import Any, NamedTuple
 
 
 class DataError(Exception):
-    """A problem of the input, of an option or of the output, in one line: what, where, remedy."""
+    """A problem of the input or the output, in one line: what, where, remedy."""
+
+    status = 1
+
+
+class UsageError(DataError):
+    """A wrong option, whatever the input is."""
+
+    status = 2
 
 
 class RowError(ValueError):
@@ -41,6 +49,11 @@ class Record(NamedTuple):
 Row = Mapping[str, Any]
 
 
+def kind_of(value: object) -> str:
+    """Return what a JSON value is, for messages."""
+    return "null" if value is None else f"a {type(value).__name__}"
+
+
 def text_of(row: Row, key: str) -> str:
     """Return a field of a row that must be a string.
 
@@ -49,8 +62,9 @@ def text_of(row: Row, key: str) -> str:
     """
     value = row.get(key)
     if not isinstance(value, str):
-        kind = "no field" if key not in row else f"a {type(value).__name__} instead of a string in"
-        raise RowError(f"{kind} {key!r}")
+        raise RowError(
+            f"{kind_of(value)} instead of a string in {key!r}" if key in row else f"no field {key!r}"
+        )
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from isthmus._support.progress import Bar
+from isthmus._support.text import count
 from isthmus.data import forms, parallel, sources
-from isthmus.data.records import DataError, Record, RowError
+from isthmus.data.records import DataError, Record, RowError, UsageError
 from isthmus.data.work import Work
 
 
@@ -74,7 +75,7 @@ class Input(NamedTuple):
             first = next((row for chunk in sources.chunks(paths) for row in chunk.rows), None)
             if isinstance(first, RowError):
                 raise DataError(f"{paths[0]}: row 1: {first}")
-            form = forms.guess(first, self.text_field) if first else "text"
+            form = forms.guess(first, self.text_field, paths[0]) if first else "text"
         return self._replace(paths=paths, form=form)
 
     def records(self, chunk: sources.Chunk, result: Result) -> Iterator[tuple[int, Record]]:
@@ -113,7 +114,11 @@ class Input(NamedTuple):
 
 
 def over(given: Input, function: Callable[[sources.Chunk], Made], workers: int, work: Work) -> Iterator[Made]:
-    """Yield the result of each chunk from the saved place on; save the place after it was used, and list issues."""
+    """Yield the result of each chunk from the saved place on; save the place after it was used, and list issues.
+
+    Raises:
+        DataError: there are no records, or none of their tokens is trained on.
+    """
     total = sum(path.stat().st_size for path in given.paths)
     issues = work.grow("issues.jsonl")
     with Bar("input", of_bytes=True) as bar:
@@ -124,8 +129,21 @@ def over(given: Input, function: Callable[[sources.Chunk], Made], workers: int, 
                 issues.write(json.dumps(issue._asdict(), ensure_ascii=False).encode() + b"\n")
             work.advance(chunk.end, result.counts)
             bar.count(chunk.done, total)
+    if reason := _untrainable(work.counts):
+        work.forget()
+        raise DataError(f"{', '.join(map(str, given.paths))}: {reason}")
     work.save()
     issues.close()
+
+
+def _untrainable(counts: Mapping[str, int]) -> str:
+    """Return why a model cannot be trained on what was read; "" if it can."""
+    if not counts["records"]:
+        return f"no records in {count(counts['rows'], 'row')}"
+    if counts.get("trained tokens", 1):
+        return ""
+    cut = f", {counts['cut']} of them cut; give a larger --seq-length" if counts["cut"] else ""
+    return f"no token is trained on: {count(counts['records'], 'record')}, all masked{cut}"
 
 
 def publish(work: Work, output: Path, names: Mapping[str, Path]) -> None:
@@ -146,4 +164,4 @@ def check_output(output: Path, given: Sequence[Path]) -> None:
         DataError: it would.
     """
     if output.exists() and any(path.samefile(output) for path in given):
-        raise DataError(f"{output}: also an input; give another output")
+        raise UsageError(f"{output}: also an input; give another output")

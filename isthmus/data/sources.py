@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isthmus.data.records import DataError, Row, RowError
+from isthmus.data.records import DataError, Row, RowError, kind_of
 
 _READ = 1 << 20  # bytes
 _ROWS = 256  # rows that Parquet is decoded in, and of a chunk at most
@@ -126,7 +126,7 @@ def _row(line: bytes) -> Row | RowError:
         return RowError(f"invalid UTF-8 (byte {line[error.start]:#04x} at {error.start} of the line)")
     except (json.JSONDecodeError, RecursionError) as error:
         return RowError(f"invalid JSON ({error})")
-    return value if isinstance(value, dict) else RowError(f"a JSON {type(value).__name__}, not an object")
+    return value if isinstance(value, dict) else RowError(f"{kind_of(value)}, not an object")
 
 
 def text_lines(path: Path, start: int) -> Rows:
@@ -274,7 +274,13 @@ def _arrow_errors(path: Path) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise DataError(f"{path}: {error}; pip install 'isthmus[data]'") from None
-    except (ValueError, OSError) as error:  # pyarrow's are of these types
+    except (
+        ValueError,
+        OSError,
+        TypeError,
+        KeyError,
+        NotImplementedError,
+    ) as error:  # pyarrow's are of these types
         what = str(error).partition("\n")[0]
         raise DataError(f"{path}: not a readable {path.suffix[1:]} file: {what}") from None
 

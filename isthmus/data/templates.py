@@ -20,7 +20,7 @@ import jinja2.ext
 import jinja2.sandbox
 
 from isthmus.data.forms import PREAMBLE, WITH_INPUT, WITHOUT_INPUT
-from isthmus.data.records import DataError, RowError, Turn
+from isthmus.data.records import DataError, RowError, Turn, UsageError
 
 Spans = list[tuple[int, int]]
 
@@ -188,8 +188,10 @@ def find(name: str, special: Mapping[str, str], stops: Sequence[str], own: str |
         try:
             return Template(Path(name).read_text(encoding="utf-8"), special, stops, name)
         except (OSError, UnicodeDecodeError) as error:
-            remedy = f"expected a file or {', '.join(BUILT_IN)}"
-            raise DataError(f"--template {name}: cannot be read ({error}); {remedy}") from None
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+            raise UsageError(
+                f"--template {name}: {reason}; expected {', '.join(BUILT_IN)}, or a file of Jinja"
+            ) from None
     source = BUILT_IN[name]
     if "eos_token" in source and "eos_token" not in special:
         raise DataError(

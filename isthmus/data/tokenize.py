@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from isthmus._support.files import fingerprint
 from isthmus.data import formats, packing, run, templates, tokenizers
-from isthmus.data.records import DataError, Record, RowError
+from isthmus.data.records import DataError, Record, RowError, UsageError
 from isthmus.data.samples import Ids, Mask
 from isthmus.data.sources import Chunk
 from isthmus.data.work import Work, work
@@ -150,11 +150,12 @@ def tokenize(
         dry_run: write nothing, for the statistics.
 
     Raises:
-        DataError: a row is invalid, a file cannot be read or written, or options do not fit each other.
+        DataError: a row is invalid, a file cannot be read or written, there are no records or no trained tokens, or
+            options do not fit each other.
     """
     if (padded or layout.pack) and not layout.seq_length:
-        raise DataError("--pad and --pack need --seq-length")
-    format = format or formats.name_of(output)
+        raise UsageError("--pad and --pack need --seq-length")
+    format = formats.chosen(output, format)
     given = task.given.resolved()
     run.check_output(output, given.paths)
     limit = 0 if layout.pack == "stream" else layout.seq_length
@@ -170,7 +171,8 @@ def tokenize(
             raise DataError(f"--pad: {task.tokenizer} has no pad_token and no eos_token; name one")
         layout = layout._replace(pad=pad)
     files = fingerprint([*given.paths, *_files(task)])
-    with work(output, {"verb": "tokenize", "task": vars(task), "files": files}, dry_run) as state:
+    outputs = [path for target in _targets(output, validation) for path in formats.files(target, format)]
+    with work(output, {"verb": "tokenize", "task": vars(task), "files": files}, dry_run, outputs) as state:
         _spool(task, workers, state, dry_run)
         parts, names = dict[str, Any](), dict[str, Path]()
         tokens = _tokens(state, task.masked)
@@ -213,13 +215,16 @@ def _tokens(state: Work, masked: bool) -> packing.Tokens:
     return packing.Tokens(_mapped(state, "ids"), _mapped(state, "mask") if masked else None, ends)
 
 
+def _targets(output: Path, validation: float) -> list[Path]:
+    """Return the outputs: for training, and if wanted for validation."""
+    return [output, *[output.with_name(f"{output.stem}-validation{output.suffix}")] * (validation > 0)]
+
+
 def _parts(state: Work, output: Path, validation: float) -> dict[Path, npt.NDArray[np.int64]]:
-    """Return the files to write with the numbers of their records."""
+    """Return the outputs with the numbers of their records."""
     share = _mapped(state, "hashes") / 2.0**64
-    if not validation:
-        return {output: np.arange(len(share))}
-    other = output.with_name(f"{output.stem}-validation{output.suffix}")
-    return {output: np.flatnonzero(share >= validation), other: np.flatnonzero(share < validation)}
+    sides = np.flatnonzero(share >= validation), np.flatnonzero(share < validation)
+    return dict(zip(_targets(output, validation), sides, strict=False))
 
 
 def _plan(

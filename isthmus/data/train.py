@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from isthmus._support.files import make_folder, write_file
+from isthmus._support.progress import say
+from isthmus._support.text import count
 from isthmus.data import run, sources
 from isthmus.data.records import DataError
+from isthmus.data.work import refuse_existing
 
 SPECIAL = ("<unk>", "<s>", "</s>")
 
@@ -38,20 +42,27 @@ def train(
     Raises:
         DataError: the input is invalid or too small, or the folder cannot be written.
     """
+    refuse_existing([output])
     given, result = given.resolved(), run.Result()
-    data = texts(given, result)
+    data = filter(None, texts(given, result))
+    if not (first := next(data, "")):
+        raise DataError(
+            f"{', '.join(map(str, given.paths))}: no text in {count(result.counts['rows'], 'row')}"
+        )
     name, content = ("tokenizer.json", _bpe) if kind == "bpe" else ("tokenizer.model", _sentencepiece)
-    model, count = content(data, size, special)
+    model, found = content(itertools.chain([first], data), size, special)
     settings = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "</s>", "unk_token": "<unk>"}
     settings |= {"tokenizer_class": "PreTrainedTokenizerFast"} if kind == "bpe" else {}
     settings |= {"chat_template": template} if template else {}
+    if found < size:
+        say(f"{output}: {count(found, 'token')} instead of {size}: the data has no more; give more data")
     try:
         make_folder(output)
         write_file(output / "tokenizer_config.json", json.dumps(settings, indent=2).encode())
         write_file(output / name, model)
     except OSError as error:
         raise DataError(f"{error.filename or output}: {error.strerror}") from None
-    return {"output": str(output / name), "vocabulary": count, **result.counts}
+    return {"output": str(output / name), "vocabulary": found, **result.counts}
 
 
 def _bpe(data: Iterator[str], size: int, special: Sequence[str]) -> tuple[bytes, int]:

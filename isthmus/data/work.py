@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -87,6 +87,10 @@ class Work:
         write_file(self.folder / "state.json", json.dumps(state).encode())
         self._saved = time.monotonic()
 
+    def forget(self) -> None:
+        """Delete the saved state, from which nothing can be resumed."""
+        (self.folder / "state.json").unlink(missing_ok=True)
+
     def publish(self, names: Mapping[str, Path]) -> None:
         """Rename files of the folder to their places outside, in their order, and delete the folder."""
         for name in names:
@@ -97,22 +101,32 @@ class Work:
         shutil.rmtree(self.folder)
 
 
+def refuse_existing(files: Iterable[Path]) -> None:
+    """Check that none of the files of an output exists.
+
+    Raises:
+        DataError: one does.
+    """
+    for path in files:
+        if os.path.lexists(path):
+            raise DataError(f"{path}: already exists; delete it or give another output")
+
+
 @contextmanager
-def work(output: Path, key: Mapping[str, Any], dry_run: bool) -> Iterator[Work]:
+def work(output: Path, key: Mapping[str, Any], dry_run: bool, files: Sequence[Path] = ()) -> Iterator[Work]:
     """Open the folder of a run; if no state was saved in it, it is deleted after an error.
 
     Args:
         output: the file that the run writes.
         key: see :class:`Work`.
         dry_run: the folder is a temporary one.
+        files: the files of the output; none may exist unless the run resumes.
 
     Raises:
         DataError: the file cannot be written; its text has the remedy.
     """
     if not output.parent.is_dir():
-        raise DataError(f"{output}: no such folder: {output.parent}")
-    if output.is_dir():
-        raise DataError(f"{output}: a folder; give the name of a file")
+        raise DataError(f"{output}: no such folder: {output.parent}; create it with mkdir -p")
     folder = output.with_name(f".{output.name}.isthmus-work")
     state = None
     try:
@@ -128,10 +142,14 @@ def work(output: Path, key: Mapping[str, Any], dry_run: bool) -> Iterator[Work]:
             state = Work(folder, key)
             if state.position.total:
                 say(f"{output}: resuming after {count(state.position.total, 'row')}")
+            else:
+                refuse_existing(files)
             yield state
     except OSError as error:
-        where = error.filename or output
-        raise DataError(f"{where}: {error.strerror or error}; the same command resumes from there") from None
+        remedy = "; give an output in another folder" if state is None else ""
+        if state and (folder / "state.json").exists():
+            remedy = "; the same command resumes"
+        raise DataError(f"{error.filename or output}: {error.strerror or error}{remedy}") from None
     finally:
         if state and not (folder / "state.json").exists():
             shutil.rmtree(folder, ignore_errors=True)

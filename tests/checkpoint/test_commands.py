@@ -1,6 +1,8 @@
 """inspect, diff, average, shard-size, reshard, formats: what they print and write."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -44,6 +46,24 @@ def test_inspect(llama, tmp_path):
     assert "model.norm.weight\t32\tbfloat16\t\n" in text and "llama" in text.splitlines()[-1]
 
 
+IMPORTED = """
+import sys
+from isthmus.cli import main
+try:
+    main()
+finally:
+    print({"torch.distributed.checkpoint", "torch._dynamo", "sympy"} & set(sys.modules), file=sys.stderr)
+"""
+
+
+def test_commands_import_torch_and_no_more_of_it(llama, tmp_path):
+    """What they leave out takes longer to import than torch itself."""
+    folder = converted(llama, tmp_path / "megatron", "megatron")
+    command = [sys.executable, "-c", IMPORTED, "checkpoint", "inspect", folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr == "set()\n"
+
+
 def test_diff(llama, tmp_path):
     other = converted(llama, tmp_path / "other", "mindformers", "--tp", 2)
     assert printed("diff", llama, other).endswith("0 of 39 parameters differ\n")
@@ -81,7 +101,7 @@ def test_average(llama, tmp_path):
     found = weights(tmp_path / "mean")
     assert all(torch.equal(expected[name], found[name]) for name in expected)
     refused = checkpoint("average", llama, other, tmp_path / "none", "--weights", "1")
-    assert refused.exit_code == 1 and "expected 2 numbers" in refused.stderr
+    assert refused.exit_code == 2 and "expected 2 numbers" in refused.stderr
 
 
 def test_shard_size(llama, tmp_path):
@@ -90,7 +110,25 @@ def test_shard_size(llama, tmp_path):
     assert len(files) > 2 and files[0].name == f"model-00001-of-{len(files):05}.safetensors"
     same(llama, tmp_path / "shards")
     refused = checkpoint("shard-size", llama, tmp_path / "none", "--size", "5 apples")
-    assert refused.exit_code == 1 and "expected a number" in refused.stderr
+    assert refused.exit_code == 2 and "expected a number" in refused.stderr
+
+
+@pytest.mark.parametrize("stages", ["4,0", "0,4", "2,0,2"])
+def test_stages_without_layers(llama, tmp_path, stages):
+    """Megatron has such stages, in the middle even without tensors (pipeline_model_parallel_layout)."""
+    pp = len(stages.split(","))
+    at = converted(llama, tmp_path / "at", "megatron", "--pp", pp, "--stages", stages)
+    files = [torch.load(path, weights_only=False) for path in sorted(at.glob("release/*/*.pt"))]
+    assert [any("layers" in key for key in file["model"]) for file in files] == [
+        each != "0" for each in stages.split(",")
+    ]
+    same(llama, converted(at, tmp_path / "back", "huggingface"))
+
+
+def test_padding_is_reported(llama, tmp_path):
+    said = printed("convert", llama, tmp_path / "padded", "--to", "megatron", "--tp", 4)
+    assert said.splitlines()[1:] == ["vocabulary: 90 rows, padded to 92"]
+    assert printed("reshard", tmp_path / "padded", tmp_path / "two", "--tp", 2).count("\n") == 1
 
 
 def test_cast(llama, tmp_path):
@@ -104,21 +142,30 @@ def test_formats_lists_every_format():
     assert {"llama", "deepseek_v3"} <= set(found["architectures"])
 
 
+ONE_OR_TWO = st.sampled_from([1, 2])
 SIZES = st.fixed_dictionaries(
-    {"--tp": st.sampled_from([1, 2, 4]), "--pp": st.sampled_from([1, 2]), "--vpp": st.sampled_from([1, 2])}
+    {"--tp": st.sampled_from([1, 2, 4]), "--pp": ONE_OR_TWO, "--vpp": ONE_OR_TWO, "--ep": ONE_OR_TWO}
 )
 
 
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
-@given(name=st.sampled_from(sorted(CONFIGS)), first=SIZES, second=SIZES, padding=st.integers(1, 33))
-def test_any_layout_becomes_any_other(tmp_path_factory, name, first, second, padding):
+@given(
+    name=st.sampled_from(sorted(CONFIGS)),
+    first=SIZES,
+    second=SIZES,
+    padding=st.integers(1, 33),
+    rotary=st.sampled_from(["half", "interleaved"]),
+)
+def test_any_layout_becomes_any_other(tmp_path_factory, name, first, second, padding, rotary):
     folder = tmp_path_factory.mktemp("reshard")
     source = write_random(folder / "source", CONFIGS[name])
 
     def options(sizes):
-        return [each for pair in sizes.items() for each in pair]
+        experts = any("expert" in key for key in CONFIGS[name])
+        return [each for pair in sizes.items() if experts or pair[0] != "--ep" for each in pair]
 
-    converted(source, folder / "first", "megatron", *options(first), "--pad-vocabulary", padding)
+    more = ("--pad-vocabulary", padding, "--rotary", rotary)
+    converted(source, folder / "first", "megatron", *options(first), *more)
     printed("reshard", folder / "first", folder / "second", *options(second))
     same(source, converted(folder / "second", folder / "back", "huggingface"))
 

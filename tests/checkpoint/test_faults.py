@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import random
 import resource
 import shutil
 import signal
@@ -15,6 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from isthmus._support.files import locked
+from isthmus.checkpoint.containers.stored import Stored
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
 
 
@@ -142,7 +145,12 @@ def test_wrong_names_and_shapes(copied):
         (b"[]", "expected an object"),
         (b"\xff\xfe{", "not JSON"),
         (b'{"model_type": "t5"}', "unknown architecture 't5'"),
+        (b'{"model_type": ["llama"]}', "unknown architecture"),
         (b'{"model_type": "llama"}', "lacks 'vocab_size'"),
+        (
+            b'{"model_type": "gpt2", "n_layer": 1, "n_embd": null, "vocab_size": 0}',
+            "not a size: n_embd None, vocab_size 0",
+        ),
     ],
 )
 def test_a_wrong_configuration(copied, config, said):
@@ -186,6 +194,14 @@ def test_code_in_a_pickle_is_not_executed(copied, tmp_path, zipped):
     assert (tmp_path / "executed").exists()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_bare_pickle_is_refused(copied, protocol):
+    folder = copied("huggingface-bin")
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weight": [1, 2]}, protocol))
+    refused(folder, "pytorch_model.bin")
+
+
 def test_code_in_dcp_metadata_is_not_executed(copied, tmp_path):
     folder = copied("dcp")
     (folder / ".metadata").write_bytes(pickle.dumps(Hostile(tmp_path / "executed")))
@@ -214,19 +230,27 @@ def test_compressed_entries_are_refused(copied):
 
 def test_impossible_targets(copied, tmp_path):
     folder = copied("huggingface")
-    for options, said in {
-        "--to megatron --tp 3": "cannot be split over --tp 3",
-        "--to megatron --tp 8": "4 key-value heads cannot be split over --tp 8; give a divisor of 4",
-        "--to megatron --pp 3": "--stages",
-        "--to megatron --ep 2": "the model has no experts; leave it out",
-        "--to huggingface --tp 2": "cannot be split so",
-        "--to paddle": "unknown format 'paddle'",
-        "--to megatron --names hf": "no such names",
-        "--to meta --dtype int8": "expected float32",
-        "--to internevo --stages 1,x": "expected the layers",
-    }.items():
+    for options, said, status in [
+        ("--to megatron --tp 3", "cannot be split over --tp 3", 1),
+        ("--to megatron --tp 8", "4 key-value heads cannot be split over --tp 8; give a divisor of 4", 1),
+        ("--to mindformers --tp 4", "90 rows, columns or experts cannot be split so; give sizes", 1),
+        ("--to megatron --pp 3", "--stages", 1),
+        ("--to megatron --ep 2", "the model has no experts; leave it out", 1),
+        ("--to internevo --names llama --pp 2 --stages 4,0", "InternEvo needs a layer in each stage", 1),
+        ("--to huggingface --tp 2", "cannot be split so", 2),
+        ("--to huggingface --pad-vocabulary 8", "huggingface has no padded vocabulary; leave it out", 2),
+        ("--to paddle", "unknown format 'paddle'", 2),
+        ("--to megatron --names hf", "no such names", 2),
+        ("--to meta --dtype int8", "expected float32", 2),
+        ("--to internevo --stages 1,x", "expected the layers", 2),
+        ("--to meta --ignore (", "--ignore (: not a regular expression: missing )", 2),
+    ]:
         result = checkpoint("convert", folder, tmp_path / "target", *options.split())
-        assert result.exit_code == 1 and said in result.stderr, (options, result.output, result.exception)
+        assert result.exit_code == status and said in result.stderr, (
+            options,
+            result.output,
+            result.exception,
+        )
         assert sorted(path.name for path in tmp_path.iterdir()) == ["huggingface"], options
     result = checkpoint("convert", folder, folder / "target", "--to", "megatron")
     assert result.exit_code == 1 and "is inside the source" in result.stderr
@@ -235,8 +259,9 @@ def test_impossible_targets(copied, tmp_path):
     assert result.exit_code == 1 and "already exists" in result.stderr
 
 
-def test_modes_do_not_depend_on_the_umask(copied, tmp_path):
-    before = os.umask(0)
+@pytest.mark.parametrize("umask", [0, 0o077])
+def test_modes_do_not_depend_on_the_umask(copied, tmp_path, umask):
+    before = os.umask(umask)
     try:
         for kind in ("megatron --tp 2", "mindformers --tp 2", "dcp"):
             converted(copied("huggingface"), tmp_path / "target", *kind.split())
@@ -310,6 +335,91 @@ def test_a_full_disk(copied, tmp_path, monkeypatch):
     assert result.exit_code == 1 and "File too large" in result.stderr and "target" in result.stderr
     assert not target.exists()
     converted(source, target, "huggingface")
+
+
+def test_an_interrupted_conversion_is_resumed(copied, tmp_path, monkeypatch):
+    source, target = copied("huggingface"), tmp_path / "target"
+    write, calls = Stored.write, iter(range(99))
+
+    def interrupted(self, tensor):
+        if next(calls) == 9:
+            raise KeyboardInterrupt
+        return write(self, tensor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stored, "write", interrupted)
+        result = checkpoint("convert", source, target, "--to", "megatron", "--workers", 1)
+    assert (result.exit_code, result.stderr) == (130, "isthmus: interrupted; the same command resumes\n")
+    assert not target.exists()
+    assert "resuming: " in checkpoint("convert", source, target, "--to", "megatron").stderr
+    same(source, converted(target, tmp_path / "back", "huggingface"))
+
+
+def test_two_conversions_do_not_write_one_target(copied, tmp_path):
+    source, partial = copied("huggingface"), tmp_path / ".target.isthmus-partial"
+    partial.mkdir()
+    with locked(partial):
+        refused(source, "another conversion is writing it")
+
+
+def test_symbolic_links(copied, tmp_path):
+    """Files of Hugging Face's cache are links; a target is never written through one."""
+    source, links = copied("huggingface"), tmp_path / "links"
+    links.mkdir()
+    for path in source.iterdir():
+        (links / path.name).symlink_to(path)
+    (tmp_path / "link").symlink_to(links)
+    same(source, converted(tmp_path / "link", tmp_path / "back", "huggingface"))
+    (tmp_path / "dangling").symlink_to("nothing")
+    result = checkpoint("convert", source, tmp_path / "dangling", "--to", "megatron")
+    assert result.exit_code == 1 and "dangling: already exists" in result.stderr
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "../huggingface-bin/pytorch_model.bin", ".."])
+def test_distributed_checkpoints_name_no_files_outside(copied, path):
+    copied("huggingface-bin")
+    folder = copied("dcp")
+    content = pickle.loads((folder / ".metadata").read_bytes())
+    next(iter(content.storage_data.values())).relative_path = path
+    (folder / ".metadata").write_bytes(pickle.dumps(content))
+    refused(folder, ".metadata: names the file", "outside its folder")
+
+
+@pytest.mark.parametrize("archive", ["..", "/tmp/isthmus-slip"])
+def test_entries_of_archives_are_not_extracted(copied, tmp_path, archive):
+    folder = copied("huggingface-bin")
+    path = folder / "pytorch_model.bin"
+    torch.save(torch.load(path, weights_only=True), path)
+    before = sorted(tmp_path.rglob("*"))
+    with zipfile.ZipFile(path) as old:
+        entries = {each.replace("pytorch_model", archive, 1): old.read(each) for each in old.namelist()}
+    with zipfile.ZipFile(path, "w") as new:
+        for name, data in entries.items():
+            new.writestr(name, data)
+    result = checkpoint("inspect", folder, "--check")
+    assert result.exit_code in (0, 1) and isinstance(result.exception, SystemExit | None), result.exception
+    assert sorted(tmp_path.rglob("*")) == before and not Path("/tmp/isthmus-slip").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_flipped_bits_without_a_manifest(copied, name):
+    """The formats have no checksums of their own: a clear message, or other numbers."""
+    choose = random.Random(0)
+    folder = copied(name)
+    (folder / "isthmus-manifest.json").unlink(missing_ok=True)
+    path = largest(folder)
+    files = [path, folder / ".metadata"] if name in ("dcp", "megatron-dist") else [path]
+    for file in files:
+        content = file.read_bytes()
+        for reach in (64, 2048, len(content)) * 2:
+            place = choose.choice([choose.randrange(reach), len(content) - 1 - choose.randrange(reach)])
+            flipped = content[place] ^ 1 << choose.randrange(8)
+            file.write_bytes(content[:place] + bytes([flipped]) + content[place + 1 :])
+            result = checkpoint("inspect", folder, "--check")
+            assert isinstance(result.exception, SystemExit | None), (file, place, result.exception)
+            assert result.stderr.count("\n") == result.exit_code, result.stderr
+        file.write_bytes(content)
 
 
 def test_another_conversion_is_not_resumed(copied, tmp_path):

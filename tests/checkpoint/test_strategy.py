@@ -45,6 +45,8 @@ def test_stages_are_merged_under_their_numbers(tmp_path):
     result = checkpoint("strategy", "merge", tmp_path, tmp_path / "merged.json", "--json")
     assert result.exit_code == 0 and json.loads(result.stdout)["parameters"] == 3
     assert list(strategy.read(tmp_path / "merged.json").items) == [f"{i}-layer{i}.weight" for i in range(3)]
+    again = checkpoint("strategy", "merge", tmp_path, tmp_path / "merged.json")
+    assert again.exit_code == 1 and "merged.json: already exists; delete it" in again.stderr
     (tmp_path / "ckpt_strategy_rank_2.ckpt").unlink()
     (tmp_path / "merged.json").unlink()
     with pytest.raises(CheckpointError, match="stage 1"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import subprocess
 from pathlib import Path
 
@@ -10,7 +11,9 @@ import pytest
 
 from isthmus.data import formats
 from isthmus.data.formats import Plan, mindrecord
+from isthmus.data.inspect import inspect
 from isthmus.data.records import DataError
+from isthmus.data.run import Input
 from isthmus.data.samples import Sample
 from isthmus.data.work import work
 
@@ -149,6 +152,27 @@ def test_a_truncated_file_is_an_error(name, tmp_path, monkeypatch):
             file.write_bytes(content[:size])
             with pytest.raises(DataError, match=str(tmp_path)):
                 list(formats.read(path))
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_flipped_bits_are_an_error_or_other_tokens(name, tmp_path):
+    """The formats have no checksums."""
+    choose = random.Random(0)
+    path = write(tmp_path / NAMES[name], plan())
+    for file in sorted(path for path in tmp_path.iterdir() if path.suffix != ".db"):
+        content = file.read_bytes()
+        for reach in (64, 1024, len(content)) * 20:
+            place = choose.randrange(min(reach, len(content)))
+            if name == "mindrecord" and reach == len(content):
+                place = mindrecord._HEADER + choose.randrange(1000)
+            file.write_bytes(
+                content[:place] + bytes([content[place] ^ 1 << choose.randrange(8)]) + content[place + 1 :]
+            )
+            try:
+                inspect(Input((path,)), 1, None, "")
+            except DataError as error:
+                assert str(tmp_path) in str(error)
         file.write_bytes(content)
 
 

@@ -132,7 +132,7 @@ def test_invalid_lines_are_rows_of_their_own(tmp_path):
     path.write_bytes(b'{"a": 1}\n\n{"a": \n[1]\n{"a": "\xff"}\n{"a": 2}')
     rows = read(path)
     assert [row for row in rows if not isinstance(row, RowError)] == [{"a": 1}, {"a": 2}]
-    assert [str(row)[:14] for row in rows[1:4]] == ["invalid JSON (", "a JSON list, n", "invalid UTF-8 "]
+    assert [str(row)[:14] for row in rows[1:4]] == ["invalid JSON (", "a list, not an", "invalid UTF-8 "]
 
 
 @pytest.mark.parametrize("suffix", [".json", ".jsonl"])

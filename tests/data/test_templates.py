@@ -117,7 +117,7 @@ def test_a_template_is_found_by_name_path_or_tokenizer(tmp_path):
     assert find("", SPECIAL, STOPS, "own").render(TALK.turns)[0] == "own"
     for name, special, own, message in [
         ("", SPECIAL, None, "no chat template; give --template alpaca"),
-        ("nothing", SPECIAL, None, "expected a file or alpaca"),
+        ("nothing", SPECIAL, None, "No such file or directory; expected alpaca"),
         ("vicuna", {}, None, "has no eos_token"),
         ("", SPECIAL, "{% if %}", "template of the tokenizer: line 1"),
     ]:

@@ -183,7 +183,7 @@ def test_the_same_text_is_always_on_the_same_side(bpe, tmp_path):
 def test_processes_give_the_same_bytes(alpaca, bpe, tmp_path):
     task = Tokenization(Input((alpaca,)), bpe, "vicuna")
     facts = [
-        tokenize(task, tmp_path / f"{workers}.jsonl", Layout(100, "records", None, 1), workers=workers)
+        tokenize(task, tmp_path / f"{workers}.jsonl", Layout(512, "records", None, 1), workers=workers)
         for workers in (1, 2)
     ]
     assert (tmp_path / "1.jsonl").read_bytes() == (tmp_path / "2.jsonl").read_bytes()
@@ -192,7 +192,7 @@ def test_processes_give_the_same_bytes(alpaca, bpe, tmp_path):
 
 def test_a_dry_run_has_the_statistics_and_writes_nothing(alpaca, bpe, tmp_path):
     task = Tokenization(Input((alpaca,)), bpe, "vicuna")
-    layout = Layout(128, "records")
+    layout = Layout(512, "records")
     dry = tokenize(task, tmp_path / "x.parquet", layout, padded=True, dry_run=True)
     assert not any(tmp_path.iterdir())
     assert dry == tokenize(task, tmp_path / "x.parquet", layout, padded=True)

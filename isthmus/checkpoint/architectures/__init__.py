@@ -60,6 +60,11 @@ class Model:
         return max((each.expert + 1 for each in self.parameters if each.expert is not None), default=0)
 
     @property
+    def vocabulary(self) -> int:
+        """The number of rows of the embedding."""
+        return next(each.shape[0] for each in self.parameters if each.has_vocabulary)
+
+    @property
     def tied(self) -> bool:
         """Whether the output is the embedding."""
         return all(each.role != "output.weight" for each in self.parameters)
@@ -82,16 +87,28 @@ def model(config: Config) -> Model:
     Raises:
         CheckpointError: the architecture is unknown, or the configuration lacks an entry.
     """
-    name = config.get("model_type")
+    name = str(config.get("model_type"))
     if name not in _architectures():
         raise CheckpointError(
             f"unknown architecture {name!r} in config.json; expected {', '.join(supported())}"
         )
     architecture = _architectures()[name]
     try:
-        return Model(config, tuple(architecture.parameters(config)), table(architecture.NAMES))
+        parameters = tuple(architecture.parameters(config))
+        sizes = {size for each in parameters for size in each.shape}
+        if not parameters or any(type(size) is not int or size < 1 for size in sizes):
+            raise ValueError
     except KeyError as error:
         raise CheckpointError(f"config.json of {name} lacks {error}") from None
+    except (ValueError, TypeError, ArithmeticError):
+        wrong = [f"{key} {value!r}" for key, value in config.items() if _is_wrong_size(key, value)]
+        raise CheckpointError(f"config.json of {name}: not a size: {', '.join(wrong)}") from None
+    return Model(config, parameters, table(architecture.NAMES))
+
+
+def _is_wrong_size(key: str, value: Any) -> bool:
+    endings = ("_size", "_layers", "_heads", "_dim", "_rank", "_experts", "n_embd", "n_layer", "n_head")
+    return key.endswith(endings) and (type(value) is not int or value < 1)
 
 
 def read_config(path: Path) -> Config:

@@ -41,15 +41,16 @@ def read(path: Path) -> dict[str, Stored]:
     found: dict[str, Stored] = {}
     if not path.stat().st_size:
         raise CheckpointError(f"{path}: empty; copy the file again")
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        try:
-            for tag, dtype, shape, part in _messages(data):
-                before = found[tag].parts if tag in found else ()
-                found[tag] = Stored(path, _DTYPES[dtype], shape, (*before, part))
-        except (protobuf.WireError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"{path}: not a .ckpt file of MindSpore, or truncated: {error}") from None
-        except KeyError as error:
-            raise CheckpointError(f"{path}: the data type {error} is not supported") from None
+    with path.open("rb") as stream:  # the map is closed with its last view, which an error may hold
+        data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    try:
+        for tag, dtype, shape, part in _messages(data):
+            before = found[tag].parts if tag in found else ()
+            found[tag] = Stored(path, _DTYPES[dtype], shape, (*before, part))
+    except (protobuf.WireError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path}: not a .ckpt file of MindSpore, or truncated: {error}") from None
+    except KeyError as error:
+        raise CheckpointError(f"{path}: the data type {error} is not supported") from None
     for name, tensor in found.items():
         if tensor.bytes != size(tensor.dtype, tensor.shape):
             raise CheckpointError(f"{path}: damaged: {name} of shape {tensor.shape} has {tensor.bytes} bytes")
@@ -57,30 +58,29 @@ def read(path: Path) -> dict[str, Stored]:
     return found
 
 
-def _messages(data: mmap.mmap) -> list[tuple[str, str, tuple[int, ...], tuple[int, int]]]:
+def _messages(view: memoryview) -> list[tuple[str, str, tuple[int, ...], tuple[int, int]]]:
     """Return tag, data type, shape, and the offset and length of the content of each tensor."""
     found = []
-    with memoryview(data) as view:
-        for field, *value in _fields(view, 0, len(view)):
-            if field != 1:
-                raise protobuf.WireError(f"field {field} is unknown")
-            tag, dtype, part = "", "", (0, 0)
-            dims: list[int] = []
-            for field_of_value, start, stop in _fields(view, *value):
-                if field_of_value == 1:
-                    tag = bytes(view[start:stop]).decode()
-                elif field_of_value == 3:
-                    raise protobuf.WireError("parameters of a hash map are not supported")
-                else:
-                    for field_of_tensor, first, last in _fields(view, start, stop):
-                        if field_of_tensor == 1:
-                            dims += protobuf.integers(view[first:last])
-                        elif field_of_tensor == 2:
-                            dtype = bytes(view[first:last]).decode()
-                        elif field_of_tensor == 3:
-                            part = (first, last - first)
-            if dtype != "str" and tag != "crc_num":
-                found.append((tag, dtype, () if dims == [0] else tuple(dims), part))
+    for field, *value in _fields(view, 0, len(view)):
+        if field != 1:
+            raise protobuf.WireError(f"field {field} is unknown")
+        tag, dtype, part = "", "", (0, 0)
+        dims: list[int] = []
+        for field_of_value, start, stop in _fields(view, *value):
+            if field_of_value == 1:
+                tag = bytes(view[start:stop]).decode()
+            elif field_of_value == 3:
+                raise protobuf.WireError("parameters of a hash map are not supported")
+            else:
+                for field_of_tensor, first, last in _fields(view, start, stop):
+                    if field_of_tensor == 1:
+                        dims += protobuf.integers(view[first:last])
+                    elif field_of_tensor == 2:
+                        dtype = bytes(view[first:last]).decode()
+                    elif field_of_tensor == 3:
+                        part = (first, last - first)
+        if dtype != "str" and tag != "crc_num":
+            found.append((tag, dtype, () if dims == [0] else tuple(dims), part))
     return found
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import pickle
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals, skip_data
 
 from isthmus.checkpoint.containers.stored import Loaded, Readable, Stored
@@ -63,18 +63,10 @@ def load(file: Path | IO[bytes], *, allow_pickle: bool = False) -> Any:
         )
     inert: list[Any] = [(type(each.rpartition(".")[2], (Inert,), {}), each) for each in unsafe]
     try:
-        with safe_globals(inert), FakeTensorMode():
-            return torch.load(file, weights_only=not allow_pickle, map_location="cpu")
-    except (
-        pickle.UnpicklingError,
-        RuntimeError,
-        ValueError,
-        EOFError,
-        KeyError,
-        AttributeError,
-        TypeError,
-    ) as error:
-        raise CheckpointError(f"{name}: not a file of torch.save, or damaged: {_first_line(error)}") from None
+        with safe_globals(inert):
+            return torch.load(file, weights_only=not allow_pickle, map_location="meta")
+    except Exception as error:
+        raise _damaged(name, error) from None
 
 
 def read(path: Path, *, allow_pickle: bool = False) -> tuple[dict[str, Readable], Any]:
@@ -90,10 +82,9 @@ def read(path: Path, *, allow_pickle: bool = False) -> tuple[dict[str, Readable]
     Raises:
         CheckpointError: the file is damaged, or asks for code to be executed.
     """
-    if not zipfile.is_zipfile(path):
-        with path.open("rb") as stream:
-            if stream.read(2) == b"PK":
-                raise CheckpointError(f"{path}: truncated; copy the file again")
+    with path.open("rb") as stream:
+        zipped = stream.read(2) == b"PK"
+    if not zipped:
         return _read_old(path, allow_pickle)
     _check_zip(path)
     content = load(path, allow_pickle=allow_pickle)
@@ -108,7 +99,7 @@ def read_blob(path: Path, offset: int, length: int) -> torch.Tensor:
     blob.name = str(path)
     try:
         return torch.load(blob, weights_only=True, map_location="cpu")
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except Exception as error:
         raise CheckpointError(f"{path}: damaged at byte {offset}: {_first_line(error)}") from None
 
 
@@ -128,15 +119,14 @@ def create(
         bare: the file holds its only tensor without a dictionary.
     """
     content: dict[str, Any] = dict(more or {})
-    with FakeTensorMode():
-        for name, (dtype, shape) in tensors.items():
-            *folders, last = name.split("/")
-            at = content
-            for folder in folders:
-                at = at.setdefault(folder, {})
-            at[last] = torch.empty(shape, dtype=dtype)
+    for name, (dtype, shape) in tensors.items():
+        *folders, last = name.split("/")
+        at = content
+        for folder in folders:
+            at = at.setdefault(folder, {})
+        at[last] = torch.empty(shape, dtype=dtype)  # memory that is never touched
     try:
-        with skip_data(materialize_fake_tensors=True):
+        with skip_data():
             torch.save(next(iter(content.values())) if bare else content, path)
     except RuntimeError as error:
         raise CheckpointError(f"{path}: cannot be written: {_first_line(error)}") from None
@@ -146,8 +136,8 @@ def create(
 def _unsafe(file: Path | IO[bytes], name: object) -> list[str]:
     try:
         return get_unsafe_globals_in_checkpoint(file)
-    except Exception as error:  # whatever a damaged pickle leads to
-        raise CheckpointError(f"{name}: not a file of torch.save, or damaged: {_first_line(error)}") from None
+    except Exception as error:
+        raise _damaged(name, error) from None
     finally:
         if not isinstance(file, Path):
             file.seek(0)
@@ -156,7 +146,8 @@ def _unsafe(file: Path | IO[bytes], name: object) -> list[str]:
 def _read_old(path: Path, allow_pickle: bool) -> tuple[dict[str, Readable], Any]:
     """Read a file from before PyTorch 1.6, which must be loaded as a whole."""
     try:
-        content = torch.load(path, weights_only=not allow_pickle, map_location="cpu")
+        with warnings.catch_warnings(action="ignore"):  # of pickles that the error is about
+            content = torch.load(path, weights_only=not allow_pickle, map_location="cpu")
     except pickle.UnpicklingError as error:
         remedy = (
             "; if you trust its author, give --allow-pickle"
@@ -166,15 +157,19 @@ def _read_old(path: Path, allow_pickle: bool) -> tuple[dict[str, Readable], Any]
         raise CheckpointError(
             f"{path}: truncated, or reading it would execute code: {_reason(error)}{remedy}"
         ) from None
-    except (RuntimeError, ValueError, EOFError, KeyError, OSError) as error:
-        raise CheckpointError(f"{path}: not a file of torch.save, or damaged: {_first_line(error)}") from None
+    except Exception as error:
+        raise _damaged(path, error) from None
     return {name: Loaded(tensor) for name, tensor in _tensors(content)}, content
 
 
 def _check_zip(path: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
-        if packed := [each.filename for each in archive.infolist() if each.compress_type]:
-            raise CheckpointError(f"{path}: {packed[0]} is compressed, which torch.save does not do")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            packed = [each.filename for each in archive.infolist() if each.compress_type]
+    except Exception as error:
+        raise _damaged(path, error) from None
+    if packed:
+        raise CheckpointError(f"{path}: {packed[0]} is compressed, which torch.save does not do")
 
 
 def _tensors(content: Any, path: Sequence[str] = ()) -> Iterator[tuple[str, torch.Tensor]]:
@@ -196,6 +191,13 @@ def _stored(path: Path, tensor: torch.Tensor) -> Stored:
     elements = int(span) if tensor.numel() else 0
     stride = None if tensor.is_contiguous() else tuple(tensor.stride())
     return Stored(path, tensor.dtype, tuple(tensor.shape), ((start, elements * width),), stride)
+
+
+def _damaged(name: object, error: Exception) -> CheckpointError:
+    """Return the error of a file, from whatever a truncated or damaged one leads to."""
+    return CheckpointError(
+        f"{name}: not a file of torch.save, or damaged ({_first_line(error)}); copy it again"
+    )
 
 
 def _first_line(error: BaseException) -> str:

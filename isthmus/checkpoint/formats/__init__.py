@@ -8,7 +8,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
-from isthmus.checkpoint.errors import CheckpointError
+from isthmus.checkpoint.errors import CheckpointError, UsageError
 
 if TYPE_CHECKING:
     from isthmus.checkpoint.formats.base import Format
@@ -25,10 +25,10 @@ def named(name: str) -> Format:
     """Return a format.
 
     Raises:
-        CheckpointError: it is unknown.
+        UsageError: it is unknown.
     """
     if name not in formats():
-        raise CheckpointError(f"unknown format {name!r}; expected {', '.join(formats())}")
+        raise UsageError(f"unknown format {name!r}; expected {', '.join(formats())}")
     return formats()[name]
 
 

@@ -14,11 +14,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed.checkpoint import metadata as dcp
-from torch.distributed.checkpoint.filesystem import _StorageInfo
 
 from isthmus._support.files import write_file
 from isthmus.checkpoint.architectures import Model
@@ -31,6 +29,10 @@ from isthmus.checkpoint.formats.base import Format, Key, Options, Shapes, Tensor
 from isthmus.checkpoint.formats.huggingface import HuggingFace
 from isthmus.checkpoint.layout import Bounds, Layout, Piece, whole
 from isthmus.checkpoint.names import Rule, fused
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint import metadata as dcp
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,8 @@ def _rules(names: str, model: Model) -> tuple[Rule, ...]:
 
 
 def _read(folder: Path) -> dict[str, Assembled]:
+    from torch.distributed.checkpoint import metadata as dcp  # takes half as long as torch, so only here
+
     content = read_metadata(folder / ".metadata")
     places = {}
     for index, info in (content.storage_data or {}).items():
@@ -235,9 +239,9 @@ class _Unpickler(pickle.Unpickler):
             *("Metadata", "TensorStorageMetadata", "BytesStorageMetadata", "ChunkStorageMetadata"),
             *("TensorProperties", "MetadataIndex", "StorageMeta", "_MEM_FORMAT_ENCODING"),
         }:
-            return getattr(dcp, name)
+            return super().find_class(module, name)
         if (module, name) == ("torch.distributed.checkpoint.filesystem", "_StorageInfo"):
-            return _StorageInfo
+            return super().find_class(module, name)
         if (module, name) == ("torch.distributed.checkpoint.filesystem", "_StoragePrefix"):
             return Inert
         if (module, name) == ("torch", "Size"):
@@ -259,6 +263,8 @@ def read_metadata(path: Path) -> dcp.Metadata:
     Raises:
         CheckpointError: it is damaged, names files elsewhere, or asks for code to be executed.
     """
+    from torch.distributed.checkpoint import metadata as dcp
+
     try:
         content = _Unpickler(io.BytesIO(path.read_bytes())).load()
     except CheckpointError as error:
@@ -268,7 +274,7 @@ def read_metadata(path: Path) -> dcp.Metadata:
     if not isinstance(content, dcp.Metadata):
         raise CheckpointError(f"{path}: not the metadata of a checkpoint")
     for info in (content.storage_data or {}).values():
-        if Path(info.relative_path).name != info.relative_path:
+        if info.relative_path == ".." or Path(info.relative_path).name != info.relative_path:
             raise CheckpointError(f"{path}: names the file {info.relative_path}, which is outside its folder")
     return content
 
@@ -283,6 +289,9 @@ def _create(
         shapes: data type and shape of each tensor.
         places: the name of each in the checkpoint, and its indices in the stacked dimensions before its own.
     """
+    from torch.distributed.checkpoint import metadata as dcp
+    from torch.distributed.checkpoint.filesystem import _StorageInfo
+
     tensors: dict[Key, Stored] = {}
     storage: dict[dcp.MetadataIndex, _StorageInfo] = {}
     chunks: dict[str, list[dcp.ChunkStorageMetadata]] = defaultdict(list)

@@ -104,7 +104,7 @@ Optimizers = list[dict[str, Readable]]
 
 def _newest(folder: Path) -> Path:
     latest = folder / "latest"
-    return folder / Path(latest.read_text().strip()).name if latest.is_file() else folder
+    return folder / Path(latest.read_text(errors="replace").strip()).name if latest.is_file() else folder
 
 
 def _optimizers(step: Path, options: Options) -> Optimizers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,7 +121,7 @@ class Megatron(Format):
 
     def default(self, model: Model) -> Layout:
         """Return the layout of a checkpoint to write."""
-        return Layout(vocabulary=next(each.shape[0] for each in model.parameters if each.has_vocabulary))
+        return Layout(vocabulary=model.vocabulary)
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
@@ -155,11 +156,15 @@ class Megatron(Format):
     ) -> dict[tuple[str, str], Stored]:
         """Write files whose data is a hole, and return their tensors."""
         more = {"checkpoint_version": 3.0, "iteration": 0, "args": _arguments(model, layout)}
+        parts = [f"model{each}" for each in range(layout.vpp)] if layout.vpp > 1 else ["model"]
+        contents = by_file(shapes)
         tensors = {}
-        for file, content in by_file(shapes).items():
+        for rank in itertools.product(range(layout.tp), range(layout.pp), range(layout.ep)):
+            file = _file(layout, *rank)
             path = folder / "release" / file / "model_optim_rng.pt"
             make_folder(path.parent)
-            for key, tensor in torch_file.create(path, content, more).items():
+            empty: dict[str, object] = {part: {} for part in parts}  # a stage may have no tensors
+            for key, tensor in torch_file.create(path, contents.get(file, {}), {**more, **empty}).items():
                 tensors[file, key] = tensor
         write_file(folder / "latest_checkpointed_iteration.txt", b"release")
         return tensors
@@ -189,7 +194,7 @@ def newest(folder: Path) -> Path:
     latest = folder / "latest_checkpointed_iteration.txt"
     if not latest.is_file():
         return folder
-    name = latest.read_text().strip()
+    name = latest.read_text(errors="replace").strip()
     return folder / (name if name == "release" else f"iter_{int(name):07}" if name.isdigit() else "")
 
 

@@ -240,6 +240,11 @@ def _assemble(
                         f"{folder}: rank {number} lacks {name}, which the strategy gives it"
                     )
                 tensor, position = ranks[number][name], item.position(rank)
+                if len(tensor.shape) != len(position):
+                    raise CheckpointError(
+                        f"{folder}: {name} of rank {number} has the shape {tensor.shape}, but its strategy has "
+                        f"{len(position)} dimensions"
+                    )
                 sides = zip(position, tensor.shape, strict=True)
                 parts.setdefault(
                     tuple((index * side, (index + 1) * side) for (index, _), side in sides), tensor
@@ -276,10 +281,8 @@ def _item(each: Fused, piece: Piece, layout: Layout) -> Item:
         split = replace(item, step=prod(devices[len(same) :]), size=prod(same))
         item = item if shape[0] % split.position(0)[0][1] else split
     if uneven := [size for size, (_, count) in zip(shape, item.position(0), strict=True) if size % count]:
-        padded = piece.slices[0].parameter.has_vocabulary
-        remedy = "pad it with --pad-vocabulary" if padded else "give sizes that divide it"
         raise CheckpointError(
-            f"{each.key()}: {uneven[0]} rows, columns or experts cannot be split so; {remedy}"
+            f"{each.key()}: {uneven[0]} rows, columns or experts cannot be split so; give sizes that divide it"
         )
     return item
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isthmus.data.records import DataError
+from isthmus.data.records import DataError, UsageError
 from isthmus.data.samples import Sample
 
 
@@ -33,23 +33,72 @@ class Plan(NamedTuple):
     packed: bool
 
 
+class Format(NamedTuple):
+    """A format of samples.
+
+    Attributes:
+        suffix: of its files; "" for a prefix.
+        module: its module.
+        files: what its files' names add to the path.
+    """
+
+    suffix: str
+    module: str
+    files: tuple[str, ...] = ("",)
+
+
+_MEGATRON = (".bin", ".idx")
 FORMATS = {
-    "megatron": ("", "megatron"),
-    "mindrecord": (".mindrecord", "mindrecord"),
-    "safetensors": (".safetensors", "tensors"),
-    "parquet": (".parquet", "tables"),
-    "jsonl": (".jsonl", "tables"),
+    "megatron": Format("", "megatron", (".bin", ".idx", "_mask.bin", "_mask.idx")),
+    "mindrecord": Format(".mindrecord", "mindrecord", ("", ".db")),
+    "safetensors": Format(".safetensors", "tensors"),
+    "parquet": Format(".parquet", "tables"),
+    "jsonl": Format(".jsonl", "tables"),
 }
 
 
 def name_of(path: Path) -> str:
     """Return the format of a file by its suffix; a prefix, .bin or .idx is Megatron's."""
-    return next((name for name, (suffix, _) in FORMATS.items() if suffix == path.suffix), "megatron")
+    return next((name for name, each in FORMATS.items() if each.suffix == path.suffix), "megatron")
+
+
+def chosen(path: Path, name: str) -> str:
+    """Return the format of a file to write.
+
+    Args:
+        path: the file, or Megatron's prefix.
+        name: its format; "" to tell it from the suffix.
+
+    Raises:
+        UsageError: the suffix is unknown, or not that of the format.
+    """
+    if not path.name:
+        raise UsageError(f"{path}: a folder; give the name of a file")
+    if name == "megatron" or (not name and path.suffix in ("", *_MEGATRON)):
+        return "megatron"
+    found = name_of(path)
+    if found == "megatron" or name not in ("", found):
+        known = (each.suffix for each in FORMATS.values() if each.suffix)
+        expected = FORMATS[name].suffix if name else ", ".join(known)
+        raise UsageError(
+            f"{path}: unknown suffix {path.suffix!r}; expected {expected}, or none and --to megatron"
+        )
+    return found
+
+
+def prefix(path: Path) -> Path:
+    """Return a path without Megatron's suffixes."""
+    return path.with_suffix("") if path.suffix in _MEGATRON else path
+
+
+def files(path: Path, name: str) -> list[Path]:
+    """Return the files that an output may have."""
+    return [prefix(path).with_name(prefix(path).name + each) for each in FORMATS[name].files]
 
 
 def module(name: str) -> Any:
     """Return the module of a format."""
-    return import_module(f"isthmus.data.formats.{FORMATS[name][1]}")
+    return import_module(f"isthmus.data.formats.{FORMATS[name].module}")
 
 
 def read(path: Path) -> Iterator[Sample]:

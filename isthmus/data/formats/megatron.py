@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from isthmus.data.formats import Plan
-from isthmus.data.records import DataError
+from isthmus.data.formats import prefix as prefix_of
+from isthmus.data.records import DataError, UsageError
 from isthmus.data.samples import Sample
 from isthmus.data.work import Work
 
@@ -30,11 +31,11 @@ def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
     """Write samples into the folder; return its files and where they belong.
 
     Raises:
-        DataError: samples are padded, for which the format has no place.
+        UsageError: samples are padded, for which the format has no place.
     """
     if plan.length:
-        raise DataError(f"{target}: Megatron pads when it loads; leave out --pad")
-    prefix = _prefix(target)
+        raise UsageError(f"{target}: Megatron pads when it loads; leave out --pad")
+    prefix = prefix_of(target)
     # As Megatron chooses it: 65,500 leaves room for padding of the vocabulary.
     code = 8 if plan.vocabulary < 65500 else 4
     files = _write(work, prefix, plan, code, lambda sample: sample.ids)
@@ -72,17 +73,13 @@ def _index(lengths: npt.NDArray[np.int32], documents: Sequence[int], code: int) 
     yield np.array(documents, "<i8").tobytes()
 
 
-def _prefix(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix in (".bin", ".idx") else path
-
-
 def read(path: Path) -> Iterator[Sample]:
     """Return the samples of a data set.
 
     Raises:
         DataError: the index is not valid, or the data is shorter than it says.
     """
-    prefix = _prefix(path)
+    prefix = prefix_of(path)
     masks = prefix.with_name(prefix.name + _MASK)
     values, lengths, documents = _open(prefix)
     mask = None

@@ -211,25 +211,32 @@ def read(path: Path) -> Iterator[Sample]:
         size = _ROW_SIZE.unpack(head)[0] if len(head) == _ROW_SIZE.size else _HEADER
         try:
             header: dict[str, Any] = json.loads(stream.read(size) if size < _HEADER else b"")
-            pages = [page for page in header["page"] if page["page_type"] == "BLOB_DATA"]
+            pages = [
+                (
+                    int(header["header_size"] + header["page_size"] * page["page_id"]),
+                    range(page["start_row_id"], page["end_row_id"]),
+                )
+                for page in header["page"]
+                if page["page_type"] == "BLOB_DATA"
+            ]
             fields, schema = header["schema"][0]["blob_fields"], header["schema"][0]["schema"]
-        except (ValueError, TypeError, KeyError, IndexError):
+            kind = str(schema.get("input_ids", {}).get("type"))
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             raise DataError(f"{path}: not a MindRecord file, or truncated") from None
-    if "input_ids" not in fields or not schema["input_ids"]["type"].startswith("int"):
+    if "input_ids" not in fields or not kind.startswith("int"):
         raise DataError(f"{path}: its rows have no input_ids of integers, but {', '.join(schema)}")
-    return _samples(path, header, pages, fields)
+    return _samples(path, pages, fields)
 
 
-def _samples(
-    path: Path, header: dict[str, Any], pages: list[dict[str, Any]], fields: Sequence[str]
-) -> Iterator[Sample]:
+def _samples(path: Path, pages: list[tuple[int, range]], fields: Sequence[str]) -> Iterator[Sample]:
+    whole = path.stat().st_size
     wanted = [fields.index(name) if name in fields else -1 for name in ("input_ids", "labels", "seq_lengths")]
     with path.open("rb") as stream:
-        for page in pages:
-            stream.seek(header["header_size"] + header["page_size"] * page["page_id"])
-            for row in range(page["start_row_id"], page["end_row_id"]):
+        for start, rows in pages:
+            stream.seek(start)
+            for row in rows:
                 try:
-                    body = stream.read(_ROW_SIZE.unpack(stream.read(_ROW_SIZE.size))[0])
+                    body = stream.read(min(_ROW_SIZE.unpack(stream.read(_ROW_SIZE.size))[0], whole))
                     parts = list(_parts(body)) if len(fields) > 1 else [body]
                     ids, labels, lengths = (
                         _unpacked(parts[place]).astype(np.int32) if place >= 0 else None for place in wanted

@@ -72,11 +72,13 @@ def read(path: Path) -> Iterator[Sample]:
         "lengths" not in tensors and len(tensors["input_ids"].get_shape()) != 2
     ):
         raise DataError(f"{path}: no samples; expected input_ids [samples, length], or flat with lengths")
-    return _samples(tensors)
+    return _samples(path, tensors)
 
 
-def _samples(tensors: dict[str, Any]) -> Iterator[Sample]:
+def _samples(path: Path, tensors: dict[str, Any]) -> Iterator[Sample]:
     """Yield samples; slices of tensors are read when they are needed."""
+    from safetensors import SafetensorError
+
     ids, labels, lengths = (tensors.get(name) for name in ("input_ids", "labels", "seq_lengths"))
     assert ids is not None
     sizes, counts = tensors.get("lengths"), tensors.get("seq_counts")
@@ -85,7 +87,11 @@ def _samples(tensors: dict[str, Any]) -> Iterator[Sample]:
         where = index if sizes is None else slice(place, place + int(sizes[index]))
         place += 0 if sizes is None else int(sizes[index])
         some = None
-        if lengths and counts is not None:
-            some = lengths[record : record + int(counts[index])]
-            record += int(counts[index])
-        yield of_labels(ids[where], labels[where] if labels else None, some)
+        try:
+            if lengths and counts is not None:
+                some = lengths[record : record + int(counts[index])]
+                record += int(counts[index])
+            sample = of_labels(ids[where], labels[where] if labels else None, some)
+        except (SafetensorError, OverflowError) as error:
+            raise DataError(f"{path}: sample {index}: damaged: {error}") from None
+        yield sample
