@@ -31,7 +31,7 @@
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate sanitize site site-check wheel clean
+.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate sanitize site site-check wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -89,11 +89,17 @@ $(STAMPS)/install: $(STAMPS)/packages pyproject.toml
 	@ISTHMUS_BUILD=none $(ENVIRONMENT) $(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Side by side: one waits for compilers, the other for pip.
-build: $(STAMPS)/packages
-	@$(MAKE) --silent $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2) $(STAMPS)/install $(STAMPS)/build
+# Side by side: one waits for compilers, the other for pip and for what checks the sources.
+JOBS = $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs 2)
 
-setup: build $(STAMPS)/tools
+build: $(STAMPS)/packages
+	@$(MAKE) --silent $(JOBS) $(STAMPS)/build $(STAMPS)/install
+
+setup: $(STAMPS)/packages
+	@$(MAKE) --silent $(JOBS) $(STAMPS)/build $(STAMPS)/tools
+
+setup-and-lint: $(STAMPS)/packages
+	@$(MAKE) --silent $(JOBS) $(STAMPS)/build lint
 
 train: build
 	@$(BIN)/isthmus run examples/pretrain_llama.py --output runs/llama --overwrite --save-interval 150
@@ -108,10 +114,10 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist lo
 CORE_TESTS := $(addprefix tests/,core memory dispatch privateuse1 integrations parallel shim)
 
 # The same random examples in each run; test-all draws new ones.
-test: setup lint
+test: setup-and-lint
 	@$(PYTEST) --hypothesis-profile=ci
 
-test-all: setup lint
+test-all: setup-and-lint
 	@$(PYTEST) --full
 
 lint: $(STAMPS)/tools

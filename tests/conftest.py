@@ -26,18 +26,25 @@ if (
 
 # A worker runs the tests of a file together; these files start first, so that none of them is left at the end.
 LONG_FILES = (
-    "tests/collectives/test_matrix.py",
+    "tests/launch/test_run.py",
     "tests/integrations/test_pretrain_llama.py",
-    "tests/integrations/test_accelerate.py",
+    "tests/conformance/test_run.py",
     "tests/tools/test_docs.py",
+    "tests/tools/test_mutation.py",
+    "tests/integrations/test_megatron.py",
+    "tests/opset/test_opset.py",
+    "tests/collectives/test_matrix.py",
+    "tests/integrations/test_hugging_face.py",
+    "tests/integrations/test_llama_finetune.py",
+    "tests/integrations/test_accelerate.py",
     "tests/dispatch/test_opinfo.py",
     "tests/migrate/test_convert_ddp_runs.py",
     "tests/collectives/test_faults.py",
-    "tests/launch/test_run.py",
-    "tests/integrations/test_hugging_face.py",
     "tests/driver/test_sample_chip.py",
     "tests/driver/test_numpy_chip.py",
+    "tests/tools/test_debug_jobs.py",
     "tests/tools/test_debug_bisect.py",
+    "tests/tools/test_cli.py",
 )
 _SAMPLED = pytest.StashKey[tuple[int, int]]()
 

@@ -39,4 +39,4 @@ def test_matrix(tmp_path: Path, size: int) -> None:
 
 
 def test_matrix_without_optional_functions(tmp_path: Path) -> None:
-    assert run(4, tmp_path, ISTHMUS_DRIVER=build(tmp_path, WITHOUT_OPTIONAL)) > 400
+    assert run(3, tmp_path, ISTHMUS_DRIVER=build(tmp_path, WITHOUT_OPTIONAL)) > 400

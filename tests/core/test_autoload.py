@@ -10,9 +10,7 @@ import pytest
 
 import isthmus
 from isthmus import drivers
-from tests.helpers import children
-from tests.helpers.children import output_fresh as output
-from tests.helpers.children import run_fresh as run
+from tests.helpers.children import output, output_fresh, run, run_fresh
 
 HOST = drivers.FOLDER / "host" / "libisthmus_host.so"
 
@@ -44,7 +42,7 @@ def test_driver_by_name_or_path(asked):
 
 
 def test_import_starts_nothing():
-    found = output(
+    found = output_fresh(
         """
         import os, sys
         import torch
@@ -55,7 +53,7 @@ def test_import_starts_nothing():
         print(threads, isthmus._C.is_initialized(), sum("memfd" in file for file in files))
         """
     )
-    without = output(
+    without = output_fresh(
         "import os, torch; print(len(os.listdir('/proc/self/task')))", TORCH_DEVICE_BACKEND_AUTOLOAD="0"
     )
     assert found == f"{without} False 0"
@@ -64,8 +62,8 @@ def test_import_starts_nothing():
 @pytest.mark.host("its operator library is loaded on request")
 def test_import_loads_no_heavy_module():
     code = "import torch, sys; print(*(name for name in sys.modules))"
-    without = set(output(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").split())
-    added = set(output(code).split()) - without
+    without = set(output_fresh(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").split())
+    added = set(output_fresh(code).split()) - without
     light = ("isthmus", "torch", "importlib", "tomllib")
     foreign = {name for name in added if name.split(".")[0] not in light}
     assert not foreign
@@ -75,7 +73,7 @@ def test_import_loads_no_heavy_module():
 
 
 def test_import_of_the_package_does_not_import_torch():
-    assert output("import isthmus, sys; print('torch' in sys.modules)") == "False"
+    assert output_fresh("import isthmus, sys; print('torch' in sys.modules)") == "False"
 
 
 @pytest.mark.sampled(1)
@@ -131,7 +129,7 @@ def test_stub_refuses_by_name():
 
 
 def test_other_torch_version_is_refused_before_a_library_is_opened():
-    found = output(
+    found = output_fresh(
         """
         import sys, types
         record = types.ModuleType("isthmus._build")
@@ -145,7 +143,7 @@ def test_other_torch_version_is_refused_before_a_library_is_opened():
 
 
 def test_unbuilt_core_is_a_reason_not_an_error():
-    found = output(
+    found = output_fresh(
         """
         import sys
         sys.modules["isthmus._build"] = None
@@ -172,15 +170,15 @@ metadata.entry_points = entry_points
 
 
 def test_another_plugin_takes_precedence_unless_selected():
-    registered, reason, *_ = json.loads(output(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER=None))
+    registered, reason, *_ = json.loads(output_fresh(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER=None))
     assert not registered
     assert reason == "torch.accelerator is plugin torch_other; set ISTHMUS_DRIVER=host to replace it"
-    registered, *_ = json.loads(output(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER="host"))
+    registered, *_ = json.loads(output_fresh(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER="host"))
     assert registered
 
 
 def test_renamed_privateuse1_is_not_changed():
-    found = output(
+    found = output_fresh(
         """
         import torch, isthmus
         from isthmus import autoload
@@ -237,14 +235,14 @@ def test_a_broken_entry_point_is_reported_and_skipped(monkeypatch: pytest.Monkey
     ],
 )
 def test_a_wrong_option_is_one_line_and_ends_the_process(variable: str, value: str, problem: str):
-    done = children.run("print('not reached')", **{variable: value})
+    done = run("print('not reached')", **{variable: value})
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"isthmus: {variable}={value}: {problem}\n"
 
 
 def test_a_wrong_option_ends_the_import_of_torch_but_not_where_the_chip_is_not_used():
     program = "import torch; print('reached')"
-    done = run(program, ISTHMUS_BLOCKING_WAIT="yes")
+    done = run_fresh(program, ISTHMUS_BLOCKING_WAIT="yes")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "isthmus: ISTHMUS_BLOCKING_WAIT=yes: not a switch; set it to 0 or 1\n"
-    assert output(program, ISTHMUS_BLOCKING_WAIT="yes", ISTHMUS_DRIVER="none") == "reached"
+    assert output_fresh(program, ISTHMUS_BLOCKING_WAIT="yes", ISTHMUS_DRIVER="none") == "reached"

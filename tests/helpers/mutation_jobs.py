@@ -35,7 +35,7 @@ def run(golden: Reader, pattern: str = "*", choose: Choice = list) -> dict[str, 
 
 
 def some(golden: Reader) -> dict[str, Any]:
-    return run(golden, choose=lambda mutants: draw(mutants, [1], per_class=6))
+    return run(golden, choose=lambda mutants: draw(mutants, [1], per_class=3))
 
 
 def crash() -> Wrong:

@@ -114,6 +114,7 @@ def test_megatron_begins_with_the_loss_of_hugging_face_and_learns(folder, traine
     assert trained[-1] < trained[0] - 1
 
 
+@pytest.mark.full
 def test_conversations_masked_by_the_script_have_the_losses_of_the_written_masks(trained, alike):
     assert alike == pytest.approx(trained, rel=1e-5)
 

@@ -3,30 +3,21 @@
 import subprocess
 import sys
 
-from tests.helpers.children import output, run
-
-
-def command(*arguments):
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "isthmus", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+from tests.helpers.children import output, run, start_module
 
 
 def test_explain_lists_every_patch():
-    done = command("megatron", "explain")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith("megatron-core 0.16.1: ")
+    child = start_module("isthmus", "megatron", "explain")
+    text, error = child.communicate()
+    assert child.returncode == 0, text + error
+    assert text.startswith("megatron-core 0.16.1: ")
     for name in (
         "WrappedTorchNorm.__new__",
         "DotProductAttention.forward",
         "FusedLayerNorm.__new__",
         "sys.path: apex",
     ):
-        assert name in done.stdout
+        assert name in text
 
 
 def test_undo_restores_what_was_there():
@@ -124,7 +115,8 @@ def test_run_megatron_needs_no_line_in_the_script(tmp_path):
         "import isthmus._support.patches\n"
         "print(DotProductAttention.forward.__wrapped__ is not None, torch.zeros(1).cuda().device)\n"
     )
-    done = command("run", "--quiet", "--megatron", script)
+    command = [sys.executable, "-W", "ignore", "-m", "isthmus", "run", "--quiet", "--megatron", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.stdout == "True chip:0\n", done.stderr
 
 

@@ -205,7 +205,7 @@ def test_device_and_quiet_where_nothing_has_run_before(tmp_path):
     assert (done.stdout, done.stderr) == ("chip:1 1\n", "")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("device", "message"),
     [

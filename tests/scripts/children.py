@@ -16,15 +16,15 @@ def on_gpu(value):
 
 
 def spawned(rank, results):
-    results[rank] = on_gpu(rank)
+    results.put({rank: on_gpu(rank)})
 
 
 if __name__ == "__main__":
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         print("pool", list(pool.map(on_gpu, [3])))
-    results = multiprocessing.get_context("spawn").Manager().dict()
+    results = multiprocessing.get_context("spawn").SimpleQueue()
     torch.multiprocessing.spawn(spawned, args=(results,), nprocs=1)
-    print("spawn", dict(results))
+    print("spawn", results.get())
     script = [sys.executable, "-u", __file__.replace("children.py", "facts.py"), "child"]
     print("script", subprocess.run(script, capture_output=True, text=True, check=True).stdout, end="")
     code = "import sys, torch; x = torch.ones(1).cuda(); print(x.is_cuda, sys.argv, sys.flags.bytes_warning)"

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 import isthmus
 from isthmus.cli import COMMANDS, app
 from isthmus.doctor import chip
+from tests.helpers.children import start_module
 
 
 def command(*arguments, **environment):
@@ -151,17 +152,17 @@ def test_ops():
 
 
 def test_ops_refuses_an_unknown_route():
-    done = command("ops", "--route", "magic")
-    assert done.returncode == 2 and done.stderr.startswith(
-        "isthmus: --route magic: no such route; there are "
-    )
+    done = invoke("ops", "--route", "magic")
+    assert done.exit_code == 2 and done.stderr.startswith("isthmus: --route magic: no such route; there are ")
 
 
 def test_ops_without_a_chip():
-    done = command("ops", ISTHMUS_DRIVER="none")
-    assert done.returncode == 1 and done.stderr.startswith("isthmus: the chip is not registered: ")
+    child = start_module("isthmus", "ops", ISTHMUS_DRIVER="none")
+    _, error = child.communicate()
+    assert child.returncode == 1 and error.startswith("isthmus: the chip is not registered: ")
 
 
 def test_run_explain():
-    done = command("run", "--explain")
-    assert done.returncode == 0 and "torch.cuda.is_available" in done.stdout and "device-type" in done.stdout
+    child = start_module("isthmus", "run", "--explain")
+    text, _ = child.communicate()
+    assert child.returncode == 0 and "torch.cuda.is_available" in text and "device-type" in text

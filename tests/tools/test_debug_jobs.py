@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.children import run
+from tests.helpers.children import run, start_module
 from tests.helpers.debug_jobs import ISTHMUS, KERNELS, TRAINING, WRONG_LIBRARY, isthmus
 from tests.helpers.debug_jobs import bare as bare  # noqa: PLC0414 - a fixture
 from tests.helpers.debug_jobs import job as job  # noqa: PLC0414 - a fixture
@@ -68,12 +68,17 @@ def test_a_wrong_request_ends_in_one_line(text: str, message: str) -> None:
 
 
 def test_replay_refuses_in_one_line(tmp_path: Path) -> None:
-    done = isthmus("replay", str(tmp_path), cwd=tmp_path)
-    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
-    done = isthmus("replay", str(tmp_path), "--device", "cuda", cwd=tmp_path)
-    assert done.returncode == 2 and "give chip or cpu" in done.stderr
-    done = isthmus("replay", str(tmp_path), "--driver", "nosuch", cwd=tmp_path)
-    assert done.returncode == 2 and "--driver nosuch" in done.stderr and len(done.stderr.splitlines()) == 1
+    def refused(*options: str) -> tuple[int | None, str]:
+        child = start_module("isthmus", "replay", str(tmp_path), *options)
+        _, error = child.communicate()
+        assert len(error.splitlines()) == 1
+        return child.returncode, error
+
+    assert refused()[0] == 1
+    status, error = refused("--device", "cuda")
+    assert status == 2 and "give chip or cpu" in error
+    status, error = refused("--driver", "nosuch")
+    assert status == 2 and "--driver nosuch" in error
 
 
 # ---- on a chip that has few kernels and no fallback

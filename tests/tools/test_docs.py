@@ -97,7 +97,7 @@ def test_python_block(block: Block):
     children.output(block.body)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("block", [block for block in RUNNABLE if block not in PYTHON], ids=identity)
 def test_runnable_block(block: Block):
     if block.language == "bash":
