@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from isthmus.data.records import DataError, Record, Row, RowError, Turn, id_of, text_of
+from isthmus.data.records import Record, Row, RowError, Turn, id_of, text_of
 
 
 class Form(NamedTuple):
@@ -171,7 +171,7 @@ def guess(row: Row, text_field: str) -> str:
     """Return the name of a row's form, by its fields.
 
     Raises:
-        DataError: no form has these fields.
+        RowError: no form has these fields.
     """
     for name, field in {
         "sharegpt": "conversations", "messages": "messages", "alpaca": "instruction", "text": text_field
@@ -179,4 +179,4 @@ def guess(row: Row, text_field: str) -> str:
         if field in row:
             return name
     fields = ", ".join(map(repr, row)) or "no field"
-    raise DataError(f"the first row has {fields}: no known form; give --from or --text-field")
+    raise RowError(f"no known form has {fields}; give --from or --text-field")
