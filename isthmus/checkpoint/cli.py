@@ -62,7 +62,7 @@ def _errors() -> Iterator[None]:
     except CheckpointError as error:
         raise fail(error, error.status) from None
     except KeyboardInterrupt:
-        raise fail("interrupted; the same command resumes", 130) from None
+        raise fail("interrupted; repeat the command to continue", 130) from None
     except OSError as error:
         raise fail(f"{error.filename}: {error.strerror}" if error.filename else error) from None
 

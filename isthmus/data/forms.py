@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from isthmus.data.records import DataError, Record, Row, RowError, Turn, id_of, text_of
+from isthmus.data.records import Record, Row, RowError, Turn, id_of, text_of
 
 
 class Form(NamedTuple):
@@ -168,11 +167,11 @@ def form(name: str, text_field: str = "text") -> Form:
     return _text(text_field) if name == "text" else FORMS[name]
 
 
-def guess(row: Row, text_field: str, path: Path) -> str:
-    """Return the name of a form, by the fields of a file's first row.
+def guess(row: Row, text_field: str) -> str:
+    """Return the name of a row's form, by its fields.
 
     Raises:
-        DataError: no form has these fields.
+        RowError: no form has these fields.
     """
     for name, field in {
         "sharegpt": "conversations", "messages": "messages", "alpaca": "instruction", "text": text_field
@@ -180,4 +179,4 @@ def guess(row: Row, text_field: str, path: Path) -> str:
         if field in row:
             return name
     fields = ", ".join(map(repr, row)) or "no field"
-    raise DataError(f"{path}: the first row has {fields}: no known form; give --from or --text-field")
+    raise RowError(f"no known form has {fields}; give --from or --text-field")

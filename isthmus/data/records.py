@@ -61,10 +61,10 @@ def text_of(row: Row, key: str) -> str:
         RowError: it is absent, of another type, or not valid Unicode.
     """
     value = row.get(key)
+    if key not in row:
+        raise RowError(f"no field {key!r}")
     if not isinstance(value, str):
-        raise RowError(
-            f"{kind_of(value)} instead of a string in {key!r}" if key in row else f"no field {key!r}"
-        )
+        raise RowError(f"{kind_of(value)} instead of a string in {key!r}")
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -73,9 +73,12 @@ class Input(NamedTuple):
         form = self.form
         if not form:
             first = next((row for chunk in sources.chunks(paths) for row in chunk.rows), None)
-            if isinstance(first, RowError):
-                raise DataError(f"{paths[0]}: row 1: {first}")
-            form = forms.guess(first, self.text_field, paths[0]) if first else "text"
+            try:
+                if isinstance(first, RowError):
+                    raise first
+                form = forms.guess(first, self.text_field) if first else "text"
+            except RowError as error:
+                raise DataError(f"{paths[0]}: row 1: {error}") from None
         return self._replace(paths=paths, form=form)
 
     def records(self, chunk: sources.Chunk, result: Result) -> Iterator[tuple[int, Record]]:

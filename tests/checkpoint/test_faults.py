@@ -149,7 +149,7 @@ def test_wrong_names_and_shapes(copied):
         (b'{"model_type": "llama"}', "lacks 'vocab_size'"),
         (
             b'{"model_type": "gpt2", "n_layer": 1, "n_embd": null, "vocab_size": 0}',
-            "not a size: n_embd None, vocab_size 0",
+            "not a size: n_embd null, vocab_size 0",
         ),
     ],
 )
@@ -349,7 +349,10 @@ def test_an_interrupted_conversion_is_resumed(copied, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Stored, "write", interrupted)
         result = checkpoint("convert", source, target, "--to", "megatron", "--workers", 1)
-    assert (result.exit_code, result.stderr) == (130, "isthmus: interrupted; the same command resumes\n")
+    assert (result.exit_code, result.stderr) == (
+        130,
+        "isthmus: interrupted; repeat the command to continue\n",
+    )
     assert not target.exists()
     assert "resuming: " in checkpoint("convert", source, target, "--to", "megatron").stderr
     same(source, converted(target, tmp_path / "back", "huggingface"))

@@ -313,7 +313,7 @@ def test_an_interrupted_run_is_one_line_and_goes_on(alpaca, tmp_path, monkeypatc
         status, _, errors = run(*words)
     assert (status, errors, content(tmp_path)) == (
         130,
-        "isthmus: interrupted; the same command resumes\n",
+        "isthmus: interrupted; repeat the command to continue\n",
         {},
     )
     assert run(*words)[0] == 0

@@ -7,7 +7,7 @@ import pytest
 
 from isthmus.data import forms
 from isthmus.data.convert import convert
-from isthmus.data.records import DataError, Record, RowError, Turn
+from isthmus.data.records import Record, RowError, Turn
 from isthmus.data.run import Input
 from tests.data.conftest import conversation, rows
 
@@ -120,5 +120,5 @@ def test_what_a_form_cannot_hold_is_refused():
 def test_the_form_is_told_from_the_first_row():
     assert forms.guess({"id": 1, "conversations": []}, "text") == "sharegpt"
     assert forms.guess({"body": "x"}, "body") == "text"
-    with pytest.raises(DataError, match="'a', 'b': no known form"):
+    with pytest.raises(RowError, match="no known form has 'a', 'b'; give --from"):
         forms.guess({"a": 1, "b": 2}, "text")

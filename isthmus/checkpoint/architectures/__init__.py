@@ -97,12 +97,12 @@ def model(config: Config) -> Model:
         parameters = tuple(architecture.parameters(config))
         sizes = {size for each in parameters for size in each.shape}
         if not parameters or any(type(size) is not int or size < 1 for size in sizes):
-            raise ValueError
+            raise ValueError("a parameter has no size")
     except KeyError as error:
         raise CheckpointError(f"config.json of {name} lacks {error}") from None
-    except (ValueError, TypeError, ArithmeticError):
-        wrong = [f"{key} {value!r}" for key, value in config.items() if _is_wrong_size(key, value)]
-        raise CheckpointError(f"config.json of {name}: not a size: {', '.join(wrong)}") from None
+    except (ValueError, TypeError, ArithmeticError) as error:
+        wrong = [f"{key} {json.dumps(value)}" for key, value in config.items() if _is_wrong_size(key, value)]
+        raise CheckpointError(f"config.json of {name}: not a size: {', '.join(wrong) or error}") from None
     return Model(config, parameters, table(architecture.NAMES))
 
 

@@ -84,7 +84,9 @@ class InternEvo(Format):
         check(model, layout)
         where = places(model.layers, layout)
         if 0 in layout.stages:
-            raise CheckpointError(f"--stages {layout.stages}: InternEvo needs a layer in each stage")
+            raise CheckpointError(
+                f"--stages {','.join(map(str, layout.stages))}: InternEvo needs a layer in each stage"
+            )
         for each in fused(rules(layout.names), model, self.name):
             start = each.parameters[0].role == "embedding.weight"
             place = Place(0 if start else layout.pp - 1, 0, 0) if each.layer is None else where[each.layer]
