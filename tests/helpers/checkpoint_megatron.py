@@ -1,6 +1,6 @@
 """A tiny model of megatron-core: loads a checkpoint, compares logits with transformers, saves one as torch_dist.
 
-    isthmus run tests/helpers/checkpoint_megatron.py FOLDER
+    isthmus run -c "from tests.helpers.checkpoint_megatron import main; main()" FOLDER
 
 FOLDER has ``hf``, ``megatron`` (--names local) and ``megatron-dist`` (--names local); ``saved`` is written.
 """
@@ -102,7 +102,3 @@ def main() -> None:
     dist_checkpointing.save(state, str(folder / "saved"))
     print("equal")
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":  # the checkpoint is saved with the help of spawned processes
-    main()
