@@ -27,6 +27,11 @@ from isthmus.opset.names import matches
 KINDS = ("statistics", "tensors", "hashes")
 LEVELS = ("module", "operator", "both")
 _FUNCTIONAL = "_c10d_functional"
+_MARKERS = ("profiler::", "prims::", "debugprims::")
+# Operators whose first argument is written without being read, though their schemas do not say so.
+_OVERWRITING = frozenset(
+    """bernoulli_ cauchy_ copy_ exponential_ fill_ geometric_ log_normal_ normal_ random_ uniform_ zero_""".split()
+)
 
 
 class Selection(NamedTuple):
@@ -171,7 +176,9 @@ class Recorder(TorchDispatchMode):
 
     def _is_left_out(self, name: str, types: Any) -> bool:
         base = name.partition("::")[2].partition(".")[0]
-        return base in intercept.MEMORY or any(issubclass(kind, FakeTensor) for kind in types)
+        if base in intercept.MEMORY or name.startswith(_MARKERS):
+            return True
+        return any(issubclass(kind, FakeTensor) for kind in types)
 
     def _run_unrecorded(self, call: Call) -> Any:
         origin(any(t.requires_grad for _, t in call.inputs()), self._modules.current)
@@ -190,7 +197,7 @@ class Recorder(TorchDispatchMode):
         line = self._line(call.name, module, phase, where)
         line["arguments"] = _plain(call)
         waits = call.name.startswith(f"{_FUNCTIONAL}::wait_tensor")
-        line["inputs"] = {} if waits else self._numbers(inputs)
+        line["inputs"] = {} if waits else self._numbers(_read(call, inputs))
         returned = call.op(*call.args, **call.kwargs)
         self._forget_written(call)
         if waits or not call.name.startswith(_FUNCTIONAL):
@@ -363,6 +370,12 @@ def _tensors(named: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
             for path, leaf in pytree.tree_flatten_with_path(value)[0]:
                 if isinstance(leaf, torch.Tensor):
                     yield name + pytree.keystr(path), leaf
+
+
+def _read(call: Call, inputs: list[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+    """Return the inputs whose values matter."""
+    base = call.name.partition("::")[2].partition(".")[0]
+    return [pair for pair in inputs if pair[0] != "self"] if base in _OVERWRITING else inputs
 
 
 def _plain(call: Call) -> dict[str, Any]:

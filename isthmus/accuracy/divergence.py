@@ -1,0 +1,257 @@
+"""The first call at which two jobs differ, and what is wrong there."""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from isthmus.accuracy import replaying
+from isthmus.accuracy.gathering import distance
+from isthmus.accuracy.metrics import Distance, tolerance
+from isthmus.accuracy.pairing import Pair
+from isthmus.accuracy.reading import Content, Rank, Recorded
+
+# The error of a result may be this many times that of its inputs.
+_GROWTH = 30.0
+_SIZES = ("size", "shape", "split_sizes", "sizes", "length", "stride", "repeats", "padding_idx", "end", "start")
+
+
+@dataclass(eq=False)
+class Judged:
+    """A pair with the distances of its tensors.
+
+    Attributes:
+        pair: the calls.
+        inputs, outputs: distances by name.
+        arguments: arguments that differ, with both values.
+    """
+
+    pair: Pair
+    inputs: dict[str, Distance]
+    outputs: dict[str, Distance]
+    arguments: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+
+    @property
+    def tolerance(self) -> float:
+        """Largest error that rounding explains."""
+        contents = [
+            content
+            for call in (*self.pair.a[:1], *self.pair.b[:1])
+            for content in (*call.inputs.values(), *call.outputs.values())
+        ]
+        return tolerance(*(content.dtype for content in contents))
+
+    @property
+    def input_error(self) -> float:
+        """Largest error of an input."""
+        return max((d.error for d in self.inputs.values()), default=0.0)
+
+    @property
+    def error(self) -> float:
+        """Largest error of a result."""
+        return max((d.error for d in self.outputs.values()), default=0.0)
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether a result differs by more than rounding."""
+        return self.error > self.tolerance
+
+    @property
+    def verdict(self) -> str:
+        """``equal``, ``rounding``, ``differs``, or ``only in A`` and ``only in B``."""
+        if not self.pair.is_matched:
+            return "only in A" if self.pair.a else "only in B"
+        if self.is_beyond:
+            return "differs"
+        return "equal" if all(d.equal for d in self.outputs.values()) else "rounding"
+
+
+@dataclass(frozen=True)
+class Guilty:
+    """The first difference.
+
+    Attributes:
+        call: what is accused: the call of the side that is wrong where that is known, else of A.
+        reason: one line.
+        inputs_equal: whether the call's inputs were still equal.
+        judged: the pair at which it shows; the call itself, or the first one that uses its result.
+        side: "A", "B" or "" if both or either may be wrong.
+        others: calls of the other side in its place.
+    """
+
+    call: Recorded
+    reason: str
+    inputs_equal: bool
+    judged: Judged
+    side: str = ""
+    others: tuple[Recorded, ...] = ()
+
+
+def judged(pairs: Iterable[Pair]) -> Iterator[Judged]:
+    """Yield the pairs with their distances, in order."""
+    known: dict[tuple[int, ...], Distance] = {}
+
+    def measured(a: list[Content], b: list[Content]) -> Distance:
+        key = tuple(id(part) for part in (*a, *b))
+        if key not in known:
+            known[key] = distance(a, b)
+        return known[key]
+
+    for pair in pairs:
+        if not pair.is_matched:
+            yield Judged(pair, {}, {})
+            continue
+        yield Judged(
+            pair,
+            {name: measured(a, b) for name, a, b in pair.inputs()},
+            {name: measured(a, b) for name, a, b in pair.outputs()},
+            _arguments(pair),
+        )
+
+
+def _arguments(pair: Pair) -> dict[str, tuple[Any, Any]]:
+    """Return the arguments that differ, but sizes, which another parallelism changes."""
+    a, b = pair.a[0].arguments, pair.b[0].arguments
+    several = len(pair.a) + len(pair.b) > 2
+    return {
+        name: (a[name], b[name])
+        for name in a
+        if name in b and a[name] != b[name] and not (several and name in _SIZES)
+    }
+
+
+class Search:
+    """Finds the first difference.
+
+    Args:
+        a, b: ranks of the two dumps.
+        rows: all pairs in order, judged.
+    """
+
+    def __init__(self, a: list[Rank], b: list[Rank], rows: list[Judged]) -> None:
+        calls = [row for row in rows if not row.pair.is_module]
+        # Of a dump of modules alone, the modules.
+        self.rows = calls or rows
+        self._of: dict[int, Judged] = {}
+        for row in self.rows:
+            for call in (*row.pair.a, *row.pair.b):
+                self._of[id(call)] = row
+        self._ranks = {id(rank): rank for rank in (*a, *b)}
+
+    def first(self) -> Guilty | None:
+        """Return the first difference, or None."""
+        for row in self.rows:
+            if row.pair.is_matched and (found := self._accuse(row)):
+                return found
+        return None
+
+    def _accuse(self, row: Judged) -> Guilty | None:
+        if row.arguments and not self._is_same(row):
+            text = ", ".join(f"{name} is {a} in A and {b} in B" for name, (a, b) in row.arguments.items())
+            return Guilty(row.pair.a[0], text, row.input_error <= row.tolerance, row)
+        missing = self._missing(row)
+        if missing is not None:
+            return missing
+        gradient = self._gradient(row)
+        if gradient is not None:
+            return gradient
+        if not row.is_beyond:
+            return None
+        bad = [name for name, d in row.inputs.items() if d.error > row.tolerance]
+        for name in bad:
+            if (found := self._source(row, name)) is not None:
+                return found
+        if bad or row.error <= _GROWTH * row.input_error:
+            return None
+        return self._operator(row)
+
+    def _is_same(self, row: Judged) -> bool:
+        return all(d.equal or d.error == 0 for d in row.outputs.values()) and bool(row.outputs)
+
+    def _operator(self, row: Judged) -> Guilty | None:
+        """The call itself, unless a replay of both sides finds it right."""
+        wrong = {side: replaying.wrong(calls) for side, calls in (("A", row.pair.a), ("B", row.pair.b))}
+        if wrong["A"] == "" and wrong["B"] == "":
+            return None
+        side = "A" if wrong["A"] and not wrong["B"] else "B" if wrong["B"] and not wrong["A"] else ""
+        calls = row.pair.b if side == "B" else row.pair.a
+        name, worst = max(row.outputs.items(), key=lambda item: item[1].error)
+        reason = f"{name} differs by {worst.error:.3g}, inputs by {row.input_error:.3g}"
+        if side:
+            reason += f"; {side} is wrong: {wrong[side]}"
+        return Guilty(calls[0], reason, True, row, side)
+
+    def _missing(self, row: Judged) -> Guilty | None:
+        """A tensor that only one side has, such as a gradient."""
+        a, b = row.pair.a[0], row.pair.b[0]
+        if not a.operator.startswith("optimizer::"):
+            return None
+        for side, call, other in (("B", a, b), ("A", b, a)):
+            for name in call.inputs:
+                if name == "gradient" and name not in other.inputs:
+                    return Guilty(other, f"no {name} in {side}", False, row, side)
+        return None
+
+    def _gradient(self, row: Judged) -> Guilty | None:
+        """An input of which only one side has a gradient, by a call that the other side does not have."""
+        for name, a, b in row.pair.inputs():
+            if a[0].requires_grad == b[0].requires_grad:
+                continue
+            sources = self._producers(a, b)
+            if all(source is None or self._of[id(source)].pair.is_matched for source in sources):
+                if any(source is not None for source in sources):
+                    continue
+                return Guilty(
+                    row.pair.a[0],
+                    f"{name} has a gradient in {'A' if a[0].requires_grad else 'B'} only",
+                    True,
+                    row,
+                )
+            return self._structure(row, name, sources, "has a gradient on one side only", True)
+        return None
+
+    def _source(self, row: Judged, name: str) -> Guilty | None:
+        """Where a different input comes from, if no earlier pair returned it."""
+        a, b = next((x, y) for key, x, y in row.pair.inputs() if key == name)
+        sources = self._producers(a, b)
+        if all(source is None for source in sources):
+            what = a[0].name or b[0].name or "data"
+            reason = f"{name} ({what}) differs by {row.inputs[name].error:.3g} and no call has computed it"
+            return Guilty(row.pair.a[0], reason, False, row)
+        if all(source is not None and self._of[id(source)].pair.is_matched for source in sources):
+            return None  # followed from there
+        before = max(self._entry(part) for part in (a[0], b[0]))
+        if row.inputs[name].error <= _GROWTH * before:
+            return None
+        return self._structure(row, name, sources, f"differs by {row.inputs[name].error:.3g}", before == 0)
+
+    def _structure(
+        self, row: Judged, name: str, sources: list[Recorded | None], what: str, equal: bool
+    ) -> Guilty:
+        alone = [s for s in sources if s is not None and not self._of[id(s)].pair.is_matched]
+        known = [s for s in sources if s is not None]
+        call = (alone or known)[0]
+        side = "A" if call is sources[0] else "B"
+        others = tuple(s for s in known if s is not call)
+        reason = f"{name} of {row.pair.a[0]} {what}; only {side} computes it by {call.operator}"
+        return Guilty(call, reason, equal, row, side if len(alone) == 1 else "", others)
+
+    def _producers(self, a: list[Content], b: list[Content]) -> list[Recorded | None]:
+        return [parts[0].rank.producers.get(parts[0].number) for parts in (a, b)]
+
+    def _entry(self, content: Content, seen: set[int] | None = None) -> float:
+        """Largest error of what the calls of one side that led to a tensor had taken from pairs."""
+        seen = set() if seen is None else seen
+        source = content.rank.producers.get(content.number)
+        if source is None or id(source) in seen:
+            return 0.0
+        seen.add(id(source))
+        row = self._of.get(id(source))
+        if row is not None and row.pair.is_matched:
+            return row.error
+        return max((self._entry(each, seen) for each in source.inputs.values()), default=0.0)
+
+
+def worst(rows: Iterable[Judged]) -> float:
+    """Return the largest finite error."""
+    return max((row.error for row in rows if math.isfinite(row.error)), default=0.0)
