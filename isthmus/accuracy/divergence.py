@@ -193,32 +193,39 @@ class Search:
         return None
 
     def _gradient(self, row: Judged) -> Guilty | None:
-        """An input of which only one side has a gradient, by a call that the other side does not have."""
-        for name, a, b in row.pair.inputs():
-            if a[0].requires_grad == b[0].requires_grad:
+        """An input of which only one side has a gradient."""
+        a, b = row.pair.a[0], row.pair.b[0]
+        if a.gradients == b.gradients or a.operator != b.operator:
+            return None
+        for name in sorted(a.gradients ^ b.gradients):
+            if name not in a.inputs or name not in b.inputs:
                 continue
-            sources = self._producers(a, b)
-            if all(source is None or self._of[id(source)].pair.is_matched for source in sources):
-                if any(source is not None for source in sources):
-                    continue
-                return Guilty(
-                    row.pair.a[0],
-                    f"{name} has a gradient in {'A' if a[0].requires_grad else 'B'} only",
-                    True,
-                    row,
-                )
-            return self._structure(row, name, sources, "has a gradient on one side only", True)
+            has, lacks = ("A", "B") if name in a.gradients else ("B", "A")
+            for call, side in ((a, "A"), (b, "B")):
+                alone = [c for c in self._passed(call, call.inputs[name]) if not self._is_matched(c)]
+                if alone and side == lacks:
+                    reason = f"{name} of {a} has a gradient in {has} and none after this call"
+                    return Guilty(alone[-1], reason, True, row, side)
+            return Guilty(b if lacks == "B" else a, f"{name} has a gradient in {has} only", True, row, lacks)
         return None
+
+    def _is_matched(self, call: Recorded) -> bool:
+        return self._of[id(call)].pair.is_matched
+
+    def _passed(self, user: Recorded, content: Content) -> list[Recorded]:
+        """Return the calls before a user of a tensor that return it."""
+        calls = content.rank.producers.get(content.number, [])
+        return [call for call in calls if call.number < user.number]
 
     def _source(self, row: Judged, name: str) -> Guilty | None:
         """Where a different input comes from, if no earlier pair returned it."""
         a, b = next((x, y) for key, x, y in row.pair.inputs() if key == name)
-        sources = self._producers(a, b)
+        sources = [self._producer(part) for part in (a[0], b[0])]
         if all(source is None for source in sources):
             what = a[0].name or b[0].name or "data"
             reason = f"{name} ({what}) differs by {row.inputs[name].error:.3g} and no call has computed it"
             return Guilty(row.pair.a[0], reason, False, row)
-        if all(source is not None and self._of[id(source)].pair.is_matched for source in sources):
+        if all(source is not None and self._is_matched(source) for source in sources):
             return None  # followed from there
         before = max(self._entry(part) for part in (a[0], b[0]))
         if row.inputs[name].error <= _GROWTH * before:
@@ -228,7 +235,7 @@ class Search:
     def _structure(
         self, row: Judged, name: str, sources: list[Recorded | None], what: str, equal: bool
     ) -> Guilty:
-        alone = [s for s in sources if s is not None and not self._of[id(s)].pair.is_matched]
+        alone = [s for s in sources if s is not None and not self._is_matched(s)]
         known = [s for s in sources if s is not None]
         call = (alone or known)[0]
         side = "A" if call is sources[0] else "B"
@@ -236,13 +243,13 @@ class Search:
         reason = f"{name} of {row.pair.a[0]} {what}; only {side} computes it by {call.operator}"
         return Guilty(call, reason, equal, row, side if len(alone) == 1 else "", others)
 
-    def _producers(self, a: list[Content], b: list[Content]) -> list[Recorded | None]:
-        return [parts[0].rank.producers.get(parts[0].number) for parts in (a, b)]
+    def _producer(self, content: Content) -> Recorded | None:
+        return next(iter(content.rank.producers.get(content.number, [])), None)
 
     def _entry(self, content: Content, seen: set[int] | None = None) -> float:
         """Largest error of what the calls of one side that led to a tensor had taken from pairs."""
         seen = set() if seen is None else seen
-        source = content.rank.producers.get(content.number)
+        source = self._producer(content)
         if source is None or id(source) in seen:
             return 0.0
         seen.add(id(source))

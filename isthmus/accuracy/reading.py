@@ -32,7 +32,6 @@ class Content:
         number: in the rank's dump.
         dtype, shape: of the part that the rank holds.
         statistics: None if it was not measured.
-        requires_grad: whether autograd records what uses it.
         name: of a parameter or buffer, or "".
         placement: ``S(0)``, ``R``, ``P`` for each dimension of a device mesh; "" if unknown.
         whole: shape of all parts together, if it is placed.
@@ -45,7 +44,6 @@ class Content:
     shape: tuple[int, ...]
     statistics: Statistics | None
     rank: "Rank" = field(repr=False)
-    requires_grad: bool = False
     name: str = ""
     placement: str = ""
     whole: tuple[int, ...] = ()
@@ -77,6 +75,7 @@ class Recorded:
         arguments: those that are no tensors.
         inputs, outputs: tensors by name.
         group: ranks of a collective.
+        gradients: names of the inputs that require gradients.
     """
 
     number: int
@@ -88,6 +87,7 @@ class Recorded:
     inputs: dict[str, Content]
     outputs: dict[str, Content]
     group: tuple[int, ...] = ()
+    gradients: frozenset[str] = frozenset()
 
     @property
     def at(self) -> str:
@@ -138,7 +138,7 @@ class Rank:
         return Content(
             line["tensor"], line["dtype"], tuple(line["shape"]),
             Statistics(*values, line.get("hash", "")) if values else None, self,
-            line.get("grad", False), line.get("name", ""), line.get("placement", ""),
+            line.get("name", ""), line.get("placement", ""),
             tuple(line.get("whole", ())), line.get("file", ""),
         )  # fmt: skip
 
@@ -147,7 +147,7 @@ class Rank:
             line["call"], Place(line["step"], line["phase"], line["module"], line["visit"]),
             line["operator"], line.get("line", ""), line.get("library", ""), line.get("arguments", {}),
             self._tensors(line.get("inputs", {})), self._tensors(line.get("outputs", {})),
-            tuple(line.get("group", ())),
+            tuple(line.get("group", ())), frozenset(line.get("gradients", ())),
         )  # fmt: skip
 
     def _tensors(self, numbers: dict[str, int]) -> dict[str, Content]:
@@ -161,13 +161,13 @@ class Rank:
         return torch.view_as_complex(found) if content.dtype.startswith("complex") else found
 
     @cached_property
-    def producers(self) -> dict[int, Recorded]:
-        """The call that has first returned each tensor, by the tensor's number."""
-        found: dict[int, Recorded] = {}
+    def producers(self) -> dict[int, list[Recorded]]:
+        """The calls that return each tensor, by its number: that which computes it, then those that pass it on."""
+        found: dict[int, list[Recorded]] = {}
         for call in self.calls:
             if call.operator != "module":
                 for content in call.outputs.values():
-                    found.setdefault(content.number, call)
+                    found.setdefault(content.number, []).append(call)
         return found
 
 

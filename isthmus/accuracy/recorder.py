@@ -198,6 +198,8 @@ class Recorder(TorchDispatchMode):
         line["arguments"] = _plain(call)
         waits = call.name.startswith(f"{_FUNCTIONAL}::wait_tensor")
         line["inputs"] = {} if waits else self._numbers(_read(call, inputs))
+        if recorded := [name for name, tensor in inputs if tensor.requires_grad]:
+            line["gradients"] = recorded
         returned = call.op(*call.args, **call.kwargs)
         self._forget_written(call)
         if waits or not call.name.startswith(_FUNCTIONAL):

@@ -64,8 +64,6 @@ class Tensors:
             "dtype": str(local.dtype)[6:],
             "shape": list(local.shape),
         }
-        if tensor.requires_grad:
-            line["grad"] = True
         if name := self._names.get(id(tensor)):
             line["name"] = name
         if placement:
