@@ -1,13 +1,14 @@
 """The first call at which two jobs differ, and what is wrong there."""
 
-import math
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from isthmus.accuracy import replaying
 from isthmus.accuracy.gathering import distance
-from isthmus.accuracy.metrics import Distance, tolerance
+from isthmus.accuracy.metrics import TOLERANCES, Distance, tolerance
 from isthmus.accuracy.pairing import Pair
 from isthmus.accuracy.reading import Content, Rank, Recorded
 
@@ -23,23 +24,24 @@ class Judged:
     Attributes:
         pair: the calls.
         inputs, outputs: distances by name.
+        mixed: whether the jobs compute in different dtypes.
         arguments: arguments that differ, with both values.
     """
 
     pair: Pair
     inputs: dict[str, Distance]
     outputs: dict[str, Distance]
+    mixed: bool = False
     arguments: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def tolerance(self) -> float:
-        """Largest error that rounding explains."""
-        contents = [
-            content
+        """Largest error that rounding explains, in the dtypes of the less precise side if the jobs' dtypes differ."""
+        sides = [
+            tolerance(*(content.dtype for content in (*call.inputs.values(), *call.outputs.values())))
             for call in (*self.pair.a[:1], *self.pair.b[:1])
-            for content in (*call.inputs.values(), *call.outputs.values())
         ]
-        return tolerance(*(content.dtype for content in contents))
+        return max(sides) if self.mixed else min(sides)
 
     @property
     def input_error(self) -> float:
@@ -87,8 +89,9 @@ class Guilty:
     others: tuple[Recorded, ...] = ()
 
 
-def judged(pairs: Iterable[Pair]) -> Iterator[Judged]:
+def judged(pairs: list[Pair]) -> Iterator[Judged]:
     """Yield the pairs with their distances, in order."""
+    mixed = _dtype([pair.a for pair in pairs]) != _dtype([pair.b for pair in pairs])
     known: dict[tuple[int, ...], Distance] = {}
 
     def measured(a: list[Content], b: list[Content]) -> Distance:
@@ -99,14 +102,24 @@ def judged(pairs: Iterable[Pair]) -> Iterator[Judged]:
 
     for pair in pairs:
         if not pair.is_matched:
-            yield Judged(pair, {}, {})
+            yield Judged(pair, {}, {}, mixed)
             continue
         yield Judged(
             pair,
             {name: measured(a, b) for name, a, b in pair.inputs()},
             {name: measured(a, b) for name, a, b in pair.outputs()},
+            mixed,
             _arguments(pair),
         )
+
+
+def _dtype(calls: list[list[Recorded]]) -> str:
+    """Return the dtype of most results of a job."""
+    counts = Counter(
+        content.dtype for records in calls for call in records[:1] for content in call.outputs.values()
+    )
+    floats = [(count, dtype) for dtype, count in counts.items() if dtype in TOLERANCES]
+    return max(floats)[1] if floats else ""
 
 
 def _arguments(pair: Pair) -> dict[str, tuple[Any, Any]]:
@@ -166,10 +179,15 @@ class Search:
         return self._operator(row)
 
     def _is_same(self, row: Judged) -> bool:
+        one_rank = len(row.pair.a) == len(row.pair.b) == 1
+        if one_rank and any(a[0].shape != b[0].shape for _, a, b in row.pair.outputs()):
+            return False
         return all(d.equal or d.error == 0 for d in row.outputs.values()) and bool(row.outputs)
 
     def _operator(self, row: Judged) -> Guilty | None:
         """The call itself, unless a replay of both sides finds it right."""
+        if (moved := self._reordered(row)) is not None:
+            return moved
         wrong = {side: replaying.wrong(calls) for side, calls in (("A", row.pair.a), ("B", row.pair.b))}
         if wrong["A"] == "" and wrong["B"] == "":
             return None
@@ -180,6 +198,27 @@ class Search:
         if side:
             reason += f"; {side} is wrong: {wrong[side]}"
         return Guilty(calls[0], reason, True, row, side)
+
+    def _reordered(self, row: Judged) -> Guilty | None:
+        """A call of one side alone that only moves elements, which statistics of the inputs do not show."""
+        for name, a, b in row.pair.inputs():
+            if row.inputs[name].by != "statistics" or row.inputs[name].error:
+                continue
+            for side, content in (("A", a[0]), ("B", b[0])):
+                if (found := self._mover(content)) is not None:
+                    reason = f"{name} of {row.pair.a[0]} has the same statistics; only {side} moves its elements"
+                    return Guilty(found, reason, True, row, side)
+        return None
+
+    def _mover(self, content: Content) -> Recorded | None:
+        """Return the nearest call of one side alone in the chain of calls that keep a tensor's statistics."""
+        source = self._producer(content)
+        while source is not None:
+            if not self._is_matched(source):
+                return source
+            kept = [each for each in source.inputs.values() if each.statistics == content.statistics]
+            source = self._producer(kept[0]) if len(kept) == 1 and kept[0] is not content else None
+        return None
 
     def _missing(self, row: Judged) -> Guilty | None:
         """A tensor that only one side has, such as a gradient."""
@@ -206,7 +245,10 @@ class Search:
                 if alone and side == lacks:
                     reason = f"{name} of {a} has a gradient in {has} and none after this call"
                     return Guilty(alone[-1], reason, True, row, side)
-            return Guilty(b if lacks == "B" else a, f"{name} has a gradient in {has} only", True, row, lacks)
+            user = a if lacks == "A" else b
+            made = self._passed(user, user.inputs[name])
+            reason = f"{name} of {user} has a gradient in {has} only"
+            return Guilty(made[0] if made else user, reason, True, row, lacks)
         return None
 
     def _is_matched(self, call: Recorded) -> bool:
@@ -226,22 +268,43 @@ class Search:
             reason = f"{name} ({what}) differs by {row.inputs[name].error:.3g} and no call has computed it"
             return Guilty(row.pair.a[0], reason, False, row)
         if all(source is not None and self._is_matched(source) for source in sources):
-            return None  # followed from there
+            return self._wiring(row, name, sources)
         before = max(self._entry(part) for part in (a[0], b[0]))
         if row.inputs[name].error <= _GROWTH * before:
             return None
         return self._structure(row, name, sources, f"differs by {row.inputs[name].error:.3g}", before == 0)
 
+    def _wiring(self, row: Judged, name: str, sources: list[Recorded | None]) -> Guilty | None:
+        """The call itself, if the two sides take the input from different calls; else the error came with it."""
+        of_a, of_b = (self._of[id(source)] for source in sources)
+        if of_a is of_b:
+            return None
+        reason = f"{name} is the result of {sources[0]} in A and of {sources[1]} in B"
+        return Guilty(row.pair.a[0], reason, False, row)
+
     def _structure(
         self, row: Judged, name: str, sources: list[Recorded | None], what: str, equal: bool
     ) -> Guilty:
-        alone = [s for s in sources if s is not None and not self._is_matched(s)]
-        known = [s for s in sources if s is not None]
-        call = (alone or known)[0]
-        side = "A" if call is sources[0] else "B"
-        others = tuple(s for s in known if s is not call)
-        reason = f"{name} of {row.pair.a[0]} {what}; only {side} computes it by {call.operator}"
-        return Guilty(call, reason, equal, row, side if len(alone) == 1 else "", others)
+        """The first call that only one side has, of those that lead to an input."""
+        chains = [self._alone(source) if source is not None else [] for source in sources]
+        side = "A" if chains[0] else "B"
+        chain = chains[0] or chains[1]
+        others = tuple(each for each in (*chain[1:], *chains[1], *sources) if each is not None)
+        reason = f"{name} of {row.pair.a[0]} {what}; only {side} computes it by {chain[0].operator}"
+        is_both = bool(chains[0] and chains[1])
+        return Guilty(chain[0], reason, equal, row, "" if is_both else side, _distinct(chain[0], others))
+
+    def _alone(self, source: Recorded) -> list[Recorded]:
+        """Return the calls of one side alone that lead to a call's result, itself included, in order."""
+        found: dict[int, Recorded] = {}
+        left = [source]
+        while left:
+            call = left.pop()
+            if call.number in found or self._is_matched(call):
+                continue
+            found[call.number] = call
+            left += [made for each in call.inputs.values() if (made := self._producer(each)) is not None]
+        return [found[number] for number in sorted(found)]
 
     def _producer(self, content: Content) -> Recorded | None:
         return next(iter(content.rank.producers.get(content.number, [])), None)
@@ -259,6 +322,6 @@ class Search:
         return max((self._entry(each, seen) for each in source.inputs.values()), default=0.0)
 
 
-def worst(rows: Iterable[Judged]) -> float:
-    """Return the largest finite error."""
-    return max((row.error for row in rows if math.isfinite(row.error)), default=0.0)
+
+def _distinct(call: Recorded, others: tuple[Recorded, ...]) -> tuple[Recorded, ...]:
+    return tuple(each for each in dict.fromkeys(others) if each is not call)

@@ -73,19 +73,25 @@ def _matched(
 
 def pairs(a: list[Rank], b: list[Rank]) -> list[Pair]:
     """Return the pairs in the order of the side with fewer ranks; calls of one side alone come where they ran."""
-    sides = _by_place(a), _by_place(b)
+    steps = _steps(a) & _steps(b)
+    sides = _by_place(a, steps), _by_place(b, steps)
     found: list[Pair] = []
     for place in dict.fromkeys((*sides[0], *sides[1])):
         found += _align(*(_rows(side.get(place, [])) for side in sides))
     return _in_order(found, by_b=len(b) < len(a))
 
 
-def _by_place(ranks: list[Rank]) -> dict[Place, list[list[Recorded]]]:
+def _steps(ranks: list[Rank]) -> set[int]:
+    return {call.place.step for rank in ranks for call in rank.calls}
+
+
+def _by_place(ranks: list[Rank], steps: set[int]) -> dict[Place, list[list[Recorded]]]:
     found: dict[Place, list[list[Recorded]]] = {}
     for rank in ranks:
         here: dict[Place, list[Recorded]] = {}
         for call in rank.calls:
-            here.setdefault(call.place, []).append(call)
+            if call.place.step in steps:
+                here.setdefault(call.place, []).append(call)
         for place, calls in here.items():
             found.setdefault(place, []).append(calls)
     return found

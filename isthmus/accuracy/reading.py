@@ -37,6 +37,7 @@ class Content:
         whole: shape of all parts together, if it is placed.
         rank: the rank's dump, which reads the values.
         file: with the values, or "".
+        writer: number of the call that wrote its memory, perhaps by another view; None if unknown.
     """
 
     number: int
@@ -48,6 +49,7 @@ class Content:
     placement: str = ""
     whole: tuple[int, ...] = ()
     file: str = ""
+    writer: int | None = None
 
     @property
     def values(self) -> torch.Tensor | None:
@@ -140,6 +142,7 @@ class Rank:
             Statistics(*values, line.get("hash", "")) if values else None, self,
             line.get("name", ""), line.get("placement", ""),
             tuple(line.get("whole", ())), line.get("file", ""),
+            line.get("writer"),
         )  # fmt: skip
 
     def _call(self, line: dict[str, Any]) -> Recorded:
@@ -163,7 +166,12 @@ class Rank:
     @cached_property
     def producers(self) -> dict[int, list[Recorded]]:
         """The calls that return each tensor, by its number: that which computes it, then those that pass it on."""
-        found: dict[int, list[Recorded]] = {}
+        numbered = {call.number: call for call in self.calls}
+        found: dict[int, list[Recorded]] = {
+            content.number: [numbered[content.writer]]
+            for content in self.contents.values()
+            if content.writer in numbered
+        }
         for call in self.calls:
             if call.operator != "module":
                 for content in call.outputs.values():

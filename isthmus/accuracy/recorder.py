@@ -201,17 +201,17 @@ class Recorder(TorchDispatchMode):
         if recorded := [name for name, tensor in inputs if tensor.requires_grad]:
             line["gradients"] = recorded
         returned = call.op(*call.args, **call.kwargs)
-        self._forget_written(call)
+        self._forget_written(call, line["call"])
         if waits or not call.name.startswith(_FUNCTIONAL):
             line["outputs"] = self._numbers(call.results(returned))
         self.writer.line(line)
         return returned
 
-    def _forget_written(self, call: Call) -> None:
+    def _forget_written(self, call: Call, number: int | None = None) -> None:
         if call.written and self._writer is not None:
             for name in call.written:
                 for _, tensor in tensors_of(name, call.arguments[name]):
-                    self._tensors.written(tensor)
+                    self._tensors.written(tensor, number)
 
     def _place(self, where: Origin) -> tuple[str, str]:
         """Return the module of a call, and its phase."""
@@ -257,7 +257,7 @@ class Recorder(TorchDispatchMode):
         returned = call.op(*call.args, **call.kwargs)
         if self._writer is not None:
             for _, tensor in written:
-                self._tensors.written(tensor)
+                self._tensors.written(tensor, line["call"])
         if taken:
             self._collectives.add(line["call"], written)
         return returned
@@ -326,11 +326,11 @@ class Recorder(TorchDispatchMode):
         name = self._modules.tensors.get(id(parameter), default)
         if not self.selection.takes(name, "optimizer"):
             return
-        if _gradient(parameter) is not None:
-            self._tensors.written(parameter)
-            for _, state in _tensors(_state(optimizer, parameter)):
-                self._tensors.written(state)
         line = self._line(f"optimizer::{kind}", f"{name}@0", "optimizer")
+        if _gradient(parameter) is not None:
+            self._tensors.written(parameter, line["call"])
+            for _, state in _tensors(_state(optimizer, parameter)):
+                self._tensors.written(state, line["call"])
         line["arguments"] = hyper
         line["inputs"] = self._optimizer_inputs.get(id(parameter), {})
         after = {"parameter": parameter, **_state(optimizer, parameter)}

@@ -24,7 +24,7 @@ class Tensors:
     def __init__(self, writer: Writer, names: dict[int, str]) -> None:
         self._writer = writer
         self._names = names
-        self._known: dict[int, tuple[StorageWeakRef, dict[Any, int]]] = {}
+        self._known: dict[int, tuple[StorageWeakRef, dict[Any, int], int | None]] = {}
         self._count = 0
 
     def number(self, tensor: torch.Tensor) -> int:
@@ -32,32 +32,40 @@ class Tensors:
         local, placement = _local(tensor)
         if not measurable(local):
             return self._add(tensor, local, placement, False)
-        seen = self._of_storage(local)
+        seen, writer = self._of_storage(local)
         key = (
             local.storage_offset(), tuple(local.shape), local.stride(), local.dtype, local._version, placement
         )  # fmt: skip
         if key not in seen:
-            seen[key] = self._add(tensor, local, placement, True)
+            seen[key] = self._add(tensor, local, placement, True, writer)
         return seen[key]
 
-    def written(self, tensor: torch.Tensor) -> None:
-        """Forget what a tensor's memory held."""
+    def written(self, tensor: torch.Tensor, call: int | None) -> None:
+        """Forget what a tensor's memory held; a call has written it, perhaps by another view."""
         local, _ = _local(tensor)
         if local.layout == torch.strided:
-            self._known.pop(local.untyped_storage()._cdata, None)
+            storage = local.untyped_storage()
+            self._known[storage._cdata] = (StorageWeakRef(storage), {}, call)
 
     def forget(self) -> None:
         """Forget freed memory."""
         self._known = {key: entry for key, entry in self._known.items() if not entry[0].expired()}
 
-    def _of_storage(self, local: torch.Tensor) -> dict[Any, int]:
+    def _of_storage(self, local: torch.Tensor) -> tuple[dict[Any, int], int | None]:
         storage = local.untyped_storage()
         entry = self._known.get(storage._cdata)
         if entry is None or entry[0].expired():
-            entry = self._known[storage._cdata] = (StorageWeakRef(storage), {})
-        return entry[1]
+            entry = self._known[storage._cdata] = (StorageWeakRef(storage), {}, None)
+        return entry[1:]
 
-    def _add(self, tensor: torch.Tensor, local: torch.Tensor, placement: str, measured: bool) -> int:
+    def _add(
+        self,
+        tensor: torch.Tensor,
+        local: torch.Tensor,
+        placement: str,
+        measured: bool,
+        writer: int | None = None,
+    ) -> int:
         self._count += 1
         line: dict[str, Any] = {
             "tensor": self._count,
@@ -66,6 +74,8 @@ class Tensors:
         }
         if name := self._names.get(id(tensor)):
             line["name"] = name
+        if writer is not None:
+            line["writer"] = writer
         if placement:
             line["placement"], line["whole"] = placement, list(tensor.shape)
         if measured:

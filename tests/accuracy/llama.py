@@ -12,7 +12,7 @@ HIDDEN, HEADS, LAYERS, VOCABULARY, LENGTH = 32, 4, 2, 61, 12
 class Norm(nn.Module):
     def __init__(self):
         super().__init__()
-        self.weight = nn.Parameter(torch.ones(HIDDEN))
+        self.weight = nn.Parameter(0.5 + torch.rand(HIDDEN))
         self.eps = 1e-5
 
     def forward(self, x):
@@ -108,7 +108,7 @@ def train(steps=2, device="cpu", model=None, hooks=()):
         tokens, labels = (each.to(device) for each in batch(step))
         loss = loss_of(model(tokens), labels)
         loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
