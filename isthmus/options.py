@@ -172,6 +172,8 @@ OPTIONS = (
     Option("dump_ranks", "text", "", "isthmus run", "ranks that record: 0,1,5-7; empty: all", check=_check_numbers),
     Option("dump_scope", "text", "*", "isthmus run",
            "names of the modules or operators to record: *.layers.0.*, aten::mm"),
+    Option("monitor", "text", "", "isthmus run",
+           "folder for statistics of gradients, weights and optimizer states during the run; empty: none"),
     Option("stream_check", "choice", "0", "isthmus.debug",
            "1: unordered use of memory by two streams raises; warn: it warns", choices=("0", "1", "warn")),
     Option("debug_calls", "text", "", "isthmus.debug",

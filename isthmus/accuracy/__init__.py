@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from isthmus.accuracy.errors import AccuracyError
 
 if TYPE_CHECKING:
+    from isthmus.accuracy.monitoring import Monitor
     from isthmus.accuracy.recorder import Recorder
 
-__all__ = ["AccuracyError", "dump"]
+__all__ = ["AccuracyError", "dump", "monitor"]
 
 
 def dump(
@@ -48,3 +49,19 @@ def dump(
 
     chosen = [None if each is None else frozenset(each) for each in (steps, ranks)]
     return Recorder(Path(folder), Selection(kind, level, *chosen, scope))
+
+
+def monitor(folder: str | Path, **settings: object) -> Monitor:
+    """Watch gradients, weights, optimizer states and activations of every n-th step, with alerts.
+
+    Args:
+        folder: of ``monitor.json``, which may be edited while the job runs, and of the records of each rank.
+        settings: ``enabled``, ``interval`` (100), ``what`` (of gradient, weight, state, activation), ``names``,
+            ``turbulence`` (10: an alert when a gradient's norm is that many times its median), ``tensorboard``.
+
+    Returns:
+        A context manager, also with ``start()`` and ``stop()``.
+    """
+    from isthmus.accuracy.monitoring import Monitor
+
+    return Monitor(Path(folder), **settings)

@@ -12,8 +12,8 @@ import torch
 
 from isthmus._support.files import make_file
 from isthmus._support.progress import Bar
-from isthmus.accuracy import reading
-from isthmus.accuracy.reading import Recorded
+from isthmus.accuracy import dumps
+from isthmus.accuracy.reading import Rank, Recorded
 from isthmus.accuracy.replaying import NotReplayed, arguments_of, call_of
 from isthmus.debug import reference
 from isthmus.debug.intercept import quietly
@@ -66,9 +66,9 @@ def check(
         AccuracyError: the dump cannot be read.
     """
     done = {row.key: row for row in _known(out)}
-    ranks = reading.read(folder)
-    chosen = [(_key(rank.number, c), c) for rank in ranks for c in _chosen(rank.calls, pattern, calls)]
-    left = [(key, device) for key, _ in chosen if key not in done]
+    ranks = dumps.read(folder)
+    wanted = [(_key(rank.number, c), c) for rank in ranks for c in chosen(rank.calls, pattern, calls)]
+    left = [(key, device) for key, _ in wanted if key not in done]
     if left:
         make_file(out)
         with out.open("a") as file, Bar("checking") as bar:
@@ -77,11 +77,11 @@ def check(
                 file.write(json.dumps(row._asdict()) + "\n")
                 file.flush()
                 bar.at(row.operator, number, len(left))
-    return [done[key] for key, _ in chosen]
+    return [done[key] for key, _ in wanted]
 
 
 def _judged(
-    folder: Path, ranks: list[reading.Rank], tasks: list[tuple[str, str]], jobs: int
+    folder: Path, ranks: list[Rank], tasks: list[tuple[str, str]], jobs: int
 ) -> Iterator[Checked]:
     if jobs == 1:
         _open(ranks)
@@ -106,7 +106,7 @@ def _key(rank: int, call: Recorded) -> str:
     return f"{rank}:{call.number}"
 
 
-def _chosen(recorded: list[Recorded], pattern: str, most: int) -> list[Recorded]:
+def chosen(recorded: list[Recorded], pattern: str, most: int) -> list[Recorded]:
     """Return up to `most` calls of each operator, those of new shapes and dtypes first."""
     by_operator: dict[str, list[Recorded]] = {}
     seen: set[Any] = set()
@@ -129,10 +129,10 @@ _calls: dict[str, Recorded] = {}
 
 
 def _open_folder(folder: Path) -> None:
-    _open(reading.read(folder))
+    _open(dumps.read(folder))
 
 
-def _open(ranks: list[reading.Rank]) -> None:
+def _open(ranks: list[Rank]) -> None:
     _calls.clear()
     _calls.update({_key(rank.number, call): call for rank in ranks for call in rank.calls})
 

@@ -89,3 +89,90 @@ def _require(device: str) -> None:
     module = getattr(torch, kind, None)
     if kind != "cpu" and (module is None or not hasattr(module, "is_available") or not module.is_available()):
         raise fail(f"--device {device}: not available; see `isthmus doctor`")
+
+
+@app.command()
+def perturb(
+    dump: Dumped,
+    device: Annotated[str, typer.Option(help="Device to run on: chip, cuda, cpu.")] = "cpu",
+    operators: Annotated[str, typer.Option(help="Pattern of operators, such as 'aten::*mm*'.")] = "*",
+    calls: Annotated[int, typer.Option(min=1, help="Most calls of each operator.")] = 4,
+    top: Annotated[int, typer.Option(min=1, help="Rows of the table.")] = 20,
+) -> None:
+    """Rank the operators of a dump by how unstable their results are, without a second job.
+
+    The numbers are the largest changes of a result, in epsilons of its dtype relative to its root mean square: with
+    noise of one epsilon on the inputs, against float64, and with another order of sums.
+    """
+    from isthmus._support.tables import print_table
+    from isthmus.accuracy import perturbing
+
+    _require(device)
+    try:
+        rows, skipped = perturbing.perturb(dump, operators, calls, device)
+    except (AccuracyError, OSError) as error:
+        raise fail(error) from None
+    print_table(perturbing.HEAD, [perturbing.cells(row) for row in rows[:top]])
+    print(f"{len(rows)} calls; {skipped} not run")
+
+
+@app.command()
+def config(a: Dumped, b: Dumped, as_json: AsJson = False) -> None:
+    """List what two jobs have differently before a number is compared. Exits with 3 if anything is.
+
+    Environment, packages, arguments, hyperparameters, switches of determinism, random states, first weights, data.
+    """
+    from isthmus._support.tables import print_table
+    from isthmus.accuracy import dumps
+    from isthmus.accuracy.configuration import differences
+
+    try:
+        found = differences(dumps.read(a), dumps.read(b))
+    except (AccuracyError, OSError) as error:
+        raise fail(error) from None
+    if as_json:
+        print(json.dumps([each._asdict() for each in found], indent=1, default=str))
+    elif found:
+        rows = [[each.section, each.name, str(each.a), str(each.b)] for each in found]
+        print_table(["section", "name", "A", "B"], rows)
+    else:
+        print("no difference")
+    if found:
+        raise typer.Exit(3)
+
+
+@app.command()
+def monitor(
+    folder: Annotated[Path, typer.Argument(help="Folder of isthmus run --monitor.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """List the alerts of a monitored job, and the weights of which replicas differ. Exits with 3 if there are any."""
+    from isthmus._support.tables import print_table
+    from isthmus.accuracy.monitoring import alerts
+
+    try:
+        found = alerts(folder)
+    except (AccuracyError, OSError, ValueError) as error:
+        raise fail(error) from None
+    if as_json:
+        print(json.dumps([each._asdict() for each in found], indent=1))
+    elif found:
+        print_table(["step", "rank", "kind", "finding"], [[str(x.step), str(x.rank), x.kind, x.text] for x in found])
+    else:
+        print("no alert")
+    if found:
+        raise typer.Exit(3)
+
+
+@app.command()
+def export(
+    dump: Dumped, folder: Annotated[Path, typer.Argument(help="Folder to create.", show_default=False)]
+) -> None:
+    """Write the statistics of a dump in the layout of msprobe: dump.json, stack.json, construct.json."""
+    from isthmus.accuracy import dumps, msprobe
+
+    try:
+        msprobe.write(dumps.read(dump), folder)
+    except (AccuracyError, OSError) as error:
+        raise fail(error) from None
+    print(folder)

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.accuracy import reading
+from isthmus.accuracy import dumps
 from isthmus.accuracy.divergence import Guilty, Judged, Search, judged
 from isthmus.accuracy.pairing import pairs
 
@@ -38,6 +38,6 @@ def compare(a: Path, b: Path) -> Comparison:
     Raises:
         AccuracyError: one cannot be read.
     """
-    left, right = reading.read(a), reading.read(b)
+    left, right = dumps.read(a), dumps.read(b)
     rows = list(judged(pairs(left, right)))
     return Comparison(a, b, (len(left), len(right)), rows, Search(left, right, rows).first())

@@ -1,15 +1,20 @@
 """What a job depends on besides its calls: environment, packages, arguments, switches, random states."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import platform
 import random
 import sys
 from importlib.metadata import distributions
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from isthmus.accuracy.reading import Rank
 
 _VARIABLES = ("ISTHMUS_", "TORCH", "PYTORCH_", "CUDA_", "ASCEND_", "HCCL_", "NCCL_", "OMP_", "MKL_", "NVIDIA_", "TF_")
 _SWITCHES = ("CUBLAS_WORKSPACE_CONFIG", "LCCL_DETERMINISTIC", "PYTHONHASHSEED", "WORLD_SIZE")
@@ -68,3 +73,51 @@ def _random_states() -> dict[str, str]:
         if hasattr(module, "get_rng_state"):
             states["accelerator"] = module.get_rng_state().cpu().numpy().tobytes()
     return {name: hashlib.sha256(state).hexdigest()[:16] for name, state in states.items()}
+
+
+class Setting(NamedTuple):
+    """Something that two jobs have differently.
+
+    Attributes:
+        section: such as ``packages``.
+        name: in the section.
+        a, b: values; None where one side has none.
+    """
+
+    section: str
+    name: str
+    a: Any
+    b: Any
+
+
+def differences(a: list[Rank], b: list[Rank]) -> list[Setting]:
+    """Return what two jobs have differently: what :func:`describe` records, and the tensors that they begin with."""
+    found = []
+    sides = [{**side[0].about.get("job", {}), **_beginnings(side)} for side in (a, b)]
+    if len(a) != len(b):
+        found.append(Setting("job", "ranks", len(a), len(b)))
+    for section in dict.fromkeys((*sides[0], *sides[1])):
+        left, right = (side.get(section, {}) for side in sides)
+        for name in dict.fromkeys((*left, *right)):
+            if left.get(name) != right.get(name):
+                found.append(Setting(section, name, left.get(name), right.get(name)))
+    return found
+
+
+def _beginnings(ranks: list[Rank]) -> dict[str, dict[str, str]]:
+    """Return the first contents of named tensors, what the outermost module takes in each step, hyperparameters."""
+    weights: dict[str, str] = {}
+    data: dict[str, str] = {}
+    hyper: dict[str, Any] = {}
+    for rank in ranks:
+        for content in rank.contents.values():
+            if content.name:
+                weights.setdefault(content.name, f"{content} {content.statistics and content.statistics.hash}")
+        for call in rank.calls:
+            place = call.place
+            if call.operator == "module" and "." not in place.module and place.phase == "forward":
+                for name, content in call.inputs.items():
+                    data[f"rank {rank.number} step {place.step} {place.module}[{place.visit}] {name}"] = str(content)
+            elif call.operator.startswith("optimizer::"):
+                hyper |= {f"{call.operator[11:]}.{name}": value for name, value in call.arguments.items()}
+    return {"weights": weights, "data": data, "hyperparameters": hyper}

@@ -124,6 +124,8 @@ def _dtype(calls: list[list[Recorded]]) -> str:
 
 def _arguments(pair: Pair) -> dict[str, tuple[Any, Any]]:
     """Return the arguments that differ, but sizes, which another parallelism changes."""
+    if pair.is_module:
+        return {}
     a, b = pair.a[0].arguments, pair.b[0].arguments
     several = len(pair.a) + len(pair.b) > 2
     return {
@@ -143,8 +145,8 @@ class Search:
 
     def __init__(self, a: list[Rank], b: list[Rank], rows: list[Judged]) -> None:
         calls = [row for row in rows if not row.pair.is_module]
-        # Of a dump of modules alone, the modules.
-        self.rows = calls or rows
+        # If only modules are in both dumps, the modules.
+        self.rows = calls if any(row.pair.is_matched for row in calls) else rows
         self._of: dict[int, Judged] = {}
         for row in self.rows:
             for call in (*row.pair.a, *row.pair.b):

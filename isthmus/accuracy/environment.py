@@ -1,4 +1,4 @@
-"""A dump from the start of a process, by ISTHMUS_DUMP and the options beside it."""
+"""A dump and a monitor from the start of a process, by ISTHMUS_DUMP, the options beside it, and ISTHMUS_MONITOR."""
 
 import atexit
 from pathlib import Path
@@ -8,7 +8,16 @@ from isthmus.accuracy.recorder import Recorder, Selection
 
 
 def start() -> None:
-    """Start to record, until the process ends."""
+    """Start what the options ask for, until the process ends."""
+    if folder := options.text("monitor"):
+        from isthmus.accuracy.monitoring import Monitor
+
+        atexit.register(Monitor(Path(folder)).start().stop)
+    if options.text("dump"):
+        _dump()
+
+
+def _dump() -> None:
     selection = Selection(
         options.text("dump"),
         options.text("dump_level"),

@@ -74,7 +74,8 @@ def _matched(
 def pairs(a: list[Rank], b: list[Rank]) -> list[Pair]:
     """Return the pairs in the order of the side with fewer ranks; calls of one side alone come where they ran."""
     steps = _steps(a) & _steps(b)
-    sides = _by_place(a, steps), _by_place(b, steps)
+    rooted = all(rank.has_root for rank in (*a, *b))
+    sides = _by_place(a, steps, rooted), _by_place(b, steps, rooted)
     found: list[Pair] = []
     for place in dict.fromkeys((*sides[0], *sides[1])):
         found += _align(*(_rows(side.get(place, [])) for side in sides))
@@ -85,13 +86,16 @@ def _steps(ranks: list[Rank]) -> set[int]:
     return {call.place.step for rank in ranks for call in rank.calls}
 
 
-def _by_place(ranks: list[Rank], steps: set[int]) -> dict[Place, list[list[Recorded]]]:
+def _by_place(ranks: list[Rank], steps: set[int], rooted: bool) -> dict[Place, list[list[Recorded]]]:
     found: dict[Place, list[list[Recorded]]] = {}
     for rank in ranks:
         here: dict[Place, list[Recorded]] = {}
         for call in rank.calls:
             if call.place.step in steps:
-                here.setdefault(call.place, []).append(call)
+                place = call.place
+                if rank.has_root and not rooted:
+                    place = place._replace(module=place.module.partition(".")[2])
+                here.setdefault(place, []).append(call)
         for place, calls in here.items():
             found.setdefault(place, []).append(calls)
     return found

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import safetensors
 import torch
@@ -107,21 +107,35 @@ class Rank:
 
     Args:
         folder: its folder.
+        number: of the rank.
+        about: what is known of the job.
+
+    Attributes:
+        contents: tensors by number.
+        calls: in order.
+        has_root: whether names of modules begin with the outermost one.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        try:
-            self.about: dict[str, Any] = json.loads((folder / ABOUT).read_text())
-        except (OSError, ValueError) as error:
-            raise AccuracyError(f"{folder / ABOUT}: cannot read the dump: {error}") from None
-        if self.about.get("format") != FORMAT:
-            raise AccuracyError(f"{folder}: not a dump of format {FORMAT}; write it with this version")
-        self.number = int(self.about["rank"])
+    has_root = True
+
+    def __init__(self, folder: Path, number: int, about: dict[str, Any]) -> None:
+        self.folder, self.number, self.about = folder, number, about
         self.contents: dict[int, Content] = {}
         self.calls: list[Recorded] = []
         self._files: dict[str, Any] = {}
-        self._read()
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read a folder that :mod:`isthmus.accuracy.writer` has written. Raises AccuracyError."""
+        try:
+            about = json.loads((folder / ABOUT).read_text())
+        except (OSError, ValueError) as error:
+            raise AccuracyError(f"{folder / ABOUT}: cannot read the dump: {error}") from None
+        if about.get("format") != FORMAT:
+            raise AccuracyError(f"{folder}: not a dump of format {FORMAT}; write it with this version")
+        rank = cls(folder, int(about["rank"]), about)
+        rank._read()
+        return rank
 
     def _read(self) -> None:
         calls: dict[int, Recorded] = {}
@@ -148,8 +162,8 @@ class Rank:
     def _call(self, line: dict[str, Any]) -> Recorded:
         return Recorded(
             line["call"], Place(line["step"], line["phase"], line["module"], line["visit"]),
-            line["operator"], line.get("line", ""), line.get("library", ""), line.get("arguments", {}),
-            self._tensors(line.get("inputs", {})), self._tensors(line.get("outputs", {})),
+            line["operator"], line.get("line", ""), line.get("library", ""),
+            line.get("arguments", {"class": line["class"]} if "class" in line else {}), self._tensors(line.get("inputs", {})), self._tensors(line.get("outputs", {})),
             tuple(line.get("group", ())), frozenset(line.get("gradients", ())),
         )  # fmt: skip
 
@@ -192,21 +206,3 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         except ValueError:
             if number + 1 < len(lines):
                 raise AccuracyError(f"{path}:{number + 1}: not a line of JSON; dump again") from None
-
-
-def read(folder: Path) -> list[Rank]:
-    """Read a dump, of all ranks in order.
-
-    Raises:
-        AccuracyError: it is no dump, or cannot be read.
-    """
-    if not folder.is_dir():
-        raise AccuracyError(f"{folder}: no such folder; write a dump with isthmus run --dump statistics")
-    found = sorted((path for path in folder.glob("rank-*") if path.is_dir()), key=_number)
-    if not found:
-        raise AccuracyError(f"{folder}: contains no dump (rank-0/{INDEX}); write one with isthmus run --dump")
-    return [Rank(path) for path in found]
-
-
-def _number(path: Path) -> int:
-    return int(path.name.removeprefix("rank-")) if path.name[5:].isdigit() else -1

@@ -127,7 +127,7 @@ class Recorder(TorchDispatchMode):
     def next_step(self) -> None:
         """End a step; called after each step of the first optimizer."""
         if self._writer is not None:
-            with _unseen():
+            with unseen():
                 self._complete_all()
                 self._writer.flush()
                 self._tensors.forget()
@@ -139,7 +139,7 @@ class Recorder(TorchDispatchMode):
         chosen = self.selection
         if chosen.steps is not None and self.step not in chosen.steps:
             return False
-        return (chosen.ranks is None or _rank() in chosen.ranks) and os.getpid() == self._process
+        return (chosen.ranks is None or rank_number() in chosen.ranks) and os.getpid() == self._process
 
     @property
     def writer(self) -> Writer:
@@ -147,7 +147,7 @@ class Recorder(TorchDispatchMode):
         if self._writer is None:
             from isthmus.accuracy.configuration import describe
 
-            rank = _rank()
+            rank = rank_number()
             kind = self.selection.kind
             self._writer = Writer(self.folder / f"rank-{rank}", kind == "hashes", kind == "tensors")
             self._tensors = Tensors(self._writer, self._modules.tensors)
@@ -169,7 +169,7 @@ class Recorder(TorchDispatchMode):
         if name.startswith("c10d::"):
             return self._run_collective(call)
         if self._collectives:
-            self._complete(tensor for _, tensor in _tensors(call.arguments))
+            self._complete(tensor for _, tensor in tensors_in(call.arguments))
         if self.selection.level == "module":
             return self._run_unrecorded(call)
         return self._run(call)
@@ -281,8 +281,8 @@ class Recorder(TorchDispatchMode):
         name = self._modules.current.rpartition("@")[0]
         inputs: dict[str, int] = {}
         if self._records_module(name) and not _is_traced(args):
-            with _unseen():
-                inputs = self._numbers(list(_tensors({"input": args})))
+            with unseen():
+                inputs = self._numbers(list(tensors_in({"input": args})))
         self._inputs.append((self._calls, inputs))
 
     def _leave_module(self, module: torch.nn.Module, result: Any) -> None:
@@ -290,12 +290,12 @@ class Recorder(TorchDispatchMode):
         current = self._modules.current
         if not self._records_module(current.rpartition("@")[0]) or _is_traced(result):
             return
-        with _unseen():
+        with unseen():
             where = origin(False, current)
             line = self._line("module", current, self._place(where)[1], where)
             line["class"] = type(module).__name__
             line["inputs"] = inputs
-            line["outputs"] = self._numbers(list(_tensors({"output": result})))
+            line["outputs"] = self._numbers(list(tensors_in({"output": result})))
             self.writer.line(line)
 
     # ---- optimizers
@@ -305,17 +305,17 @@ class Recorder(TorchDispatchMode):
         self._optimizer_inputs: dict[int, dict[str, int]] = {}
         if not self._is_on():
             return
-        with _unseen():
+        with unseen():
             self._complete_all()
             for _, parameter, _, _ in _parameters(optimizer):
-                tensors = {"parameter": parameter, "gradient": _gradient(parameter)}
-                tensors |= _state(optimizer, parameter)
-                self._optimizer_inputs[id(parameter)] = self._numbers(list(_tensors(tensors)))
+                tensors = {"parameter": parameter, "gradient": gradient_of(parameter)}
+                tensors |= state_of(optimizer, parameter)
+                self._optimizer_inputs[id(parameter)] = self._numbers(list(tensors_in(tensors)))
 
     def _after_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._in_optimizer = False
         if self._is_on():
-            with _unseen():
+            with unseen():
                 for default, parameter, hyper, kind in _parameters(optimizer):
                     self._record_update(optimizer, default, parameter, hyper, kind)
         if self._first_optimizer in (None, id(optimizer)):
@@ -327,18 +327,18 @@ class Recorder(TorchDispatchMode):
         if not self.selection.takes(name, "optimizer"):
             return
         line = self._line(f"optimizer::{kind}", f"{name}@0", "optimizer")
-        if _gradient(parameter) is not None:
+        if gradient_of(parameter) is not None:
             self._tensors.written(parameter, line["call"])
-            for _, state in _tensors(_state(optimizer, parameter)):
+            for _, state in tensors_in(state_of(optimizer, parameter)):
                 self._tensors.written(state, line["call"])
         line["arguments"] = hyper
         line["inputs"] = self._optimizer_inputs.get(id(parameter), {})
-        after = {"parameter": parameter, **_state(optimizer, parameter)}
-        line["outputs"] = self._numbers(list(_tensors(after)))
+        after = {"parameter": parameter, **state_of(optimizer, parameter)}
+        line["outputs"] = self._numbers(list(tensors_in(after)))
         self.writer.line(line)
 
 
-class _unseen:  # noqa: N801 - a block
+class unseen:  # noqa: N801 - a block
     """The tool's own work: not recorded, outside of autograd."""
 
     def __init__(self) -> None:
@@ -353,7 +353,7 @@ class _unseen:  # noqa: N801 - a block
         del self._disabled
 
 
-def _rank() -> int:
+def rank_number() -> int:
     return dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
 
 
@@ -363,7 +363,7 @@ def _is_traced(values: Any) -> bool:
     )
 
 
-def _tensors(named: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
+def tensors_in(named: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield the tensors of values at any depth, with names."""
     for name, value in named.items():
         if isinstance(value, torch.Tensor):
@@ -403,10 +403,10 @@ def _parameters(optimizer: Any) -> Iterator[tuple[str, torch.Tensor, dict[str, A
             yield f"{kind}.{index}.{number}", parameter, hyper, kind
 
 
-def _gradient(parameter: torch.Tensor) -> torch.Tensor | None:
+def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
     main = getattr(parameter, "main_grad", None)  # Megatron accumulates there
     return parameter.grad if main is None else main
 
 
-def _state(optimizer: Any, parameter: torch.Tensor) -> dict[str, Any]:
+def state_of(optimizer: Any, parameter: torch.Tensor) -> dict[str, Any]:
     return {key: value for key, value in optimizer.state.get(parameter, {}).items() if key != "step"}

@@ -60,6 +60,9 @@ def run(
     dump_scope: Annotated[
         str, typer.Option(help="Modules or operators to record, such as '*.layers.0.*' or 'aten::mm'.")
     ] = "",
+    monitor: Annotated[
+        str, typer.Option(help="Folder for statistics of every 100th step and alerts; its monitor.json may be edited.")
+    ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", help="Omit the start line and the end line.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print every patch and every rewriting rule instead of running.")
@@ -142,6 +145,7 @@ def run(
             patch=patch,
             provide=provide,
             megatron=megatron,
+            monitor=monitor,
             dump=Dump(dump, dump_dir, dump_level, dump_steps, dump_ranks, dump_scope),
         )
         if explain:

@@ -97,7 +97,7 @@ def _enter() -> None:
     if _are_devices_hidden():
         scope.undo()
         lines.print_hidden()
-        _dump()
+        _watch()
         return
     try:
         current = accelerator.current(check=lines.expected())
@@ -117,12 +117,12 @@ def _enter() -> None:
         import_module("isthmus.debug").listen()  # by name: tools stand above this layer
     if options.switch("megatron"):
         import_module("isthmus.megatron")  # the import adapts
-    _dump()
+    _watch()
 
 
-def _dump() -> None:
-    """Start to record calls, if the job does."""
-    if options.text("dump"):
+def _watch() -> None:
+    """Start to record calls, or to monitor them, if the job does."""
+    if options.text("dump") or options.text("monitor"):
         import_module("isthmus.accuracy.environment").start()
 
 

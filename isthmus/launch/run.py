@@ -22,7 +22,7 @@ SITE = Path(__file__).parent / "site"
 VALUE_OPTIONS = tuple(
     "--device --driver --patch --provide --nproc --nproc-per-node --nnodes --node-rank --master-addr --master-port "
     "--rdzv-endpoint --rdzv-id --max-restarts --log-dir --local-ranks-filter --peak-tflops "
-    "--dump --dump-dir --dump-level --dump-steps --dump-ranks --dump-scope".split()
+    "--dump --dump-dir --dump-level --dump-steps --dump-ranks --dump-scope --monitor".split()
 )
 PROGRAM_OPTIONS = ("-m", "-c")
 # isthmus.ops.patching.LIBRARIES, which this process does not import PyTorch for.
@@ -67,6 +67,7 @@ class Job:
         patch: libraries to put the operators of isthmus.ops under, ``transformers,torch``; "" is none.
         provide: modules to provide where the real ones are absent, ``flash_attn,apex``; "" is none.
         megatron: adapt Megatron, as ``import isthmus.megatron`` at the top of the program would.
+        monitor: folder of isthmus.accuracy.monitoring; "" is none.
         dump: what isthmus.accuracy records.
     """
 
@@ -78,6 +79,7 @@ class Job:
     patch: str = ""
     provide: str = ""
     megatron: bool = False
+    monitor: str = ""
     dump: Dump = Dump()
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -105,6 +107,8 @@ class Job:
             changes["ISTHMUS_QUIET"] = "1"
         if self.megatron:
             changes["ISTHMUS_MEGATRON"] = "1"
+        if self.monitor:
+            changes["ISTHMUS_MONITOR"] = str(Path(self.monitor).absolute())
         if self.patch:
             libraries = [each.strip() for each in self.patch.split(",")]
             if unknown := [each for each in libraries if each not in PATCHABLE]:
