@@ -47,8 +47,8 @@ def dump(
     """
     from isthmus.accuracy.recorder import Recorder, Selection
 
-    chosen = [None if each is None else frozenset(each) for each in (steps, ranks)]
-    return Recorder(Path(folder), Selection(kind, level, *chosen, scope))
+    chosen_steps, chosen_ranks = (None if each is None else frozenset(each) for each in (steps, ranks))
+    return Recorder(Path(folder), Selection(kind, level, chosen_steps, chosen_ranks, scope))
 
 
 def monitor(folder: str | Path, **settings: object) -> Monitor:

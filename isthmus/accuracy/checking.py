@@ -80,9 +80,7 @@ def check(
     return [done[key] for key, _ in wanted]
 
 
-def _judged(
-    folder: Path, ranks: list[Rank], tasks: list[tuple[str, str]], jobs: int
-) -> Iterator[Checked]:
+def _judged(folder: Path, ranks: list[Rank], tasks: list[tuple[str, str]], jobs: int) -> Iterator[Checked]:
     if jobs == 1:
         _open(ranks)
         yield from map(_judge, tasks)

@@ -77,7 +77,9 @@ def check(
         raise fail(f"--operators {operators}: the dump has no such operator")
     print_table(checking.HEAD, checking.table(rows))
     wrong = sum(row.verdict == "fail" for row in rows)
-    print(f"{len(rows)} calls: {wrong} wrong, {sum(row.verdict == 'skipped' for row in rows)} not judged; {place}")
+    print(
+        f"{len(rows)} calls: {wrong} wrong, {sum(row.verdict == 'skipped' for row in rows)} not judged; {place}"
+    )
     if wrong:
         raise typer.Exit(3)
 
@@ -157,7 +159,9 @@ def monitor(
     if as_json:
         print(json.dumps([each._asdict() for each in found], indent=1))
     elif found:
-        print_table(["step", "rank", "kind", "finding"], [[str(x.step), str(x.rank), x.kind, x.text] for x in found])
+        print_table(
+            ["step", "rank", "kind", "finding"], [[str(x.step), str(x.rank), x.kind, x.text] for x in found]
+        )
     else:
         print("no alert")
     if found:

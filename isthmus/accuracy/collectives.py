@@ -21,9 +21,7 @@ def arguments(call: Call) -> tuple[Named, Named]:
     tensors = {name: pytree.tree_leaves(value) for name, value in call.arguments.items()}
     read, written = [], []
     for name, values in tensors.items():
-        found = [
-            (f"{name}[{i}]", value) for i, value in enumerate(values) if isinstance(value, torch.Tensor)
-        ]
+        found = [(f"{name}[{i}]", value) for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
         if "output" not in name and not base.startswith(_ONLY_WRITTEN) and "barrier" not in base:
             read += found
         if "input" not in name and not base.startswith(_ONLY_READ):

@@ -16,7 +16,19 @@ import torch
 if TYPE_CHECKING:
     from isthmus.accuracy.reading import Rank
 
-_VARIABLES = ("ISTHMUS_", "TORCH", "PYTORCH_", "CUDA_", "ASCEND_", "HCCL_", "NCCL_", "OMP_", "MKL_", "NVIDIA_", "TF_")
+_VARIABLES = (
+    "ISTHMUS_",
+    "TORCH",
+    "PYTORCH_",
+    "CUDA_",
+    "ASCEND_",
+    "HCCL_",
+    "NCCL_",
+    "OMP_",
+    "MKL_",
+    "NVIDIA_",
+    "TF_",
+)
 _SWITCHES = ("CUBLAS_WORKSPACE_CONFIG", "LCCL_DETERMINISTIC", "PYTHONHASHSEED", "WORLD_SIZE")
 
 
@@ -112,12 +124,16 @@ def _beginnings(ranks: list[Rank]) -> dict[str, dict[str, str]]:
     for rank in ranks:
         for content in rank.contents.values():
             if content.name:
-                weights.setdefault(content.name, f"{content} {content.statistics and content.statistics.hash}")
+                weights.setdefault(
+                    content.name, f"{content} {content.statistics and content.statistics.hash}"
+                )
         for call in rank.calls:
             place = call.place
             if call.operator == "module" and "." not in place.module and place.phase == "forward":
                 for name, content in call.inputs.items():
-                    data[f"rank {rank.number} step {place.step} {place.module}[{place.visit}] {name}"] = str(content)
+                    data[f"rank {rank.number} step {place.step} {place.module}[{place.visit}] {name}"] = str(
+                        content
+                    )
             elif call.operator.startswith("optimizer::"):
                 hyper |= {f"{call.operator[11:]}.{name}": value for name, value in call.arguments.items()}
     return {"weights": weights, "data": data, "hyperparameters": hyper}

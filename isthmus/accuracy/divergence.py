@@ -14,7 +14,18 @@ from isthmus.accuracy.reading import Content, Rank, Recorded
 
 # The error of a result may be this many times that of its inputs.
 _GROWTH = 30.0
-_SIZES = ("size", "shape", "split_sizes", "sizes", "length", "stride", "repeats", "padding_idx", "end", "start")
+_SIZES = (
+    "size",
+    "shape",
+    "split_sizes",
+    "sizes",
+    "length",
+    "stride",
+    "repeats",
+    "padding_idx",
+    "end",
+    "start",
+)
 
 
 @dataclass(eq=False)
@@ -208,7 +219,9 @@ class Search:
                 continue
             for side, content in (("A", a[0]), ("B", b[0])):
                 if (found := self._mover(content)) is not None:
-                    reason = f"{name} of {row.pair.a[0]} has the same statistics; only {side} moves its elements"
+                    reason = (
+                        f"{name} of {row.pair.a[0]} has the same statistics; only {side} moves its elements"
+                    )
                     return Guilty(found, reason, True, row, side)
         return None
 
@@ -322,7 +335,6 @@ class Search:
         if row is not None and row.pair.is_matched:
             return row.error
         return max((self._entry(each, seen) for each in source.inputs.values()), default=0.0)
-
 
 
 def _distinct(call: Recorded, others: tuple[Recorded, ...]) -> tuple[Recorded, ...]:

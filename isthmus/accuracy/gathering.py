@@ -78,9 +78,7 @@ def _joined(kind: str, tensors: list[torch.Tensor]) -> torch.Tensor:
     return tensors[0] if kind == "R" else torch.cat(tensors, int(kind[2:-1]))
 
 
-def _slices(
-    tensors: list[torch.Tensor], shapes: set[tuple[int, ...]]
-) -> Iterator[tuple[str, torch.Tensor]]:
+def _slices(tensors: list[torch.Tensor], shapes: set[tuple[int, ...]]) -> Iterator[tuple[str, torch.Tensor]]:
     first = tensors[0]
     for dim in range(first.dim()):
         rest = [(*t.shape[:dim], *t.shape[dim + 1 :]) for t in tensors]

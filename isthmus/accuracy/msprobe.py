@@ -63,7 +63,9 @@ def _lines(path: Path) -> dict[str, str]:
     if not path.is_file():
         return found
     for names, stack in json.loads(path.read_text()).values():
-        line = next((entry for entry in stack if "site-packages" not in entry and "/lib/python" not in entry), "")
+        line = next(
+            (entry for entry in stack if "site-packages" not in entry and "/lib/python" not in entry), ""
+        )
         if match := re.match(r"File (?P<file>.+), line (?P<line>\d+)", line):
             found |= dict.fromkeys(names, f"{Path(match['file']).name}:{match['line']}")
     return found
@@ -75,7 +77,9 @@ def _add(rank: Rank, name: str, entry: dict[str, Any], line: str, parents: dict[
         operator = "module"
     elif match := _API.fullmatch(name):
         parent = _MODULE.fullmatch(parents.get(name) or "")
-        place = Place(0, match["phase"], parent["path"] if parent else "", int(parent["visit"]) if parent else 0)
+        place = Place(
+            0, match["phase"], parent["path"] if parent else "", int(parent["visit"]) if parent else 0
+        )
         operator = match["name"]
     else:  # parameters and their gradients
         return
@@ -136,16 +140,28 @@ def write(ranks: list[Rank], folder: Path) -> None:
 def _write_step(rank: Rank, calls: list[Recorded], folder: Path) -> None:
     place = folder / f"rank{rank.number}"
     make_folder(place)
-    data, stack, construct = {}, {}, {}
+    data: dict[str, Any] = {}
+    stack: dict[str, Any] = {}
+    construct: dict[str, str | None] = {}
     counts: Counter[tuple[str, str]] = Counter()
-    kinds = {call.place.module: str(call.arguments.get("class", "Module")) for call in calls if call.operator == "module"}
+    kinds = {
+        call.place.module: str(call.arguments.get("class", "Module"))
+        for call in calls
+        if call.operator == "module"
+    }
     for call in calls:
         name = _name(call, counts, kinds)
         data[name] = _entry(call)
         stack[str(len(stack))] = [[name], [_frame(call.line)] if call.line else []]
         parent = call.place.module if call.operator != "module" else call.place.module.rpartition(".")[0]
         construct[name] = _module_name(parent, kinds, call.place) if parent in kinds else None
-    document = {"task": "statistics", "level": "mix", "framework": "pytorch", "dump_data_dir": None, "data": data}
+    document = {
+        "task": "statistics",
+        "level": "mix",
+        "framework": "pytorch",
+        "dump_data_dir": None,
+        "data": data,
+    }
     for file, content in ((DUMP, document), (STACK, stack), (CONSTRUCT, construct)):
         write_file(place / file, json.dumps(content, indent=1).encode())
 
@@ -182,7 +198,7 @@ def _entry(call: Recorded) -> dict[str, Any]:
 
 
 def _tensor(content: Content) -> dict[str, Any]:
-    s = content.statistics or Statistics(*[math.nan] * 4)
+    s = content.statistics or Statistics(math.nan, math.nan, math.nan, math.nan)
     special = math.nan if s.nans else math.inf if s.infinities else None
     least, most, mean, norm = (special if special is not None else value for value in s[:4])
     return {

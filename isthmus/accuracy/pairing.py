@@ -61,10 +61,7 @@ class Pair:
 def _matched(
     a: list[dict[str, Content]], b: list[dict[str, Content]], by_name: bool
 ) -> Iterator[tuple[str, list[Content], list[Content]]]:
-    if by_name:
-        names = [(name, name) for name in a[0] if name in b[0]]
-    else:
-        names = list(zip(a[0], b[0], strict=False))
+    names = [(name, name) for name in a[0] if name in b[0]] if by_name else zip(a[0], b[0], strict=False)
     for name, other in names:
         parts = [each[name] for each in a if name in each], [each[other] for each in b if other in each]
         if len(parts[0]) == len(a) and len(parts[1]) == len(b):

@@ -44,9 +44,7 @@ class Unstable(NamedTuple):
         return max(self.noise, self.precision, self.order)
 
 
-def perturb(
-    folder: Path, pattern: str, calls: int, device: str, seed: int = 0
-) -> tuple[list[Unstable], int]:
+def perturb(folder: Path, pattern: str, calls: int, device: str, seed: int = 0) -> tuple[list[Unstable], int]:
     """Perturb the calls of a dump.
 
     Args:

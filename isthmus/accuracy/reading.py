@@ -153,19 +153,26 @@ class Rank:
         values = line.get("values")
         return Content(
             line["tensor"], line["dtype"], tuple(line["shape"]),
-            Statistics(*values, line.get("hash", "")) if values else None, self,
+            Statistics(*values)._replace(hash=line.get("hash", "")) if values else None, self,
             line.get("name", ""), line.get("placement", ""),
             tuple(line.get("whole", ())), line.get("file", ""),
             line.get("writer"),
         )  # fmt: skip
 
     def _call(self, line: dict[str, Any]) -> Recorded:
+        kind = {"class": line["class"]} if "class" in line else {}
         return Recorded(
-            line["call"], Place(line["step"], line["phase"], line["module"], line["visit"]),
-            line["operator"], line.get("line", ""), line.get("library", ""),
-            line.get("arguments", {"class": line["class"]} if "class" in line else {}), self._tensors(line.get("inputs", {})), self._tensors(line.get("outputs", {})),
-            tuple(line.get("group", ())), frozenset(line.get("gradients", ())),
-        )  # fmt: skip
+            line["call"],
+            Place(line["step"], line["phase"], line["module"], line["visit"]),
+            line["operator"],
+            line.get("line", ""),
+            line.get("library", ""),
+            line.get("arguments", kind),
+            self._tensors(line.get("inputs", {})),
+            self._tensors(line.get("outputs", {})),
+            tuple(line.get("group", ())),
+            frozenset(line.get("gradients", ())),
+        )
 
     def _tensors(self, numbers: dict[str, int]) -> dict[str, Content]:
         return {name: self.contents[number] for name, number in numbers.items() if number in self.contents}

@@ -338,7 +338,7 @@ class Recorder(TorchDispatchMode):
         self.writer.line(line)
 
 
-class unseen:  # noqa: N801 - a block
+class unseen:
     """The tool's own work: not recorded, outside of autograd."""
 
     def __init__(self) -> None:
@@ -354,6 +354,7 @@ class unseen:  # noqa: N801 - a block
 
 
 def rank_number() -> int:
+    """Return the rank of this process, 0 outside of a distributed job."""
     return dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
 
 
@@ -382,7 +383,7 @@ def _read(call: Call, inputs: list[tuple[str, torch.Tensor]]) -> list[tuple[str,
 
 def _plain(call: Call) -> dict[str, Any]:
     """Return the arguments that are no tensors."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in call.arguments.items():
         if isinstance(value, (bool, int, float, str)):
             found[name] = value
@@ -404,9 +405,11 @@ def _parameters(optimizer: Any) -> Iterator[tuple[str, torch.Tensor, dict[str, A
 
 
 def gradient_of(parameter: torch.Tensor) -> torch.Tensor | None:
+    """Return the gradient of a parameter, wherever it is accumulated."""
     main = getattr(parameter, "main_grad", None)  # Megatron accumulates there
     return parameter.grad if main is None else main
 
 
 def state_of(optimizer: Any, parameter: torch.Tensor) -> dict[str, Any]:
+    """Return the tensors that an optimizer keeps for a parameter."""
     return {key: value for key, value in optimizer.state.get(parameter, {}).items() if key != "step"}

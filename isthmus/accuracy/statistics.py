@@ -13,7 +13,10 @@ from isthmus.ops import cpu
 from isthmus.ops.registration import addressed_by_cpu
 
 COLUMNS = 8
-_FACTOR, _STEP = -2971039325577341037, -7046029254386353131  # odd numbers, as in csrc/kernels/tensor_statistics.cpp
+_FACTOR, _STEP = (
+    -2971039325577341037,
+    -7046029254386353131,
+)  # odd numbers, as in csrc/kernels/tensor_statistics.cpp
 
 
 class Statistics(NamedTuple):
@@ -93,9 +96,7 @@ def read(rows: torch.Tensor, counts: list[int], hashed: bool) -> list[Statistics
     """
     numbers = rows.to("cpu")
     hashes = numbers.view(torch.int64)[:, 7].tolist() if hashed else [None] * len(counts)
-    return [
-        _statistics(row, n, h) for row, n, h in zip(numbers.tolist(), counts, hashes, strict=True)
-    ]
+    return [_statistics(row, n, h) for row, n, h in zip(numbers.tolist(), counts, hashes, strict=True)]
 
 
 def _statistics(row: list[float], count: int, bits: Any) -> Statistics:

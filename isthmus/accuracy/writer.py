@@ -135,5 +135,3 @@ class _Rows:
 
 def _json(line: dict[str, Any]) -> str:
     return json.dumps(line, separators=(",", ":"), default=str)  # NaN as Python writes and reads it
-
-

@@ -48,10 +48,7 @@ def run(
         bool, typer.Option("--megatron", help="Adapt Megatron, as `import isthmus.megatron` does.")
     ] = False,
     dump: Annotated[
-        str,
-        typer.Option(
-            help="Record every call for `isthmus accuracy`: statistics, hashes or tensors.",
-        ),
+        str, typer.Option(help="Record every call for `isthmus accuracy`: statistics, hashes or tensors.")
     ] = "",
     dump_dir: Annotated[str, typer.Option(help="Folder of the dump. Default: isthmus-dump.")] = "",
     dump_level: Annotated[str, typer.Option(help="Calls to record: module, operator, both.")] = "",
@@ -61,7 +58,10 @@ def run(
         str, typer.Option(help="Modules or operators to record, such as '*.layers.0.*' or 'aten::mm'.")
     ] = "",
     monitor: Annotated[
-        str, typer.Option(help="Folder for statistics of every 100th step and alerts; its monitor.json may be edited.")
+        str,
+        typer.Option(
+            help="Folder for statistics of every 100th step, alerts, and monitor.json, which may be edited."
+        ),
     ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", help="Omit the start line and the end line.")] = False,
     explain: Annotated[

@@ -80,7 +80,7 @@ class Job:
     provide: str = ""
     megatron: bool = False
     monitor: str = ""
-    dump: Dump = Dump()
+    dump: Dump = field(default_factory=Dump)
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def environment(self) -> dict[str, str]:

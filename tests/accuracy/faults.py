@@ -91,7 +91,11 @@ def _attention(model, n, scale=None, value=float("-inf"), mixed=False, transpose
         scores = scores.masked_fill(attention.mask, value)
         weights = scores.bfloat16().softmax(-1).float() if mixed else scores.softmax(-1)
         out = weights @ v
-        return attention.o((out.transpose(1, 2) if transpose else out.contiguous().view(out.shape[0], out.shape[2], -1, 8)).flatten(2))
+        return attention.o(
+            (
+                out.transpose(1, 2) if transpose else out.contiguous().view(out.shape[0], out.shape[2], -1, 8)
+            ).flatten(2)
+        )
 
     replace_forward(attention, forward)
 
@@ -186,8 +190,7 @@ def layer_norm_for_rms_norm(model, n):
 def sum_for_mean(model, n):
     norm = model.layers[n].norm1
     replace_forward(
-        norm,
-        lambda _, x: x * torch.rsqrt(x.square().sum(-1, keepdim=True) + norm.eps) * norm.weight,
+        norm, lambda _, x: x * torch.rsqrt(x.square().sum(-1, keepdim=True) + norm.eps) * norm.weight
     )
 
 
@@ -220,7 +223,9 @@ def frozen_weight(model, n):
 @on_model("view", "layers.{n}.attention")
 def heads_split_wrongly(model, n):
     attention = model.layers[n].attention
-    attention.heads = lambda x: x.unflatten(-1, (llama.HIDDEN // llama.HEADS, -1)).transpose(2, 3).transpose(1, 2)
+    attention.heads = lambda x: (
+        x.unflatten(-1, (llama.HIDDEN // llama.HEADS, -1)).transpose(2, 3).transpose(1, 2)
+    )
 
 
 @on_model("clone fill_", "layers.{n}.mlp")
@@ -393,6 +398,10 @@ def _nan(out, *_):
     return out
 
 
+def _without_first(out, _, tokens, *__):
+    return out.index_fill_(0, tokens.reshape(-1)[:1], 0)
+
+
 def _halved(out, *_):
     return out.bfloat16().to(out.dtype)
 
@@ -405,7 +414,7 @@ _kernel("rsqrt_approximated", "aten::rsqrt", lambda out, *_: out * (1 + 2e-4))
 _kernel("mean_without_last", "aten::mean.dim", lambda out, x, *_: x[..., :-1].mean(-1, keepdim=True))
 _kernel("silu_backward_of_sigmoid", "aten::silu_backward", lambda out, g, x: g * x.sigmoid())
 _kernel("softmax_backward_zero", "aten::_softmax_backward_data", lambda out, *_: out * 0.999)
-_kernel("embedding_backward_drops", "aten::embedding_dense_backward", lambda out, _, tokens, *__: out.index_fill_(0, tokens.reshape(-1)[:1], 0))
+_kernel("embedding_backward_drops", "aten::embedding_dense_backward", _without_first)
 _kernel("norm_of_gradients_nan", "aten::linalg_vector_norm", lambda out, *_: out * 1.5)
 _kernel("log_softmax_nan", "aten::_log_softmax", _nan)
 _kernel("masked_fill_everything", "aten::masked_fill.Scalar", lambda out, x, *_: out * 1.001)
