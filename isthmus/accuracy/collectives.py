@@ -40,7 +40,7 @@ def plain(call: Call) -> dict[str, Any]:
     kept = ("root_rank", "dst", "src")
     found: dict[str, Any] = {name: call.arguments[name] for name in kept if name in call.arguments}
     if "reduce_op" in call.arguments:
-        found["reduce_op"] = dist.ReduceOp.unbox(call.arguments["reduce_op"]).op.name  # type: ignore[attr-defined]
+        found["reduce_op"] = dist.ReduceOp.RedOpType(call.arguments["reduce_op"].op()).name
     return found
 
 

@@ -1,5 +1,6 @@
 """The first call at which two jobs differ, and what is wrong there."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -7,13 +8,19 @@ from functools import cached_property
 from typing import Any
 
 from isthmus.accuracy import replaying
-from isthmus.accuracy.gathering import distance
+from isthmus.accuracy.gathering import distance, worst
 from isthmus.accuracy.metrics import TOLERANCES, Distance, tolerance
-from isthmus.accuracy.pairing import Pair
+from isthmus.accuracy.pairing import Pair, key
 from isthmus.accuracy.reading import Content, Rank, Recorded
 
 # The error of a result may be this many times that of its inputs.
 _GROWTH = 30.0
+# Statistics of the same elements in another order differ by less.
+_SAME = 1e-6
+# Operators that leave elements in their order.
+_IN_PLACE = {
+    f"aten::{name}" for name in "alias clone contiguous detach expand squeeze to unsqueeze view".split()
+}
 _SIZES = (
     "size",
     "shape",
@@ -105,23 +112,21 @@ def judged(pairs: list[Pair]) -> Iterator[Judged]:
     mixed = _dtype([pair.a for pair in pairs]) != _dtype([pair.b for pair in pairs])
     known: dict[tuple[int, ...], Distance] = {}
 
-    def measured(a: list[Content], b: list[Content]) -> Distance:
-        key = tuple(id(part) for part in (*a, *b))
-        if key not in known:
-            known[key] = distance(a, b)
-        return known[key]
+    def measured(named: Iterator[tuple[str, list[Content], list[Content]]]) -> dict[str, Distance]:
+        found = {}
+        for name, a, b in named:
+            parts = (backward, *(id(part) for part in (*a, *b)))
+            if parts not in known:
+                known[parts] = distance(a, b, backward)
+            found[name] = known[parts]
+        return found
 
     for pair in pairs:
         if not pair.is_matched:
             yield Judged(pair, {}, {}, mixed)
             continue
-        yield Judged(
-            pair,
-            {name: measured(a, b) for name, a, b in pair.inputs()},
-            {name: measured(a, b) for name, a, b in pair.outputs()},
-            mixed,
-            _arguments(pair),
-        )
+        backward = pair.first.place.phase == "backward"
+        yield Judged(pair, measured(pair.inputs()), measured(pair.outputs()), mixed, _arguments(pair))
 
 
 def _dtype(calls: list[list[Recorded]]) -> str:
@@ -215,7 +220,7 @@ class Search:
     def _reordered(self, row: Judged) -> Guilty | None:
         """A call of one side alone that only moves elements, which statistics of the inputs do not show."""
         for name, a, b in row.pair.inputs():
-            if row.inputs[name].by != "statistics" or row.inputs[name].error:
+            if row.inputs[name].by != "statistics" or row.inputs[name].error > _SAME:
                 continue
             for side, content in (("A", a[0]), ("B", b[0])):
                 if (found := self._mover(content)) is not None:
@@ -229,9 +234,9 @@ class Search:
         """Return the nearest call of one side alone in the chain of calls that keep a tensor's statistics."""
         source = self._producer(content)
         while source is not None:
-            if not self._is_matched(source):
+            if not self._is_matched(source) and key(source) not in _IN_PLACE:
                 return source
-            kept = [each for each in source.inputs.values() if each.statistics == content.statistics]
+            kept = [each for each in source.inputs.values() if _holds_same(each, content)]
             source = self._producer(kept[0]) if len(kept) == 1 and kept[0] is not content else None
         return None
 
@@ -261,7 +266,8 @@ class Search:
                     reason = f"{name} of {a} has a gradient in {has} and none after this call"
                     return Guilty(alone[-1], reason, True, row, side)
             user = a if lacks == "A" else b
-            made = self._passed(user, user.inputs[name])
+            content = user.inputs[name]
+            made = [] if content.name else self._passed(user, content)
             reason = f"{name} of {user} has a gradient in {has} only"
             return Guilty(made[0] if made else user, reason, True, row, lacks)
         return None
@@ -276,15 +282,16 @@ class Search:
 
     def _source(self, row: Judged, name: str) -> Guilty | None:
         """Where a different input comes from, if no earlier pair returned it."""
-        a, b = next((x, y) for key, x, y in row.pair.inputs() if key == name)
-        sources = [self._producer(part) for part in (a[0], b[0])]
+        a, b = next((x, y) for each, x, y in row.pair.inputs() if each == name)
+        parts = worst(a, b)
+        sources = [self._producer(part) for part in parts]
         if all(source is None for source in sources):
             what = a[0].name or b[0].name or "data"
             reason = f"{name} ({what}) differs by {row.inputs[name].error:.3g} and no call has computed it"
             return Guilty(row.pair.a[0], reason, False, row)
         if all(source is not None and self._is_matched(source) for source in sources):
             return self._wiring(row, name, sources)
-        before = max(self._entry(part) for part in (a[0], b[0]))
+        before = max(self._entry(part) for part in parts)
         if row.inputs[name].error <= _GROWTH * before:
             return None
         return self._structure(row, name, sources, f"differs by {row.inputs[name].error:.3g}", before == 0)
@@ -293,7 +300,12 @@ class Search:
         """The call itself, if the two sides take the input from different calls; else the error came with it."""
         of_a, of_b = (self._of[id(source)] for source in sources)
         if of_a is of_b:
-            return None
+            if of_a.is_beyond or len(row.pair.a) == len(row.pair.b):
+                return None
+            reason = (
+                f"{name} is right only if the ranks' parts of it are put together; a reduction is missing"
+            )
+            return Guilty(row.pair.a[0], reason, True, row)
         reason = f"{name} is the result of {sources[0]} in A and of {sources[1]} in B"
         return Guilty(row.pair.a[0], reason, False, row)
 
@@ -303,7 +315,7 @@ class Search:
         """The first call that only one side has, of those that lead to an input."""
         chains = [self._alone(source) if source is not None else [] for source in sources]
         side = "A" if chains[0] else "B"
-        chain = chains[0] or chains[1]
+        chain = chains[0] or chains[1] or [row.pair.a[0]]
         others = tuple(each for each in (*chain[1:], *chains[1], *sources) if each is not None)
         reason = f"{name} of {row.pair.a[0]} {what}; only {side} computes it by {chain[0].operator}"
         is_both = bool(chains[0] and chains[1])
@@ -335,6 +347,14 @@ class Search:
         if row is not None and row.pair.is_matched:
             return row.error
         return max((self._entry(each, seen) for each in source.inputs.values()), default=0.0)
+
+
+def _holds_same(a: Content, b: Content) -> bool:
+    """Return whether two tensors have the same elements, as far as statistics tell."""
+    s, t = a.statistics, b.statistics
+    if s is None or t is None or math.prod(a.shape) != math.prod(b.shape):
+        return False
+    return (s.min, s.max, s.nans) == (t.min, t.max, t.nans) and math.isclose(s.norm, t.norm, rel_tol=_SAME)
 
 
 def _distinct(call: Recorded, others: tuple[Recorded, ...]) -> tuple[Recorded, ...]:

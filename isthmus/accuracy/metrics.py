@@ -116,6 +116,14 @@ def of_statistics(a: Statistics, b: Statistics, count: int, dtypes: tuple[str, s
     return Distance(error, error == 0, "statistics")
 
 
+def of_means(a: Statistics, b: Statistics, count: int) -> Distance:
+    """Compare the means alone, relative to the root mean square of one element."""
+    if (a.nans, a.infinities) != (b.nans, b.infinities):
+        return Distance(math.inf, False, "means", same_special=False)
+    root = max(a.norm, b.norm) / math.sqrt(max(count, 1))
+    return Distance(_quotient(abs(a.mean - b.mean), root), False, "means")
+
+
 def _relative(a: Statistics, b: Statistics, count: int) -> float:
     if (a.nans, a.infinities) != (b.nans, b.infinities):
         return math.inf

@@ -86,7 +86,9 @@ class Call:
         found = [
             (name, tensor)
             for name, value in zip(
-                names if len(names) == len(values) else [""] * len(values), values, strict=True
+                names if len(names) == len(values) else [f"output {i}" for i in range(len(values))],
+                values,
+                strict=True,
             )
             for name, tensor in tensors_of(name, value)
         ]

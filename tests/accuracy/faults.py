@@ -63,7 +63,7 @@ def transposed_weight(model, n):
     weight.data = weight.data.t().contiguous()
 
 
-@on_model("triu masked_fill", None)
+@on_model("ones triu masked_fill", None)
 def mask_off_by_one(model, n):
     model.layers[n].attention.mask = torch.ones(llama.LENGTH, llama.LENGTH, dtype=torch.bool).triu(2)
 
@@ -228,7 +228,7 @@ def heads_split_wrongly(model, n):
     )
 
 
-@on_model("clone fill_", "layers.{n}.mlp")
+@on_model("clone lift_fresh fill_", "layers.{n}.mlp")
 def nan_in_activations(model, n):
     def forward(inner, x):
         out = inner(x).clone()
@@ -316,7 +316,7 @@ def gradients_not_zeroed(n):
         yield
 
 
-@around("_foreach_mul_ mul_ mul", None)
+@around("_foreach_norm", "")
 def gradients_not_clipped(n):
     with set_attribute(torch.nn.utils, "clip_grad_norm_", lambda *args: None):
         yield
