@@ -40,4 +40,4 @@ def compare(a: Path, b: Path) -> Comparison:
     """
     left, right = dumps.read(a), dumps.read(b)
     rows = list(judged(pairs(left, right)))
-    return Comparison(a, b, (len(left), len(right)), rows, Search(left, right, rows).first())
+    return Comparison(a, b, (len(left), len(right)), rows, Search(rows).first())

@@ -11,12 +11,14 @@ from isthmus.accuracy import replaying
 from isthmus.accuracy.gathering import distance, worst
 from isthmus.accuracy.metrics import TOLERANCES, Distance, tolerance
 from isthmus.accuracy.pairing import Pair, key
-from isthmus.accuracy.reading import Content, Rank, Recorded
+from isthmus.accuracy.reading import Content, Recorded
 
 # The error of a result may be this many times that of its inputs.
 _GROWTH = 30.0
 # Statistics of the same elements in another order differ by less.
 _SAME = 1e-6
+# A dtype of fewer results is not that of the job.
+_SHARE = 0.05
 # Operators that leave elements in their order.
 _IN_PLACE = {
     f"aten::{name}" for name in "alias clone contiguous detach expand squeeze to unsqueeze view".split()
@@ -130,12 +132,13 @@ def judged(pairs: list[Pair]) -> Iterator[Judged]:
 
 
 def _dtype(calls: list[list[Recorded]]) -> str:
-    """Return the dtype of most results of a job."""
+    """Return the least precise dtype of a job, that of a few calls aside."""
     counts = Counter(
         content.dtype for records in calls for call in records[:1] for content in call.outputs.values()
     )
-    floats = [(count, dtype) for dtype, count in counts.items() if dtype in TOLERANCES]
-    return max(floats)[1] if floats else ""
+    floats = {dtype: counts[dtype] for dtype in TOLERANCES if counts[dtype]}
+    used = [dtype for dtype, count in floats.items() if count >= _SHARE * sum(floats.values())]
+    return max(used, key=tolerance, default="")
 
 
 def _arguments(pair: Pair) -> dict[str, tuple[Any, Any]]:
@@ -147,7 +150,7 @@ def _arguments(pair: Pair) -> dict[str, tuple[Any, Any]]:
     return {
         name: (a[name], b[name])
         for name in a
-        if name in b and a[name] != b[name] and not (several and name in _SIZES)
+        if name in b and a[name] != b[name] and not (several and name in _SIZES) and a[name] not in TOLERANCES
     }
 
 
@@ -155,26 +158,40 @@ class Search:
     """Finds the first difference.
 
     Args:
-        a, b: ranks of the two dumps.
         rows: all pairs in order, judged.
     """
 
-    def __init__(self, a: list[Rank], b: list[Rank], rows: list[Judged]) -> None:
+    def __init__(self, rows: list[Judged]) -> None:
         calls = [row for row in rows if not row.pair.is_module]
         # If only modules are in both dumps, the modules.
         self.rows = calls if any(row.pair.is_matched for row in calls) else rows
+        # Modules of which both sides have calls that the other has not.
+        alone = [
+            {row.pair.first.place for row in self.rows if row.verdict == f"only in {side}"} for side in "AB"
+        ]
+        self._rewritten = alone[0] & alone[1]
         self._of: dict[int, Judged] = {}
         for row in self.rows:
             for call in (*row.pair.a, *row.pair.b):
                 self._of[id(call)] = row
-        self._ranks = {id(rank): rank for rank in (*a, *b)}
 
     def first(self) -> Guilty | None:
         """Return the first difference, or None."""
-        for row in self.rows:
-            if row.pair.is_matched and (found := self._accuse(row)):
+        for index, row in enumerate(self.rows):
+            if row.pair.is_matched and (found := self._accuse(row)) and self._lasts(index):
                 return found
         return None
+
+    def _lasts(self, index: int) -> bool:
+        """Return whether a difference inside a rewritten module leaves it; its calls may do the same otherwise."""
+        place = self.rows[index].pair.first.place
+        if place not in self._rewritten:
+            return True
+        return any(
+            row.is_beyond
+            for row in self.rows[index + 1 :]
+            if row.pair.is_matched and row.pair.first.place not in self._rewritten
+        )
 
     def _accuse(self, row: Judged) -> Guilty | None:
         if row.arguments and not self._is_same(row):

@@ -121,12 +121,13 @@ def _ways(parts: Parts, read: bool, scaled: bool) -> list[_Whole]:
 def _of_values(parts: Parts, averaged: bool) -> Iterator[_Whole]:
     tensors = [part.rank.values(part) for part in parts]
     first, kind = tensors[0], parts[0].placement
-    if all(t.shape == first.shape for t in tensors) and "S" not in kind:
-        if first.is_floating_point() and "R" not in kind and not all(torch.equal(t, first) for t in tensors):
-            total = torch.stack([t.double() for t in tensors]).sum(0).to(first.dtype)
-            yield _whole("sum", total)
-            if averaged or total.numel() == 1:
-                yield _whole("mean", total / len(tensors))
+    is_same = all(t.shape == first.shape for t in tensors)
+    may_be_terms = is_same and "S" not in kind and "R" not in kind and first.is_floating_point()
+    if may_be_terms and (first.numel() == 1 or not all(torch.equal(t, first) for t in tensors)):
+        total = torch.stack([t.double() for t in tensors]).sum(0).to(first.dtype)
+        yield _whole("sum", total)
+        if averaged or total.numel() == 1:
+            yield _whole("mean", total / len(tensors))
     for dim in range(first.dim()) if kind == "" or " " in kind else [int(kind[2:-1])] if "S" in kind else []:
         if len({(*t.shape[:dim], *t.shape[dim + 1 :]) for t in tensors}) == 1:
             yield _whole(f"slices along {dim}", torch.cat(tensors, dim))
