@@ -13,10 +13,8 @@ from isthmus.ops import cpu
 from isthmus.ops.registration import addressed_by_cpu
 
 COLUMNS = 8
-_FACTOR, _STEP = (
-    -2971039325577341037,
-    -7046029254386353131,
-)  # odd numbers, as in csrc/kernels/tensor_statistics.cpp
+# Odd numbers, as in csrc/kernels/tensor_statistics.cpp.
+_FACTOR, _STEP = -2960836687051489901, -7046029254386353131
 
 
 class Statistics(NamedTuple):
