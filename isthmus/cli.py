@@ -44,6 +44,10 @@ COMMANDS = {
         "ops": ("", "Print the route of every ATen operator on the chip, with the reason."),
     },
     "Look inside a job": {
+        "accuracy": (
+            "isthmus.accuracy.cli",
+            "Compare the calls of two runs of a job, and name the first that differs.",
+        ),
         "debug": ("isthmus.debug.cli", "Attach to a running job: state, overflows, comparisons, timings."),
         "replay": ("isthmus.debug.cli", "Run a recorded operator call again."),
         "bisect": ("isthmus.debug.cli", "Find the operator that makes a program's results differ."),

@@ -66,6 +66,25 @@ def _check_patch(value: str) -> None:
         raise ValueError("not a list of libraries; set it to transformers, torch or transformers,torch")
 
 
+def _check_numbers(value: str) -> None:
+    numbers(value)
+
+
+def numbers(value: str) -> frozenset[int] | None:
+    """Return the numbers of a list such as ``0,2,5-7``; None for "".
+
+    Raises:
+        ValueError: it is no such list.
+    """
+    found: set[int] = set()
+    for part in filter(None, value.split(",")):
+        match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
+        if not match or int(match[2] or match[1]) < int(match[1]):
+            raise ValueError(f"{part!r} is no number and no range; write 0,2,5-7")
+        found |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return frozenset(found) if value else None
+
+
 def _check_allocator(value: str) -> None:
     devices = set()
     for entry in value.split(","):
@@ -143,6 +162,18 @@ OPTIONS = (
     Option("debug", "text", "", "isthmus.debug",
            "tools on from the start: compare:aten::*mm*,overflow:* (also capture, fallback, time)"),
     Option("debug_folder", "text", "isthmus-debug", "isthmus.debug", "where the tools write"),
+    Option("dump", "choice", "", "isthmus run",
+           "what isthmus.accuracy records of every call: statistics, hashes, tensors; empty: nothing",
+           choices=("", "statistics", "hashes", "tensors")),
+    Option("dump_dir", "text", "isthmus-dump", "isthmus run", "folder of the dump"),
+    Option("dump_level", "choice", "both", "isthmus run", "calls to record: module, operator, both",
+           choices=("module", "operator", "both")),
+    Option("dump_steps", "text", "", "isthmus run", "steps to record: 0,1,5-7; empty: all", check=_check_numbers),
+    Option("dump_ranks", "text", "", "isthmus run", "ranks that record: 0,1,5-7; empty: all", check=_check_numbers),
+    Option("dump_scope", "text", "*", "isthmus run",
+           "names of the modules or operators to record: *.layers.0.*, aten::mm"),
+    Option("monitor", "text", "", "isthmus run",
+           "folder for statistics of gradients, weights and optimizer states during the run; empty: none"),
     Option("stream_check", "choice", "0", "isthmus.debug",
            "1: unordered use of memory by two streams raises; warn: it warns", choices=("0", "1", "warn")),
     Option("debug_calls", "text", "", "isthmus.debug",

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cache, cached_property
+from typing import Any, NamedTuple
 
 import torch
 from torch._ops import OpOverload
@@ -11,6 +11,38 @@ from torch._ops import OpOverload
 # They write their running statistics, which their schemas do not declare.
 _SILENT = frozenset(("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"))
 _STATISTICS = ("running_mean", "running_var")
+
+
+class Signature(NamedTuple):
+    """The parts of an overload's schema that every call needs; reading the schema itself takes microseconds.
+
+    Attributes:
+        arguments: names and defaults, in order.
+        written: names of the arguments that it writes.
+        out: names of the arguments that it writes without reading.
+        returns: names of its results.
+        is_view: whether it returns a view of an argument.
+    """
+
+    arguments: tuple[tuple[str, Any], ...]
+    written: frozenset[str]
+    out: frozenset[str]
+    returns: tuple[str, ...]
+    is_view: bool
+
+
+@cache
+def signature(op: OpOverload) -> Signature:
+    """Return the signature of an overload."""
+    schema = op._schema
+    aliases = [r.alias_info for r in schema.returns if r.alias_info is not None]
+    return Signature(
+        tuple((a.name, a.default_value) for a in schema.arguments),
+        written(op),
+        frozenset(a.name for a in schema.arguments if a.is_out),
+        tuple(r.name or f"output {i}" for i, r in enumerate(schema.returns)),
+        any(not alias.is_write for alias in aliases),
+    )
 
 
 @dataclass(eq=False)
@@ -33,33 +65,30 @@ class Call:
     def arguments(self) -> dict[str, Any]:
         """All arguments of the schema by name, defaults included."""
         values = {}
-        for index, declared in enumerate(self.op._schema.arguments):
-            if index < len(self.args):
-                values[declared.name] = self.args[index]
-            elif declared.name in self.kwargs:
-                values[declared.name] = self.kwargs[declared.name]
-            else:
-                values[declared.name] = declared.default_value
+        for index, (name, default) in enumerate(signature(self.op).arguments):
+            values[name] = self.args[index] if index < len(self.args) else self.kwargs.get(name, default)
         return values
 
     @cached_property
     def written(self) -> frozenset[str]:
         """Names of the arguments that the operator writes."""
-        return written(self.op)
+        return signature(self.op).written
 
     @cached_property
     def out(self) -> frozenset[str]:
         """Names of the arguments that it writes without reading: those of ``out=`` overloads."""
-        return frozenset(a.name for a in self.op._schema.arguments if a.is_out)
+        return signature(self.op).out
 
     def results(self, returned: Any) -> list[tuple[str, torch.Tensor]]:
         """Return the tensors returned, then the written arguments not among them, with names."""
         values = returned if isinstance(returned, (tuple, list)) else (returned,)
-        names = [r.name or f"output {i}" for i, r in enumerate(self.op._schema.returns)]
+        names = signature(self.op).returns
         found = [
             (name, tensor)
             for name, value in zip(
-                names if len(names) == len(values) else [""] * len(values), values, strict=True
+                names if len(names) == len(values) else [f"output {i}" for i in range(len(values))],
+                values,
+                strict=True,
             )
             for name, tensor in tensors_of(name, value)
         ]

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch._ops import OpOverload
 
-from isthmus.debug.call import Call
+from isthmus.debug.call import Call, signature
 from isthmus.opset.names import matches
 
 KEY = "PrivateUse1"
@@ -27,7 +27,8 @@ _NAMESPACES_LEFT_OUT = (
     "profiler",
     "debugprims",
 )
-_LEFT_OUT = frozenset(
+# Calls that manage memory or read a number.
+MEMORY = frozenset(
     """_copy_from _copy_from_and_resize _has_compatible_shallow_copy_type _local_scalar_dense _efficientzerotensor
     record_stream resize_ resize_as_ empty empty_strided empty_like new_empty new_empty_strided set_ set_data
     is_pinned _pin_memory is_set_to equal""".split()
@@ -87,7 +88,7 @@ def overloads(pattern: str) -> list[str]:
 def _all_with_kernel() -> Iterator[str]:
     for name in torch._C._dispatch_get_all_op_names():
         namespace, _, rest = name.partition("::")
-        if namespace in _NAMESPACES_LEFT_OUT or rest.partition(".")[0] in _LEFT_OUT:
+        if namespace in _NAMESPACES_LEFT_OUT or rest.partition(".")[0] in MEMORY:
             continue
         if _has_kernel(name, KEY) and not _is_whole_composite(name) and not _is_view(name):
             yield name
@@ -104,10 +105,9 @@ def _has_kernel(name: str, key: str) -> bool:
 
 def _is_view(name: str) -> bool:
     try:
-        returns = overload_named(name)._schema.returns
+        return signature(overload_named(name)).is_view
     except AttributeError:  # not reachable from Python
         return True
-    return any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
 def overload_named(name: str) -> OpOverload:

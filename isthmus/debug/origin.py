@@ -22,12 +22,14 @@ class Origin(NamedTuple):
         library: ``modeling_llama.py:88``, the innermost line of a package other than PyTorch, or "".
         backward: whether the call belongs to backward; the lines are those of the forward call.
         node: name of the autograd node, in backward.
+        module: given by the caller of :func:`origin`; in backward, that of the forward call.
     """
 
     line: str
     library: str = ""
     backward: bool = False
     node: str = ""
+    module: str = ""
 
     def __str__(self) -> str:
         text = self.line or "unknown line"
@@ -38,17 +40,19 @@ class Origin(NamedTuple):
 _forward: dict[int, tuple[Origin, bool]] = {}
 
 
-def origin(requires_grad: bool) -> Origin:
+def origin(requires_grad: bool, module: str = "") -> Origin:
     """Return the origin of the current call.
 
     Args:
         requires_grad: whether autograd records the call: its line then belongs to the newest autograd node.
+        module: the module that is running, which calls in backward are attributed to.
     """
     found, in_engine = _walk()
+    found = found._replace(module=module)
     node: Any = torch._C._current_autograd_node() if torch._C._current_graph_task_id() != -1 else None
     if node is not None and (in_engine or not found.line):
         forward = _line_of(node._sequence_nr())
-        return Origin(forward.line or found.line, forward.library, True, node.name())
+        return Origin(forward.line or found.line, forward.library, True, node.name(), forward.module)
     _remember(found, requires_grad and torch.is_grad_enabled())
     return found
 
@@ -103,7 +107,12 @@ def _walk() -> tuple[Origin, bool]:
 
 
 def _text(frame: FrameType) -> str:
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    return f"{_name(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+@cache
+def _name(file: str) -> str:
+    return Path(file).name
 
 
 @cache

@@ -138,7 +138,7 @@ def replay(captured: Captured, device: str, times: int, compare: bool) -> Outcom
     runs = []
     for _ in range(times):
         try:
-            runs.append(_run(op, captured.arguments, device))
+            runs.append(run_on(device, op, captured.arguments))
         except (RuntimeError, TypeError, NotImplementedError) as error:
             return Outcome(captured, False, False, (), str(error).splitlines()[0])
     repeatable = all(_same(runs[0], other) for other in runs[1:])
@@ -173,7 +173,9 @@ def _against_reference(
     return found
 
 
-def _run(op: Any, arguments: dict[str, Any], device: str) -> list[tuple[str, torch.Tensor]]:
+def run_on(device: str, op: Any, arguments: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    """Run an overload on a device and return its results on CPU; raises what the overload raises."""
+
     def place(value: Any) -> Any:
         if isinstance(value, torch.device):
             return torch.device(device)

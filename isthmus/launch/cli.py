@@ -6,14 +6,14 @@ import typer
 
 from isthmus._support.exits import fail
 from isthmus.launch.ranks import Ranks
-from isthmus.launch.run import Job, JobError
+from isthmus.launch.run import Dump, Job, JobError
 
 EPILOG = (
     "Examples: isthmus run train.py --lr 1e-4 | isthmus run --nproc 2 train.py | isthmus run -m pkg.train | "
     "isthmus run --nnodes 2 --nproc 8 --rdzv-endpoint node0:29500 train.py (on both nodes) | "
     "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py"
 )
-METAVAR = "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--quiet] [--explain]"
+METAVAR = "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--dump K] [--quiet] [--explain]"
 # --nproc runs scripts and modules only.
 PROGRAM = (
     "{[--nproc N [--nnodes M] ...] {script.py | -m module} | -c command | torchrun ... | accelerate launch ...} "
@@ -47,6 +47,22 @@ def run(
     megatron: Annotated[
         bool, typer.Option("--megatron", help="Adapt Megatron, as `import isthmus.megatron` does.")
     ] = False,
+    dump: Annotated[
+        str, typer.Option(help="Record every call for `isthmus accuracy`: statistics, hashes or tensors.")
+    ] = "",
+    dump_dir: Annotated[str, typer.Option(help="Folder of the dump. Default: isthmus-dump.")] = "",
+    dump_level: Annotated[str, typer.Option(help="Calls to record: module, operator, both.")] = "",
+    dump_steps: Annotated[str, typer.Option(metavar="0,1,5-7", help="Steps to record. Default: all.")] = "",
+    dump_ranks: Annotated[str, typer.Option(metavar="0,1,5-7", help="Ranks that record. Default: all.")] = "",
+    dump_scope: Annotated[
+        str, typer.Option(help="Modules or operators to record, such as '*.layers.0.*' or 'aten::mm'.")
+    ] = "",
+    monitor: Annotated[
+        str,
+        typer.Option(
+            help="Folder for statistics of every 100th step, alerts, and monitor.json, which may be edited."
+        ),
+    ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", help="Omit the start line and the end line.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print every patch and every rewriting rule instead of running.")
@@ -129,6 +145,8 @@ def run(
             patch=patch,
             provide=provide,
             megatron=megatron,
+            monitor=monitor,
+            dump=Dump(dump, dump_dir, dump_level, dump_steps, dump_ranks, dump_scope),
         )
         if explain:
             from isthmus.shim.explain import explanation

@@ -97,6 +97,7 @@ def _enter() -> None:
     if _are_devices_hidden():
         scope.undo()
         lines.print_hidden()
+        _watch()
         return
     try:
         current = accelerator.current(check=lines.expected())
@@ -116,6 +117,13 @@ def _enter() -> None:
         import_module("isthmus.debug").listen()  # by name: tools stand above this layer
     if options.switch("megatron"):
         import_module("isthmus.megatron")  # the import adapts
+    _watch()
+
+
+def _watch() -> None:
+    """Start to record calls, or to monitor them, if the job does."""
+    if options.text("dump") or options.text("monitor"):
+        import_module("isthmus.accuracy.environment").start()
 
 
 def _are_devices_hidden() -> bool:

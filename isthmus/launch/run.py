@@ -7,24 +7,51 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from isthmus import options
 from isthmus.launch.process import MAIN
 from isthmus.launch.ranks import AGENT, JobError, Ranks, threads
 from isthmus.stand_ins import provide
 
-__all__ = ["PATCHABLE", "SITE", "Job", "JobError", "check_driver", "separate_program"]
+__all__ = ["PATCHABLE", "SITE", "Dump", "Job", "JobError", "check_driver", "separate_program"]
 
 SITE = Path(__file__).parent / "site"
 
 # Options of `isthmus run` that take a value; what follows the program belongs to the program.
 VALUE_OPTIONS = tuple(
     "--device --driver --patch --provide --nproc --nproc-per-node --nnodes --node-rank --master-addr --master-port "
-    "--rdzv-endpoint --rdzv-id --max-restarts --log-dir --local-ranks-filter --peak-tflops".split()
+    "--rdzv-endpoint --rdzv-id --max-restarts --log-dir --local-ranks-filter --peak-tflops "
+    "--dump --dump-dir --dump-level --dump-steps --dump-ranks --dump-scope --monitor".split()
 )
 PROGRAM_OPTIONS = ("-m", "-c")
 # isthmus.ops.patching.LIBRARIES, which this process does not import PyTorch for.
 PATCHABLE = ("transformers", "torch")
+
+
+class Dump(NamedTuple):
+    """What isthmus.accuracy records of a job: the options ``ISTHMUS_DUMP*``; "" leaves the default."""
+
+    kind: str = ""
+    folder: str = ""
+    level: str = ""
+    steps: str = ""
+    ranks: str = ""
+    scope: str = ""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables.
+
+        Raises:
+            JobError: an option is given without ``--dump``.
+        """
+        if not self.kind and any(self):
+            raise JobError("the options of a dump need --dump statistics, hashes or tensors")
+        names = ("", "_DIR", "_LEVEL", "_STEPS", "_RANKS", "_SCOPE")
+        given = {f"ISTHMUS_DUMP{name}": value for name, value in zip(names, self, strict=True) if value}
+        if self.kind:  # programs may change the folder that they run in
+            given["ISTHMUS_DUMP_DIR"] = str(Path(self.folder or options.text("dump_dir")).absolute())
+        return given
 
 
 @dataclass(frozen=True)
@@ -40,6 +67,8 @@ class Job:
         patch: libraries to put the operators of isthmus.ops under, ``transformers,torch``; "" is none.
         provide: modules to provide where the real ones are absent, ``flash_attn,apex``; "" is none.
         megatron: adapt Megatron, as ``import isthmus.megatron`` at the top of the program would.
+        monitor: folder of isthmus.accuracy.monitoring; "" is none.
+        dump: what isthmus.accuracy records.
     """
 
     program: list[str]
@@ -50,6 +79,8 @@ class Job:
     patch: str = ""
     provide: str = ""
     megatron: bool = False
+    monitor: str = ""
+    dump: Dump = field(default_factory=Dump)
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def environment(self) -> dict[str, str]:
@@ -76,6 +107,8 @@ class Job:
             changes["ISTHMUS_QUIET"] = "1"
         if self.megatron:
             changes["ISTHMUS_MEGATRON"] = "1"
+        if self.monitor:
+            changes["ISTHMUS_MONITOR"] = str(Path(self.monitor).absolute())
         if self.patch:
             libraries = [each.strip() for each in self.patch.split(",")]
             if unknown := [each for each in libraries if each not in PATCHABLE]:
@@ -85,7 +118,7 @@ class Job:
             changes["ISTHMUS_PATCH"] = ",".join(libraries)
         if self.ranks and (self.ranks.number or 0) > 1 and "OMP_NUM_THREADS" not in self.environ:
             changes["OMP_NUM_THREADS"] = threads(self.ranks.number or 1)  # torchrun would make it 1
-        return {**self.environ, **changes}
+        return {**self.environ, **changes, **self.dump.environment()}
 
     def command(self) -> list[str]:
         """Command line of the job's first process.

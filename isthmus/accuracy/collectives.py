@@ -1,0 +1,75 @@
+"""What collectives read and write, and their results, which are recorded once the job uses them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.utils import _pytree as pytree
+
+from isthmus.debug.call import Call
+
+Named = list[tuple[str, torch.Tensor]]
+# They write the tensors that other collectives read too; broadcast's differ before it but on the root.
+_ONLY_WRITTEN = ("recv", "broadcast")
+_ONLY_READ = ("send", "barrier", "monitored_barrier", "check_for_nan")
+
+
+def arguments(call: Call) -> tuple[Named, Named]:
+    """Return the tensors that a call of ``c10d`` reads, and those that it writes, with names."""
+    base = call.name.partition("::")[2]
+    tensors = {name: pytree.tree_leaves(value) for name, value in call.arguments.items()}
+    read, written = [], []
+    for name, values in tensors.items():
+        found = [(f"{name}[{i}]", value) for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
+        if "output" not in name and not base.startswith(_ONLY_WRITTEN) and "barrier" not in base:
+            read += found
+        if "input" not in name and not base.startswith(_ONLY_READ):
+            written += found
+    return read, written
+
+
+def group(call: Call) -> list[int]:
+    """Return the ranks of a call's process group."""
+    boxed = call.arguments.get("process_group")
+    return [] if boxed is None else dist.get_process_group_ranks(dist.ProcessGroup.unbox(boxed))
+
+
+def plain(call: Call) -> dict[str, Any]:
+    """Return the root, the peer, and the reduction of a call."""
+    kept = ("root_rank", "dst", "src")
+    found: dict[str, Any] = {name: call.arguments[name] for name in kept if name in call.arguments}
+    if "reduce_op" in call.arguments:
+        found["reduce_op"] = dist.ReduceOp.RedOpType(call.arguments["reduce_op"].op()).name
+    return found
+
+
+class Pending:
+    """Results of collectives that the job has not used."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, list[tuple[int, Named]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def add(self, call: int, written: Named) -> None:
+        """Add the tensors that a call will have written."""
+        for each in written:
+            self._of.setdefault(_address(each[1]), []).append((call, [each]))
+
+    def used(self, tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, Named]]:
+        """Yield the calls whose results are in the memory of these tensors, and forget them."""
+        for tensor in tensors:
+            yield from self._of.pop(_address(tensor), []) if self._of else []
+
+    def rest(self) -> Iterator[tuple[int, Named]]:
+        """Yield all, and forget them."""
+        rest, self._of = self._of, {}
+        for calls in rest.values():
+            yield from calls
+
+
+def _address(tensor: torch.Tensor) -> int:
+    local = getattr(tensor, "_local_tensor", tensor)
+    return local.untyped_storage()._cdata if local.layout == torch.strided else 0

@@ -1,0 +1,378 @@
+"""The first call at which two jobs differ, and what is wrong there."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from isthmus.accuracy import replaying
+from isthmus.accuracy.gathering import distance, worst
+from isthmus.accuracy.metrics import TOLERANCES, Distance, tolerance
+from isthmus.accuracy.pairing import Pair, key
+from isthmus.accuracy.reading import Content, Recorded
+
+# The error of a result may be this many times that of its inputs.
+_GROWTH = 30.0
+# Statistics of the same elements in another order differ by less.
+_SAME = 1e-6
+# A dtype of fewer results is not that of the job.
+_SHARE = 0.05
+# Operators that leave elements in their order.
+_IN_PLACE = {
+    f"aten::{name}" for name in "alias clone contiguous detach expand squeeze to unsqueeze view".split()
+}
+_SIZES = (
+    "size",
+    "shape",
+    "split_sizes",
+    "sizes",
+    "length",
+    "stride",
+    "repeats",
+    "padding_idx",
+    "end",
+    "start",
+)
+
+
+@dataclass(eq=False)
+class Judged:
+    """A pair with the distances of its tensors.
+
+    Attributes:
+        pair: the calls.
+        inputs, outputs: distances by name.
+        mixed: whether the jobs compute in different dtypes.
+        arguments: arguments that differ, with both values.
+    """
+
+    pair: Pair
+    inputs: dict[str, Distance]
+    outputs: dict[str, Distance]
+    mixed: bool = False
+    arguments: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+
+    @cached_property
+    def tolerance(self) -> float:
+        """Largest error that rounding explains, in the dtypes of the less precise side if the jobs' dtypes differ."""
+        sides = [
+            tolerance(*(content.dtype for content in (*call.inputs.values(), *call.outputs.values())))
+            for call in (*self.pair.a[:1], *self.pair.b[:1])
+        ]
+        return max(sides) if self.mixed else min(sides)
+
+    @property
+    def input_error(self) -> float:
+        """Largest error of an input."""
+        return max((d.error for d in self.inputs.values()), default=0.0)
+
+    @property
+    def error(self) -> float:
+        """Largest error of a result."""
+        return max((d.error for d in self.outputs.values()), default=0.0)
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether a result differs by more than rounding."""
+        return self.error > self.tolerance
+
+    @property
+    def verdict(self) -> str:
+        """``equal``, ``rounding``, ``differs``, or ``only in A`` and ``only in B``."""
+        if not self.pair.is_matched:
+            return "only in A" if self.pair.a else "only in B"
+        if self.is_beyond:
+            return "differs"
+        return "equal" if all(d.equal for d in self.outputs.values()) else "rounding"
+
+
+@dataclass(frozen=True)
+class Guilty:
+    """The first difference.
+
+    Attributes:
+        call: what is accused: the call of the side that is wrong where that is known, else of A.
+        reason: one line.
+        inputs_equal: whether the call's inputs were still equal.
+        judged: the pair at which it shows; the call itself, or the first one that uses its result.
+        side: "A", "B" or "" if both or either may be wrong.
+        others: calls of the other side in its place.
+    """
+
+    call: Recorded
+    reason: str
+    inputs_equal: bool
+    judged: Judged
+    side: str = ""
+    others: tuple[Recorded, ...] = ()
+
+
+def judged(pairs: list[Pair]) -> Iterator[Judged]:
+    """Yield the pairs with their distances, in order."""
+    mixed = _dtype([pair.a for pair in pairs]) != _dtype([pair.b for pair in pairs])
+    known: dict[tuple[int, ...], Distance] = {}
+
+    def measured(named: Iterator[tuple[str, list[Content], list[Content]]]) -> dict[str, Distance]:
+        found = {}
+        for name, a, b in named:
+            parts = (backward, *(id(part) for part in (*a, *b)))
+            if parts not in known:
+                known[parts] = distance(a, b, backward)
+            found[name] = known[parts]
+        return found
+
+    for pair in pairs:
+        if not pair.is_matched:
+            yield Judged(pair, {}, {}, mixed)
+            continue
+        backward = pair.first.place.phase == "backward"
+        yield Judged(pair, measured(pair.inputs()), measured(pair.outputs()), mixed, _arguments(pair))
+
+
+def _dtype(calls: list[list[Recorded]]) -> str:
+    """Return the least precise dtype of a job, that of a few calls aside."""
+    counts = Counter(
+        content.dtype for records in calls for call in records[:1] for content in call.outputs.values()
+    )
+    floats = {dtype: counts[dtype] for dtype in TOLERANCES if counts[dtype]}
+    used = [dtype for dtype, count in floats.items() if count >= _SHARE * sum(floats.values())]
+    return max(used, key=tolerance, default="")
+
+
+def _arguments(pair: Pair) -> dict[str, tuple[Any, Any]]:
+    """Return the arguments that differ, but sizes, which another parallelism changes."""
+    if pair.is_module:
+        return {}
+    a, b = pair.a[0].arguments, pair.b[0].arguments
+    several = len(pair.a) + len(pair.b) > 2
+    return {
+        name: (a[name], b[name])
+        for name in a
+        if name in b and a[name] != b[name] and not (several and name in _SIZES) and a[name] not in TOLERANCES
+    }
+
+
+class Search:
+    """Finds the first difference.
+
+    Args:
+        rows: all pairs in order, judged.
+    """
+
+    def __init__(self, rows: list[Judged]) -> None:
+        calls = [row for row in rows if not row.pair.is_module]
+        # If only modules are in both dumps, the modules.
+        self.rows = calls if any(row.pair.is_matched for row in calls) else rows
+        # Modules of which both sides have calls that the other has not.
+        alone = [
+            {row.pair.first.place for row in self.rows if row.verdict == f"only in {side}"} for side in "AB"
+        ]
+        self._rewritten = alone[0] & alone[1]
+        self._of: dict[int, Judged] = {}
+        for row in self.rows:
+            for call in (*row.pair.a, *row.pair.b):
+                self._of[id(call)] = row
+
+    def first(self) -> Guilty | None:
+        """Return the first difference, or None."""
+        for index, row in enumerate(self.rows):
+            if row.pair.is_matched and (found := self._accuse(row)) and self._lasts(index):
+                return found
+        return None
+
+    def _lasts(self, index: int) -> bool:
+        """Return whether a difference inside a rewritten module leaves it; its calls may do the same otherwise."""
+        place = self.rows[index].pair.first.place
+        if place not in self._rewritten:
+            return True
+        return any(
+            row.is_beyond
+            for row in self.rows[index + 1 :]
+            if row.pair.is_matched and row.pair.first.place not in self._rewritten
+        )
+
+    def _accuse(self, row: Judged) -> Guilty | None:
+        if row.arguments and not self._is_same(row):
+            text = ", ".join(f"{name} is {a} in A and {b} in B" for name, (a, b) in row.arguments.items())
+            return Guilty(row.pair.a[0], text, row.input_error <= row.tolerance, row)
+        missing = self._missing(row)
+        if missing is not None:
+            return missing
+        gradient = self._gradient(row)
+        if gradient is not None:
+            return gradient
+        if not row.is_beyond:
+            return None
+        bad = [name for name, d in row.inputs.items() if d.error > row.tolerance]
+        for name in bad:
+            if (found := self._source(row, name)) is not None:
+                return found
+        if bad or row.error <= _GROWTH * row.input_error:
+            return None
+        return self._operator(row)
+
+    def _is_same(self, row: Judged) -> bool:
+        one_rank = len(row.pair.a) == len(row.pair.b) == 1
+        if one_rank and any(a[0].shape != b[0].shape for _, a, b in row.pair.outputs()):
+            return False
+        return all(d.equal or d.error == 0 for d in row.outputs.values()) and bool(row.outputs)
+
+    def _operator(self, row: Judged) -> Guilty | None:
+        """The call itself, unless a replay of both sides finds it right."""
+        if (moved := self._reordered(row)) is not None:
+            return moved
+        wrong = {side: replaying.wrong(calls) for side, calls in (("A", row.pair.a), ("B", row.pair.b))}
+        if wrong["A"] == "" and wrong["B"] == "":
+            return None
+        side = "A" if wrong["A"] and not wrong["B"] else "B" if wrong["B"] and not wrong["A"] else ""
+        calls = row.pair.b if side == "B" else row.pair.a
+        name, worst = max(row.outputs.items(), key=lambda item: item[1].error)
+        reason = f"{name} differs by {worst.error:.3g}, inputs by {row.input_error:.3g}"
+        if side:
+            reason += f"; {side} is wrong: {wrong[side]}"
+        return Guilty(calls[0], reason, True, row, side)
+
+    def _reordered(self, row: Judged) -> Guilty | None:
+        """A call of one side alone that only moves elements, which statistics of the inputs do not show."""
+        for name, a, b in row.pair.inputs():
+            if row.inputs[name].by != "statistics" or row.inputs[name].error > _SAME:
+                continue
+            for side, content in (("A", a[0]), ("B", b[0])):
+                if (found := self._mover(content)) is not None:
+                    reason = (
+                        f"{name} of {row.pair.a[0]} has the same statistics; only {side} moves its elements"
+                    )
+                    return Guilty(found, reason, True, row, side)
+        return None
+
+    def _mover(self, content: Content) -> Recorded | None:
+        """Return the nearest call of one side alone in the chain of calls that keep a tensor's statistics."""
+        source = self._producer(content)
+        while source is not None:
+            if not self._is_matched(source) and key(source) not in _IN_PLACE:
+                return source
+            kept = [each for each in source.inputs.values() if _holds_same(each, content)]
+            source = self._producer(kept[0]) if len(kept) == 1 and kept[0] is not content else None
+        return None
+
+    def _missing(self, row: Judged) -> Guilty | None:
+        """A tensor that only one side has, such as a gradient."""
+        a, b = row.pair.a[0], row.pair.b[0]
+        if not a.operator.startswith("optimizer::"):
+            return None
+        for side, call, other in (("B", a, b), ("A", b, a)):
+            for name in call.inputs:
+                if name == "gradient" and name not in other.inputs:
+                    return Guilty(other, f"no {name} in {side}", False, row, side)
+        return None
+
+    def _gradient(self, row: Judged) -> Guilty | None:
+        """An input of which only one side has a gradient."""
+        a, b = row.pair.a[0], row.pair.b[0]
+        if a.gradients == b.gradients or a.operator != b.operator:
+            return None
+        for name in sorted(a.gradients ^ b.gradients):
+            if name not in a.inputs or name not in b.inputs:
+                continue
+            has, lacks = ("A", "B") if name in a.gradients else ("B", "A")
+            for call, side in ((a, "A"), (b, "B")):
+                alone = [c for c in self._passed(call, call.inputs[name]) if not self._is_matched(c)]
+                if alone and side == lacks:
+                    reason = f"{name} of {a} has a gradient in {has} and none after this call"
+                    return Guilty(alone[-1], reason, True, row, side)
+            user = a if lacks == "A" else b
+            content = user.inputs[name]
+            made = [] if content.name else self._passed(user, content)
+            reason = f"{name} of {user} has a gradient in {has} only"
+            return Guilty(made[0] if made else user, reason, True, row, lacks)
+        return None
+
+    def _is_matched(self, call: Recorded) -> bool:
+        return self._of[id(call)].pair.is_matched
+
+    def _passed(self, user: Recorded, content: Content) -> list[Recorded]:
+        """Return the calls before a user of a tensor that return it."""
+        calls = content.rank.producers.get(content.number, [])
+        return [call for call in calls if call.number < user.number]
+
+    def _source(self, row: Judged, name: str) -> Guilty | None:
+        """Where a different input comes from, if no earlier pair returned it."""
+        a, b = next((x, y) for each, x, y in row.pair.inputs() if each == name)
+        parts = worst(a, b)
+        sources = [self._producer(part) for part in parts]
+        if all(source is None for source in sources):
+            what = a[0].name or b[0].name or "data"
+            reason = f"{name} ({what}) differs by {row.inputs[name].error:.3g} and no call has computed it"
+            return Guilty(row.pair.a[0], reason, False, row)
+        if all(source is not None and self._is_matched(source) for source in sources):
+            return self._wiring(row, name, sources)
+        before = max(self._entry(part) for part in parts)
+        if row.inputs[name].error <= _GROWTH * before:
+            return None
+        return self._structure(row, name, sources, f"differs by {row.inputs[name].error:.3g}", before == 0)
+
+    def _wiring(self, row: Judged, name: str, sources: list[Recorded | None]) -> Guilty | None:
+        """The call itself, if the two sides take the input from different calls; else the error came with it."""
+        of_a, of_b = (self._of[id(source)] for source in sources)
+        if of_a is of_b:
+            if of_a.is_beyond or len(row.pair.a) == len(row.pair.b):
+                return None
+            reason = (
+                f"{name} is right only if the ranks' parts of it are put together; a reduction is missing"
+            )
+            return Guilty(row.pair.a[0], reason, True, row)
+        reason = f"{name} is the result of {sources[0]} in A and of {sources[1]} in B"
+        return Guilty(row.pair.a[0], reason, False, row)
+
+    def _structure(
+        self, row: Judged, name: str, sources: list[Recorded | None], what: str, equal: bool
+    ) -> Guilty:
+        """The first call that only one side has, of those that lead to an input."""
+        chains = [self._alone(source) if source is not None else [] for source in sources]
+        side = "A" if chains[0] else "B"
+        chain = chains[0] or chains[1] or [row.pair.a[0]]
+        others = tuple(each for each in (*chain[1:], *chains[1], *sources) if each is not None)
+        reason = f"{name} of {row.pair.a[0]} {what}; only {side} computes it by {chain[0].operator}"
+        is_both = bool(chains[0] and chains[1])
+        return Guilty(chain[0], reason, equal, row, "" if is_both else side, _distinct(chain[0], others))
+
+    def _alone(self, source: Recorded) -> list[Recorded]:
+        """Return the calls of one side alone that lead to a call's result, itself included, in order."""
+        found: dict[int, Recorded] = {}
+        left = [source]
+        while left:
+            call = left.pop()
+            if call.number in found or self._is_matched(call):
+                continue
+            found[call.number] = call
+            left += [made for each in call.inputs.values() if (made := self._producer(each)) is not None]
+        return [found[number] for number in sorted(found)]
+
+    def _producer(self, content: Content) -> Recorded | None:
+        return next(iter(content.rank.producers.get(content.number, [])), None)
+
+    def _entry(self, content: Content, seen: set[int] | None = None) -> float:
+        """Largest error of what the calls of one side that led to a tensor had taken from pairs."""
+        seen = set() if seen is None else seen
+        source = self._producer(content)
+        if source is None or id(source) in seen:
+            return 0.0
+        seen.add(id(source))
+        row = self._of.get(id(source))
+        if row is not None and row.pair.is_matched:
+            return row.error
+        return max((self._entry(each, seen) for each in source.inputs.values()), default=0.0)
+
+
+def _holds_same(a: Content, b: Content) -> bool:
+    """Return whether two tensors have the same elements, as far as statistics tell."""
+    s, t = a.statistics, b.statistics
+    if s is None or t is None or math.prod(a.shape) != math.prod(b.shape):
+        return False
+    return (s.min, s.max, s.nans) == (t.min, t.max, t.nans) and math.isclose(s.norm, t.norm, rel_tol=_SAME)
+
+
+def _distinct(call: Recorded, others: tuple[Recorded, ...]) -> tuple[Recorded, ...]:
+    return tuple(each for each in dict.fromkeys(others) if each is not call)

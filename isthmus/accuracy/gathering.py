@@ -1,0 +1,182 @@
+"""Put together what the ranks of a job hold of a tensor, and compare it with another job's.
+
+Jobs of as many ranks are compared rank by rank. Else DTensor's placements and Megatron's attributes say how the parts
+go together; without them, the shapes of the other job leave few ways, and the one with the least error counts: every
+rank holds the whole, a slice, or a term of a sum or mean. Of terms whose values are not in the dump, the means are
+compared, for the mean of a sum is the sum of the means.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from isthmus.accuracy.metrics import Distance, of_means, of_statistics, of_values
+from isthmus.accuracy.reading import Content
+from isthmus.accuracy.statistics import Statistics
+
+Parts = list[Content]
+
+
+class _Whole(NamedTuple):
+    """A tensor, put together.
+
+    Attributes:
+        how: in words.
+        shape: None if the parts may be slices along any dimension.
+        count: of elements.
+        values: None if the dump has none.
+        statistics: None if only `values` are known.
+        only_mean: whether of the statistics the mean alone is known.
+    """
+
+    how: str
+    shape: tuple[int, ...] | None
+    count: int
+    values: torch.Tensor | None = None
+    statistics: Statistics | None = None
+    only_mean: bool = False
+
+
+def distance(a: Parts, b: Parts, backward: bool = False) -> Distance:
+    """Return the distance of a tensor between two jobs, each with the parts of its ranks.
+
+    Args:
+        a, b: parts in the order of ranks.
+        backward: whether it is a gradient, which data parallelism scales by the number of ranks.
+    """
+    if len(a) == len(b) and all(x.shape == y.shape for x, y in zip(a, b, strict=True)):
+        found = [_one(x, y) for x, y in zip(a, b, strict=True)]
+        return max(found, key=lambda each: (each.error, not each.equal))
+    if any(part.statistics is None for part in (*a, *b)):
+        return Distance(0.0, False, "not measured")
+    read = all(part.file for part in (*a, *b))
+    ways = [_ways(a, read, backward and len(b) == 1), _ways(b, read, backward and len(a) == 1)]
+    dtypes = (a[0].dtype, b[0].dtype)
+    tried = [
+        replace(_distance(x, y, dtypes), gathered=_text(x, y)) for x in ways[0] for y in ways[1] if _fit(x, y)
+    ]
+    if (whole := _replicated(a, b)) is not None:
+        tried.append(whole)
+    if not tried:
+        return Distance(math.inf, False, f"shapes {list(a[0].shape)} and {list(b[0].shape)}")
+    return min(tried, key=lambda each: each.error)
+
+
+def _replicated(a: Parts, b: Parts) -> Distance | None:
+    """Return the largest distance of a rank's tensor from that of the one rank of the other side."""
+    if min(len(a), len(b)) > 1 or any(
+        part.placement.count("R") < len(part.placement.split()) for part in (*a, *b)
+    ):
+        return None
+    if any(x.shape != a[0].shape for x in (*a, *b)):
+        return None
+    found = [_one(x, y) for x in a for y in b]
+    return replace(max(found, key=lambda each: (each.error, not each.equal)), gathered="replicated")
+
+
+def worst(a: Parts, b: Parts) -> tuple[Content, Content]:
+    """Return the parts of the rank that differs most between jobs of as many ranks; else of the first ranks."""
+    if len(a) != len(b) or any(x.shape != y.shape for x, y in zip(a, b, strict=True)):
+        return a[0], b[0]
+    return max(zip(a, b, strict=True), key=lambda parts: _one(*parts).error)
+
+
+def _one(a: Content, b: Content) -> Distance:
+    if a.statistics is None or b.statistics is None:
+        return Distance(0.0, False, "not measured")
+    if a.file and b.file:
+        return of_values(a.rank.values(a), b.rank.values(b))
+    return of_statistics(a.statistics, b.statistics, math.prod(a.shape), (a.dtype, b.dtype))
+
+
+def _fit(a: _Whole, b: _Whole) -> bool:
+    return a.count == b.count and (a.values is None or b.values is None or a.shape == b.shape)
+
+
+def _distance(a: _Whole, b: _Whole, dtypes: tuple[str, str]) -> Distance:
+    if a.values is not None and b.values is not None:
+        return of_values(a.values, b.values)
+    assert a.statistics is not None and b.statistics is not None
+    if a.only_mean or b.only_mean:
+        return of_means(a.statistics, b.statistics, a.count)
+    return of_statistics(a.statistics, b.statistics, a.count, dtypes)
+
+
+def _text(a: _Whole, b: _Whole) -> str:
+    return ", ".join(f"{side}: {whole.how}" for side, whole in (("A", a), ("B", b)) if whole.how)
+
+
+def _ways(parts: Parts, read: bool, scaled: bool) -> list[_Whole]:
+    known = [part.statistics for part in parts if part.statistics is not None]
+    if len(parts) == 1:
+        values = parts[0].rank.values(parts[0]) if read else None
+        return [_Whole("", parts[0].shape, math.prod(parts[0].shape), values, known[0])]
+    found = list(_of_values(parts, scaled) if read else _of_statistics(parts, known, scaled))
+    return found + [_scaled(each, len(parts)) for each in found if scaled and each.how.startswith("slices")]
+
+
+def _of_values(parts: Parts, averaged: bool) -> Iterator[_Whole]:
+    tensors = [part.rank.values(part) for part in parts]
+    first, kind = tensors[0], parts[0].placement
+    is_same = all(t.shape == first.shape for t in tensors)
+    may_be_terms = is_same and "S" not in kind and "R" not in kind and first.is_floating_point()
+    if may_be_terms and (first.numel() == 1 or not all(torch.equal(t, first) for t in tensors)):
+        total = torch.stack([t.double() for t in tensors]).sum(0).to(first.dtype)
+        yield _whole("sum", total)
+        if averaged or total.numel() == 1:
+            yield _whole("mean", total / len(tensors))
+    for dim in range(first.dim()) if kind == "" or " " in kind else [int(kind[2:-1])] if "S" in kind else []:
+        if len({(*t.shape[:dim], *t.shape[dim + 1 :]) for t in tensors}) == 1:
+            yield _whole(f"slices along {dim}", torch.cat(tensors, dim))
+
+
+def _whole(how: str, values: torch.Tensor) -> _Whole:
+    return _Whole(how, tuple(values.shape), values.numel(), values)
+
+
+def _of_statistics(parts: Parts, known: list[Statistics], averaged: bool) -> Iterator[_Whole]:
+    counts = [math.prod(part.shape) for part in parts]
+    kind, first = parts[0].placement, known[0]
+    nans = max(each.nans for each in known)
+    if len(set(counts)) == 1 and "S" not in kind:
+        if counts[0] == 1 and "R" not in kind:
+            total = sum(each.mean for each in known)
+            yield _Whole("sum", None, 1, None, Statistics(total, total, total, abs(total), nans))
+        if "R" not in kind and any(each != first for each in known):
+            total = sum(each.mean for each in known)
+            size = max(each.norm for each in known)
+            term = Statistics(math.nan, math.nan, total, size, nans, max(each.infinities for each in known))
+            yield _Whole("sum", None, counts[0], None, term, True)
+            if averaged or counts[0] == 1:
+                mean = term._replace(mean=total / len(known))
+                yield _Whole("mean", None, counts[0], None, mean, True)
+    if "R" not in kind and "P" not in kind:
+        yield _Whole("slices", None, sum(counts), None, _together(counts, known))
+
+
+def _scaled(whole: _Whole, ranks: int) -> _Whole:
+    s, values = whole.statistics, whole.values
+    if s is not None:
+        numbers = (s.min / ranks, s.max / ranks, s.mean / ranks, s.norm / ranks)
+        s = Statistics(*numbers, s.nans, s.infinities, s.zeros)
+    return whole._replace(
+        how=f"{whole.how}, by {ranks}", statistics=s, values=None if values is None else values / ranks
+    )
+
+
+def _together(counts: list[int], known: list[Statistics]) -> Statistics:
+    finite = [(n, s) for n, s in zip(counts, known, strict=True) if n and not math.isnan(s.norm)]
+    if not finite:
+        return known[0]
+    return Statistics(
+        min(s.min for _, s in finite),
+        max(s.max for _, s in finite),
+        sum(n * s.mean for n, s in finite) / sum(n for n, _ in finite),
+        math.sqrt(sum(s.norm**2 for _, s in finite)),
+        sum(s.nans for s in known),
+        sum(s.infinities for s in known),
+        sum(s.zeros for s in known),
+    )

@@ -1,0 +1,158 @@
+"""Pair the calls of two dumps by the structure of the job: module, number of its call, operator, occurrence.
+
+Inside a module the sequences of operators are aligned, so that a fused operator, or the collectives of another
+parallelism, leave the other pairs as they are.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+
+from isthmus.accuracy.reading import Content, Place, Rank, Recorded
+
+# Operators that devices and versions choose among.
+_SAME = {
+    "aten::_unsafe_view": "aten::view",
+    "aten::_reshape_alias": "aten::view",
+    "aten::reshape": "aten::view",
+    "aten::_to_copy": "aten::to",
+}
+
+
+@dataclass(eq=False)
+class Pair:
+    """A call in two jobs; on each side, one record of each rank.
+
+    Attributes:
+        a, b: records; one of them is empty if only one side has the call.
+    """
+
+    a: list[Recorded] = field(default_factory=list)
+    b: list[Recorded] = field(default_factory=list)
+
+    @property
+    def is_matched(self) -> bool:
+        """Whether both sides have the call."""
+        return bool(self.a and self.b)
+
+    @property
+    def first(self) -> Recorded:
+        """A record of the call."""
+        return (self.a or self.b)[0]
+
+    @property
+    def is_module(self) -> bool:
+        """Whether it is the call of a module."""
+        return self.first.operator == "module"
+
+    def inputs(self) -> Iterator[tuple[str, list[Content], list[Content]]]:
+        """Yield the tensors that both sides read, with names."""
+        return _matched([c.inputs for c in self.a], [c.inputs for c in self.b], self._is_same_overload)
+
+    def outputs(self) -> Iterator[tuple[str, list[Content], list[Content]]]:
+        """Yield the tensors that both sides return, with names."""
+        return _matched([c.outputs for c in self.a], [c.outputs for c in self.b], self._is_same_overload)
+
+    @property
+    def _is_same_overload(self) -> bool:
+        return self.a[0].operator == self.b[0].operator
+
+
+def _matched(
+    a: list[dict[str, Content]], b: list[dict[str, Content]], by_name: bool
+) -> Iterator[tuple[str, list[Content], list[Content]]]:
+    names = [(name, name) for name in a[0] if name in b[0]] if by_name else zip(a[0], b[0], strict=False)
+    for name, other in names:
+        parts = [each[name] for each in a if name in each], [each[other] for each in b if other in each]
+        if len(parts[0]) == len(a) and len(parts[1]) == len(b):
+            yield name, *parts
+
+
+def pairs(a: list[Rank], b: list[Rank]) -> list[Pair]:
+    """Return the pairs in the order of the side with fewer ranks; calls of one side alone come where they ran."""
+    steps = _steps(a) & _steps(b)
+    rooted = all(rank.has_root for rank in (*a, *b))
+    sides = _by_place(a, steps, rooted), _by_place(b, steps, rooted)
+    found: list[Pair] = []
+    for place in dict.fromkeys((*sides[0], *sides[1])):
+        found += _align(*(_rows(side.get(place, [])) for side in sides))
+    return _in_order(found, by_b=len(b) < len(a))
+
+
+def _steps(ranks: list[Rank]) -> set[int]:
+    return {call.place.step for rank in ranks for call in rank.calls}
+
+
+def _by_place(ranks: list[Rank], steps: set[int], rooted: bool) -> dict[Place, list[list[Recorded]]]:
+    found: dict[Place, list[list[Recorded]]] = {}
+    for rank in ranks:
+        here: dict[Place, list[Recorded]] = {}
+        for call in rank.calls:
+            if call.place.step in steps:
+                place = call.place
+                if rank.has_root and not rooted:
+                    place = place._replace(module=place.module.partition(".")[2])
+                here.setdefault(place, []).append(call)
+        for place, calls in here.items():
+            found.setdefault(place, []).append(calls)
+    return found
+
+
+def _rows(ranks: list[list[Recorded]]) -> list[list[Recorded]]:
+    """Return the calls of a place, each with its records of all ranks; calls of some ranks alone are on their own."""
+    if not ranks:
+        return []
+    rows = [[call] for call in ranks[0]]
+    for calls in ranks[1:]:
+        merged: list[list[Recorded]] = []
+        for left, right in _aligned([row[0] for row in rows], calls):
+            row = [] if left is None else rows[left]
+            merged.append(row + ([] if right is None else [calls[right]]))
+        rows = merged
+    return rows
+
+
+def _align(a: list[list[Recorded]], b: list[list[Recorded]]) -> Iterator[Pair]:
+    for left, right in _aligned([row[0] for row in a], [row[0] for row in b]):
+        yield Pair([] if left is None else a[left], [] if right is None else b[right])
+
+
+def _aligned(a: list[Recorded], b: list[Recorded]) -> Iterator[tuple[int | None, int | None]]:
+    keys = [key(call) for call in a], [key(call) for call in b]
+    if keys[0] == keys[1]:
+        yield from ((i, i) for i in range(len(a)))
+        return
+    for kind, i, i_end, j, j_end in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        if kind == "equal":
+            yield from zip(range(i, i_end), range(j, j_end), strict=True)
+        else:
+            yield from ((k, None) for k in range(i, i_end))
+            yield from ((None, k) for k in range(j, j_end))
+
+
+def key(call: Recorded) -> str:
+    """Return what calls have in common that do the same: the operator, in-place or not, on any device."""
+    if call.operator.startswith("optimizer::"):
+        return "optimizer"
+    base = call.operator.partition(".")[0]
+    if "scaled_dot_product" in base:
+        return "aten::scaled_dot_product_attention" + ("_backward" if "backward" in base else "")
+    base = base.rstrip("_")
+    return _SAME.get(base, base)
+
+
+def _in_order(found: list[Pair], by_b: bool) -> list[Pair]:
+    """Sort by one side's order; a call of the other side alone follows the pair before it."""
+
+    def sides(pair: Pair) -> tuple[list[Recorded], list[Recorded]]:
+        return (pair.b, pair.a) if by_b else (pair.a, pair.b)
+
+    position = {id(pair): float(sides(pair)[0][0].number) for pair in found if sides(pair)[0]}
+    last = -1.0
+    others = [pair for pair in found if sides(pair)[1]]
+    for pair in sorted(others, key=lambda each: sides(each)[1][0].number):
+        if sides(pair)[0]:
+            last = max(last, position[id(pair)])
+        else:
+            position[id(pair)] = last + 0.5
+    return sorted(found, key=lambda pair: (position[id(pair)], pair.first.number))

@@ -1,0 +1,104 @@
+"""Numbers for tensors: one for each content, so that a result that is an argument elsewhere is recorded once."""
+
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from isthmus.accuracy.statistics import measurable
+from isthmus.accuracy.writer import Writer
+
+
+class Tensors:
+    """The tensors of a dump.
+
+    A content is known by storage, place in it, and version; a write through PyTorch's dispatcher changes the version,
+    or is announced by :meth:`written`.
+
+    Args:
+        writer: receives a line for each content.
+        names: of parameters and buffers by their ``id``.
+    """
+
+    def __init__(self, writer: Writer, names: dict[int, str]) -> None:
+        self._writer = writer
+        self._names = names
+        self._known: dict[int, tuple[StorageWeakRef, dict[Any, int], int | None]] = {}
+        self._count = 0
+
+    def number(self, tensor: torch.Tensor) -> int:
+        """Return the number of a tensor's present content; a new one is measured."""
+        local, placement = _local(tensor)
+        if not measurable(local):
+            return self._add(tensor, local, placement, False)
+        seen, writer = self._of_storage(local)
+        key = (
+            local.storage_offset(), tuple(local.shape), local.stride(), local.dtype, local._version, placement
+        )  # fmt: skip
+        if key not in seen:
+            seen[key] = self._add(tensor, local, placement, True, writer)
+        return seen[key]
+
+    def written(self, tensor: torch.Tensor, call: int | None) -> None:
+        """Forget what a tensor's memory held; a call has written it, perhaps by another view."""
+        local, _ = _local(tensor)
+        if local.layout == torch.strided:
+            storage = local.untyped_storage()
+            self._known[storage._cdata] = (StorageWeakRef(storage), {}, call)
+
+    def forget(self) -> None:
+        """Forget freed memory."""
+        self._known = {key: entry for key, entry in self._known.items() if not entry[0].expired()}
+
+    def _of_storage(self, local: torch.Tensor) -> tuple[dict[Any, int], int | None]:
+        storage = local.untyped_storage()
+        entry = self._known.get(storage._cdata)
+        if entry is None or entry[0].expired():
+            entry = self._known[storage._cdata] = (StorageWeakRef(storage), {}, None)
+        return entry[1:]
+
+    def _add(
+        self,
+        tensor: torch.Tensor,
+        local: torch.Tensor,
+        placement: str,
+        measured: bool,
+        writer: int | None = None,
+    ) -> int:
+        self._count += 1
+        line: dict[str, Any] = {
+            "tensor": self._count,
+            "dtype": str(local.dtype)[6:],
+            "shape": list(local.shape),
+        }
+        if name := self._names.get(id(tensor)):
+            line["name"] = name
+        if writer is not None:
+            line["writer"] = writer
+        if placement:
+            line["placement"], line["whole"] = placement, list(tensor.shape)
+        if measured:
+            self._writer.tensor(line, local)
+        else:
+            self._writer.line(line)
+        return self._count
+
+
+def _local(tensor: torch.Tensor) -> tuple[torch.Tensor, str]:
+    """Return the part of a tensor that this rank holds, and how it is placed: ``Shard(0) tp=2``."""
+    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
+        if getattr(tensor, "tensor_model_parallel", False):  # Megatron's parameters
+            return tensor, f"S({tensor.partition_dim})"  # type: ignore[attr-defined]
+        return tensor, ""
+    if hasattr(tensor, "_local_tensor"):
+        return tensor._local_tensor, " ".join(_placement(each) for each in tensor.placements)  # type: ignore[attr-defined]
+    if is_traceable_wrapper_subclass(tensor):
+        return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"), ""
+    return tensor, ""
+
+
+def _placement(placement: Any) -> str:
+    if placement.is_shard():
+        return f"S({placement.dim})"
+    return "P" if placement.is_partial() else "R"
