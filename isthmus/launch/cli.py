@@ -13,7 +13,7 @@ EPILOG = (
     "isthmus run --nnodes 2 --nproc 8 --rdzv-endpoint node0:29500 train.py (on both nodes) | "
     "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py"
 )
-METAVAR = "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--quiet] [--explain]"
+METAVAR = "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--plan P] [--quiet] [--explain]"
 # --nproc runs scripts and modules only.
 PROGRAM = (
     "{[--nproc N [--nnodes M] ...] {script.py | -m module} | -c command | torchrun ... | accelerate launch ...} "
@@ -47,6 +47,7 @@ def run(
     megatron: Annotated[
         bool, typer.Option("--megatron", help="Adapt Megatron, as `import isthmus.megatron` does.")
     ] = False,
+    plan: Annotated[str, typer.Option(help="Plan of `isthmus plan` to apply to the model.")] = "",
     quiet: Annotated[bool, typer.Option("--quiet", help="Omit the start line and the end line.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print every patch and every rewriting rule instead of running.")
@@ -129,6 +130,7 @@ def run(
             patch=patch,
             provide=provide,
             megatron=megatron,
+            plan=plan,
         )
         if explain:
             from isthmus.shim.explain import explanation

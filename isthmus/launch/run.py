@@ -19,7 +19,7 @@ SITE = Path(__file__).parent / "site"
 
 # Options of `isthmus run` that take a value; what follows the program belongs to the program.
 VALUE_OPTIONS = tuple(
-    "--device --driver --patch --provide --nproc --nproc-per-node --nnodes --node-rank --master-addr --master-port "
+    "--device --driver --patch --plan --provide --nproc --nproc-per-node --nnodes --node-rank --master-addr --master-port "
     "--rdzv-endpoint --rdzv-id --max-restarts --log-dir --local-ranks-filter --peak-tflops".split()
 )
 PROGRAM_OPTIONS = ("-m", "-c")
@@ -40,6 +40,7 @@ class Job:
         patch: libraries to put the operators of isthmus.ops under, ``transformers,torch``; "" is none.
         provide: modules to provide where the real ones are absent, ``flash_attn,apex``; "" is none.
         megatron: adapt Megatron, as ``import isthmus.megatron`` at the top of the program would.
+        plan: plan file to apply to the model; "" is none.
     """
 
     program: list[str]
@@ -50,6 +51,7 @@ class Job:
     patch: str = ""
     provide: str = ""
     megatron: bool = False
+    plan: str = ""
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def environment(self) -> dict[str, str]:
@@ -76,6 +78,10 @@ class Job:
             changes["ISTHMUS_QUIET"] = "1"
         if self.megatron:
             changes["ISTHMUS_MEGATRON"] = "1"
+        if self.plan:
+            if not Path(self.plan).is_file():
+                raise JobError(f"--plan {self.plan}: no such file; `isthmus plan recompute` writes a plan")
+            changes["ISTHMUS_PLAN"] = str(Path(self.plan).absolute())
         if self.patch:
             libraries = [each.strip() for each in self.patch.split(",")]
             if unknown := [each for each in libraries if each not in PATCHABLE]:

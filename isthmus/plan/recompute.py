@@ -1,0 +1,181 @@
+"""``isthmus plan recompute``: runs a job for a few steps, solves, verifies the plan in another run, corrects it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isthmus import options
+from isthmus._support.files import make_folder
+from isthmus._support.progress import say
+from isthmus._support.tables import aligned
+from isthmus.launch.run import Job, JobError
+from isthmus.plan.files import Plan, PlanError, Stage, write
+from isthmus.plan.measured import Measured
+
+GIB = 1 << 30
+_TRIES = 5
+_TOLERANCE = 0.02  # of the memory: a prediction further above the measured peak is corrected
+_RETREAT = 0.03  # of the memory: the first reduction after a run out of memory; doubled each time
+
+
+@dataclass(frozen=True)
+class Verified:
+    """A plan that ran within its memory.
+
+    Attributes:
+        choices: for each stage.
+        peaks: allocated bytes of each stage.
+        step: seconds.
+    """
+
+    choices: list[list[int]]
+    peaks: list[int]
+    step: float
+
+
+def plan(job: Job, memory: int | None, output: Path) -> str:
+    """Write a plan for a job; return the report.
+
+    Args:
+        job: a script or module; it is run several times, each for a few steps.
+        memory: bytes of a device; None: all of it.
+        output: the plan file.
+
+    Raises:
+        PlanError: the job fails, has no repeated layers, or does not fit at all.
+    """
+    with tempfile.TemporaryDirectory(prefix="isthmus-plan-") as folder:
+        runner = _Runner(job, Path(folder))
+        say("plan: measuring the layers (9 steps)")
+        ranks = runner.run("measure")
+        if ranks is None:
+            raise PlanError(f"out of memory with all but one layer recomputed; {runner.log_tail()}")
+        stages = _stages(ranks)
+        limit = memory or min(each.total for each in stages)
+        found = _verified(runner, stages, limit, output)
+    write(output, _plan(stages, limit, found.choices))
+    return _report(stages, found, limit, output)
+
+
+def _stages(ranks: Sequence[dict[str, Any]]) -> list[Measured]:
+    numbers = sorted({each["stage"] for each in ranks})
+    return [Measured.of([each for each in ranks if each["stage"] == number]) for number in numbers]
+
+
+def _plan(stages: Sequence[Measured], memory: int, choices: Sequence[list[int]]) -> Plan:
+    parts = [Stage(each.ranks, each.actions(c)) for each, c in zip(stages, choices, strict=True)]
+    return Plan(memory, parts)
+
+
+def _verified(runner: _Runner, stages: Sequence[Measured], memory: int, output: Path) -> Verified:
+    """Return the fastest plan that was seen to run within the memory."""
+    best: Verified | None = None
+    budgets, retreat, seen = [memory] * len(stages), _RETREAT, []
+    for _ in range(_TRIES):
+        choices = [s.solve(budget) or s.smallest() for s, budget in zip(stages, budgets, strict=True)]
+        if choices in seen:
+            break
+        seen.append(choices)
+        write(output, _plan(stages, memory, choices))
+        say(f"plan: verifying within {_gib(memory)} GiB (6 steps)")
+        ranks = runner.run("verify", output)
+        if ranks is None:
+            if best:
+                break
+            budgets = [int(budget - retreat * memory) for budget in budgets]
+            retreat *= 2
+            continue
+        peaks = [max(r["allocated"] for r in ranks if r["rank"] in s.ranks) for s in stages]
+        found = Verified(choices, peaks, max(each["step"] for each in ranks))
+        best = found if best is None or found.step < best.step else best
+        excess = [s.peak(c) - p for s, c, p in zip(stages, choices, peaks, strict=True)]
+        if max(excess) <= _TOLERANCE * memory:
+            break
+        budgets = [budget + max(0, each) for budget, each in zip(budgets, excess, strict=True)]
+    if best is None:
+        output.unlink()
+        least = max(each.all_peak for each in stages)
+        raise PlanError(
+            f"out of memory even with recompute: {_gib(least)} GiB allocated with every layer recomputed, "
+            f"{_gib(memory)} GiB given; raise --memory or lower the micro-batch"
+        )
+    return best
+
+
+class _Runner:
+    """Runs the job as ``isthmus run`` does, with its output in a file."""
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        self._job = job
+        self._folder = folder
+        self._log = folder / "log"
+
+    def run(self, name: str, plan: Path | None = None) -> list[dict[str, Any]] | None:
+        """Return what each rank found; None if the job ran out of memory.
+
+        Raises:
+            PlanError: the job failed otherwise, or ended too early.
+        """
+        folder = self._folder / name
+        make_folder(folder)
+        for file in folder.glob("*"):
+            file.unlink()
+        environment = self._job.environment()
+        environment[options.variable("plan_run")] = str(folder)
+        if plan:
+            environment[options.variable("plan")] = str(plan.absolute())
+        if self._job.ranks:
+            del environment["ISTHMUS_SHIM"]
+        try:
+            command = self._job.command()
+        except JobError as error:
+            raise PlanError(str(error)) from None
+        with self._log.open("wb") as log:
+            status = subprocess.run(command, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False)
+        files = sorted(folder.glob("rank*.json"))
+        if status.returncode and b"out of memory" in self._log.read_bytes():
+            return None
+        if status.returncode:
+            raise PlanError(f"the program failed; {self.log_tail()}")
+        if not files:
+            raise PlanError(
+                "nothing measured: the program needs 9 optimizer steps of a model in training mode with a "
+                "ModuleList or Sequential of layers of one class"
+            )
+        return sorted((json.loads(file.read_text()) for file in files), key=lambda each: each["rank"])
+
+    def log_tail(self) -> str:
+        """Return the end of the program's output."""
+        return "its output ends with:\n" + "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
+
+
+def _report(stages: Sequence[Measured], found: Verified, memory: int, output: Path) -> str:
+    lines = []
+    for index, (stage, choice, peak) in enumerate(zip(stages, found.choices, found.peaks, strict=True)):
+        if len(stages) > 1:
+            lines.append(f"stage {index}: ranks {', '.join(map(str, stage.ranks))}")
+        lines.append(f"{stage.in_flight()} micro-batches in flight, {_gib(memory)} GiB")
+        keep = [0] * len(choice)
+        rows = [
+            ["recompute", "static GiB", "activations GiB", "peak GiB", "step ms", "speed", ""],
+            _row("without", stage, stage.peak(keep), stage.step(keep), "predicted"),
+            _row("all", stage, stage.all_peak, stage.all_step, "measured"),
+            _row("selective", stage, peak, found.step, "measured"),
+        ]
+        lines += [aligned(rows, figures=True), *stage.describe(choice)]
+    return "\n".join([*lines, f"{output}: run with `isthmus run --plan {output}`"])
+
+
+def _row(name: str, stage: Measured, peak: int, step: float, source: str) -> list[str]:
+    speed = f"{stage.all_step / step:.2f}x"
+    return [name, _gib(stage.static), _gib(peak - stage.static), _gib(peak), f"{1000 * step:.0f}", speed, source]
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.3f}"
