@@ -11,7 +11,7 @@ from torch import nn
 
 from isthmus._support.checkpointing import checkpoint
 from isthmus.plan.choices import WHOLE
-from isthmus.plan.layers import Layer
+from isthmus.plan.layers import Layer, is_recomputable
 
 
 RECOMPUTE = "recompute"
@@ -36,6 +36,11 @@ def apply(layers: Sequence[Layer], actions: Mapping[str, Actions]) -> Callable[[
             each()
 
     return undo_all
+
+
+def recompute_all(layers: Sequence[Layer]) -> dict[str, Actions]:
+    """Return the actions that recompute whole layers."""
+    return {layer.name: {WHOLE: RECOMPUTE} for layer in layers if is_recomputable(layer.module)}
 
 
 def _wrap(module: nn.Module, action: Callable[..., Any]) -> Callable[[], None]:

@@ -80,7 +80,9 @@ def _combinations(units: Mapping[str, Unit]) -> Iterator[tuple[str, ...]]:
     yield ()
     if units[WHOLE].is_recomputable:
         yield (WHOLE,)
-    names = [name for name, unit in units.items() if name != WHOLE and unit.calls == 1 and unit.is_recomputable]
+    names = [
+        name for name, unit in units.items() if name != WHOLE and unit.calls == 1 and unit.is_recomputable
+    ]
     saving = {name: _saving(units, name) for name in names}
     names = sorted((name for name in names if saving[name] > 0), key=lambda name: -saving[name])[:_UNITS]
     for size in range(1, len(names) + 1):

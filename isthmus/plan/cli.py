@@ -26,11 +26,15 @@ def recompute(
     ],
     memory: Annotated[
         str,
-        typer.Option(help="Memory of a device to fit in, such as 6GiB; also after the program. Default: all."),
+        typer.Option(
+            help="Memory of a device to fit in, such as 6GiB; also after the program. Default: all."
+        ),
     ] = "",
     output: Annotated[Path, typer.Option("--output", "-o", help="Plan file to write.")] = Path("plan.json"),
     nproc: Annotated[str, typer.Option(help="Run as N ranks, as `isthmus run --nproc` does.")] = "",
-    megatron: Annotated[bool, typer.Option("--megatron", help="Adapt Megatron, as isthmus run does.")] = False,
+    megatron: Annotated[
+        bool, typer.Option("--megatron", help="Adapt Megatron, as isthmus run does.")
+    ] = False,
     patch: Annotated[str, typer.Option(help="As in isthmus run: transformers, torch.")] = "",
 ) -> None:
     """Choose what to recompute in the backward, so that training is as fast as it can be within a memory.

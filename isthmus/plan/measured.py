@@ -74,9 +74,10 @@ class Measured:
         """Return the predicted peak of a choice, in bytes."""
         return solver.peak(self.options, self.moments, choice)
 
-    def step(self, choice: Sequence[int]) -> float:
-        """Return the predicted time of a step, in seconds."""
-        return self.all_step - self.whole + self.forwards * solver.time(self.options, choice)
+    def speed(self, choice: Sequence[int]) -> float:
+        """Return the predicted speed relative to recomputing every layer."""
+        step = self.all_step - self.whole + self.forwards * solver.time(self.options, choice)
+        return self.all_step / step
 
     def in_flight(self) -> int:
         """Return the most micro-batches whose activations are alive at once."""

@@ -23,8 +23,7 @@ from isthmus import options
 from isthmus._support.files import write_file
 from isthmus._support.progress import say
 from isthmus.plan import layers as models
-from isthmus.plan.actions import RECOMPUTE, apply
-from isthmus.plan.choices import WHOLE
+from isthmus.plan.actions import apply, recompute_all
 from isthmus.plan.files import PlanError, read
 from isthmus.plan.layers import Layer
 from isthmus.plan.measure import Probe, Timeline, Undo
@@ -146,15 +145,17 @@ class _Planned(Session):
         except PlanError as error:
             sys.exit(f"isthmus: {error}")
         super().__init__()
-        self._path, self._folder, self._clock = path, folder, _Clock()
+        self._path, self._folder = path, folder
+        self._clock, self._all_clock = _Clock(), _Clock()
         self._left = set(self._actions)
+        self._undo: Undo = lambda: None
         if folder:
-            self.last = 5
+            self.last = 8
 
     def found(self, layers: list[Layer]) -> None:
         """Apply the plan to the layers of a model."""
         try:
-            apply(layers, self._actions)
+            self._undo = apply(layers, self._actions)
         except AttributeError as error:
             sys.exit(f"isthmus: {self._path}: {error}; the model has changed, plan again")
         self._left -= {layer.name for layer in layers}
@@ -168,10 +169,15 @@ class _Planned(Session):
         """Check that the whole plan was applied; time the step."""
         if self._left:
             sys.exit(f"isthmus: {self._path}: no layer {sorted(self._left)[0]} in the model; plan again")
-        if self._folder:
-            self._clock.tick(self.steps > 2)
-        else:
+        if not self._folder:
             self._optimizer.remove()
+            return
+        # Steps with all recomputed in between: their ratio does not depend on what else the machine does.
+        is_all = self.steps % 2 == 0
+        self._clock.tick(is_all and self.steps > 2)
+        self._all_clock.tick(not is_all and self.steps > 2)
+        self._undo()
+        self._undo = apply(self.layers, recompute_all(self.layers) if is_all else self._actions)
 
     def finish(self) -> None:
         """Write the peak and the time of a step."""
@@ -180,6 +186,7 @@ class _Planned(Session):
             "allocated": torch.accelerator.max_memory_allocated(),
             "reserved": torch.accelerator.max_memory_reserved(),
             "step": min(self._clock.times),
+            "all": min(self._all_clock.times),
         }
         _write(self._folder, found)
 
@@ -215,14 +222,12 @@ class _Measuring(Session):
         self._applied()
         kinds: dict[object, int] = {}
         self._kinds = [
-            kinds.setdefault((layer.kind(), self._shapes.get(layer.name)), len(kinds)) for layer in self.layers
+            kinds.setdefault((layer.kind(), self._shapes.get(layer.name)), len(kinds))
+            for layer in self.layers
         ]
         self._probes = [self._kinds.index(kind) for kind in kinds.values()]
-        actions = {
-            layer.name: {WHOLE: RECOMPUTE}
-            for index, layer in enumerate(self.layers)
-            if models.is_recomputable(layer.module) and not (keeps_probes and index in self._probes)
-        }
+        kept = [self.layers[index].name for index in self._probes] if keeps_probes else []
+        actions = {name: each for name, each in recompute_all(self.layers).items() if name not in kept}
         self._applied = apply(self.layers, actions)
 
     def step_begins(self) -> None:

@@ -210,7 +210,9 @@ class _Search:
         columns = {}
         for members in groups.values():
             pasts = {self._past(layer, index) for index in members}
-            columns[pasts.pop() if len(pasts) == 1 else members[0]] = (load - self.room)[:, members].max(axis=1)
+            columns[pasts.pop() if len(pasts) == 1 else members[0]] = (load - self.room)[:, members].max(
+                axis=1
+            )
         return np.stack(list(columns.values()), axis=1) if columns else np.zeros((len(load), 0))
 
     def _past(self, layer: int, index: int) -> tuple[object, ...]:

@@ -12,7 +12,9 @@ from isthmus.plan.measure import Probe, Timeline
 from isthmus.plan.solver import Moment
 
 
-def summary(line: Timeline, probes: Sequence[Probe], places: Sequence[int], kinds: Sequence[int]) -> dict[str, Any]:
+def summary(
+    line: Timeline, probes: Sequence[Probe], places: Sequence[int], kinds: Sequence[int]
+) -> dict[str, Any]:
     """Return the measurement of a step in which the probed layers kept their activations.
 
     Args:
