@@ -1,4 +1,4 @@
-"""A plan in a process of a job: applies it to the model's first forward, and measures if ``isthmus plan`` runs the job.
+"""A plan in a process of a job: applied at the model's first forward, measured if ``isthmus plan`` runs the job.
 
 ``isthmus run --plan`` sets ISTHMUS_PLAN, a plan to apply. ``isthmus plan`` sets ISTHMUS_PLAN_RUN, a folder to which
 each rank writes rank0.json and so on; then the job ends after a few steps.
@@ -231,7 +231,7 @@ class _Measuring(Session):
         self._applied = apply(self.layers, actions)
 
     def step_begins(self) -> None:
-        """Measure memory in step 2, times of modules in steps 3 and 4, and the step with all recomputed in 6 and 7."""
+        """Measure memory in step 2, times of modules in steps 3 and 4, the step with all recomputed in 6 and 7."""
         for undo in self._undo:
             undo()
         self._undo = []

@@ -6,8 +6,9 @@ layers, and at most one layer runs backward. A choice of options fits if at ever
     base + sum of counts[layer] * kept(layer) + transient(layer that runs backward) <= memory
 
 The solver extends partial choices layer by layer. It drops one if another is no slower and no larger at every moment
-that later layers add to, if it cannot fit any more, and if a lower bound of its time (the Lagrangian relaxation of the
-tightest moment) is not below the time of a known choice by more than the gap. With a gap of 0 the result is exact.
+that later layers add to, if it cannot fit any more, and if a lower bound of its time is not below the time of a known
+choice by more than the gap. The bound is the Lagrangian relaxation of the tightest moment. With a gap of 0 the result
+is exact.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class _Search:
         return choice[::-1]
 
     def _relaxation(self) -> tuple[int, float, list[int] | None]:
-        """Return a moment, the price of its memory in seconds per byte, and a good choice that fits, if one was found.
+        """Return a moment, the price of its memory in seconds per byte, and a good choice that fits, if any.
 
         The price is that of the Lagrangian relaxation with the largest lower bound.
         """

@@ -1,11 +1,14 @@
-"""Trains a small transformer with dropout: plain modules, micro-batches; prints the losses in full precision."""
+"""Trains a small transformer with dropout in micro-batches; prints the losses in full precision, and the peak.
+
+    plan_training.py STEPS [hugging-face]
+"""
 
 import sys
 
 import torch
 from torch import nn
 
-WIDTH, LAYERS, LENGTH, MICRO_BATCHES = 128, 6, 128, 2
+WIDTH, LAYERS, LENGTH, MICRO_BATCHES = 128, 4, 128, 2
 
 
 class Attention(nn.Module):
@@ -45,15 +48,24 @@ class Model(nn.Module):
         return self.head(x)
 
 
-def main(steps: int) -> None:
+def llama() -> nn.Module:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    shape = {"hidden_size": WIDTH, "intermediate_size": 3 * WIDTH, "num_hidden_layers": LAYERS}
+    config = LlamaConfig(vocab_size=512, num_attention_heads=4, attention_dropout=0.1, **shape)
+    return LlamaForCausalLM(config)
+
+
+def main(steps: int, kind: str = "") -> None:
     torch.manual_seed(0)
-    model = Model().cuda()
+    model = (llama() if kind else Model()).cuda().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for _ in range(steps):
         total = 0.0
         for _ in range(MICRO_BATCHES):
             tokens = torch.randint(512, (8, LENGTH + 1), device="cuda")
-            logits = model(tokens[:, :-1])
+            found = model(tokens[:, :-1])
+            logits = found.logits if kind else found
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
             loss.backward()
             total += loss.item()
@@ -63,4 +75,4 @@ def main(steps: int) -> None:
     print("peak", torch.cuda.max_memory_allocated())
 
 
-main(int(sys.argv[1]))
+main(int(sys.argv[1]), *sys.argv[2:])
