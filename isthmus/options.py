@@ -103,6 +103,8 @@ OPTIONS = (
            check=_check_patch),
     Option("megatron", "switch", False, "isthmus run", "adapt Megatron, as import isthmus.megatron does"),
     Option("plan", "text", "", "isthmus run", "plan of `isthmus plan` to apply to the model"),
+    Option("swap", "switch", False, "isthmus run",
+           "keep activations of layers on the host as far as the device has no room for them"),
     Option("quiet", "switch", False, "isthmus run", "no start line and no end line"),
     Option("shim", "switch", False, "every Python of a job",
            "set by isthmus run: enter the shim when torch is imported"),

@@ -13,7 +13,7 @@ EPILOG = (
     "isthmus run --nnodes 2 --nproc 8 --rdzv-endpoint node0:29500 train.py (on both nodes) | "
     "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py"
 )
-METAVAR = "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--plan P] [--quiet] [--explain]"
+METAVAR = "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--plan P] [--swap] [--quiet] [--explain]"
 # --nproc runs scripts and modules only.
 PROGRAM = (
     "{[--nproc N [--nnodes M] ...] {script.py | -m module} | -c command | torchrun ... | accelerate launch ...} "
@@ -48,6 +48,12 @@ def run(
         bool, typer.Option("--megatron", help="Adapt Megatron, as `import isthmus.megatron` does.")
     ] = False,
     plan: Annotated[str, typer.Option(help="Plan of `isthmus plan` to apply to the model.")] = "",
+    swap: Annotated[
+        bool,
+        typer.Option(
+            "--swap", help="Keep activations of layers on the host as far as the device has no room for them."
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Omit the start line and the end line.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print every patch and every rewriting rule instead of running.")
@@ -131,6 +137,7 @@ def run(
             provide=provide,
             megatron=megatron,
             plan=plan,
+            swap=swap,
         )
         if explain:
             from isthmus.shim.explain import explanation

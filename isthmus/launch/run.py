@@ -19,10 +19,11 @@ SITE = Path(__file__).parent / "site"
 
 # Options of `isthmus run` that take a value; what follows the program belongs to the program.
 VALUE_OPTIONS = tuple(
-    "--device --driver --patch --plan --provide --nproc --nproc-per-node --nnodes --node-rank --master-addr --master-port "
-    "--rdzv-endpoint --rdzv-id --max-restarts --log-dir --local-ranks-filter --peak-tflops".split()
+    "--device --driver --patch --plan --provide --nproc --nproc-per-node --nnodes --node-rank --master-addr "
+    "--master-port --rdzv-endpoint --rdzv-id --max-restarts --log-dir --local-ranks-filter --peak-tflops".split()
 )
 PROGRAM_OPTIONS = ("-m", "-c")
+_SWITCHES = ("quiet", "megatron", "swap")  # fields of Job that are options of the environment
 # isthmus.ops.patching.LIBRARIES, which this process does not import PyTorch for.
 PATCHABLE = ("transformers", "torch")
 
@@ -41,6 +42,7 @@ class Job:
         provide: modules to provide where the real ones are absent, ``flash_attn,apex``; "" is none.
         megatron: adapt Megatron, as ``import isthmus.megatron`` at the top of the program would.
         plan: plan file to apply to the model; "" is none.
+        swap: keep activations on the host as far as the device has no room.
     """
 
     program: list[str]
@@ -52,6 +54,7 @@ class Job:
     provide: str = ""
     megatron: bool = False
     plan: str = ""
+    swap: bool = False
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def environment(self) -> dict[str, str]:
@@ -74,10 +77,9 @@ class Job:
             changes["ISTHMUS_DRIVER"] = "none"
         if self.driver:
             changes["ISTHMUS_DRIVER"] = self.driver
-        if self.quiet:
-            changes["ISTHMUS_QUIET"] = "1"
-        if self.megatron:
-            changes["ISTHMUS_MEGATRON"] = "1"
+        changes.update({options.variable(name): "1" for name in _SWITCHES if getattr(self, name)})
+        if self.plan and self.swap:
+            raise JobError("--swap and --plan: give one of them; a plan made with --offload swaps too")
         if self.plan:
             if not Path(self.plan).is_file():
                 raise JobError(f"--plan {self.plan}: no such file; `isthmus plan recompute` writes a plan")

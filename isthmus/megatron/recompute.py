@@ -81,4 +81,3 @@ def _halves() -> Iterator[None]:
         yield
     finally:
         _by_halves = before
-

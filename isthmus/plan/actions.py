@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 from isthmus._support.checkpointing import checkpoint
+from isthmus.plan import offload
 from isthmus.plan.choices import WHOLE
+from isthmus.plan.files import ACTIONS
 from isthmus.plan.layers import Layer, is_recomputable
 
-
-RECOMPUTE = "recompute"
+RECOMPUTE, OFFLOAD = ACTIONS
 
 # Actions of one layer by the name of the module, such as {"mlp": "recompute"}.
 Actions = Mapping[str, str]
@@ -47,7 +48,7 @@ def _wrap(module: nn.Module, action: Callable[..., Any]) -> Callable[[], None]:
     before = vars(module).get("forward")
     original = module.forward
     # A partial, so that the module can still be copied and pickled.
-    module.forward = functools.update_wrapper(functools.partial(action, original), original)  # type: ignore[method-assign]
+    module.forward = functools.update_wrapper(functools.partial(action, module, original), original)
 
     def undo() -> None:
         del module.forward
@@ -57,11 +58,17 @@ def _wrap(module: nn.Module, action: Callable[..., Any]) -> Callable[[], None]:
     return undo
 
 
-def _recompute(forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _recompute(module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
     kwargs.update({name: None for name in _CACHES if name in kwargs})
     return checkpoint(forward, *args, **kwargs)
 
 
-_ACTIONS = {RECOMPUTE: _recompute}
+def _offload(module: nn.Module, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*args, **kwargs)
+    return offload.run(module, forward, *args, **kwargs)
+
+
+_ACTIONS = {RECOMPUTE: _recompute, OFFLOAD: _offload}

@@ -31,6 +31,9 @@ def recompute(
         ),
     ] = "",
     output: Annotated[Path, typer.Option("--output", "-o", help="Plan file to write.")] = Path("plan.json"),
+    offload: Annotated[
+        bool, typer.Option("--offload", help="Consider to keep activations of layers on the host, too.")
+    ] = False,
     nproc: Annotated[str, typer.Option(help="Run as N ranks, as `isthmus run --nproc` does.")] = "",
     megatron: Annotated[
         bool, typer.Option("--megatron", help="Adapt Megatron, as isthmus run does.")
@@ -55,7 +58,7 @@ def recompute(
     ranks = Ranks(nproc) if nproc else None
     job = Job(program, ranks=ranks, quiet=True, patch=patch, megatron=megatron)
     try:
-        print(plan(job, size, output))
+        print(plan(job, size, output, offload=offload))
     except (PlanError, JobError) as error:
         raise fail(error) from None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from isthmus._support.files import write_file
 
 VERSION = 1
-ACTIONS = ("recompute",)
+ACTIONS = ("recompute", "offload")
 
 
 class PlanError(Exception):
@@ -24,10 +24,12 @@ class Stage:
         ranks: those that run this part of the model.
         actions: ``{"0/model.layers.3": {"mlp": "recompute"}}``: of each layer that has some, by module; ``"."`` is
             the layer.
+        optimizer: whether the states of the optimizer are on the host between its steps.
     """
 
     ranks: list[int]
     actions: dict[str, dict[str, str]]
+    optimizer: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,17 +44,17 @@ class Plan:
     memory: int
     stages: list[Stage]
 
-    def actions(self, rank: int) -> dict[str, dict[str, str]]:
-        """Return the actions of a rank; a plan with one stage is for any number of ranks.
+    def stage(self, rank: int) -> Stage:
+        """Return the stage of a rank; a plan with one stage is for any number of ranks.
 
         Raises:
             PlanError: the plan has stages and none for this rank.
         """
         if len(self.stages) == 1:
-            return self.stages[0].actions
+            return self.stages[0]
         for stage in self.stages:
             if rank in stage.ranks:
-                return stage.actions
+                return stage
         known = sorted(rank for stage in self.stages for rank in stage.ranks)
         raise PlanError(f"the plan is for ranks {known[0]} to {known[-1]}, not for rank {rank}; plan again")
 
@@ -80,7 +82,10 @@ def read(path: Path) -> Plan:
         found = json.loads(path.read_text())
         if found["version"] != VERSION:
             raise PlanError(f"{path}: a plan of version {found['version']}, not {VERSION}; plan again")
-        stages = [Stage(list(map(int, each["ranks"])), each["actions"]) for each in found["stages"]]
+        stages = [
+            Stage(list(map(int, each["ranks"])), each["actions"], bool(each["optimizer"]))
+            for each in found["stages"]
+        ]
         plan = Plan(int(found["memory"]), stages)
         names = {name for stage in stages for actions in stage.actions.values() for name in actions.values()}
     except OSError as error:

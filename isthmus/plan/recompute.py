@@ -16,7 +16,7 @@ from isthmus._support.progress import say
 from isthmus._support.tables import aligned
 from isthmus.launch.run import Job, JobError
 from isthmus.plan.files import Plan, PlanError, Stage, write
-from isthmus.plan.measured import Measured
+from isthmus.plan.measured import Measured, Offload
 
 GIB = 1 << 30
 _TRIES = 5
@@ -29,12 +29,14 @@ class Verified:
     """A plan that ran within its memory.
 
     Attributes:
+        stages: their measurements.
         choices: for each stage.
         peaks: allocated bytes of each stage.
         step: seconds.
         all_step: seconds with every layer recomputed, in the same run.
     """
 
+    stages: Sequence[Measured]
     choices: list[list[int]]
     peaks: list[int]
     step: float
@@ -45,42 +47,73 @@ class Verified:
         return self.all_step / self.step
 
 
-def plan(job: Job, memory: int | None, output: Path) -> str:
+def plan(job: Job, memory: int | None, output: Path, *, offload: bool = False) -> str:
     """Write a plan for a job; return the report.
 
     Args:
         job: a script or module; it is run several times, each for a few steps.
         memory: bytes of a device; None: all of it.
         output: the plan file.
+        offload: also consider to keep the activations of layers on the host.
 
     Raises:
         PlanError: the job fails, has no repeated layers, or does not fit at all.
     """
     with tempfile.TemporaryDirectory(prefix="isthmus-plan-") as folder:
         runner = _Runner(job, Path(folder))
-        say("plan: measuring the layers (9 steps)")
-        ranks = runner.run("measure")
+        ranks = runner.run("measure", "measuring the layers (9 steps)")
         if ranks is None:
             raise PlanError(f"out of memory with all but one layer recomputed; {runner.log_tail()}")
-        stages = _stages(ranks)
-        limit = memory or min(each.total for each in stages)
-        found = _verified(runner, stages, limit, output)
-    write(output, _plan(stages, limit, found.choices))
-    return _report(stages, found, limit, output)
+        limit = memory or min(each["total"] for each in ranks)
+        found = _verified(runner, _stages(ranks, Offload.NONE), limit, output)
+        if offload:
+            found = _with_offload(runner, ranks, limit, output, found)
+    if found is None:
+        output.unlink()
+        least = max(each["all"]["allocated"] for each in ranks)
+        raise PlanError(
+            f"out of memory even with recompute: {_gib(least)} GiB allocated with every layer recomputed, "
+            f"{_gib(limit)} GiB given; raise --memory, lower the micro-batch, or add --offload"
+        )
+    write(output, _plan(found.stages, limit, found.choices))
+    return _report(found, limit, output)
 
 
-def _stages(ranks: Sequence[dict[str, Any]]) -> list[Measured]:
+def _with_offload(
+    runner: _Runner, ranks: Sequence[dict[str, Any]], memory: int, output: Path, found: Verified | None
+) -> Verified | None:
+    """Return the plan that was found without offload, or the better of those with it if that is faster."""
+    variants = [_stages(ranks, offload) for offload in (Offload.ACTIVATIONS, Offload.STATES)]
+    solved = [(stages, [each.solve(memory) for each in stages]) for stages in variants]
+    speeds = [
+        (min(stage.speed(c) for stage, c in zip(stages, choices, strict=True) if c), stages)
+        for stages, choices in solved
+        if all(choices)
+    ]
+    if not speeds:
+        return found
+    speed, stages = max(speeds, key=lambda each: each[0])
+    if found and speed <= found.speed():
+        return found
+    other = _verified(runner, stages, memory, output)
+    return other if other and (found is None or other.speed() > found.speed()) else found
+
+
+def _stages(ranks: Sequence[dict[str, Any]], offload: Offload) -> list[Measured]:
     numbers = sorted({each["stage"] for each in ranks})
-    return [Measured.of([each for each in ranks if each["stage"] == number]) for number in numbers]
+    return [Measured.of([r for r in ranks if r["stage"] == n], offload) for n in numbers]
 
 
 def _plan(stages: Sequence[Measured], memory: int, choices: Sequence[list[int]]) -> Plan:
-    parts = [Stage(each.ranks, each.actions(c)) for each, c in zip(stages, choices, strict=True)]
+    parts = [
+        Stage(each.ranks, each.actions(c), not each.has_states)
+        for each, c in zip(stages, choices, strict=True)
+    ]
     return Plan(memory, parts)
 
 
-def _verified(runner: _Runner, stages: Sequence[Measured], memory: int, output: Path) -> Verified:
-    """Return the fastest plan that was seen to run within the memory."""
+def _verified(runner: _Runner, stages: Sequence[Measured], memory: int, output: Path) -> Verified | None:
+    """Return the fastest plan that was seen to run within the memory; None if none did."""
     best: Verified | None = None
     budgets, retreat, seen = [memory] * len(stages), _RETREAT, []
     for _ in range(_TRIES):
@@ -89,8 +122,7 @@ def _verified(runner: _Runner, stages: Sequence[Measured], memory: int, output: 
             break
         seen.append(choices)
         write(output, _plan(stages, memory, choices))
-        say(f"plan: verifying within {_gib(memory)} GiB (9 steps)")
-        ranks = runner.run("verify", output)
+        ranks = runner.run("verify", f"verifying within {_gib(memory)} GiB (9 steps)", output)
         if ranks is None:
             if best:
                 break
@@ -98,21 +130,13 @@ def _verified(runner: _Runner, stages: Sequence[Measured], memory: int, output: 
             retreat *= 2
             continue
         peaks = [max(r["allocated"] for r in ranks if r["rank"] in s.ranks) for s in stages]
-        found = Verified(
-            choices, peaks, max(each["step"] for each in ranks), max(each["all"] for each in ranks)
-        )
+        step, all_step = (max(each[name] for each in ranks) for name in ("step", "all"))
+        found = Verified(stages, choices, peaks, step, all_step - max(each.extra for each in stages))
         best = found if best is None or found.speed() > best.speed() else best
         excess = [s.peak(c) - p for s, c, p in zip(stages, choices, peaks, strict=True)]
         if max(excess) <= _TOLERANCE * memory:
             break
         budgets = [budget + max(0, each) for budget, each in zip(budgets, excess, strict=True)]
-    if best is None:
-        output.unlink()
-        least = max(each.all_peak for each in stages)
-        raise PlanError(
-            f"out of memory even with recompute: {_gib(least)} GiB allocated with every layer recomputed, "
-            f"{_gib(memory)} GiB given; raise --memory or lower the micro-batch"
-        )
     return best
 
 
@@ -124,7 +148,7 @@ class _Runner:
         self._folder = folder
         self._log = folder / "log"
 
-    def run(self, name: str, plan: Path | None = None) -> list[dict[str, Any]] | None:
+    def run(self, name: str, message: str, plan: Path | None = None) -> list[dict[str, Any]] | None:
         """Return what each rank found; None if the job ran out of memory.
 
         Raises:
@@ -144,6 +168,7 @@ class _Runner:
             command = self._job.command()
         except JobError as error:
             raise PlanError(str(error)) from None
+        say(f"plan: {message}")
         with self._log.open("wb") as log:
             status = subprocess.run(
                 command, env=environment, stdout=log, stderr=subprocess.STDOUT, check=False
@@ -165,10 +190,10 @@ class _Runner:
         return "its output ends with:\n" + "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
 
 
-def _report(stages: Sequence[Measured], found: Verified, memory: int, output: Path) -> str:
+def _report(found: Verified, memory: int, output: Path) -> str:
     lines = []
-    for index, (stage, choice, peak) in enumerate(zip(stages, found.choices, found.peaks, strict=True)):
-        if len(stages) > 1:
+    for index, (stage, choice, peak) in enumerate(zip(found.stages, found.choices, found.peaks, strict=True)):
+        if len(found.stages) > 1:
             lines.append(f"stage {index}: ranks {', '.join(map(str, stage.ranks))}")
         lines.append(f"{stage.in_flight()} micro-batches in flight, {_gib(memory)} GiB")
         keep = [0] * len(choice)

@@ -23,11 +23,15 @@ from isthmus import options
 from isthmus._support.files import write_file
 from isthmus._support.progress import say
 from isthmus.plan import layers as models
-from isthmus.plan.actions import apply, recompute_all
+from isthmus.plan import offload, states
+from isthmus.plan.actions import OFFLOAD, apply, recompute_all
+from isthmus.plan.choices import WHOLE
 from isthmus.plan.files import PlanError, read
 from isthmus.plan.layers import Layer
 from isthmus.plan.measure import Probe, Timeline, Undo
 from isthmus.plan.summary import summary
+
+_USABLE = 0.85  # of the memory, by allocated bytes: the rest is for fragments
 
 _session: Session | None = None
 
@@ -40,6 +44,8 @@ def start() -> None:
         _session = _Planned(Path(plan), Path(folder) if folder else None)
     elif folder:
         _session = _Measuring(Path(folder))
+    elif options.switch("swap"):
+        _session = _Swapping()
 
 
 def rank() -> int:
@@ -63,6 +69,7 @@ class Session:
     Attributes:
         layers: repeated layers of the models that have run forward, in the order of their first forward.
         steps: complete steps.
+        optimizers: that have made a step.
     """
 
     last = sys.maxsize
@@ -71,6 +78,7 @@ class Session:
         self.layers: list[Layer] = []
         self.steps = 0
         self._depth = 0
+        self.optimizers: set[torch.optim.Optimizer] = set()
         self._models: list[nn.Module] = []
         self._has_stepped = False
         self._handles: list[Any] = [
@@ -111,7 +119,8 @@ class Session:
         self._handles = []
         self.step_begins()
 
-    def _after_step(self, *_: Any) -> None:
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.optimizers.add(optimizer)
         self._has_stepped = bool(self._models)
         if self.steps == self.last:  # here every rank has done its part of the step
             self._optimizer.remove()
@@ -141,13 +150,16 @@ class _Planned(Session):
     def __init__(self, path: Path, folder: Path | None) -> None:
         try:
             self._plan = read(path)
-            self._actions = self._plan.actions(rank())
+            stage = self._plan.stage(rank())
         except PlanError as error:
             sys.exit(f"isthmus: {error}")
         super().__init__()
         self._path, self._folder = path, folder
         self._clock, self._all_clock = _Clock(), _Clock()
+        self._actions = stage.actions
         self._left = set(self._actions)
+        if stage.optimizer:
+            states.offload()
         self._undo: Undo = lambda: None
         if folder:
             self.last = 8
@@ -189,6 +201,26 @@ class _Planned(Session):
             "all": min(self._all_clock.times),
         }
         _write(self._folder, found)
+
+
+class _Swapping(Session):
+    """Offloads the activations of all layers in two steps, then of those that do not fit beside their peak."""
+
+    def found(self, layers: list[Layer]) -> None:
+        """Offload the layers of a model."""
+        apply(layers, {layer.name: {WHOLE: OFFLOAD} for layer in layers})
+
+    def step_begins(self) -> None:
+        """Measure the peak of the second step, the first with all optimizer states."""
+        if self.steps == 1:
+            torch.accelerator.reset_peak_memory_stats()
+            return
+        self._optimizer.remove()
+        memory = _memory().mem_get_info()[1] * _memory().get_per_process_memory_fraction()
+        room = int(_USABLE * memory) - torch.accelerator.max_memory_allocated()
+        offload.set_room(max(0, room))
+        if not rank() and not options.switch("quiet"):
+            say(f"swap: {max(0, room) >> 20} MiB for activations that stay on the device")
 
 
 class _Measuring(Session):
@@ -249,26 +281,33 @@ class _Measuring(Session):
                 self._undo = [probe.time() for probe in self._measured]
             case 5:
                 self._apply(keeps_probes=False)
+                self._bandwidth = offload.bandwidth()
                 torch.accelerator.reset_peak_memory_stats()
         self._clock.tick(self.steps > 6)
 
     def finish(self) -> None:
         """Write the measurement."""
-        result = summary(self._timeline, self._measured, self._probes, self._kinds)
+        result = summary(self._timeline, self._measured, self._probes, self._kinds, self._bandwidth)
         found = {
             "layers": [layer.name for layer in self.layers],
             "all": {"allocated": torch.accelerator.max_memory_allocated(), "step": min(self._clock.times)},
-            "total": torch.get_device_module(torch.accelerator.current_accelerator()).mem_get_info()[1],
+            "bandwidth": self._bandwidth,
+            "states": sum(map(states.size, self.optimizers)),
+            "total": _memory().mem_get_info()[1],
         }
         _write(self._folder, {**found, **result})
 
 
 def _limit(memory: int) -> None:
     """Let this process reserve no more memory than the plan is for."""
-    device = torch.get_device_module(torch.accelerator.current_accelerator())
-    total = device.mem_get_info()[1]
+    total = _memory().mem_get_info()[1]
     if memory < total:
-        device.set_per_process_memory_fraction(memory / total)
+        _memory().set_per_process_memory_fraction(memory / total)
+
+
+def _memory() -> Any:
+    """Return the module of the accelerator, with the names of torch.cuda."""
+    return torch.get_device_module(torch.accelerator.current_accelerator())
 
 
 def _write(folder: Path, found: dict[str, Any]) -> None:

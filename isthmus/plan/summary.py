@@ -9,11 +9,15 @@ from typing import Any
 
 from isthmus.plan.choices import WHOLE, choices
 from isthmus.plan.measure import Probe, Timeline
-from isthmus.plan.solver import Moment
+from isthmus.plan.solver import Moment, Option
 
 
 def summary(
-    line: Timeline, probes: Sequence[Probe], places: Sequence[int], kinds: Sequence[int]
+    line: Timeline,
+    probes: Sequence[Probe],
+    places: Sequence[int],
+    kinds: Sequence[int],
+    bandwidth: tuple[float, float],
 ) -> dict[str, Any]:
     """Return the measurement of a step in which the probed layers kept their activations.
 
@@ -22,6 +26,7 @@ def summary(
         probes: a layer of each kind.
         places: the indices of these layers.
         kinds: kind of each layer.
+        bandwidth: of copies to the host and back, in bytes per second.
     """
     times = Counter(key for inputs in line.inputs.values() for key in inputs)
     shared = {key for key, count in times.items() if count > 1}  # such as masks: not kept by any one layer
@@ -38,7 +43,14 @@ def summary(
             _transient(line, [place]) or 0,
             _transient(line, others) if is_recomputed else None,
         )
-        found.append([{"recomputed": each.recomputed, **asdict(each.option)} for each in options])
+        found.append(
+            [
+                {"actions": dict.fromkeys(each.recomputed, "recompute"), **asdict(each.option)}
+                for each in options
+            ]
+        )
+        offloaded = _offloaded(options[0].option, probe.units[WHOLE].time, bandwidth)
+        found[-1].append({"actions": {WHOLE: "offload"}, **asdict(offloaded)})
         for index in [place] if is_recomputed else [place, *others]:
             kept[index] = options[0].option.kept
     return {
@@ -49,6 +61,15 @@ def summary(
         "static": line.intervals[0].start,
         "forwards": max(line.forwards),
     }
+
+
+def _offloaded(keep: Option, forward: float, bandwidth: tuple[float, float]) -> Option:
+    """Return the option of a layer whose activations are on the host between forward and backward.
+
+    The copies run beside the forward, and beside a backward twice as long. The device has those of one layer more.
+    """
+    out, back = (keep.kept / rate for rate in bandwidth)
+    return Option(max(0.0, out - forward) + max(0.0, back - 2 * forward), 0, keep.transient + 2 * keep.kept)
 
 
 def _drop(probe: Probe, keys: set[int]) -> None:
@@ -75,7 +96,7 @@ def _transient(line: Timeline, layers: Sequence[int]) -> int | None:
 
 def _moments(line: Timeline, kept: Sequence[int]) -> list[Moment]:
     """Return the moments of the step with the bytes that do not depend on what layers keep."""
-    moments = {}
+    moments: dict[tuple[tuple[int, ...], int | None], int] = {}
     for each in line.intervals:
         layers = sum(count * size for count, size in zip(each.counts, kept, strict=True))
         base = (each.peak if each.layer is None else each.start) - layers

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from isthmus.launch.run import Job, JobError
 from isthmus.plan.cli import app
-from isthmus.plan.files import Plan, PlanError, Stage, read
+from isthmus.plan.files import Plan, PlanError, Stage, read, write
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = "tests/scripts/plan_training.py"
@@ -78,7 +78,7 @@ LLAMA = "examples/pretrain_llama.py --num-layers 4 --hidden-size 128 --iteration
 @pytest.mark.full
 def test_the_llama_example_trains_with_a_plan(tmp_path: Path):
     path = tmp_path / "plan.json"
-    planned(path, "150MiB", *LLAMA, "--output", tmp_path / "planned")
+    planned(path, "150MiB", *LLAMA, "--overwrite", "--output", tmp_path / "planned")
 
     def run(name: str, *plan: object, memory: str = "2GiB") -> subprocess.CompletedProcess[str]:
         output = tmp_path / name
@@ -90,6 +90,20 @@ def test_the_llama_example_trains_with_a_plan(tmp_path: Path):
     found = [(tmp_path / name / "metrics.jsonl").read_text() for name in "bc"]
     values = [re.findall(r'"loss": [^,]*', text) for text in found]
     assert values[0] == values[1]
+
+
+def test_activations_and_states_on_the_host(tmp_path: Path):
+    """A job 1.45 times its device completes by --swap; a plan with offload gives the same losses, too."""
+    path = tmp_path / "plan.json"
+    actions = {f"0/layers.{index}": {".": "offload"} for index in range(3)}
+    write(path, Plan(1 << 30, [Stage([0], actions, optimizer=True)]))
+    plain = isthmus("run", SCRIPT, STEPS)
+    swapped = isthmus("run", "--swap", SCRIPT, STEPS, memory="46MiB")
+    offloaded = isthmus("run", "--plan", path, SCRIPT, STEPS)
+    assert losses(plain) == losses(swapped) == losses(offloaded)
+    peak, _, least = (int(each.stdout.split()[-1]) for each in (plain, swapped, offloaded))
+    assert peak > 1.4 * (46 << 20)
+    assert least < 0.75 * peak
 
 
 GPT = (
@@ -117,7 +131,7 @@ def test_each_pipeline_stage_of_megatron_has_its_plan(tmp_path: Path):
 
 def test_mistakes_are_one_line(tmp_path: Path):
     plan = tmp_path / "plan.json"
-    plan.write_text('{"version": 1, "memory": 1, "stages": [{"ranks": [0], "actions": {"0/x.0": {".": "skip"}}}]}')
+    write(plan, Plan(1, [Stage([0], {"0/x.0": {".": "skip"}})]))
     for words, status, message in (
         (("--memory", "6GB", SCRIPT, "9"), 2, "--memory 6GB: not a size"),
         (("no.py", "--memory", "6GiB"), 1, "cannot run no.py: no such file"),
@@ -130,4 +144,4 @@ def test_mistakes_are_one_line(tmp_path: Path):
     with pytest.raises(PlanError, match="unknown action 'skip'; expected recompute"):
         read(plan)
     with pytest.raises(PlanError, match="not for rank 2; plan again"):
-        Plan(1, [Stage([0], {}), Stage([1], {})]).actions(2)
+        Plan(1, [Stage([0], {}), Stage([1], {})]).stage(2)

@@ -1,6 +1,6 @@
 """Trains a small transformer with dropout in micro-batches; prints the losses in full precision, and the peak.
 
-    plan_training.py STEPS [hugging-face]
+plan_training.py STEPS [hugging-face]
 """
 
 import sys
