@@ -43,6 +43,9 @@ COMMANDS = {
         "conform": ("isthmus.conformance.cli", "Test whether a chip implements the operator interface."),
         "ops": ("", "Print the route of every ATen operator on the chip, with the reason."),
     },
+    "Fit a job in memory": {
+        "plan": ("isthmus.plan.cli", "Plan what a training job recomputes within the memory of a device.")
+    },
     "Look inside a job": {
         "accuracy": (
             "isthmus.accuracy.cli",

@@ -13,7 +13,10 @@ EPILOG = (
     "isthmus run --nnodes 2 --nproc 8 --rdzv-endpoint node0:29500 train.py (on both nodes) | "
     "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py"
 )
-METAVAR = "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--dump K] [--quiet] [--explain]"
+METAVAR = (
+    "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--plan P] [--swap] [--dump K] [--quiet] "
+    "[--explain]"
+)
 # --nproc runs scripts and modules only.
 PROGRAM = (
     "{[--nproc N [--nnodes M] ...] {script.py | -m module} | -c command | torchrun ... | accelerate launch ...} "
@@ -46,6 +49,13 @@ def run(
     ] = "",
     megatron: Annotated[
         bool, typer.Option("--megatron", help="Adapt Megatron, as `import isthmus.megatron` does.")
+    ] = False,
+    plan: Annotated[str, typer.Option(help="Plan of `isthmus plan` to apply to the model.")] = "",
+    swap: Annotated[
+        bool,
+        typer.Option(
+            "--swap", help="Keep activations of layers on the host as far as the device has no room for them."
+        ),
     ] = False,
     dump: Annotated[
         str, typer.Option(help="Record every call for `isthmus accuracy`: statistics, hashes or tensors.")
@@ -145,6 +155,8 @@ def run(
             patch=patch,
             provide=provide,
             megatron=megatron,
+            plan=plan,
+            swap=swap,
             monitor=monitor,
             dump=Dump(dump, dump_dir, dump_level, dump_steps, dump_ranks, dump_scope),
         )

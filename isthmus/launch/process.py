@@ -117,6 +117,8 @@ def _enter() -> None:
         import_module("isthmus.debug").listen()  # by name: tools stand above this layer
     if options.switch("megatron"):
         import_module("isthmus.megatron")  # the import adapts
+    if options.text("plan") or options.text("plan_run") or options.switch("swap"):
+        import_module("isthmus.plan.session").start()
     _watch()
 
 

@@ -20,11 +20,12 @@ SITE = Path(__file__).parent / "site"
 
 # Options of `isthmus run` that take a value; what follows the program belongs to the program.
 VALUE_OPTIONS = tuple(
-    "--device --driver --patch --provide --nproc --nproc-per-node --nnodes --node-rank --master-addr --master-port "
-    "--rdzv-endpoint --rdzv-id --max-restarts --log-dir --local-ranks-filter --peak-tflops "
+    "--device --driver --patch --plan --provide --nproc --nproc-per-node --nnodes --node-rank --master-addr "
+    "--master-port --rdzv-endpoint --rdzv-id --max-restarts --log-dir --local-ranks-filter --peak-tflops "
     "--dump --dump-dir --dump-level --dump-steps --dump-ranks --dump-scope --monitor".split()
 )
 PROGRAM_OPTIONS = ("-m", "-c")
+_SWITCHES = ("quiet", "megatron", "swap")  # fields of Job that are options of the environment
 # isthmus.ops.patching.LIBRARIES, which this process does not import PyTorch for.
 PATCHABLE = ("transformers", "torch")
 
@@ -67,6 +68,8 @@ class Job:
         patch: libraries to put the operators of isthmus.ops under, ``transformers,torch``; "" is none.
         provide: modules to provide where the real ones are absent, ``flash_attn,apex``; "" is none.
         megatron: adapt Megatron, as ``import isthmus.megatron`` at the top of the program would.
+        plan: plan file to apply to the model; "" is none.
+        swap: keep activations on the host as far as the device has no room.
         monitor: folder of isthmus.accuracy.monitoring; "" is none.
         dump: what isthmus.accuracy records.
     """
@@ -79,6 +82,8 @@ class Job:
     patch: str = ""
     provide: str = ""
     megatron: bool = False
+    plan: str = ""
+    swap: bool = False
     monitor: str = ""
     dump: Dump = field(default_factory=Dump)
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -103,12 +108,15 @@ class Job:
             changes["ISTHMUS_DRIVER"] = "none"
         if self.driver:
             changes["ISTHMUS_DRIVER"] = self.driver
-        if self.quiet:
-            changes["ISTHMUS_QUIET"] = "1"
-        if self.megatron:
-            changes["ISTHMUS_MEGATRON"] = "1"
+        changes.update({options.variable(name): "1" for name in _SWITCHES if getattr(self, name)})
         if self.monitor:
             changes["ISTHMUS_MONITOR"] = str(Path(self.monitor).absolute())
+        if self.plan and self.swap:
+            raise JobError("--swap and --plan: give one of them; a plan made with --offload swaps too")
+        if self.plan:
+            if not Path(self.plan).is_file():
+                raise JobError(f"--plan {self.plan}: no such file; `isthmus plan recompute` writes a plan")
+            changes["ISTHMUS_PLAN"] = str(Path(self.plan).absolute())
         if self.patch:
             libraries = [each.strip() for each in self.patch.split(",")]
             if unknown := [each for each in libraries if each not in PATCHABLE]:

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.checkpoint import checkpoint as torch_checkpoint
+from isthmus._support.checkpointing import checkpoint as torch_checkpoint
 
 LEVELS = (0, 1, 2)
 OPTION = "--optimize-recomp-communication-level"
@@ -49,7 +49,7 @@ def stops_early(original: Callable[..., Any]) -> Callable[..., Any]:
         if _level == 2 and "_checkpointed_forward" in function.__qualname__:  # layers of a TransformerBlock
             with _halves():
                 return function(*args)
-        return _checkpoint(function, *args)
+        return torch_checkpoint(function, *args)
 
     return checkpoint
 
@@ -64,7 +64,7 @@ def halved(original: Callable[..., Any]) -> Callable[..., Any]:
         own = {name: getattr(self, name) for name in ("_forward_attention", "_forward_mlp")}
         try:
             for name, half in own.items():
-                vars(self)[name] = functools.partial(_checkpoint, half)
+                vars(self)[name] = functools.partial(torch_checkpoint, half)
             return original(self, *args, **kwargs)
         finally:
             for name in own:
@@ -81,31 +81,3 @@ def _halves() -> Iterator[None]:
         yield
     finally:
         _by_halves = before
-
-
-def _checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    # PyTorch restores only the generators of the devices of positional arguments.
-    def positional(*values: Any) -> Any:
-        return function(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
-
-    values = (*args, *kwargs.values())
-    return torch_checkpoint(positional, *values, use_reentrant=False, context_fn=_tracker_states)
-
-
-def _tracker_states() -> tuple[Any, Any]:
-    """Contexts of the forward and of the recompute, which restores Megatron's RNG states."""
-    from megatron.core.tensor_parallel import get_cuda_rng_tracker
-
-    tracker = get_cuda_rng_tracker()
-    states = tracker.get_states()
-
-    @contextlib.contextmanager
-    def again() -> Iterator[None]:
-        now = tracker.get_states()
-        tracker.set_states(states)
-        try:
-            yield
-        finally:
-            tracker.set_states(now)
-
-    return contextlib.nullcontext(), again()

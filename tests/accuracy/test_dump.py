@@ -39,7 +39,9 @@ def test_calls_have_module_line_and_phase(tensors):
     (backward,) = named(tensors, "aten::silu_backward", "Llama.layers.1.mlp", "backward")
     assert forward.line == backward.line
     assert forward.line.startswith("llama.py:")
-    assert "return self.down(F.silu" in Path(llama.__file__).read_text().splitlines()[int(forward.line[9:]) - 1]
+    assert (
+        "return self.down(F.silu" in Path(llama.__file__).read_text().splitlines()[int(forward.line[9:]) - 1]
+    )
     assert named(tensors, "module", "Llama.layers.0.attention.q")[0].arguments == {"class": "Linear"}
 
 
