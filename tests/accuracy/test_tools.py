@@ -62,7 +62,10 @@ def test_run_and_compare(tmp_path):
     found = json.loads(
         isthmus_command("accuracy", "config", str(tmp_path / "a"), str(tmp_path / "b"), "--json", status=3)
     )
-    assert [(each["section"], each["name"]) for each in found] == [("arguments", "arguments")]
+    assert {each["section"] for each in found} == {
+        "arguments",
+        "random",
+    }  # Python's generators are not seeded
 
 
 def test_check_passes_right_kernels_and_continues(tensors, tmp_path):
@@ -158,7 +161,7 @@ def test_layout_of_msprobe_is_written_and_read(tensors, tmp_path):
     }
     found = compare(tensors, tmp_path / "out")
     modules = [row for row in found.rows if row.pair.is_matched]
-    assert len(modules) == 27
+    assert len(modules) == 31
     assert found.guilty is None
 
 
