@@ -150,8 +150,12 @@ def _arguments(pair: Pair) -> dict[str, tuple[Any, Any]]:
     return {
         name: (a[name], b[name])
         for name in a
-        if name in b and a[name] != b[name] and not (several and name in _SIZES) and a[name] not in TOLERANCES
+        if name in b and a[name] != b[name] and not (several and name in _SIZES) and not _is_dtype(a[name])
     }
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, str) and value in TOLERANCES
 
 
 class Search:

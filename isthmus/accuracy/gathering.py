@@ -26,7 +26,7 @@ class _Whole(NamedTuple):
     Attributes:
         how: in words.
         shape: None if the parts may be slices along any dimension.
-        count: of elements.
+        size: number of elements.
         values: None if the dump has none.
         statistics: None if only `values` are known.
         only_mean: whether of the statistics the mean alone is known.
@@ -34,7 +34,7 @@ class _Whole(NamedTuple):
 
     how: str
     shape: tuple[int, ...] | None
-    count: int
+    size: int
     values: torch.Tensor | None = None
     statistics: Statistics | None = None
     only_mean: bool = False
@@ -93,7 +93,7 @@ def _one(a: Content, b: Content) -> Distance:
 
 
 def _fit(a: _Whole, b: _Whole) -> bool:
-    return a.count == b.count and (a.values is None or b.values is None or a.shape == b.shape)
+    return a.size == b.size and (a.values is None or b.values is None or a.shape == b.shape)
 
 
 def _distance(a: _Whole, b: _Whole, dtypes: tuple[str, str]) -> Distance:
@@ -101,8 +101,8 @@ def _distance(a: _Whole, b: _Whole, dtypes: tuple[str, str]) -> Distance:
         return of_values(a.values, b.values)
     assert a.statistics is not None and b.statistics is not None
     if a.only_mean or b.only_mean:
-        return of_means(a.statistics, b.statistics, a.count)
-    return of_statistics(a.statistics, b.statistics, a.count, dtypes)
+        return of_means(a.statistics, b.statistics, a.size)
+    return of_statistics(a.statistics, b.statistics, a.size, dtypes)
 
 
 def _text(a: _Whole, b: _Whole) -> str:

@@ -61,8 +61,8 @@ class Pair:
 def _matched(
     a: list[dict[str, Content]], b: list[dict[str, Content]], by_name: bool
 ) -> Iterator[tuple[str, list[Content], list[Content]]]:
-    names = [(name, name) for name in a[0] if name in b[0]] if by_name else zip(a[0], b[0], strict=False)
-    for name, other in names:
+    names = [(name, name) for name in a[0] if name in b[0]] if by_name else []
+    for name, other in names or zip(a[0], b[0], strict=False):
         parts = [each[name] for each in a if name in each], [each[other] for each in b if other in each]
         if len(parts[0]) == len(a) and len(parts[1]) == len(b):
             yield name, *parts

@@ -4,11 +4,13 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer as optimizers
 from torch.utils import _pytree as pytree
@@ -84,7 +86,7 @@ class Recorder(TorchDispatchMode):
         self._modules = Modules(self._enter_module, self._leave_module)
         self._calls = 0
         self._counts: Counter[tuple[str, str, str]] = Counter()
-        self._inputs: list[tuple[int, dict[str, int]]] = []
+        self._inputs: list[dict[str, int]] = []
         self._collectives = collectives.Pending()
         self._first_optimizer: Any = None
         self._in_optimizer = False
@@ -132,6 +134,8 @@ class Recorder(TorchDispatchMode):
                 self._writer.flush()
                 self._tensors.forget()
         self.step += 1
+        if self._writer is not None and not self._is_on():  # its writes will not be seen
+            self._tensors.forget(all_of_them=True)
         self._counts.clear()
         self._modules.next_step()
 
@@ -145,17 +149,19 @@ class Recorder(TorchDispatchMode):
     def writer(self) -> Writer:
         """The writer of this rank, which the first call creates."""
         if self._writer is None:
-            from isthmus.accuracy.configuration import describe
-
-            rank = rank_number()
-            kind = self.selection.kind
-            self._writer = Writer(self.folder / f"rank-{rank}", kind == "hashes", kind == "tensors")
-            self._tensors = Tensors(self._writer, self._modules.tensors)
-            with intercept.quietly():
-                self._writer.about(
-                    {"format": FORMAT, "rank": rank, **self.selection._asdict(), "job": describe()}
-                )
+            self._open()
+        assert self._writer is not None
         return self._writer
+
+    def _open(self) -> None:
+        from isthmus.accuracy.configuration import describe
+
+        rank, kind = rank_number(), self.selection.kind
+        self._writer = Writer(self.folder / f"rank-{rank}", kind == "hashes", kind == "tensors")
+        self._tensors = Tensors(self._writer, self._modules.tensors)
+        with intercept.quietly():
+            about = {"format": FORMAT, "rank": rank, **self.selection._asdict(), "job": describe()}
+            self._writer.about(about)
 
     # ---- operators
 
@@ -163,7 +169,7 @@ class Recorder(TorchDispatchMode):
         """Run a call and record it."""
         kwargs = kwargs or {}
         name = op.name()
-        if self._in_optimizer or self._is_left_out(name, types) or not self._is_on():
+        if self._in_optimizer or _is_left_out(op) or not self._is_on() or _is_fake(types):
             return op(*args, **kwargs)
         call = Call(name, op, args, kwargs)
         if name.startswith("c10d::"):
@@ -173,12 +179,6 @@ class Recorder(TorchDispatchMode):
         if self.selection.level == "module":
             return self._run_unrecorded(call)
         return self._run(call)
-
-    def _is_left_out(self, name: str, types: Any) -> bool:
-        base = name.partition("::")[2].partition(".")[0]
-        if base in intercept.MEMORY or name.startswith(_MARKERS):
-            return True
-        return any(issubclass(kind, FakeTensor) for kind in types)
 
     def _run_unrecorded(self, call: Call) -> Any:
         origin(any(t.requires_grad for _, t in call.inputs()), self._modules.current)
@@ -236,8 +236,8 @@ class Recorder(TorchDispatchMode):
         return line
 
     def _numbers(self, named: list[tuple[str, torch.Tensor]]) -> dict[str, int]:
-        writer = self.writer
-        del writer  # it makes the tensors
+        if self._writer is None:
+            self._open()
         return {name: self._tensors.number(tensor) for name, tensor in named}
 
     # ---- collectives
@@ -283,10 +283,10 @@ class Recorder(TorchDispatchMode):
         if self._records_module(name) and not _is_traced(args):
             with unseen():
                 inputs = self._numbers(list(tensors_in({"input": args})))
-        self._inputs.append((self._calls, inputs))
+        self._inputs.append(inputs)
 
     def _leave_module(self, module: torch.nn.Module, result: Any) -> None:
-        _, inputs = self._inputs.pop() if self._inputs else (0, {})
+        inputs = self._inputs.pop() if self._inputs else {}
         current = self._modules.current
         if not self._records_module(current.rpartition("@")[0]) or _is_traced(result):
             return
@@ -356,6 +356,18 @@ class unseen:
 def rank_number() -> int:
     """Return the rank of this process, 0 outside of a distributed job."""
     return dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
+
+
+@cache
+def _is_left_out(op: OpOverload) -> bool:
+    """Return whether an overload computes nothing."""
+    name = op.name()
+    base = name.partition("::")[2].partition(".")[0]
+    return base in intercept.MEMORY or name.startswith(_MARKERS)
+
+
+def _is_fake(types: Any) -> bool:
+    return any(issubclass(kind, FakeTensor) for kind in types)
 
 
 def _is_traced(values: Any) -> bool:

@@ -47,9 +47,11 @@ class Tensors:
             storage = local.untyped_storage()
             self._known[storage._cdata] = (StorageWeakRef(storage), {}, call)
 
-    def forget(self) -> None:
-        """Forget freed memory."""
-        self._known = {key: entry for key, entry in self._known.items() if not entry[0].expired()}
+    def forget(self, all_of_them: bool = False) -> None:
+        """Forget freed memory, or all."""
+        self._known = {
+            key: entry for key, entry in self._known.items() if not (all_of_them or entry[0].expired())
+        }
 
     def _of_storage(self, local: torch.Tensor) -> tuple[dict[Any, int], int | None]:
         storage = local.untyped_storage()

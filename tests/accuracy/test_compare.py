@@ -4,6 +4,7 @@ import contextlib
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from tests.accuracy.faults import FAULTS, set_attribute
 from tests.accuracy.parallel import JOBS
 from tests.accuracy.variants import VARIANTS
 
+ROOT = Path(__file__).resolve().parents[2]
 SEED = 7
 SITES = {
     fault.name: site for fault, site in zip(FAULTS, random.Random(SEED).choices((0, 1), k=99), strict=False)
@@ -83,7 +85,7 @@ SHORT = ("tp", "dp", "tp_missing_all_reduce", "dp_wrong_reduction", "tp_epsilon_
 def run_ranks(folder, kind, names):
     command = [sys.executable, "-m", "tests.accuracy.parallel"]
     ranks = [
-        subprocess.Popen([*command, str(rank), str(folder / "store"), str(folder), kind, *names])
+        subprocess.Popen([*command, str(rank), str(folder / "store"), str(folder), kind, *names], cwd=ROOT)
         for rank in (0, 1)
     ]
     assert [rank.wait(300) for rank in ranks] == [0, 0]

@@ -17,6 +17,7 @@ from isthmus.accuracy.errors import AccuracyError
 from isthmus.accuracy.statistics import COLUMNS, compose, measure, read
 from tests.accuracy import llama
 
+ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("statistics", "hashes", "tensors")
 
 
@@ -144,7 +145,9 @@ with isthmus.accuracy.dump({folder!r}, {kind!r}):
 
 def test_dump_of_a_killed_job_is_readable(tmp_path):
     code = KILLED.format(folder=str(tmp_path), kind="tensors")
-    killed = subprocess.run([sys.executable, "-c", code], env=os.environ, check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False
+    )
     assert killed.returncode == -signal.SIGKILL
     index = tmp_path / "rank-0" / "index.jsonl"
     assert index.stat().st_mode & 0o777 == 0o640

@@ -1,0 +1,209 @@
+"""check, perturb, config, monitor, export, and the commands as a user gives them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import isthmus.accuracy
+from isthmus.accuracy import checking, dumps, msprobe, perturbing
+from isthmus.accuracy.comparing import compare
+from isthmus.accuracy.configuration import differences
+from isthmus.accuracy.monitoring import alerts
+from tests.accuracy import llama
+from tests.accuracy.faults import WrongKernel
+
+TRAIN = """
+import sys
+from tests.accuracy import llama
+def change(model):
+    model.layers[0].norm1.eps = float(sys.argv[1])
+print(llama.train(1, device="cuda", hooks=[change]))
+"""
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def isthmus_command(*arguments, status=0):
+    done = subprocess.run(
+        [sys.executable, "-m", "isthmus", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def tensors(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tensors")
+    with isthmus.accuracy.dump(folder, "tensors", steps=[0]):
+        llama.train(1)
+    return folder
+
+
+def test_run_and_compare(tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text(TRAIN)
+    for name, eps in (("a", "1e-5"), ("b", "1e-6")):
+        isthmus_command(
+            "run", "--quiet", "--dump", "statistics", "--dump-dir", str(tmp_path / name), str(program), eps
+        )
+    text = isthmus_command("accuracy", "compare", str(tmp_path / "a"), str(tmp_path / "b"), status=3)
+    assert "first difference: aten::add.Tensor in Llama.layers.0.norm1 at llama.py:" in text
+    assert "other is 1e-05 in A and 1e-06 in B; its inputs were equal" in text
+    found = json.loads(
+        isthmus_command("accuracy", "config", str(tmp_path / "a"), str(tmp_path / "b"), "--json", status=3)
+    )
+    assert {each["section"] for each in found} == {
+        "arguments",
+        "random",
+    }  # Python's generators are not seeded
+
+
+def test_check_passes_right_kernels_and_continues(tensors, tmp_path):
+    out = tmp_path / "check.jsonl"
+    rows = checking.check(tensors, out, "chip", "aten::*m*", calls=2)
+    assert len(rows) > 10
+    assert not [row for row in rows if row.verdict == "fail"]
+    out.write_text("\n".join(out.read_text().splitlines()[:3]) + '\n{"key"')
+    assert checking.check(tensors, out, "chip", "aten::*m*", calls=2) == rows
+
+
+@pytest.mark.parametrize("kind", ["tensors", "statistics"])
+def test_check_names_a_wrong_kernel(kind, tensors, tmp_path):
+    folder = tensors
+    if kind == "statistics":
+        folder = tmp_path / "statistics"
+        with isthmus.accuracy.dump(folder):
+            llama.train(1)
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("silu", lambda x: x * torch.sigmoid(x) * 1.001, "PrivateUse1", allow_override=True)
+    try:
+        rows = checking.check(folder, tmp_path / "check.jsonl", "chip", "aten::silu")
+    finally:
+        library._destroy()
+    assert {row.verdict for row in rows} == {"fail"}
+    assert rows[0].line.startswith("llama.py:")
+    assert checking.table(rows)[0][0] == "aten::silu"
+
+
+def test_perturb_ranks_cancellation_first(tmp_path):
+    x = torch.randn(64, dtype=torch.float32) + 1e4
+    with isthmus.accuracy.dump(tmp_path, "tensors"):
+        x - x.flip(0)
+        x * 2
+    rows, _ = perturbing.perturb(tmp_path, "*", 4, "cpu")
+    assert rows[0].call.operator == "aten::sub.Tensor"
+    assert rows[0].noise > 100
+    assert next(row for row in rows if row.call.operator == "aten::mul.Tensor").noise < 4
+
+
+def test_config_tells_weights_data_and_hyperparameters(tensors, tmp_path):
+    def change(model):
+        model.head.weight.data[0, 0] += 1
+
+    with isthmus.accuracy.dump(tmp_path, "tensors", steps=[0]):
+        llama.train(1, hooks=[change])
+    found = {(each.section, each.name) for each in differences(dumps.read(tensors), dumps.read(tmp_path))}
+    assert ("weights", "Llama.head.weight") in found
+    assert not {name for section, name in found if section in ("data", "packages", "hyperparameters")}
+
+
+def test_monitor_alerts_and_is_switched_by_its_file(tmp_path):
+    spoil = WrongKernel("aten::silu", lambda out, *_: out * float("nan"), 5)
+    with isthmus.accuracy.monitor(tmp_path, interval=1), spoil:
+        llama.train(3)
+        (tmp_path / "monitor.json").write_text('{"enabled": false}')
+        llama.train(1)
+        llama.train(2)
+    rows = (tmp_path / "rank-0.csv").read_text().splitlines()
+    assert rows[0].startswith("step,kind,name,min,max,mean,norm,nans")
+    assert {row.split(",")[0] for row in rows[1:]} == {"0", "1", "2", "3"}
+    found = alerts(tmp_path)
+    assert (found[0].step, found[0].kind) == (2, "nan")
+
+
+def test_monitor_tells_replicas_that_differ(tmp_path, monkeypatch):
+    for rank in ("0", "1", "2"):
+        monkeypatch.setenv("RANK", rank)
+
+        def change(model, rank=rank):
+            if rank == "1":
+                model.norm.weight.data[3] += 1e-6
+
+        with isthmus.accuracy.monitor(tmp_path, interval=1, what=["weight"], names="*norm.weight"):
+            llama.train(1, hooks=[change])
+    found = alerts(tmp_path)
+    assert [(each.kind, each.rank, each.name) for each in found] == [("replicas", 1, "Llama.norm.weight")]
+
+
+def test_layout_of_msprobe_is_written_and_read(tensors, tmp_path):
+    msprobe.write(dumps.read(tensors), tmp_path / "out")
+    document = json.loads((tmp_path / "out" / "step0" / "rank0" / "dump.json").read_text())
+    entry = document["data"]["Module.layers.0.norm1.Norm.forward.0"]
+    assert entry["output"][0].keys() == {
+        "type",
+        "dtype",
+        "shape",
+        "Max",
+        "Min",
+        "Mean",
+        "Norm",
+        "requires_grad",
+    }
+    found = compare(tensors, tmp_path / "out")
+    modules = [row for row in found.rows if row.pair.is_matched]
+    assert len(modules) == 31
+    assert found.guilty is None
+
+
+def test_dump_of_msprobe_is_compared(tensors, tmp_path):
+    """Entries as mindstudio-probe 26.2.0 writes them."""
+    place = tmp_path / "step0" / "rank0"
+    place.mkdir(parents=True)
+    x = dumps.read(tensors)[0]
+    norm = next(c for c in x.calls if c.operator == "module" and c.place.module == "Llama.layers.0.norm1")
+
+    def tensor(content, factor=1.0):
+        s = content.statistics
+        return {
+            "type": "torch.Tensor", "dtype": "torch.float32", "shape": list(content.shape), "Max": s.max * factor,
+            "Min": s.min * factor, "Mean": s.mean * factor, "Norm": s.norm * factor, "requires_grad": True,
+        }  # fmt: skip
+
+    name = "Module.layers.0.norm1.Norm.forward.0"
+    for factor, accused in ((1.0, False), (1.01, True)):
+        entry = {
+            "input_args": [tensor(norm.inputs["input[0]"])],
+            "input_kwargs": {},
+            "output": [tensor(norm.outputs["output"], factor)],
+        }
+        document = {"task": "statistics", "level": "mix", "framework": "pytorch", "data": {name: entry}}
+        (place / "dump.json").write_text(json.dumps(document))
+        frame = "File /home/me/train.py, line 12, in step, \n loss = model(x)"
+        (place / "stack.json").write_text(json.dumps({"0": [[name], [frame]]}))
+        (place / "construct.json").write_text(json.dumps({name: "Module.layers.0.Layer.forward.0"}))
+        found = compare(tmp_path, tensors)
+        assert (found.guilty is not None) == accused
+    assert found.guilty.call.line == "train.py:12"
+
+
+def test_commands_refuse_what_is_no_dump(tmp_path):
+    for arguments in (("compare", str(tmp_path), str(tmp_path)), ("check", str(tmp_path / "none"))):
+        done = subprocess.run(
+            [sys.executable, "-m", "isthmus", "accuracy", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert done.stderr.count("\n") == 1
+        assert "isthmus run --dump" in done.stderr
