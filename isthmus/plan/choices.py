@@ -52,7 +52,7 @@ def choices(
         whole_transient: the same if it recomputes everything; None if this was not measured.
     """
     found = [
-        _choice(units, chosen, hidden, kept_transient, whole_transient) for chosen in _combinations(units)
+        choice(units, chosen, hidden, kept_transient, whole_transient) for chosen in _combinations(units)
     ]
     found.sort(key=lambda each: (each.option.time, each.option.kept, each.option.transient))
     front: list[Choice] = []
@@ -110,13 +110,14 @@ def _inside(units: Mapping[str, Unit], names: Sequence[str]) -> dict[int, int]:
     return saved
 
 
-def _choice(
+def choice(
     units: Mapping[str, Unit],
     chosen: tuple[str, ...],
     hidden: int,
     kept_transient: int,
     whole_transient: int | None,
 ) -> Choice:
+    """Return the option of a layer that recomputes the chosen modules; see :func:`choices`."""
     kept: dict[int, int] = dict(units[WHOLE].inputs)
     for name, unit in units.items():
         if not any(name == each or _is_inside(name, each) for each in chosen):

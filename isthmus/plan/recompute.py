@@ -20,7 +20,7 @@ from isthmus.plan.measured import Measured, Offload
 
 GIB = 1 << 30
 _TRIES = 5
-_TOLERANCE = 0.02  # of the memory: a prediction further above the measured peak is corrected
+_TOLERANCE = 0.02  # of the memory: smaller corrections are not worth a run
 _RETREAT = 0.03  # of the memory: the first reduction after a run out of memory; doubled each time
 
 
@@ -45,6 +45,11 @@ class Verified:
     def speed(self) -> float:
         """Return the speed relative to recomputing every layer."""
         return self.all_step / self.step
+
+    def slack(self) -> int:
+        """Return the bytes by which the prediction exceeds the peak, of stages that do not keep everything."""
+        parts = zip(self.stages, self.choices, self.peaks, strict=True)
+        return max(0, min((s.peak(choice) - peak for s, choice, peak in parts if any(choice)), default=0))
 
 
 def plan(job: Job, memory: int | None, output: Path, *, offload: bool = False) -> str:
@@ -115,29 +120,39 @@ def _plan(stages: Sequence[Measured], memory: int, choices: Sequence[list[int]])
 def _verified(runner: _Runner, stages: Sequence[Measured], memory: int, output: Path) -> Verified | None:
     """Return the fastest plan that was seen to run within the memory; None if none did."""
     best: Verified | None = None
-    budgets, retreat, seen = [memory] * len(stages), _RETREAT, []
+    seen: list[list[list[int]]] = []
+    cut, retreat = 0, int(_RETREAT * memory)
+    fits: int | None = None
+    fails: int | None = None
     for _ in range(_TRIES):
-        choices = [s.solve(budget) or s.smallest() for s, budget in zip(stages, budgets, strict=True)]
+        choices = [each.solve(memory - cut) or each.smallest() for each in stages]
         if choices in seen:
             break
         seen.append(choices)
         write(output, _plan(stages, memory, choices))
         ranks = runner.run("verify", f"verifying within {_gib(memory)} GiB (9 steps)", output)
         if ranks is None:
-            if best:
-                break
-            budgets = [int(budget - retreat * memory) for budget in budgets]
-            retreat *= 2
-            continue
-        peaks = [max(r["allocated"] for r in ranks if r["rank"] in s.ranks) for s in stages]
-        step, all_step = (max(each[name] for each in ranks) for name in ("step", "all"))
-        found = Verified(stages, choices, peaks, step, all_step - max(each.extra for each in stages))
-        best = found if best is None or found.speed() > best.speed() else best
-        excess = [s.peak(c) - p for s, c, p in zip(stages, choices, peaks, strict=True)]
-        if max(excess) <= _TOLERANCE * memory:
+            fails = cut
+        else:
+            fits = cut
+            found = _of(ranks, stages, choices)
+            best = found if best is None or found.speed() > best.speed() else best
+        if fits is None:
+            cut, retreat = cut + retreat, 2 * retreat
+        elif fails is None:
+            assert best
+            cut = fits - best.slack()
+        else:
+            cut = (fits + fails) // 2
+        if fits is not None and abs(cut - fits) <= _TOLERANCE * memory:
             break
-        budgets = [budget + max(0, each) for budget, each in zip(budgets, excess, strict=True)]
     return best
+
+
+def _of(ranks: Sequence[dict[str, Any]], stages: Sequence[Measured], choices: list[list[int]]) -> Verified:
+    peaks = [max(r["allocated"] for r in ranks if r["rank"] in each.ranks) for each in stages]
+    step, all_step = (max(each[name] for each in ranks) for name in ("step", "all"))
+    return Verified(stages, choices, peaks, step, all_step - max(each.extra for each in stages))
 
 
 class _Runner:

@@ -43,7 +43,7 @@ def start() -> None:
     if plan:
         _session = _Planned(Path(plan), Path(folder) if folder else None)
     elif folder:
-        _session = _Measuring(Path(folder))
+        _session = Measuring(Path(folder))
     elif options.switch("swap"):
         _session = _Swapping()
 
@@ -184,23 +184,19 @@ class _Planned(Session):
         if not self._folder:
             self._optimizer.remove()
             return
-        # Steps with all recomputed in between: their ratio does not depend on what else the machine does.
-        is_all = self.steps % 2 == 0
-        self._clock.tick(is_all and self.steps > 2)
-        self._all_clock.tick(not is_all and self.steps > 2)
-        self._undo()
-        self._undo = apply(self.layers, recompute_all(self.layers) if is_all else self._actions)
+        self._clock.tick(2 < self.steps <= 5)
+        self._all_clock.tick(self.steps > 6)
+        if self.steps == 5:  # for comparison, with everything recomputed
+            self._undo()
+            apply(self.layers, recompute_all(self.layers))
+            self._peak = torch.accelerator.max_memory_allocated()
+            _limit(sys.maxsize)
 
     def finish(self) -> None:
-        """Write the peak and the time of a step."""
+        """Write the peak and the times of a step, with the plan and with everything recomputed."""
         assert self._folder
-        found = {
-            "allocated": torch.accelerator.max_memory_allocated(),
-            "reserved": torch.accelerator.max_memory_reserved(),
-            "step": min(self._clock.times),
-            "all": min(self._all_clock.times),
-        }
-        _write(self._folder, found)
+        step, all_step = min(self._clock.times), min(self._all_clock.times)
+        _write(self._folder, {"allocated": self._peak, "step": step, "all": all_step})
 
 
 class _Swapping(Session):
@@ -223,8 +219,12 @@ class _Swapping(Session):
             say(f"swap: {max(0, room) >> 20} MiB for activations that stay on the device")
 
 
-class _Measuring(Session):
-    """Measures the layers: one of each kind keeps its activations, the others are recomputed."""
+class Measuring(Session):
+    """Measures the layers: one of each kind keeps its activations, the others are recomputed.
+
+    Attributes:
+        probes: the measured layers.
+    """
 
     last = 8
 
@@ -271,23 +271,27 @@ class _Measuring(Session):
             case 1:
                 self._apply()
             case 2:
-                self._measured = [Probe(self.layers[index]) for index in self._probes]
-                self._undo = [probe.memory() for probe in self._measured]
+                self.probes = [Probe(self.layers[index]) for index in self._probes]
+                self._undo = [probe.memory() for probe in self.probes]
                 self._timeline = Timeline(self.layers)
             case 3:
                 self._timeline.close()
-                self._undo = [probe.time() for probe in self._measured]
+                self._undo = [probe.time() for probe in self.probes]
             case 4:
-                self._undo = [probe.time() for probe in self._measured]
+                self._undo = [probe.time() for probe in self.probes]
             case 5:
                 self._apply(keeps_probes=False)
                 self._bandwidth = offload.bandwidth()
                 torch.accelerator.reset_peak_memory_stats()
         self._clock.tick(self.steps > 6)
 
+    def stop(self) -> None:
+        """Undo what was applied to the layers."""
+        self._applied()
+
     def finish(self) -> None:
         """Write the measurement."""
-        result = summary(self._timeline, self._measured, self._probes, self._kinds, self._bandwidth)
+        result = summary(self._timeline, self.probes, self._probes, self._kinds, self._bandwidth)
         found = {
             "layers": [layer.name for layer in self.layers],
             "all": {"allocated": torch.accelerator.max_memory_allocated(), "step": min(self._clock.times)},
@@ -301,8 +305,7 @@ class _Measuring(Session):
 def _limit(memory: int) -> None:
     """Let this process reserve no more memory than the plan is for."""
     total = _memory().mem_get_info()[1]
-    if memory < total:
-        _memory().set_per_process_memory_fraction(memory / total)
+    _memory().set_per_process_memory_fraction(min(1.0, memory / total))
 
 
 def _memory() -> Any:

@@ -78,14 +78,14 @@ LLAMA = "examples/pretrain_llama.py --num-layers 4 --hidden-size 128 --iteration
 @pytest.mark.full
 def test_the_llama_example_trains_with_a_plan(tmp_path: Path):
     path = tmp_path / "plan.json"
-    planned(path, "150MiB", *LLAMA, "--overwrite", "--output", tmp_path / "planned")
+    planned(path, "104MiB", *LLAMA, "--overwrite", "--output", tmp_path / "planned")
 
     def run(name: str, *plan: object, memory: str = "2GiB") -> subprocess.CompletedProcess[str]:
         output = tmp_path / name
         return isthmus("run", *plan, *LLAMA, "--exit-iteration", STEPS, "--output", output, memory=memory)
 
-    assert "out of memory" in run("a", memory="154MiB").stderr
-    assert run("b", "--plan", path, memory="154MiB").returncode == 0
+    assert "out of memory" in run("a", memory="108MiB").stderr
+    assert run("b", "--plan", path, memory="108MiB").returncode == 0
     assert run("c").returncode == 0
     found = [(tmp_path / name / "metrics.jsonl").read_text() for name in "bc"]
     values = [re.findall(r'"loss": [^,]*', text) for text in found]

@@ -36,7 +36,14 @@ SPAN = re.compile(r"`((?:isthmus|make) [^`\n]+)`")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
 BIN = Path(sys.executable).parent
 # Options before a program; its own arguments follow.
-RUNNERS = {("run",), ("bisect",), ("migrate", "verify"), ("migrate", "trace"), ("memory", "trace", "record")}
+RUNNERS = {
+    ("run",),
+    ("bisect",),
+    ("migrate", "verify"),
+    ("migrate", "trace"),
+    ("memory", "trace", "record"),
+    ("plan", "recompute"),
+}
 
 
 class Block(NamedTuple):
