@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from isthmus._support.exits import fail
 if TYPE_CHECKING:
     from isthmus.profile.hot import Hot
     from isthmus.profile.report import Section
+    from isthmus.profile.trace import Trace as TraceOfRank
 
 app = typer.Typer(
     help="Analyse Chrome traces written by torch.profiler on any accelerator.",
@@ -22,22 +24,37 @@ app = typer.Typer(
 
 Trace = Annotated[Path, typer.Argument(help="trace.json or trace.json.gz", show_default=False)]
 Html = Annotated[Path | None, typer.Option("--html", help="Write the report to this file instead.")]
+Traces = Annotated[
+    Path, typer.Argument(help="A trace, or a folder with a trace of each rank.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+Source = Annotated[
+    list[Path] | None,
+    typer.Option("--source", help="Folder of your code, to name lines in; the current one if not given."),
+]
 Top = Annotated[int, typer.Option(min=1, help="Rows of each table.")]
 
 
 def _read(path: Path) -> Hot:
     """Analyse a trace; warn if events were ignored."""
     from isthmus.profile import hot as analysis
-    from isthmus.profile.trace import ProfileError, read
+
+    return analysis.analyse(_read_all(path)[0])
+
+
+def _read_all(path: Path) -> list[TraceOfRank]:
+    """Read a trace or a folder of them; warn if events were ignored."""
+    from isthmus.profile.trace import ProfileError, read_folder
 
     try:
-        trace = read(path)
+        traces = read_folder(path)
     except ProfileError as error:
         raise fail(error) from None
-    if trace.ignored:
-        said = f"{path}: ignored {trace.ignored} events whose time is negative, infinite or not a number"
-        print(f"isthmus: warning: {said}", file=sys.stderr)
-    return analysis.analyse(trace)
+    for trace in traces:
+        if trace.ignored:
+            said = f"{trace.path}: ignored {trace.ignored} events whose time is negative, infinite or not a number"
+            print(f"isthmus: warning: {said}", file=sys.stderr)
+    return traces
 
 
 def _show(title: str, sections: list[Section], html: Path | None) -> None:
@@ -82,3 +99,22 @@ def diff(
     if only != "*" and not comparison.pairs(before.operators, after.operators, only):
         raise fail(f"--only {only}: no operator of either trace matches; `isthmus profile hot` lists them")
     _show(f"A: {a.name}, B: {b.name}", comparison.sections(before, after, only, top), html)
+
+@app.command()
+def advise(
+    path: Traces,
+    json_: Json = False,
+    html: Html = None,
+    source: Source = None,
+) -> None:
+    """Name what slows the steps down: the line of your code, the time at stake, and the change."""
+    from dataclasses import asdict
+
+    from isthmus.profile import advise as advice
+
+    traces = _read_all(path)
+    findings = advice.advise(traces, source or [Path.cwd()])
+    if json_:
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+        return
+    _show(f"Advice on {path.name}", advice.sections(findings), html)
