@@ -118,3 +118,38 @@ def advise(
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
         return
     _show(f"Advice on {path.name}", advice.sections(findings), html)
+
+
+@app.command()
+def report(
+    path: Traces,
+    json_: Json = False,
+    html: Html = None,
+    source: Source = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure this device's limits first; takes a few seconds.")
+    ] = False,
+    peak_tflops: Annotated[
+        float | None,
+        typer.Option(min=1e-6, help="Peak of a device in 10^12 operations per second, for MFU and HFU."),
+    ] = None,
+    top: Top = 15,
+) -> None:
+    """Report on a job: advice, steps, ranks, links, operators, critical path, memory."""
+    from dataclasses import asdict
+
+    from isthmus.profile import advise as advice
+    from isthmus.profile import overview, roofline
+
+    traces, sources = _read_all(path), source or [Path.cwd()]
+    try:
+        limits = roofline.probe() if probe else None
+    except RuntimeError as error:
+        raise fail(error) from None
+    findings = advice.advise(traces, sources)
+    found = overview.overview(traces, sources, limits, peak_tflops and 1e12 * peak_tflops)
+    if json_:
+        advised = [asdict(finding) for finding in findings]
+        print(json.dumps({"advice": advised, **asdict(found)}, indent=1))
+        return
+    _show(f"Report on {path.name}", [*advice.sections(findings), *overview.sections(found, top)], html)
