@@ -126,7 +126,15 @@ def _finding(rule: Rule, context: Context, hits: list[Hit], claimed: Intervals) 
     ranked = sorted(causes.values(), key=lambda cause: (-cause.time, cause.where))[:_PLACES]
     calls = len(hits) / steps
     return Finding(
-        rule.name, rule.title, context.trace.rank, time / steps, time / span, calls, ranked, rule.change, rule.command
+        rule.name,
+        rule.title,
+        context.trace.rank,
+        time / steps,
+        time / span,
+        calls,
+        ranked,
+        rule.change,
+        rule.command,
     )
 
 

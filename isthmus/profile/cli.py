@@ -100,13 +100,9 @@ def diff(
         raise fail(f"--only {only}: no operator of either trace matches; `isthmus profile hot` lists them")
     _show(f"A: {a.name}, B: {b.name}", comparison.sections(before, after, only, top), html)
 
+
 @app.command()
-def advise(
-    path: Traces,
-    json_: Json = False,
-    html: Html = None,
-    source: Source = None,
-) -> None:
+def advise(path: Traces, json_: Json = False, html: Html = None, source: Source = None) -> None:
     """Name what slows the steps down: the line of your code, the time at stake, and the change."""
     from dataclasses import asdict
 

@@ -120,7 +120,9 @@ def sequences(context: Context, names: list[str], gap: int) -> Iterator[Hit]:
     ]
     place = 0
     while place < len(outermost):
-        found = _sequence([context.host.events[index].name for index in outermost[place : place + 12]], names, gap)
+        found = _sequence(
+            [context.host.events[index].name for index in outermost[place : place + 12]], names, gap
+        )
         if not found:
             place += 1
             continue

@@ -129,7 +129,9 @@ class Host:
 
     def _line(self, frame: int, parts: re.Match[str], inner: list[int]) -> int | None:
         """Return the line in a frame of the call that led to the inner events."""
-        source = next((root / parts["file"] for root in self._sources if (root / parts["file"]).is_file()), None)
+        source = next(
+            (root / parts["file"] for root in self._sources if (root / parts["file"]).is_file()), None
+        )
         if source is None:
             return None
         first = 0 if parts["function"] == "<module>" else int(parts["line"])
@@ -165,7 +167,7 @@ def _users_frame(name: str) -> re.Match[str] | None:
 
 def is_users(file: str) -> bool:
     """Return whether a file belongs to the user rather than to Python or to an installed package."""
-    top = file.split("/")[0].removesuffix(".py")
+    top = file.partition("/")[0].removesuffix(".py")
     return not (_LIBRARY.search(file) or top in sys.stdlib_module_names or top in _packages())
 
 
@@ -205,7 +207,8 @@ def _calls(source: Path, first: int, function: str) -> dict[str, list[int]]:
 
 
 def _is_function(node: ast.AST, line: int, name: str) -> bool:
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+    """Return whether a function contains a line: its first, or the one at which a trace found it running."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or node.name != name:
         return False
-    starts = {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}
-    return node.name == name and line in starts
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return first <= line <= (node.end_lineno or line)

@@ -33,12 +33,13 @@ def minus(intervals: Intervals, removed: Intervals) -> Intervals:
     """Return the time that the first set covers and the second does not."""
     found: Intervals = []
     for start, end in intervals:
+        done = start
         for left, right in clip(removed, start, end):
-            if left > start:
-                found.append((start, left))
-            start = right
-        if end > start:
-            found.append((start, end))
+            if left > done:
+                found.append((done, left))
+            done = right
+        if end > done:
+            found.append((done, end))
     return found
 
 

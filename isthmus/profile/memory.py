@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from isthmus.profile.host import Host
-from isthmus.profile.trace import Trace
+from isthmus.profile.trace import Memory, Trace
 
 
 @dataclass
@@ -19,7 +19,7 @@ class Peak:
 
 def peaks(trace: Trace, host: Host) -> list[Peak]:
     """Return the peak of each device; none unless profiled with ``profile_memory=True``."""
-    highest = {}
+    highest: dict[str, Memory] = {}
     for memory in trace.memory:
         if memory.device not in highest or memory.allocated > highest[memory.device].allocated:
             highest[memory.device] = memory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from isthmus.profile import memory, ranks
+from isthmus.profile import memory, ranks, vendor
 from isthmus.profile.critical import critical_path
 from isthmus.profile.host import Host
 from isthmus.profile.ranks import Link
@@ -48,19 +48,21 @@ def overview(traces: list[Trace], sources: list[Path], limits: Limits | None, pe
     """
     first = traces[0]
     host, work, periods = Host(first, sources), device_work(first), steps(first)
-    found = works(host, work, periods)
+    found = works(host, work, periods) or vendor.kernels(first.path)
     peak = peak or (max(limits.flops.values()) if limits else None)
     mfu, hfu = utilization(found, periods, peak) if peak else (None, None)
     peaks = memory.peaks(first, host)
     return Overview(
-        steps={trace.rank: breakdown(trace) for trace in traces},
+        steps={trace.rank: vendor.breakdown(trace.path) or breakdown(trace) for trace in traces},
         waited_for=ranks.slowest(ranks.waits(traces)),
-        links=ranks.links(traces),
+        links=ranks.links(traces) or vendor.links(first.path),
         operators=found,
         limits=limits,
         mfu=mfu,
         hfu=hfu,
-        critical_path={f"{side}: {name}": time for (side, name), time in critical_path(host, work, periods).items()},
+        critical_path={
+            f"{side}: {name}": time for (side, name), time in critical_path(host, work, periods).items()
+        },
         peaks=peaks,
         timeline=memory.timeline(first, peaks[0].device) if peaks else [],
     )
@@ -69,13 +71,17 @@ def overview(traces: list[Trace], sources: list[Path], limits: Limits | None, pe
 def sections(found: Overview, top: int) -> list[Section]:
     """Return the report with at most ``top`` rows per table."""
     made = [_step_section(found, top), _operator_section(found, top), _path_section(found, top)]
+    if found.links:
+        made.insert(1, _link_section(found, top))
     if len(found.steps) > 1:
-        made[1:1] = [_rank_section(found), _link_section(found, top)]
+        made.insert(1, _rank_section(found))
     return [*made, *([_memory_section(found)] if found.peaks else [])]
 
 
 def _cells(row: Breakdown) -> list[str]:
-    shares = [f"{format_time(getattr(row, kind))} {format_share(getattr(row, kind), row.time)}" for kind in _KINDS]
+    shares = [
+        f"{format_time(getattr(row, kind))} {format_share(getattr(row, kind), row.time)}" for kind in _KINDS
+    ]
     return [format_time(row.time), *shares, format_time(row.overlapped), format_share(row.bubble, row.time)]
 
 
@@ -91,7 +97,9 @@ def _step_section(found: Overview, top: int) -> Section:
             section.rows.append([name, *_cells(row)])
             section.bars.rows.append((name, [100 * getattr(row, kind) / row.time for kind in _KINDS]))
     if found.mfu is not None and found.hfu is not None:
-        section.note = f"MFU {100 * found.mfu:.1f} %, HFU {100 * found.hfu:.1f} %, from the shapes in the trace."
+        section.note = (
+            f"MFU {100 * found.mfu:.1f} %, HFU {100 * found.hfu:.1f} %, from the shapes in the trace."
+        )
     return section
 
 
@@ -122,7 +130,11 @@ def _operator_section(found: Overview, top: int) -> Section:
     whole = sum(work.time for work in found.operators)
     for work in found.operators[:top]:
         seconds = max(work.time, 1e-9) / 1e6
-        limit = "-" if found.limits is None else f"{100 * min(1.0, work.attainable(found.limits) / work.time):.0f} %"
+        limit = (
+            "-"
+            if found.limits is None
+            else f"{100 * min(1.0, work.attainable(found.limits) / work.time):.0f} %"
+        )
         rates = [f"{rate / seconds / 1e9:.1f}" if rate else "-" for rate in (work.flops, work.bytes)]
         figures = [str(work.calls), format_time(work.time), format_share(work.time, whole)]
         section.rows.append([work.name, work.shapes, *figures, *rates, limit])

@@ -42,7 +42,9 @@ class Link:
 def _group(event: Event) -> str:
     """Return the process group of a collective, as its ranks or name, else its size."""
     args = event.args
-    return str(args.get("Process Group Ranks") or args.get("Process Group Name") or args.get("Group size", ""))
+    return str(
+        args.get("Process Group Ranks") or args.get("Process Group Name") or args.get("Group size", "")
+    )
 
 
 def _bytes(event: Event) -> int:

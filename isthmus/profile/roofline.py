@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus.profile.host import Host
-from isthmus.profile.intervals import clip, total, union
+from isthmus.profile.intervals import total, union
 from isthmus.profile.steps import Step
 from isthmus.profile.trace import Event
 
@@ -179,7 +179,7 @@ def _fastest(call: Callable[[], Any], seconds: float) -> float:
 
     call()
     torch.accelerator.synchronize()
-    times = []
+    times: list[float] = []
     while sum(times) < seconds or len(times) < 3:
         start = time.perf_counter()
         call()

@@ -133,7 +133,9 @@ def read_folder(path: Path) -> list[Trace]:
     if not files:
         raise ProfileError(f"{path}: no *.json or *.json.gz in this folder; give a folder of traces")
     traces = sorted((read(file) for file in sorted(files)), key=lambda trace: trace.rank)
-    if len({trace.rank for trace in traces}) < len(traces):  # the files do not tell: in the order of their names
+    if len({trace.rank for trace in traces}) < len(
+        traces
+    ):  # the files do not tell: in the order of their names
         for rank, trace in enumerate(traces):
             trace.rank = rank
     return traces
