@@ -92,10 +92,11 @@ def operators(context: Context, match: str, backward: bool = False) -> Iterator[
 
 
 def regions(context: Context, match: str, launches: int) -> Iterator[Hit]:
-    """Find marks in which at least ``launches`` kernels were launched."""
+    """Find marks in which at least ``launches`` kernels were launched; the first group of ``match`` is a class."""
     for index in context.matching(match):
         if len(context.host.launched(index)) >= launches:
-            yield Hit(context.whole(index), index, context.host.events[index].name)
+            name = re.search(match, context.host.events[index].name)
+            yield Hit(context.whole(index), index, context.host.made(index, name[1]) if name else "")
 
 
 def copies(context: Context, match: str, bytes: int, outside: str) -> Iterator[Hit]:

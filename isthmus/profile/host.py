@@ -21,10 +21,12 @@ _LIBRARY = re.compile(r"site-packages|dist-packages|lib/python3|^<")
 # What a call is named in the source, by how a trace names it.
 _SPELLINGS = {"item": ("item", "float", "int", "bool"), "__next__": ("next",)}
 
+_NEAR = 100  # events to look back
+
 
 @dataclass(frozen=True)
 class Place:
-    """A line of the user's code; ``exact`` if it is that of the call, else it is where the function begins."""
+    """A line of the user's code; ``exact`` if it is that of the call, else one near it in the function."""
 
     file: str
     line: int
@@ -122,25 +124,50 @@ class Host:
         for outer in self.ancestors(index):
             frame = _users_frame(self.events[outer].name)
             if frame:
-                line = self._line(outer, frame, inner)
-                return Place(frame["file"], line or int(frame["line"]), frame["function"], line is not None)
-            inner.append(outer)
+                calls = self._calls(frame)
+                line = self._line(outer, calls, inner)
+                near = line or self._line_before(outer, calls, inner) or int(frame["line"])
+                return Place(frame["file"], near, frame["function"], line is not None)
+            if not self.events[outer].name.startswith("ProfilerStep#"):
+                inner.append(outer)
         return None
 
-    def _line(self, frame: int, parts: re.Match[str], inner: list[int]) -> int | None:
+    def made(self, index: int, name: str) -> str:
+        """Return the class of the object that an event belongs to, and where the user's file makes it."""
+        place = self.place(index)
+        source = place and self._source(place.file)
+        lines = _calls(source, 0, "").get(name, []) if source else []
+        return f"{name} made in line {lines[0]}" if lines else name
+
+    def _source(self, file: str) -> Path | None:
+        return next((root / file for root in self._sources if (root / file).is_file()), None)
+
+    def _calls(self, frame: re.Match[str]) -> dict[str, list[int]]:
+        """Return the lines of the calls in a frame's function; none without its source."""
+        source = self._source(frame["file"])
+        first = 0 if frame["function"] == "<module>" else int(frame["line"])
+        return _calls(source, first, frame["function"]) if source else {}
+
+    def _line(self, frame: int, calls: dict[str, list[int]], inner: list[int]) -> int | None:
         """Return the line in a frame of the call that led to the inner events."""
-        source = next(
-            (root / parts["file"] for root in self._sources if (root / parts["file"]).is_file()), None
-        )
-        if source is None:
-            return None
-        first = 0 if parts["function"] == "<module>" else int(parts["line"])
-        calls = _calls(source, first, parts["function"])
         for index in reversed(inner):
             called = _called(self.events[index].name)
             for spelling in _SPELLINGS.get(called, (called,)):
                 if spelling in calls:
                     return self._which(frame, index, calls[spelling])
+        return None
+
+    def _line_before(self, frame: int, calls: dict[str, list[int]], inner: list[int]) -> int | None:
+        """Return the line of the last call that the frame made before the inner events, such as for an argument."""
+        if not calls:
+            return None
+        row = self._rows[self.events[frame].row]
+        place = bisect_right(row, self.events[inner[-1]].start, key=lambda other: self.events[other].start)
+        for other in reversed(row[max(0, place - _NEAR) : place]):
+            if self._parents[other] == self._parents[inner[-1]] and other != inner[-1]:
+                line = self._line(frame, calls, [other])
+                if line is not None:
+                    return line
         return None
 
     def _which(self, frame: int, index: int, lines: list[int]) -> int:
