@@ -2,7 +2,7 @@
 
 Plants slowdowns in examples/pretrain_llama.py, profiles it, and checks that each is named with its line. Then runs
 the example as it is, with the slowdowns, and with each of them changed as advised: the share of the lost time that
-comes back. Unfair if: the advised version does less work than the example; it is the same but for the changes in PLANTS.
+comes back. Unfair if: the advised version does less work than the example. It differs from it in what PLANTS says.
 """
 
 from __future__ import annotations

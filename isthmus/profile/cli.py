@@ -82,23 +82,31 @@ def hot(trace: Trace, html: Html = None, top: Top = 20) -> None:
 
 @app.command()
 def diff(
-    a: Trace,
-    b: Annotated[Path | None, typer.Argument(help="The second trace.", show_default=False)] = None,
+    a: Traces,
+    b: Annotated[Path | None, typer.Argument(help="The second trace or folder.", show_default=False)] = None,
     only: Annotated[
         str, typer.Option(help="Only operators that match, such as 'aten::linalg_vector_norm'.")
     ] = "*",
     html: Html = None,
     top: Top = 20,
 ) -> None:
-    """Compare two traces: calls, times, differences, ratios, new and removed operators."""
+    """Compare two traces, or two folders: steps by rank, modules, operators and kernels."""
     from isthmus.profile import diff as comparison
+    from isthmus.profile import hot as analysis
 
     if b is None:
         raise fail("only one trace given; usage: isthmus profile diff A B")
-    before, after = _read(a), _read(b)
+    first, second = _read_all(a), _read_all(b)
+    before, after = analysis.analyse(first[0]), analysis.analyse(second[0])
     if only != "*" and not comparison.pairs(before.operators, after.operators, only):
         raise fail(f"--only {only}: no operator of either trace matches; `isthmus profile hot` lists them")
-    _show(f"A: {a.name}, B: {b.name}", comparison.sections(before, after, only, top), html)
+    made = comparison.sections(before, after, only, top)
+    if only == "*":
+        made[1:1] = [
+            comparison.step_section(first, second),
+            comparison.module_section(first[0], second[0], top),
+        ]
+    _show(f"A: {a.name}, B: {b.name}", made, html)
 
 
 @app.command()

@@ -12,6 +12,7 @@ from isthmus.profile import advise, ranks
 from isthmus.profile.critical import critical_path
 from isthmus.profile.host import Host
 from isthmus.profile.intervals import clip, minus, union
+from isthmus.profile.modules import module_totals
 from isthmus.profile.overview import overview, sections
 from isthmus.profile.roofline import Limits, works
 from isthmus.profile.steps import breakdown, device_work, steps
@@ -199,6 +200,24 @@ def test_operations_come_from_shapes(tmp_path: Path):
     assert seen.hfu and seen.mfu and seen.hfu > seen.mfu
 
 
+def test_modules_have_their_backward_work(tmp_path: Path):
+    forward = {"External id": 1, "Sequence number": 4, "Fwd thread id": 0}
+    events = [
+        event("python_function", "nn.Module: MLP_0", 0, 50),
+        event("python_function", "nn.Module: Linear_0", 5, 30),
+        event("cpu_op", "aten::addmm", 8, 10, args=forward),
+        event("kernel", "gemm", 20, 6, 1),
+        event("cpu_op", "AddmmBackward0", 60, 20, args={"Sequence number": 4, "Fwd thread id": 1}),
+        event("cpu_op", "aten::mm", 62, 10, 2),
+        event("kernel", "gemm_t", 70, 9, 2),
+    ]
+    totals = module_totals(read_folder(write(tmp_path / "trace.json", events))[0])
+    assert {path: total.time for path, total in totals.items()} == {
+        "MLP_0/Linear_0": 6,
+        "MLP_0/Linear_0 (backward)": 9,
+    }
+
+
 # ---- The vendor's output ---------------------------------------------------------------------------------
 
 
@@ -255,6 +274,11 @@ def test_report_writes_a_page_and_json(tmp_path: Path):
     found = json.loads(printed(isthmus("report", folder, "--json", "--source", RUNS)))
     assert sorted(found["steps"]) == ["0", "1"]
     assert "unbalanced" in {finding["rule"] for finding in found["advice"]}
+
+
+def test_diff_of_folders_compares_ranks():
+    text = printed(isthmus("diff", RUNS / "unbalanced" / "before", RUNS / "unbalanced" / "after"))
+    assert "rank 0, exposed communication" in text and "rank 1, step" in text
 
 
 def test_empty_folder_is_one_line(tmp_path: Path):
