@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from isthmus._support.exits import fail
 if TYPE_CHECKING:
     from isthmus.profile.hot import Hot
     from isthmus.profile.report import Section
+    from isthmus.profile.trace import Trace as TraceOfRank
 
 app = typer.Typer(
     help="Analyse Chrome traces written by torch.profiler on any accelerator.",
@@ -22,22 +24,37 @@ app = typer.Typer(
 
 Trace = Annotated[Path, typer.Argument(help="trace.json or trace.json.gz", show_default=False)]
 Html = Annotated[Path | None, typer.Option("--html", help="Write the report to this file instead.")]
+Traces = Annotated[
+    Path, typer.Argument(help="A trace, or a folder with a trace of each rank.", show_default=False)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
+Source = Annotated[
+    list[Path] | None,
+    typer.Option("--source", help="Folder of your code, to name lines in; the current one if not given."),
+]
 Top = Annotated[int, typer.Option(min=1, help="Rows of each table.")]
 
 
 def _read(path: Path) -> Hot:
     """Analyse a trace; warn if events were ignored."""
     from isthmus.profile import hot as analysis
-    from isthmus.profile.trace import ProfileError, read
+
+    return analysis.analyse(_read_all(path)[0])
+
+
+def _read_all(path: Path) -> list[TraceOfRank]:
+    """Read a trace or a folder of them; warn if events were ignored."""
+    from isthmus.profile.trace import ProfileError, read_folder
 
     try:
-        trace = read(path)
+        traces = read_folder(path)
     except ProfileError as error:
         raise fail(error) from None
-    if trace.ignored:
-        said = f"{path}: ignored {trace.ignored} events whose time is negative, infinite or not a number"
-        print(f"isthmus: warning: {said}", file=sys.stderr)
-    return analysis.analyse(trace)
+    for trace in traces:
+        if trace.ignored:
+            said = f"{trace.path}: ignored {trace.ignored} events whose time is negative, infinite or not a number"
+            print(f"isthmus: warning: {said}", file=sys.stderr)
+    return traces
 
 
 def _show(title: str, sections: list[Section], html: Path | None) -> None:
@@ -65,20 +82,78 @@ def hot(trace: Trace, html: Html = None, top: Top = 20) -> None:
 
 @app.command()
 def diff(
-    a: Trace,
-    b: Annotated[Path | None, typer.Argument(help="The second trace.", show_default=False)] = None,
+    a: Traces,
+    b: Annotated[Path | None, typer.Argument(help="The second trace or folder.", show_default=False)] = None,
     only: Annotated[
         str, typer.Option(help="Only operators that match, such as 'aten::linalg_vector_norm'.")
     ] = "*",
     html: Html = None,
     top: Top = 20,
 ) -> None:
-    """Compare two traces: calls, times, differences, ratios, new and removed operators."""
+    """Compare two traces, or two folders: steps by rank, modules, operators and kernels."""
     from isthmus.profile import diff as comparison
+    from isthmus.profile import hot as analysis
 
     if b is None:
         raise fail("only one trace given; usage: isthmus profile diff A B")
-    before, after = _read(a), _read(b)
+    first, second = _read_all(a), _read_all(b)
+    before, after = analysis.analyse(first[0]), analysis.analyse(second[0])
     if only != "*" and not comparison.pairs(before.operators, after.operators, only):
         raise fail(f"--only {only}: no operator of either trace matches; `isthmus profile hot` lists them")
-    _show(f"A: {a.name}, B: {b.name}", comparison.sections(before, after, only, top), html)
+    made = comparison.sections(before, after, only, top)
+    if only == "*":
+        made[1:1] = [
+            comparison.step_section(first, second),
+            comparison.module_section(first[0], second[0], top),
+        ]
+    _show(f"A: {a.name}, B: {b.name}", made, html)
+
+
+@app.command()
+def advise(path: Traces, json_: Json = False, html: Html = None, source: Source = None) -> None:
+    """Name what slows the steps down: the line of your code, the time at stake, and the change."""
+    from dataclasses import asdict
+
+    from isthmus.profile import advise as advice
+
+    traces = _read_all(path)
+    findings = advice.advise(traces, source or [Path.cwd()])
+    if json_:
+        print(json.dumps([asdict(finding) for finding in findings], indent=1))
+        return
+    _show(f"Advice on {path.name}", advice.sections(findings), html)
+
+
+@app.command()
+def report(
+    path: Traces,
+    json_: Json = False,
+    html: Html = None,
+    source: Source = None,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Measure this device's limits first; takes a few seconds.")
+    ] = False,
+    peak_tflops: Annotated[
+        float | None,
+        typer.Option(min=1e-6, help="Peak of a device in 10^12 operations per second, for MFU and HFU."),
+    ] = None,
+    top: Top = 15,
+) -> None:
+    """Report on a job: advice, steps, ranks, links, operators, critical path, memory."""
+    from dataclasses import asdict
+
+    from isthmus.profile import advise as advice
+    from isthmus.profile import overview, roofline
+
+    traces, sources = _read_all(path), source or [Path.cwd()]
+    try:
+        limits = roofline.probe() if probe else None
+    except RuntimeError as error:
+        raise fail(error) from None
+    findings = advice.advise(traces, sources)
+    found = overview.overview(traces, sources, limits, peak_tflops and 1e12 * peak_tflops)
+    if json_:
+        advised = [asdict(finding) for finding in findings]
+        print(json.dumps({"advice": advised, **asdict(found)}, indent=1))
+        return
+    _show(f"Report on {path.name}", [*advice.sections(findings), *overview.sections(found, top)], html)

@@ -4,10 +4,14 @@ import fnmatch
 from dataclasses import dataclass
 
 from isthmus.profile.hot import Hot
+from isthmus.profile.modules import module_totals
 from isthmus.profile.operators import Total
 from isthmus.profile.report import Section, format_time
+from isthmus.profile.steps import breakdown, mean
+from isthmus.profile.trace import Trace
 
 _NONE = Total()
+_NAMES = {"time": "step", "exposed": "exposed communication", "overlapped": "overlapped communication"}
 
 
 @dataclass
@@ -60,6 +64,30 @@ def sections(before: Hot, after: Hot, pattern: str, top: int) -> list[Section]:
     ]
 
 
+def module_section(before: Trace, after: Trace, top: int) -> Section:
+    """Return the comparison by module, which finds what belongs together where the operators differ."""
+    found = pairs(module_totals(before), module_totals(after))
+    return _table("Modules of the model", found, top, host=False)
+
+
+def step_section(before: list[Trace], after: list[Trace]) -> Section:
+    """Return the mean step of each rank in both folders."""
+    section = Section("Steps by rank", ["rank and part", "A", "B", "B - A", "B / A"])
+    ranks = {trace.rank: trace for trace in after}
+    for trace in before:
+        if trace.rank in ranks:
+            first, second = mean(breakdown(trace)), mean(breakdown(ranks[trace.rank]))
+            for kind in ("time", "compute", "exposed", "overlapped", "copies", "free"):
+                row = _compared(getattr(first, kind), getattr(second, kind))
+                section.rows.append([f"rank {trace.rank}, {_NAMES.get(kind, kind)}", *row])
+    return section
+
+
+def _compared(first: float, second: float) -> list[str]:
+    ratio = f"{second / first:.3f}" if first > 0 else "-"
+    return [format_time(first), format_time(second), _signed(second - first), ratio]
+
+
 def _summary(before: Hot, after: Hot) -> Section:
     section = Section("Whole traces", ["", "A", "B", "B - A", "B / A"])
     figures = {
@@ -68,9 +96,7 @@ def _summary(before: Hot, after: Hot) -> Section:
         "device idle": (sum(gap.duration for gap in before.gaps), sum(gap.duration for gap in after.gaps)),
     }
     for name, (first, second) in figures.items():
-        ratio = f"{second / first:.3f}" if first > 0 else "-"
-        row = [name, format_time(first), format_time(second), _signed(second - first), ratio]
-        section.rows.append(row)
+        section.rows.append([name, *_compared(first, second)])
     return section
 
 

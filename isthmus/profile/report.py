@@ -12,13 +12,40 @@ _NAME_WIDTH = 72  # of the first column in text
 
 
 @dataclass
+class Bars:
+    """Stacked bars beside a table in the page: shares in percent, in the order of the legend."""
+
+    legend: list[str] = field(default_factory=list)
+    rows: list[tuple[str, list[float]]] = field(default_factory=list)
+
+
+@dataclass
+class Line:
+    """A curve below a table in the page."""
+
+    points: list[tuple[float, float]]
+    name: str
+    highest: str
+    """Text of the largest value."""
+
+    def path(self, width: float = 1000.0, height: float = 120.0) -> str:
+        """Return the points of an SVG polyline."""
+        first, last = self.points[0][0], self.points[-1][0]
+        top = max(value for _, value in self.points) or 1.0
+        scale = width / (last - first) if last > first else 0.0
+        return " ".join(f"{(x - first) * scale:.1f},{height * (1 - y / top):.1f}" for x, y in self.points)
+
+
+@dataclass
 class Section:
-    """A titled table. The first column is a name, the others are figures."""
+    """A titled table. The first column is a name, the others are figures. Charts are for the page only."""
 
     title: str
     head: list[str]
     rows: list[list[str]] = field(default_factory=list)
     note: str = ""
+    bars: Bars = field(default_factory=Bars)
+    line: Line | None = None
 
 
 def format_time(microseconds: float) -> str:
@@ -27,6 +54,14 @@ def format_time(microseconds: float) -> str:
         if abs(microseconds) >= scale:
             return f"{microseconds / scale:.3f} {unit}"
     return f"{microseconds:.3f} us"
+
+
+def format_bytes(size: float) -> str:
+    """Format a size, such as ``1.5 GiB``."""
+    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size:.0f} bytes"
 
 
 def format_share(part: float, whole: float) -> str:

@@ -7,6 +7,7 @@ its process. Times are in microseconds, as in the file.
 import gzip
 import json
 import math
+import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -21,8 +22,12 @@ _RUNTIME = {
 _OPERATOR = {"cpu_op", "Operator"}
 _FRAME = {"user_annotation", "python_function"}
 # Processes of torch_npu's traces, whose events have no category.
-_NPU_DEVICE = "Ascend Hardware"
+_NPU_DEVICE = ("Ascend Hardware", "Communication", "HCCL")
 _NPU_RUNTIME = "CANN"
+
+# Files beside a vendor's trace_view.json, and the rank in the name of a file.
+_VENDOR = re.compile(r"communication(_matrix)?\.json|profiler_(info|metadata).*\.json")
+_RANK = re.compile(r"(?:rank|profiler_info)[-_]?(\d+)")
 
 _ENDLESS = 1e21  # microseconds: 30 million years
 
@@ -44,6 +49,7 @@ class Event:
     row: Row
     external: int = 0
     """ID of its operator; 0 if unknown."""
+    args: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def end(self) -> float:
@@ -60,6 +66,16 @@ class Flow:
     time: float
 
 
+@dataclass(slots=True)
+class Memory:
+    """The state of a device's allocator after an allocation or a release, in bytes."""
+
+    time: float
+    device: str
+    allocated: int
+    reserved: int
+
+
 @dataclass
 class Trace:
     """The events of a file; lists are sorted by start, enclosing events first."""
@@ -72,6 +88,9 @@ class Trace:
     """Python functions and annotations such as ``ProfilerStep#3``."""
     flow_starts: list[Flow] = field(default_factory=list)
     flow_ends: list[Flow] = field(default_factory=list)
+    memory: list[Memory] = field(default_factory=list)
+    """Empty unless profiled with ``profile_memory=True``."""
+    rank: int = 0
     ignored: int = 0
     """Number of events ignored because their time is negative, infinite or not a number."""
 
@@ -83,8 +102,9 @@ class Trace:
 
 def read(path: Path) -> Trace:
     """Read a trace, plain or gzipped. Raises ProfileError if it is invalid, truncated or empty."""
-    events = _events(path, _parse(path, _content(path)))
-    trace = Trace(path)
+    parsed = _parse(path, _content(path))
+    events = _events(path, parsed)
+    trace = Trace(path, rank=_rank(path, parsed))
     processes = _process_names(events)
     for event in events:
         _sort_in(trace, event, processes)
@@ -96,7 +116,39 @@ def read(path: Path) -> Trace:
         raise ProfileError(f"{path}: the events have no duration; profile some steps")
     for events_of_kind in (trace.device, trace.operators, trace.runtime, trace.frames):
         events_of_kind.sort(key=lambda event: (event.start, -event.duration))
+    trace.memory.sort(key=lambda memory: memory.time)
     return trace
+
+
+def read_folder(path: Path) -> list[Trace]:
+    """Read the traces of all ranks in a folder, by rank; a file is a folder of one.
+
+    A vendor's ``ASCEND_PROFILER_OUTPUT`` counts as the trace in it.
+    """
+    files = [path]
+    if path.is_dir():
+        found = [*path.rglob("*.json"), *path.rglob("*.json.gz")]
+        vendor = [file for file in found if file.name == "trace_view.json"]
+        files = vendor or [file for file in found if not _VENDOR.fullmatch(file.name)]
+    if not files:
+        raise ProfileError(f"{path}: no *.json or *.json.gz in this folder; give a folder of traces")
+    traces = sorted((read(file) for file in sorted(files)), key=lambda trace: trace.rank)
+    if len({trace.rank for trace in traces}) < len(
+        traces
+    ):  # the files do not tell: in the order of their names
+        for rank, trace in enumerate(traces):
+            trace.rank = rank
+    return traces
+
+
+def _rank(path: Path, parsed: Any) -> int:
+    """Return the rank that the file, or a file beside a vendor's output, names; 0 if none."""
+    info = parsed.get("distributedInfo") if isinstance(parsed, dict) else None
+    if isinstance(info, dict) and isinstance(info.get("rank"), int):
+        return int(info["rank"])
+    named = [*path.parent.parent.glob("profiler_info_*.json")] if path.name == "trace_view.json" else [path]
+    found = _RANK.search(named[0].name) if named else None
+    return int(found[1]) if found else 0
 
 
 def _content(path: Path) -> bytes:
@@ -171,11 +223,21 @@ def _sort_in(trace: Trace, event: dict[str, Any], processes: dict[str, str]) -> 
         if duration is None or duration < 0:
             trace.ignored += 1
             return
-        kind.append(Event(str(event.get("name", "")), start, duration, row, int(external or 0)))
+        name = str(event.get("name", ""))
+        kind.append(Event(name, start, duration, row, int(external or 0), _args(event)))
+    elif event.get("name") == "[memory]":
+        _add_memory(trace, start, _args(event))
+
+
+def _add_memory(trace: Trace, time: float, args: dict[str, Any]) -> None:
+    allocated, reserved = _number(args.get("Total Allocated")), _number(args.get("Total Reserved"))
+    if args.get("Device Type") != 0 and allocated is not None:  # 0 is the host
+        memory = Memory(time, str(args.get("Device Id")), int(allocated), int(reserved or 0))
+        trace.memory.append(memory)
 
 
 def _kind(trace: Trace, category: str, process: str) -> list[Event] | None:
-    if category in _DEVICE or (not category and _NPU_DEVICE in process):
+    if category in _DEVICE or (not category and process.startswith(_NPU_DEVICE)):
         return trace.device
     if category in _OPERATOR:
         return trace.operators

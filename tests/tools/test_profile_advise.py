@@ -1,0 +1,286 @@
+"""isthmus profile advise and report: each rule on its recorded runs, and figures worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from isthmus.profile import advise, ranks
+from isthmus.profile.critical import critical_path
+from isthmus.profile.host import Host
+from isthmus.profile.intervals import clip, minus, union
+from isthmus.profile.modules import module_totals
+from isthmus.profile.overview import overview, sections
+from isthmus.profile.roofline import Limits, works
+from isthmus.profile.steps import breakdown, device_work, steps
+from isthmus.profile.trace import Trace, read_folder
+from tests.tools.test_profile_tools import event, isthmus, write
+
+RUNS = Path(__file__).parent / "profile_rules"
+RULES = sorted(path.stem for path in RUNS.glob("*.py") if path.stem != "record")
+
+
+def rank_of(folder: Path, rank: int, events: list[dict]) -> Trace:
+    folder.mkdir(exist_ok=True)
+    path = write(folder / f"trace{rank}.json", events, distributedInfo={"rank": rank})
+    return read_folder(path)[0]
+
+
+def printed(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def mark(name: str, start: float, duration: float) -> dict:
+    return event("user_annotation", name, start, duration)
+
+
+# ---- Rules -----------------------------------------------------------------------------------------------
+
+
+def test_every_rule_has_its_runs():
+    assert [rule.name for rule in sorted(advise.rules(), key=lambda rule: rule.name)] == RULES
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule_names_the_slow_line_and_is_silent_on_the_corrected_one(rule: str):
+    before, after = (
+        {finding.rule: finding for finding in advise.advise(read_folder(RUNS / rule / name), [RUNS])}
+        for name in ("before", "after")
+    )
+    assert rule not in after
+    source = (RUNS / f"{rule}.py").read_text().splitlines()
+    slow = next(number for number, line in enumerate(source, 1) if line.endswith("# slow"))
+    cause = before[rule].causes[0]
+    assert cause.file == f"{rule}.py" and cause.line == slow and cause.time > 0
+
+
+def test_time_is_not_counted_twice():
+    for rule in RULES:
+        for name in ("before", "after"):
+            findings = advise.advise(read_folder(RUNS / rule / name), [RUNS])
+            for rank in {finding.rank for finding in findings}:
+                assert sum(finding.share for finding in findings if finding.rank == rank) <= 1 + 1e-9
+
+
+def test_without_the_source_the_function_is_named(tmp_path: Path):
+    findings = advise.advise(read_folder(RUNS / "contiguous" / "before"), [tmp_path])
+    assert findings[0].causes[0].where == "contiguous.py:8 (in layer)"
+
+
+# ---- Steps -----------------------------------------------------------------------------------------------
+
+
+def test_intervals():
+    assert union([(3, 5), (0, 1)], [(1, 2), (4, 7)]) == [(0, 2), (3, 7)]
+    assert minus([(0, 10)], [(2, 3), (5, 12)]) == [(0, 2), (3, 5)]
+    assert clip([(0, 2), (3, 7), (9, 11)], 1, 10) == [(1, 2), (3, 7), (9, 10)]
+
+
+STEPS = [
+    mark("ProfilerStep#3", 0, 100),
+    mark("ProfilerStep#4", 100, 50),
+    event("kernel", "gemm", 10, 40),
+    event("kernel", "ncclDevKernel_AllReduce", 30, 40, tid=9),
+    event("gpu_memcpy", "Memcpy HtoD", 80, 5, tid=8),
+    event("kernel", "ncclDevKernel_SendRecv", 95, 15, tid=9),
+    event("kernel", "gemm", 120, 30),
+]
+
+
+def test_parts_of_a_step_add_up(tmp_path: Path):
+    third, fourth = breakdown(read_folder(write(tmp_path / "trace.json", STEPS))[0])
+    assert (third.compute, third.exposed, third.overlapped, third.copies, third.free) == (40, 25, 20, 5, 30)
+    assert (fourth.compute, fourth.exposed, fourth.free, fourth.bubble) == (30, 10, 10, 10)
+    for row in (third, fourth):
+        assert row.compute + row.exposed + row.copies + row.free == row.time
+
+
+def test_critical_path_follows_a_wait_to_its_kernel_and_launch(tmp_path: Path):
+    events = [
+        mark("ProfilerStep#1", 0, 100),
+        event("cpu_op", "aten::mm", 10, 10, 1),
+        event("cuda_runtime", "cudaLaunchKernel", 12, 3, 1, args={"External id": 1, "correlation": 7}),
+        event("kernel", "gemm", 20, 60, 1, args={"External id": 1, "correlation": 7}),
+        event("cuda_runtime", "cudaStreamSynchronize", 30, 52),
+        event("cpu_op", "aten::relu", 85, 10, 2),
+    ]
+    trace = read_folder(write(tmp_path / "trace.json", events))[0]
+    path = critical_path(Host(trace, []), device_work(trace), steps(trace))
+    assert path == {
+        ("device", "gemm"): 60,
+        ("host", "aten::relu"): 20,
+        ("host", "ProfilerStep#1"): 12,
+        ("host", "(launch)"): 8,
+    }
+
+
+# ---- Ranks -----------------------------------------------------------------------------------------------
+
+
+def collective(start: float, duration: float, group: str, elements: int = 1000) -> dict:
+    args = {
+        "Collective name": "allreduce",
+        "Process Group Ranks": group,
+        "In msg nelems": elements,
+        "dtype": "Float",
+    }
+    return event("kernel", "ncclDevKernel_AllReduce", start, duration, args=args)
+
+
+def test_last_rank_and_slow_group_are_found_without_a_common_clock(tmp_path: Path):
+    # Rank 1 arrives 20 us after rank 0; the clocks of the ranks differ by 1000 us. Group [4, 5] is slow.
+    times = {
+        0: ("[0, 1]", 30),
+        1: ("[0, 1]", 10),
+        2: ("[2, 3]", 10),
+        3: ("[2, 3]", 10),
+        4: ("[4, 5]", 50),
+        5: ("[4, 5]", 50),
+    }
+    traces = [
+        rank_of(
+            tmp_path,
+            rank,
+            [mark("ProfilerStep#1", 1000 * rank, 100), collective(1000 * rank + 10, time, group)],
+        )
+        for rank, (group, time) in times.items()
+    ]
+    assert ranks.slowest(ranks.waits(traces))[1] == 20
+    links = ranks.links(traces)
+    assert {link.group: (link.bytes, link.time, ranks.is_slow(link, links)) for link in links} == {
+        "[0, 1]": (4000, 10, False),
+        "[2, 3]": (4000, 10, False),
+        "[4, 5]": (4000, 50, True),
+    }
+
+
+def test_ranks_without_numbers_follow_their_file_names(tmp_path: Path):
+    for name in "ab":
+        write(tmp_path / f"{name}.json", STEPS)
+    assert [(trace.path.name, trace.rank) for trace in read_folder(tmp_path)] == [
+        ("a.json", 0),
+        ("b.json", 1),
+    ]
+
+
+# ---- Operators -------------------------------------------------------------------------------------------
+
+
+def shaped(name: str, start: float, identity: int, *dims: list[int]) -> list[dict]:
+    args = {"External id": identity, "Input Dims": list(dims), "Input type": ["float"] * len(dims)}
+    return [
+        event("cpu_op", name, start, 5, identity, args=args),
+        event("kernel", "kernel", start + 10, 4, identity),
+    ]
+
+
+def test_operations_come_from_shapes(tmp_path: Path):
+    heads = [[2, 4, 8, 16]] * 3
+    events = [
+        mark("ProfilerStep#1", 0, 100),
+        *shaped("aten::mm", 1, 1, [3, 5], [5, 7]),
+        *shaped("aten::addmm", 21, 2, [7], [3, 5], [5, 7]),
+        *shaped("aten::_scaled_dot_product_flash_attention", 41, 3, *heads),
+        # a checkpoint's recomputation: a forward operator in the backward pass
+        event("cpu_op", "autograd::engine::evaluate_function: MulBackward0", 60, 20, 4),
+        *shaped("aten::addmm", 61, 5, [7], [3, 5], [5, 7]),
+    ]
+    trace = read_folder(write(tmp_path / "trace.json", events))[0]
+    found = {work.name: work for work in works(Host(trace, []), device_work(trace), steps(trace))}
+    assert found["aten::mm"].flops == 2 * 3 * 5 * 7
+    assert (found["aten::addmm"].flops, found["aten::addmm"].recomputed) == (2 * 210, 210)
+    assert found["aten::_scaled_dot_product_flash_attention"].flops == 2 * 2 * 2 * 4 * 8 * 8 * 16
+    assert found["aten::mm"].bytes == 4 * (15 + 35 + 21)
+    assert found["aten::mm"].attainable(Limits({"float": 210e6}, 1e12)) == pytest.approx(1)
+    seen = overview([trace], [], None, 840e6 / 1e-4 / 1e6)
+    assert seen.hfu and seen.mfu and seen.hfu > seen.mfu
+
+
+def test_modules_have_their_backward_work(tmp_path: Path):
+    forward = {"External id": 1, "Sequence number": 4, "Fwd thread id": 0}
+    events = [
+        event("python_function", "nn.Module: MLP_0", 0, 50),
+        event("python_function", "nn.Module: Linear_0", 5, 30),
+        event("cpu_op", "aten::addmm", 8, 10, args=forward),
+        event("kernel", "gemm", 20, 6, 1),
+        event("cpu_op", "AddmmBackward0", 60, 20, args={"Sequence number": 4, "Fwd thread id": 1}),
+        event("cpu_op", "aten::mm", 62, 10, 2),
+        event("kernel", "gemm_t", 70, 9, 2),
+    ]
+    totals = module_totals(read_folder(write(tmp_path / "trace.json", events))[0])
+    assert {path: total.time for path, total in totals.items()} == {
+        "MLP_0/Linear_0": 6,
+        "MLP_0/Linear_0 (backward)": 9,
+    }
+
+
+# ---- The vendor's output ---------------------------------------------------------------------------------
+
+
+def vendor_output(folder: Path) -> Path:
+    folder = folder / "host_1_ascend_pt" / "ASCEND_PROFILER_OUTPUT"
+    folder.mkdir(parents=True)
+    (folder.parent / "profiler_info_3.json").write_text("{}")
+    device = {"pid": 3, "tid": 7, "ph": "X"}
+    events = [
+        {"ph": "M", "name": "process_name", "pid": 3, "tid": 0, "args": {"name": "Ascend Hardware"}},
+        {**device, "name": "MatMulV2", "ts": "0", "dur": 60.0},
+    ]
+    (folder / "trace_view.json").write_text(json.dumps(events))
+    (folder / "step_trace_time.csv").write_text(
+        "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble,"
+        "Communication(Not Overlapped and Exclude Receive),Preparing\n0,5,60.0,10.0,2.0,12.0,30.0,100,4.0,6.0,1.0\n"
+    )
+    (folder / "kernel_details.csv").write_text(
+        "Name,Type,Duration(us),Input Shapes,Input Data Types,Output Shapes\n"
+        'aclnnMatmul_1,MatMulV2,60.0,"""3,5;5,7""",FLOAT;FLOAT,"""3,7"""\n'
+    )
+    call = {
+        "Communication Time Info": {"Transit Time(ms)": 0.5},
+        "Communication Bandwidth Info": {"HCCS": {"Transit Size(MB)": 4.0}, "RDMA": {"Transit Size(MB)": 0}},
+    }
+    found = {
+        "step5": {"p2p": {}, "collective": {"hcom_allReduce__1@12345678901": call, "Total Op Info": call}}
+    }
+    (folder / "communication.json").write_text(json.dumps(found))
+    return folder.parent
+
+
+def test_vendor_tables_are_read(tmp_path: Path):
+    traces = read_folder(vendor_output(tmp_path))
+    seen = overview(traces, [], None, None)
+    (row,) = seen.steps[3]
+    assert (row.step, row.time, row.compute, row.exposed, row.free, row.bubble) == (5, 100, 60, 10, 30, 4)
+    (work,) = seen.operators
+    assert (work.name, work.shapes, work.flops, work.time) == ("MatMulV2", "3x5 5x7", 210, 60)
+    (link,) = seen.links
+    assert (link.bytes, link.time, link.bandwidth) == (4_000_000, 500, 8e9)
+    assert [section.title for section in sections(seen, 5)][:2] == ["Steps", "Links"]
+
+
+# ---- Commands --------------------------------------------------------------------------------------------
+
+
+def test_report_writes_a_page_and_json(tmp_path: Path):
+    folder = RUNS / "unbalanced" / "before"
+    page = tmp_path / "page.html"
+    assert printed(isthmus("report", folder, "--html", page, "--source", RUNS)).strip() == str(page)
+    text = page.read_text()
+    assert "Slow ranks" in text and "unbalanced.py:14" in text and 'class="bar"' in text
+    found = json.loads(printed(isthmus("report", folder, "--json", "--source", RUNS)))
+    assert sorted(found["steps"]) == ["0", "1"]
+    assert "unbalanced" in {finding["rule"] for finding in found["advice"]}
+
+
+def test_diff_of_folders_compares_ranks():
+    text = printed(isthmus("diff", RUNS / "unbalanced" / "before", RUNS / "unbalanced" / "after"))
+    assert "rank 0, exposed communication" in text and "rank 1, step" in text
+
+
+def test_empty_folder_is_one_line(tmp_path: Path):
+    done = isthmus("advise", tmp_path)
+    assert done.returncode == 1 and "give a folder of traces" in done.stderr and done.stderr.count("\n") == 1
