@@ -92,7 +92,7 @@ class Writer(FileSystemWriter):
                 raise CheckpointError(
                     f"{self.path}: has a checkpoint; choose another folder, or give overwrite=True"
                 )
-            self.fs.rm_file(self._get_metadata_path())
+            Path(self._get_metadata_path()).unlink(missing_ok=True)  # another rank may have removed it
         return super().prepare_local_plan(plan)
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
@@ -145,7 +145,7 @@ class Reader(FileSystemReader):
                     files[info.relative_path] = stack.enter_context(path.open("rb", buffering=0))
                 file = files[info.relative_path]
                 if item.type == LoadItemType.BYTE_IO:
-                    self._check(file, info)
+                    self._check(file, info, item.storage_index.fqn)
                 if item.type == LoadItemType.BYTE_IO or (source := _locate(file, info)) is None:
                     others.append(item)
                     continue
@@ -157,14 +157,14 @@ class Reader(FileSystemReader):
                 planner.commit_tensor(item, target)
         return super().read_data(replace(plan, items=others), planner)
 
-    def _check(self, file: io.FileIO, info: _StorageInfo) -> None:
+    def _check(self, file: io.FileIO, info: _StorageInfo, name: str) -> None:
         unsafe = get_unsafe_globals_in_checkpoint(
             io.BytesIO(os.pread(file.fileno(), info.length, info.offset))
         )
         if unsafe and not self.allow_pickle:
             raise CheckpointError(
-                f"{file.name}: reading it would execute code ({unsafe[0]}); if you trust its author, give "
-                "allow_pickle=True"
+                f"{file.name}: reading {name} would execute code ({min(unsafe)}); if you trust its author, "
+                "give Reader allow_pickle=True"
             )
 
 
@@ -293,7 +293,7 @@ class _Description(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return lambda storage, offset, size, stride, *_: (*storage, offset, size, stride)
+            return _describe
         if (module, name) == ("collections", "OrderedDict"):
             return dict
         if module == "torch" and name in (dtypes := _storage_type_to_dtype_map()):
@@ -301,16 +301,22 @@ class _Description(pickle.Unpickler):
         raise pickle.UnpicklingError(f"{module}.{name}")
 
 
+def _describe(
+    storage: tuple[torch.dtype, int], offset: int, size: Any, stride: Any, _: bool, hooks: Any, bits: Any = ()
+) -> tuple[Any, ...]:
+    if bits:
+        raise pickle.UnpicklingError("conjugated or negated")
+    return (*storage, offset, size, stride)
+
+
 def _locate(file: io.FileIO, info: _StorageInfo) -> _Place | None:
     """Return the place of a tensor, or None if only PyTorch can read it, such as a transposed one."""
     if info.transform_descriptors:
         return None
     head = os.pread(file.fileno(), min(info.length, _HEAD), info.offset)
-    starts = {
-        name: each.end() + int.from_bytes(each["more"], "little")
-        for each in _RECORD.finditer(head)
-        if (name := each["name"])
-    }
+    starts: dict[bytes, int] = {}
+    for each in _RECORD.finditer(head):  # the data may have such records too, after those of the file
+        starts.setdefault(each["name"], each.end() + int.from_bytes(each["more"], "little"))
     try:
         dtype, count, first, shape, stride = _Description(io.BytesIO(head[starts[b"data.pkl"] :])).load()
         native = head.startswith(sys.byteorder.encode(), starts[b"byteorder"])

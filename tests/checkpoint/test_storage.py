@@ -1,5 +1,6 @@
 """PyTorch's distributed checkpoints, written and read by isthmus.checkpoint.storage."""
 
+import io
 import os
 import pickle
 import resource
@@ -11,7 +12,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.metadata import MetadataIndex
-from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem
+from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, ReadItem, SavePlan
 
 from isthmus.checkpoint import storage
 from isthmus.checkpoint.errors import CheckpointError
@@ -35,9 +36,19 @@ def state() -> dict[str, object]:
         "empty": torch.empty(0, 4),
         "eighth": torch.randn(4, 8, generator=random).to(torch.float8_e4m3fn),
         "complex": torch.randn(4, 8, dtype=torch.complex64, generator=random),
+        "conjugated": torch.randn(4, 8, dtype=torch.complex64, generator=random).conj(),
+        "negated": torch._neg_view(torch.randn(4, 8, generator=random)),
+        "archive": archive(),
         "step": 7,
         "names": ["a", "b"],
     }
+
+
+def archive() -> torch.Tensor:
+    """Return the bytes of a file of torch.save, as Transformer Engine's extra state."""
+    stream = io.BytesIO()
+    torch.save(torch.arange(16.0), stream)
+    return torch.frombuffer(stream.getbuffer(), dtype=torch.uint8).clone()
 
 
 def blank() -> dict[str, object]:
@@ -160,6 +171,11 @@ def test_a_checkpoint_is_replaced_only_if_asked(tmp_path):
     assert loaded == {"step": 2}
 
 
+def test_ranks_that_replace_a_checkpoint_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(Writer, "_metadata_exists", lambda _: True)  # asked before another rank removed it
+    Writer(tmp_path / "step", overwrite=True).prepare_local_plan(SavePlan([]))
+
+
 @pytest.mark.parametrize("umask", [0o000, 0o077])
 def test_modes(tmp_path, umask):
     before = os.umask(umask)
@@ -200,7 +216,7 @@ def test_nothing_is_executed(tmp_path, monkeypatch):
     dcp.save({"object": Malicious()}, storage_writer=Writer("step"), no_dist=True)
     with pytest.raises(dcp.api.CheckpointException) as caught:
         dcp.load({"object": None}, storage_reader=Reader("step"), no_dist=True)
-    assert "would execute code (posix.system)" in reason(caught.value)
+    assert "reading object would execute code (posix.system)" in reason(caught.value)
     assert "allow_pickle=True" in reason(caught.value)
     assert not Path("executed").exists()
     dcp.load({"object": None}, storage_reader=Reader("step", allow_pickle=True), no_dist=True)
