@@ -1,4 +1,5 @@
-// Statistics of a tensor in one pass: range, sum, sum of squares, zeros, NaN, infinities, and a hash of its bits.
+// Statistics of a tensor in one pass: range, sum, sum of squares, zeros, NaN, infinities, and a hash of its
+// bits.
 #include <ATen/Dispatch_v2.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -97,7 +98,8 @@ uint64_t hash_words(const char* from, int64_t first, int64_t words) {
   for (int64_t i = 0; i < words; ++i) {
     uint64_t word;
     std::memcpy(&word, from + 8 * i, 8);
-    uint64_t mixed = (word ^ static_cast<uint64_t>(first + i + 1) * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;
+    uint64_t mixed =
+        (word ^ static_cast<uint64_t>(first + i + 1) * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;
     mixed ^= mixed >> 32;
     total += mixed * 0xD6E8FEB86659FD93u;
   }
@@ -132,7 +134,8 @@ Summary summarize_all(const T* from, int64_t count, bool hash) {
   return total;
 }
 
-// Writes the statistics of a tensor to a row of rows, float64 [*, 8]. The order of elements counts for the hash only.
+// Writes the statistics of a tensor to a row of rows, float64 [*, 8]. The order of elements counts for the
+// hash only.
 void tensor_statistics(const Tensor& given, const Tensor& rows, int64_t row, bool hash) {
   TORCH_CHECK_VALUE(rows.scalar_type() == at::kDouble && rows.dim() == 2 && rows.size(1) == kColumns &&
                         rows.is_contiguous() && row >= 0 && row < rows.size(0),
