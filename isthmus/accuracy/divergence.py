@@ -343,6 +343,8 @@ class Search:
     ) -> Guilty:
         """The first call that only one side has, of those that lead to an input."""
         chains = [self._alone(source) if source is not None else [] for source in sources]
+        telling = [[each for each in chain if key(each) not in _IN_PLACE] for chain in chains]
+        chains = telling if any(telling) else chains
         side = "A" if chains[0] else "B"
         chain = chains[0] or chains[1] or [row.pair.a[0]]
         others = tuple(each for each in (*chain[1:], *chains[1], *sources) if each is not None)
