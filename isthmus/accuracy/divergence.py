@@ -5,18 +5,22 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from isthmus.accuracy import replaying
 from isthmus.accuracy.gathering import distance, worst
 from isthmus.accuracy.metrics import TOLERANCES, Distance, tolerance
 from isthmus.accuracy.pairing import Pair, key
-from isthmus.accuracy.reading import Content, Recorded
+from isthmus.accuracy.reading import Content, Place, Recorded
 
 # The error of a result may be this many times that of its inputs.
-_GROWTH = 30.0
+_GROWTH = 100.0
 # Statistics of the same elements in another order differ by less.
 _SAME = 1e-6
+# Calls after a module that show whether a difference inside it matters.
+_WITNESSES = 20
+_LASTING = 10.0
 # A dtype of fewer results is not that of the job.
 _SHARE = 0.05
 # Operators that leave elements in their order.
@@ -168,12 +172,14 @@ class Search:
     def __init__(self, rows: list[Judged]) -> None:
         calls = [row for row in rows if not row.pair.is_module]
         # If only modules are in both dumps, the modules.
-        self.rows = calls if any(row.pair.is_matched for row in calls) else rows
-        # Modules of which both sides have calls that the other has not.
+        self._has_operators = any(row.pair.is_matched for row in calls)
+        self.rows = calls if self._has_operators else rows
+        # Modules of which one side has calls that the other has not, and of which both have.
         alone = [
             {row.pair.first.place for row in self.rows if row.verdict == f"only in {side}"} for side in "AB"
         ]
-        self._rewritten = alone[0] & alone[1]
+        self._uneven, self._rewritten = alone[0] | alone[1], alone[0] & alone[1]
+        self._index = {id(row): index for index, row in enumerate(self.rows)}
         self._of: dict[int, Judged] = {}
         for row in self.rows:
             for call in (*row.pair.a, *row.pair.b):
@@ -181,24 +187,24 @@ class Search:
 
     def first(self) -> Guilty | None:
         """Return the first difference, or None."""
-        for index, row in enumerate(self.rows):
-            if row.pair.is_matched and (found := self._accuse(row)) and self._lasts(index):
+        for row in self.rows:
+            if row.pair.is_matched and (found := self._accuse(row)) and self._lasts(row, self._rewritten):
                 return found
         return None
 
-    def _lasts(self, index: int) -> bool:
-        """Return whether a difference inside a rewritten module leaves it; its calls may do the same otherwise."""
-        place = self.rows[index].pair.first.place
-        if place not in self._rewritten:
+    def _lasts(self, row: Judged, places: set[Place]) -> bool:
+        """Return whether a difference inside one of these modules leaves it; its calls may do the same otherwise."""
+        if row.pair.first.place not in places:
             return True
-        return any(
-            row.is_beyond
-            for row in self.rows[index + 1 :]
-            if row.pair.is_matched and row.pair.first.place not in self._rewritten
+        after = (
+            later
+            for later in self.rows[self._index[id(row)] + 1 :]
+            if later.pair.is_matched and later.pair.first.place not in places
         )
+        return any(later.error > _LASTING * later.tolerance for later in islice(after, _WITNESSES))
 
     def _accuse(self, row: Judged) -> Guilty | None:
-        if row.arguments and not self._is_same(row):
+        if row.arguments and not self._is_same(row) and self._lasts(row, self._uneven):
             text = ", ".join(f"{name} is {a} in A and {b} in B" for name, (a, b) in row.arguments.items())
             return Guilty(row.pair.a[0], text, row.input_error <= row.tolerance, row)
         missing = self._missing(row)
@@ -255,10 +261,12 @@ class Search:
         """Return the nearest call of one side alone in the chain of calls that keep a tensor's statistics."""
         source = self._producer(content)
         while source is not None:
+            kept = [each for each in source.inputs.values() if _holds_same(each, content)]
+            if len(kept) != 1:
+                return None
             if not self._is_matched(source) and key(source) not in _IN_PLACE:
                 return source
-            kept = [each for each in source.inputs.values() if _holds_same(each, content)]
-            source = self._producer(kept[0]) if len(kept) == 1 and kept[0] is not content else None
+            source = self._producer(kept[0]) if kept[0] is not content else None
         return None
 
     def _missing(self, row: Judged) -> Guilty | None:
@@ -335,6 +343,8 @@ class Search:
     ) -> Guilty:
         """The first call that only one side has, of those that lead to an input."""
         chains = [self._alone(source) if source is not None else [] for source in sources]
+        telling = [[each for each in chain if key(each) not in _IN_PLACE] for chain in chains]
+        chains = telling if any(telling) else chains
         side = "A" if chains[0] else "B"
         chain = chains[0] or chains[1] or [row.pair.a[0]]
         others = tuple(each for each in (*chain[1:], *chains[1], *sources) if each is not None)
@@ -355,6 +365,8 @@ class Search:
         return [found[number] for number in sorted(found)]
 
     def _producer(self, content: Content) -> Recorded | None:
+        if not self._has_operators:
+            return None
         return next(iter(content.rank.producers.get(content.number, [])), None)
 
     def _entry(self, content: Content, seen: set[int] | None = None) -> float:
