@@ -79,7 +79,9 @@ class Job:
             changes["ISTHMUS_DRIVER"] = self.driver
         changes.update({options.variable(name): "1" for name in _SWITCHES if getattr(self, name)})
         if self.plan and self.swap:
-            raise JobError("--swap and --plan: give one of them; a plan made with --offload swaps too")
+            raise JobError(
+                "--swap and --plan: give one of them; a plan made with --offload uses the host too"
+            )
         if self.plan:
             if not Path(self.plan).is_file():
                 raise JobError(f"--plan {self.plan}: no such file; `isthmus plan recompute` writes a plan")
