@@ -112,7 +112,9 @@ class Job:
         if self.monitor:
             changes["ISTHMUS_MONITOR"] = str(Path(self.monitor).absolute())
         if self.plan and self.swap:
-            raise JobError("--swap and --plan: give one of them; a plan made with --offload swaps too")
+            raise JobError(
+                "--swap and --plan: give one of them; a plan made with --offload uses the host too"
+            )
         if self.plan:
             if not Path(self.plan).is_file():
                 raise JobError(f"--plan {self.plan}: no such file; `isthmus plan recompute` writes a plan")

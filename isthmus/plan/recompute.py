@@ -66,7 +66,7 @@ def plan(job: Job, memory: int | None, output: Path, *, offload: bool = False) -
     """
     with tempfile.TemporaryDirectory(prefix="isthmus-plan-") as folder:
         runner = _Runner(job, Path(folder))
-        ranks = runner.run("measure", "measuring the layers (9 steps)")
+        ranks = runner.run("measure", "measuring the layers (11 steps)")
         if ranks is None:
             raise PlanError(f"out of memory with all but one layer recomputed; {runner.log_tail()}")
         limit = memory or min(each["total"] for each in ranks)
@@ -195,7 +195,7 @@ class _Runner:
             raise PlanError(f"the program failed; {self.log_tail()}")
         if not files:
             raise PlanError(
-                "nothing measured: the program needs 9 optimizer steps of a model in training mode with a "
+                "nothing measured: the program needs 11 optimizer steps of a model in training mode with a "
                 "ModuleList or Sequential of layers of one class"
             )
         return sorted((json.loads(file.read_text()) for file in files), key=lambda each: each["rank"])

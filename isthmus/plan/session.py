@@ -226,7 +226,7 @@ class Measuring(Session):
         probes: the measured layers.
     """
 
-    last = 8
+    last = 10
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
@@ -263,7 +263,7 @@ class Measuring(Session):
         self._applied = apply(self.layers, actions)
 
     def step_begins(self) -> None:
-        """Measure memory in step 2, times of modules in steps 3 and 4, the step with all recomputed in 6 and 7."""
+        """Measure memory in step 2, times of modules in steps 3 to 6, the step with all recomputed in 8 and 9."""
         for undo in self._undo:
             undo()
         self._undo = []
@@ -277,13 +277,13 @@ class Measuring(Session):
             case 3:
                 self._timeline.close()
                 self._undo = [probe.time() for probe in self.probes]
-            case 4:
+            case 4 | 5 | 6:
                 self._undo = [probe.time() for probe in self.probes]
-            case 5:
+            case 7:
                 self._apply(keeps_probes=False)
                 self._bandwidth = offload.bandwidth()
                 torch.accelerator.reset_peak_memory_stats()
-        self._clock.tick(self.steps > 6)
+        self._clock.tick(self.steps > 8)
 
     def stop(self) -> None:
         """Undo what was applied to the layers."""

@@ -53,23 +53,24 @@ def trains_within(path: Path, memory: str, *program: object) -> None:
     assert len(losses(capped)) == STEPS
 
 
+@pytest.mark.full
 def test_a_job_that_does_not_fit_trains_with_a_plan(tmp_path: Path):
     path = tmp_path / "plan.json"
-    report = planned(path, "48MiB", SCRIPT, 20)
+    report = planned(path, "52MiB", SCRIPT, 20)
     rows = {line.split()[0]: line.split() for line in report.splitlines() if "measured" in line}
-    assert float(rows["all"][3]) <= float(rows["selective"][3]) <= 48 / 1024
+    assert float(rows["all"][3]) <= float(rows["selective"][3]) <= 52 / 1024
     plan = json.loads(path.read_text())
     actions = plan["stages"][0]["actions"]
-    assert 0 < len(actions) <= 4
-    assert actions != {f"0/layers.{index}": {".": "recompute"} for index in range(4)}
-    trains_within(path, "50MiB", SCRIPT, STEPS)
+    assert 0 < len(actions) <= 6
+    assert actions != {f"0/layers.{index}": {".": "recompute"} for index in range(6)}
+    trains_within(path, "54MiB", SCRIPT, STEPS)
 
 
 @pytest.mark.full
 def test_a_hugging_face_model_trains_with_a_plan(tmp_path: Path):
     path = tmp_path / "plan.json"
-    planned(path, "48MiB", SCRIPT, 20, "hugging-face")
-    trains_within(path, "50MiB", SCRIPT, STEPS, "hugging-face")
+    planned(path, "52MiB", SCRIPT, 20, "hugging-face")
+    trains_within(path, "54MiB", SCRIPT, STEPS, "hugging-face")
 
 
 LLAMA = "examples/pretrain_llama.py --num-layers 4 --hidden-size 128 --iterations 20".split()
@@ -92,17 +93,18 @@ def test_the_llama_example_trains_with_a_plan(tmp_path: Path):
     assert values[0] == values[1]
 
 
+@pytest.mark.full
 def test_activations_and_states_on_the_host(tmp_path: Path):
-    """A job 1.45 times its device completes by --swap; a plan with offload gives the same losses, too."""
+    """A job 1.5 times its device completes by --swap; a plan with offload gives the same losses, too."""
     path = tmp_path / "plan.json"
-    actions = {f"0/layers.{index}": {".": "offload"} for index in range(3)}
+    actions = {f"0/layers.{index}": {".": "offload"} for index in range(5)}
     write(path, Plan(1 << 30, [Stage([0], actions, optimizer=True)]))
     plain = isthmus("run", SCRIPT, STEPS)
-    swapped = isthmus("run", "--swap", SCRIPT, STEPS, memory="46MiB")
+    swapped = isthmus("run", "--swap", SCRIPT, STEPS, memory="49MiB")
     offloaded = isthmus("run", "--plan", path, SCRIPT, STEPS)
     assert losses(plain) == losses(swapped) == losses(offloaded)
     peak, _, least = (int(each.stdout.split()[-1]) for each in (plain, swapped, offloaded))
-    assert peak > 1.4 * (46 << 20)
+    assert peak > 1.5 * (49 << 20)
     assert least < 0.75 * peak
 
 

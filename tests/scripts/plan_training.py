@@ -8,7 +8,7 @@ import sys
 import torch
 from torch import nn
 
-WIDTH, LAYERS, LENGTH, MICRO_BATCHES = 128, 4, 128, 2
+WIDTH, LAYERS, LENGTH, MICRO_BATCHES = 128, 6, 96, 2
 
 
 class Attention(nn.Module):
