@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.profile.detectors import DETECTORS, Context, Hit
-from isthmus.profile.intervals import Intervals, clip, minus, total, union
+from isthmus.profile.intervals import Intervals, clip, length, minus, union
 from isthmus.profile.report import Section, format_share, format_time
 from isthmus.profile.trace import Trace
 
@@ -18,7 +18,7 @@ _RULES = Path(__file__).parent / "rules"
 _PLACES = 5  # of a finding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """A file of ``rules/``.
 
@@ -27,8 +27,9 @@ class Rule:
         order: rules are applied in this order; time that one has found is not counted again by a later one.
         title: what is wrong.
         detector: function of ``detectors.py``, called with ``parameters``.
-        share: least time at stake, as a share of the step.
+        share: least time at stake, as a share of the step without the stalls that other rules find.
         per_step: least occurrences in a step.
+        stall: nothing else goes on in what it finds.
         change: what to change.
         command: what isthmus can do about it.
     """
@@ -40,6 +41,7 @@ class Rule:
     change: str
     share: float = 0.0
     per_step: float = 0.0
+    stall: bool = False
     command: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
 
@@ -97,18 +99,22 @@ def advise(traces: list[Trace], sources: list[Path]) -> list[Finding]:
 
 
 def _of_rank(context: Context) -> list[Finding]:
+    hits = {rule: list(DETECTORS[rule.detector](context, **rule.parameters)) for rule in rules()}
+    times = {rule: union(*(hit.time for hit in found)) for rule, found in hits.items()}
     claimed: Intervals = []
-    found = []
+    findings = []
     for rule in rules():
-        hits = list(DETECTORS[rule.detector](context, **rule.parameters))
-        finding = _finding(rule, context, hits, claimed)
+        stalls = union(*(times[other] for other in rules() if other.stall and other is not rule))
+        finding = _finding(rule, context, hits[rule], claimed, stalls)
         if finding:
-            found.append(finding)
-            claimed = union(claimed, *(hit.time for hit in hits))
-    return found
+            findings.append(finding)
+            claimed = union(claimed, times[rule])
+    return findings
 
 
-def _finding(rule: Rule, context: Context, hits: list[Hit], claimed: Intervals) -> Finding | None:
+def _finding(
+    rule: Rule, context: Context, hits: list[Hit], claimed: Intervals, stalls: Intervals
+) -> Finding | None:
     steps = len(context.steps)
     span = sum(step.end - step.start for step in context.steps)
     within: Intervals = [(step.start, step.end) for step in context.steps]
@@ -121,7 +127,8 @@ def _finding(rule: Rule, context: Context, hits: list[Hit], claimed: Intervals) 
     for where, cause in causes.items():
         cause.time = _new(union(*times[where]), claimed, within) / steps
     time = _new(union(*(hit.time for hit in hits)), claimed, within)
-    if not hits or time < rule.share * span or len(hits) < rule.per_step * steps:
+    least = rule.share * (span - _new(stalls, [], within))
+    if not hits or time < least or len(hits) < rule.per_step * steps:
         return None
     ranked = sorted(causes.values(), key=lambda cause: (-cause.time, cause.where))[:_PLACES]
     calls = len(hits) / steps
@@ -141,7 +148,7 @@ def _finding(rule: Rule, context: Context, hits: list[Hit], claimed: Intervals) 
 def _new(time: Intervals, claimed: Intervals, within: Intervals) -> float:
     """Return the time in steps that no earlier rule has found."""
     left = minus(time, claimed)
-    return sum(total(clip(left, start, end)) for start, end in within)
+    return sum(length(clip(left, start, end)) for start, end in within)
 
 
 def _cause(context: Context, hit: Hit) -> Cause:
