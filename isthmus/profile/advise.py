@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from isthmus.profile.detectors import DETECTORS, Context, Hit
@@ -27,9 +28,10 @@ class Rule:
         order: rules are applied in this order; time that one has found is not counted again by a later one.
         title: what is wrong.
         detector: function of ``detectors.py``, called with ``parameters``.
-        share: least time at stake, as a share of the step without the stalls that other rules find.
+        share: least time at stake, as a share of the steps without the stalls of other rules.
         per_step: least occurrences in a step.
         stall: nothing else goes on in what it finds.
+        typical: the share is that of the median step.
         change: what to change.
         command: what isthmus can do about it.
     """
@@ -42,6 +44,7 @@ class Rule:
     share: float = 0.0
     per_step: float = 0.0
     stall: bool = False
+    typical: bool = False
     command: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
 
@@ -116,8 +119,9 @@ def _finding(
     rule: Rule, context: Context, hits: list[Hit], claimed: Intervals, stalls: Intervals
 ) -> Finding | None:
     steps = len(context.steps)
-    span = sum(step.end - step.start for step in context.steps)
-    within: Intervals = [(step.start, step.end) for step in context.steps]
+    time = minus(union(*(hit.time for hit in hits)), claimed)
+    if not hits or len(hits) < rule.per_step * steps or not _matters(rule, context, time, stalls):
+        return None
     causes: dict[str, Cause] = {}
     times: dict[str, list[Intervals]] = defaultdict(list)
     for hit in hits:
@@ -125,19 +129,17 @@ def _finding(
         causes.setdefault(cause.where, cause).calls += 1 / steps
         times[cause.where].append(hit.time)
     for where, cause in causes.items():
-        cause.time = _new(union(*times[where]), claimed, within) / steps
-    time = _new(union(*(hit.time for hit in hits)), claimed, within)
-    least = rule.share * (span - _new(stalls, [], within))
-    if not hits or time < least or len(hits) < rule.per_step * steps:
-        return None
+        cause.time = sum(_per_step(context, minus(union(*times[where]), claimed))) / steps
     ranked = sorted(causes.values(), key=lambda cause: (-cause.time, cause.where))[:_PLACES]
+    whole = sum(_per_step(context, time))
+    span = sum(step.end - step.start for step in context.steps)
     calls = len(hits) / steps
     return Finding(
         rule.name,
         rule.title,
         context.trace.rank,
-        time / steps,
-        time / span,
+        whole / steps,
+        whole / span,
         calls,
         ranked,
         rule.change,
@@ -145,10 +147,18 @@ def _finding(
     )
 
 
-def _new(time: Intervals, claimed: Intervals, within: Intervals) -> float:
-    """Return the time in steps that no earlier rule has found."""
-    left = minus(time, claimed)
-    return sum(length(clip(left, start, end)) for start, end in within)
+def _matters(rule: Rule, context: Context, time: Intervals, stalls: Intervals) -> bool:
+    """Return whether a time reaches the rule's share of the steps."""
+    times = _per_step(context, time)
+    stalled = _per_step(context, stalls)
+    spans = [step.end - step.start - stall for step, stall in zip(context.steps, stalled, strict=True)]
+    shares = [part / span if span > 0 else 0.0 for part, span in zip(times, spans, strict=True)]
+    share = median(shares) if rule.typical else sum(times) / max(sum(spans), 1e-9)
+    return share >= rule.share
+
+
+def _per_step(context: Context, time: Intervals) -> list[float]:
+    return [length(clip(time, step.start, step.end)) for step in context.steps]
 
 
 def _cause(context: Context, hit: Hit) -> Cause:
