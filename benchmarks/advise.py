@@ -51,16 +51,6 @@ class Plant:
 
 
 _COPY = 'inputs, targets = (part.to("cuda", non_blocking=True) for part in batch)'
-_MODEL = "    model = LlamaForCausalLM(config)\n"
-_HOOK = """    model = LlamaForCausalLM(config)
-
-    def change_layout(layer, inputs):
-        hidden = inputs[0].transpose(1, 2){copy}
-        return (hidden.transpose(1, 2), *inputs[1:])
-
-    for layer in model.model.layers:
-        layer.register_forward_pre_hook(change_layout)
-"""
 _LOADER = (
     "    loader = DataLoader(train_windows, batch_sampler=order, pin_memory=True, generator=generator)\n"
 )
@@ -76,7 +66,6 @@ PLANTS = (
     Plant("small_copies", _COPY,
           'inputs, targets = (torch.stack([x.to("cuda") for x in part.flatten()]).view_as(part) for part in batch)',
           _COPY),
-    Plant("contiguous", _MODEL, _HOOK.format(copy=".contiguous()"), _HOOK.format(copy="")),
     Plant("optimizer", "fused=True)", "foreach=False)", "fused=True)"),
     Plant("garbage_collection", "    norm = torch.nn.utils.clip", "    gc.collect()\n    norm = torch.nn.utils.clip",
           "    norm = torch.nn.utils.clip"),
