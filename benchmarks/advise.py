@@ -7,23 +7,25 @@ comes back. Unfair if: the advised version does less work than the example. It d
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from harness import difference, interleave, print_table, ratio, save
+from harness import Timing, difference, interleave, print_table, ratio, save
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPT = "pretrain_llama.py"
-ROUNDS = 3
-SKIPPED = 3  # iterations at the start of a run
+ROUNDS = 25
+VERSIONS = ("text", "planted", "advised")
 FLAGS = [
     "--tiny",
     "--iterations",
@@ -49,16 +51,6 @@ class Plant:
 
 
 _COPY = 'inputs, targets = (part.to("cuda", non_blocking=True) for part in batch)'
-_MODEL = "    model = LlamaForCausalLM(config)\n"
-_HOOK = """    model = LlamaForCausalLM(config)
-
-    def change_layout(layer, inputs):
-        hidden = inputs[0].transpose(1, 2){copy}
-        return (hidden.transpose(1, 2), *inputs[1:])
-
-    for layer in model.model.layers:
-        layer.register_forward_pre_hook(change_layout)
-"""
 _LOADER = (
     "    loader = DataLoader(train_windows, batch_sampler=order, pin_memory=True, generator=generator)\n"
 )
@@ -74,7 +66,6 @@ PLANTS = (
     Plant("small_copies", _COPY,
           'inputs, targets = (torch.stack([x.to("cuda") for x in part.flatten()]).view_as(part) for part in batch)',
           _COPY),
-    Plant("contiguous", _MODEL, _HOOK.format(copy=".contiguous()"), _HOOK.format(copy="")),
     Plant("optimizer", "fused=True)", "foreach=False)", "fused=True)"),
     Plant("garbage_collection", "    norm = torch.nn.utils.clip", "    gc.collect()\n    norm = torch.nn.utils.clip",
           "    norm = torch.nn.utils.clip"),
@@ -95,8 +86,8 @@ RANK = """
 _TIMED = "        times.append(time.perf_counter() - start)\n"
 
 
-def write(folder: Path, version: str, profiled: bool = False) -> str:
-    """Write a version of the example ("text", "planted" or "advised") into a folder, and return its source."""
+def write(folder: Path, version: str, name: str, profiled: bool = False) -> str:
+    """Write a version of the example into a folder under a name, and return its source."""
     shutil.copytree(EXAMPLES, folder, dirs_exist_ok=True)
     source = (EXAMPLES / SCRIPT).read_text().replace("import argparse\n", "import argparse\nimport gc\n", 1)
     for plant in PLANTS:
@@ -107,39 +98,50 @@ def write(folder: Path, version: str, profiled: bool = False) -> str:
         source = source.replace("\nRANK = ", _PROFILER, 1).replace(
             _TIMED, f"{_TIMED}        PROFILER.step()\n"
         )
-    (folder / SCRIPT).write_text(source)
+    (folder / name).write_text(source)
     return source
 
 
-def run(folder: Path) -> float:
-    """Run the example in a folder and return the median of its iterations in seconds."""
-    command = [
-        sys.executable,
-        "-m",
-        "isthmus",
-        "run",
-        "--quiet",
-        SCRIPT,
-        *FLAGS,
-        "--output",
-        "out",
-        "--overwrite",
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
-    subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
-    rows = [json.loads(line) for line in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
-    times = [row["milliseconds"] for row in rows if "milliseconds" in row]
-    return median(times[SKIPPED:]) / 1e3
+def measure(folder: Path) -> None:
+    """Train each version in turn, one iteration a round, and write the times as JSON; runs under `isthmus run`."""
+    sys.path.insert(0, str(folder))
+    sys.argv = [SCRIPT, *FLAGS, "--output", str(folder / "out")]
+    (folder / "out").mkdir()
+    peers = {version: iteration(importlib.import_module(version)) for version in VERSIONS}
+    times = interleave(peers, rounds=ROUNDS)
+    (folder / "times.json").write_text(json.dumps({name: timing.seconds for name, timing in times.items()}))
+
+
+def iteration(example: Any) -> Callable[[], float]:
+    """Set a version of the example up to where it iterates, and return a function that times one iteration."""
+    ready: list[Any] = []
+    example.iterate = lambda run, batches, first, last: ready.append((run, batches))
+    example.finish = lambda *arguments: None
+    example.train(example.parse_args(1))
+    run, batches = ready[0]
+
+    def once() -> float:
+        start = time.perf_counter()
+        example.train_step(run.wrapped, run.optimizer, batches, run.args)
+        return time.perf_counter() - start
+
+    return once
+
+
+def isthmus(folder: Path, *arguments: str) -> str:
+    """Run a command of isthmus in a folder and return what it printed."""
+    command = [sys.executable, "-m", "isthmus", *arguments]
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
 
 
 def named(folder: Path) -> dict[str, str]:
     """Return for each slowdown the line that the advice names, or an empty string if it names none in it."""
-    source = write(folder, "planted", profiled=True).splitlines()
-    run(folder)
-    command = [sys.executable, "-m", "isthmus", "profile", "advise", "trace.json", "--json"]
-    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
-    done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE)
-    findings = {finding["rule"]: finding for finding in json.loads(done.stdout)}
+    source = write(folder, "planted", SCRIPT, profiled=True).splitlines()
+    isthmus(folder, "run", "--quiet", SCRIPT, *FLAGS, "--output", "out")
+    printed = isthmus(folder, "profile", "advise", "trace.json", "--json")
+    findings = {finding["rule"]: finding for finding in json.loads(printed)}
     return {plant.rule: _named_line(plant, source, findings.get(plant.rule)) for plant in PLANTS}
 
 
@@ -157,12 +159,13 @@ def _named_line(plant: Plant, source: list[str], finding: dict[str, Any] | None)
 def main() -> None:
     """Measure and print; exit with 1 if a slowdown is not named or less than 80 % of the time comes back."""
     with tempfile.TemporaryDirectory() as temporary:
-        folders = {version: Path(temporary) / version for version in ("text", "planted", "advised")}
-        for version, folder in folders.items():
-            write(folder, version)
-        found = named(Path(temporary) / "profiled")
-        peers = {version: lambda folder=folder: run(folder) for version, folder in folders.items()}
-        times = interleave(peers, rounds=ROUNDS, warm_up=0)
+        folder = Path(temporary)
+        found = named(folder / "profiled")
+        for version in VERSIONS:
+            write(folder / "measured", version, f"{version}.py")
+        isthmus(folder, "run", "--quiet", __file__, str(folder / "measured"))
+        seconds = json.loads((folder / "measured" / "times.json").read_text())
+    times = {version: Timing(seconds=taken) for version, taken in seconds.items()}
     lost = difference(times["planted"], times["text"])
     recovered = difference(times["planted"], times["advised"]) / lost
     rows = [{"slowdown": rule, "named": where or "NOT NAMED"} for rule, where in found.items()]
@@ -176,4 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    measure(Path(sys.argv[1])) if sys.argv[1:] else main()

@@ -7,10 +7,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from isthmus.profile.detectors import DETECTORS, Context, Hit
-from isthmus.profile.intervals import Intervals, clip, minus, total, union
+from isthmus.profile.intervals import Intervals, clip, length, minus, union
 from isthmus.profile.report import Section, format_share, format_time
 from isthmus.profile.trace import Trace
 
@@ -18,7 +19,7 @@ _RULES = Path(__file__).parent / "rules"
 _PLACES = 5  # of a finding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
     """A file of ``rules/``.
 
@@ -27,8 +28,10 @@ class Rule:
         order: rules are applied in this order; time that one has found is not counted again by a later one.
         title: what is wrong.
         detector: function of ``detectors.py``, called with ``parameters``.
-        share: least time at stake, as a share of the step.
+        share: least time at stake, as a share of the steps without the stalls of other rules.
         per_step: least occurrences in a step.
+        stall: nothing else goes on in what it finds.
+        typical: the share is that of the median step.
         change: what to change.
         command: what isthmus can do about it.
     """
@@ -40,6 +43,8 @@ class Rule:
     change: str
     share: float = 0.0
     per_step: float = 0.0
+    stall: bool = False
+    typical: bool = False
     command: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
 
@@ -97,21 +102,26 @@ def advise(traces: list[Trace], sources: list[Path]) -> list[Finding]:
 
 
 def _of_rank(context: Context) -> list[Finding]:
+    hits = {rule: list(DETECTORS[rule.detector](context, **rule.parameters)) for rule in rules()}
+    times = {rule: union(*(hit.time for hit in found)) for rule, found in hits.items()}
     claimed: Intervals = []
-    found = []
+    findings = []
     for rule in rules():
-        hits = list(DETECTORS[rule.detector](context, **rule.parameters))
-        finding = _finding(rule, context, hits, claimed)
+        stalls = union(*(times[other] for other in rules() if other.stall and other is not rule))
+        finding = _finding(rule, context, hits[rule], claimed, stalls)
         if finding:
-            found.append(finding)
-            claimed = union(claimed, *(hit.time for hit in hits))
-    return found
+            findings.append(finding)
+            claimed = union(claimed, times[rule])
+    return findings
 
 
-def _finding(rule: Rule, context: Context, hits: list[Hit], claimed: Intervals) -> Finding | None:
+def _finding(
+    rule: Rule, context: Context, hits: list[Hit], claimed: Intervals, stalls: Intervals
+) -> Finding | None:
     steps = len(context.steps)
-    span = sum(step.end - step.start for step in context.steps)
-    within: Intervals = [(step.start, step.end) for step in context.steps]
+    time = minus(union(*(hit.time for hit in hits)), claimed)
+    if not hits or len(hits) < rule.per_step * steps or not _matters(rule, context, time, stalls):
+        return None
     causes: dict[str, Cause] = {}
     times: dict[str, list[Intervals]] = defaultdict(list)
     for hit in hits:
@@ -119,18 +129,17 @@ def _finding(rule: Rule, context: Context, hits: list[Hit], claimed: Intervals) 
         causes.setdefault(cause.where, cause).calls += 1 / steps
         times[cause.where].append(hit.time)
     for where, cause in causes.items():
-        cause.time = _new(union(*times[where]), claimed, within) / steps
-    time = _new(union(*(hit.time for hit in hits)), claimed, within)
-    if not hits or time < rule.share * span or len(hits) < rule.per_step * steps:
-        return None
+        cause.time = sum(_per_step(context, minus(union(*times[where]), claimed))) / steps
     ranked = sorted(causes.values(), key=lambda cause: (-cause.time, cause.where))[:_PLACES]
+    whole = sum(_per_step(context, time))
+    span = sum(step.end - step.start for step in context.steps)
     calls = len(hits) / steps
     return Finding(
         rule.name,
         rule.title,
         context.trace.rank,
-        time / steps,
-        time / span,
+        whole / steps,
+        whole / span,
         calls,
         ranked,
         rule.change,
@@ -138,10 +147,18 @@ def _finding(rule: Rule, context: Context, hits: list[Hit], claimed: Intervals) 
     )
 
 
-def _new(time: Intervals, claimed: Intervals, within: Intervals) -> float:
-    """Return the time in steps that no earlier rule has found."""
-    left = minus(time, claimed)
-    return sum(total(clip(left, start, end)) for start, end in within)
+def _matters(rule: Rule, context: Context, time: Intervals, stalls: Intervals) -> bool:
+    """Return whether a time reaches the rule's share of the steps."""
+    times = _per_step(context, time)
+    stalled = _per_step(context, stalls)
+    spans = [step.end - step.start - stall for step, stall in zip(context.steps, stalled, strict=True)]
+    shares = [part / span if span > 0 else 0.0 for part, span in zip(times, spans, strict=True)]
+    share = median(shares) if rule.typical else sum(times) / max(sum(spans), 1e-9)
+    return share >= rule.share
+
+
+def _per_step(context: Context, time: Intervals) -> list[float]:
+    return [length(clip(time, step.start, step.end)) for step in context.steps]
 
 
 def _cause(context: Context, hit: Hit) -> Cause:

@@ -7,7 +7,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from isthmus.profile import ranks
 from isthmus.profile.host import Host
@@ -198,4 +197,3 @@ DETECTORS: dict[str, Callable[..., Iterator[Hit]]] = {
     function.__name__: function
     for function in (calls, operators, regions, copies, sequences, idle, exposed, fallbacks, unbalanced)
 }
-Parameters = dict[str, Any]

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
+from isthmus.profile.intervals import Intervals, length, union
 from isthmus.profile.operators import Total, kernel_totals, operator_totals
 from isthmus.profile.report import Section, format_share, format_time
 from isthmus.profile.trace import Event, Row, Trace
@@ -56,7 +57,7 @@ def analyse(trace: Trace) -> Hot:
     gaps: list[Gap] = []
     busy: dict[str, float] = {}
     for device, periods in sorted(_busy_periods(trace.device).items()):
-        busy[device] = sum(last - first for first, last in periods)
+        busy[device] = length(periods)
         gaps += _gaps(device, periods, start, end)
     _name_gaps(gaps, trace)
     return Hot(end - start, busy, operator_totals(trace), kernel_totals(trace), gaps, call_totals(trace))
@@ -74,19 +75,15 @@ def call_totals(trace: Trace) -> dict[str, Total]:
     return totals
 
 
-def _busy_periods(events: list[Event]) -> dict[str, list[tuple[float, float]]]:
+def _busy_periods(events: list[Event]) -> dict[str, Intervals]:
     """Return the union of the busy periods of all streams, by device."""
-    periods: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    periods: dict[str, Intervals] = defaultdict(list)
     for event in events:
-        found = periods[event.row[0]]
-        if found and event.start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], event.end))
-        else:
-            found.append((event.start, event.end))
-    return periods
+        periods[event.row[0]].append((event.start, event.end))
+    return {device: union(found) for device, found in periods.items()}
 
 
-def _gaps(device: str, periods: list[tuple[float, float]], start: float, end: float) -> list[Gap]:
+def _gaps(device: str, periods: Intervals, start: float, end: float) -> list[Gap]:
     edges = [start, *(edge for period in periods for edge in period), end]
     pairs = zip(edges[::2], edges[1::2], strict=True)
     return [Gap(device, first, last) for first, last in pairs if last > first]

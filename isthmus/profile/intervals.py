@@ -43,6 +43,6 @@ def minus(intervals: Intervals, removed: Intervals) -> Intervals:
     return found
 
 
-def total(intervals: Intervals) -> float:
+def length(intervals: Intervals) -> float:
     """Return the length in microseconds."""
     return sum(end - start for start, end in intervals)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isthmus.profile.host import Host
-from isthmus.profile.intervals import total, union
+from isthmus.profile.intervals import length, union
 from isthmus.profile.steps import Step
 from isthmus.profile.trace import Event
 
@@ -66,7 +66,7 @@ def works(host: Host, device: list[Event], steps: list[Step]) -> list[Work]:
         work = found.setdefault((event.name, shapes, dtype), Work(event.name, shapes, dtype))
         flops = _flops(event)
         work.calls += 1
-        work.time += total(union((kernel.start, kernel.end) for kernel in launched))
+        work.time += length(union((kernel.start, kernel.end) for kernel in launched))
         work.flops += flops
         work.bytes += _bytes(event)
         work.recomputed += flops if flops and _is_recomputed(host, index) else 0.0

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from isthmus.profile.intervals import Intervals, clip, minus, total, union
+from isthmus.profile.intervals import Intervals, clip, length, minus, union
 from isthmus.profile.trace import Event, Trace
 
 _STEP = re.compile(r"ProfilerStep#(\d+)")
@@ -109,17 +109,17 @@ def _of_step(step: Step, kinds: Busy) -> Breakdown:
     )
     exposed = minus(communication, compute)
     time = step.end - step.start
-    alone = total(minus(copies, union(compute, communication)))
+    alone = length(minus(copies, union(compute, communication)))
     collectives = minus(communication, sends)
     return Breakdown(
         step=step.number,
         time=time,
-        compute=total(compute),
-        exposed=total(exposed),
-        overlapped=total(communication) - total(exposed),
+        compute=length(compute),
+        exposed=length(exposed),
+        overlapped=length(communication) - length(exposed),
         copies=alone,
-        free=time - total(compute) - total(exposed) - alone,
-        bubble=total(minus(minus(sends, compute), collectives)),
+        free=time - length(compute) - length(exposed) - alone,
+        bubble=length(minus(minus(sends, compute), collectives)),
     )
 
 

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import torch  # noqa: F401  # libopapi.so needs its libraries
+
 from tests.ascend.runtime import HANDLE, MIB, PARAMETER, Library, acl, fails
 
 THREADS, FORKS = 8, 200

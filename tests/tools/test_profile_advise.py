@@ -45,6 +45,12 @@ def test_every_rule_has_its_runs():
     assert [rule.name for rule in sorted(advise.rules(), key=lambda rule: rule.name)] == RULES
 
 
+@pytest.mark.parametrize("page", ["docs/guides/profile.md", "docs/zh/guides/profile.md"])
+def test_the_guide_has_every_rule(page: str):
+    text = (Path(__file__).parents[2] / page).read_text()
+    assert [rule for rule in RULES if f"| `{rule}` |" not in text] == []
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_rule_names_the_slow_line_and_is_silent_on_the_corrected_one(rule: str):
     before, after = (
