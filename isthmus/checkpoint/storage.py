@@ -177,8 +177,12 @@ class _Files(FileSystem):
             with super().create_stream(path, mode) as stream:
                 yield stream
             return
-        with _DirectFile(Path(path)) as written:
-            yield cast(io.IOBase, written)
+        try:
+            with _DirectFile(Path(path)) as written:
+                yield cast(io.IOBase, written)
+        except BaseException:
+            Path(path).unlink(missing_ok=True)
+            raise
 
     def mkdir(self, path: str | os.PathLike[str]) -> None:
         make_folder(Path(path))

@@ -193,6 +193,7 @@ def test_a_full_disk_leaves_no_checkpoint(tmp_path):
     with largest_file(3 * storage._BLOCK), pytest.raises(dcp.api.CheckpointException) as caught:
         dcp.save(state(), storage_writer=Writer(folder), no_dist=True)
     assert f"File too large: '{folder}/__0_0.distcp'" in reason(caught.value)
+    assert not any(folder.iterdir())
     with pytest.raises(dcp.api.CheckpointException) as caught:
         dcp.load(blank(), storage_reader=Reader(folder), no_dist=True)
     assert f"{folder}: has no .metadata" in reason(caught.value)
