@@ -28,6 +28,7 @@ _DROPPED = (
     "Sequence number",
     "Fwd thread id",
 )
+_COMPILER, _DETAIL = "_dynamo/convert_frame.py", 100  # microseconds
 _UNREAD = ("Python parent id", "Python id", "Python module id", "Addr", "finished", "Python thread")
 
 
@@ -77,13 +78,23 @@ def record(rule: str, name: str) -> None:
 
 def _reduced(trace: dict[str, Any]) -> dict[str, Any]:
     events = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    compilers = [event for event in events if _COMPILER in event["name"]]
+    events = [event for event in events if not _is_detail(event, compilers)]
     start = min(event["ts"] for event in events)
     for event in events:
-        event["name"] = re.sub(r"^/.*/(?=isthmus/|site-packages/)", "", event["name"])
+        event["name"] = re.sub(r"/\S*?/(?=isthmus/|site-packages/)", "", event["name"])
         event["ts"] = round(event["ts"] - start, 3)
         for argument in _DROPPED + _UNREAD:
             event.get("args", {}).pop(argument, None)
     return {"distributedInfo": trace.get("distributedInfo", {}), "traceEvents": events}
+
+
+def _is_detail(event: dict[str, Any], compilers: list[dict[str, Any]]) -> bool:
+    """Return whether an event is a short frame inside the compiler, which has a hundred thousand of them."""
+    if event.get("cat") != "python_function" or event["dur"] >= _DETAIL:
+        return False
+    start, end = event["ts"], event["ts"] + event["dur"]
+    return any(each["ts"] < start and end < each["ts"] + each["dur"] for each in compilers)
 
 
 if __name__ == "__main__":
