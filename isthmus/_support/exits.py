@@ -1,6 +1,8 @@
 """Exit of a command with an error: one line and a non-zero status."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import typer
 
@@ -14,3 +16,20 @@ def fail(message: object, code: int = 1) -> typer.Exit:
     """
     print(f"isthmus: {message}", file=sys.stderr)
     return typer.Exit(code)
+
+
+@contextmanager
+def one_line(kind: type[Exception]) -> Iterator[None]:
+    """Print errors of a command that goes on when it is repeated as one line, and exit.
+
+    Args:
+        kind: errors that have an exit status as ``status``; those of files, and interrupts, are printed as well.
+    """
+    try:
+        yield
+    except kind as error:
+        raise fail(error, getattr(error, "status", 1)) from None
+    except KeyboardInterrupt:
+        raise fail("interrupted; repeat the command to continue", 130) from None
+    except OSError as error:
+        raise fail(f"{error.filename}: {error.strerror}" if error.filename else error) from None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -124,7 +125,6 @@ def config(a: Dumped, b: Dumped, as_json: AsJson = False) -> None:
 
     Environment, packages, arguments, hyperparameters, switches of determinism, random states, first weights, data.
     """
-    from isthmus._support.tables import print_table
     from isthmus.accuracy import dumps
     from isthmus.accuracy.configuration import differences
 
@@ -132,15 +132,8 @@ def config(a: Dumped, b: Dumped, as_json: AsJson = False) -> None:
         found = differences(dumps.read(a), dumps.read(b))
     except (AccuracyError, OSError) as error:
         raise fail(error) from None
-    if as_json:
-        print(json.dumps([each._asdict() for each in found], indent=1, default=str))
-    elif found:
-        rows = [[each.section, each.name, str(each.a), str(each.b)] for each in found]
-        print_table(["section", "name", "A", "B"], rows)
-    else:
-        print("no difference")
-    if found:
-        raise typer.Exit(3)
+    rows = [[each.section, each.name, str(each.a), str(each.b)] for each in found]
+    _print(found, ["section", "name", "A", "B"], rows, "no difference", as_json)
 
 
 @app.command()
@@ -149,21 +142,26 @@ def monitor(
     as_json: AsJson = False,
 ) -> None:
     """List the alerts of a monitored job, and the weights of which replicas differ. Exits with 3 if there are any."""
-    from isthmus._support.tables import print_table
     from isthmus.accuracy.monitoring import alerts
 
     try:
         found = alerts(folder)
     except (AccuracyError, OSError, ValueError) as error:
         raise fail(error) from None
+    rows = [[str(each.step), str(each.rank), each.kind, each.text] for each in found]
+    _print(found, ["step", "rank", "kind", "finding"], rows, "no alert", as_json)
+
+
+def _print(found: Sequence[Any], head: list[str], rows: list[list[str]], none: str, as_json: bool) -> None:
+    """Print what was found as JSON or as a table, and exit with 3 if there is anything."""
+    from isthmus._support.tables import print_table
+
     if as_json:
-        print(json.dumps([each._asdict() for each in found], indent=1))
+        print(json.dumps([each._asdict() for each in found], indent=1, default=str))
     elif found:
-        print_table(
-            ["step", "rank", "kind", "finding"], [[str(x.step), str(x.rank), x.kind, x.text] for x in found]
-        )
+        print_table(head, rows)
     else:
-        print("no alert")
+        print(none)
     if found:
         raise typer.Exit(3)
 

@@ -19,10 +19,11 @@ from torch.optim import optimizer as optimizers
 
 from isthmus._support.files import make_file, make_folder, write_file
 from isthmus._support.progress import say
+from isthmus._support.ranks import rank
 from isthmus.accuracy.errors import AccuracyError
 from isthmus.accuracy.modules import Modules
-from isthmus.accuracy.recorder import gradient_of, rank_number, state_of, tensors_in, unseen
-from isthmus.accuracy.statistics import COLUMNS, Statistics, measurable, measure, read
+from isthmus.accuracy.recorder import gradient_of, state_of, tensors_in, unseen
+from isthmus.accuracy.statistics import COLUMNS, Statistics, elements, measurable, measure, read
 from isthmus.opset.names import matches
 
 SETTINGS = "monitor.json"
@@ -163,7 +164,7 @@ class Monitor:
 
     def _write(self) -> None:
         rows = list(self._measured())
-        path = self.folder / f"rank-{rank_number()}.csv"
+        path = self.folder / f"rank-{rank()}.csv"
         text = io.StringIO()
         writer = csv.writer(text)
         if not path.exists():
@@ -182,7 +183,7 @@ class Monitor:
             rows = torch.empty(len(taken), COLUMNS, dtype=torch.float64, device=device)
             for index, each in enumerate(taken):
                 measure(each.tensor, rows, index, each.hashed)
-            counts = [each.tensor.numel() * (2 if each.tensor.is_complex() else 1) for each in taken]
+            counts = [elements(each.tensor) for each in taken]
             for each, found in zip(taken, read(rows, counts, True), strict=True):
                 yield each.kind, each.name, found if each.hashed else found._replace(hash="")
 
@@ -191,12 +192,12 @@ class Monitor:
         for kind, name, found in rows:
             if found.nans or found.infinities:
                 text = f"{found.nans} NaN, {found.infinities} infinite in {kind} {name}"
-                alerts.append(Alert(self.step, rank_number(), "nan", name, text))
+                alerts.append(Alert(self.step, rank(), "nan", name, text))
             elif kind == "gradient" and (text := self._turbulence(name, found.norm)):
-                alerts.append(Alert(self.step, rank_number(), "turbulence", name, text))
+                alerts.append(Alert(self.step, rank(), "turbulence", name, text))
         for alert in alerts:
             line = json.dumps(alert._asdict()) + "\n"
-            path = self.folder / f"alerts-{rank_number()}.jsonl"
+            path = self.folder / f"alerts-{rank()}.jsonl"
             make_file(path)
             with path.open("a") as file:
                 file.write(line)
@@ -216,7 +217,7 @@ class Monitor:
         if self._board is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._board = SummaryWriter(str(self.folder / "tensorboard" / f"rank-{rank_number()}"))
+            self._board = SummaryWriter(str(self.folder / "tensorboard" / f"rank-{rank()}"))
         for kind, name, found in rows:
             self._board.add_scalar(f"{kind}/{name}/norm", found.norm, self.step)
 

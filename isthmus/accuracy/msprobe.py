@@ -83,8 +83,8 @@ def _add(rank: Rank, name: str, entry: dict[str, Any], line: str, parents: dict[
         operator = match["name"]
     else:  # parameters and their gradients
         return
-    inputs = {**_named("input", entry.get("input_args", entry.get("input", [])))}
-    inputs |= entry.get("input_kwargs", {}) or {}
+    inputs = _named("input", entry.get("input_args", entry.get("input", [])))
+    inputs |= entry.get("input_kwargs") or {}
     call = Recorded(len(rank.calls), place, operator, line, "", {}, {}, {})
     for key, value in inputs.items():
         _argument(rank, call, key, value)

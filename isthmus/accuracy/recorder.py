@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim import optimizer as optimizers
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from isthmus._support.ranks import rank
 from isthmus.accuracy import collectives
 from isthmus.accuracy.errors import AccuracyError
 from isthmus.accuracy.modules import Modules
@@ -143,7 +143,7 @@ class Recorder(TorchDispatchMode):
         chosen = self.selection
         if chosen.steps is not None and self.step not in chosen.steps:
             return False
-        return (chosen.ranks is None or rank_number() in chosen.ranks) and os.getpid() == self._process
+        return (chosen.ranks is None or rank() in chosen.ranks) and os.getpid() == self._process
 
     @property
     def writer(self) -> Writer:
@@ -156,11 +156,11 @@ class Recorder(TorchDispatchMode):
     def _open(self) -> None:
         from isthmus.accuracy.configuration import describe
 
-        rank, kind = rank_number(), self.selection.kind
-        self._writer = Writer(self.folder / f"rank-{rank}", kind == "hashes", kind == "tensors")
+        number, kind = rank(), self.selection.kind
+        self._writer = Writer(self.folder / f"rank-{number}", kind == "hashes", kind == "tensors")
         self._tensors = Tensors(self._writer, self._modules.tensors)
         with intercept.quietly():
-            about = {"format": FORMAT, "rank": rank, **self.selection._asdict(), "job": describe()}
+            about = {"format": FORMAT, "rank": number, **self.selection._asdict(), "job": describe()}
             self._writer.about(about)
 
     # ---- operators
@@ -351,11 +351,6 @@ class unseen:
     def __exit__(self, *reason: Any) -> None:
         self._quiet.__exit__(*reason)
         del self._disabled
-
-
-def rank_number() -> int:
-    """Return the rank of this process, 0 outside of a distributed job."""
-    return dist.get_rank() if dist.is_initialized() else int(os.environ.get("RANK", "0"))
 
 
 @cache

@@ -110,25 +110,23 @@ def _row(row: Judged) -> dict[str, Any]:
 
 def _distances(distances: dict[str, Distance], named: Any) -> dict[str, Any]:
     return {
-        name: {**_numbers(distances[name]), "a": _content(a[0]), "b": _content(b[0])} for name, a, b in named
+        name: {**_finite(vars(distances[name])), "a": _content(a[0]), "b": _content(b[0])}
+        for name, a, b in named
     }
 
 
-def _numbers(distance: Distance) -> dict[str, Any]:
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values with None for NaN and infinity, which JSON has not."""
     return {
         key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in vars(distance).items()
+        for key, value in values.items()
     }
 
 
 def _content(content: Content) -> dict[str, Any]:
     document: dict[str, Any] = {"dtype": content.dtype, "shape": content.shape}
     if content.statistics is not None:
-        numbers = content.statistics._asdict().items()
-        document |= {
-            key: (None if isinstance(value, float) and not math.isfinite(value) else value)
-            for key, value in numbers
-        }
+        document |= _finite(content.statistics._asdict())
     return document
 
 

@@ -46,6 +46,11 @@ def measurable(tensor: torch.Tensor) -> bool:
     )
 
 
+def elements(tensor: torch.Tensor) -> int:
+    """Return how many numbers a tensor has; a complex one has two for each element."""
+    return tensor.numel() * (2 if tensor.is_complex() else 1)
+
+
 def measure(tensor: torch.Tensor, rows: torch.Tensor, row: int, hashed: bool) -> None:
     """Write the statistics of a tensor to a row, without waiting for the device."""
     if addressed_by_cpu(tensor.device.type) and not cpu.unavailable():

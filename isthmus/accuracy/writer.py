@@ -15,7 +15,7 @@ import safetensors.torch
 import torch
 
 from isthmus._support.files import make_folder, write_file
-from isthmus.accuracy.statistics import COLUMNS, measure, read
+from isthmus.accuracy.statistics import COLUMNS, elements, measure, read
 
 FORMAT = 1
 INDEX, ABOUT = "index.jsonl", "about.json"
@@ -67,7 +67,7 @@ class Writer:
             self.flush()
         measure(tensor, rows.rows, len(rows.lines), self.hashed)
         rows.lines.append(line)
-        rows.counts.append(tensor.numel() * (2 if tensor.is_complex() else 1))
+        rows.counts.append(elements(tensor))
         if self.keeps_tensors:
             self._keep(line, tensor)
         self.line(line)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from isthmus._support.exits import fail
+from isthmus._support.exits import one_line
 from isthmus._support.tables import print_table
 from isthmus.checkpoint.errors import CheckpointError, UsageError
 
@@ -52,19 +50,6 @@ Dtype = Annotated[str, typer.Option(help="Cast floating-point parameters: float3
 Workers = Annotated[int, typer.Option(min=1, help="Threads.")]
 _DTYPES = ("float32", "float16", "bfloat16")
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Turn errors into one line and the exit status 1, or 2 for wrong usage."""
-    try:
-        yield
-    except CheckpointError as error:
-        raise fail(error, error.status) from None
-    except KeyboardInterrupt:
-        raise fail("interrupted; repeat the command to continue", 130) from None
-    except OSError as error:
-        raise fail(f"{error.filename}: {error.strerror}" if error.filename else error) from None
 
 
 def _open(
@@ -174,7 +159,7 @@ def convert(
     from isthmus.checkpoint.formats import named
     from isthmus.checkpoint.target import layout
 
-    with _errors():
+    with one_line(CheckpointError):
         opened = _open(source, from_, config, allow_pickle=allow_pickle, strategy=strategy, ignore=ignore)
         kind = named(to)
         sizes = {"tp": tp, "pp": pp, "vpp": vpp, "ep": ep, "dp": dp}
@@ -210,7 +195,7 @@ def reshard(
     from isthmus.checkpoint.convert import Target
     from isthmus.checkpoint.target import layout
 
-    with _errors():
+    with one_line(CheckpointError):
         opened = _open(source, from_, config, allow_pickle=allow_pickle, strategy=strategy, ignore=ignore)
         sizes = {"tp": tp, "pp": pp, "vpp": vpp, "ep": ep, "dp": dp}
         rotary = "interleaved" if opened.layout.interleaved else "half"
@@ -240,7 +225,7 @@ def shard_size(
     """
     from isthmus.checkpoint.convert import Target
 
-    with _errors():
+    with one_line(CheckpointError):
         match = re.fullmatch(r"(\d+)([A-Za-z]*)", size)
         if not match or match[2].upper() not in _UNITS or not int(match[1]):
             raise UsageError(f"--size {size}: expected a number with KB, MB, GB, KiB, MiB or GiB")
@@ -272,7 +257,7 @@ def inspect(
     """
     from isthmus.checkpoint.inspection import describe
 
-    with _errors():
+    with one_line(CheckpointError):
         _check_expression("--only", only)
         opened = _open(source, from_, config, allow_pickle=allow_pickle, strategy=strategy, ignore=ignore)
         found = describe(opened, only, check)
@@ -307,7 +292,7 @@ def diff(
     """
     from isthmus.checkpoint.inspection import compare
 
-    with _errors():
+    with one_line(CheckpointError):
         rows = compare(_open(a, config=config), _open(b, config=config))
     different = [row for row in rows if row.differs(tolerance)]
     shown = rows if all else different
@@ -340,7 +325,7 @@ def average(
     from isthmus.checkpoint.convert import Target
 
     *folders, target = sources
-    with _errors():
+    with one_line(CheckpointError):
         if len(folders) < 2:
             raise UsageError("average: needs two checkpoints and the folder to write")
         source = averaged([_open(folder, config=config) for folder in folders], weights)
@@ -364,7 +349,7 @@ def verify(
     """
     from isthmus.checkpoint.verification import verify as run
 
-    with _errors():
+    with one_line(CheckpointError):
         found = run(_open(a, config=config), _open(b, config=config), tokens)
     equal = found["max"] <= tolerance
     if as_json:
@@ -385,7 +370,7 @@ def show_strategy(file: StrategyFile, as_json: Json = False) -> None:
     """
     from isthmus.checkpoint import strategy as strategies
 
-    with _errors():
+    with one_line(CheckpointError):
         found = strategies.read(file)
     if as_json:
         print(strategies.as_json(found).decode())
@@ -411,7 +396,7 @@ def convert_strategy(
     """
     from isthmus.checkpoint import strategy as strategies
 
-    with _errors():
+    with one_line(CheckpointError):
         found = strategies.read(file)
         strategies.write(target, found)
     _wrote(target, len(found.items), as_json)
@@ -429,7 +414,7 @@ def merge_strategy(
     """
     from isthmus.checkpoint import strategy as strategies
 
-    with _errors():
+    with one_line(CheckpointError):
         found = strategies.merge([path for path in strategies.files(folder) if path != target])
         strategies.write(target, found)
     _wrote(target, len(found.items), as_json)

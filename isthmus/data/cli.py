@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from isthmus._support.exits import fail
+from isthmus._support.exits import fail, one_line
+from isthmus.data.records import DataError
 
 app = typer.Typer(
     help="Convert data sets, tokenize them for any framework, and look into the files.",
@@ -39,21 +38,6 @@ SkipInvalid = Annotated[bool, typer.Option(help="List invalid rows in OUTPUT.iss
 Workers = Annotated[int, typer.Option(min=0, help="Processes; 0 for one on each core.")]
 DryRun = Annotated[bool, typer.Option(help="Write nothing; print the statistics.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
-
-@contextmanager
-def _one_line() -> Iterator[None]:
-    """Print errors as one line and exit with 1, or 2 for wrong usage."""
-    from isthmus.data.records import DataError
-
-    try:
-        yield
-    except DataError as error:
-        raise fail(error, error.status) from None
-    except KeyboardInterrupt:
-        raise fail("interrupted; repeat the command to continue", 130) from None
-    except OSError as error:
-        raise fail(f"{error.filename}: {error.strerror}" if error.filename else error) from None
 
 
 def _input(paths: list[Path], form: str, text_field: str, skip_invalid: bool) -> Any:
@@ -113,7 +97,7 @@ def convert(
 
     if to and to not in FORMS:
         raise fail(f"--to {to}: unknown form; expected {', '.join(FORMS)}", 2)
-    with _one_line():
+    with one_line(DataError):
         given = _input(files, from_, text_field, skip_invalid)
         _report(run(given, output, to, _processes(workers), dry_run), as_json)
 
@@ -187,7 +171,7 @@ def tokenize(
         raise fail(f"--to {to}: unknown format; expected {', '.join(FORMATS)}", 2)
     if pack not in ("", "records", "stream"):
         raise fail(f"--pack {pack}: expected records or stream", 2)
-    with _one_line():
+    with one_line(DataError):
         task = Tokenization(
             _input(files, from_, text_field, skip_invalid), tokenizer.absolute(), template, append_eos
         )
@@ -235,7 +219,7 @@ def train_tokenizer(
         raise fail(f"--kind {kind}: expected bpe or sentencepiece", 2)
     if template and template not in BUILT_IN:
         raise fail(f"--template {template}: expected {', '.join(BUILT_IN)}", 2)
-    with _one_line():
+    with one_line(DataError):
         given = _input(files, from_, text_field, skip_invalid)
         _report(train(given, output, kind, vocab_size, special or [], BUILT_IN.get(template, "")), as_json)
 
@@ -264,7 +248,7 @@ def inspect(
 
     from isthmus.data.inspect import inspect as run
 
-    with _one_line():
+    with one_line(DataError):
         facts, shown = run(_input([file], from_, text_field, skip_invalid), samples, tokenizer, template)
     if as_json:
         rows = [{"title": each.title, "parts": [part._asdict() for part in each.parts]} for each in shown]

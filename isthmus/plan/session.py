@@ -7,7 +7,6 @@ each rank writes rank0.json and so on; then the job ends after a few steps.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from isthmus import options
 from isthmus._support.files import write_file
 from isthmus._support.progress import say
+from isthmus._support.ranks import rank
 from isthmus.plan import layers as models
 from isthmus.plan import offload, states
 from isthmus.plan.actions import OFFLOAD, apply, recompute_all
@@ -46,11 +46,6 @@ def start() -> None:
         _session = Measuring(Path(folder))
     elif options.switch("swap"):
         _session = _Swapping()
-
-
-def rank() -> int:
-    """Rank of this process in its job."""
-    return int(os.environ.get("RANK", "0"))
 
 
 def stage() -> int:

@@ -18,6 +18,7 @@ from typing import Any
 
 from isthmus import options
 from isthmus._support.after_import import when_imported
+from isthmus._support.ranks import rank
 from isthmus.migrate.verify.record import VARIABLE, Record, Request
 
 # Seconds. A process group's thread that frees the last reference to a Python tensor needs the interpreter's lock; it
@@ -140,7 +141,7 @@ class Recorder:
         record = self._record
         record.executed = dict(self._lines.executed)
         record.files = _files(self._request.root)
-        record.rank = _rank()
+        record.rank = rank()
         record.device = _answers()
         if record.trained:
             self._add_facts()
@@ -244,11 +245,3 @@ def _answers() -> dict[str, str]:
         "count": str(count),
         "available": str(kind != "cpu" or options.switch("shim")),
     }
-
-
-def _rank() -> int:
-    import torch
-
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank()
-    return int(os.environ.get("RANK", "0"))
