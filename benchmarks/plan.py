@@ -10,7 +10,6 @@ at most the time of AscendSpeed's selection.
 import argparse
 import itertools
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -186,5 +185,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parent))
     main()

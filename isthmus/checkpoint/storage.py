@@ -130,14 +130,12 @@ class Reader(FileSystemReader):
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Read the tensors and objects that this rank needs."""
         others, done = [], []
-        with contextlib.ExitStack() as stack:
-            if (
-                gc.isenabled()
-            ):  # objects of each part would have it look through all of the job's, several times
-                gc.disable()
-                stack.callback(gc.enable)
-            files: dict[str, io.FileIO] = {}
-            pool = stack.enter_context(concurrent.futures.ThreadPoolExecutor(_THREADS))
+        files: dict[str, io.FileIO] = {}
+        with (
+            _no_collection(),
+            contextlib.ExitStack() as stack,
+            concurrent.futures.ThreadPoolExecutor(_THREADS) as pool,
+        ):
             for item in plan.items:
                 info = self.storage_data[item.storage_index]
                 if info.relative_path not in files:
@@ -166,6 +164,18 @@ class Reader(FileSystemReader):
                 f"{file.name}: reading {name} would execute code ({min(unsafe)}); if you trust its author, "
                 "give Reader allow_pickle=True"
             )
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the objects of many small parts from having all of a job's objects looked through several times."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Files(FileSystem):

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import functools
 import sys
-import time
 import weakref
 from typing import Any
 
 import torch
 
+from isthmus.profile.roofline import fastest
+
 _LEAST = 1 << 16  # bytes: smaller storages are not worth a copy
+_SECONDS = 0.01  # of a measurement of copies
 
 _last: weakref.ref[Group] | None = None
 _room = 0  # bytes of the device for activations that stay, of modules that would be offloaded
@@ -149,18 +151,9 @@ def bandwidth(size: int = 1 << 23) -> tuple[float, float]:
     """Measure the copies of one pinned buffer to the host and back, in bytes per second."""
     host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
     device = torch.empty(size, dtype=torch.uint8, device=torch.accelerator.current_accelerator())
-    return _rate(host, device), _rate(device, host)
-
-
-def _rate(to: torch.Tensor, source: torch.Tensor) -> float:
-    times = []
-    for _ in range(5):
-        torch.accelerator.synchronize()
-        begin = time.perf_counter()
-        to.copy_(source, non_blocking=True)
-        torch.accelerator.synchronize()
-        times.append(time.perf_counter() - begin)
-    return to.nbytes / min(times)
+    out = fastest(lambda: host.copy_(device, non_blocking=True), _SECONDS)
+    back = fastest(lambda: device.copy_(host, non_blocking=True), _SECONDS)
+    return size / out, size / back
 
 
 def _bytes(storage: torch.UntypedStorage) -> torch.Tensor:

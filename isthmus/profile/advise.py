@@ -12,6 +12,7 @@ from typing import Any
 
 from isthmus.profile.detectors import DETECTORS, Context, Hit
 from isthmus.profile.intervals import Intervals, clip, length, minus, union
+from isthmus.profile.ranks import waits
 from isthmus.profile.report import Section, format_share, format_time
 from isthmus.profile.trace import Trace
 
@@ -93,9 +94,9 @@ def advise(traces: list[Trace], sources: list[Path]) -> list[Finding]:
         For each rule the rank with most time at stake, most time first.
     """
     worst: dict[str, Finding] = {}
+    waited = waits(traces)
     for trace in traces:
-        context = Context(trace, [other for other in traces if other is not trace], sources)
-        for finding in _of_rank(context):
+        for finding in _of_rank(Context(trace, waited, sources)):
             if finding.rule not in worst or finding.time > worst[finding.rule].time:
                 worst[finding.rule] = finding
     return sorted(worst.values(), key=lambda finding: -finding.time)

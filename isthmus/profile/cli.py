@@ -12,7 +12,6 @@ import typer
 from isthmus._support.exits import fail
 
 if TYPE_CHECKING:
-    from isthmus.profile.hot import Hot
     from isthmus.profile.report import Section
     from isthmus.profile.trace import Trace as TraceOfRank
 
@@ -35,14 +34,7 @@ Source = Annotated[
 Top = Annotated[int, typer.Option(min=1, help="Rows of each table.")]
 
 
-def _read(path: Path) -> Hot:
-    """Analyse a trace; warn if events were ignored."""
-    from isthmus.profile import hot as analysis
-
-    return analysis.analyse(_read_all(path)[0])
-
-
-def _read_all(path: Path) -> list[TraceOfRank]:
+def _read(path: Path) -> list[TraceOfRank]:
     """Read a trace or a folder of them; warn if events were ignored."""
     from isthmus.profile.trace import ProfileError, read_folder
 
@@ -77,7 +69,7 @@ def hot(trace: Trace, html: Html = None, top: Top = 20) -> None:
     """Show the hottest operators and kernels, the idle time of the device, and the runtime calls."""
     from isthmus.profile import hot as analysis
 
-    _show(f"Profile of {trace.name}", analysis.sections(_read(trace), top), html)
+    _show(f"Profile of {trace.name}", analysis.sections(analysis.analyse(_read(trace)[0]), top), html)
 
 
 @app.command()
@@ -96,7 +88,7 @@ def diff(
 
     if b is None:
         raise fail("only one trace given; usage: isthmus profile diff A B")
-    first, second = _read_all(a), _read_all(b)
+    first, second = _read(a), _read(b)
     before, after = analysis.analyse(first[0]), analysis.analyse(second[0])
     if only != "*" and not comparison.pairs(before.operators, after.operators, only):
         raise fail(f"--only {only}: no operator of either trace matches; `isthmus profile hot` lists them")
@@ -116,7 +108,7 @@ def advise(path: Traces, json_: Json = False, html: Html = None, source: Source 
 
     from isthmus.profile import advise as advice
 
-    traces = _read_all(path)
+    traces = _read(path)
     findings = advice.advise(traces, source or [Path.cwd()])
     if json_:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
@@ -145,7 +137,7 @@ def report(
     from isthmus.profile import advise as advice
     from isthmus.profile import overview, roofline
 
-    traces, sources = _read_all(path), source or [Path.cwd()]
+    traces, sources = _read(path), source or [Path.cwd()]
     try:
         limits = roofline.probe() if probe else None
     except RuntimeError as error:

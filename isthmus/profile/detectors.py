@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus.profile import ranks
 from isthmus.profile.host import Host
 from isthmus.profile.intervals import Intervals, clip, minus, union
+from isthmus.profile.ranks import Wait
 from isthmus.profile.steps import Step, busy, device_work, is_communication, is_copy, steps
 from isthmus.profile.trace import Event, Trace
 
@@ -28,11 +28,11 @@ class Hit:
 
 
 class Context:
-    """One trace, indexed for the detectors; ``others`` are the traces of the other ranks."""
+    """One trace, indexed for the detectors; ``waits`` are those of all ranks."""
 
-    def __init__(self, trace: Trace, others: list[Trace], sources: list[Path]) -> None:
+    def __init__(self, trace: Trace, waits: list[Wait], sources: list[Path]) -> None:
         self.trace = trace
-        self.others = others
+        self.waits = waits
         self.host = Host(trace, sources)
         self.steps = steps(trace)
         self.work = device_work(trace)
@@ -187,7 +187,7 @@ def _innermost_operator(host: Host, index: int) -> int | None:
 
 def unbalanced(context: Context, lead: float) -> Iterator[Hit]:
     """Find collectives for which this rank waited until the last one arrived, by more than ``lead`` microseconds."""
-    for wait in ranks.waits([context.trace, *context.others]):
+    for wait in context.waits:
         if wait.rank == context.trace.rank and wait.time > lead:
             time = [(wait.event.start, min(wait.event.start + wait.time, wait.event.end))]
             yield Hit(time, context.host.launch(wait.event), f"rank {wait.last} arrives last")

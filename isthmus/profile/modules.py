@@ -25,11 +25,8 @@ def module_totals(trace: Trace) -> dict[str, Total]:
         launch = host.launch(work)
         path = None if launch is None else _path(host, launch) or _backward_path(host, launch, forward)
         if path:
-            total = totals[path]
-            total.calls += 1
-            total.time += work.duration
-            total.self_time += work.duration
-            total.kernels.add(work.name)
+            totals[path].add_work(work)
+            totals[path].kernels.add(work.name)
     return dict(totals)
 
 

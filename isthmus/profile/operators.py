@@ -19,15 +19,18 @@ class Total:
     host_time: float = 0.0
     kernels: set[str] = field(default_factory=set)
 
+    def add_work(self, work: Event) -> None:
+        """Count device work."""
+        self.calls += 1
+        self.time += work.duration
+        self.self_time += work.duration
+
 
 def kernel_totals(trace: Trace) -> dict[str, Total]:
     """Return totals of device work by name."""
     totals: dict[str, Total] = defaultdict(Total)
     for event in trace.device:
-        total = totals[event.name]
-        total.calls += 1
-        total.time += event.duration
-        total.self_time += event.duration
+        totals[event.name].add_work(event)
     return dict(totals)
 
 

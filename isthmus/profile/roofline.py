@@ -165,16 +165,21 @@ def probe(seconds: float = 0.1) -> Limits:
     device = torch.accelerator.current_accelerator()
     source = torch.ones(1 << 24, device=device)
     target = torch.empty_like(source)
-    bandwidth = 2 * source.nbytes / _fastest(lambda: target.copy_(source), seconds)
+    bandwidth = 2 * source.nbytes / fastest(lambda: target.copy_(source), seconds)
     flops = {}
     for name, dtype in (("float", torch.float32), ("c10::BFloat16", torch.bfloat16)):
         matrix = torch.ones(1024, 1024, device=device, dtype=dtype)
-        flops[name] = 2 * 1024**3 / _fastest(lambda matrix=matrix: torch.mm(matrix, matrix), seconds)  # type: ignore[misc]
+        flops[name] = 2 * 1024**3 / fastest(lambda matrix=matrix: torch.mm(matrix, matrix), seconds)  # type: ignore[misc]
     return Limits(flops, bandwidth)
 
 
-def _fastest(call: Callable[[], Any], seconds: float) -> float:
-    """Return the shortest of the times of a call, in seconds."""
+def fastest(call: Callable[[], Any], seconds: float) -> float:
+    """Return the shortest of the times of a call with the device's work, in seconds.
+
+    Args:
+        call: called three times or more.
+        seconds: least time of all calls together.
+    """
     import torch
 
     call()
