@@ -102,6 +102,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(autouse=True)
+def same_environment() -> Iterator[None]:
+    """Undo what commands that run in this process set for themselves: the children of later tests inherit it."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
+
+
+@pytest.fixture(autouse=True)
 def same_numbers() -> None:
     """Seed each test separately, so that failures are reproducible; does not import torch."""
     if torch := sys.modules.get("torch"):

@@ -189,8 +189,9 @@ def copies() -> None:
     assert target.raw == b"0123456701234567"
     with fails(PARAMETER, "17 bytes"):
         acl.aclrtMemcpy(near, 16, target, 17, HOST_TO_DEVICE)
+    large = ctypes.create_string_buffer(32 * MIB)
     with fails(PARAMETER, "inside an allocation"):
-        acl.aclrtMemcpy(near, 64 * MIB, target, 32 * MIB, HOST_TO_DEVICE)
+        acl.aclrtMemcpy(near, 64 * MIB, large, 32 * MIB, HOST_TO_DEVICE)
     with fails(PARAMETER, "kind 9"):
         acl.aclrtMemcpy(near, 16, target, 16, 9)
     acl.aclrtMemset(near, 16, 0x41, 4)

@@ -235,7 +235,7 @@ def test_a_broken_entry_point_is_reported_and_skipped(monkeypatch: pytest.Monkey
     ],
 )
 def test_a_wrong_option_is_one_line_and_ends_the_process(variable: str, value: str, problem: str):
-    done = run("print('not reached')", **{variable: value})
+    done = run("import torch; print('not reached')", **{variable: value})
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"isthmus: {variable}={value}: {problem}\n"
 
