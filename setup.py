@@ -59,7 +59,7 @@ DEBUG = os.environ.get("ISTHMUS_BUILD_DEBUG") == "1"
 OPTIMIZATION = ["-O0", "-g"] if DEBUG else ["-g0"]
 # Sources of one folder that are compiled together: their headers are parsed once for all of them. More per
 # group makes the whole build faster, and the rebuild after a change of one source slower.
-GROUP = 4
+GROUP = 8
 KERNEL_GROUP = 2
 # GCC collects garbage from 128 MB on; half a GB makes it 9% faster and changes no object.
 COMPILER = ["--param", "ggc-min-heapsize=524288"]

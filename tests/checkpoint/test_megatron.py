@@ -10,6 +10,7 @@ transformers = pytest.importorskip("transformers")
 pytest.importorskip("megatron.core")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["llama", "mixtral", "qwen2", "qwen3"])
 @pytest.mark.sampled(1)
 def test_megatron_core_agrees(tmp_path, name):

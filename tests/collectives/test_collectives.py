@@ -146,6 +146,7 @@ def test_threads_are_ranks() -> None:
     assert output(code, ISTHMUS_HOST_DEVICES="2") == "[[48.0], [48.0]] []"
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", ["default_backend", "composite_backend"])
 def test_backend_of_a_group(tmp_path: Path, name: str) -> None:
     ranks = Ranks(tmp_path, (name,))

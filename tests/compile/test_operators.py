@@ -62,6 +62,7 @@ def test_attention_products_and_checkpointing() -> None:
     on_each(run)
 
 
+@pytest.mark.full
 def test_autocast_follows_the_chips_lists() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8)).chip()
     x = torch.randn(4, 8).chip()
@@ -134,6 +135,7 @@ def test_modes(options: dict[str, str]) -> None:
     on_each(run)
 
 
+@pytest.mark.full
 def test_inference_mode_and_stances() -> None:
     def run(device: str) -> Any:
         function = torch.compile(lambda x: x.sin() + 1)

@@ -159,6 +159,7 @@ def test_constants_cpu_tensors_and_breaks() -> None:
     on_each(run)
 
 
+@pytest.mark.full
 def test_convolution_whose_layout_inductor_changes() -> None:
     def run(device: str) -> Any:
         model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).to(

@@ -38,6 +38,7 @@ def failures(
     return {name: [r for r in rows if r["library"] == name and r["status"] == "failed"] for name in names}
 
 
+@pytest.mark.full
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", PLANTS)
 def test_a_planted_mistake_is_caught(failures: dict[str, list[dict[str, Any]]], name: str) -> None:

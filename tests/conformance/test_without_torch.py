@@ -61,6 +61,7 @@ def test_doctor_names_what_is_missing(environment: dict[str, str]) -> None:
     assert done.returncode == 1 and len(failed) == 1 and "PyTorch is not installed" in failed[0]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("driver", ["numpy", "host"])
 def test_a_driver_is_judged(environment: dict[str, str], golden: Path, tmp_path: Path, driver: str) -> None:
     arguments = [

@@ -1,5 +1,9 @@
 """Regression tests of the kernel route: the numpy chip, which has only kernels, against the CPU."""
 
+import json
+
+import pytest
+
 from tests.helpers.children import output
 
 HEAD = """
@@ -17,93 +21,48 @@ def same(call, *tensors):
 """
 
 
-def check(code: str) -> None:
-    assert output(HEAD + code + "\nprint('reached')", ISTHMUS_DRIVER="numpy", ISTHMUS_STRICT="1") == "reached"
-
-
-def test_an_in_place_comparison_of_bools_with_numbers_keeps_its_result() -> None:
-    check(
-        """
+CHECKS = {
+    "an_in_place_comparison_of_bools_with_numbers_keeps_its_result": """
 same(lambda a, b: a.clone().eq_(b), torch.tensor([True, False, True]), torch.tensor([1, 1, 0]))
 same(lambda a, b: a.clone().logical_and_(b), torch.tensor([True, False, True]), torch.tensor([0.0, 1.0, 2.0]))
-"""
-    )
-
-
-def test_operands_promote_among_themselves() -> None:
-    check(
-        """
+""",
+    "operands_promote_among_themselves": """
 same(lambda a: torch.floor_divide(a, 2), torch.tensor([7, 5, 0], dtype=torch.uint8))
 raises(NotImplementedError, lambda: torch.tensor([3 + 4j], device="chip").abs(), "aten::abs")
-"""
-    )
-
-
-def test_the_default_dtype_is_not_remembered() -> None:
-    check(
-        """
+""",
+    "the_default_dtype_is_not_remembered": """
 x = torch.arange(3, device="chip")
 assert torch.sin(x).dtype == torch.float32
 torch.set_default_dtype(torch.float64)
 assert torch.sin(x).dtype == torch.float64
-"""
-    )
-
-
-def test_a_cpu_scalar_may_be_an_operand_but_not_an_output() -> None:
-    check(
-        """
+""",
+    "a_cpu_scalar_may_be_an_operand_but_not_an_output": """
 x = torch.ones(3, device="chip")
 assert (x + torch.tensor(2.0)).tolist() == [3, 3, 3]
 raises(RuntimeError, lambda: torch.tensor(1.0).add_(x[0]), "same device")
 raises(RuntimeError, lambda: torch.sum(x, 0, out=torch.empty(())), "same device")
-"""
-    )
-
-
-def test_writing_to_a_lazy_clone_leaves_the_original() -> None:
-    check(
-        """
+""",
+    "writing_to_a_lazy_clone_leaves_the_original": """
 x = torch.arange(3.0, device="chip")
 torch._lazy_clone(x).add_(1)
 assert x.tolist() == [0, 1, 2]
-"""
-    )
-
-
-def test_out_sets_the_dtype_of_a_reduction_and_must_match_elsewhere() -> None:
-    check(
-        """
+""",
+    "out_sets_the_dtype_of_a_reduction_and_must_match_elsewhere": """
 x = torch.full((4096,), 24.0, dtype=torch.half, device="chip")
 assert torch.sum(x, 0, out=torch.empty((), device="chip")).item() == 4096 * 24.0
 square = torch.ones(2, 2, device="chip")
 raises(RuntimeError, lambda: torch.mm(square, square, out=square.double()), "Expected out tensor to have dtype")
-"""
-    )
-
-
-def test_an_output_that_is_an_input_is_not_resized() -> None:
-    check(
-        """
+""",
+    "an_output_that_is_an_input_is_not_resized": """
 x = torch.arange(3.0, device="chip")
 raises(RuntimeError, lambda: torch.add(x, torch.ones(2, 3, device="chip"), out=x), "doesn't match")
 assert x.tolist() == [0, 1, 2]
-"""
-    )
-
-
-def test_recursive_decompositions_end() -> None:
-    check(
-        """
+""",
+    "recursive_decompositions_end": """
 x = torch.zeros(3).to(torch.uint16).to("chip")
 raises(NotImplementedError, lambda: torch.logical_not(x), "aten::logical_not has no route on driver numpy")
-"""
-    )
-
-
-def test_masks_and_indices_from_the_cpu() -> None:
-    check(
-        """
+""",
+    "masks_and_indices_from_the_cpu": """
 mask = torch.tensor([[True, False], [False, True], [True, True]])
 same(lambda x: x[mask.to(x.device)], torch.arange(6.0).view(3, 2))
 same(lambda x: x[mask], torch.arange(6.0).view(3, 2))
@@ -116,8 +75,32 @@ def assign(x):
 same(assign, torch.arange(6.0).view(3, 2))
 raises(IndexError, lambda: torch.ones(3, device="chip")[torch.ones(2, dtype=torch.bool)], "mask")
 assert "device='chip:0'" in repr(torch.randn(3).to("chip"))
+""",
+}
+RUN = """
+import json, traceback
+errors = {}
+for name, code in CHECKS.items():
+    try:
+        exec(code, dict(globals()))
+    except Exception:
+        errors[name] = traceback.format_exc()
+    torch.set_default_dtype(torch.float32)
+print(json.dumps(errors))
 """
-    )
+
+
+@pytest.fixture(scope="module")
+def errors() -> dict[str, str]:
+    """What failed in one child that ran all checks."""
+    code = f"{HEAD}\nCHECKS = {CHECKS!r}\n{RUN}"
+    found: dict[str, str] = json.loads(output(code, ISTHMUS_DRIVER="numpy", ISTHMUS_STRICT="1"))
+    return found
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_kernel_route(check: str, errors: dict[str, str]) -> None:
+    assert check not in errors, errors[check]
 
 
 def test_a_kernel_that_returns_a_value_is_named(tmp_path) -> None:

@@ -19,6 +19,7 @@ def test_an_outside_driver_runs(tmp_path: Path) -> None:
     assert text.split()[0] == "3.0" and text.endswith("liboutside.so")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("edit", "message"),
     [

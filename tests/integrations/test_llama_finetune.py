@@ -106,6 +106,7 @@ def first_batch(folder: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
         return tokens, labels, model(tokens).logits
 
 
+@pytest.mark.full
 def test_megatron_begins_with_the_loss_of_hugging_face_and_learns(folder, trained):
     _, labels, logits = first_batch(folder)
     expected = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())

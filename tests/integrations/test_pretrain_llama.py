@@ -317,6 +317,7 @@ def test_an_earlier_run_is_renamed(script: Any, tmp_path: Path) -> None:
     assert list(found("run")) == ["tokenizer-1.json"]
 
 
+@pytest.mark.full
 def test_interrupt_ends_in_one_line(tmp_path: Path) -> None:
     output = tmp_path / "run"
     command = [sys.executable, "-m", "isthmus", "run", "--quiet", str(SCRIPT), *TINY, "--output", str(output)]

@@ -170,6 +170,7 @@ def test_a_syntax_error_is_pythons(tmp_path):
 
 
 # ---- options -------------------------------------------------------------------------------------------------
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("libraries", ["transformers", "transformers,torch"])
 def test_operators_under_a_library_that_is_imported_before_torch(libraries, tmp_path):

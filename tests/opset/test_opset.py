@@ -147,6 +147,7 @@ def products(tmp_path_factory: pytest.TempPathFactory) -> golden.Reader:
     return golden.Reader(folder)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("seed", "same"), [(3, True), (4, False)])
 def test_generation_is_deterministic(products: golden.Reader, tmp_path: Path, seed: int, same: bool) -> None:
     generate.generate(tmp_path, "aten::mv", seed=seed)

@@ -345,6 +345,7 @@ def test_proofs_are_sentences_about_operators_that_exist() -> None:
         assert bool(equivalent.names(entry, names)) == bool(entry.operators), entry.operators
 
 
+@pytest.mark.full
 def test_the_command_writes_a_score_and_repeats_it(tmp_path: Path, samples: Reader) -> None:
     file, again, text = (tmp_path / name for name in ("mutation.json", "again.json", "page.md"))
     command = [sys.executable, "-m", "tools.mutation", "--golden", str(samples.folder)]

@@ -1,6 +1,6 @@
 """Matrix products."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,16 @@ def _products(m: Maker, *lead: int, before: Any = None) -> Iterator[Case]:
         first = (before(2, 3),) if before else ()
         pair = whole_numbers(m, *lead, 2, _LONG), whole_numbers(m, *lead, _LONG, 3)
         yield m.case("large", *first, *pair)
+
+
+def _size(name: str, left: str = "self") -> Callable[..., Any]:
+    """Sum of absolute products; beyond 1024 products scaled so that sqrt(n) roundings are allowed.
+
+    BLAS fixes no order, and libraries add one product, or one vector, after another where results are few (Higham and
+    Mary 2019, "A new approach to probabilistic rounding error analysis").
+    """
+    absolute = absolutely(f"aten::{name}")
+    return lambda **arguments: absolute(**arguments) * max(1, arguments[left].shape[-1] ** 0.5 / 32)
 
 
 def _mm(m: Maker) -> Iterator[Case]:
@@ -95,15 +105,6 @@ def _mv(m: Maker) -> Iterator[Case]:
         yield m.case("large", whole_numbers(m, 3, _LONG), whole_numbers(m, _LONG))
 
 
-def _dot_size(self: Any, tensor: Any) -> Any:
-    """Sum of absolute products; beyond 1024 products scaled so that sqrt(n) roundings are allowed.
-
-    BLAS fixes no order, and libraries add vectors of different alignment one after another (Higham and Mary 2019,
-    "A new approach to probabilistic rounding error analysis").
-    """
-    return absolutely("aten::dot")(self=self, tensor=tensor) * max(1, self.numel() ** 0.5 / 32)
-
-
 def _dot(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(67), m.tensor(67))
     yield m.case("strided", m.tensor(29, layout="sliced"), m.tensor(29))
@@ -113,15 +114,15 @@ def _dot(m: Maker) -> Iterator[Case]:
 
 
 OPERATORS: list[Operator] = [
-    op("mm", dt.FLOATS, "(self.shape[0], mat2.shape[1])", "self.dtype", _mm, _GEMM, magnitude=absolutely("aten::mm"),
+    op("mm", dt.FLOATS, "(self.shape[0], mat2.shape[1])", "self.dtype", _mm, _GEMM, magnitude=_size("mm"),
        resizable=True),
     op("bmm", dt.FLOATS, "(self.shape[0], self.shape[1], mat2.shape[2])", "self.dtype", _bmm, _GEMM,
-       magnitude=absolutely("aten::bmm"), resizable=True),
+       magnitude=_size("bmm"), resizable=True),
     op("addmm", dt.FLOATS, "(mat1.shape[0], mat2.shape[1])", "self.dtype", _addmm, _GEMM,
-       magnitude=absolutely("aten::addmm"), resizable=True),
+       magnitude=_size("addmm", "mat1"), resizable=True),
     op("baddbmm", dt.FLOATS, "(batch1.shape[0], batch1.shape[1], batch2.shape[2])", "self.dtype", _baddbmm, _GEMM,
-       magnitude=absolutely("aten::baddbmm"), resizable=True),
-    op("mv", dt.FLOATS, "(self.shape[0],)", "self.dtype", _mv, _GEMM, magnitude=absolutely("aten::mv"),
+       magnitude=_size("baddbmm", "batch1"), resizable=True),
+    op("mv", dt.FLOATS, "(self.shape[0],)", "self.dtype", _mv, _GEMM, magnitude=_size("mv"),
        resizable=True),
-    op("dot", dt.FLOATS, "()", "self.dtype", _dot, _GEMM, magnitude=_dot_size, resizable=True),
+    op("dot", dt.FLOATS, "()", "self.dtype", _dot, _GEMM, magnitude=_size("dot"), resizable=True),
 ]  # fmt: skip
