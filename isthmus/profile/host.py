@@ -19,7 +19,7 @@ _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (\w+)")
 _LIBRARY = re.compile(r"site-packages|dist-packages|lib/python3|^<")
 # What a call is named in the source, by how a trace names it.
-_SPELLINGS = {"item": ("item", "float", "int", "bool"), "__next__": ("next",)}
+_SPELLINGS = {"item": ("item", "float", "int", "bool"), "__next__": ("for", "next")}
 
 _NEAR = 100  # events to look back
 
@@ -228,8 +228,8 @@ def _calls(source: Path, first: int, function: str) -> dict[str, list[int]]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
             calls[name].append(node.func.end_lineno or node.lineno)
-        elif isinstance(node, ast.For | ast.comprehension):
-            calls["next"].append(node.iter.lineno)
+        elif isinstance(node, ast.For | ast.comprehension) and not ast.unparse(node.iter).startswith("range("):
+            calls["for"].append(node.iter.lineno)
     return {name: sorted(lines) for name, lines in calls.items()}
 
 
