@@ -107,6 +107,13 @@ class Host:
         """Return whether an event around this one matches."""
         return any(pattern.search(self.events[outer].name) for outer in self.ancestors(index))
 
+    def has(self, index: int, pattern: re.Pattern[str]) -> bool:
+        """Return whether an event within this one matches."""
+        row, event = self._rows[self.events[index].row], self.events[index]
+        first = bisect_right(row, event.start, key=lambda other: self.events[other].start)
+        last = bisect_right(row, event.end, key=lambda other: self.events[other].start)
+        return any(pattern.search(self.events[other].name) for other in row[first:last])
+
     def at(self, time: float) -> int | None:
         """Return the innermost event at a time on the thread that has most events."""
         if not self._rows:

@@ -11,7 +11,7 @@ from isthmus.profile.host import Host
 from isthmus.profile.ranks import Link
 from isthmus.profile.report import Bars, Line, Section, format_bytes, format_share, format_time
 from isthmus.profile.roofline import Limits, Work, utilization, works
-from isthmus.profile.steps import Breakdown, breakdown, device_work, mean, steps
+from isthmus.profile.steps import Breakdown, breakdown, mean, steps
 from isthmus.profile.trace import Trace
 
 _KINDS = ("compute", "exposed", "copies", "free")
@@ -47,7 +47,7 @@ def overview(traces: list[Trace], sources: list[Path], limits: Limits | None, pe
         peak: operations per second of the device; by default those of its fastest matrix product in limits.
     """
     first = traces[0]
-    host, work, periods = Host(first, sources), device_work(first), steps(first)
+    host, work, periods = Host(first, sources)(first), steps(first)
     found = works(host, work, periods) or vendor.kernels(first.path)
     peak = peak or (max(limits.flops.values()) if limits else None)
     mfu, hfu = utilization(found, periods, peak) if peak else (None, None)

@@ -1,7 +1,6 @@
 """Where the time of each step went on the device: compute, communication, copies, free."""
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 
 from isthmus.profile.intervals import Intervals, clip, length, minus, union
@@ -74,15 +73,6 @@ def steps(trace: Trace) -> list[Step]:
     return [found[number] for number in sorted(found)] or [Step(0, *trace.window())]
 
 
-def device_work(trace: Trace) -> list[Event]:
-    """Return the work of the device that had most of it."""
-    devices = Counter(event.row[0] for event in trace.device)
-    if len(devices) < 2 or any(not event.row[0].isdigit() for event in trace.device):
-        return trace.device
-    chosen = devices.most_common(1)[0][0]
-    return [event for event in trace.device if event.row[0] == chosen]
-
-
 def busy(work: list[Event]) -> Busy:
     """Return when a device was busy."""
     kinds: dict[str, list[tuple[float, float]]] = {"compute": [], "communication": [], "copies": []}
@@ -98,7 +88,7 @@ def busy(work: list[Event]) -> Busy:
 
 def breakdown(trace: Trace) -> list[Breakdown]:
     """Return where the time of each step went."""
-    kinds = busy(device_work(trace))
+    kinds = busy(trace.device)
     return [_of_step(step, kinds) for step in steps(trace)]
 
 
