@@ -49,7 +49,9 @@ def _read(path: Path) -> list[TraceOfRank]:
     return traces
 
 
-def _show(title: str, sections: list[Section], html: Path | None) -> None:
+def _show(
+    title: str, sections: list[Section], html: Path | None, facts: dict[str, str] | None = None
+) -> None:
     from isthmus.profile import report
 
     if html is None:
@@ -58,7 +60,7 @@ def _show(title: str, sections: list[Section], html: Path | None) -> None:
     if html.is_dir():
         raise fail(f"{html}: a folder; give the name of a file")
     try:
-        report.write_page(html, title, sections)
+        report.write_page(html, title, sections, facts)
     except OSError as error:
         raise fail(f"{html}: {error.strerror}; give a file in a folder that exists") from None
     print(html)
@@ -107,9 +109,9 @@ def advise(path: Traces, json_: Json = False, html: Html = None, source: Source 
     from dataclasses import asdict
 
     from isthmus.profile import advise as advice
+    from isthmus.profile.detectors import Context
 
-    traces = _read(path)
-    findings = advice.advise(traces, source or [Path.cwd()])
+    findings = advice.advise(Context.of(_read(path), source or [Path.cwd()]))
     if json_:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
         return
@@ -136,16 +138,18 @@ def report(
 
     from isthmus.profile import advise as advice
     from isthmus.profile import overview, roofline
+    from isthmus.profile.detectors import Context
 
-    traces, sources = _read(path), source or [Path.cwd()]
+    contexts = Context.of(_read(path), source or [Path.cwd()])
     try:
         limits = roofline.probe() if probe else None
     except RuntimeError as error:
         raise fail(error) from None
-    findings = advice.advise(traces, sources)
-    found = overview.overview(traces, sources, limits, peak_tflops and 1e12 * peak_tflops)
+    findings = advice.advise(contexts)
+    found = overview.overview(contexts, limits, peak_tflops and 1e12 * peak_tflops)
     if json_:
         advised = [asdict(finding) for finding in findings]
         print(json.dumps({"advice": advised, **asdict(found)}, indent=1))
         return
-    _show(f"Report on {path.name}", [*advice.sections(findings), *overview.sections(found, top)], html)
+    made = [*advice.sections(findings), *overview.sections(found, top)]
+    _show(f"Report on {path.name}", made, html, overview.facts(found))

@@ -178,12 +178,16 @@ def _innermost_operator(host: Host, index: int) -> int | None:
 
 
 def unbalanced(context: Context, lead: float) -> Iterator[Hit]:
-    """Find collectives in which this rank waited for the slowest one, by more than ``lead`` microseconds, and idly."""
+    """Find collectives in which this rank waited idly for the slowest one, by more than ``lead`` microseconds."""
     slow = next(iter(slowest(context.waits)), "")
     for wait in context.waits:
         if wait.rank == context.trace.name and wait.last == slow and wait.time > lead:
             time = [(wait.event.start, min(wait.event.start + wait.time, wait.event.end))]
-            yield Hit(minus(time, context.busy.compute), context.host.launch(wait.event), f"rank {wait.last} arrives last")
+            yield Hit(
+                minus(time, context.busy.compute),
+                context.host.launch(wait.event),
+                f"rank {wait.last} arrives last",
+            )
 
 
 DETECTORS: dict[str, Callable[..., Iterator[Hit]]] = {

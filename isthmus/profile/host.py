@@ -235,7 +235,9 @@ def _calls(source: Path, first: int, function: str) -> dict[str, list[int]]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
             calls[name].append(node.func.end_lineno or node.lineno)
-        elif isinstance(node, ast.For | ast.comprehension) and not ast.unparse(node.iter).startswith("range("):
+        elif isinstance(node, ast.For | ast.comprehension) and not ast.unparse(node.iter).startswith(
+            "range("
+        ):
             calls["for"].append(node.iter.lineno)
     return {name: sorted(lines) for name, lines in calls.items()}
 

@@ -59,6 +59,11 @@ def is_communication(event: Event) -> bool:
     return "Collective name" in event.args or bool(_COMMUNICATION.search(event.name))
 
 
+def is_point_to_point(event: Event) -> bool:
+    """Return whether communication is a send or a receive; NCCL exchanges all to all by kernels named so too."""
+    return bool(_POINT_TO_POINT.search(str(event.args.get("Collective name") or event.name)))
+
+
 def is_copy(event: Event) -> bool:
     """Return whether device work is a copy or a fill."""
     return bool(_COPY.search(event.name))
@@ -80,7 +85,7 @@ def busy(work: list[Event]) -> Busy:
     for event in work:
         kind = "communication" if is_communication(event) else "copies" if is_copy(event) else "compute"
         kinds[kind].append((event.start, event.end))
-        if kind == "communication" and _POINT_TO_POINT.search(event.name):
+        if kind == "communication" and is_point_to_point(event):
             point_to_point.append((event.start, event.end))
     unions = {kind: union(intervals) for kind, intervals in kinds.items()}
     return Busy(**unions, point_to_point=union(point_to_point))

@@ -168,7 +168,9 @@ def _groups(parsed: Any) -> list[list[int]]:
     """Return the ranks of the process groups in ``distributedInfo``."""
     info = parsed.get("distributedInfo") if isinstance(parsed, dict) else None
     found = info.get("pg_config") if isinstance(info, dict) else None
-    groups = [group.get("ranks") for group in found if isinstance(group, dict)] if isinstance(found, list) else []
+    groups = (
+        [group.get("ranks") for group in found if isinstance(group, dict)] if isinstance(found, list) else []
+    )
     return [group for group in map(ranks_of, groups) if group]
 
 
