@@ -72,17 +72,17 @@ def curve(points: Sequence[tuple[float, float]], low: str, high: str, left: str,
     return Markup('<div class="curve">{}</div>').format(words.format(high, svg, low, left, right))
 
 
-def roofline(points: Sequence[tuple[float, float, float, str]], rate: float, bandwidth: float) -> Markup:
+def roofline(points: Sequence[tuple[int, float, float, float, str]], rate: float, bandwidth: float) -> Markup:
     """Return operators below the limits of a device, both axes logarithmic.
 
     Args:
-        points: operations per byte, operations per second, share of the time, and the name.
+        points: number to show, operations per byte, operations per second, share of the time, and the name.
         rate: operations per second that the device attains.
         bandwidth: bytes per second that it attains.
     """
     ridge = rate / bandwidth
-    xs = [ridge / 10, ridge * 10, *(point[0] for point in points)]
-    ys = [rate * 1.5, ridge / 10 * bandwidth, *(point[1] for point in points)]
+    xs = [ridge / 10, ridge * 10, *(point[1] for point in points)]
+    ys = [rate * 1.5, ridge / 10 * bandwidth, *(point[2] for point in points)]
     low, high, bottom, top = (math.log10(end) for end in (min(xs), max(xs), min(ys), max(ys)))
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -95,12 +95,18 @@ def roofline(points: Sequence[tuple[float, float, float, str]], rate: float, ban
         Markup('<circle cx="{:.1f}" cy="{:.1f}" r="{:.1f}"><title>{}</title></circle>').format(
             *place(x, y), 3 + 12 * math.sqrt(share), name
         )
-        for x, y, share, name in points
+        for _, x, y, share, name in points
     )
     named = Markup("").join(
         Markup('<text x="{:.1f}" y="{:.1f}">{}</text>').format(*place(x, y), number)
-        for number, (x, y, _, _) in enumerate(points[:9], 1)
+        for number, x, y, _, _ in points
     )
-    return Markup('<svg class="roofline" viewBox="0 0 400 220"><polyline points="{}"/>{}{}</svg>').format(
-        line, drawn, named
+    words = Markup('<text class="axis" x="10" y="218">{:.2g} operations per byte</text>').format(10**low)
+    words += Markup('<text class="axis end" x="390" y="218">{:.2g}</text>').format(10**high)
+    words += Markup('<text class="axis end" x="390" y="{:.1f}">{:.0f} GFLOP/s</text>').format(
+        place(1, rate)[1] - 6, rate / 1e9
+    )
+    words += Markup('<text class="axis" x="14" y="190">{:.1f} GB/s</text>').format(bandwidth / 1e9)
+    return Markup('<svg class="roofline" viewBox="0 0 400 220"><polyline points="{}"/>{}{}{}</svg>').format(
+        line, drawn, named, words
     )

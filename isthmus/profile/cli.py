@@ -34,12 +34,12 @@ Source = Annotated[
 Top = Annotated[int, typer.Option(min=1, help="Rows of each table.")]
 
 
-def _read(path: Path) -> list[TraceOfRank]:
-    """Read a trace or a folder of them; warn if events were ignored."""
-    from isthmus.profile.trace import ProfileError, read_folder
+def _read(path: Path, whole: bool = False) -> list[TraceOfRank]:
+    """Read a trace or a folder of them, or one file with all of its devices; warn if events were ignored."""
+    from isthmus.profile.trace import ProfileError, read, read_folder
 
     try:
-        traces = read_folder(path)
+        traces = [read(path)] if whole else read_folder(path)
     except ProfileError as error:
         raise fail(error) from None
     for trace in traces:
@@ -71,7 +71,11 @@ def hot(trace: Trace, html: Html = None, top: Top = 20) -> None:
     """Show the hottest operators and kernels, the idle time of the device, and the runtime calls."""
     from isthmus.profile import hot as analysis
 
-    _show(f"Profile of {trace.name}", analysis.sections(analysis.analyse(_read(trace)[0]), top), html)
+    _show(
+        f"Profile of {trace.name}",
+        analysis.sections(analysis.analyse(_read(trace, whole=True)[0]), top),
+        html,
+    )
 
 
 @app.command()
@@ -84,21 +88,22 @@ def diff(
     html: Html = None,
     top: Top = 20,
 ) -> None:
-    """Compare two traces, or two folders: steps by rank, modules, operators and kernels."""
+    """Compare two traces, or two folders: steps, links, modules, operators and kernels of the mean rank."""
     from isthmus.profile import diff as comparison
     from isthmus.profile import hot as analysis
 
     if b is None:
         raise fail("only one trace given; usage: isthmus profile diff A B")
     first, second = _read(a), _read(b)
-    before, after = analysis.analyse(first[0]), analysis.analyse(second[0])
+    before, after = analysis.mean_analysis(first), analysis.mean_analysis(second)
     if only != "*" and not comparison.pairs(before.operators, after.operators, only):
         raise fail(f"--only {only}: no operator of either trace matches; `isthmus profile hot` lists them")
     made = comparison.sections(before, after, only, top)
     if only == "*":
         made[1:1] = [
-            comparison.step_section(first, second),
-            comparison.module_section(first[0], second[0], top),
+            comparison.step_section(first, second, top),
+            comparison.link_section(first, second, top),
+            comparison.module_section(first, second, top),
         ]
     _show(f"A: {a.name}, B: {b.name}", made, html)
 

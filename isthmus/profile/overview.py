@@ -183,8 +183,8 @@ def _pipeline_section(found: Overview) -> Section:
                 charts.stacked([(100 * time / max(row.time, 1e-9), kind) for time, kind in parts]),
             )
         )
-    kinds = [("compute", "compute"), ("exposed", "exposed collectives"), ("sends", "bubble")]
-    section.chart = charts.legend(kinds) + charts.bars(drawn)
+    named = [("compute", "compute"), ("exposed", "exposed collectives"), ("sends", "bubble")]
+    section.chart = charts.legend(named) + charts.bars(drawn)
     section.note = "Bubble: only sends and receives ran, which wait for another stage."
     return section
 
@@ -255,17 +255,18 @@ def _operator_section(found: Overview, top: int) -> Section:
     if found.limits:
         points = [
             (
+                number,
                 work.flops / work.bytes,
                 1e6 * work.flops / work.time,
                 work.time / whole,
                 f"{work.name} {work.shapes}",
             )
-            for work in found.operators[:top]
+            for number, work in enumerate(found.operators[:top], 1)
             if work.flops and work.bytes and work.time
         ]
         rate = max(found.limits.flops.values())
         section.chart = charts.roofline(points, rate, found.limits.bandwidth)
-        section.note += " In the chart: operations per byte against operations per second, area by time."
+        section.note += " In the chart: rows of the table by number."
     if not found.operators:
         section.note = "The trace has no shapes: profile with record_shapes=True."
     return section

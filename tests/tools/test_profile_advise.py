@@ -312,7 +312,7 @@ def test_vendor_tables_are_read(tmp_path: Path):
     assert (work.name, work.shapes, work.flops, work.time) == ("MatMulV2", "3x5 5x7", 210, 60)
     (link,) = seen.links
     assert (link.bytes, link.time, link.bandwidth) == (4_000_000, 500, 8e9)
-    assert [section.title for section in sections(seen, 5)][:2] == ["Steps", "Links"]
+    assert [section.title for section in sections(seen, 5)][:3] == ["Steps", "The last step by rank", "Links"]
 
 
 # ---- Commands --------------------------------------------------------------------------------------------
@@ -336,7 +336,8 @@ def test_report_writes_a_page_and_json(tmp_path: Path):
 
 def test_diff_of_folders_compares_ranks():
     text = printed(isthmus("diff", RUNS / "unbalanced" / "before", RUNS / "unbalanced" / "after"))
-    assert "rank 0, exposed communication" in text and "rank 1, step" in text
+    assert "rank 0, exposed communication" in text and "rank 1, step" in text and "mean, step" in text
+    assert "all_reduce [0, 1] 4.0 KiB" in text
 
 
 def test_empty_folder_is_one_line(tmp_path: Path):
