@@ -97,7 +97,7 @@ def read(path: Path, seq: int | None, dtype: str) -> Model:
         raise PlanError(f"{path}: {reason}; give a config.json, or a file with Megatron's options") from None
     try:
         is_json = text.lstrip().startswith("{")
-        model = _hugging_face(json.loads(text)) if is_json else _megatron(text)
+        model = _hugging_face(json.loads(text)) if is_json else megatron(text)
     except KeyError as error:
         raise PlanError(f"{path}: {error.args[0]} is missing; it is needed to plan") from None
     except (ValueError, TypeError) as error:
@@ -136,7 +136,14 @@ def _hugging_face(config: dict[str, Any]) -> Model:
     )
 
 
-def _megatron(text: str) -> Model:
+def megatron(text: str) -> Model:
+    """Return a model from options of Megatron.
+
+    Raises:
+        KeyError: an option is missing.
+        ValueError: the text has no options.
+    """
+
     def option(name: str, default: int | None = None, kind: Callable[[str], int] = int) -> int:
         found = re.search(rf"--{name}[=\s]+(\d+)", text)
         if not found and default is None:

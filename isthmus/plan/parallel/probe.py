@@ -15,6 +15,7 @@ from typing import Any
 from isthmus.plan.files import PlanError
 from isthmus.plan.parallel.cluster import Cluster, Link
 
+_PRODUCTS = {"float32": 1024, "bfloat16": 256}  # sides of matrices; a host may be slow with the latter
 _SIZES = 1 << 16, 1 << 22  # bytes of the tensors whose times give latency and bandwidth
 
 
@@ -79,13 +80,14 @@ def _measure_rank(path: Path) -> None:
     assert device is not None
     dist.init_process_group(dist.get_default_backend_for_device(device.type))
     found: dict[str, Any] = {"memory": torch.accelerator.get_memory_info()[1], "flops": {}}
-    matrices = {name: torch.ones(1024, 1024, device=device, dtype=getattr(torch, name)) for name in _DTYPES}
+    for name, side in _PRODUCTS.items():
+        matrix = torch.ones(side, side, device=device, dtype=getattr(torch, name))
+        found["flops"][name] = 2 * side**3 / _time(lambda matrix=matrix: torch.mm(matrix, matrix))  # type: ignore[misc]
+    matrix = torch.ones(1024, 1024, device=device)
+    found["time"] = _time(lambda: [torch.mm(matrix, matrix) for _ in range(4)], until_all=True)
     source = torch.ones(1 << 22, device=device)
-    small = torch.ones(1, device=device)
-    for name, matrix in matrices.items():
-        found["flops"][name] = 2 * 1024**3 / _time(lambda matrix=matrix: torch.mm(matrix, matrix))  # type: ignore[misc]
-    found["time"] = 1 / found["flops"]["float32"]
     found["bandwidth"] = 3 * source.nbytes / _time(lambda: source + source)
+    small = torch.ones(1, device=device)
     found["overhead"] = _time(lambda: [small + small for _ in range(100)]) / 100
     count = dist.get_world_size()
     if count > 1:
@@ -101,11 +103,8 @@ def _measure_rank(path: Path) -> None:
     dist.destroy_process_group()
 
 
-_DTYPES = ("float32", "bfloat16")
-
-
-def _time(call: Callable[[], Any], rounds: int = 15) -> float:
-    """Return the median seconds of a call while all ranks do the same."""
+def _time(call: Callable[[], Any], rounds: int = 15, *, until_all: bool = False) -> float:
+    """Return the median seconds of a call while all ranks do the same, or until all have done it."""
     import torch
     import torch.distributed as dist
 
@@ -115,6 +114,8 @@ def _time(call: Callable[[], Any], rounds: int = 15) -> float:
         start = time.perf_counter()
         call()
         torch.accelerator.synchronize()
+        if until_all:
+            dist.barrier()
         times.append(time.perf_counter() - start)
     return statistics.median(times[3:])
 
