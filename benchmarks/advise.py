@@ -26,23 +26,15 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SCRIPT = "pretrain_llama.py"
 ROUNDS = 25
 VERSIONS = ("text", "planted", "advised")
-FLAGS = [
-    "--tiny",
-    "--iterations",
-    "12",
-    "--hidden-size",
-    "128",
-    "--seq-length",
-    "128",
-    "--micro-batch-size",
-    "4",
-]
-FLAGS += ["--global-batch-size", "8", "--eval-interval", "99", "--save-interval", "99"]
+FLAGS = (
+    "--tiny --no-bf16 --iterations 12 --hidden-size 128 --vocab-size 4096 --seq-length 128 --micro-batch-size 4"
+    " --global-batch-size 8 --eval-interval 99 --save-interval 99"
+).split()
 
 
 @dataclass(frozen=True)
 class Plant:
-    """A slowdown: the example's text, that in its place, and what the advice of a rule makes of it."""
+    """A slowdown: the example's text, what is planted in its place, and what the advice of a rule makes of it."""
 
     rule: str
     text: str
@@ -56,7 +48,7 @@ _LOADER = (
 )
 _SLOW_LOADER = """    class Decoded(type(train_windows)):
         def __getitem__(self, index):
-            time.sleep(0.005)
+            time.sleep(0.01)
             return super().__getitem__(index)
 
     train_windows.__class__ = Decoded
@@ -64,13 +56,17 @@ _SLOW_LOADER = """    class Decoded(type(train_windows)):
 """
 PLANTS = (
     Plant("small_copies", _COPY,
-          'inputs, targets = (torch.stack([x.to("cuda") for x in part.flatten()]).view_as(part) for part in batch)',
+          'inputs, targets = (torch.cat([x.to("cuda") for x in part.flatten().split(4)]).view_as(part) '
+          "for part in batch)",
           _COPY),
     Plant("optimizer", "fused=True)", "foreach=False)", "fused=True)"),
     Plant("garbage_collection", "    norm = torch.nn.utils.clip", "    gc.collect()\n    norm = torch.nn.utils.clip",
           "    norm = torch.nn.utils.clip"),
     Plant("synchronisation", "        total += loss.detach()\n", "        total += loss.item()\n",
           "        total += loss.detach()\n"),
+    Plant("contiguous", "F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())",
+          "F.cross_entropy(logits.float().transpose(1, 2).contiguous(), targets)",
+          "F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())"),
     Plant("data_loader", _LOADER, _SLOW_LOADER.format(workers=""),
           _SLOW_LOADER.format(workers=", num_workers=2, prefetch_factor=4")),
 )  # fmt: skip

@@ -30,7 +30,8 @@ def _parallelism(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("parallelism; what is left of the ranks is data parallel")
     group.add_argument("--tensor-model-parallel-size", type=int, default=1)
     group.add_argument("--pipeline-model-parallel-size", type=int, default=1)
-    group.add_argument("--virtual-pipeline-model-parallel-size", type=int, default=None)
+    virtual = "--virtual-pipeline-model-parallel-size", "--num-virtual-stages-per-pipeline-rank"
+    group.add_argument(*virtual, type=int, default=None)
     group.add_argument("--context-parallel-size", type=int, default=1)
     group.add_argument("--cp-comm-type", choices=("p2p", "all_gather", "a2a"), default="p2p")
     group.add_argument("--expert-model-parallel-size", type=int, default=1)

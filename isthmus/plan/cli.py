@@ -63,6 +63,66 @@ def recompute(
         raise fail(error) from None
 
 
+@app.command()
+def parallel(
+    model: Annotated[
+        Path, typer.Argument(help="config.json of a Hugging Face model, or a file with Megatron's options.")
+    ],
+    cluster: Annotated[Path, typer.Option(help="TOML file with cards, memory and links.")] = Path(
+        "cluster.toml"
+    ),
+    measure: Annotated[
+        int, typer.Option(help="Measure so many cards of this machine first; write them to --cluster.")
+    ] = 0,
+    cards: Annotated[int, typer.Option(help="Cards, instead of those of the cluster.")] = 0,
+    memory: Annotated[
+        str, typer.Option(help="Memory of a card, such as 64GiB, instead of the cluster's.")
+    ] = "",
+    global_batch: Annotated[int, typer.Option(help="Samples of a step.")] = 256,
+    seq_length: Annotated[
+        int, typer.Option(help="Tokens of a sample. Default: Megatron's option, or 4096.")
+    ] = 0,
+    dtype: Annotated[
+        str, typer.Option(help="bfloat16, float16 or float32. Default: Megatron's, or bfloat16.")
+    ] = "",
+    top: Annotated[int, typer.Option(help="Layouts to print.")] = 10,
+    explain: Annotated[int, typer.Option(help="Print the terms of the Nth layout.")] = 0,
+    emit: Annotated[
+        str, typer.Option(help="Print the options of the layout for megatron, torchtitan or deepspeed.")
+    ] = "",
+    infeasible: Annotated[
+        bool, typer.Option("--infeasible", help="Print the layouts that cannot run.")
+    ] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all layouts to a file.")] = None,
+) -> None:
+    """Rank every layout of a model on a cluster by predicted step time, with its memory.
+
+    --emit prints the options of the fastest layout, or of that of --explain.
+    """
+    from isthmus.plan.files import PlanError
+    from isthmus.plan.parallel import session
+
+    request = session.Request(
+        model,
+        cluster,
+        measure,
+        cards,
+        memory,
+        global_batch,
+        seq_length,
+        dtype,
+        top,
+        explain,
+        emit,
+        infeasible,
+        json_file,
+    )
+    try:
+        print(session.run(request))
+    except PlanError as error:
+        raise fail(error) from None
+
+
 def _taken(program: list[str], option: str) -> str:
     """Remove an option with its value from the arguments of the program; return the value, or "" without one."""
     if option not in program[:-1]:

@@ -12,9 +12,7 @@ from typing import Any
 
 from isthmus.profile.detectors import DETECTORS, Context, Hit
 from isthmus.profile.intervals import Intervals, clip, length, minus, union
-from isthmus.profile.ranks import waits
 from isthmus.profile.report import Section, format_share, format_time
-from isthmus.profile.trace import Trace
 
 _RULES = Path(__file__).parent / "rules"
 _PLACES = 5  # of a finding
@@ -67,7 +65,7 @@ class Finding:
 
     rule: str
     title: str
-    rank: int
+    rank: str
     time: float
     share: float
     calls: float
@@ -83,20 +81,11 @@ def rules() -> list[Rule]:
     return sorted(found, key=lambda rule: rule.order)
 
 
-def advise(traces: list[Trace], sources: list[Path]) -> list[Finding]:
-    """Apply the rules to the traces of all ranks.
-
-    Args:
-        traces: one for each rank.
-        sources: folders of the user's code.
-
-    Returns:
-        For each rule the rank with most time at stake, most time first.
-    """
+def advise(contexts: list[Context]) -> list[Finding]:
+    """Apply the rules to all ranks, and return for each rule the rank with most time at stake, most time first."""
     worst: dict[str, Finding] = {}
-    waited = waits(traces)
-    for trace in traces:
-        for finding in _of_rank(Context(trace, waited, sources)):
+    for context in contexts:
+        for finding in _of_rank(context):
             if finding.rule not in worst or finding.time > worst[finding.rule].time:
                 worst[finding.rule] = finding
     return sorted(worst.values(), key=lambda finding: -finding.time)
@@ -138,7 +127,7 @@ def _finding(
     return Finding(
         rule.name,
         rule.title,
-        context.trace.rank,
+        context.trace.name,
         whole / steps,
         whole / span,
         calls,
@@ -173,15 +162,16 @@ def _cause(context: Context, hit: Hit) -> Cause:
 def sections(findings: list[Finding]) -> list[Section]:
     """Return the advice as a report."""
     if not findings:
-        return [Section("Advice", ["finding"], note="No rule found anything.")]
+        return [Section("Advice", ["where"], note="No rule found anything.")]
     return [_section(number, finding) for number, finding in enumerate(findings, 1)]
 
 
 def _section(number: int, finding: Finding) -> Section:
-    rank = f", rank {finding.rank}" if finding.rank else ""
-    stake = f"{format_time(finding.time)} per step, {format_share(finding.share, 1.0)}{rank}"
-    section = Section(f"{number}. {finding.title}: {stake}", ["where", "time per step", "calls per step"])
+    rank = "" if finding.rank == "0" else f", rank {finding.rank}"
+    section = Section(f"{number}. {finding.title}", ["where", "time per step", "calls per step"])
+    section.stake = f"{format_time(finding.time)} per step, {format_share(finding.share, 1.0)}{rank}"
     for cause in finding.causes:
         section.rows.append([cause.where, format_time(cause.time), f"{cause.calls:.1f}"])
-    section.note = finding.change + (f" Or: {finding.command}" if finding.command else "")
+    section.note = finding.change
+    section.command = finding.command
     return section

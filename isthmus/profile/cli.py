@@ -34,12 +34,12 @@ Source = Annotated[
 Top = Annotated[int, typer.Option(min=1, help="Rows of each table.")]
 
 
-def _read(path: Path) -> list[TraceOfRank]:
-    """Read a trace or a folder of them; warn if events were ignored."""
-    from isthmus.profile.trace import ProfileError, read_folder
+def _read(path: Path, whole: bool = False) -> list[TraceOfRank]:
+    """Read a trace or a folder of them, or one file with all of its devices; warn if events were ignored."""
+    from isthmus.profile.trace import ProfileError, read, read_folder
 
     try:
-        traces = read_folder(path)
+        traces = [read(path)] if whole else read_folder(path)
     except ProfileError as error:
         raise fail(error) from None
     for trace in traces:
@@ -49,7 +49,9 @@ def _read(path: Path) -> list[TraceOfRank]:
     return traces
 
 
-def _show(title: str, sections: list[Section], html: Path | None) -> None:
+def _show(
+    title: str, sections: list[Section], html: Path | None, facts: dict[str, str] | None = None
+) -> None:
     from isthmus.profile import report
 
     if html is None:
@@ -58,7 +60,7 @@ def _show(title: str, sections: list[Section], html: Path | None) -> None:
     if html.is_dir():
         raise fail(f"{html}: a folder; give the name of a file")
     try:
-        report.write_page(html, title, sections)
+        report.write_page(html, title, sections, facts)
     except OSError as error:
         raise fail(f"{html}: {error.strerror}; give a file in a folder that exists") from None
     print(html)
@@ -69,7 +71,11 @@ def hot(trace: Trace, html: Html = None, top: Top = 20) -> None:
     """Show the hottest operators and kernels, the idle time of the device, and the runtime calls."""
     from isthmus.profile import hot as analysis
 
-    _show(f"Profile of {trace.name}", analysis.sections(analysis.analyse(_read(trace)[0]), top), html)
+    _show(
+        f"Profile of {trace.name}",
+        analysis.sections(analysis.analyse(_read(trace, whole=True)[0]), top),
+        html,
+    )
 
 
 @app.command()
@@ -82,21 +88,22 @@ def diff(
     html: Html = None,
     top: Top = 20,
 ) -> None:
-    """Compare two traces, or two folders: steps by rank, modules, operators and kernels."""
+    """Compare two traces, or two folders: steps, links, modules, operators and kernels of the mean rank."""
     from isthmus.profile import diff as comparison
     from isthmus.profile import hot as analysis
 
     if b is None:
         raise fail("only one trace given; usage: isthmus profile diff A B")
     first, second = _read(a), _read(b)
-    before, after = analysis.analyse(first[0]), analysis.analyse(second[0])
+    before, after = analysis.mean_analysis(first), analysis.mean_analysis(second)
     if only != "*" and not comparison.pairs(before.operators, after.operators, only):
         raise fail(f"--only {only}: no operator of either trace matches; `isthmus profile hot` lists them")
     made = comparison.sections(before, after, only, top)
     if only == "*":
         made[1:1] = [
-            comparison.step_section(first, second),
-            comparison.module_section(first[0], second[0], top),
+            comparison.step_section(first, second, top),
+            comparison.link_section(first, second, top),
+            comparison.module_section(first, second, top),
         ]
     _show(f"A: {a.name}, B: {b.name}", made, html)
 
@@ -107,9 +114,9 @@ def advise(path: Traces, json_: Json = False, html: Html = None, source: Source 
     from dataclasses import asdict
 
     from isthmus.profile import advise as advice
+    from isthmus.profile.detectors import Context
 
-    traces = _read(path)
-    findings = advice.advise(traces, source or [Path.cwd()])
+    findings = advice.advise(Context.of(_read(path), source or [Path.cwd()]))
     if json_:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
         return
@@ -136,16 +143,18 @@ def report(
 
     from isthmus.profile import advise as advice
     from isthmus.profile import overview, roofline
+    from isthmus.profile.detectors import Context
 
-    traces, sources = _read(path), source or [Path.cwd()]
+    contexts = Context.of(_read(path), source or [Path.cwd()])
     try:
         limits = roofline.probe() if probe else None
     except RuntimeError as error:
         raise fail(error) from None
-    findings = advice.advise(traces, sources)
-    found = overview.overview(traces, sources, limits, peak_tflops and 1e12 * peak_tflops)
+    findings = advice.advise(contexts)
+    found = overview.overview(contexts, limits, peak_tflops and 1e12 * peak_tflops)
     if json_:
         advised = [asdict(finding) for finding in findings]
         print(json.dumps({"advice": advised, **asdict(found)}, indent=1))
         return
-    _show(f"Report on {path.name}", [*advice.sections(findings), *overview.sections(found, top)], html)
+    made = [*advice.sections(findings), *overview.sections(found, top)]
+    _show(f"Report on {path.name}", made, html, overview.facts(found))

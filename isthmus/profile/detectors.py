@@ -10,8 +10,8 @@ from pathlib import Path
 
 from isthmus.profile.host import Host
 from isthmus.profile.intervals import Intervals, clip, minus, union
-from isthmus.profile.ranks import Wait
-from isthmus.profile.steps import Step, busy, device_work, is_communication, is_copy, steps
+from isthmus.profile.ranks import Wait, slowest, waits
+from isthmus.profile.steps import Step, busy, is_communication, is_copy, steps
 from isthmus.profile.trace import Event, Trace
 
 BACKWARD = re.compile(r"^autograd::engine")
@@ -28,17 +28,23 @@ class Hit:
 
 
 class Context:
-    """One trace, indexed for the detectors; ``waits`` are those of all ranks."""
+    """One trace, indexed for the analyses; ``waits`` are those of all ranks."""
 
     def __init__(self, trace: Trace, waits: list[Wait], sources: list[Path]) -> None:
         self.trace = trace
         self.waits = waits
         self.host = Host(trace, sources)
         self.steps = steps(trace)
-        self.work = device_work(trace)
+        self.work = trace.device
         self.busy = busy(self.work)
         self.idle: Intervals = minus([(step.start, step.end) for step in self.steps], self.busy.all)
         self._starts = sorted(event.start for event in self.work)
+
+    @classmethod
+    def of(cls, traces: list[Trace], sources: list[Path]) -> list[Context]:
+        """Index the traces of all ranks; ``sources`` are folders of the user's code."""
+        found = waits(traces)
+        return [cls(trace, found, sources) for trace in traces]
 
     def step_of(self, event: Event) -> Step | None:
         """Return the step in which an event began."""
@@ -90,10 +96,14 @@ def operators(context: Context, match: str, backward: bool = False) -> Iterator[
             yield Hit(context.whole(index), index)
 
 
-def regions(context: Context, match: str, launches: int) -> Iterator[Hit]:
-    """Find marks in which at least ``launches`` kernels were launched; the first group of ``match`` is a class."""
+def regions(context: Context, match: str, launches: int, without: str) -> Iterator[Hit]:
+    """Find marks in which ``launches`` kernels or more were launched, and no operator whose name matches ``without``.
+
+    The first group of ``match`` is the name of a class.
+    """
+    fused = re.compile(without)
     for index in context.matching(match):
-        if len(context.host.launched(index)) >= launches:
+        if len(context.host.launched(index)) >= launches and not context.host.has(index, fused):
             name = re.search(match, context.host.events[index].name)
             yield Hit(context.whole(index), index, context.host.made(index, name[1]) if name else "")
 
@@ -110,37 +120,19 @@ def copies(context: Context, match: str, bytes: int, outside: str) -> Iterator[H
             yield Hit(context.whole(index), index)
 
 
-def sequences(context: Context, names: list[str], gap: int) -> Iterator[Hit]:
-    """Find operators that follow each other in a thread, with at most ``gap`` others in between."""
+def sequences(context: Context, match: str) -> Iterator[Hit]:
+    """Find operators that follow each other: ``match`` is a pattern of their names, each with a space behind it."""
     skipped = re.compile(r"^aten::(to|_to_copy|view|reshape|expand|t|transpose|unsqueeze|empty\w*)$")
     outermost = [
         index
         for index in context.matching("^aten::")
         if not skipped.search(context.host.events[index].name) and not context.host.inside(index, BACKWARD)
     ]
-    place = 0
-    while place < len(outermost):
-        found = _sequence(
-            [context.host.events[index].name for index in outermost[place : place + 12]], names, gap
-        )
-        if not found:
-            place += 1
-            continue
-        members = outermost[place : place + found]
+    names = "".join(f"{context.host.events[index].name.removeprefix('aten::')} " for index in outermost)
+    for found in re.finditer(match, names):
+        first = names.count(" ", 0, found.start())
+        members = outermost[first : first + found[0].count(" ")]
         yield Hit(union(*map(context.whole, members)), members[0])
-        place += found
-
-
-def _sequence(sequence: list[str], names: list[str], gap: int) -> int:
-    """Return how many operators at the start of a sequence contain the names in order; 0 if they do not."""
-    place = skipped = 0
-    for name in names:
-        while place < len(sequence) and sequence[place] != name:
-            place, skipped = place + 1, skipped + 1
-        if place == len(sequence) or skipped > (gap if place else 0) or sequence[0] != names[0]:
-            return 0
-        place += 1
-    return place
 
 
 def idle(context: Context, least: float, outside: str) -> Iterator[Hit]:
@@ -186,11 +178,16 @@ def _innermost_operator(host: Host, index: int) -> int | None:
 
 
 def unbalanced(context: Context, lead: float) -> Iterator[Hit]:
-    """Find collectives for which this rank waited until the last one arrived, by more than ``lead`` microseconds."""
+    """Find collectives in which this rank waited idly for the slowest one, by more than ``lead`` microseconds."""
+    slow = next(iter(slowest(context.waits)), "")
     for wait in context.waits:
-        if wait.rank == context.trace.rank and wait.time > lead:
+        if wait.rank == context.trace.name and wait.last == slow and wait.time > lead:
             time = [(wait.event.start, min(wait.event.start + wait.time, wait.event.end))]
-            yield Hit(time, context.host.launch(wait.event), f"rank {wait.last} arrives last")
+            yield Hit(
+                minus(time, context.busy.compute),
+                context.host.launch(wait.event),
+                f"rank {wait.last} arrives last",
+            )
 
 
 DETECTORS: dict[str, Callable[..., Iterator[Hit]]] = {

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from isthmus.profile.hot import Hot
 from isthmus.profile.modules import module_totals
-from isthmus.profile.operators import Total
-from isthmus.profile.report import Section, format_time
-from isthmus.profile.steps import breakdown, mean
+from isthmus.profile.operators import Total, mean_totals
+from isthmus.profile.ranks import links
+from isthmus.profile.report import Section, format_bytes, format_time
+from isthmus.profile.steps import breakdown, mean, steps
 from isthmus.profile.trace import Trace
 
 _NONE = Total()
@@ -64,22 +65,42 @@ def sections(before: Hot, after: Hot, pattern: str, top: int) -> list[Section]:
     ]
 
 
-def module_section(before: Trace, after: Trace, top: int) -> Section:
+def module_section(before: list[Trace], after: list[Trace], top: int) -> Section:
     """Return the comparison by module, which finds what belongs together where the operators differ."""
-    found = pairs(module_totals(before), module_totals(after))
+    first, second = (
+        mean_totals(list(map(module_totals, traces)), sum(len(steps(trace)) for trace in traces))
+        for traces in (before, after)
+    )
+    found = pairs(first, second)
     return _table("Modules of the model", found, top, host=False)
 
 
-def step_section(before: list[Trace], after: list[Trace]) -> Section:
-    """Return the mean step of each rank in both folders."""
-    section = Section("Steps by rank", ["rank and part", "A", "B", "B - A", "B / A"])
-    ranks = {trace.rank: trace for trace in after}
-    for trace in before:
-        if trace.rank in ranks:
-            first, second = mean(breakdown(trace)), mean(breakdown(ranks[trace.rank]))
-            for kind in ("time", "compute", "exposed", "overlapped", "copies", "free"):
-                row = _compared(getattr(first, kind), getattr(second, kind))
-                section.rows.append([f"rank {trace.rank}, {_NAMES.get(kind, kind)}", *row])
+def step_section(before: list[Trace], after: list[Trace], top: int) -> Section:
+    """Return the mean step of both folders, and of the ranks in both whose step changed most."""
+    section = Section("Steps", ["rank and part", "A", "B", "B - A", "B / A"])
+    first, second = ({trace.name: mean(breakdown(trace)) for trace in traces} for traces in (before, after))
+    both = sorted(first.keys() & second.keys(), key=lambda name: -abs(second[name].time - first[name].time))
+    compared = [(f"rank {name}", first[name], second[name]) for name in both[:top]]
+    if len(first) > 1 or len(second) > 1:
+        compared.insert(0, ("mean", mean(list(first.values())), mean(list(second.values()))))
+    for name, one, other in compared:
+        for kind in ("time", "compute", "exposed", "overlapped", "copies", "free", "bubble"):
+            row = _compared(getattr(one, kind), getattr(other, kind))
+            section.rows.append([f"{name}, {_NAMES.get(kind, kind)}", *row])
+    section.note = f"{len(first)} ranks in A, {len(second)} in B."
+    return section
+
+
+def link_section(before: list[Trace], after: list[Trace], top: int) -> Section:
+    """Return the collectives of both folders by name, group and bytes, the largest change first."""
+    section = Section("Links", ["collective, group and bytes", "A", "B", "B - A", "B / A"])
+    first, second = (
+        {(link.name, link.group, link.bytes): link.time for link in links(each)} for each in (before, after)
+    )
+    both = sorted(first.keys() & second.keys(), key=lambda key: -abs(second[key] - first[key]))
+    for name, group, size in both[:top]:
+        row = _compared(first[name, group, size], second[name, group, size])
+        section.rows.append([f"{name} {group} {format_bytes(size)}", *row])
     return section
 
 
@@ -89,11 +110,11 @@ def _compared(first: float, second: float) -> list[str]:
 
 
 def _summary(before: Hot, after: Hot) -> Section:
-    section = Section("Whole traces", ["", "A", "B", "B - A", "B / A"])
+    section = Section("The mean rank and step", ["", "A", "B", "B - A", "B / A"])
     figures = {
         "time covered": (before.span, after.span),
         "device busy": (sum(before.busy.values()), sum(after.busy.values())),
-        "device idle": (sum(gap.duration for gap in before.gaps), sum(gap.duration for gap in after.gaps)),
+        "device idle": (before.span - sum(before.busy.values()), after.span - sum(after.busy.values())),
     }
     for name, (first, second) in figures.items():
         section.rows.append([name, *_compared(first, second)])
@@ -102,6 +123,10 @@ def _summary(before: Hot, after: Hot) -> Section:
 
 def _signed(microseconds: float) -> str:
     return ("+" if microseconds > 0 else "") + format_time(microseconds)
+
+
+def _count(total: Total) -> str:
+    return f"{total.calls:.1f}".removesuffix(".0")
 
 
 def _mean(total: Total) -> str:
@@ -114,7 +139,7 @@ def _table(title: str, found: list[Pair], top: int, host: bool) -> Section:
     shown = [pair for pair in found if pair.before.time or pair.after.time or host][:top]
     for pair in shown:
         times = [format_time(pair.before.time), format_time(pair.after.time), _signed(pair.delta)]
-        row = [pair.name, str(pair.before.calls), str(pair.after.calls), *times, pair.status]
+        row = [pair.name, _count(pair.before), _count(pair.after), *times, pair.status]
         row += [_mean(pair.before), _mean(pair.after)]
         if host:
             row += [format_time(pair.before.host_time), format_time(pair.after.host_time)]
@@ -130,5 +155,5 @@ def _calls(before: Hot, after: Hot) -> Section:
     for name, first in before.calls.items():
         second = after.calls[name]
         times = [format_time(first.host_time), format_time(second.host_time)]
-        section.rows.append([name, str(first.calls), str(second.calls), *times])
+        section.rows.append([name, _count(first), _count(second), *times])
     return section

@@ -19,7 +19,7 @@ _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (\w+)")
 _LIBRARY = re.compile(r"site-packages|dist-packages|lib/python3|^<")
 # What a call is named in the source, by how a trace names it.
-_SPELLINGS = {"item": ("item", "float", "int", "bool"), "__next__": ("next",)}
+_SPELLINGS = {"item": ("item", "float", "int", "bool"), "__next__": ("for", "next")}
 
 _NEAR = 100  # events to look back
 
@@ -106,6 +106,13 @@ class Host:
     def inside(self, index: int, pattern: re.Pattern[str]) -> bool:
         """Return whether an event around this one matches."""
         return any(pattern.search(self.events[outer].name) for outer in self.ancestors(index))
+
+    def has(self, index: int, pattern: re.Pattern[str]) -> bool:
+        """Return whether an event within this one matches."""
+        row, event = self._rows[self.events[index].row], self.events[index]
+        first = bisect_right(row, event.start, key=lambda other: self.events[other].start)
+        last = bisect_right(row, event.end, key=lambda other: self.events[other].start)
+        return any(pattern.search(self.events[other].name) for other in row[first:last])
 
     def at(self, time: float) -> int | None:
         """Return the innermost event at a time on the thread that has most events."""
@@ -228,8 +235,10 @@ def _calls(source: Path, first: int, function: str) -> dict[str, list[int]]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
             calls[name].append(node.func.end_lineno or node.lineno)
-        elif isinstance(node, ast.For | ast.comprehension):
-            calls["next"].append(node.iter.lineno)
+        elif isinstance(node, ast.For | ast.comprehension) and not ast.unparse(node.iter).startswith(
+            "range("
+        ):
+            calls["for"].append(node.iter.lineno)
     return {name: sorted(lines) for name, lines in calls.items()}
 
 

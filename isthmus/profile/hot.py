@@ -5,8 +5,9 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from isthmus.profile.intervals import Intervals, length, union
-from isthmus.profile.operators import Total, kernel_totals, operator_totals
+from isthmus.profile.operators import Total, kernel_totals, mean_totals, operator_totals
 from isthmus.profile.report import Section, format_share, format_time
+from isthmus.profile.steps import steps
 from isthmus.profile.trace import Event, Row, Trace
 
 NOTHING = "(no operator)"
@@ -61,6 +62,20 @@ def analyse(trace: Trace) -> Hot:
         gaps += _gaps(device, periods, start, end)
     _name_gaps(gaps, trace)
     return Hot(end - start, busy, operator_totals(trace), kernel_totals(trace), gaps, call_totals(trace))
+
+
+def mean_analysis(traces: list[Trace]) -> Hot:
+    """Analyse the traces of several ranks; figures are those of the mean rank and step."""
+    found = [analyse(trace) for trace in traces]
+    parts = float(sum(len(steps(trace)) for trace in traces))
+    busy: dict[str, float] = {}
+    for each in found:
+        for device, time in each.busy.items():
+            busy[device] = busy.get(device, 0.0) + time / parts
+    operators = mean_totals([each.operators for each in found], parts)
+    kernels = mean_totals([each.kernels for each in found], parts)
+    calls = mean_totals([each.calls for each in found], parts)
+    return Hot(sum(each.span for each in found) / parts, busy, operators, kernels, [], calls)
 
 
 def call_totals(trace: Trace) -> dict[str, Total]:

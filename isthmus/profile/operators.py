@@ -11,7 +11,7 @@ from isthmus.profile.trace import Event, Row, Trace
 class Total:
     """Totals of all calls of one name, in microseconds."""
 
-    calls: int = 0
+    calls: float = 0
     time: float = 0.0
     """Device time for kernels and operators, host time for runtime calls."""
     self_time: float = 0.0
@@ -24,6 +24,20 @@ class Total:
         self.calls += 1
         self.time += work.duration
         self.self_time += work.duration
+
+
+def mean_totals(found: list[dict[str, Total]], parts: float) -> dict[str, Total]:
+    """Return the sum of several totals over a number of parts, such as ranks and steps."""
+    made: dict[str, Total] = defaultdict(Total)
+    for totals in found:
+        for name, total in totals.items():
+            mean = made[name]
+            mean.calls += total.calls / parts
+            mean.time += total.time / parts
+            mean.self_time += total.self_time / parts
+            mean.host_time += total.host_time / parts
+            mean.kernels |= total.kernels
+    return dict(made)
 
 
 def kernel_totals(trace: Trace) -> dict[str, Total]:

@@ -3,10 +3,11 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import permutations
 from statistics import median
 
-from isthmus.profile.steps import device_work, is_communication
-from isthmus.profile.trace import Event, Trace
+from isthmus.profile.steps import is_communication
+from isthmus.profile.trace import Event, Trace, ranks_of
 
 Key = tuple[str, str, int, int]
 """Name, group, bytes, and the how-manieth of these."""
@@ -16,8 +17,8 @@ Key = tuple[str, str, int, int]
 class Wait:
     """How long a rank was in a collective before the last rank arrived, in microseconds."""
 
-    rank: int
-    last: int
+    rank: str
+    last: str
     time: float
     event: Event
 
@@ -39,12 +40,12 @@ class Link:
         return 1e6 * self.bytes / self.time if self.time > 0 else 0.0
 
 
-def _group(event: Event) -> str:
+def group_of(event: Event, trace: Trace) -> str:
     """Return the process group of a collective, as its ranks or name, else its size."""
     args = event.args
-    return str(
-        args.get("Process Group Ranks") or args.get("Process Group Name") or args.get("Group size", "")
-    )
+    sized = [group for group in trace.groups if len(group) == args.get("Group size")]
+    ranks = args.get("Process Group Ranks") or (sized[0] if len(sized) == 1 else "")
+    return str(ranks or args.get("Process Group Name") or args.get("Group size", ""))
 
 
 def _bytes(event: Event) -> int:
@@ -58,20 +59,20 @@ def _bytes(event: Event) -> int:
 def _collectives(trace: Trace) -> dict[Key, Event]:
     counts: Counter[tuple[str, str, int]] = Counter()
     found = {}
-    for event in device_work(trace):
+    for event in trace.device:
         if is_communication(event):
-            kind = (str(event.args.get("Collective name", event.name)), _group(event), _bytes(event))
+            kind = (str(event.args.get("Collective name", event.name)), group_of(event, trace), _bytes(event))
             found[(*kind, counts[kind])] = event
             counts[kind] += 1
     return found
 
 
-def _matched(traces: list[Trace]) -> dict[Key, dict[int, Event]]:
+def _matched(traces: list[Trace]) -> dict[Key, dict[str, Event]]:
     """Return the calls of each collective by rank, where several ranks have it."""
-    by_key: dict[Key, dict[int, Event]] = defaultdict(dict)
+    by_key: dict[Key, dict[str, Event]] = defaultdict(dict)
     for trace in traces:
         for key, event in _collectives(trace).items():
-            by_key[key][trace.rank] = event
+            by_key[key][trace.name] = event
     return {key: calls for key, calls in by_key.items() if len(calls) > 1}
 
 
@@ -89,9 +90,9 @@ def waits(traces: list[Trace]) -> list[Wait]:
     return found
 
 
-def slowest(found: Iterable[Wait]) -> dict[int, float]:
+def slowest(found: Iterable[Wait]) -> dict[str, float]:
     """Return the time that the other ranks waited for each rank, in microseconds, the slowest first."""
-    waited: dict[int, float] = defaultdict(float)
+    waited: dict[str, float] = defaultdict(float)
     for wait in found:
         waited[wait.last] += wait.time
     return dict(sorted(waited.items(), key=lambda item: -item[1]))
@@ -106,7 +107,17 @@ def links(traces: list[Trace]) -> list[Link]:
     return sorted(found, key=lambda link: -link.time * link.calls)
 
 
-def is_slow(link: Link, all_links: list[Link]) -> bool:
-    """Return whether a group takes twice the median time of the groups that do the same."""
+def slowness(link: Link, all_links: list[Link]) -> float:
+    """Return the time of a group over the median of the groups that do the same; 1 if there are fewer than three."""
     peers = [other.time for other in all_links if (other.name, other.bytes) == (link.name, link.bytes)]
-    return len(peers) > 2 and link.time > 2 * median(peers)
+    return link.time / median(peers) if len(peers) > 2 and median(peers) > 0 else 1.0
+
+
+def pairs(found: list[Link]) -> dict[tuple[int, int], float]:
+    """Return for each pair of ranks the lowest slowness of the groups that both are in, if any was compared."""
+    lowest: dict[tuple[int, int], float] = {}
+    for link in found:
+        slow = slowness(link, found)
+        for pair in permutations(ranks_of(link.group), 2):
+            lowest[pair] = min(slow, lowest.get(pair, slow))
+    return lowest

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from markupsafe import Markup
+
 from isthmus._support.files import write_file
 from isthmus._support.html import render
 from isthmus._support.tables import aligned
@@ -12,40 +14,26 @@ _NAME_WIDTH = 72  # of the first column in text
 
 
 @dataclass
-class Bars:
-    """Stacked bars beside a table in the page: shares in percent, in the order of the legend."""
-
-    legend: list[str] = field(default_factory=list)
-    rows: list[tuple[str, list[float]]] = field(default_factory=list)
-
-
-@dataclass
-class Line:
-    """A curve below a table in the page."""
-
-    points: list[tuple[float, float]]
-    name: str
-    highest: str
-    """Text of the largest value."""
-
-    def path(self, width: float = 1000.0, height: float = 120.0) -> str:
-        """Return the points of an SVG polyline."""
-        first, last = self.points[0][0], self.points[-1][0]
-        top = max(value for _, value in self.points) or 1.0
-        scale = width / (last - first) if last > first else 0.0
-        return " ".join(f"{(x - first) * scale:.1f},{height * (1 - y / top):.1f}" for x, y in self.points)
-
-
-@dataclass
 class Section:
-    """A titled table. The first column is a name, the others are figures. Charts are for the page only."""
+    """A titled table. The first column is a name, the others are figures.
+
+    Attributes:
+        title: of the section.
+        head: titles of the columns.
+        rows: cells.
+        note: a sentence about them.
+        stake: of a finding: the time at stake.
+        command: of a finding: what isthmus can do about it.
+        chart: for the page only.
+    """
 
     title: str
     head: list[str]
     rows: list[list[str]] = field(default_factory=list)
     note: str = ""
-    bars: Bars = field(default_factory=Bars)
-    line: Line | None = None
+    stake: str = ""
+    command: str = ""
+    chart: Markup = field(default_factory=Markup)
 
 
 def format_time(microseconds: float) -> str:
@@ -76,10 +64,12 @@ def as_text(title: str, sections: list[Section]) -> str:
 
 def _section_text(section: Section) -> str:
     rows = [section.head, *([_shortened(row[0]), *row[1:]] for row in section.rows)]
-    lines = [section.title, *(f"  {line}" for line in aligned(rows, figures=True).splitlines())]
+    lines = [": ".join(filter(None, (section.title, section.stake)))]
+    lines += [f"  {line}" for line in aligned(rows, figures=True).splitlines()]
     if not section.rows:
         lines.append("  none")
-    return "\n".join([*lines, f"  {section.note}"] if section.note else lines)
+    notes = [section.note, f"Or: {section.command}" if section.command else ""]
+    return "\n".join([*lines, *(f"  {note}" for note in notes if note)])
 
 
 def _shortened(name: str) -> str:
@@ -89,7 +79,7 @@ def _shortened(name: str) -> str:
     return f"{name[:half]}...{name[-half:]}"
 
 
-def write_page(path: Path, title: str, sections: list[Section]) -> None:
-    """Write the report as HTML, mode 0640."""
-    page = render("profile/report.html.j2", title=title, sections=sections)
+def write_page(path: Path, title: str, sections: list[Section], facts: dict[str, str] | None = None) -> None:
+    """Write the report as HTML, mode 0640; ``facts`` are the figures at its top."""
+    page = render("profile/report.html.j2", title=title, sections=sections, facts=facts or {})
     write_file(path, page.encode(errors="replace"))

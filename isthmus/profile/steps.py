@@ -1,7 +1,6 @@
 """Where the time of each step went on the device: compute, communication, copies, free."""
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 
 from isthmus.profile.intervals import Intervals, clip, length, minus, union
@@ -60,6 +59,11 @@ def is_communication(event: Event) -> bool:
     return "Collective name" in event.args or bool(_COMMUNICATION.search(event.name))
 
 
+def is_point_to_point(event: Event) -> bool:
+    """Return whether communication is a send or a receive; NCCL exchanges all to all by kernels named so too."""
+    return bool(_POINT_TO_POINT.search(str(event.args.get("Collective name") or event.name)))
+
+
 def is_copy(event: Event) -> bool:
     """Return whether device work is a copy or a fill."""
     return bool(_COPY.search(event.name))
@@ -74,15 +78,6 @@ def steps(trace: Trace) -> list[Step]:
     return [found[number] for number in sorted(found)] or [Step(0, *trace.window())]
 
 
-def device_work(trace: Trace) -> list[Event]:
-    """Return the work of the device that had most of it."""
-    devices = Counter(event.row[0] for event in trace.device)
-    if len(devices) < 2 or any(not event.row[0].isdigit() for event in trace.device):
-        return trace.device
-    chosen = devices.most_common(1)[0][0]
-    return [event for event in trace.device if event.row[0] == chosen]
-
-
 def busy(work: list[Event]) -> Busy:
     """Return when a device was busy."""
     kinds: dict[str, list[tuple[float, float]]] = {"compute": [], "communication": [], "copies": []}
@@ -90,7 +85,7 @@ def busy(work: list[Event]) -> Busy:
     for event in work:
         kind = "communication" if is_communication(event) else "copies" if is_copy(event) else "compute"
         kinds[kind].append((event.start, event.end))
-        if kind == "communication" and _POINT_TO_POINT.search(event.name):
+        if kind == "communication" and is_point_to_point(event):
             point_to_point.append((event.start, event.end))
     unions = {kind: union(intervals) for kind, intervals in kinds.items()}
     return Busy(**unions, point_to_point=union(point_to_point))
@@ -98,7 +93,7 @@ def busy(work: list[Event]) -> Busy:
 
 def breakdown(trace: Trace) -> list[Breakdown]:
     """Return where the time of each step went."""
-    kinds = busy(device_work(trace))
+    kinds = busy(trace.device)
     return [_of_step(step, kinds) for step in steps(trace)]
 
 

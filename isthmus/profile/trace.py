@@ -9,8 +9,9 @@ import json
 import math
 import re
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ _VENDOR = re.compile(r"communication(_matrix)?\.json|profiler_(info|metadata).*\
 _RANK = re.compile(r"(?:rank|profiler_info)[-_]?(\d+)")
 
 _ENDLESS = 1e21  # microseconds: 30 million years
+_STRAY = 0.01  # of the busiest device's work: what another device of the process must exceed to be analysed
 
 Row = tuple[str, str]
 """Process and thread, or device and stream."""
@@ -91,8 +93,17 @@ class Trace:
     memory: list[Memory] = field(default_factory=list)
     """Empty unless profiled with ``profile_memory=True``."""
     rank: int = 0
+    device_index: str = ""
+    """Device of a process that uses several; empty if it uses one."""
+    groups: list[list[int]] = field(default_factory=list)
+    """Ranks of the process groups, as far as the file names them."""
     ignored: int = 0
     """Number of events ignored because their time is negative, infinite or not a number."""
+
+    @property
+    def name(self) -> str:
+        """The rank, and its device if it uses several."""
+        return f"{self.rank}, device {self.device_index}" if self.device_index else str(self.rank)
 
     def window(self) -> tuple[float, float]:
         """Return the start of the first and the end of the last event, in microseconds."""
@@ -104,7 +115,7 @@ def read(path: Path) -> Trace:
     """Read a trace, plain or gzipped. Raises ProfileError if it is invalid, truncated or empty."""
     parsed = _parse(path, _content(path))
     events = _events(path, parsed)
-    trace = Trace(path, rank=_rank(path, parsed))
+    trace = Trace(path, rank=_rank(path, parsed), groups=_groups(parsed))
     processes = _process_names(events)
     for event in events:
         _sort_in(trace, event, processes)
@@ -123,7 +134,8 @@ def read(path: Path) -> Trace:
 def read_folder(path: Path) -> list[Trace]:
     """Read the traces of all ranks in a folder, by rank; a file is a folder of one.
 
-    A vendor's ``ASCEND_PROFILER_OUTPUT`` counts as the trace in it.
+    A vendor's ``ASCEND_PROFILER_OUTPUT`` counts as the trace in it. A process that uses several devices is as many
+    traces, with the same events of the host.
     """
     files = [path]
     if path.is_dir():
@@ -138,7 +150,34 @@ def read_folder(path: Path) -> list[Trace]:
     ):  # the files do not tell: in the order of their names
         for rank, trace in enumerate(traces):
             trace.rank = rank
-    return traces
+    return [of_device for trace in traces for of_device in _devices(trace)]
+
+
+def _devices(trace: Trace) -> list[Trace]:
+    work: dict[str, list[Event]] = defaultdict(list)
+    for event in trace.device:
+        work[str(event.args.get("device", ""))].append(event)
+    times = {device: sum(event.duration for event in events) for device, events in work.items()}
+    used = [device for device in sorted(times) if times[device] > _STRAY * max(times.values())]
+    if len(used) < 2:
+        return [replace(trace, device=work[used[0]])] if used else [trace]
+    return [replace(trace, device=work[device], device_index=device) for device in used]
+
+
+def _groups(parsed: Any) -> list[list[int]]:
+    """Return the ranks of the process groups in ``distributedInfo``."""
+    info = parsed.get("distributedInfo") if isinstance(parsed, dict) else None
+    found = info.get("pg_config") if isinstance(info, dict) else None
+    groups = (
+        [group.get("ranks") for group in found if isinstance(group, dict)] if isinstance(found, list) else []
+    )
+    return [group for group in map(ranks_of, groups) if group]
+
+
+def ranks_of(value: Any) -> list[int]:
+    """Return the ranks in a list or in its text; empty if it is neither or abbreviated."""
+    text = str(value)
+    return [int(number) for number in re.findall(r"\d+", text)] if re.fullmatch(r"\[[\d, ]*\]", text) else []
 
 
 def _rank(path: Path, parsed: Any) -> int:

@@ -10,17 +10,19 @@ import pytest
 
 from isthmus.profile import advise, ranks
 from isthmus.profile.critical import critical_path
+from isthmus.profile.detectors import Context
 from isthmus.profile.host import Host
 from isthmus.profile.intervals import clip, minus, union
 from isthmus.profile.modules import module_totals
 from isthmus.profile.overview import overview, sections
 from isthmus.profile.roofline import Limits, works
-from isthmus.profile.steps import breakdown, device_work, steps
+from isthmus.profile.steps import breakdown, steps
 from isthmus.profile.trace import Trace, read_folder
 from tests.tools.test_profile_tools import event, isthmus, write
 
 RUNS = Path(__file__).parent / "profile_rules"
-RULES = sorted(path.stem for path in RUNS.glob("*.py") if path.stem != "record")
+SCRIPTS = sorted(path.stem for path in RUNS.glob("*.py") if path.stem != "record")
+RULES = sorted(rule.name for rule in advise.rules())
 
 
 def rank_of(folder: Path, rank: int, events: list[dict]) -> Trace:
@@ -41,8 +43,16 @@ def mark(name: str, start: float, duration: float) -> dict:
 # ---- Rules -----------------------------------------------------------------------------------------------
 
 
+def rule_of(script: str) -> str:
+    return next(rule for rule in RULES if script.startswith(rule))
+
+
+def advice(folder: Path, sources: Path = RUNS) -> list[advise.Finding]:
+    return advise.advise(Context.of(read_folder(folder), [sources]))
+
+
 def test_every_rule_has_its_runs():
-    assert [rule.name for rule in sorted(advise.rules(), key=lambda rule: rule.name)] == RULES
+    assert sorted({rule_of(script) for script in SCRIPTS}) == RULES
 
 
 @pytest.mark.parametrize("page", ["docs/guides/profile.md", "docs/zh/guides/profile.md"])
@@ -51,29 +61,25 @@ def test_the_guide_has_every_rule(page: str):
     assert [rule for rule in RULES if f"| `{rule}` |" not in text] == []
 
 
-@pytest.mark.parametrize("rule", RULES)
-def test_rule_names_the_slow_line_and_is_silent_on_the_corrected_one(rule: str):
-    before, after = (
-        {finding.rule: finding for finding in advise.advise(read_folder(RUNS / rule / name), [RUNS])}
-        for name in ("before", "after")
-    )
-    assert rule not in after
-    source = (RUNS / f"{rule}.py").read_text().splitlines()
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_rule_names_the_slow_line_and_all_are_silent_on_the_corrected_one(script: str):
+    assert [finding.rule for finding in advice(RUNS / script / "after")] == []
+    source = (RUNS / f"{script}.py").read_text().splitlines()
     slow = next(number for number, line in enumerate(source, 1) if line.endswith("# slow"))
-    cause = before[rule].causes[0]
-    assert cause.file == f"{rule}.py" and cause.line == slow and cause.time > 0
+    found = {finding.rule: finding for finding in advice(RUNS / script / "before")}
+    cause = found[rule_of(script)].causes[0]
+    assert cause.file == f"{script}.py" and cause.line == slow and cause.time > 0
 
 
 def test_time_is_not_counted_twice():
-    for rule in RULES:
-        for name in ("before", "after"):
-            findings = advise.advise(read_folder(RUNS / rule / name), [RUNS])
-            for rank in {finding.rank for finding in findings}:
-                assert sum(finding.share for finding in findings if finding.rank == rank) <= 1 + 1e-9
+    for script in SCRIPTS:
+        findings = advice(RUNS / script / "before")
+        for rank in {finding.rank for finding in findings}:
+            assert sum(finding.share for finding in findings if finding.rank == rank) <= 1 + 1e-9
 
 
 def test_without_the_source_the_function_is_named(tmp_path: Path):
-    findings = advise.advise(read_folder(RUNS / "contiguous" / "before"), [tmp_path])
+    findings = advice(RUNS / "contiguous" / "before", tmp_path)
     assert findings[0].causes[0].where == "contiguous.py:8 (in layer)"
 
 
@@ -115,7 +121,7 @@ def test_critical_path_follows_a_wait_to_its_kernel_and_launch(tmp_path: Path):
         event("cpu_op", "aten::relu", 85, 10, 2),
     ]
     trace = read_folder(write(tmp_path / "trace.json", events))[0]
-    path = critical_path(Host(trace, []), device_work(trace), steps(trace))
+    path = critical_path(Host(trace, []), trace.device, steps(trace))
     assert path == {
         ("device", "gemm"): 60,
         ("host", "aten::relu"): 20,
@@ -155,13 +161,14 @@ def test_last_rank_and_slow_group_are_found_without_a_common_clock(tmp_path: Pat
         )
         for rank, (group, time) in times.items()
     ]
-    assert ranks.slowest(ranks.waits(traces))[1] == 20
+    assert ranks.slowest(ranks.waits(traces))["1"] == 20
     links = ranks.links(traces)
-    assert {link.group: (link.bytes, link.time, ranks.is_slow(link, links)) for link in links} == {
-        "[0, 1]": (4000, 10, False),
-        "[2, 3]": (4000, 10, False),
-        "[4, 5]": (4000, 50, True),
+    assert {link.group: (link.bytes, link.time, ranks.slowness(link, links)) for link in links} == {
+        "[0, 1]": (4000, 10, 1),
+        "[2, 3]": (4000, 10, 1),
+        "[4, 5]": (4000, 50, 5),
     }
+    assert ranks.pairs(links)[4, 5] == 5 and (1, 2) not in ranks.pairs(links)
 
 
 def test_ranks_without_numbers_follow_their_file_names(tmp_path: Path):
@@ -171,6 +178,46 @@ def test_ranks_without_numbers_follow_their_file_names(tmp_path: Path):
         ("a.json", 0),
         ("b.json", 1),
     ]
+
+
+def test_stages_of_a_pipeline_and_its_bubble(tmp_path: Path):
+    # Two stages: the second waits 30 us for the first, then computes.
+    def exchange(kind: str, start: float, duration: float) -> dict:
+        args = {"Collective name": kind, "Process Group Ranks": "[0, 1]"}
+        return event("kernel", "ncclDevKernel_SendRecv", start, duration, tid=9, args=args)
+
+    step, gemm = mark("ProfilerStep#1", 0, 100), event("kernel", "gemm", 0, 30)
+    events = [[step, gemm, exchange("send", 30, 1)], [step, exchange("recv", 1, 30), gemm | {"ts": 40}]]
+    traces = [rank_of(tmp_path, rank, found) for rank, found in enumerate(events)]
+    seen = overview(Context.of(traces, []), None, None)
+    assert seen.stages == {"0": 0, "1": 1}
+    assert [seen.steps[rank][0].bubble for rank in "01"] == [1, 30]
+    assert [row.work["forward"] for row in seen.last_step] == [[(0, 30)], [(40, 30)]]
+    titles = [section.title for section in sections(seen, 5)]
+    assert titles[:4] == ["Steps", "Slow ranks", "Pipeline", "The last step by rank"]
+
+
+def test_all_to_all_is_no_bubble(tmp_path: Path):
+    args = {"Collective name": "all_to_allv", "Process Group Ranks": "[0, 1]"}
+    events = [event("kernel", "ncclDevKernel_SendRecv", 0, 10, args=args), mark("ProfilerStep#1", 0, 20)]
+    (row,) = breakdown(read_folder(write(tmp_path / "trace.json", events))[0])
+    assert (row.exposed, row.bubble) == (10, 0)
+
+
+def test_each_device_of_a_process_is_analysed(tmp_path: Path):
+    events = [mark("ProfilerStep#1", 0, 100)]
+    for device, time in (0, 40.0), (1, 20.0), (2, 0.1):  # the last is a stray one
+        events.append(event("kernel", "gemm", 0, time, pid=device, args={"device": device}))
+    traces = read_folder(write(tmp_path / "trace.json", events))
+    rows = {trace.name: breakdown(trace)[0].compute for trace in traces}
+    assert rows == {"0, device 0": 40, "0, device 1": 20}
+
+
+def test_groups_of_a_size_are_looked_up_in_the_job(tmp_path: Path):
+    info = {"rank": 1, "pg_config": [{"ranks": [0, 1, 2, 3]}, {"ranks": "[0, 1]"}]}
+    sized = event("kernel", "chip:all_reduce", 0, 10, args={"Group size": 2})
+    (trace,) = read_folder(write(tmp_path / "trace.json", [sized], distributedInfo=info))
+    assert ranks.group_of(trace.device[0], trace) == "[0, 1]"
 
 
 # ---- Operators -------------------------------------------------------------------------------------------
@@ -196,13 +243,13 @@ def test_operations_come_from_shapes(tmp_path: Path):
         *shaped("aten::addmm", 61, 5, [7], [3, 5], [5, 7]),
     ]
     trace = read_folder(write(tmp_path / "trace.json", events))[0]
-    found = {work.name: work for work in works(Host(trace, []), device_work(trace), steps(trace))}
+    found = {work.name: work for work in works(Host(trace, []), trace.device, steps(trace))}
     assert found["aten::mm"].flops == 2 * 3 * 5 * 7
     assert (found["aten::addmm"].flops, found["aten::addmm"].recomputed) == (2 * 210, 210)
     assert found["aten::_scaled_dot_product_flash_attention"].flops == 2 * 2 * 2 * 4 * 8 * 8 * 16
     assert found["aten::mm"].bytes == 4 * (15 + 35 + 21)
     assert found["aten::mm"].attainable(Limits({"float": 210e6}, 1e12)) == pytest.approx(1)
-    seen = overview([trace], [], None, 840e6 / 1e-4 / 1e6)
+    seen = overview(Context.of([trace], []), None, 840e6 / 1e-4 / 1e6)
     assert seen.hfu and seen.mfu and seen.hfu > seen.mfu
 
 
@@ -258,14 +305,14 @@ def vendor_output(folder: Path) -> Path:
 
 def test_vendor_tables_are_read(tmp_path: Path):
     traces = read_folder(vendor_output(tmp_path))
-    seen = overview(traces, [], None, None)
-    (row,) = seen.steps[3]
+    seen = overview(Context.of(traces, []), None, None)
+    (row,) = seen.steps["3"]
     assert (row.step, row.time, row.compute, row.exposed, row.free, row.bubble) == (5, 100, 60, 10, 30, 4)
     (work,) = seen.operators
     assert (work.name, work.shapes, work.flops, work.time) == ("MatMulV2", "3x5 5x7", 210, 60)
     (link,) = seen.links
     assert (link.bytes, link.time, link.bandwidth) == (4_000_000, 500, 8e9)
-    assert [section.title for section in sections(seen, 5)][:2] == ["Steps", "Links"]
+    assert [section.title for section in sections(seen, 5)][:3] == ["Steps", "The last step by rank", "Links"]
 
 
 # ---- Commands --------------------------------------------------------------------------------------------
@@ -276,7 +323,12 @@ def test_report_writes_a_page_and_json(tmp_path: Path):
     page = tmp_path / "page.html"
     assert printed(isthmus("report", folder, "--html", page, "--source", RUNS)).strip() == str(page)
     text = page.read_text()
-    assert "Slow ranks" in text and "unbalanced.py:14" in text and 'class="bar"' in text
+    assert (
+        "Slow ranks" in text
+        and "unbalanced.py:14" in text
+        and 'class="finding"' in text
+        and 'class="heat"' in text
+    )
     found = json.loads(printed(isthmus("report", folder, "--json", "--source", RUNS)))
     assert sorted(found["steps"]) == ["0", "1"]
     assert "unbalanced" in {finding["rule"] for finding in found["advice"]}
@@ -284,7 +336,8 @@ def test_report_writes_a_page_and_json(tmp_path: Path):
 
 def test_diff_of_folders_compares_ranks():
     text = printed(isthmus("diff", RUNS / "unbalanced" / "before", RUNS / "unbalanced" / "after"))
-    assert "rank 0, exposed communication" in text and "rank 1, step" in text
+    assert "rank 0, exposed communication" in text and "rank 1, step" in text and "mean, step" in text
+    assert "all_reduce [0, 1] 4.0 KiB" in text
 
 
 def test_empty_folder_is_one_line(tmp_path: Path):

@@ -9,13 +9,13 @@ def compiled(x):
 
 def before(done):
     for step in range(STEPS):
-        compiled(torch.ones(64 + step, device="chip"))  # slow
+        compiled(torch.ones((1 << 20) + step, device="chip"))  # slow
         done()
 
 
 def after(done):
     for _ in range(STEPS):
-        compiled(torch.ones(64, device="chip"))
+        compiled(torch.ones(1 << 20, device="chip"))
         done()
 
 

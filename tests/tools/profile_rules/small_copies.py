@@ -1,7 +1,7 @@
 import torch
 from record import STEPS, main
 
-weight = torch.randn(256, 256, device="chip")
+weight = torch.randn(1024, 1024, device="chip")
 scales = [torch.tensor(float(index)) for index in range(16)]
 
 

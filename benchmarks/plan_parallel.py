@@ -1,0 +1,258 @@
+"""Predictions of `isthmus plan parallel` beside real training of megatron-core on 1, 2 and 4 host devices.
+
+The cluster is what `--measure` finds on this machine; nothing else is fitted. Each layout is trained with the options
+that `--emit megatron` prints. Goals: every peak of the allocator within 5 % of the prediction; Kendall's tau between
+predicted and measured step times at least 0.8.
+
+With --part, one part runs and its figures are kept in build/plan_parallel; without it, all parts that are not there.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PARTS = ROOT / "build" / "plan_parallel"
+STEPS, WARM_UP = 4, 1
+GLOBAL_BATCH = 8
+MODEL = (
+    "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --num-query-groups 4 --seq-length 128 "
+    "--vocab-size 4096 --untie-embeddings-and-output-weights"
+)
+MODELS = {
+    "dense": f"{MODEL} --ffn-hidden-size 1408",
+    "experts": f"{MODEL} --ffn-hidden-size 704 --num-experts 4 --moe-router-topk 2",
+}
+# TP, PP, VPP, CP, EP, DP, micro-batch, recompute
+LAYOUTS = {
+    "dense": (
+        (1, 1, 1, 1, 1, 1, 1, "none"),
+        (1, 1, 1, 1, 1, 1, 4, "none"),
+        (1, 1, 1, 1, 1, 1, 8, "full"),
+        (2, 1, 1, 1, 1, 1, 2, "none"),
+        (2, 1, 1, 1, 1, 1, 8, "full"),
+        (1, 2, 1, 1, 1, 1, 1, "none"),
+        (1, 2, 1, 1, 1, 1, 4, "none"),
+        (1, 2, 2, 1, 1, 1, 1, "none"),
+        (1, 1, 1, 2, 1, 1, 2, "none"),
+        (1, 1, 1, 1, 1, 2, 2, "none"),
+        (1, 1, 1, 1, 1, 2, 4, "full"),
+        (4, 1, 1, 1, 1, 1, 2, "none"),
+        (2, 2, 1, 1, 1, 1, 2, "none"),
+        (1, 4, 1, 1, 1, 1, 1, "none"),
+        (1, 2, 2, 1, 1, 2, 1, "full"),
+        (2, 1, 1, 2, 1, 1, 2, "none"),
+        (1, 1, 1, 1, 1, 4, 2, "none"),
+    ),
+    "experts": (
+        (1, 1, 1, 1, 1, 1, 2, "none"),
+        (1, 1, 1, 1, 1, 2, 2, "none"),
+        (1, 1, 1, 1, 2, 2, 2, "none"),
+        (1, 2, 1, 1, 1, 1, 2, "none"),
+        (2, 1, 1, 1, 1, 1, 2, "full"),
+        (1, 1, 1, 1, 4, 4, 1, "none"),
+    ),
+}
+RANKS = (1, 2, 4)
+UNFAIR = (
+    "Ranks share two cores and their bandwidth: the cluster says how many cards compute at full speed at once. "
+    "Routers are new, so experts have nearly equal numbers of tokens. The dataset is synthetic and made on the host. "
+    "Denormals are flushed."
+)
+
+
+def train(ranks: int, command_lines: list[str]) -> None:
+    """Train a few steps with each command line, in new processes for each, and print what their ranks measure."""
+    import isthmus.megatron  # noqa: F401 - must come first
+
+    # isort: split
+    sys.path.insert(0, str(ROOT / "examples"))
+    from megatron.core import jit
+
+    jit.disable_jit_fuser()  # compilation takes longer than the steps
+    import pretrain_gpt_core as example
+    import torch
+
+    settings = example.transformer_config
+
+    def as_pretrain_gpt(args: argparse.Namespace) -> Any:
+        config = settings(args)
+        config.bias_activation_fusion = True  # Megatron-LM's defaults
+        config.deallocate_pipeline_outputs = True
+        return config
+
+    example.transformer_config = as_pretrain_gpt
+    torch.set_flush_denormal(True)
+    for line in command_lines:
+        with socket.socket() as free:
+            free.bind(("localhost", 0))
+            port = str(free.getsockname()[1])
+        children = []
+        for rank in range(ranks):
+            if (child := os.fork()) == 0:
+                named = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks}
+                os.environ |= {name: str(value) for name, value in named.items()}
+                os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": port}
+                status = 1
+                try:
+                    train_rank(example, line)
+                    status = 0
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(status)
+            children.append(child)
+        if any(os.waitpid(child, 0)[1] for child in children):
+            sys.exit(1)
+
+
+def train_rank(example: Any, line: str) -> None:
+    """Train a few steps; rank 0 prints the peaks of all ranks in bytes, and the seconds of the fastest step."""
+    import torch
+    import torch.distributed as dist
+    from gpt_core.flags import parse_args
+
+    args = parse_args(shlex.split(line))
+    example.start_process_group()
+    step = example.trainer(args)
+    seconds = []
+    for iteration in range(STEPS):
+        dist.barrier()
+        start = time.perf_counter()
+        step(iteration)
+        torch.accelerator.synchronize()
+        dist.barrier()
+        seconds.append(time.perf_counter() - start)
+    peaks: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(peaks, torch.accelerator.max_memory_allocated())
+    if dist.get_rank() == 0:
+        print(json.dumps({"peaks": peaks, "seconds": min(seconds[WARM_UP:])}), flush=True)
+    dist.barrier()
+
+
+def run(ranks: int, command_lines: list[str]) -> list[dict[str, Any]]:
+    """Train with each command line on some ranks; return what was measured."""
+    settings = {"ISTHMUS_HOST_DEVICES": str(ranks), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(
+        [sys.executable, __file__, "--train", str(ranks), *command_lines],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, **settings},
+    )
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or len(found) != len(command_lines):
+        raise SystemExit(f"plan_parallel: {ranks} ranks failed; see the error above")
+    return found
+
+
+def predict(name: str, cells: tuple[Any, ...], cluster: Any) -> Any:
+    """Return the model and the layout with its prediction."""
+    from isthmus.plan.parallel import memory, model, speed
+    from isthmus.plan.parallel.layouts import Layout, problem
+    from isthmus.plan.parallel.report import Candidate
+
+    shape = model.megatron(MODELS[name])
+    layout = Layout(*cells[:-1], GLOBAL_BATCH, cells[-1])
+    if reason := problem(shape, layout):
+        raise SystemExit(f"plan_parallel: {cells}: {reason}")
+    return shape, Candidate(layout, memory.peak(shape, layout), speed.step(shape, layout, cluster))
+
+
+def measure(name: str, ranks: int, cluster: Any) -> list[dict[str, Any]]:
+    """Train the layouts of a model with a number of ranks; return rows of the table."""
+    from isthmus.plan.parallel import emit
+
+    chosen = [cells for cells in LAYOUTS[name] if cells[0] * cells[1] * cells[3] * cells[5] == ranks]
+    predictions = [predict(name, cells, cluster) for cells in chosen]
+    lines = [
+        f"{MODELS[name]} --train-iters {STEPS} {emit.emit('megatron', s, c.layout)}" for s, c in predictions
+    ]
+    return [
+        {"model": name, "cells": cells, "peaks": found["peaks"], "seconds": found["seconds"]}
+        for cells, found in zip(chosen, run(ranks, lines), strict=True)
+    ]
+
+
+def row(measured: dict[str, Any], cluster: Any) -> dict[str, Any]:
+    """Return a row of the result table."""
+    _, candidate = predict(measured["model"], tuple(measured["cells"]), cluster)
+    layout, peak = candidate.layout, max(measured["peaks"])
+    return {
+        "model": measured["model"],
+        **{size: getattr(layout, size) for size in ("tp", "pp", "vpp", "cp", "ep", "dp")},
+        "micro": layout.micro_batch,
+        "recompute": layout.recompute,
+        "predicted MiB": round(candidate.memory.total / (1 << 20), 1),
+        "measured MiB": round(peak / (1 << 20), 1),
+        "memory error": candidate.memory.total / peak - 1,
+        "predicted ms": candidate.seconds * 1e3,
+        "measured ms": measured["seconds"] * 1e3,
+        "time ratio": candidate.seconds / measured["seconds"],
+    }
+
+
+def kendall(pairs: list[tuple[float, float]]) -> float:
+    """Return Kendall's tau of pairs without ties (Kendall, 1938)."""
+    signs = [1 if (a[0] - b[0]) * (a[1] - b[1]) > 0 else -1 for a, b in itertools.combinations(pairs, 2)]
+    return sum(signs) / len(signs)
+
+
+def main() -> None:
+    parts = ["cluster", *(f"{name}-{ranks}" for name in LAYOUTS for ranks in RANKS)]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--part", choices=parts, help="run this part only; the result is not saved")
+    parser.add_argument("--again", action="store_true", help="run parts again that were run before")
+    parser.add_argument("--train", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.train:
+        train(int(options.train[0]), options.train[1:])
+        return
+    from harness import print_table, save
+
+    from isthmus.plan.parallel import cluster as clusters
+    from isthmus.plan.parallel import probe
+
+    PARTS.mkdir(mode=0o750, parents=True, exist_ok=True)
+    path = PARTS / "cluster.toml"
+    asked = [options.part] if options.part else parts
+    if "cluster" in asked and (options.again or not path.exists()):
+        clusters.write(path, probe.measure(max(RANKS), print))
+    cluster = clusters.read(path)
+    measured = []
+    for part in asked:
+        kept = PARTS / f"{part}.json"
+        if part == "cluster":
+            continue
+        if options.again or not kept.exists():
+            name, ranks = part.split("-")
+            kept.write_text(json.dumps(measure(name, int(ranks), cluster)))
+        measured += json.loads(kept.read_text())
+    if not measured:
+        return
+    rows = [row(each, cluster) for each in measured]
+    print_table(rows)
+    worst = max(abs(each["memory error"]) for each in rows)
+    summary: dict[str, Any] = {"largest memory error": worst}
+    for name in LAYOUTS:
+        pairs = [(each["predicted ms"], each["measured ms"]) for each in rows if each["model"] == name]
+        if len(pairs) > 1:
+            summary[f"Kendall, {name}"] = kendall(pairs)
+    print(", ".join(f"{name} {value:.3f}" for name, value in summary.items()), "(goals: 0.05, 0.8)")
+    if not options.part:
+        settings = {"steps": STEPS, "global batch": GLOBAL_BATCH, "cluster": path.read_text(), **summary}
+        save("plan_parallel", rows, unfair=UNFAIR, settings=settings)
+
+
+if __name__ == "__main__":
+    main()

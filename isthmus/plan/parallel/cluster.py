@@ -1,0 +1,169 @@
+"""A cluster: what a card computes and holds, and what the links between cards carry."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from isthmus import options
+from isthmus._support.files import write_file
+from isthmus.plan.files import PlanError
+
+# Bytes that a rank sends, over those of the whole tensor: Thakur et al., 2005, ring algorithms.
+_SENT = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "send": lambda n: 1.0,
+}
+
+
+@dataclass(frozen=True)
+class Link:
+    """The links among neighbouring cards.
+
+    Attributes:
+        ranks: neighbouring cards that it connects; 0: all others.
+        latency: seconds of a small collective.
+        bandwidth: bytes per second that each of these cards sends.
+    """
+
+    ranks: int
+    latency: float
+    bandwidth: float
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Cards of one kind.
+
+    Attributes:
+        cards: number of them.
+        memory: bytes of each.
+        flops: operations per second of a matrix product, by dtype.
+        bandwidth: bytes per second of a copy on a card, read and written.
+        links: those with fewer ranks first.
+        overhead: seconds by which an operator delays the next, such as its launch; 0 if launches are hidden.
+        cores: cards that compute at full speed at the same time; 0: all. Of host devices that share processors.
+    """
+
+    cards: int
+    memory: int
+    flops: dict[str, float]
+    bandwidth: float
+    links: Sequence[Link]
+    overhead: float = 0.0
+    cores: float = 0.0
+
+    def rate(self, dtype: str) -> float:
+        """Return the operations per second of a dtype.
+
+        Raises:
+            PlanError: they are not known.
+        """
+        if dtype not in self.flops:
+            raise PlanError(
+                f"the cluster has no flops.{dtype}; add it, or give --dtype {next(iter(self.flops))}"
+            )
+        return self.flops[dtype]
+
+    def seconds(self, name: str, size: float, ranks: int, span: int) -> float:
+        """Return the time of a collective.
+
+        Args:
+            name: such as ``all_reduce``.
+            size: bytes of the whole tensor.
+            ranks: of the group.
+            span: neighbouring cards that the group is part of.
+        """
+        if ranks == 1:
+            return 0.0
+        link = next((each for each in self.links if not each.ranks or each.ranks >= span), self.links[-1])
+        return link.latency + _SENT[name](ranks) * size / link.bandwidth
+
+
+def read(path: Path) -> Cluster:
+    """Read a cluster from TOML.
+
+    Raises:
+        PlanError: the file cannot be read, or is not a cluster.
+    """
+    try:
+        found = tomllib.loads(path.read_text())
+        links = [_link(each) for each in found.pop("links", [])]
+        flops = {str(name): _positive(f"flops.{name}", rate) for name, rate in found.pop("flops").items()}
+        size = found.pop("memory")
+        cluster = Cluster(
+            cards=int(found.pop("cards")),
+            memory=parse_memory(size) if isinstance(size, str) else int(size),
+            flops=flops,
+            bandwidth=_positive("bandwidth", found.pop("bandwidth")),
+            links=sorted(links, key=lambda link: link.ranks or 1 << 62),
+            overhead=float(found.pop("overhead", 0.0)),
+            cores=float(found.pop("cores", 0.0)),
+        )
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}; give a cluster, or add --measure to write one") from None
+    except KeyError as error:
+        raise PlanError(f"{path}: {error.args[0]} is missing; it is needed to plan") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise PlanError(f"{path}: not a cluster: {error}") from None
+    if found:
+        raise PlanError(f"{path}: unknown entry {next(iter(found))!r}; remove it")
+    if cluster.cards < 1 or (cluster.cards > 1 and not links):
+        raise PlanError(
+            f"{path}: {cluster.cards} cards and {len(links)} links; give 1 card or more, and [[links]]"
+        )
+    return cluster
+
+
+def write(path: Path, cluster: Cluster) -> None:
+    """Write a cluster as TOML.
+
+    Raises:
+        PlanError: the file cannot be written.
+    """
+    lines = [
+        f"cards = {cluster.cards}",
+        f"memory = {cluster.memory}  # bytes of a card",
+        f"bandwidth = {cluster.bandwidth:.4g}  # bytes per second of a copy on a card",
+        f"overhead = {cluster.overhead:.3g}  # seconds of an operator's launch",
+        f"cores = {cluster.cores:.3g}  # cards that compute at full speed at the same time; 0: all",
+        "",
+        "[flops]  # per second, of a matrix product",
+        *(f"{name} = {rate:.4g}" for name, rate in cluster.flops.items()),
+    ]
+    for link in cluster.links:
+        lines += ["", "[[links]]", f"ranks = {link.ranks}"]
+        lines += [f"latency = {link.latency:.3g}", f"bandwidth = {link.bandwidth:.4g}"]
+    try:
+        write_file(path, ("\n".join(lines) + "\n").encode())
+    except OSError as error:
+        raise PlanError(f"{path}: {error.strerror}; give a file in a folder that exists") from None
+
+
+def parse_memory(text: str) -> int:
+    """Return the bytes of a size such as 80GiB.
+
+    Raises:
+        ValueError: it is none.
+    """
+    size = options.parse_size(text)
+    if not size:
+        raise ValueError(f"memory {text!r} is not a size; give bytes or a number with GiB, such as 80GiB")
+    return size
+
+
+def _link(entry: dict[str, Any]) -> Link:
+    latency, bandwidth = float(entry["latency"]), _positive("bandwidth of a link", entry["bandwidth"])
+    return Link(int(entry.get("ranks", 0)), latency, bandwidth)
+
+
+def _positive(name: str, value: Any) -> float:
+    if not float(value) > 0:
+        raise ValueError(f"{name} is {value}; it must be above 0")
+    return float(value)
