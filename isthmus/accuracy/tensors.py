@@ -37,8 +37,17 @@ class Tensors:
             local.storage_offset(), tuple(local.shape), local.stride(), local.dtype, local._version, placement
         )  # fmt: skip
         if key not in seen:
-            seen[key] = self._add(tensor, local, placement, True, writer)
+            elements = self._elements(local) or key
+            seen[key] = self._add(tensor, local, placement, True, writer, seen.get(elements))
+            seen.setdefault(elements, seen[key])
         return seen[key]
+
+    def _elements(self, local: torch.Tensor) -> Any:
+        """Return a key that views of the same elements share, as far as their order does not matter to the dump."""
+        shares = local.is_contiguous() or (not self._writer.hashed and _is_dense(local))
+        if self._writer.keeps_tensors or not shares:
+            return None
+        return (local.storage_offset(), local.numel(), local.dtype, local._version, local.is_conj())
 
     def written(self, tensor: torch.Tensor, call: int | None) -> None:
         """Forget what a tensor's memory held; a call has written it, perhaps by another view."""
@@ -67,6 +76,7 @@ class Tensors:
         placement: str,
         measured: bool,
         writer: int | None = None,
+        like: int | None = None,
     ) -> int:
         self._count += 1
         line: dict[str, Any] = {
@@ -80,11 +90,23 @@ class Tensors:
             line["writer"] = writer
         if placement:
             line["placement"], line["whole"] = placement, list(tensor.shape)
-        if measured:
+        if like is not None:
+            line["like"] = like
+        if measured and like is None:
             self._writer.tensor(line, local)
         else:
             self._writer.line(line)
         return self._count
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether the elements fill their part of the storage, each once, in any order."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _local(tensor: torch.Tensor) -> tuple[torch.Tensor, str]:

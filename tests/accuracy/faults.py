@@ -7,6 +7,7 @@ A fault is planted at a site, the number of a layer. ``calls`` are operators, ``
 import contextlib
 import functools
 import math
+import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -26,6 +27,23 @@ class Fault(NamedTuple):
 
 
 FAULTS: list[Fault] = []
+SEED = 7
+
+
+def sites() -> dict[str, int]:
+    """Return the site of each fault by its name."""
+    drawn = random.Random(SEED).choices((0, 1), k=99)
+    return {fault.name: site for fault, site in zip(FAULTS, drawn, strict=False)}
+
+
+def train(fault: Fault, hooks: tuple[Callable[[Any], Any], ...] = ()) -> None:
+    """Train with a fault at its site; the hooks get the model."""
+    site = sites()[fault.name]
+    if fault.is_context:
+        with fault.plant(None, site):
+            llama.train(2, hooks=hooks)
+    else:
+        llama.train(2, hooks=[lambda model: fault.plant(model, site), *hooks])
 
 
 def on_model(calls: str, module: str | None = None) -> Callable[..., Any]:
