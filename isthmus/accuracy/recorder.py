@@ -190,7 +190,8 @@ class Recorder(TorchDispatchMode):
 
     def _run(self, call: Call) -> Any:
         inputs = call.inputs()
-        where = origin(any(tensor.requires_grad for _, tensor in inputs), self._modules.current)
+        recorded = [name for name, tensor in inputs if tensor.requires_grad]
+        where = origin(bool(recorded), self._modules.current)
         module, phase = self._place(where)
         if not self.selection.takes(module.rpartition("@")[0], call.name):
             returned = call.op(*call.args, **call.kwargs)
@@ -200,7 +201,7 @@ class Recorder(TorchDispatchMode):
         line["arguments"] = _plain(call)
         waits = call.name.startswith(f"{_FUNCTIONAL}::wait_tensor")
         line["inputs"] = {} if waits else self._numbers(_read(call, inputs))
-        if recorded := [name for name, tensor in inputs if tensor.requires_grad]:
+        if recorded:
             line["gradients"] = recorded
         returned = call.op(*call.args, **call.kwargs)
         self._forget_written(call, line["call"])

@@ -9,6 +9,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from isthmus.accuracy.statistics import measurable
 from isthmus.accuracy.writer import Writer
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
 
 class Tensors:
     """The tensors of a dump.
@@ -29,18 +31,19 @@ class Tensors:
 
     def number(self, tensor: torch.Tensor) -> int:
         """Return the number of a tensor's present content; a new one is measured."""
-        local, placement = _local(tensor)
-        if not measurable(local):
+        local, placement = (tensor, "") if type(tensor) in _PLAIN else _local(tensor)
+        if local.layout != torch.strided:
             return self._add(tensor, local, placement, False)
         seen, writer = self._of_storage(local)
-        key = (
-            local.storage_offset(), tuple(local.shape), local.stride(), local.dtype, local._version, placement
-        )  # fmt: skip
-        if key not in seen:
+        key = (local.storage_offset(), local.shape, local.stride(), local.dtype, local._version, placement)
+        number = seen.get(key)
+        if number is None:
+            if not measurable(local):
+                return self._add(tensor, local, placement, False)
             elements = self._elements(local) or key
-            seen[key] = self._add(tensor, local, placement, True, writer, seen.get(elements))
-            seen.setdefault(elements, seen[key])
-        return seen[key]
+            number = seen[key] = self._add(tensor, local, placement, True, writer, seen.get(elements))
+            seen.setdefault(elements, number)
+        return number
 
     def _elements(self, local: torch.Tensor) -> Any:
         """Return a key that views of the same elements share, as far as their order does not matter to the dump."""
@@ -79,6 +82,8 @@ class Tensors:
         like: int | None = None,
     ) -> int:
         self._count += 1
+        if getattr(tensor, "tensor_model_parallel", False):  # Megatron's parameters
+            placement = f"S({tensor.partition_dim})"  # type: ignore[attr-defined]
         line: dict[str, Any] = {
             "tensor": self._count,
             "dtype": str(local.dtype)[6:],
@@ -111,10 +116,6 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 def _local(tensor: torch.Tensor) -> tuple[torch.Tensor, str]:
     """Return the part of a tensor that this rank holds, and how it is placed: ``Shard(0) tp=2``."""
-    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
-        if getattr(tensor, "tensor_model_parallel", False):  # Megatron's parameters
-            return tensor, f"S({tensor.partition_dim})"  # type: ignore[attr-defined]
-        return tensor, ""
     if hasattr(tensor, "_local_tensor"):
         return tensor._local_tensor, " ".join(_placement(each) for each in tensor.placements)  # type: ignore[attr-defined]
     if is_traceable_wrapper_subclass(tensor):

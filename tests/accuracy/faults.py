@@ -36,14 +36,15 @@ def sites() -> dict[str, int]:
     return {fault.name: site for fault, site in zip(FAULTS, drawn, strict=False)}
 
 
-def train(fault: Fault, hooks: tuple[Callable[[Any], Any], ...] = ()) -> None:
-    """Train with a fault at its site; the hooks get the model."""
+@contextlib.contextmanager
+def planted(fault: Fault) -> Iterator[list[Callable[[Any], Any]]]:
+    """Plant a fault at its site; yields the hooks of the training. A dump is started after it: kernels are below."""
     site = sites()[fault.name]
     if fault.is_context:
         with fault.plant(None, site):
-            llama.train(2, hooks=hooks)
+            yield []
     else:
-        llama.train(2, hooks=[lambda model: fault.plant(model, site), *hooks])
+        yield [lambda model: fault.plant(model, site)]
 
 
 def on_model(calls: str, module: str | None = None) -> Callable[..., Any]:

@@ -105,8 +105,7 @@ def main() -> None:
     torch.set_num_threads(1)
     is_megatron = names[0].startswith("megatron")
     if is_megatron:
-        import isthmus.megatron
-
+        importlib.import_module("isthmus.megatron")
         torch.cuda.set_device(int(rank))
     dist.init_process_group(
         "nccl" if is_megatron else "gloo",

@@ -15,7 +15,7 @@ from msprobe.pytorch import PrecisionDebugger
 from msprobe.pytorch.compare.pt_compare import pt_compare
 
 from tests.accuracy import llama
-from tests.accuracy.faults import FAULTS, sites, train
+from tests.accuracy.faults import FAULTS, planted, sites
 
 # Names of APIs, by the operators that they run.
 SAME = {
@@ -31,7 +31,8 @@ def dump(folder: Path, fault) -> None:
     def start(model):
         debugger.start(model=model)
 
-    llama.train(2, hooks=[start]) if fault is None else train(fault, (start,))
+    with contextlib.nullcontext([]) if fault is None else planted(fault) as hooks:
+        llama.train(2, hooks=[*hooks, start])
     debugger.stop()
     debugger.step()
 

@@ -6,7 +6,7 @@ import isthmus.accuracy
 from isthmus.accuracy import report
 from isthmus.accuracy.comparing import compare
 from tests.accuracy import llama
-from tests.accuracy.faults import FAULTS, sites, train
+from tests.accuracy.faults import FAULTS, planted, sites
 from tests.accuracy.jobs import JOBS, all_jobs, is_named, judged, run
 from tests.accuracy.variants import VARIANTS
 
@@ -33,8 +33,8 @@ def test_fault_is_named_by_values(fault, right, tmp_path):
 
 
 def check_fault(fault, right, tmp_path, kind):
-    with isthmus.accuracy.dump(tmp_path, kind):
-        train(fault)
+    with planted(fault) as hooks, isthmus.accuracy.dump(tmp_path, kind):
+        llama.train(2, hooks=hooks)
     found = compare(right / kind, tmp_path)
     module = fault.module and fault.module.format(n=sites()[fault.name])
     assert is_named(found, fault.calls, module), report.as_text(found)
