@@ -71,11 +71,15 @@ def one_rank(folder: Path) -> Iterator[Row]:
             train = functools.partial(llama.train, 2, hooks=hooks)
             found = {kind: _compared(folder, kind, train) for kind in KINDS}
         exact = {kind: jobs.is_named(each, fault.calls, module) for kind, each in found.items()}
-        yield Row("one rank", fault.name, "right", False, {kind: _text(f) for kind, f in found.items()}, exact)
+        yield Row(
+            "one rank", fault.name, "right", False, {kind: _text(f) for kind, f in found.items()}, exact
+        )
     for name, train in VARIANTS.items():
         found = {kind: _compared(folder, kind, train) for kind in KINDS}
         exact = {kind: each.guilty is None for kind, each in found.items()}
-        yield Row("right jobs", name, "eager on CPU", True, {kind: _text(f) for kind, f in found.items()}, exact)
+        yield Row(
+            "right jobs", name, "eager on CPU", True, {kind: _text(f) for kind, f in found.items()}, exact
+        )
 
 
 def _compared(folder: Path, kind: str, train: Callable[[], object]) -> Comparison:
@@ -97,13 +101,19 @@ def several_ranks(folder: Path) -> Iterator[Row]:
         job = jobs.JOBS[name]
         group = f"{(job.right or name).replace('_', ' ')} on {job.ranks} ranks" if job.right else "right jobs"
         named = {kind: _text(result) for kind, (result, _) in by_kind.items()}
-        yield Row(group, name, against, not job.right, named, {kind: exact for kind, (_, exact) in by_kind.items()})
+        yield Row(
+            group, name, against, not job.right, named, {kind: exact for kind, (_, exact) in by_kind.items()}
+        )
 
 
 def page(rows: list[Row], theirs: dict[str, list[str]]) -> str:
     """Return the page."""
     planted, right = ([row for row in rows if row.is_right == kind] for kind in (False, True))
-    lines = [_HEAD, "| jobs | compared | exact by statistics | exact by tensors |", "| --- | ---: | ---: | ---: |"]
+    lines = [
+        _HEAD,
+        "| jobs | compared | exact by statistics | exact by tensors |",
+        "| --- | ---: | ---: | ---: |",
+    ]
     for group in [*dict.fromkeys(row.group for row in planted), "all"]:
         inside = [row for row in planted if group in (row.group, "all")]
         counts = [sum(row.exact[kind] for row in inside) for kind in KINDS]
@@ -114,20 +124,31 @@ def page(rows: list[Row], theirs: dict[str, list[str]]) -> str:
     if theirs:
         exact = sum(verdict == "exact" for verdict, _ in theirs.values())
         lines.append(f"msprobe named {exact} of {len(theirs)} faults of one rank exactly.")
-    lines += ["\n## Faults\n", "| fault | jobs | against | by statistics | by tensors | msprobe |", "| - | - | - | - | - | - |"]
+    lines += [
+        "\n## Faults\n",
+        "| fault | jobs | against | by statistics | by tensors | msprobe |",
+        "| - | - | - | - | - | - |",
+    ]
     for row in planted:
-        cells = [("" if row.exact[kind] else "**wrong**: ") + (row.named[kind] or "nothing") for kind in KINDS]
+        cells = [
+            ("" if row.exact[kind] else "**wrong**: ") + (row.named[kind] or "nothing") for kind in KINDS
+        ]
         peer = ": ".join(filter(None, theirs.get(row.name, ()))) or "-"
         lines.append(f"| {row.name} | {row.group} | {row.against} | {' | '.join(cells)} | {peer} |")
     lines += ["\n## Right jobs\n", "| job | against | accused |", "| --- | --- | --- |"]
-    lines += [f"| {row.name} | {row.against} | {', '.join(filter(None, row.named.values())) or '-'} |" for row in right]
+    lines += [
+        f"| {row.name} | {row.against} | {', '.join(filter(None, row.named.values())) or '-'} |"
+        for row in right
+    ]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     """Run all jobs and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--msprobe", metavar="PYTHON", help="an environment with mindstudio-probe: run it too")
+    parser.add_argument(
+        "--msprobe", metavar="PYTHON", help="an environment with mindstudio-probe: run it too"
+    )
     args = parser.parse_args()
     theirs: dict[str, list[str]] = {}
     with tempfile.TemporaryDirectory() as name:

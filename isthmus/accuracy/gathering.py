@@ -2,8 +2,8 @@
 
 Jobs of as many ranks are compared rank by rank. Else DTensor's placements and Megatron's attributes say how the parts
 go together; without them, the shapes of the other job leave few ways, and the one with the least error counts: every
-rank holds the whole, a slice, or a term of a sum or mean. Of ranks in a mesh, neighbours are put together first. Of terms whose values are not in the dump, the means are
-compared, for the mean of a sum is the sum of the means.
+rank holds the whole, a slice, or a term of a sum or mean. Of ranks in a mesh, neighbours are put together first. Of
+terms whose values are not in the dump, the means are compared, for the mean of a sum is the sum of the means.
 """
 
 import math

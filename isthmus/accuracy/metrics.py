@@ -71,7 +71,9 @@ def of_values(a: torch.Tensor, b: torch.Tensor) -> Distance:
         return Distance(math.inf if share else 0.0, False, "values", beyond_1e3=share, beyond_5e3=share)
     coarse = _coarser(a.dtype, b.dtype)
     blocks = zip(a.reshape(-1).split(_BLOCK), b.reshape(-1).split(_BLOCK), strict=True)
-    sums, most = (torch.stack(numbers) for numbers in zip(*(_block(x, y, coarse) for x, y in blocks), strict=True))
+    sums, most = (
+        torch.stack(numbers) for numbers in zip(*(_block(x, y, coarse) for x, y in blocks), strict=True)
+    )
     squares, x_squares, y_squares, product, ulps, beyond_1e3, beyond_5e3, misplaced = sums.sum(0).tolist()
     max_abs, max_rel, ulp_max = most.amax(0).tolist()
     count, size, norms = a.numel(), math.sqrt(max(x_squares, y_squares)), math.sqrt(x_squares * y_squares)

@@ -107,13 +107,17 @@ _SUMMED = {
     "aten::mv": {"self": 1, "vec": 0},
     "aten::dot": {"self": 0, "tensor": 0},
 }
-_REDUCTIONS = frozenset(("aten::sum", "aten::mean", "aten::var", "aten::std", "aten::linalg_vector_norm", "aten::logsumexp"))
+_REDUCTIONS = frozenset(
+    ("aten::sum", "aten::mean", "aten::var", "aten::std", "aten::linalg_vector_norm", "aten::logsumexp")
+)
 
 
 def _in_another_order(device: str, op: Any, arguments: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
     base = op.name().partition(".")[0]
     if summed := _SUMMED.get(base):
-        return run_on(device, op, arguments | {name: arguments[name].flip(dim) for name, dim in summed.items()})
+        return run_on(
+            device, op, arguments | {name: arguments[name].flip(dim) for name, dim in summed.items()}
+        )
     if base in _REDUCTIONS:
         dims = arguments.get("dim")
         dims = list(range(arguments["self"].dim())) if dims is None or dims == [] else dims

@@ -1,9 +1,10 @@
-"""Jobs of several ranks, right and with a fault: ``python -m tests.accuracy.jobs RANK RANKS STORE FOLDER KIND NAME...``
+"""Jobs of several ranks, right and with a fault.
 
-dumps the named ones, each into a folder of its name.
+``python -m tests.accuracy.jobs RANK RANKS STORE FOLDER KIND NAME...`` dumps the named ones, each into a folder.
 """
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -64,7 +65,11 @@ def run(folder: Path, kind: str, names: Iterable[str]) -> None:
             continue
         command = [str(ranks), str(folder / f"store-{ranks}-{is_megatron}"), str(folder), kind, *group]
         started = [
-            subprocess.Popen([sys.executable, "-m", "tests.accuracy.jobs", str(rank), *command], cwd=ROOT)
+            subprocess.Popen(
+                [sys.executable, "-m", "tests.accuracy.jobs", str(rank), *command],
+                cwd=ROOT,
+                env=os.environ | {"ISTHMUS_HOST_DEVICES": str(ranks)},
+            )
             for rank in range(ranks)
         ]
         try:

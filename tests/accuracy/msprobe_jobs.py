@@ -59,7 +59,9 @@ def verdict(name: str, fault) -> str:
     kind, api = name.split(".")[:2]
     base = api.strip("_").removeprefix("i")
     operators = {base, *SAME.get(base, "").split()}
-    module = "" if fault.module is None else fault.module.format(n=sites()[fault.name]).rpartition("Llama.")[2]
+    module = (
+        "" if fault.module is None else fault.module.format(n=sites()[fault.name]).rpartition("Llama.")[2]
+    )
     if kind == "Module":
         return "exact" if f".{module}." in name and fault.module else "elsewhere"
     return "exact" if operators & set(fault.calls.split()) else "elsewhere"
@@ -70,7 +72,7 @@ def apart(function) -> None:
     child = os.fork()
     if child == 0:
         try:
-            with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+            with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
                 function()
         finally:
             os._exit(0)

@@ -135,7 +135,9 @@ class NotSummed(ToRanks):
 
 
 def _tp(name, calls, against_one, change=None, **options):
-    JOBS[f"tp_{name}"] = Job(lambda: train(change, tp=True, **options), RANKS, "tp", calls, None, "one", against_one)
+    JOBS[f"tp_{name}"] = Job(
+        lambda: train(change, tp=True, **options), RANKS, "tp", calls, None, "one", against_one
+    )
 
 
 def _dp(name, calls, against_one, change=None, **options):

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import torch.distributed as dist
+
 from tests.accuracy.jobs import JOBS, Job
 
 SMALL = "--hidden-size 32 --ffn-hidden-size 64 --seq-length 16 --vocab-size 64 --global-batch-size 4 --train-iters 2"
@@ -63,9 +65,7 @@ def _once(wrong):
 
 
 def _of_rank_1(change):
-    import torch.distributed as dist
-
-    return change if dist.get_rank() == 1 else lambda *_: None
+    return lambda model: change(model) if dist.get_rank() == 1 else None
 
 
 def _epsilon(model):
@@ -93,7 +93,9 @@ def _job(name, calls, against_one, **options):
     way = next(way for way in sorted(FLAGS, key=len, reverse=True) if name.startswith(way))
     ranks = 2 ** (1 + way.count("_"))
     train_it = functools.partial(train, FLAGS[way], **options)
-    JOBS[f"megatron_{name}"] = Job(train_it, ranks, f"megatron_{way}", calls, None, "megatron_one", against_one)
+    JOBS[f"megatron_{name}"] = Job(
+        train_it, ranks, f"megatron_{way}", calls, None, "megatron_one", against_one
+    )
 
 
 JOBS["megatron_one"] = Job(functools.partial(train, ""), 1)
@@ -103,16 +105,18 @@ for way, flags in FLAGS.items():
     )
 for way in ("tp2", "pp2", "tp2_pp2", "tp2_cp2"):
     _job(f"{way}_epsilon_of_rank_1", "add rms_norm _fused_rms_norm", "add rms_norm _fused_rms_norm",
-         change=lambda model: _of_rank_1(_epsilon)(model))  # fmt: skip
+         change=_of_rank_1(_epsilon))  # fmt: skip
     _job(f"{way}_weight_of_rank_1", "mul_", "mul_ mm t linear",
-         change=lambda model: _of_rank_1(_scaled_weight)(model))  # fmt: skip
+         change=_of_rank_1(_scaled_weight))  # fmt: skip
 for way in ("tp2", "tp2_pp2", "tp2_cp2"):
     _job(f"{way}_not_reduced", "allreduce_", "add allreduce_",
          patch=_patched("tensor_parallel.mappings", "_reduce", _once(lambda x, *_: x)))  # fmt: skip
-_job("sp2_norm_gradients_not_reduced", "allreduce_", "allreduce_ AdamW FusedAdam",
-     patch=_patched("distributed.finalize_model_grads", "_allreduce_non_tensor_model_parallel_grads", _nothing))  # fmt: skip
-_job("pp2_tied_gradients_not_reduced", "allreduce_", "allreduce_ AdamW FusedAdam",
-     patch=_patched("distributed.finalize_model_grads", "_allreduce_word_embedding_grads", _nothing))  # fmt: skip
+for name, function in (
+    ("sp2_norm_gradients_not_reduced", "_allreduce_non_tensor_model_parallel_grads"),
+    ("pp2_tied_gradients_not_reduced", "_allreduce_word_embedding_grads"),
+):
+    patch = _patched("distributed.finalize_model_grads", function, _nothing)
+    _job(name, "allreduce_", "allreduce_ AdamW FusedAdam", patch=patch)
 _job("cp2_positions_of_first_rank", "mul cos sin chunk split", "mul cos sin chunk split",
      patch=_patched("models.common.embeddings.rotary_pos_embedding", "get_pos_emb_on_this_cp_rank",
                     _first_positions))  # fmt: skip

@@ -30,7 +30,10 @@ def _model(make=llama.Llama):
 
 # ---- Pipeline: the stages are parts of the model, as torch.distributed.pipelining runs them
 
-PARTS = {2: (("embedding", "0"), ("1", "norm", "head")), 4: (("embedding",), ("0",), ("1",), ("norm", "head"))}
+PARTS = {
+    2: (("embedding", "0"), ("1", "norm", "head")),
+    4: (("embedding",), ("0",), ("1",), ("norm", "head")),
+}
 
 
 class Stage(llama.Llama):
@@ -116,7 +119,13 @@ _pp("gradients_not_scaled", "div_", None, "AdamW div_", scale_grads=False)
 _pp("stale_activation", "pow add mul", "layers.1.norm1", "", change=_in_layer(_stale))
 _pp("gradient_halved", "mul", None, "mul", change=_in_layer(_halved_gradient))
 _pp("result_scaled", "mul", None, "mul", change=_in_layer(_scaled_result, "0"))
-_pp("labels_of_another", "roll", "", "roll", loss=lambda logits, labels: llama.loss_of(logits, labels.roll(1, 0)))
+_pp(
+    "labels_of_another",
+    "roll",
+    "",
+    "roll",
+    loss=lambda logits, labels: llama.loss_of(logits, labels.roll(1, 0)),
+)
 
 
 # ---- Context: each rank has a part of the sequence; keys and values are gathered
@@ -287,7 +296,9 @@ def dtensor(change=None, down=RowwiseParallel, reduces=True):
     ranks = dist.get_world_size()
     mesh = init_device_mesh("cpu", (ranks // 2, 2), mesh_dim_names=("dp", "tp"))
     model = _model()
-    names = dict.fromkeys(("attention.q", "attention.k", "attention.v", "mlp.gate", "mlp.up"), ColwiseParallel)
+    names = dict.fromkeys(
+        ("attention.q", "attention.k", "attention.v", "mlp.gate", "mlp.up"), ColwiseParallel
+    )
     names |= {"attention.o": RowwiseParallel, "mlp.down": RowwiseParallel}
     plan = {f"layers.{n}.{name}": way() for n in range(llama.LAYERS) for name, way in names.items()}
     plan["layers.1.mlp.down"] = down()
@@ -297,7 +308,9 @@ def dtensor(change=None, down=RowwiseParallel, reduces=True):
 
     def forward_backward(tokens, labels):
         if ranks > 2:
-            tokens, labels = (each.chunk(ranks // 2)[mesh["dp"].get_local_rank()] for each in (tokens, labels))
+            tokens, labels = (
+                each.chunk(ranks // 2)[mesh["dp"].get_local_rank()] for each in (tokens, labels)
+            )
         llama.loss_of(model(tokens), labels).backward()
 
     def reduce(model):

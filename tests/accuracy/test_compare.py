@@ -10,6 +10,7 @@ from tests.accuracy.faults import FAULTS, planted, sites
 from tests.accuracy.jobs import JOBS, all_jobs, is_named, judged, run
 from tests.accuracy.variants import VARIANTS
 
+
 @pytest.fixture(scope="module")
 def right(tmp_path_factory):
     """The dumps of the right job, by kind."""
