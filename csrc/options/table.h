@@ -47,7 +47,7 @@ constexpr Text kDebug{"ISTHMUS_DEBUG", ""};
 constexpr Text kDebugFolder{"ISTHMUS_DEBUG_FOLDER", "isthmus-debug"};
 constexpr Choice kDump{"ISTHMUS_DUMP", "", 3, {"statistics", "hashes", "tensors"}};
 constexpr Text kDumpDir{"ISTHMUS_DUMP_DIR", "isthmus-dump"};
-constexpr Choice kDumpLevel{"ISTHMUS_DUMP_LEVEL", "both", 3, {"module", "operator", "both"}};
+constexpr Choice kDumpLevel{"ISTHMUS_DUMP_LEVEL", "both", 4, {"module", "operator", "both", "all"}};
 constexpr Text kDumpSteps{"ISTHMUS_DUMP_STEPS", ""};
 constexpr Text kDumpRanks{"ISTHMUS_DUMP_RANKS", ""};
 constexpr Text kDumpScope{"ISTHMUS_DUMP_SCOPE", "*"};

@@ -34,7 +34,7 @@ def dump(
     Args:
         folder: of the dump; each rank writes to a folder in it.
         kind: ``statistics``, ``hashes`` (statistics and a hash of the bits) or ``tensors`` (and the values).
-        level: ``module``, ``operator`` or ``both``.
+        level: ``module``, ``operator``, ``both``, or ``all``: also the operators inside the optimizer's step.
         steps: numbers of steps to record, from 0; a step ends with the optimizer's. None: all.
         ranks: ranks that record. None: all.
         scope: names of modules or operators, such as ``*.layers.0.*`` or ``aten::mm``.

@@ -121,9 +121,10 @@ def judged(pairs: list[Pair]) -> Iterator[Judged]:
     def measured(named: Iterator[tuple[str, list[Content], list[Content]]]) -> dict[str, Distance]:
         found = {}
         for name, a, b in named:
-            parts = (backward, *(id(part) for part in (*a, *b)))
+            scaled = backward and len(a) != len(b)
+            parts = (scaled, *(id(part) for part in (*a, *b)))
             if parts not in known:
-                known[parts] = distance(a, b, backward)
+                known[parts] = distance(a, b, scaled)
             found[name] = known[parts]
         return found
 

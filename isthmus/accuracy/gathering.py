@@ -2,18 +2,18 @@
 
 Jobs of as many ranks are compared rank by rank. Else DTensor's placements and Megatron's attributes say how the parts
 go together; without them, the shapes of the other job leave few ways, and the one with the least error counts: every
-rank holds the whole, a slice, or a term of a sum or mean. Of terms whose values are not in the dump, the means are
-compared, for the mean of a sum is the sum of the means.
+rank holds the whole, a slice, or a term of a sum or mean. Of ranks in a mesh, neighbours are put together first. Of
+terms whose values are not in the dump, the means are compared, for the mean of a sum is the sum of the means.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
-from isthmus.accuracy.metrics import Distance, of_means, of_statistics, of_values
+from isthmus.accuracy.metrics import Distance, of_means, of_statistics, of_values, tolerance
 from isthmus.accuracy.reading import Content
 from isthmus.accuracy.statistics import Statistics
 
@@ -115,7 +115,50 @@ def _ways(parts: Parts, read: bool, scaled: bool) -> list[_Whole]:
         values = parts[0].rank.values(parts[0]) if read else None
         return [_Whole("", parts[0].shape, math.prod(parts[0].shape), values, known[0])]
     found = list(_of_values(parts, scaled) if read else _of_statistics(parts, known, scaled))
-    return found + [_scaled(each, len(parts)) for each in found if scaled and each.how.startswith("slices")]
+    found += [_scaled(each, len(parts)) for each in found if scaled and each.how.startswith("slices")]
+    for inner in range(2, len(parts)):
+        if len(parts) % inner == 0:
+            found += _of_mesh([parts[i : i + inner] for i in range(0, len(parts), inner)], read, scaled)
+    return found
+
+
+def _of_mesh(rows: list[Parts], read: bool, scaled: bool) -> Iterator[_Whole]:
+    """Put together first the ranks of each row of a mesh, then the rows."""
+    ways = [{way.how: way for way in _alike(row, read) + _ways(row, read, scaled)} for row in rows]
+    for how in ways[0]:
+        inner = [found[how] for found in ways if how in found]
+        if len(inner) == len(rows):
+            held = [_held(row[0], way) for row, way in zip(rows, inner, strict=True)]
+            for outer in _alike(held, read) + _ways(held, read, scaled):
+                words = f"{how}, then {outer.how}"
+                yield outer._replace(how=words, only_mean=outer.only_mean or inner[0].only_mean)
+
+
+def _alike(parts: Parts, read: bool) -> list[_Whole]:
+    """Return the first part, if all are the same but for rounding."""
+    first = parts[0]
+    if "S" in first.placement or any(part.shape != first.shape for part in parts):
+        return []
+    if any(_one(part, first).error > tolerance(first.dtype) for part in parts[1:]):
+        return []
+    values = first.rank.values(first) if read else None
+    return [_Whole("replicated", first.shape, math.prod(first.shape), values, first.statistics)]
+
+
+class _Values(NamedTuple):
+    """Stands for a rank's dump: the values of its parts put together."""
+
+    held: torch.Tensor | None
+
+    def values(self, _: Content) -> torch.Tensor | None:
+        return self.held
+
+
+def _held(first: Content, whole: _Whole) -> Content:
+    shape = whole.shape if whole.shape is not None else (whole.size,)
+    statistics = whole.statistics or first.statistics
+    held: Any = _Values(whole.values)
+    return replace(first, shape=shape, statistics=statistics, placement="", rank=held)
 
 
 def _of_values(parts: Parts, averaged: bool) -> Iterator[_Whole]:

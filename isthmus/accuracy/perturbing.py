@@ -29,7 +29,8 @@ class Unstable(NamedTuple):
         dtype: of the first result.
         noise: with inputs changed by up to one epsilon of theirs.
         precision: against float64.
-        order: with another number of threads, which changes the order of sums.
+        order: with sums in another order: of the elements where they are known to be summed over, else by another
+            number of threads.
     """
 
     call: Recorded
@@ -97,7 +98,30 @@ def _noisy(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return (tensor.double() * (1 + torch.finfo(tensor.dtype).eps * noise)).to(tensor.dtype)
 
 
+# Dimensions that are summed over, of each argument.
+_SUMMED = {
+    "aten::mm": {"self": 1, "mat2": 0},
+    "aten::bmm": {"self": 2, "mat2": 1},
+    "aten::addmm": {"mat1": 1, "mat2": 0},
+    "aten::baddbmm": {"batch1": 2, "batch2": 1},
+    "aten::mv": {"self": 1, "vec": 0},
+    "aten::dot": {"self": 0, "tensor": 0},
+}
+_REDUCTIONS = frozenset(
+    ("aten::sum", "aten::mean", "aten::var", "aten::std", "aten::linalg_vector_norm", "aten::logsumexp")
+)
+
+
 def _in_another_order(device: str, op: Any, arguments: dict[str, Any]) -> list[tuple[str, torch.Tensor]]:
+    base = op.name().partition(".")[0]
+    if summed := _SUMMED.get(base):
+        return run_on(
+            device, op, arguments | {name: arguments[name].flip(dim) for name, dim in summed.items()}
+        )
+    if base in _REDUCTIONS:
+        dims = arguments.get("dim")
+        dims = list(range(arguments["self"].dim())) if dims is None or dims == [] else dims
+        return run_on(device, op, arguments | {"self": arguments["self"].flip(dims)})
     threads = torch.get_num_threads()
     torch.set_num_threads(1 if threads > 1 else 2)
     try:

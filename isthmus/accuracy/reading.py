@@ -151,9 +151,11 @@ class Rank:
 
     def _content(self, line: dict[str, Any]) -> Content:
         values = line.get("values")
+        statistics = Statistics(*values)._replace(hash=line.get("hash", "")) if values else None
+        if "like" in line:  # a view of the same elements
+            statistics = self.contents[line["like"]].statistics
         return Content(
-            line["tensor"], line["dtype"], tuple(line["shape"]),
-            Statistics(*values)._replace(hash=line.get("hash", "")) if values else None, self,
+            line["tensor"], line["dtype"], tuple(line["shape"]), statistics, self,
             line.get("name", ""), line.get("placement", ""),
             tuple(line.get("whole", ())), line.get("file", ""),
             line.get("writer"),

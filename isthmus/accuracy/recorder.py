@@ -27,7 +27,7 @@ from isthmus.debug.origin import Origin, forget, origin
 from isthmus.opset.names import matches
 
 KINDS = ("statistics", "tensors", "hashes")
-LEVELS = ("module", "operator", "both")
+LEVELS = ("module", "operator", "both", "all")
 _FUNCTIONAL = "_c10d_functional"
 _MARKERS = ("profiler::", "prims::", "debugprims::")
 # Operators whose first argument is written without being read, though their schemas do not say so.
@@ -169,7 +169,9 @@ class Recorder(TorchDispatchMode):
         """Run a call and record it."""
         kwargs = kwargs or {}
         name = op.name()
-        if self._in_optimizer or _is_left_out(op) or not self._is_on() or _is_fake(types):
+        if _is_left_out(op) or not self._is_on() or _is_fake(types):
+            return op(*args, **kwargs)
+        if self._in_optimizer and self.selection.level != "all":
             return op(*args, **kwargs)
         call = Call(name, op, args, kwargs)
         if name.startswith("c10d::"):
@@ -188,7 +190,8 @@ class Recorder(TorchDispatchMode):
 
     def _run(self, call: Call) -> Any:
         inputs = call.inputs()
-        where = origin(any(tensor.requires_grad for _, tensor in inputs), self._modules.current)
+        recorded = [name for name, tensor in inputs if tensor.requires_grad]
+        where = origin(bool(recorded), self._modules.current)
         module, phase = self._place(where)
         if not self.selection.takes(module.rpartition("@")[0], call.name):
             returned = call.op(*call.args, **call.kwargs)
@@ -198,7 +201,7 @@ class Recorder(TorchDispatchMode):
         line["arguments"] = _plain(call)
         waits = call.name.startswith(f"{_FUNCTIONAL}::wait_tensor")
         line["inputs"] = {} if waits else self._numbers(_read(call, inputs))
-        if recorded := [name for name, tensor in inputs if tensor.requires_grad]:
+        if recorded:
             line["gradients"] = recorded
         returned = call.op(*call.args, **call.kwargs)
         self._forget_written(call, line["call"])
@@ -216,6 +219,8 @@ class Recorder(TorchDispatchMode):
     def _place(self, where: Origin) -> tuple[str, str]:
         """Return the module of a call, and its phase."""
         current = self._modules.current
+        if self._in_optimizer:
+            return current, "optimizer"
         if not where.backward:
             return current, "forward"
         # A module that runs in backward is computed again (torch.utils.checkpoint).

@@ -9,6 +9,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from isthmus.accuracy.statistics import measurable
 from isthmus.accuracy.writer import Writer
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
 
 class Tensors:
     """The tensors of a dump.
@@ -29,16 +31,26 @@ class Tensors:
 
     def number(self, tensor: torch.Tensor) -> int:
         """Return the number of a tensor's present content; a new one is measured."""
-        local, placement = _local(tensor)
-        if not measurable(local):
+        local, placement = (tensor, "") if type(tensor) in _PLAIN else _local(tensor)
+        if local.layout != torch.strided:
             return self._add(tensor, local, placement, False)
         seen, writer = self._of_storage(local)
-        key = (
-            local.storage_offset(), tuple(local.shape), local.stride(), local.dtype, local._version, placement
-        )  # fmt: skip
-        if key not in seen:
-            seen[key] = self._add(tensor, local, placement, True, writer)
-        return seen[key]
+        key = (local.storage_offset(), local.shape, local.stride(), local.dtype, local._version, placement)
+        number = seen.get(key)
+        if number is None:
+            if not measurable(local):
+                return self._add(tensor, local, placement, False)
+            elements = self._elements(local) or key
+            number = seen[key] = self._add(tensor, local, placement, True, writer, seen.get(elements))
+            seen.setdefault(elements, number)
+        return number
+
+    def _elements(self, local: torch.Tensor) -> Any:
+        """Return a key that views of the same elements share, as far as their order does not matter to the dump."""
+        shares = local.is_contiguous() or (not self._writer.hashed and _is_dense(local))
+        if self._writer.keeps_tensors or not shares:
+            return None
+        return (local.storage_offset(), local.numel(), local.dtype, local._version, local.is_conj())
 
     def written(self, tensor: torch.Tensor, call: int | None) -> None:
         """Forget what a tensor's memory held; a call has written it, perhaps by another view."""
@@ -67,8 +79,11 @@ class Tensors:
         placement: str,
         measured: bool,
         writer: int | None = None,
+        like: int | None = None,
     ) -> int:
         self._count += 1
+        if getattr(tensor, "tensor_model_parallel", False):  # Megatron's parameters
+            placement = f"S({tensor.partition_dim})"  # type: ignore[attr-defined]
         line: dict[str, Any] = {
             "tensor": self._count,
             "dtype": str(local.dtype)[6:],
@@ -80,19 +95,27 @@ class Tensors:
             line["writer"] = writer
         if placement:
             line["placement"], line["whole"] = placement, list(tensor.shape)
-        if measured:
+        if like is not None:
+            line["like"] = like
+        if measured and like is None:
             self._writer.tensor(line, local)
         else:
             self._writer.line(line)
         return self._count
 
 
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether the elements fill their part of the storage, each once, in any order."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
 def _local(tensor: torch.Tensor) -> tuple[torch.Tensor, str]:
     """Return the part of a tensor that this rank holds, and how it is placed: ``Shard(0) tp=2``."""
-    if type(tensor) in (torch.Tensor, torch.nn.Parameter):
-        if getattr(tensor, "tensor_model_parallel", False):  # Megatron's parameters
-            return tensor, f"S({tensor.partition_dim})"  # type: ignore[attr-defined]
-        return tensor, ""
     if hasattr(tensor, "_local_tensor"):
         return tensor._local_tensor, " ".join(_placement(each) for each in tensor.placements)  # type: ignore[attr-defined]
     if is_traceable_wrapper_subclass(tensor):

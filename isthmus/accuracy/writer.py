@@ -133,5 +133,4 @@ class _Rows:
         self.lines, self.counts = [], []
 
 
-def _json(line: dict[str, Any]) -> str:
-    return json.dumps(line, separators=(",", ":"), default=str)  # NaN as Python writes and reads it
+_json = json.JSONEncoder(separators=(",", ":"), default=str).encode  # NaN as Python writes and reads it

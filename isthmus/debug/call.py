@@ -60,29 +60,34 @@ class Call:
     op: OpOverload
     args: tuple[Any, ...] = field(repr=False)
     kwargs: dict[str, Any] = field(repr=False)
+    _signature: Signature = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._signature = signature(self.op)
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
         """All arguments of the schema by name, defaults included."""
-        values = {}
-        for index, (name, default) in enumerate(signature(self.op).arguments):
-            values[name] = self.args[index] if index < len(self.args) else self.kwargs.get(name, default)
+        args, kwargs, declared = self.args, self.kwargs, self._signature.arguments
+        values = {name: value for (name, _), value in zip(declared, args, strict=False)}
+        for name, default in declared[len(args) :]:
+            values[name] = kwargs.get(name, default)
         return values
 
-    @cached_property
+    @property
     def written(self) -> frozenset[str]:
         """Names of the arguments that the operator writes."""
-        return signature(self.op).written
+        return self._signature.written
 
-    @cached_property
+    @property
     def out(self) -> frozenset[str]:
         """Names of the arguments that it writes without reading: those of ``out=`` overloads."""
-        return signature(self.op).out
+        return self._signature.out
 
     def results(self, returned: Any) -> list[tuple[str, torch.Tensor]]:
         """Return the tensors returned, then the written arguments not among them, with names."""
         values = returned if isinstance(returned, (tuple, list)) else (returned,)
-        names = signature(self.op).returns
+        names = self._signature.returns
         found = [
             (name, tensor)
             for name, value in zip(
@@ -92,13 +97,14 @@ class Call:
             )
             for name, tensor in tensors_of(name, value)
         ]
-        known = {id(tensor) for _, tensor in found}
-        for name in self.op_written_in_order:
-            found += [(n, t) for n, t in tensors_of(name, self.arguments[name]) if id(t) not in known]
+        if self.written:
+            known = {id(tensor) for _, tensor in found}
+            for name in self.written_in_order:
+                found += [(n, t) for n, t in tensors_of(name, self.arguments[name]) if id(t) not in known]
         return found
 
-    @cached_property
-    def op_written_in_order(self) -> tuple[str, ...]:
+    @property
+    def written_in_order(self) -> tuple[str, ...]:
         """:attr:`written` in the order of the schema."""
         return tuple(name for name in self.arguments if name in self.written)
 

@@ -34,7 +34,7 @@ class Overflow:
         where = origin(any(tensor.requires_grad for _, tensor in call.inputs()))
         with intercept.quietly():
             # Overwritten inputs must be checked before the call.
-            read = [n for n in call.op_written_in_order if n not in call.out]
+            read = [n for n in call.written_in_order if n not in call.out]
             overwritten = [pair for name in read for pair in tensors_of(name, call.arguments[name])]
             was_finite = all(is_finite(tensor) for _, tensor in overwritten)
             ranges = {name: range_of(tensor) for name, tensor in overwritten}

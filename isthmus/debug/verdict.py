@@ -8,6 +8,7 @@ import torch
 
 # An element's error in ulps may be this many times that of the CPU kernel in the same dtype.
 CPU_FACTOR = 4.0
+_EXPONENT = 0x7FF << 52  # of a float64
 
 
 @dataclass(frozen=True)
@@ -177,8 +178,8 @@ def ulp_of(dtype: torch.dtype, value: torch.Tensor) -> torch.Tensor:
     """Return the distance between neighbours of a dtype at a float64 value, at least that of subnormal numbers."""
     info = torch.finfo(dtype)
     size = value.abs().nan_to_num(0.0, info.max).clamp(info.tiny, info.max)
-    _, exponent = torch.frexp(size)
-    return torch.ldexp(torch.full_like(size, info.eps), exponent - 1)
+    powers = (size.view(torch.int64) & _EXPONENT).view(torch.float64)  # the largest power of two below each
+    return powers * info.eps
 
 
 def _compute_eps(dtype: torch.dtype) -> float:

@@ -61,7 +61,7 @@ def run(
         str, typer.Option(help="Record every call for `isthmus accuracy`: statistics, hashes or tensors.")
     ] = "",
     dump_dir: Annotated[str, typer.Option(help="Folder of the dump. Default: isthmus-dump.")] = "",
-    dump_level: Annotated[str, typer.Option(help="Calls to record: module, operator, both.")] = "",
+    dump_level: Annotated[str, typer.Option(help="Calls to record: module, operator, both, all.")] = "",
     dump_steps: Annotated[str, typer.Option(metavar="0,1,5-7", help="Steps to record. Default: all.")] = "",
     dump_ranks: Annotated[str, typer.Option(metavar="0,1,5-7", help="Ranks that record. Default: all.")] = "",
     dump_scope: Annotated[

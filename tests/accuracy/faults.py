@@ -7,6 +7,7 @@ A fault is planted at a site, the number of a layer. ``calls`` are operators, ``
 import contextlib
 import functools
 import math
+import random
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -26,6 +27,24 @@ class Fault(NamedTuple):
 
 
 FAULTS: list[Fault] = []
+SEED = 7
+
+
+def sites() -> dict[str, int]:
+    """Return the site of each fault by its name."""
+    drawn = random.Random(SEED).choices((0, 1), k=99)
+    return {fault.name: site for fault, site in zip(FAULTS, drawn, strict=False)}
+
+
+@contextlib.contextmanager
+def planted(fault: Fault) -> Iterator[list[Callable[[Any], Any]]]:
+    """Plant a fault at its site; yields the hooks of the training. A dump is started after it: kernels are below."""
+    site = sites()[fault.name]
+    if fault.is_context:
+        with fault.plant(None, site):
+            yield []
+    else:
+        yield [lambda model: fault.plant(model, site)]
 
 
 def on_model(calls: str, module: str | None = None) -> Callable[..., Any]:

@@ -1,20 +1,12 @@
-"""The training of tests/accuracy/llama.py on two ranks, with faults that only several ranks have.
-
-``python -m tests.accuracy.parallel RANK STORE FOLDER KIND NAME...`` dumps the named jobs: ``tp``, ``dp``, or a fault.
-"""
-
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
+"""The training of tests/accuracy/llama.py under tensor and data parallelism, with faults that only ranks have."""
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-import isthmus.accuracy
 from tests.accuracy import llama
-from tests.accuracy.faults import replace_forward
+from tests.accuracy.faults import replace_forward, set_attribute
+from tests.accuracy.jobs import JOBS, Job
 
 RANKS = 2
 
@@ -142,56 +134,35 @@ class NotSummed(ToRanks):
         return grad
 
 
-class Job(NamedTuple):
-    """A job, and the operators that may be named: against the right job of two ranks, and against that of one."""
-
-    train: Callable[[], None]
-    calls: str = ""
-    against_one: str = ""
+def _tp(name, calls, against_one, change=None, **options):
+    JOBS[f"tp_{name}"] = Job(
+        lambda: train(change, tp=True, **options), RANKS, "tp", calls, None, "one", against_one
+    )
 
 
-JOBS = {
-    "tp": Job(lambda: train(tp=True)),
-    "dp": Job(train),
-    "tp_missing_all_reduce": Job(
-        lambda: train(tp=True, from_ranks=_Counted(FromRanks.apply, lambda x: x, 2)), "allreduce_", "add"
-    ),
-    "tp_averaged": Job(
-        lambda: train(tp=True, from_ranks=_Counted(FromRanks.apply, Averaged.apply, 1)),
-        "div",
-        "div allreduce_",
-    ),
-    "tp_wrong_reduction": Job(
-        lambda: train(tp=True, from_ranks=_Counted(FromRanks.apply, Largest.apply, 3)),
-        "allreduce_",
-        "allreduce_",
-    ),
-    "tp_gradient_not_summed": Job(
-        lambda: train(tp=True, to_ranks=_Counted(ToRanks.apply, NotSummed.apply, 0)), "allreduce_", "add"
-    ),
-    "tp_nan_from_one_rank": Job(
-        lambda: train(on_rank_1(nan_in_weight), tp=True), "lift_fresh", "t mm lift_fresh"
-    ),
-    "tp_norms_differ": Job(lambda: train(on_rank_1(other_norm), tp=True), "mul_", "mul_ mul"),
-    "tp_epsilon_differs": Job(lambda: train(on_rank_1(other_epsilon), tp=True), "add", "add"),
-    "dp_missing_all_reduce": Job(lambda: train(skip=("layers.0.mlp.up.weight",)), "allreduce_", "AdamW"),
-    "dp_wrong_reduction": Job(lambda: train(operation=dist.ReduceOp.MAX), "allreduce_", "allreduce_"),
-    "dp_not_divided": Job(lambda: train(divide=False), "div_", "allreduce_"),
-    "dp_norms_differ": Job(lambda: train(on_rank_1(other_norm)), "mul_", "mul_ mul"),
-    "dp_nan_from_one_rank": Job(lambda: train(on_rank_1(nan_in_weight)), "lift_fresh", "t mm lift_fresh"),
-    "dp_epsilon_differs": Job(lambda: train(on_rank_1(other_epsilon)), "add", "add"),
-}
+def _dp(name, calls, against_one, change=None, **options):
+    JOBS[f"dp_{name}"] = Job(lambda: train(change, **options), RANKS, "dp", calls, None, "one", against_one)
 
 
-def main():
-    rank, store, folder, kind, *names = sys.argv[1:]
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=int(rank), world_size=RANKS)
-    for name in names:
-        with isthmus.accuracy.dump(Path(folder) / name, kind):
-            JOBS[name].train()
-    dist.destroy_process_group()
+def _one():
+    with set_attribute(nn.utils, "clip_grad_norm_", lambda *_: None):
+        llama.train(2)
 
 
-if __name__ == "__main__":
-    main()
+JOBS["one"] = Job(_one, 1)
+JOBS["tp"] = Job(lambda: train(tp=True), RANKS, one="one")
+JOBS["dp"] = Job(train, RANKS, one="one")
+_reduced, _copied = FromRanks.apply, ToRanks.apply
+_tp("missing_all_reduce", "allreduce_", "add", from_ranks=_Counted(_reduced, lambda x: x, 2))
+_tp("averaged", "div", "div allreduce_", from_ranks=_Counted(_reduced, Averaged.apply, 1))
+_tp("wrong_reduction", "allreduce_", "allreduce_", from_ranks=_Counted(_reduced, Largest.apply, 3))
+_tp("gradient_not_summed", "allreduce_", "add", to_ranks=_Counted(_copied, NotSummed.apply, 0))
+_tp("nan_from_one_rank", "lift_fresh", "t mm lift_fresh", on_rank_1(nan_in_weight))
+_tp("norms_differ", "mul_", "mul_ mul", on_rank_1(other_norm))
+_tp("epsilon_differs", "add", "add", on_rank_1(other_epsilon))
+_dp("missing_all_reduce", "allreduce_", "AdamW", skip=("layers.0.mlp.up.weight",))
+_dp("wrong_reduction", "allreduce_", "allreduce_", operation=dist.ReduceOp.MAX)
+_dp("not_divided", "div_", "allreduce_", divide=False)
+_dp("norms_differ", "mul_", "mul_ mul", on_rank_1(other_norm))
+_dp("nan_from_one_rank", "lift_fresh", "t mm lift_fresh", on_rank_1(nan_in_weight))
+_dp("epsilon_differs", "add", "add", on_rank_1(other_epsilon))

@@ -1,27 +1,14 @@
 """Planted faults are named, and jobs that only compute otherwise are not accused."""
 
-import contextlib
-import random
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
-import torch
 
 import isthmus.accuracy
 from isthmus.accuracy import report
 from isthmus.accuracy.comparing import compare
 from tests.accuracy import llama
-from tests.accuracy.faults import FAULTS, set_attribute
-from tests.accuracy.parallel import JOBS
+from tests.accuracy.faults import FAULTS, planted, sites
+from tests.accuracy.jobs import JOBS, all_jobs, is_named, judged, run
 from tests.accuracy.variants import VARIANTS
-
-ROOT = Path(__file__).resolve().parents[2]
-SEED = 7
-SITES = {
-    fault.name: site for fault, site in zip(FAULTS, random.Random(SEED).choices((0, 1), k=99), strict=False)
-}
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +19,6 @@ def right(tmp_path_factory):
         with isthmus.accuracy.dump(folder / kind, kind):
             llama.train(2)
     return folder
-
-
-def packet(call):
-    return call.operator.partition("::")[2].partition(".")[0]
 
 
 @pytest.mark.sampled(16)
@@ -51,19 +34,11 @@ def test_fault_is_named_by_values(fault, right, tmp_path):
 
 
 def check_fault(fault, right, tmp_path, kind):
-    site = SITES[fault.name]
-    with contextlib.ExitStack() as stack:
-        hooks = [] if fault.is_context else [lambda model: fault.plant(model, site)]
-        if fault.is_context:
-            stack.enter_context(fault.plant(None, site))
-        with isthmus.accuracy.dump(tmp_path, kind):
-            llama.train(2, hooks=hooks)
+    with planted(fault) as hooks, isthmus.accuracy.dump(tmp_path, kind):
+        llama.train(2, hooks=hooks)
     found = compare(right / kind, tmp_path)
-    assert found.guilty is not None
-    text = report.accusation(found.guilty)
-    assert packet(found.guilty.call) in fault.calls.split(), text
-    if fault.module is not None:
-        assert found.guilty.call.place.module.endswith(fault.module.format(n=site)), text
+    module = fault.module and fault.module.format(n=sites()[fault.name])
+    assert is_named(found, fault.calls, module), report.as_text(found)
     assert ":" in found.guilty.call.at or found.guilty.call.operator.startswith("optimizer::")
 
 
@@ -77,52 +52,33 @@ def test_right_job_is_not_accused(name, right, tmp_path):
     assert found.counts["equal"] + found.counts["rounding"] > 300
 
 
-# ---- Two ranks
+# ---- Several ranks
 
-SHORT = ("tp", "dp", "tp_missing_all_reduce", "dp_wrong_reduction", "tp_epsilon_differs")
-
-
-def run_ranks(folder, kind, names):
-    command = [sys.executable, "-m", "tests.accuracy.parallel"]
-    ranks = [
-        subprocess.Popen([*command, str(rank), str(folder / "store"), str(folder), kind, *names], cwd=ROOT)
-        for rank in (0, 1)
-    ]
-    assert [rank.wait(300) for rank in ranks] == [0, 0]
-    unclipped = set_attribute(torch.nn.utils, "clip_grad_norm_", lambda *_: None)
-    with unclipped, isthmus.accuracy.dump(folder / "one", kind):
-        llama.train(2)
-    return folder
+SHORT = ("one", "tp", "dp", "tp_missing_all_reduce", "dp_wrong_reduction", "tp_epsilon_differs")
 
 
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory):
-    return run_ranks(tmp_path_factory.mktemp("ranks"), "statistics", SHORT)
-
-
-def accused(a, b, calls):
-    found = compare(a, b)
-    if not calls:
-        assert found.guilty is None, report.accusation(found.guilty)
-        return
-    assert found.guilty is not None
-    assert packet(found.guilty.call) in calls.split(), report.accusation(found.guilty)
+    folder = tmp_path_factory.mktemp("ranks")
+    run(folder, "statistics", SHORT)
+    return folder
 
 
 @pytest.mark.parametrize("name", SHORT)
 def test_two_ranks(name, two_ranks):
-    accused(two_ranks / "one", two_ranks / name, JOBS[name].against_one)
-    if name[2:]:
-        accused(two_ranks / name[:2], two_ranks / name, JOBS[name].calls)
+    for against, found, right in judged(two_ranks, name):
+        assert right, f"{against}: {report.as_text(found)}"
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["statistics", "tensors"])
-def test_all_faults_of_two_ranks(kind, tmp_path):
-    run_ranks(tmp_path, kind, JOBS)
-    for name, job in JOBS.items():
-        accused(tmp_path / "one", tmp_path / name, job.against_one)
-        accused(tmp_path / name[:2], tmp_path / name, job.calls)
+def test_faults_of_several_ranks(kind, tmp_path):
+    """At least 95 % of them are named; no right job is accused."""
+    run(tmp_path, kind, all_jobs())
+    verdicts = {(name, against): right for name in JOBS for against, _, right in judged(tmp_path, name)}
+    missed = [pair for pair, right in verdicts.items() if not right]
+    assert not [name for name, _ in missed if not JOBS[name].right]
+    assert len(missed) <= 0.05 * len(verdicts), missed
 
 
 def test_results_of_collectives_are_recorded(two_ranks):
