@@ -6,7 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 
-from isthmus.profile.host import Host
+from isthmus.profile.host import ADDRESS, Host
 from isthmus.profile.steps import Step
 from isthmus.profile.trace import Event, Row
 
@@ -89,4 +89,4 @@ class _Path:
     def _add_host(self, start: float, end: float) -> None:
         index = self._host.at((start + end) / 2)
         name = "(no operator)" if index is None else self._host.events[self._host.operator(index)].name
-        self.times["host", name] += end - start
+        self.times["host", ADDRESS.sub("", name)] += end - start

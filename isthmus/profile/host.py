@@ -21,6 +21,9 @@ _LIBRARY = re.compile(r"site-packages|dist-packages|lib/python3|^<")
 # What a call is named in the source, by how a trace names it.
 _SPELLINGS = {"item": ("item", "float", "int", "bool"), "__next__": ("for", "next")}
 
+ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+"""Of an object, in the name of a frame."""
+
 _NEAR = 100  # events to look back
 
 

@@ -4,6 +4,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 
+from isthmus.profile.host import ADDRESS
 from isthmus.profile.intervals import Intervals, length, union
 from isthmus.profile.operators import Total, kernel_totals, mean_totals, operator_totals
 from isthmus.profile.report import Section, format_share, format_time
@@ -11,7 +12,6 @@ from isthmus.profile.steps import steps
 from isthmus.profile.trace import Event, Row, Trace
 
 NOTHING = "(no operator)"
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 # Runtime calls that slow a step down when there are many, by the vendors' names for them.
 _CALLS = {
@@ -127,7 +127,7 @@ def _name_by(gaps: list[Gap], events: list[Event]) -> None:
         innermost = [found for stack in running.values() if (found := _last_running(stack, middle))]
         if innermost:
             name = min(innermost, key=lambda found: found.duration).name
-            gap.host = _ADDRESS.sub("", name)  # group the same function of different objects
+            gap.host = ADDRESS.sub("", name)  # group the same function of different objects
 
 
 def _last_running(stack: list[Event], time: float) -> Event | None:

@@ -58,6 +58,7 @@ def overview(contexts: list[Context], limits: Limits | None, peak: float | None)
     found = works(first.host, first.work, first.steps) or vendor.kernels(first.trace.path)
     peak = peak or (max(limits.flops.values()) if limits else None)
     mfu, hfu = utilization(found, first.steps, peak) if peak else (None, None)
+    first.trace.memory = first.trace.memory or vendor.memory(first.trace.path)
     peaks = memory.peaks(first.trace, first.host)
     path = critical_path(first.host, first.work, first.steps)
     return Overview(

@@ -12,7 +12,7 @@ from typing import Any
 from isthmus.profile.ranks import Link
 from isthmus.profile.roofline import Work
 from isthmus.profile.steps import Breakdown
-from isthmus.profile.trace import ProfileError
+from isthmus.profile.trace import Memory, ProfileError
 
 _TYPES = {"FLOAT": "float", "DT_BF16": "c10::BFloat16", "FLOAT16": "c10::Half", "DOUBLE": "double"}
 _PRODUCTS = re.compile(r"^(Batch)?MatMul", re.IGNORECASE)
@@ -62,6 +62,19 @@ def _flops(kind: str, shapes: str, output: str) -> float:
     return 2.0 * math.prod(made) * summed
 
 
+def memory(trace: Path) -> list[Memory]:
+    """Return PyTorch's rows of ``memory_record.csv``, by time; none unless profiled with ``profile_memory=True``."""
+    rows = [row for row in _rows(trace.with_name("memory_record.csv")) if row.get("Component") == "PTA"]
+    found = []
+    for row in rows:
+        allocated, reserved = (
+            int(_number(row, f"Total {kind}(MB)") * 2**20) for kind in ("Allocated", "Reserved")
+        )
+        device = row.get("Device Type", "").rpartition(":")[2]
+        found.append(Memory(_number(row, "Timestamp(us)"), device, allocated, reserved))
+    return sorted(found, key=lambda memory: memory.time)
+
+
 def links(trace: Path) -> list[Link]:
     """Return the collectives of ``communication.json`` by name and group, the longest first."""
     path = trace.with_name("communication.json")
@@ -97,6 +110,4 @@ def _number(row: dict[str, str], name: str) -> float:
     try:
         return float(row.get(name) or 0)
     except ValueError:
-        raise ProfileError(
-            f"step or kernel with {name} = {row[name]!r}, not a number; export again"
-        ) from None
+        raise ProfileError(f"row with {name} = {row[name]!r}, not a number; export again") from None

@@ -292,6 +292,10 @@ def vendor_output(folder: Path) -> Path:
         "Name,Type,Duration(us),Input Shapes,Input Data Types,Output Shapes\n"
         'aclnnMatmul_1,MatMulV2,60.0,"""3,5;5,7""",FLOAT;FLOAT,"""3,7"""\n'
     )
+    (folder / "memory_record.csv").write_text(
+        "Component,Timestamp(us),Total Allocated(MB),Total Reserved(MB),Device Type\n"
+        "PTA,10.0,2.0,8.0,NPU:3\nPTA+GE,20.0,9.0,9.0,NPU:3\nPTA,30.0,1.5,8.0,NPU:3\n"
+    )
     call = {
         "Communication Time Info": {"Transit Time(ms)": 0.5},
         "Communication Bandwidth Info": {"HCCS": {"Transit Size(MB)": 4.0}, "RDMA": {"Transit Size(MB)": 0}},
@@ -312,6 +316,8 @@ def test_vendor_tables_are_read(tmp_path: Path):
     assert (work.name, work.shapes, work.flops, work.time) == ("MatMulV2", "3x5 5x7", 210, 60)
     (link,) = seen.links
     assert (link.bytes, link.time, link.bandwidth) == (4_000_000, 500, 8e9)
+    (peak,) = seen.peaks
+    assert (peak.device, peak.allocated, peak.reserved, len(seen.timeline)) == ("3", 2 << 20, 8 << 20, 2)
     assert [section.title for section in sections(seen, 5)][:3] == ["Steps", "The last step by rank", "Links"]
 
 
