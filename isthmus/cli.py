@@ -44,7 +44,7 @@ COMMANDS = {
         "ops": ("", "Print the route of every ATen operator on the chip, with the reason."),
     },
     "Fit a job in memory": {
-        "plan": ("isthmus.plan.cli", "Plan what a training job recomputes within the memory of a device.")
+        "plan": ("isthmus.plan.cli", "Plan recompute within the memory of a device, or a parallel layout.")
     },
     "Look inside a job": {
         "accuracy": (

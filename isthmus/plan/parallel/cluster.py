@@ -13,7 +13,7 @@ from isthmus._support.files import write_file
 from isthmus.plan.files import PlanError
 
 # Bytes that a rank sends, over those of the whole tensor: Thakur et al., 2005, ring algorithms.
-_SENT = {
+SENT = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "all_gather": lambda n: (n - 1) / n,
     "reduce_scatter": lambda n: (n - 1) / n,
@@ -30,11 +30,13 @@ class Link:
         ranks: neighbouring cards that it connects; 0: all others.
         latency: seconds of a small collective.
         bandwidth: bytes per second that each of these cards sends.
+        operation: collective that these figures are of, such as ``all_gather``; "" for all others.
     """
 
     ranks: int
     latency: float
     bandwidth: float
+    operation: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Cluster:
         memory: bytes of each.
         flops: operations per second of a matrix product, by dtype.
         bandwidth: bytes per second of a copy on a card, read and written.
-        links: those with fewer ranks first.
+        links: those with fewer ranks first, and those of one operation before others.
         overhead: seconds by which an operator delays the next, such as its launch; 0 if launches are hidden.
         cores: cards that compute at full speed at the same time; 0: all. Of host devices that share processors.
     """
@@ -82,8 +84,9 @@ class Cluster:
         """
         if ranks == 1:
             return 0.0
-        link = next((each for each in self.links if not each.ranks or each.ranks >= span), self.links[-1])
-        return link.latency + _SENT[name](ranks) * size / link.bandwidth
+        usable = [each for each in self.links if each.operation in (name, "")] or self.links
+        link = next((each for each in usable if not each.ranks or each.ranks >= span), usable[-1])
+        return link.latency + SENT[name](ranks) * size / link.bandwidth
 
 
 def read(path: Path) -> Cluster:
@@ -102,7 +105,7 @@ def read(path: Path) -> Cluster:
             memory=parse_memory(size) if isinstance(size, str) else int(size),
             flops=flops,
             bandwidth=_positive("bandwidth", found.pop("bandwidth")),
-            links=sorted(links, key=lambda link: link.ranks or 1 << 62),
+            links=sorted(links, key=lambda link: (link.ranks or 1 << 62, not link.operation)),
             overhead=float(found.pop("overhead", 0.0)),
             cores=float(found.pop("cores", 0.0)),
         )
@@ -139,6 +142,7 @@ def write(path: Path, cluster: Cluster) -> None:
     ]
     for link in cluster.links:
         lines += ["", "[[links]]", f"ranks = {link.ranks}"]
+        lines += [f'operation = "{link.operation}"'] * bool(link.operation)
         lines += [f"latency = {link.latency:.3g}", f"bandwidth = {link.bandwidth:.4g}"]
     try:
         write_file(path, ("\n".join(lines) + "\n").encode())
@@ -159,8 +163,11 @@ def parse_memory(text: str) -> int:
 
 
 def _link(entry: dict[str, Any]) -> Link:
+    operation = entry.get("operation", "")
+    if operation and operation not in SENT:
+        raise ValueError(f"unknown operation {operation!r} of a link; expected {', '.join(SENT)}")
     latency, bandwidth = float(entry["latency"]), _positive("bandwidth of a link", entry["bandwidth"])
-    return Link(int(entry.get("ranks", 0)), latency, bandwidth)
+    return Link(int(entry.get("ranks", 0)), latency, bandwidth, operation)
 
 
 def _positive(name: str, value: Any) -> float:

@@ -58,6 +58,8 @@ def _torchtitan(model: Model, layout: Layout) -> str:
     if layout.pp > 1:
         parallel["pipeline_parallel_microbatch_size"] = layout.micro_batch
         parallel["pipeline_parallel_layers_per_stage"] = model.layers // (layout.pp * layout.vpp)
+        parallel["pipeline_parallel_first_stage_less_layers"] = 0
+        parallel["pipeline_parallel_last_stage_less_layers"] = 0
     # A pipeline takes all micro-batches of a rank at once; without one, gradients of several are accumulated.
     local = layout.global_batch // layout.dp if layout.pp > 1 else layout.micro_batch
     flags = [f"--parallelism.{name} {value}" for name, value in parallel.items()]

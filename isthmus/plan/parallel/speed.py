@@ -11,8 +11,8 @@ from isthmus.plan.parallel.layouts import Layout
 from isthmus.plan.parallel.model import Model
 
 # Operators of a layer in eager mode: forward and backward.
-_OPERATORS = 40, 60
-_OPERATORS_OF_EXPERT = 10, 15
+OPERATORS = 60, 90
+_OPERATORS_OF_EXPERT = 25, 30
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,9 @@ def _stage(model: Model, layout: Layout, cluster: Cluster, stage: int) -> Work:
     )
     forward, backward = _layer_bytes(model, layout)
     size = layers * (forward * (1 + again) + backward)
-    operators = layers * (_OPERATORS[0] * (1 + again) + _OPERATORS[1])
+    # Products read their weights, and add to the gradients in float32.
+    size += (2 * model.width + 8) * sum(memory.parameters(model, layout, stage).values())
+    operators = layers * (OPERATORS[0] * (1 + again) + OPERATORS[1])
     if model.experts:
         local = model.experts / layout.ep
         operators += layers * local * (_OPERATORS_OF_EXPERT[0] * (1 + again) + _OPERATORS_OF_EXPERT[1])
