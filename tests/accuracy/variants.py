@@ -135,7 +135,18 @@ def gradients_set_to_zero():
 @variant
 def in_bfloat16():
     with torch.autocast("cpu", torch.bfloat16):
-        llama.train(1)  # Adam makes other signs of small gradients other steps
+        llama.train()
+
+
+@on_model
+def weights_in_bfloat16(model):
+    model.bfloat16()
+
+
+@on_model
+def compiled(model):
+    for layer in model.layers:
+        layer.mlp.compile(backend="aot_eager")
 
 
 @variant
