@@ -63,11 +63,14 @@ def _text(found: Comparison) -> str:
 
 def one_rank(folder: Path, pool: Executor) -> Iterator[Row]:
     """Compare the jobs of one rank."""
-    for kind in KINDS:
-        with isthmus.accuracy.dump(folder / f"right-{kind}", kind):
-            llama.train(2)
+    list(pool.map(_right, [folder] * len(KINDS), KINDS))
     names = [*(fault.name for fault in faults.FAULTS), *VARIANTS]
     return pool.map(_one, [folder] * len(names), names)
+
+
+def _right(folder: Path, kind: str) -> None:
+    with isthmus.accuracy.dump(folder / f"right-{kind}", kind):
+        llama.train(2)
 
 
 def _one(folder: Path, name: str) -> Row:

@@ -132,10 +132,10 @@ def gradients_set_to_zero():
         llama.train(1)
 
 
-@variant
-def in_bfloat16():
-    with torch.autocast("cpu", torch.bfloat16):
-        llama.train()
+@on_model
+def in_bfloat16(model):
+    # Around each forward: a region around several steps would keep the casts of the first step's weights.
+    replace_forward(model, torch.autocast("cpu", torch.bfloat16)(lambda forward, tokens: forward(tokens)))
 
 
 @on_model
