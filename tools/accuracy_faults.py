@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import multiprocessing
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,27 +61,33 @@ def _text(found: Comparison) -> str:
     return f"{jobs.packet(call.operator)} in {call.place.module or 'the program'}"
 
 
-def one_rank(folder: Path) -> Iterator[Row]:
+def one_rank(folder: Path, pool: Executor) -> Iterator[Row]:
     """Compare the jobs of one rank."""
-    for kind in KINDS:
-        with isthmus.accuracy.dump(folder / f"right-{kind}", kind):
-            llama.train(2)
-    for fault in faults.FAULTS:
-        site = faults.sites()[fault.name]
-        module = None if fault.module is None else fault.module.format(n=site)
-        with faults.planted(fault) as hooks:
-            train = functools.partial(llama.train, 2, hooks=hooks)
-            found = {kind: _compared(folder, kind, train) for kind in KINDS}
-        exact = {kind: jobs.is_named(each, fault.calls, module) for kind, each in found.items()}
-        yield Row(
-            "one rank", fault.name, "right", False, {kind: _text(f) for kind, f in found.items()}, exact
-        )
-    for name, train in VARIANTS.items():
-        found = {kind: _compared(folder, kind, train) for kind in KINDS}
+    list(pool.map(_right, [folder] * len(KINDS), KINDS))
+    names = [*(fault.name for fault in faults.FAULTS), *VARIANTS]
+    return pool.map(_one, [folder] * len(names), names)
+
+
+def _right(folder: Path, kind: str) -> None:
+    with isthmus.accuracy.dump(folder / f"right-{kind}", kind):
+        llama.train(2)
+
+
+def _one(folder: Path, name: str) -> Row:
+    if name in VARIANTS:
+        found = {kind: _compared(folder, kind, VARIANTS[name]) for kind in KINDS}
         exact = {kind: each.guilty is None for kind, each in found.items()}
-        yield Row(
+        return Row(
             "right jobs", name, "eager on CPU", True, {kind: _text(f) for kind, f in found.items()}, exact
         )
+    fault = next(fault for fault in faults.FAULTS if fault.name == name)
+    module = None if fault.module is None else fault.module.format(n=faults.sites()[name])
+    found = {}
+    for kind in KINDS:
+        with faults.planted(fault) as hooks:
+            found[kind] = _compared(folder, kind, functools.partial(llama.train, 2, hooks=hooks))
+    exact = {kind: jobs.is_named(each, fault.calls, module) for kind, each in found.items()}
+    return Row("one rank", name, "right", False, {kind: _text(f) for kind, f in found.items()}, exact)
 
 
 def _compared(folder: Path, kind: str, train: Callable[[], object]) -> Comparison:
@@ -89,21 +97,26 @@ def _compared(folder: Path, kind: str, train: Callable[[], object]) -> Compariso
     return compare(folder / f"right-{kind}", place)
 
 
-def several_ranks(folder: Path) -> Iterator[Row]:
+def several_ranks(folder: Path, pool: Executor, names: list[str]) -> Iterator[Row]:
     """Compare the jobs of several ranks."""
-    found: dict[tuple[str, str], dict[str, tuple[Comparison, bool]]] = {}
     for kind in KINDS:
-        jobs.run(folder / kind, kind, jobs.all_jobs())
-        for name in jobs.JOBS:
-            for against, result, is_exact in jobs.judged(folder / kind, name):
-                found.setdefault((name, against), {})[kind] = result, is_exact
-    for (name, against), by_kind in found.items():
-        job = jobs.JOBS[name]
-        group = f"{(job.right or name).replace('_', ' ')} on {job.ranks} ranks" if job.right else "right jobs"
-        named = {kind: _text(result) for kind, (result, _) in by_kind.items()}
-        yield Row(
-            group, name, against, not job.right, named, {kind: exact for kind, (_, exact) in by_kind.items()}
+        jobs.run(folder / kind, kind, names)
+    for rows in pool.map(_ranks, [folder] * len(names), names):
+        yield from rows
+
+
+def _ranks(folder: Path, name: str) -> list[Row]:
+    job = jobs.all_jobs()[name]
+    group = f"{job.right.replace('_', ' ')} on {job.ranks} ranks" if job.right else "right jobs"
+    by_kind = {kind: list(jobs.judged(folder / kind, name)) for kind in KINDS}
+    return [
+        Row(
+            group, name, by_kind[KINDS[0]][index][0], not job.right,
+            {kind: _text(found[index][1]) for kind, found in by_kind.items()},
+            {kind: found[index][2] for kind, found in by_kind.items()},
         )
+        for index in range(len(by_kind[KINDS[0]]))
+    ]  # fmt: skip
 
 
 def page(rows: list[Row], theirs: dict[str, list[str]]) -> str:
@@ -149,10 +162,13 @@ def main() -> None:
     parser.add_argument(
         "--msprobe", metavar="PYTHON", help="an environment with mindstudio-probe: run it too"
     )
+    parser.add_argument("--megatron", action="store_true", help="also the jobs of megatron-core")
     args = parser.parse_args()
+    names = [name for name in jobs.all_jobs() if args.megatron or not name.startswith("megatron")]
     theirs: dict[str, list[str]] = {}
-    with tempfile.TemporaryDirectory() as name:
-        rows = [*one_rank(Path(name)), *several_ranks(Path(name))]
+    forked = ProcessPoolExecutor(mp_context=multiprocessing.get_context("fork"))
+    with tempfile.TemporaryDirectory() as name, forked as pool:
+        rows = [*one_rank(Path(name), pool), *several_ranks(Path(name), pool, names)]
         if args.msprobe:
             command = [args.msprobe, "-m", "tests.accuracy.msprobe_jobs", f"{name}/msprobe"]
             subprocess.run(command, check=True, cwd=PAGE.parents[2])

@@ -27,6 +27,7 @@ _SHARE = 0.05
 _IN_PLACE = {
     f"aten::{name}" for name in "alias clone contiguous detach expand squeeze to unsqueeze view".split()
 }
+_PASSED_ON = _IN_PLACE | {"aten::t", "aten::transpose", "aten::permute"}
 _SIZES = (
     "size",
     "shape",
@@ -267,6 +268,10 @@ class Search:
                 return None
             if not self._is_matched(source) and key(source) not in _IN_PLACE:
                 return source
+            others = [self._producer(each) for each in source.inputs.values() if each is not kept[0]]
+            for other in others:  # such as the indices of a permutation
+                if other is not None and not self._is_matched(other) and key(other) not in _IN_PLACE:
+                    return other
             source = self._producer(kept[0]) if kept[0] is not content else None
         return None
 
@@ -285,6 +290,8 @@ class Search:
         """An input of which only one side has a gradient."""
         a, b = row.pair.a[0], row.pair.b[0]
         if a.gradients == b.gradients or a.operator != b.operator:
+            return None
+        if len(row.pair.a) != len(row.pair.b):  # the functions around collectives hide gradients
             return None
         for name in sorted(a.gradients ^ b.gradients):
             if name not in a.inputs or name not in b.inputs:
@@ -320,24 +327,42 @@ class Search:
             reason = f"{name} ({what}) differs by {row.inputs[name].error:.3g} and no call has computed it"
             return Guilty(row.pair.a[0], reason, False, row)
         if all(source is not None and self._is_matched(source) for source in sources):
-            return self._wiring(row, name, sources)
+            return self._wiring(row, name, sources, parts)
         before = max(self._entry(part) for part in parts)
         if row.inputs[name].error <= _GROWTH * before:
             return None
         return self._structure(row, name, sources, f"differs by {row.inputs[name].error:.3g}", before == 0)
 
-    def _wiring(self, row: Judged, name: str, sources: list[Recorded | None]) -> Guilty | None:
+    def _wiring(
+        self, row: Judged, name: str, sources: list[Recorded | None], parts: tuple[Content, Content]
+    ) -> Guilty | None:
         """The call itself, if the two sides take the input from different calls; else the error came with it."""
         of_a, of_b = (self._of[id(source)] for source in sources)
         if of_a is of_b:
+            taken = [_result(source, part) for source, part in zip(sources, parts, strict=True)]
+            if taken[0] != taken[1] and not of_a.is_beyond:
+                reason = f"{name} is {taken[0]} of {sources[0]} in A and {taken[1]} in B"
+                return Guilty(row.pair.a[0], reason, True, row)
             if of_a.is_beyond or len(row.pair.a) == len(row.pair.b):
                 return None
             reason = (
                 f"{name} is right only if the ranks' parts of it are put together; a reduction is missing"
             )
             return Guilty(row.pair.a[0], reason, True, row)
+        makers = [self._maker(source) for source in sources if source is not None]
+        if self._of[id(makers[0])] is self._of[id(makers[1])]:
+            return None
         reason = f"{name} is the result of {sources[0]} in A and of {sources[1]} in B"
         return Guilty(row.pair.a[0], reason, False, row)
+
+    def _maker(self, call: Recorded) -> Recorded:
+        """Return the call before views and casts."""
+        while key(call) in _PASSED_ON and len(call.inputs) == 1:
+            before = self._producer(next(iter(call.inputs.values())))
+            if before is None or before.number >= call.number:
+                break
+            call = before
+        return call
 
     def _structure(
         self, row: Judged, name: str, sources: list[Recorded | None], what: str, equal: bool
@@ -381,6 +406,12 @@ class Search:
         if row is not None and row.pair.is_matched:
             return row.error
         return max((self._entry(each, seen) for each in source.inputs.values()), default=0.0)
+
+
+def _result(call: Recorded | None, content: Content) -> str:
+    """Return the name of a tensor among the results of a call, or ""."""
+    outputs = {} if call is None else call.outputs
+    return next((name for name, each in outputs.items() if each.number == content.number), "")
 
 
 def _holds_same(a: Content, b: Content) -> bool:

@@ -211,7 +211,11 @@ def _scaled(whole: _Whole, ranks: int) -> _Whole:
 
 
 def _together(counts: list[int], known: list[Statistics]) -> Statistics:
-    finite = [(n, s) for n, s in zip(counts, known, strict=True) if n and not math.isnan(s.norm)]
+    finite = [
+        (n - s.nans - s.infinities, s)
+        for n, s in zip(counts, known, strict=True)
+        if n and not math.isnan(s.norm)
+    ]
     if not finite:
         return known[0]
     return Statistics(

@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -118,6 +119,8 @@ def _local(tensor: torch.Tensor) -> tuple[torch.Tensor, str]:
     """Return the part of a tensor that this rank holds, and how it is placed: ``Shard(0) tp=2``."""
     if hasattr(tensor, "_local_tensor"):
         return tensor._local_tensor, " ".join(_placement(each) for each in tensor.placements)  # type: ignore[attr-defined]
+    if isinstance(tensor, AsyncCollectiveTensor):  # about to be used
+        return tensor.trigger_wait(), ""
     if is_traceable_wrapper_subclass(tensor):
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"), ""
     return tensor, ""

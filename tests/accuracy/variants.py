@@ -132,10 +132,21 @@ def gradients_set_to_zero():
         llama.train(1)
 
 
-@variant
-def in_bfloat16():
-    with torch.autocast("cpu", torch.bfloat16):
-        llama.train(1)  # Adam makes other signs of small gradients other steps
+@on_model
+def in_bfloat16(model):
+    # Around each forward: a region around several steps would keep the casts of the first step's weights.
+    replace_forward(model, torch.autocast("cpu", torch.bfloat16)(lambda forward, tokens: forward(tokens)))
+
+
+@on_model
+def weights_in_bfloat16(model):
+    model.bfloat16()
+
+
+@on_model
+def compiled(model):
+    for layer in model.layers:
+        layer.mlp.compile(backend="aot_eager")
 
 
 @variant
