@@ -223,7 +223,8 @@ def test_megatron_options_describe_the_model(tmp_path: Path):
     path = tmp_path / "pretrain.sh"
     path.write_text(
         "torchrun pretrain_gpt.py --num-layers 4 --hidden-size=512 \\\n --num-attention-heads 8 "
-        "--group-query-attention --num-query-groups 4 --ffn-hidden-size 704 --vocab-size 4096 --seq-length 128 --num-experts 4 "
+        "--group-query-attention --num-query-groups 4 --ffn-hidden-size 704 --vocab-size 4096 "
+        "--seq-length 128 --num-experts 4 "
         "--untie-embeddings-and-output-weights"
     )
     assert model.read(path, None, "") == EXPERTS

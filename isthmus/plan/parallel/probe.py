@@ -46,7 +46,9 @@ def measure(cards: int, progress: Callable[[str], None]) -> Cluster:
         flops=alone["flops"],
         bandwidth=alone["bandwidth"],
         overhead=alone["overhead"],
-        links=[Link(n, *link, name) for n in counts[1:] for name, link in found[n]["links"].items()],
+        links=[
+            Link(n, link[0], link[1], name) for n in counts[1:] for name, link in found[n]["links"].items()
+        ],
         cores=round(share * cards, 2) if share < 0.9 else 0.0,
     )
 
@@ -106,10 +108,11 @@ def _overhead(device: Any) -> float:
         importlib.import_module("isthmus.megatron")  # before Megatron
         from megatron.core import parallel_state
     except ImportError:
+        import torch
         from torch import nn
 
         layers = nn.Sequential(*(each for _ in range(20) for each in (nn.Linear(4, 4), nn.SiLU()))).to(device)
-        entry = layers[0].weight.new_ones(4, 4)
+        entry = torch.ones(4, 4, device=device)
         # Forward: two operators of a pair. Backward: two products, a sum, two accumulations, and SiLU's.
         return _time(lambda: layers(entry).sum().backward()) / (8 * 20)
     import torch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 from isthmus.plan.parallel import memory
@@ -53,7 +52,7 @@ def step(model: Model, layout: Layout, cluster: Cluster) -> dict[str, float]:
     seconds = [sum(each.values()) for each in computed]
     slowest = max(range(len(stages)), key=lambda i: seconds[i] + sum(stages[i].sent.values()))
     m = layout.micro_batches
-    terms: Counter[str] = Counter({name: m * size for name, size in computed[slowest].items()})
+    terms: dict[str, float] = {name: m * size for name, size in computed[slowest].items()}
     terms.update({name: m * size for name, size in stages[slowest].sent.items()})
     whole = [second + sum(each.sent.values()) for second, each in zip(seconds, stages, strict=True)]
     behind = sum(w * t for w, t in zip(weights, whole, strict=True)) - whole[slowest]
