@@ -65,8 +65,8 @@ LAYOUTS = {
 RANKS = (1, 2, 4)
 UNFAIR = (
     "Ranks share two cores and their bandwidth: the cluster says how many cards compute at full speed at once. "
-    "Routers are new, so experts have nearly equal numbers of tokens. The dataset is synthetic and made on the host. "
-    "Denormals are flushed."
+    "Experts are taken to have equal numbers of tokens, which a new router does not give them. Expert rows on two and "
+    "four ranks are of another run than the others. The dataset is synthetic and made on the host. Denormals are flushed."
 )
 
 
@@ -244,7 +244,7 @@ def main() -> None:
         if options.again or not found:
             name, ranks = part.split("-")
             found = fastest(found, measure(name, int(ranks), cluster))
-            kept.write_text(json.dumps(found))
+            write_file(kept, json.dumps(found).encode())
         measured += found
     if not measured:
         return

@@ -309,7 +309,7 @@ def test_torchtitan_flags():
     assert int(flags["training.local_batch_size"]) == 8 and flags["activation_checkpoint.mode"] == "full"
 
 
-def test_deepspeed_accepts_its_configuration():
+def test_the_batch_sizes_of_deepspeed_agree():
     config = json.loads(emit.emit("deepspeed", DENSE, layout(tp=2, dp=2)))
     product = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * 2
     assert product == config["train_batch_size"] == 16
