@@ -20,6 +20,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from isthmus._support.files import write_file
+
 ROOT = Path(__file__).parents[1]
 PARTS = ROOT / "build" / "plan_parallel"
 STEPS, WARM_UP = 6, 2
@@ -65,8 +67,8 @@ LAYOUTS = {
 RANKS = (1, 2, 4)
 UNFAIR = (
     "Ranks share two cores and their bandwidth: the cluster says how many cards compute at full speed at once. "
-    "Experts are taken to have equal numbers of tokens, which a new router does not give them. Expert rows on two and "
-    "four ranks are of another run than the others. The dataset is synthetic and made on the host. Denormals are flushed."
+    "Experts are taken to have equal numbers of tokens, which a new router does not give them. Their rows on two and "
+    "four ranks are of another run than the others. The dataset is made on the host. Denormals are flushed."
 )
 
 
