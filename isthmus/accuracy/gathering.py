@@ -172,7 +172,7 @@ def _of_values(parts: Parts, averaged: bool) -> Iterator[_Whole]:
         if averaged or total.numel() == 1:
             yield _whole("mean", total / len(tensors))
     for dim in range(first.dim()) if kind == "" or " " in kind else [int(kind[2:-1])] if "S" in kind else []:
-        if len({(*t.shape[:dim], *t.shape[dim + 1 :]) for t in tensors}) == 1:
+        if len({(t.dim(), *t.shape[:dim], *t.shape[dim + 1 :]) for t in tensors}) == 1:
             yield _whole(f"slices along {dim}", torch.cat(tensors, dim))
 
 

@@ -1,10 +1,15 @@
 """Planted faults are named, and jobs that only compute otherwise are not accused."""
 
+import math
+
 import pytest
+import torch
 
 import isthmus.accuracy
-from isthmus.accuracy import report
+from isthmus.accuracy import gathering, report
 from isthmus.accuracy.comparing import compare
+from isthmus.accuracy.reading import Content
+from isthmus.accuracy.statistics import Statistics
 from tests.accuracy import llama
 from tests.accuracy.faults import FAULTS, planted, sites
 from tests.accuracy.jobs import JOBS, all_jobs, is_named, judged, run
@@ -113,3 +118,12 @@ def test_page_and_json_name_the_call(right, tmp_path):
     assert "other is 1e-05 in A and 1e-06 in B" in page
     assert "<script" not in page
     assert page.count('guilty"') == 1
+
+
+def test_tensors_of_different_dimensions_are_not_put_together():
+    def part(*shape: int) -> Content:
+        rank = gathering._Values(torch.ones(shape))
+        return Content(1, "float32", shape, Statistics(1, 1, 1, math.prod(shape) ** 0.5), rank, file="values")
+
+    assert gathering.distance([part(5, 3), part(5)], [part(4, 5)]).error == math.inf
+    assert gathering.distance([part(5, 3), part(5, 1)], [part(5, 4)]).error == 0
