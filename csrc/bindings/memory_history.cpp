@@ -235,7 +235,7 @@ py::tuple events(int device) {
   return py::make_tuple(action, address, size, stream);
 }
 
-// Observers and reliefs live as long as the process, so that no other thread drops the last reference.
+// Observers live as long as the process, so that no other thread drops the last reference.
 void observe_out_of_memory(const py::function& function) {
   auto* const kept = new py::function(function);
   memory::history::observe_out_of_memory(
@@ -243,14 +243,6 @@ void observe_out_of_memory(const py::function& function) {
         py::gil_scoped_acquire acquire;
         (*kept)(int{device}, asked, allocated, free_bytes);
       });
-}
-
-void set_relief(const py::function& function) {
-  auto* const kept = new py::function(function);
-  memory::set_relief([kept](c10::DeviceIndex device, size_t bytes) {
-    py::gil_scoped_acquire acquire;
-    return (*kept)(int{device}, bytes).cast<bool>();
-  });
 }
 
 // Memory allocated by address, for other libraries.
@@ -304,7 +296,6 @@ void bind_memory_history(py::module_& m) {
   m.def("memory_events", &events);
   m.def("allocation_traceback", &allocation_traceback);
   m.def("observe_out_of_memory", &observe_out_of_memory);
-  m.def("set_memory_relief", &set_relief);
   m.def("raw_allocate", &raw_allocate, py::call_guard<py::gil_scoped_release>());
   m.def("raw_delete", &raw_delete, py::call_guard<py::gil_scoped_release>());
 }

@@ -8,7 +8,6 @@
 #include <c10/core/Stream.h>
 
 #include <atomic>
-#include <functional>
 
 namespace isthmus::memory {
 
@@ -23,12 +22,6 @@ c10::DeviceAllocator& device_allocator();
 // Memory of stream's device for use on stream. bytes == 0 gives a null pointer with the right device.
 // Throws c10::OutOfMemoryError if releasing the cache and retrying fails.
 c10::DataPtr allocate(size_t bytes, c10::Stream stream);
-
-// Asked, with no lock held, before an allocation of so many bytes fails: frees what it can, and returns
-// whether it freed any. Its own allocations fail at once. A new one replaces the last.
-using Relief = std::function<bool(c10::DeviceIndex, size_t)>;
-void set_relief(Relief relief);
-bool relieve(c10::DeviceIndex device, size_t bytes);
 
 // ---- host windows (window.cpp): only with a driver that has host_window
 

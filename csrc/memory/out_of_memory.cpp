@@ -1,11 +1,7 @@
 // The out-of-memory error: its numbers and its remedy.
-#include <c10/util/ScopeExit.h>
-
 #include <cstdio>
-#include <mutex>
 
 #include "memory/device_memory.h"
-#include "memory/memory.h"
 
 namespace isthmus::memory {
 namespace {
@@ -36,35 +32,7 @@ std::string remedy(uint64_t asked, uint64_t free_bytes, uint64_t total_bytes, do
   return text + (share < 1 || asked > kRequestLimit ? "Lower the micro-batch." : refused + ".");
 }
 
-struct Reliever {
-  std::mutex mutex;
-  Relief relief;
-};
-
-Reliever& reliever() {
-  static Reliever* const instance = new Reliever;
-  return *instance;
-}
-
 }  // namespace
-
-void set_relief(Relief relief) {
-  std::lock_guard<std::mutex> guard(reliever().mutex);
-  reliever().relief = std::move(relief);
-}
-
-bool relieve(c10::DeviceIndex device, size_t bytes) {
-  thread_local bool is_inside = false;
-  Relief relief;
-  {
-    std::lock_guard<std::mutex> guard(reliever().mutex);
-    relief = reliever().relief;
-  }
-  if (!relief || is_inside) return false;
-  is_inside = true;
-  const auto leave = c10::make_scope_exit([] { is_inside = false; });
-  return relief(device, bytes);
-}
 
 void DeviceMemory::throw_out_of_memory(size_t bytes) {
   const std::string refused = driver().last_error();

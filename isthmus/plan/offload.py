@@ -1,14 +1,12 @@
 """Activations on the host between forward and backward.
 
 A storage that a module saves is copied to pinned memory on a stream of its own, while the device computes on. It is
-freed at the end of the next such module, and read back while the backward is still in the module after it. With a
-room, modules stay on the device as long as they fit in it, and move to the host when memory runs out.
+freed at the end of the next such module, and read back while the backward is still in the module after it.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import sys
 import weakref
 from typing import Any
@@ -32,20 +30,6 @@ def set_room(size: int) -> None:
     _room = size
 
 
-def relieve(device: int, size: int) -> bool:
-    """Move activations that stay to the host until so many bytes are free, and let fewer stay from now on.
-
-    Those of the first modules move first: the backward reads them last.
-    """
-    global _room
-    freed = 0
-    for group in sorted(_staying, key=lambda group: group.number):
-        if freed < size:
-            freed += group.move()
-    _room = max(0, _room - freed)
-    return freed > 0
-
-
 @functools.cache
 def _stream() -> Any:
     return torch.Stream(torch.accelerator.current_accelerator())
@@ -64,12 +48,7 @@ class _Storage:
         self.device: torch.Tensor | None = _bytes(storage)
         self.uses = 0
         self.size = storage.nbytes()
-        self._host: torch.Tensor | None = None
-
-    def send(self) -> None:
-        """Begin to copy the bytes to the host."""
-        assert self.device is not None
-        self._host = torch.empty(self.size, dtype=torch.uint8, pin_memory=True)
+        self._host = torch.empty(storage.nbytes(), dtype=torch.uint8, pin_memory=True)
         self._event = self._copy(self._host, self.device)
 
     def release(self) -> None:
@@ -79,9 +58,9 @@ class _Storage:
 
     def fetch(self) -> None:
         """Begin to copy the bytes back, unless they are on the device."""
-        if self.device is None and self._host is not None and self.uses > 0:
+        if self.device is None and self.uses > 0:
             device = torch.accelerator.current_accelerator()
-            self.device = torch.empty(self.size, dtype=torch.uint8, device=device)
+            self.device = torch.empty(len(self._host), dtype=torch.uint8, device=device)
             self._event = self._copy(self.device, self._host)
 
     def read(self) -> torch.UntypedStorage:
@@ -89,12 +68,11 @@ class _Storage:
         self.uses += self.uses == 0  # a second backward through a retained graph
         self.fetch()
         assert self.device is not None
+        torch.accelerator.current_stream().wait_event(self._event)
         storage = self.device.untyped_storage()
         self.uses -= 1
-        if self._host is not None:
-            torch.accelerator.current_stream().wait_event(self._event)
-            if self.uses == 0:
-                self.device = None
+        if self.uses == 0:
+            self.device = None
         return storage
 
     @staticmethod
@@ -110,36 +88,31 @@ class Group:
     """What one forward of a module saves.
 
     Attributes:
-        number: of all groups before it.
-        size: bytes that the module saved when it last ran.
+        size: bytes that the module saved when it was last offloaded.
         stays: whether it stays on the device.
     """
 
-    _numbers = itertools.count()
-
     def __init__(self, module: torch.nn.Module) -> None:
-        self.number = next(self._numbers)
         self.size = _sizes.get(module, sys.maxsize)
         self.stays = sum(each.size for each in _staying) + self.size <= _room
         if self.stays:
             _staying.add(self)
         weights = [*module.parameters(), *module.buffers()]
         self._weights = {weight.untyped_storage()._cdata for weight in weights}
-        # Held by the saved tensors, so that each is freed when the backward has read it.
-        self._storages: weakref.WeakValueDictionary[int, _Storage] = weakref.WeakValueDictionary()
+        self._storages: dict[int, _Storage] = {}
         self._before = _last
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """Begin to copy a saved tensor to the host; small ones and weights stay."""
+        if self.stays:
+            return self, tensor.detach()
         storage = tensor.untyped_storage()
         is_small = storage.nbytes() < _LEAST or tensor.device != torch.accelerator.current_stream().device
         if is_small or storage._cdata in self._weights:
             return tensor.detach()
-        stored = self._storages.get(storage._cdata)
-        if stored is None or stored.device is None:  # moved: its address may be another storage's by now
-            stored = self._storages[storage._cdata] = _Storage(storage)
-            if not self.stays:
-                stored.send()
+        if storage._cdata not in self._storages:
+            self._storages[storage._cdata] = _Storage(storage)
+        stored = self._storages[storage._cdata]
         stored.uses += 1
         return self, stored, tensor.dtype, tensor.size(), tensor.stride(), tensor.storage_offset()
 
@@ -148,6 +121,8 @@ class Group:
         """Return a saved tensor, and begin to read the module before."""
         if isinstance(saved, torch.Tensor):
             return saved
+        if len(saved) == 2:
+            return saved[1]
         group, stored, dtype, size, stride, offset = saved
         group.fetch()
         if before := group._before and group._before():
@@ -160,22 +135,12 @@ class Group:
         for each in self._storages.values():
             each.fetch()
 
-    def move(self) -> int:
-        """Move what is on the device to the host; return its bytes."""
-        moved = [each for each in self._storages.values() if each.device is not None and each.uses > 0]
-        for each in moved:
-            each.send()
-            each.release()
-        _staying.discard(self)
-        self.stays = False
-        return sum(each.size for each in moved)
-
     def close(self, module: torch.nn.Module) -> None:
         """End the forward: free what the module before has saved."""
         global _last
-        _sizes[module] = sum(each.size for each in self._storages.values())
         if self.stays:
             return
+        _sizes[module] = sum(each.size for each in self._storages.values())
         if before := self._before and self._before():
             for each in before._storages.values():
                 each.release()

@@ -210,8 +210,6 @@ class _Swapping(Session):
         memory = _memory().mem_get_info()[1] * _memory().get_per_process_memory_fraction()
         room = int(_USABLE * memory) - torch.accelerator.max_memory_allocated()
         offload.set_room(max(0, room))
-        if set_relief := getattr(_memory().memory, "_set_relief", None):  # activations that vary in size
-            set_relief(offload.relieve)
         if not rank() and not options.switch("quiet"):
             say(f"swap: {max(0, room) >> 20} MiB for activations that stay on the device")
 

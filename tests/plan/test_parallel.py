@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -19,6 +20,7 @@ from isthmus.plan.parallel import emit, memory, model, report, speed
 from isthmus.plan.parallel.cluster import Cluster, Link
 from isthmus.plan.parallel.layouts import Layout, layouts, problem
 from isthmus.plan.parallel.model import Model
+from tests.helpers import children
 
 ROOT = Path(__file__).parents[2]
 DENSE = Model(4, 512, 8, 4, 64, 1408, 4096, seq=128, dtype="float32")
@@ -288,12 +290,15 @@ MANY = (
 
 
 @pytest.mark.parametrize("chosen", MANY)
-def test_megatron_flags_are_those_of_the_example(chosen: Layout, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(ROOT / "examples")
-    from gpt_core.flags import parse_args
-
+def test_megatron_flags_are_those_of_the_example(chosen: Layout):
     shape = EXPERTS if chosen.ep > 1 else DENSE
-    args = parse_args(emit.emit("megatron", shape, chosen).split())
+    code = f"""
+        import json, sys
+        sys.path.insert(0, {str(ROOT / "examples")!r})
+        from gpt_core.flags import parse_args
+        print(json.dumps(vars(parse_args({emit.emit("megatron", shape, chosen).split()!r})), default=str))
+    """
+    args = argparse.Namespace(**json.loads(children.output(code).splitlines()[-1]))
     assert args.tensor_model_parallel_size == chosen.tp and args.sequence_parallel == (chosen.tp > 1)
     assert args.pipeline_model_parallel_size == chosen.pp
     assert (args.virtual_pipeline_model_parallel_size or 1) == chosen.vpp

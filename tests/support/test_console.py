@@ -34,7 +34,7 @@ def test_progress_is_quiet_without_a_terminal(capsys: pytest.CaptureFixture[str]
 
 
 def test_a_page_escapes_its_values():
-    page = html.render("profile/report.html.j2", title="<b>", sections=[])
+    page = html.render("profile/report.html.j2", title="<b>", sections=[], facts={})
     assert "<h1>&lt;b&gt;</h1>" in page and page.startswith("<!doctype html>")
     with pytest.raises(jinja2.UndefinedError):
         html.render("profile/report.html.j2", title="x")

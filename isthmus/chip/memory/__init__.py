@@ -21,7 +21,6 @@ from isthmus.chip.memory.history import (
     _record_memory_history,
     _save_memory_usage,
     _save_segment_usage,
-    _set_relief,
     _snapshot,
     memory_snapshot,
 )

@@ -182,11 +182,3 @@ def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
 def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
     """Call observer(device, bytes requested, bytes allocated, bytes free) before OutOfMemoryError is raised."""
     _C.observe_out_of_memory(observer)
-
-
-def _set_relief(relief: Callable[[int, int], bool]) -> None:
-    """Before an allocation fails, call relief(device, bytes): it frees memory and returns whether it freed any.
-
-    The allocation is then tried again. A later relief replaces it.
-    """
-    _C.set_memory_relief(relief)
