@@ -95,17 +95,8 @@ def compare(folder: Path) -> dict[str, Any]:
             step()
     size = min(sum(file.stat().st_size for file in (folder / name).rglob("*")) for name in "ab")
     start = time.perf_counter()
-    command = [
-        sys.executable,
-        "-m",
-        "isthmus",
-        "accuracy",
-        "compare",
-        str(folder / "a"),
-        str(folder / "b"),
-        "--top",
-        "0",
-    ]
+    folders = str(folder / "a"), str(folder / "b")
+    command = [sys.executable, "-m", "isthmus", "accuracy", "compare", *folders, "--top", "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     seconds = time.perf_counter() - start
     if done.returncode not in (0, 3):

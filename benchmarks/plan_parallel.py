@@ -67,8 +67,8 @@ LAYOUTS = {
 RANKS = (1, 2, 4)
 UNFAIR = (
     "Ranks share two cores and their bandwidth: the cluster says how many cards compute at full speed at once. "
-    "Experts are taken to have equal numbers of tokens, which a new router does not give them. Their rows on two and "
-    "four ranks are of another run than the others. The dataset is made on the host. Denormals are flushed."
+    "Experts are taken to have equal numbers of tokens, which a new router does not give them. The dataset is "
+    "made on the host. Denormals are flushed."
 )
 
 

@@ -11,6 +11,13 @@ from isthmus.profile.ranks import group_of
 from isthmus.profile.steps import Step, is_communication, is_copy, is_point_to_point
 from isthmus.profile.trace import Event, ranks_of
 
+_KINDS = (
+    "forward",
+    "backward",
+    "collectives",
+    "sends",
+    "copies",
+)  # each is shown only where none before it ran
 _POINTS = 500  # of a row
 ROWS = 32  # of a chart
 
@@ -71,13 +78,7 @@ def _row(context: Context, step: Step, origin: float, stage: int | None) -> Rank
     length = step.end - step.start
     work: dict[str, Intervals] = {}
     computed: Intervals = []
-    for kind in (
-        "forward",
-        "backward",
-        "collectives",
-        "sends",
-        "copies",
-    ):  # each only where none before it ran
+    for kind in _KINDS:
         periods = minus(_coarse(clip(union(kinds[kind]), step.start, step.end), length / _POINTS), computed)
         computed = union(computed, periods)
         work[kind] = [(start - origin, end - start) for start, end in periods]
