@@ -151,6 +151,8 @@ class _Search:
             steps.append((left // len(times), left % len(times)))
             time, load = time[left], load[left]
         label, choice = int(time.argmin()), []
+        if known and time[label] >= self._time(known):
+            return known
         for parents, options in reversed(steps):
             choice.append(int(options[label]))
             label = int(parents[label])
