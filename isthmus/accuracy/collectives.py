@@ -5,11 +5,14 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.utils import _pytree as pytree
 
 from isthmus.debug.call import Call
 
 Named = list[tuple[str, torch.Tensor]]
+FUNCTIONAL = ("_c10d_functional::", "_c10d_functional_autograd::")
+WAIT = ("_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd")
 # They write the tensors that other collectives read too; broadcast's differ before it but on the root.
 _ONLY_WRITTEN = ("recv", "broadcast")
 _ONLY_READ = ("send", "barrier", "monitored_barrier", "check_for_nan")
@@ -31,6 +34,8 @@ def arguments(call: Call) -> tuple[Named, Named]:
 
 def group(call: Call) -> list[int]:
     """Return the ranks of a call's process group."""
+    if name := call.arguments.get("group_name"):
+        return dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(name))
     boxed = call.arguments.get("process_group")
     return [] if boxed is None else dist.get_process_group_ranks(dist.ProcessGroup.unbox(boxed))
 
@@ -39,8 +44,9 @@ def plain(call: Call) -> dict[str, Any]:
     """Return the root, the peer, and the reduction of a call."""
     kept = ("root_rank", "dst", "src")
     found: dict[str, Any] = {name: call.arguments[name] for name in kept if name in call.arguments}
-    if "reduce_op" in call.arguments:
-        found["reduce_op"] = dist.ReduceOp.RedOpType(call.arguments["reduce_op"].op()).name
+    if (operation := call.arguments.get("reduce_op")) is not None:
+        is_named = isinstance(operation, str)
+        found["reduce_op"] = operation.upper() if is_named else dist.ReduceOp.RedOpType(operation.op()).name
     return found
 
 
@@ -61,15 +67,25 @@ class Pending:
     def used(self, tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, Named]]:
         """Yield the calls whose results are in the memory of these tensors, and forget them."""
         for tensor in tensors:
-            yield from self._of.pop(_address(tensor), []) if self._of else []
+            yield from _waited(self._of.pop(_address(tensor), []) if self._of else [])
 
     def rest(self) -> Iterator[tuple[int, Named]]:
         """Yield all, and forget them."""
         rest, self._of = self._of, {}
         for calls in rest.values():
-            yield from calls
+            yield from _waited(calls)
+
+
+def _waited(calls: list[tuple[int, Named]]) -> list[tuple[int, Named]]:
+    """Wait for results of functional collectives; jobs wait for others themselves."""
+    for _, written in calls:
+        for _, tensor in written:
+            torch.ops._c10d_functional.wait_tensor(tensor)
+    return calls
 
 
 def _address(tensor: torch.Tensor) -> int:
     local = getattr(tensor, "_local_tensor", tensor)
+    if isinstance(local, AsyncCollectiveTensor):
+        local = local.elem
     return local.untyped_storage()._cdata if local.layout == torch.strided else 0

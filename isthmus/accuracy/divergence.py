@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 from isthmus.accuracy import replaying
@@ -21,6 +21,7 @@ _SAME = 1e-6
 # Calls after a module that show whether a difference inside it matters.
 _WITNESSES = 20
 _LASTING = 10.0
+_UNREDUCED = "is right only if the ranks' parts of it are put together; a reduction is missing"
 # A dtype of fewer results is not that of the job.
 _SHARE = 0.05
 # Operators that leave elements in their order.
@@ -148,15 +149,18 @@ def _dtype(calls: list[list[Recorded]]) -> str:
 
 
 def _arguments(pair: Pair) -> dict[str, tuple[Any, Any]]:
-    """Return the arguments that differ, but sizes, which another parallelism changes."""
+    """Return the arguments that differ on any rank, but sizes, which another parallelism changes."""
     if pair.is_module:
         return {}
-    a, b = pair.a[0].arguments, pair.b[0].arguments
     several = len(pair.a) + len(pair.b) > 2
+    calls = zip(pair.a, pair.b, strict=True) if len(pair.a) == len(pair.b) else product(pair.a, pair.b)
     return {
-        name: (a[name], b[name])
-        for name in a
-        if name in b and a[name] != b[name] and not (several and name in _SIZES) and not _is_dtype(a[name])
+        name: (a.arguments[name], b.arguments[name])
+        for a, b in calls
+        for name in a.arguments.keys() & b.arguments.keys()
+        if a.arguments[name] != b.arguments[name]
+        and not (several and name in _SIZES)
+        and not _is_dtype(a.arguments[name])
     }
 
 
@@ -196,14 +200,28 @@ class Search:
 
     def _lasts(self, row: Judged, places: set[Place]) -> bool:
         """Return whether a difference inside one of these modules leaves it; its calls may do the same otherwise."""
-        if row.pair.first.place not in places:
+        if row.pair.first.place not in places or not row.outputs:
             return True
-        after = (
-            later
-            for later in self.rows[self._index[id(row)] + 1 :]
-            if later.pair.is_matched and later.pair.first.place not in places
-        )
-        return any(later.error > _LASTING * later.tolerance for later in islice(after, _WITNESSES))
+        return any(each.error > _LASTING * each.tolerance for each in islice(self._users(row, places), _WITNESSES))
+
+    def _users(self, row: Judged, places: set[Place]) -> Iterator[Judged]:
+        """Yield the first pairs outside of these modules that use what a call inside has led to."""
+        tainted = {id(call) for call in (*row.pair.a, *row.pair.b)}
+        for later in self.rows[self._index[id(row)] + 1 :]:
+            calls = [
+                call
+                for call in (*later.pair.a, *later.pair.b)
+                if any(
+                    id(made) in tainted
+                    for each in call.inputs.values()
+                    for made in each.rank.producers.get(each.number, ())
+                    if made.number < call.number
+                )
+            ]
+            if calls and later.pair.first.place not in places and later.pair.is_matched:
+                yield later
+            else:
+                tainted.update(map(id, calls))
 
     def _accuse(self, row: Judged) -> Guilty | None:
         if row.arguments and not self._is_same(row) and self._lasts(row, self._uneven):
@@ -215,7 +233,7 @@ class Search:
         gradient = self._gradient(row)
         if gradient is not None:
             return gradient
-        if not row.is_beyond:
+        if not row.is_beyond and (row.outputs or row.input_error <= row.tolerance):  # a send has no results
             return None
         bad = [name for name, d in row.inputs.items() if d.error > row.tolerance]
         for name in bad:
@@ -237,7 +255,7 @@ class Search:
             return moved
         wrong = {side: replaying.wrong(calls) for side, calls in (("A", row.pair.a), ("B", row.pair.b))}
         if wrong["A"] == "" and wrong["B"] == "":
-            return None
+            return self._unreduced(row)
         side = "A" if wrong["A"] and not wrong["B"] else "B" if wrong["B"] and not wrong["A"] else ""
         calls = row.pair.b if side == "B" else row.pair.a
         name, worst = max(row.outputs.items(), key=lambda item: item[1].error)
@@ -333,6 +351,13 @@ class Search:
             return None
         return self._structure(row, name, sources, f"differs by {row.inputs[name].error:.3g}", before == 0)
 
+    def _unreduced(self, row: Judged) -> Guilty | None:
+        """The call itself, if it takes an input that is right only as a sum over ranks, and does not return a sum."""
+        for name, distance in row.inputs.items():
+            if distance.gathered.endswith(": sum"):
+                return Guilty(row.pair.a[0], f"{name} {_UNREDUCED}", True, row)
+        return None
+
     def _wiring(
         self, row: Judged, name: str, sources: list[Recorded | None], parts: tuple[Content, Content]
     ) -> Guilty | None:
@@ -345,9 +370,7 @@ class Search:
                 return Guilty(row.pair.a[0], reason, True, row)
             if of_a.is_beyond or len(row.pair.a) == len(row.pair.b):
                 return None
-            reason = (
-                f"{name} is right only if the ranks' parts of it are put together; a reduction is missing"
-            )
+            reason = f"{name} {_UNREDUCED}"
             return Guilty(row.pair.a[0], reason, True, row)
         makers = [self._maker(source) for source in sources if source is not None]
         if self._of[id(makers[0])] is self._of[id(makers[1])]:

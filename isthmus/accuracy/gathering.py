@@ -9,6 +9,7 @@ terms whose values are not in the dump, the means are compared, for the mean of 
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import torch
@@ -55,14 +56,23 @@ def distance(a: Parts, b: Parts, backward: bool = False) -> Distance:
     read = all(part.file for part in (*a, *b))
     ways = [_ways(a, read, backward and len(b) == 1), _ways(b, read, backward and len(a) == 1)]
     dtypes = (a[0].dtype, b[0].dtype)
-    tried = [
-        replace(_distance(x, y, dtypes), gathered=_text(x, y)) for x in ways[0] for y in ways[1] if _fit(x, y)
-    ]
-    if (whole := _replicated(a, b)) is not None:
-        tried.append(whole)
+    tried = [] if (whole := _replicated(a, b)) is None else [whole]
+    for x, y in chain(product(*ways), _merged(a, b) if read else ()):
+        if _fit(x, y):
+            tried.append(replace(_distance(x, y, dtypes), gathered=_text(x, y)))
+            if tried[-1].error <= tolerance(*dtypes):
+                break
     if not tried:
         return Distance(math.inf, False, f"shapes {list(a[0].shape)} and {list(b[0].shape)}")
     return min(tried, key=lambda each: each.error)
+
+
+def _merged(a: Parts, b: Parts) -> Iterator[tuple[_Whole, _Whole]]:
+    """Yield the ways of a side to make up the one part of the other by slices of a merged dimension."""
+    if len(a) == 1:
+        yield from product(_ways(a, True, False), _interleaved(b, a[0].shape))
+    elif len(b) == 1:
+        yield from product(_interleaved(a, b[0].shape), _ways(b, True, False))
 
 
 def _replicated(a: Parts, b: Parts) -> Distance | None:
@@ -78,10 +88,17 @@ def _replicated(a: Parts, b: Parts) -> Distance | None:
 
 
 def worst(a: Parts, b: Parts) -> tuple[Content, Content]:
-    """Return the parts of the rank that differs most between jobs of as many ranks; else of the first ranks."""
-    if len(a) != len(b) or any(x.shape != y.shape for x, y in zip(a, b, strict=True)):
-        return a[0], b[0]
-    return max(zip(a, b, strict=True), key=lambda parts: _one(*parts).error)
+    """Return the parts that differ most, of the same rank between jobs of as many.
+
+    Of another number of ranks, the parts with the most NaN and infinities, else those of the first ranks.
+    """
+    if len(a) == len(b) and all(x.shape == y.shape for x, y in zip(a, b, strict=True)):
+        return max(zip(a, b, strict=True), key=lambda parts: _one(*parts).error)
+    return max(a, key=_special), max(b, key=_special)
+
+
+def _special(part: Content) -> int:
+    return 0 if part.statistics is None else part.statistics.nans + part.statistics.infinities
 
 
 def _one(a: Content, b: Content) -> Distance:
@@ -174,6 +191,27 @@ def _of_values(parts: Parts, averaged: bool) -> Iterator[_Whole]:
     for dim in range(first.dim()) if kind == "" or " " in kind else [int(kind[2:-1])] if "S" in kind else []:
         if len({(t.dim(), *t.shape[:dim], *t.shape[dim + 1 :]) for t in tensors}) == 1:
             yield _whole(f"slices along {dim}", torch.cat(tensors, dim))
+
+
+def _interleaved(parts: Parts, shape: tuple[int, ...]) -> Iterator[_Whole]:
+    """Put together slices along a dimension that a view has merged with the one before it, as batch and heads.
+
+    Args:
+        parts: in the order of ranks; if there are fewer slices, further ranks have others along the dimension.
+        shape: of all parts together.
+    """
+    first = parts[0]
+    dims = [dim for dim, (part, whole) in enumerate(zip(first.shape, shape, strict=False)) if part != whole]
+    if len(first.shape) != len(shape) or len(dims) != 1 or any(part.shape != first.shape for part in parts):
+        return
+    (dim,), tensors = dims, [part.rank.values(part) for part in parts]
+    for ranks in (n for n in range(2, len(parts) + 1) if len(parts) % n == 0):
+        for blocks in (n for n in range(2, first.shape[dim]) if first.shape[dim] % n == 0):
+            split = [t.unflatten(dim, (blocks, -1)) for t in tensors]
+            rows = [torch.cat(split[i : i + ranks], dim + 1) for i in range(0, len(split), ranks)]
+            whole = torch.cat([row.flatten(dim, dim + 1) for row in rows], dim)
+            if whole.shape == shape:
+                yield _whole(f"{blocks} times {ranks} slices along {dim}", whole)
 
 
 def _whole(how: str, values: torch.Tensor) -> _Whole:

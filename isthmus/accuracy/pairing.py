@@ -4,10 +4,11 @@ Inside a module the sequences of operators are aligned, so that a fused operator
 parallelism, leave the other pairs as they are.
 """
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
+from isthmus.accuracy.ordering import clocks, peer
 from isthmus.accuracy.reading import Content, Place, Rank, Recorded
 
 # Operators that devices and versions choose among.
@@ -75,8 +76,8 @@ def pairs(a: list[Rank], b: list[Rank]) -> list[Pair]:
     sides = _by_place(a, steps, rooted), _by_place(b, steps, rooted)
     found: list[Pair] = []
     for place in dict.fromkeys((*sides[0], *sides[1])):
-        found += _align(*(_rows(side.get(place, [])) for side in sides))
-    return _in_order(found, by_b=len(b) < len(a))
+        found += _align(*(_rows(side.get(place, [])) for side in sides), by_rank=len(a) == len(b))
+    return _in_order(found, clocks(a) | clocks(b), by_b=len(b) < len(a))
 
 
 def _steps(ranks: list[Rank]) -> set[int]:
@@ -105,24 +106,33 @@ def _rows(ranks: list[list[Recorded]]) -> list[list[Recorded]]:
     rows = [[call] for call in ranks[0]]
     for calls in ranks[1:]:
         merged: list[list[Recorded]] = []
-        for left, right in _aligned([row[0] for row in rows], calls):
+        for left, right in _aligned([_at_line(row[0]) for row in rows], [_at_line(call) for call in calls]):
             row = [] if left is None else rows[left]
             merged.append(row + ([] if right is None else [calls[right]]))
         rows = merged
     return rows
 
 
-def _align(a: list[list[Recorded]], b: list[list[Recorded]]) -> Iterator[Pair]:
-    for left, right in _aligned([row[0] for row in a], [row[0] for row in b]):
+def _at_line(call: Recorded) -> tuple[Hashable, ...]:
+    """Return what ranks have in common that do the same: they run one program."""
+    return key(call), call.line
+
+
+def _align(a: list[list[Recorded]], b: list[list[Recorded]], by_rank: bool) -> Iterator[Pair]:
+    keys = ([(key(row[0]), _members(row) if by_rank else ()) for row in side] for side in (a, b))
+    for left, right in _aligned(*keys):
         yield Pair([] if left is None else a[left], [] if right is None else b[right])
 
 
-def _aligned(a: list[Recorded], b: list[Recorded]) -> Iterator[tuple[int | None, int | None]]:
-    keys = [key(call) for call in a], [key(call) for call in b]
-    if keys[0] == keys[1]:
+def _members(row: list[Recorded]) -> tuple[int, ...]:
+    return tuple(call.rank for call in row)
+
+
+def _aligned(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int | None, int | None]]:
+    if a == b:
         yield from ((i, i) for i in range(len(a)))
         return
-    for kind, i, i_end, j, j_end in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+    for kind, i, i_end, j, j_end in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if kind == "equal":
             yield from zip(range(i, i_end), range(j, j_end), strict=True)
         else:
@@ -138,21 +148,26 @@ def key(call: Recorded) -> str:
     if "scaled_dot_product" in base:
         return "aten::scaled_dot_product_attention" + ("_backward" if "backward" in base else "")
     base = base.rstrip("_")
+    if (other := peer(call)) is not None:
+        return f"{base} {call.rank} {other}"
     return _SAME.get(base, base)
 
 
-def _in_order(found: list[Pair], by_b: bool) -> list[Pair]:
+def _in_order(found: list[Pair], times: dict[int, int], by_b: bool) -> list[Pair]:
     """Sort by one side's order; a call of the other side alone follows the pair before it."""
 
     def sides(pair: Pair) -> tuple[list[Recorded], list[Recorded]]:
         return (pair.b, pair.a) if by_b else (pair.a, pair.b)
 
-    position = {id(pair): float(sides(pair)[0][0].number) for pair in found if sides(pair)[0]}
+    def time(calls: list[Recorded]) -> int:
+        return max(times[id(call)] for call in calls)
+
+    position = {id(pair): float(time(sides(pair)[0])) for pair in found if sides(pair)[0]}
     last = -1.0
     others = [pair for pair in found if sides(pair)[1]]
-    for pair in sorted(others, key=lambda each: sides(each)[1][0].number):
+    for pair in sorted(others, key=lambda each: time(sides(each)[1])):
         if sides(pair)[0]:
             last = max(last, position[id(pair)])
         else:
             position[id(pair)] = last + 0.5
-    return sorted(found, key=lambda pair: (position[id(pair)], pair.first.number))
+    return sorted(found, key=lambda pair: (position[id(pair)], time(sides(pair)[0] or sides(pair)[1])))

@@ -38,6 +38,7 @@ class Content:
         rank: the rank's dump, which reads the values.
         file: with the values, or "".
         writer: number of the call that wrote its memory, perhaps by another view; None if unknown.
+        like: number of the first tensor with the same elements in the same memory; None if this is it.
     """
 
     number: int
@@ -50,6 +51,7 @@ class Content:
     whole: tuple[int, ...] = ()
     file: str = ""
     writer: int | None = None
+    like: int | None = None
 
     @property
     def values(self) -> torch.Tensor | None:
@@ -78,6 +80,8 @@ class Recorded:
         inputs, outputs: tensors by name.
         group: ranks of a collective.
         gradients: names of the inputs that require gradients.
+        completed: number of the call before which the results of a collective were first used.
+        rank: number of the rank.
     """
 
     number: int
@@ -90,6 +94,8 @@ class Recorded:
     outputs: dict[str, Content]
     group: tuple[int, ...] = ()
     gradients: frozenset[str] = frozenset()
+    completed: int = -1
+    rank: int = 0
 
     @property
     def at(self) -> str:
@@ -139,26 +145,30 @@ class Rank:
 
     def _read(self) -> None:
         calls: dict[int, Recorded] = {}
+        latest = -1
         for line in _lines(self.folder / INDEX):
             if "tensor" in line:
                 content = self._content(line)
                 self.contents[content.number] = content
             elif "call" in line:
-                calls[line["call"]] = self._call(line)
+                latest = line["call"]
+                calls[latest] = self._call(line)
             elif line.get("completes") in calls:
-                calls[line["completes"]].outputs |= self._tensors(line["outputs"])
+                collective = calls[line["completes"]]
+                collective.outputs |= self._tensors(line["outputs"])
+                collective.completed = latest + 1
         self.calls = [calls[number] for number in sorted(calls)]
 
     def _content(self, line: dict[str, Any]) -> Content:
         values = line.get("values")
         statistics = Statistics(*values)._replace(hash=line.get("hash", "")) if values else None
-        if "like" in line:  # a view of the same elements
+        if "like" in line and not values:
             statistics = self.contents[line["like"]].statistics
         return Content(
             line["tensor"], line["dtype"], tuple(line["shape"]), statistics, self,
             line.get("name", ""), line.get("placement", ""),
             tuple(line.get("whole", ())), line.get("file", ""),
-            line.get("writer"),
+            line.get("writer"), line.get("like"),
         )  # fmt: skip
 
     def _call(self, line: dict[str, Any]) -> Recorded:
@@ -174,6 +184,7 @@ class Rank:
             self._tensors(line.get("outputs", {})),
             tuple(line.get("group", ())),
             frozenset(line.get("gradients", ())),
+            rank=self.number,
         )
 
     def _tensors(self, numbers: dict[str, int]) -> dict[str, Content]:
@@ -199,6 +210,11 @@ class Rank:
             if call.operator != "module":
                 for content in call.outputs.values():
                     found.setdefault(content.number, []).append(call)
+        for number, content in self.contents.items():
+            own = found.get(number, [])
+            # A view of the same shape returns the tensor that it takes.
+            if content.like in found and (not own or content in own[0].inputs.values()):
+                found[number] = found[content.like] + own
         return found
 
 

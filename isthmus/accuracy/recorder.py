@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,6 @@ from isthmus.opset.names import matches
 
 KINDS = ("statistics", "tensors", "hashes")
 LEVELS = ("module", "operator", "both", "all")
-_FUNCTIONAL = "_c10d_functional"
 _MARKERS = ("profiler::", "prims::", "debugprims::")
 # Operators whose first argument is written without being read, though their schemas do not say so.
 _OVERWRITING = frozenset(
@@ -175,9 +174,13 @@ class Recorder(TorchDispatchMode):
             return op(*args, **kwargs)
         call = Call(name, op, args, kwargs)
         if name.startswith("c10d::"):
-            return self._run_collective(call)
+            return self._run_collective(call, *collectives.arguments(call))
         if self._collectives:
             self._complete(tensor for _, tensor in tensors_in(call.arguments))
+        if name.startswith(collectives.WAIT):
+            return op(*args, **kwargs)
+        if name.startswith(collectives.FUNCTIONAL):
+            return self._run_collective(call, call.inputs(), [])
         if self.selection.level == "module":
             return self._run_unrecorded(call)
         return self._run(call)
@@ -199,14 +202,12 @@ class Recorder(TorchDispatchMode):
             return returned
         line = self._line(call.name, module, phase, where)
         line["arguments"] = _plain(call)
-        waits = call.name.startswith(f"{_FUNCTIONAL}::wait_tensor")
-        line["inputs"] = {} if waits else self._numbers(_read(call, inputs))
+        line["inputs"] = self._numbers(_read(call, inputs))
         if recorded:
             line["gradients"] = recorded
         returned = call.op(*call.args, **call.kwargs)
         self._forget_written(call, line["call"])
-        if waits or not call.name.startswith(_FUNCTIONAL):
-            line["outputs"] = self._numbers(call.results(returned))
+        line["outputs"] = self._numbers(call.results(returned))
         self.writer.line(line)
         return returned
 
@@ -247,8 +248,7 @@ class Recorder(TorchDispatchMode):
 
     # ---- collectives
 
-    def _run_collective(self, call: Call) -> Any:
-        read, written = collectives.arguments(call)
+    def _run_collective(self, call: Call, read: collectives.Named, written: collectives.Named) -> Any:
         where = origin(False, self._modules.current)
         module, phase = self._place(where)
         taken = self.selection.takes(module.rpartition("@")[0], call.name)
@@ -260,6 +260,7 @@ class Recorder(TorchDispatchMode):
             line["inputs"] = self._numbers(read)
             self.writer.line(line)
         returned = call.op(*call.args, **call.kwargs)
+        written = written or (call.results(returned) if call.name.startswith(collectives.FUNCTIONAL) else [])
         if self._writer is not None:
             for _, tensor in written:
                 self._tensors.written(tensor, line["call"])
@@ -267,7 +268,7 @@ class Recorder(TorchDispatchMode):
             self._collectives.add(line["call"], written)
         return returned
 
-    def _complete(self, tensors: Iterator[torch.Tensor]) -> None:
+    def _complete(self, tensors: Iterable[torch.Tensor]) -> None:
         """Record results of collectives that are about to be used, so that the job has waited for them."""
         for number, outputs in self._collectives.used(tensors):
             self.writer.line({"completes": number, "outputs": self._numbers(outputs)})

@@ -47,11 +47,12 @@ class Tensors:
         return number
 
     def _elements(self, local: torch.Tensor) -> Any:
-        """Return a key that views of the same elements share, as far as their order does not matter to the dump."""
-        shares = local.is_contiguous() or (not self._writer.hashed and _is_dense(local))
-        if self._writer.keeps_tensors or not shares:
+        """Return a key that views of the same elements share; with hashes, in the same order."""
+        is_contiguous = local.is_contiguous()
+        if not (is_contiguous or _is_dense(local)):
             return None
-        return (local.storage_offset(), local.numel(), local.dtype, local._version, local.is_conj())
+        is_ordered = is_contiguous or not self._writer.hashed
+        return (local.storage_offset(), local.numel(), local.dtype, local._version, local.is_conj(), is_ordered)
 
     def written(self, tensor: torch.Tensor, call: int | None) -> None:
         """Forget what a tensor's memory held; a call has written it, perhaps by another view."""
@@ -96,9 +97,11 @@ class Tensors:
             line["writer"] = writer
         if placement:
             line["placement"], line["whole"] = placement, list(tensor.shape)
+        is_ordered = local.is_contiguous() or not self._writer.hashed
+        shares = like is not None and is_ordered and not self._writer.keeps_tensors
         if like is not None:
             line["like"] = like
-        if measured and like is None:
+        if measured and not shares:
             self._writer.tensor(line, local)
         else:
             self._writer.line(line)

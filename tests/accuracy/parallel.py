@@ -62,7 +62,7 @@ def reduce_gradients(model, skip=(), operation=dist.ReduceOp.SUM, divide=True):
             continue
         dist.all_reduce(parameter.grad, operation)
         if divide:
-            parameter.grad /= RANKS
+            parameter.grad /= dist.get_world_size()
 
 
 def train(change=None, tp=False, **options):
