@@ -9,7 +9,7 @@ from itertools import islice, product
 from typing import Any
 
 from isthmus.accuracy import replaying
-from isthmus.accuracy.gathering import distance, worst
+from isthmus.accuracy.gathering import distance, special, worst
 from isthmus.accuracy.metrics import TOLERANCES, Distance, tolerance
 from isthmus.accuracy.pairing import Pair, key
 from isthmus.accuracy.reading import Content, Place, Recorded
@@ -29,6 +29,10 @@ _IN_PLACE = {
     f"aten::{name}" for name in "alias clone contiguous detach expand squeeze to unsqueeze view".split()
 }
 _PASSED_ON = _IN_PLACE | {"aten::t", "aten::transpose", "aten::permute"}
+_MOVERS = {f"aten::{name}" for name in "cat flip gather index index_select permute roll stack".split()} | {
+    "c10d::allgather", "c10d::alltoall", "c10d::alltoall_base",
+    "_c10d_functional::all_gather_into_tensor", "_c10d_functional::all_to_all_single",
+}  # fmt: skip
 _SIZES = (
     "size",
     "shape",
@@ -194,20 +198,28 @@ class Search:
     def first(self) -> Guilty | None:
         """Return the first difference, or None."""
         for row in self.rows:
-            if row.pair.is_matched and (found := self._accuse(row)) and self._lasts(row, self._rewritten):
+            if row.pair.is_matched and (found := self._accuse(row)) and self._lasts(row, self._rewritten, found.call):
                 return found
         return None
 
-    def _lasts(self, row: Judged, places: set[Place]) -> bool:
-        """Return whether a difference inside one of these modules leaves it; its calls may do the same otherwise."""
+    def _lasts(self, row: Judged, places: set[Place], *calls: Recorded) -> bool:
+        """Return whether a difference inside one of these modules leaves it; its calls may do the same otherwise.
+
+        Args:
+            row: where it shows.
+            places: the modules.
+            calls: earlier ones that the difference may come from.
+        """
         if row.pair.first.place not in places or not row.outputs:
             return True
-        return any(each.error > _LASTING * each.tolerance for each in islice(self._users(row, places), _WITNESSES))
+        users = self._users([*row.pair.a, *row.pair.b, *calls], places)
+        return any(each.error > _LASTING * each.tolerance for each in islice(users, _WITNESSES))
 
-    def _users(self, row: Judged, places: set[Place]) -> Iterator[Judged]:
-        """Yield the first pairs outside of these modules that use what a call inside has led to."""
-        tainted = {id(call) for call in (*row.pair.a, *row.pair.b)}
-        for later in self.rows[self._index[id(row)] + 1 :]:
+    def _users(self, sources: list[Recorded], places: set[Place]) -> Iterator[Judged]:
+        """Yield the first pairs outside of these modules that use what these calls have led to."""
+        tainted = set(map(id, sources))
+        start = min(self._index[id(self._of[id(call)])] for call in sources)
+        for later in self.rows[start + 1 :]:
             calls = [
                 call
                 for call in (*later.pair.a, *later.pair.b)
@@ -218,10 +230,9 @@ class Search:
                     if made.number < call.number
                 )
             ]
+            tainted.update(map(id, calls))
             if calls and later.pair.first.place not in places and later.pair.is_matched:
                 yield later
-            else:
-                tainted.update(map(id, calls))
 
     def _accuse(self, row: Judged) -> Guilty | None:
         if row.arguments and not self._is_same(row) and self._lasts(row, self._uneven):
@@ -275,7 +286,30 @@ class Search:
                         f"{name} of {row.pair.a[0]} has the same statistics; only {side} moves its elements"
                     )
                     return Guilty(found, reason, True, row, side)
-        return None
+        return self._moved_before(row)
+
+    def _moved_before(self, row: Judged) -> Guilty | None:
+        """The last call before in the same module that takes or moves elements otherwise, if all agrees but order."""
+        if any(each.by != "statistics" or each.error > row.tolerance for each in row.inputs.values()):
+            return None
+        found: list[tuple[int, Guilty]] = []
+        for side, calls in (("A", row.pair.a), ("B", row.pair.b)):
+            left, seen = list(calls[:1]), set()
+            while left:
+                call = left.pop()
+                before = self._of[id(call)]
+                if id(call) in seen or call.place != row.pair.first.place:
+                    continue
+                seen.add(id(call))
+                if not before.pair.is_matched and key(call) in _MOVERS:
+                    reason = f"inputs of {row.pair.a[0]} have the same statistics; only {side} moves their elements"
+                    found.append((call.number, Guilty(call, reason, True, row, side)))
+                elif before.pair.is_matched and not before.is_beyond:
+                    bad = [name for name, each in before.inputs.items() if each.error > before.tolerance]
+                    wired = (self._source(before, name) for name in bad)
+                    found += [(call.number, each) for each in wired if each is not None]
+                left += [made for each in call.inputs.values() if (made := self._producer(each)) is not None]
+        return max(found, key=lambda each: each[0])[1] if found else None
 
     def _mover(self, content: Content) -> Recorded | None:
         """Return the nearest call of one side alone in the chain of calls that keep a tensor's statistics."""
@@ -338,7 +372,7 @@ class Search:
     def _source(self, row: Judged, name: str) -> Guilty | None:
         """Where a different input comes from, if no earlier pair returned it."""
         a, b = next((x, y) for each, x, y in row.pair.inputs() if each == name)
-        parts = worst(a, b)
+        parts = worst(a, b) if len(a) == len(b) else (self._strangest(a), self._strangest(b))
         sources = [self._producer(part) for part in parts]
         if all(source is None for source in sources):
             what = a[0].name or b[0].name or "data"
@@ -353,10 +387,19 @@ class Search:
 
     def _unreduced(self, row: Judged) -> Guilty | None:
         """The call itself, if it takes an input that is right only as a sum over ranks, and does not return a sum."""
-        for name, distance in row.inputs.items():
-            if distance.gathered.endswith(": sum"):
+        for name, each in row.inputs.items():
+            if "sum" in each.gathered:
                 return Guilty(row.pair.a[0], f"{name} {_UNREDUCED}", True, row)
         return None
+
+    def _strangest(self, parts: list[Content]) -> Content:
+        """Return the part of the rank with the most NaN and infinities, then with the most calls of its own."""
+
+        def own(part: Content) -> int:
+            source = self._producer(part)
+            return 0 if source is None else len(self._alone(source))
+
+        return max(parts, key=lambda part: (special(part), own(part)))
 
     def _wiring(
         self, row: Judged, name: str, sources: list[Recorded | None], parts: tuple[Content, Content]
@@ -391,7 +434,11 @@ class Search:
         self, row: Judged, name: str, sources: list[Recorded | None], what: str, equal: bool
     ) -> Guilty:
         """The first call that only one side has, of those that lead to an input."""
-        chains = [self._alone(source) if source is not None else [] for source in sources]
+        parts = next((a, b) for each, a, b in row.pair.inputs() if each == name)
+        chains = [
+            self._after_right(self._alone(source), other) if source is not None else []
+            for source, other in zip(sources, reversed(parts), strict=True)
+        ]
         telling = [[each for each in chain if key(each) not in _IN_PLACE] for chain in chains]
         chains = telling if any(telling) else chains
         side = "A" if chains[0] else "B"
@@ -412,6 +459,16 @@ class Search:
             found[call.number] = call
             left += [made for each in call.inputs.values() if (made := self._producer(each)) is not None]
         return [found[number] for number in sorted(found)]
+
+    def _after_right(self, chain: list[Recorded], other: list[Content]) -> list[Recorded]:
+        """Return the calls of a chain after the last one whose result is still what the other side has."""
+        for index in range(len(chain) - 1, -1, -1):
+            pair = self._of[id(chain[index])].pair
+            names = chain[index].outputs.keys()
+            results = ([c.outputs[name] for c in (pair.a or pair.b) if name in c.outputs] for name in names)
+            if any(distance(made, other).error <= tolerance(other[0].dtype) for made in results):
+                return chain[index + 1 :] or chain
+        return chain
 
     def _producer(self, content: Content) -> Recorded | None:
         if not self._has_operators:

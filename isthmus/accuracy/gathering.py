@@ -55,9 +55,11 @@ def distance(a: Parts, b: Parts, backward: bool = False) -> Distance:
         return Distance(0.0, False, "not measured")
     read = all(part.file for part in (*a, *b))
     ways = [_ways(a, read, backward and len(b) == 1), _ways(b, read, backward and len(a) == 1)]
+    if min(len(a), len(b)) > 1:
+        ways = [_alike(parts, read) + found for parts, found in zip((a, b), ways, strict=True)]
     dtypes = (a[0].dtype, b[0].dtype)
     tried = [] if (whole := _replicated(a, b)) is None else [whole]
-    for x, y in chain(product(*ways), _merged(a, b) if read else ()):
+    for x, y in chain(product(*ways), _merged(a, b, backward) if read else ()):
         if _fit(x, y):
             tried.append(replace(_distance(x, y, dtypes), gathered=_text(x, y)))
             if tried[-1].error <= tolerance(*dtypes):
@@ -67,12 +69,12 @@ def distance(a: Parts, b: Parts, backward: bool = False) -> Distance:
     return min(tried, key=lambda each: each.error)
 
 
-def _merged(a: Parts, b: Parts) -> Iterator[tuple[_Whole, _Whole]]:
+def _merged(a: Parts, b: Parts, backward: bool) -> Iterator[tuple[_Whole, _Whole]]:
     """Yield the ways of a side to make up the one part of the other by slices of a merged dimension."""
     if len(a) == 1:
-        yield from product(_ways(a, True, False), _interleaved(b, a[0].shape))
+        yield from product(_ways(a, True, False), _interleaved(b, a[0].shape, backward))
     elif len(b) == 1:
-        yield from product(_interleaved(a, b[0].shape), _ways(b, True, False))
+        yield from product(_interleaved(a, b[0].shape, backward), _ways(b, True, False))
 
 
 def _replicated(a: Parts, b: Parts) -> Distance | None:
@@ -88,16 +90,14 @@ def _replicated(a: Parts, b: Parts) -> Distance | None:
 
 
 def worst(a: Parts, b: Parts) -> tuple[Content, Content]:
-    """Return the parts that differ most, of the same rank between jobs of as many.
-
-    Of another number of ranks, the parts with the most NaN and infinities, else those of the first ranks.
-    """
-    if len(a) == len(b) and all(x.shape == y.shape for x, y in zip(a, b, strict=True)):
-        return max(zip(a, b, strict=True), key=lambda parts: _one(*parts).error)
-    return max(a, key=_special), max(b, key=_special)
+    """Return the parts of the rank that differs most between jobs of as many."""
+    if any(x.shape != y.shape for x, y in zip(a, b, strict=True)):
+        return a[0], b[0]
+    return max(zip(a, b, strict=True), key=lambda parts: _one(*parts).error)
 
 
-def _special(part: Content) -> int:
+def special(part: Content) -> int:
+    """Return the number of NaN and infinities in a part."""
     return 0 if part.statistics is None else part.statistics.nans + part.statistics.infinities
 
 
@@ -193,12 +193,13 @@ def _of_values(parts: Parts, averaged: bool) -> Iterator[_Whole]:
             yield _whole(f"slices along {dim}", torch.cat(tensors, dim))
 
 
-def _interleaved(parts: Parts, shape: tuple[int, ...]) -> Iterator[_Whole]:
+def _interleaved(parts: Parts, shape: tuple[int, ...], scaled: bool) -> Iterator[_Whole]:
     """Put together slices along a dimension that a view has merged with the one before it, as batch and heads.
 
     Args:
         parts: in the order of ranks; if there are fewer slices, further ranks have others along the dimension.
         shape: of all parts together.
+        scaled: also yield it divided by the number of ranks.
     """
     first = parts[0]
     dims = [dim for dim, (part, whole) in enumerate(zip(first.shape, shape, strict=False)) if part != whole]
@@ -211,7 +212,8 @@ def _interleaved(parts: Parts, shape: tuple[int, ...]) -> Iterator[_Whole]:
             rows = [torch.cat(split[i : i + ranks], dim + 1) for i in range(0, len(split), ranks)]
             whole = torch.cat([row.flatten(dim, dim + 1) for row in rows], dim)
             if whole.shape == shape:
-                yield _whole(f"{blocks} times {ranks} slices along {dim}", whole)
+                found = _whole(f"{blocks} times {ranks} slices along {dim}", whole)
+                yield from (found, _scaled(found, len(parts))) if scaled else (found,)
 
 
 def _whole(how: str, values: torch.Tensor) -> _Whole:

@@ -340,9 +340,9 @@ def _dtensor(name, calls, module, against_one, both=True, **options):
 
 for number in (2, 4):
     JOBS[f"dtensor{number}"] = Job(dtensor, number, one="one")
-_dtensor("not_reduced", "all_reduce wait_tensor", "layers.1.mlp.down", "add", down=Unreduced)
-_dtensor("part_scaled", "mul_", None, "t mm mul_", change=on_rank_1(_scale_part))
-_dtensor("parts_exchanged", "copy_", None, "t mm copy_", change=_exchange_parts)
+_dtensor("not_reduced", "all_reduce", "layers.1.mlp", "add", down=Unreduced)
+_dtensor("part_scaled", "mul_", None, "mul_", change=on_rank_1(_scale_part))
+_dtensor("parts_exchanged", "split copy_", None, "split copy_", change=_exchange_parts)
 _dtensor(
     "epsilon_differs", "add", "layers.1.norm2", "add",
     change=on_rank_1(lambda model: _epsilon(model.layers[1].norm2)),
