@@ -14,25 +14,19 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from isthmus._support.files import make_folder, write_file
 from isthmus.cluster.errors import ClusterError
+from isthmus.cluster.validation import Problem, problems
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.IGNORECASE)
-_EID = re.compile(r"[0-9A-Fa-f]{32}")
+EID = re.compile(r"[0-9A-Fa-f]{32}")
 _MOST_CARDS = 1024
-_MESSAGES = {  # of pydantic, by type, where its own would not say what to do
-    "missing": "is missing; add it",
-    "extra_forbidden": "unknown entry; remove it or correct its name",
-    "model_type": "not a mapping; write it as `name: value` entries",
-    "tuple_type": "not a list; write it as a list of items",
-    "too_short": "has no items; add at least one",
-}
 
 
 def _name(value: str) -> str:
@@ -42,13 +36,13 @@ def _name(value: str) -> str:
 
 
 def _host_address(value: str) -> str:
-    if not _is_ip(value) and (not _NAME.fullmatch(value) or re.fullmatch(r"[\d.]+", value)):
+    if not is_ip(value) and (not _NAME.fullmatch(value) or re.fullmatch(r"[\d.]+", value)):
         raise ValueError("not an address; give an IPv4 or IPv6 address, or a host name")
     return value
 
 
 def _card_address(value: str) -> str:
-    if value and not _is_ip(value) and not _EID.fullmatch(value):
+    if value and not is_ip(value) and not EID.fullmatch(value):
         raise ValueError("not an address; give an IP address, or an EID of 32 hexadecimal digits")
     return value
 
@@ -59,7 +53,8 @@ def _user(value: str) -> str:
     return value
 
 
-def _is_ip(value: str) -> bool:
+def is_ip(value: str) -> bool:
+    """Whether a text is an IPv4 or IPv6 address."""
     try:
         ipaddress.ip_address(value)
     except ValueError:
@@ -79,6 +74,36 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True)
 
 
+class Endpoint(_Part):
+    """An address of a card on one network level.
+
+    Attributes:
+        address: IP address or EID.
+        ports: ports of the card that it uses, such as ``0/1`` for port 1 of die 0.
+        plane: network plane.
+    """
+
+    address: Annotated[str, AfterValidator(_card_address), Field(min_length=1)]
+    ports: tuple[Annotated[str, Field(pattern=r"^\d+/\d+$")], ...] = ()
+    plane: str = "0"
+
+
+class Level(_Part):
+    """A network level of a card, for rank tables of version 2.0.
+
+    Attributes:
+        layer: 0 is the innermost.
+        instance: network that the card is part of on this level; equal for the cards that it connects.
+        type: ``CLOS``, or ``TOPO_FILE_DESC`` for a topology described by a file of the machine.
+        endpoints: addresses of the card in it.
+    """
+
+    layer: Annotated[int, Field(ge=0)]
+    instance: Name
+    type: Literal["CLOS", "TOPO_FILE_DESC"] = "CLOS"
+    endpoints: Annotated[tuple[Endpoint, ...], Field(min_length=1)]
+
+
 class Card(_Part):
     """A card of a host.
 
@@ -87,12 +112,14 @@ class Card(_Part):
         address: IP address of its own network port (Ascend's device_ip), or its EID; "" if it has none.
         super_device_id: its id in the super pod, for rank tables of version 1.2.
         rail: network plane that it is on; None if unknown.
+        levels: its networks, for rank tables of version 2.0; () stands for one with ``address``.
     """
 
     index: Annotated[int, Field(ge=0)]
     address: Annotated[str, AfterValidator(_card_address)] = ""
     super_device_id: Annotated[int, Field(ge=0)] | None = None
     rail: Annotated[int, Field(ge=0)] | None = None
+    levels: tuple[Level, ...] = ()
 
 
 class Host(_Part):
@@ -274,22 +301,12 @@ def parse(found: object, place: str) -> Inventory:
     try:
         return Inventory.model_validate(found)
     except ValidationError as error:
-        raise ClusterError(first_error(error, place)) from None
+        raise ClusterError(_first(problems(error), place)) from None
 
 
-def first_error(error: ValidationError, place: str) -> str:
-    """Return one line for the first problem: place, entry, value, what is expected, number of others."""
-    problems = error.errors(include_url=False)
-    # A list whose items are wrong is also reported as too short.
-    problems = [each for each in problems if each["type"] != "too_short"] or problems
-    first = problems[0]
-    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]]
-    entry = "".join(parts).lstrip(".")
-    text = _MESSAGES.get(first["type"], first["msg"].removeprefix("Value error, "))
-    if first["type"] not in ("missing", "extra_forbidden") and not isinstance(first["input"], dict):
-        text = f"{first['input']!r:.80}: {text}"
-    others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return ": ".join(filter(None, [place, entry, text])) + others
+def _first(found: list[Problem], place: str) -> str:
+    others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    return ": ".join(filter(None, [place, found[0].entry, found[0].text])) + others
 
 
 def read(path: Path) -> Inventory:
