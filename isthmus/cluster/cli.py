@@ -41,3 +41,44 @@ def init(
         found = sources.from_argument(source, cards)
         inventory.write(found, output)
         print(f"{output}: {count(len(found.hosts), 'host')}, {count(found.world_size, 'card')}")
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+def render(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="hostfile, mpich, torchrun, megatron, msrun, mindformers, slurm, systemd, "
+            "ranktable-1.0, ranktable-1.2 or ranktable-2.0."
+        ),
+    ],
+    program: Annotated[
+        list[str] | None, typer.Argument(metavar="[train.py [arguments]]", show_default=False)
+    ] = None,
+    inventory: Annotated[Path, typer.Option("--inventory", "-i", help="Inventory to read.")] = Path(
+        "cluster.yaml"
+    ),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path("launch"),
+    port: Annotated[
+        int | None, typer.Option(help="Port of rank 0. Default: 29500, or 8118 for msrun.")
+    ] = None,
+    interface: Annotated[
+        str, typer.Option(help="Network interface for collectives (NCCL_SOCKET_IFNAME, HCCL_SOCKET_IFNAME).")
+    ] = "",
+    directory: Annotated[str, typer.Option(help="Working directory on every host.")] = "",
+    rank_table: Annotated[str, typer.Option(help="Path of RANK_TABLE_FILE on every host.")] = "",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="Further NAME=VALUE of the environment; repeatable.")
+    ] = None,
+) -> None:
+    """Write launch files of a job for all hosts: options, then the kind, then the program."""
+    from isthmus.cluster import inventory as inventories
+    from isthmus.cluster.render import kinds
+    from isthmus.cluster.render.job import Job
+
+    with one_line(ClusterError):
+        job = Job(
+            inventories.read(inventory), program or [], port, interface, directory, rank_table, env or []
+        )
+        for path in kinds.render(kind, job, output):
+            print(path)

@@ -33,35 +33,18 @@ def make(
     hccn_conf: Annotated[
         Path, typer.Option("--hccn_conf", help="Device addresses, where hccn_tool gives none.")
     ] = Path("/etc/hccn.conf"),
-    inventory: Annotated[
-        Path | None, typer.Option("--inventory", help="Make the table of a whole cluster instead.")
-    ] = None,
-    version: Annotated[str, typer.Option(help="With --inventory: 1.0, 1.2 or 2.0.")] = "1.0",
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="File to write. Default: hccl_*.json, as hccl_tools.py."),
     ] = None,
 ) -> None:
-    """Write the rank table of this server, as hccl_tools.py does, or of an inventory."""
-    from isthmus.cluster import inventory as inventories
+    """Write the rank table of this server, as hccl_tools.py does; of a cluster, use `isthmus cluster render`."""
     from isthmus.cluster.ranktable import files, make
-    from isthmus.cluster.ranktable.schema import VERSIONS
 
     with one_line(ClusterError):
-        if version not in VERSIONS:
-            raise ClusterError(f"--version {version}: unknown; expected {', '.join(VERSIONS)}")
-        if inventory:
-            found = inventories.read(inventory)
-            table = make.of_inventory(found, version)
-            name = f"hccl_{len(found.hosts)}s_{found.world_size}p.json"
-        elif version != "1.0":
-            raise ClusterError(
-                f"--version {version}: needs --inventory; hccl_tools.py's arguments make version 1.0"
-            )
-        else:
-            table, name = make.of_this_server(
-                device_num, visible_devices, server_ip, device_num_per_node, hccn_conf
-            )
+        table, name = make.of_this_server(
+            device_num, visible_devices, server_ip, device_num_per_node, hccn_conf
+        )
         output = output or Path(name)
         files.write(table, output)
         print(output)

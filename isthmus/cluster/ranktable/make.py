@@ -33,11 +33,11 @@ def of_this_server(
         ClusterError: an argument is wrong, or a device has no address.
     """
     logical = _range(device_num, per_node)
-    visible = visible_devices.split(",")
-    for device in visible:
-        if not device.isascii() or not device.isdecimal():
+    visible = [device.strip() for device in visible_devices.split(",")]
+    for each in visible:
+        if not each.isascii() or not each.isdecimal():
             raise ClusterError(
-                f"--visible_devices {visible_devices}: {device!r} is not a device id; give ids such as 0,1,2,3"
+                f"--visible_devices {visible_devices}: {each!r} is not a device id; give ids such as 0,1,2,3"
             )
     if len(set(visible)) < len(visible):
         raise ClusterError(f"--visible_devices {visible_devices}: an id occurs twice; give each device once")
@@ -55,7 +55,7 @@ def of_this_server(
         {"device_id": each, "device_ip": found[each], "rank_id": str(rank)}
         for rank, each in enumerate(chosen)
     ]
-    table = {
+    table: dict[str, Any] = {
         "version": "1.0",
         "server_count": "1",
         "server_list": [{"server_id": server, "device": device, "host_nic_ip": "reserve"}],

@@ -32,10 +32,10 @@ def merge(paths: Sequence[Path]) -> tuple[dict[str, Any], str]:
         entries = [entry for _, table in tables for entry in table["rank_list"]]
         for number, entry in enumerate(entries):
             entry["rank_id"] = number
-        merged = {"version": version, "status": "completed", "rank_count": len(entries), "rank_list": entries}
-        return merged, f"hccl_{len(tables)}s_{len(entries)}p.json"
+        table = {"version": version, "status": "completed", "rank_count": len(entries), "rank_list": entries}
+        return table, f"hccl_{len(tables)}s_{len(entries)}p.json"
     servers = [server for _, table in tables for server in table["server_list"]]
-    merged = {"version": version, "server_count": str(len(servers)), "server_list": servers}
+    merged: dict[str, Any] = {"version": version, "server_count": str(len(servers)), "server_list": servers}
     if version == "1.2":
         merged["super_pod_list"] = _super_pods(tables)
     merged["status"] = "completed"
