@@ -40,7 +40,11 @@ COMMANDS = {
         ),
     },
     "Run a cluster": {
-        "cluster": ("isthmus.cluster.cli", "Describe a cluster once; rank tables and launch scripts from it.")
+        "cluster": ("isthmus.cluster.cli", "Describe a cluster once; rank tables and launch files from it."),
+        "security": (
+            "isthmus.cluster.security",
+            "Check permissions, umask and open ports; repair permissions.",
+        ),
     },
     "Judge a chip": {
         "conform": ("isthmus.conformance.cli", "Test whether a chip implements the operator interface."),
