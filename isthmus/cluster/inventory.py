@@ -356,10 +356,11 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]
         Raises:
             ConstructorError: it has a key twice.
         """
-        keys = [key.value for key, _ in node.value]
+        seen = set()
         for key, _ in node.value:
-            if keys.count(key.value) > 1:
+            if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {key.value!r} occurs twice", key.start_mark
                 )
+            seen.add(key.value if isinstance(key.value, str) else id(key))
         return super().construct_mapping(node, deep)
