@@ -82,3 +82,46 @@ def render(
         )
         for path in kinds.render(kind, job, output):
             print(path)
+
+
+@app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
+def run(
+    program: Annotated[
+        list[str], typer.Argument(metavar="{script.py | -m module} [arguments]", show_default=False)
+    ],
+    inventory: Annotated[Path, typer.Option("--inventory", "-i", help="Inventory to read.")] = Path(
+        "cluster.yaml"
+    ),
+    port: Annotated[int, typer.Option(help="Port of rank 0.")] = 29500,
+    interface: Annotated[
+        str, typer.Option(help="Network interface for collectives (NCCL, HCCL, GLOO_SOCKET_IFNAME).")
+    ] = "",
+    directory: Annotated[str, typer.Option(help="Working directory on every host. Default: this one.")] = "",
+    env: Annotated[
+        list[str] | None, typer.Option("--env", help="Further NAME=VALUE of the environment; repeatable.")
+    ] = None,
+    python: Annotated[str, typer.Option(help="Python with Isthmus on every host. Default: this one.")] = "",
+    log_dir: Annotated[str, typer.Option(help="Folder for the output of the ranks, on every host.")] = "",
+    shown: Annotated[
+        str, typer.Option("--local-ranks-filter", help="Local ranks whose output is shown: 0,1 or all.")
+    ] = "",
+    progress: Annotated[
+        bool, typer.Option("--progress", help="Print the progress line even if the output is not a terminal.")
+    ] = False,
+) -> None:
+    """Run a program on all cards of a cluster, over ssh or in network namespaces."""
+    import sys
+
+    from isthmus.cluster import inventory as inventories
+    from isthmus.cluster import run
+    from isthmus.cluster.render.job import Job
+
+    with one_line(ClusterError):
+        given = {"--log-dir": log_dir, "--local-ranks-filter": shown}
+        options = [word for name, value in given.items() if value for word in (name, value)]
+        where = directory or str(Path.cwd())
+        job = Job(inventories.read(inventory), program, port, interface, where, variables=env or [])
+        job.check()
+        status = run.run(job, python or sys.executable, options, progress=progress)
+    if status:
+        raise typer.Exit(status)

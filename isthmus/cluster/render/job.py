@@ -96,13 +96,15 @@ class Job:
         return found | self.given
 
     def collectives(self, host: Host | None) -> dict[str, str]:
-        """Return what HCCL or NCCL needs to know on a host; on any host for None."""
-        if not self.ascend:
-            return {"NCCL_SOCKET_IFNAME": self.interface} if self.interface else {}
-        found = {"HCCL_CONNECT_TIMEOUT": str(_CONNECT_TIMEOUT), "HCCL_IF_BASE_PORT": str(HCCL_BASE_PORT)}
-        if self.interface:
-            return found | {"HCCL_SOCKET_IFNAME": self.interface}
-        return found | ({"HCCL_IF_IP": host.address} if host and is_ip(host.address) else {})
+        """Return what HCCL or NCCL, and Gloo, need to know on a host; on any host for None."""
+        library = "HCCL" if self.ascend else "NCCL"
+        names = (f"{library}_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if self.interface else ()
+        found = dict.fromkeys(names, self.interface)
+        if self.ascend:
+            found |= {"HCCL_CONNECT_TIMEOUT": str(_CONNECT_TIMEOUT), "HCCL_IF_BASE_PORT": str(HCCL_BASE_PORT)}
+        if self.ascend and not self.interface and host and is_ip(host.address):
+            found["HCCL_IF_IP"] = host.address
+        return found
 
     @property
     def given(self) -> dict[str, str]:
