@@ -28,6 +28,7 @@ _RANK = re.compile(r"\[rank (\d+)\] ")
 _CAUSE = re.compile(
     r"isthmus: (rank \d+ (?:failed first|did not reach|ended with exit status).*\(process \d+ on .*)"
 )
+_CONSEQUENCE = ("  its own error says", "  its operation timed out")  # of isthmus.launch.root_cause
 
 
 @dataclass
@@ -39,16 +40,18 @@ class Node:
         first: its first rank.
         process: the local process that runs the command there.
         cause: its report of a rank of its own that made the job fail; "" without one.
+        is_consequence: that rank's own error says that ranks of other hosts were missing.
+        failed_at: when it reported that, or ended, in seconds since the epoch.
         status: exit status; None while it runs.
-        ended_at: by time.monotonic().
     """
 
     host: Host
     first: int
     process: subprocess.Popen[bytes]
     cause: str = ""
+    is_consequence: bool = False
+    failed_at: float = 0.0
     status: int | None = None
-    ended_at: float = 0.0
     pending: dict[int, bytes] = field(default_factory=dict)
 
     def send(self, number: int) -> None:
@@ -152,7 +155,7 @@ def _watch(
             passed, deadline = passed + 1, min(deadline, now + _PATIENCE)
         for node in nodes:
             if node.status is None and (status := node.process.poll()) is not None:
-                node.status, node.ended_at = status, now
+                node.status, node.failed_at = status, node.failed_at or time.time()
                 if status:
                     deadline = min(deadline, now + _GRACE)
         alive = sum(len(node.host.cards) for node in nodes if node.status is None)
@@ -187,8 +190,9 @@ def _show(line: str, is_error: bool, node: Node, terminal: Terminal, ranks: Prog
     reported = ranks.line(int(rank[1]) if rank else node.first, line[rank.end() :] if rank else line, now)
     if reported.is_new and terminal.prints_status:
         terminal.status(ranks.text(now, ranks.world_size, {}), is_new=True)
-    if cause := _CAUSE.match(line):
-        node.cause = node.cause or cause[1]
+    if (cause := _CAUSE.match(line)) and not node.cause:
+        node.cause, node.failed_at = cause[1], now
+    node.is_consequence |= bool(node.cause) and line.startswith(_CONSEQUENCE)
     if line.startswith("isthmus: "):
         line = f"isthmus: {node.host.name}: {line.removeprefix('isthmus: ')}"
     if not (reported.is_iteration and terminal.prints_status):
@@ -214,9 +218,7 @@ def _status(nodes: list[Node], received: list[int], terminal: Terminal) -> int:
     if received:
         terminal.tell(f"{signal_name(received[0])}: ended the ranks on {count(len(nodes), 'host')}")
         return 128 + received[0]
-    failed = sorted(
-        (node for node in nodes if node.status != 0), key=lambda node: (not node.cause, node.ended_at)
-    )
+    failed = sorted((node for node in nodes if node.status != 0), key=_guilt)
     if not failed:
         return 0
     guilty = failed[0]
@@ -224,6 +226,11 @@ def _status(nodes: list[Node], received: list[int], terminal: Terminal) -> int:
     how = f"signal {-status}" if status < 0 else f"exit status {status}"
     terminal.tell(f"{guilty.host.name}: {guilty.cause or f'failed first, with {how}; see its output above'}")
     return 128 - status if status < 0 else status
+
+
+def _guilt(node: Node) -> tuple[bool, bool, float]:
+    """Order of failed hosts: first those that name a rank of their own, and of these those that blame no other."""
+    return not node.cause, node.is_consequence, node.failed_at
 
 
 @contextlib.contextmanager
