@@ -40,7 +40,7 @@ COMMANDS = {
         ),
     },
     "Run a cluster": {
-        "cluster": ("isthmus.cluster.cli", "Describe a cluster once; rank tables and launch files from it."),
+        "cluster": ("isthmus.cluster.cli", "Run jobs on a cluster; make rank tables and launch files."),
         "security": (
             "isthmus.cluster.security",
             "Check permissions, umask and open ports; repair permissions.",

@@ -44,6 +44,7 @@ RUNNERS = {
     ("memory", "trace", "record"),
     ("plan", "recompute"),
     ("cluster", "render"),
+    ("cluster", "run"),
 }
 
 
