@@ -38,6 +38,7 @@ LIBRARIES = (
     Library("apache-tvm-ffi", "tvm_ffi"),
     Library("pydantic", "pydantic"),
     Library("pydantic-settings", "pydantic_settings"),
+    Library("pyyaml", "yaml"),
     Library("safetensors", "safetensors"),
     Library("rich", "rich"),
     Library("typer", "typer"),
