@@ -43,6 +43,8 @@ RUNNERS = {
     ("migrate", "trace"),
     ("memory", "trace", "record"),
     ("plan", "recompute"),
+    ("cluster", "render"),
+    ("cluster", "run"),
 }
 
 
