@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isthmus.cluster.isolate.rounds import Bools, Floats, Ints, Kind, Outcome, Round, Topology
 
@@ -25,6 +26,8 @@ SIZES = 20  # classes of test sizes, by power of two
 _SHARED = 0.05  # share of the failures of a link, rack or switch that name one card
 _ONE_CARD = 0.5  # share of the faults of a node that are of one card
 _ITERATIONS = 25
+with np.errstate(divide="ignore"):  # of places and firing probabilities; at scale, faults are taken to fire reliably
+    _SHARES = np.log([[0.15, 0.15, 0.15], [0.15, 0.15, 0.15], [0.1, 0.0, 0.0]])
 _PARTS = ("node", "link", "rack", "switch", "rail")
 NODE, LINK, RACK, SWITCH, RAIL = range(len(_PARTS))
 
@@ -82,6 +85,7 @@ class Belief:
         self._rack_passes = np.zeros(int(self.topology.rack.max()) + 1, np.int64)
         self._switch_passes = np.zeros(int(self.topology.switch.max()) + 1, np.int64)
         self._rail_passes = 0
+        self._places: list[NDArray[np.int32]] = []  # for each round, the passed network test of each node, or -1
         self.codes = np.empty(0, np.int64)
         self.log_odds = np.empty(0)
         self.evidence = np.empty(0)
@@ -99,7 +103,7 @@ class Belief:
             number: of the round.
         """
         good = ~bad
-        self._count_passes(tests, good)
+        self._count_passes(tests, good, outcome.links.ravel())
         for test in np.flatnonzero(bad):
             if tests.kind[test] == Kind.SWEEP:
                 continue  # its links are below
@@ -111,27 +115,22 @@ class Belief:
             self._fail(np.array([first, second]), int(Kind.SWEEP), int(cards), number)
         self._update()
 
-    def _count_passes(self, tests: Round, good: Bools) -> None:
-        member_good = good[tests.test]
-        network = (tests.kind != Kind.SELF)[tests.test]
-        size = np.minimum(np.log2(np.maximum(tests.size, 1)).astype(np.int64), SIZES - 1)[tests.test]
-        # A sweep with a bad link passed for the other links of its members.
-        swept = (tests.kind == Kind.SWEEP)[tests.test]
-        member_good = member_good | swept
-        nodes = tests.members[member_good]
-        self.passes_any[nodes] += 1
-        self.passes_network[tests.members[member_good & network]] += 1
-        whole = member_good & network & ~swept
-        np.add.at(self._by_size, (tests.members[whole], size[whole]), 1)
-        self._count_regions(tests, good)
-        clean = np.flatnonzero(good & (tests.kind != Kind.SELF))
-        place = np.full(self.topology.nodes, -1, np.int64)
-        for test in clean:
-            place[tests.nodes(int(test))] = test
+    def _count_passes(self, tests: Round, good: Bools, links: Ints) -> None:
+        """Count passes. A sweep with bad links passed for its other links, and for the nodes that have none."""
+        passed = good[tests.test] & ~np.isin(tests.members, links)
+        network = passed & (tests.kind != Kind.SELF)[tests.test]
+        whole = network & (tests.kind == Kind.GROUP)[tests.test]
+        self.passes_any[tests.members[passed]] += 1
+        self.passes_network[tests.members[network]] += 1
+        np.add.at(self._by_size, (tests.members[whole], _size_classes(tests.size)[tests.test][whole]), 1)
+        place = np.full(self.topology.nodes, -1, np.int32)
+        place[tests.members[network]] = tests.test[network]
+        self._places.append(place)
         for code in self._link_passes:
-            part = _part(code)
-            if place[part.first] >= 0 and place[part.first] == place[part.second]:
-                self._link_passes[code] += 1
+            self._link_passes[code] += _together(place, _part(code))
+        spoiled = np.zeros(len(tests), bool)
+        spoiled[tests.test[np.isin(tests.members, links)]] = True
+        self._count_regions(tests, good & ~spoiled)
 
     def _count_regions(self, tests: Round, good: Bools) -> None:
         for regions, passes in (
@@ -164,7 +163,8 @@ class Belief:
             others = self._regions(nodes)
             if len(nodes) == 2:
                 link = _code(LINK, int(nodes.min()), int(nodes.max()))
-                self._link_passes.setdefault(link, 0)
+                if link not in self._link_passes:
+                    self._link_passes[link] = sum(_together(place, _part(link)) for place in self._places)
                 others.append(link)
             else:
                 noise += len(nodes) ** 2 / 2 * self._prior(LINK)
@@ -196,10 +196,9 @@ class Belief:
         kinds = codes >> 56
         nodes = _first(codes[kinds == NODE])
         prior = self._prior(NODE)
-        at_scale = self._by_size[nodes, _size_class(self.scale) :].sum(1) if self.scale else np.zeros(len(nodes))
+        at_scale = self._by_size[nodes, _size_classes(np.array(self.scale)) :].sum(1) if self.scale else np.zeros(len(nodes))
         passes = np.stack([self.passes_any[nodes], self.passes_network[nodes], at_scale], axis=1)
-        shares = np.log(prior * np.array([0.45, 0.45, 0.1]) / len(FIRING))
-        faulty = shares[None, :, None] + passes[:, :, None] * lost
+        faulty = np.log(prior) + _SHARES + passes[:, :, None] * lost
         weights[kinds == NODE] = np.concatenate(
             [np.full((len(nodes), 1), np.log1p(-prior)), faulty.reshape(len(nodes), -1)], axis=1
         )
@@ -271,8 +270,12 @@ def _odds(weights: Floats) -> Floats:
     return top + np.log(np.exp(weights[:, 1:] - top[:, None]).sum(1)) - weights[:, 0]
 
 
-def _size_class(size: int) -> int:
-    return min(int(np.log2(max(size, 1))), SIZES - 1)
+def _size_classes(sizes: Ints) -> Ints:
+    return np.minimum(np.log2(np.maximum(sizes, 1)).astype(np.int64), SIZES - 1)
+
+
+def _together(place: NDArray[np.int32], link: Part) -> bool:
+    return bool(place[link.first] >= 0 and place[link.first] == place[link.second])
 
 
 def _code(kind: int, first: int, second: int = 0) -> int:

@@ -209,6 +209,7 @@ class Search:
         self._bad: list[tuple[int, Kind, Ints, bool]] = []
         self._reference: dict[tuple[int, int], tuple[int, float, float]] = {}
         self._to_sweep: list[Ints] = []
+        self._swept_all = False
         self._met: dict[int, set[int]] = {}
         self._broad = self._broad_rounds()
         self.rounds: list[RoundSummary] = []
@@ -387,13 +388,13 @@ class Search:
         splitting = [] if tests or not self.belief.scale else self._split(used)
         for group in splitting:
             add(Kind.GROUP, group)
-        together = len(self.rounds) % 2 == 1
+        together = self._to_repeat() if len(self.rounds) % 2 else set()
         partners = self._partners(used)
         for _, part in self._open:
             ends = np.array(part[1 : 3 if part.kind == LINK else 2])
-            if part.kind == LINK and together and not used[ends].any():
+            if part in together and not used[ends].any():
                 add(Kind.GROUP, ends)
-            elif part.kind == NODE and not used[part.first] and not self._linked(part.first, together):
+            elif part.kind == NODE and not used[part.first] and not any(part.first in link[1:] for link in together):
                 anywhere, _, scale = self.belief.place(part.first)
                 if splitting and scale > _SCALE:
                     continue
@@ -405,8 +406,11 @@ class Search:
                 add(Kind.GROUP, pair)
         return tests
 
-    def _linked(self, node: int, together: bool) -> bool:
-        return together and any(part.kind == LINK and node in part[1:] for _, part in self._open)
+    def _to_repeat(self) -> set[Part]:
+        """Return the suspected links between nodes that are probably healthy."""
+        faulty = {part.first for odds, part in self._open if part.kind == NODE and odds > 0}
+        links = {part for _, part in self._open if part.kind == LINK}
+        return {link for link in links if faulty.isdisjoint(link[1:]) and not self._accused[list(link[1:])].any()}
 
     def _partners(self, used: Bools) -> Callable[[int], int | None]:
         order = self.random.permutation(self._good(used))
@@ -461,7 +465,6 @@ class Search:
     # -- broad rounds -------------------------------------------------------------------------------------------------
 
     def _broad_rounds(self) -> Iterator[tuple[str, list[tuple[Kind, Ints]]]]:
-        self._swept_all = False
         nodes = self.topology.nodes
         everyone = np.arange(nodes)
         size = max(2, round(math.sqrt(nodes)))
@@ -473,13 +476,11 @@ class Search:
             if number >= _BEFORE_LARGER and larger:
                 parts = np.array_split(self.random.permutation(nodes), nodes // larger[0])
                 yield f"groups of about {larger.pop(0)}", [(Kind.GROUP, part) for part in parts]
-            elif (self.belief.passes_any[~self._accused] >= self.settings.exposures).all():
+            elif (self.belief.passes_network[~self._accused] >= self.settings.exposures).all():
                 return
-            elif number % 2:
-                pairs = self._pairs_in_racks(self.random.permutation(nodes))
-                yield "repetition, in pairs", [(Kind.GROUP, pair) for pair in pairs]
             else:
-                yield "repetition, alone", [(Kind.SELF, everyone[node : node + 1]) for node in everyone]
+                pairs = self._pairs_in_racks(self.random.permutation(nodes))
+                yield "repetition", [(Kind.GROUP, pair) for pair in pairs]
 
     def _pairs_in_racks(self, nodes: Ints) -> list[Ints]:
         """Return disjoint pairs of the nodes, inside racks as far as possible; one group has three if the number is odd."""
