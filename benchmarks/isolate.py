@@ -21,7 +21,8 @@ from isthmus.cluster.isolate.simulate import Durations, Fault, Simulator, halvin
 
 NOISE = 1e-4
 HARD_ROUNDS = 4
-RACK, RACKS_OF_A_SWITCH, CARDS = 16, 4, 8
+RACK, CARDS = 16, 8
+RACKS_OF_A_SWITCH = {128: 2, 1024: 4, 8192: 4}
 TRIALS = {128: 2000, 1024: 400, 8192: 60}
 INTERMITTENT_TRIALS = {128: 3000, 1024: 1000, 8192: 200}
 UNFAIR = (
@@ -95,7 +96,7 @@ def cases(nodes: int) -> dict[str, Faults]:
 
 def row(nodes: int, name: str, make: Faults, trials: int) -> dict[str, Any]:
     """Search in `trials` clusters and return the shares and means."""
-    topology = Topology.regular(nodes, RACK, RACKS_OF_A_SWITCH, CARDS)
+    topology = Topology.regular(nodes, RACK, RACKS_OF_A_SWITCH.get(nodes, 4), CARDS)
     durations = Durations(step=0.05) if "0.05 s" in name else Durations()
     settings = Settings(noise=NOISE)
     repeats = settings.exposures if name.startswith("intermittent") else 1

@@ -11,7 +11,9 @@ over those (Pearl 1988, noisy-OR messages) lets one proven culprit explain the f
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
@@ -26,10 +28,17 @@ SIZES = 20  # classes of test sizes, by power of two
 _SHARED = 0.05  # share of the failures of a link, rack or switch that name one card
 _ONE_CARD = 0.5  # share of the faults of a node that are of one card
 _ITERATIONS = 25
+_MOST_EQUAL = 6  # equal tests in a factor: the alternating sum cancels beyond
+_LEAST = 1e-13  # probability that the sum can tell from 0
 with np.errstate(divide="ignore"):  # of places and firing probabilities; at scale, faults are taken to fire reliably
-    _SHARES = np.log([[0.15, 0.15, 0.15], [0.15, 0.15, 0.15], [0.1, 0.0, 0.0]])
+    _SHARES = np.log([[0.25, 0.1, 0.1], [0.25, 0.1, 0.1], [0.1, 0.0, 0.0]])
 _PARTS = ("node", "link", "rack", "switch", "rail")
 NODE, LINK, RACK, SWITCH, RAIL = range(len(_PARTS))
+
+
+def _binomial(n: Ints, k: int) -> Floats:
+    """Return the binomial coefficients C(n, k)."""
+    return np.array([math.comb(int(each), k) for each in range(_MOST_EQUAL + 1)], float)[n]
 
 
 class Part(NamedTuple):
@@ -110,9 +119,9 @@ class Belief:
             nodes = tests.nodes(int(test))
             if tests.kind[test] == Kind.GROUP and len(nodes) > 3:
                 self.scale = min(self.scale or len(nodes), len(nodes))
-            self._fail(nodes, int(tests.kind[test]), int(outcome.cards[test]), number)
+            self._fail(np.sort(nodes), int(tests.kind[test]), int(outcome.cards[test]), number)
         for (first, second), cards in zip(outcome.links, outcome.link_cards, strict=True):
-            self._fail(np.array([first, second]), int(Kind.SWEEP), int(cards), number)
+            self._fail(np.sort([first, second]), int(Kind.SWEEP), int(cards), number)
         self._update()
 
     def _count_passes(self, tests: Round, good: Bools, links: Ints) -> None:
@@ -218,30 +227,50 @@ class Belief:
         return int((self._rack_passes if part.kind == RACK else self._switch_passes)[part.first])
 
     def _update(self) -> None:
+        """Run belief propagation over the failed tests. Equal tests are one factor, for which messages are exact."""
         if not self._failures:
             return
-        sizes = [len(failure.parts) for failure in self._failures]
+        factors: dict[tuple[bytes, bytes, int], _Failure] = {}
+        times: Counter[tuple[bytes, bytes, int]] = Counter()
+        seen: Counter[tuple[bytes, bytes]] = Counter()
+        for failure in self._failures:
+            key = failure.parts.tobytes(), failure.firing.tobytes()
+            factor = (*key, seen[key] // _MOST_EQUAL)
+            seen[key] += 1
+            times[factor] += 1
+            factors[factor] = failure
+        self._propagate(list(factors.values()), np.array([times[factor] for factor in factors]))
+
+    def _propagate(self, factors: list[_Failure], times: Ints) -> None:
+        sizes = [len(factor.parts) for factor in factors]
         test = np.repeat(np.arange(len(sizes)), sizes)
-        self.codes, part = np.unique(np.concatenate([f.parts for f in self._failures]), return_inverse=True)
-        firing = np.concatenate([f.firing for f in self._failures])
-        noise = np.array([f.noise for f in self._failures])
+        self.codes, part = np.unique(np.concatenate([f.parts for f in factors]), return_inverse=True)
+        silence = 1 - np.concatenate([f.firing for f in factors])
+        noise = np.array([f.noise for f in factors])
         base = self._base(self.codes)
-        message = np.zeros_like(firing)
+        message = np.zeros_like(silence)
         for _ in range(_ITERATIONS):
             total = base.copy()
             np.add.at(total, part, message)
             cavity = total[part] - message
             weight = np.exp(cavity - cavity.max(1, keepdims=True))
-            quiet = np.log(np.maximum((weight * (1 - firing)).sum(1) / weight.sum(1), 1e-300))
-            others = np.bincount(test, quiet, len(sizes))[test] - quiet
-            silent = (1 - noise[test]) * np.exp(np.minimum(others, 0))
-            fresh = np.log(1 - silent[:, None] * (1 - firing) + 1e-300)
+            weight /= weight.sum(1, keepdims=True)
+            # P(all n equal tests fail) = sum over k of C(n, k) (-1)^k P(k of them do not), which factorises over parts.
+            failing = np.ones_like(silence)
+            for k in range(1, int(times.max()) + 1):
+                entries = np.flatnonzero(times[test] >= k)
+                which, quiet_k = test[entries], silence[entries] ** k
+                quiet = np.log(np.maximum((weight[entries] * quiet_k).sum(1), 1e-300))
+                others = np.bincount(which, quiet, len(sizes))[which] - quiet
+                sign = (-1) ** k * _binomial(times[which], k) * (1 - noise[which]) ** k
+                failing[entries] += (sign * np.exp(np.minimum(others, 0)))[:, None] * quiet_k
+            fresh = np.log(np.maximum(failing, _LEAST))
             message = 0.5 * message + 0.5 * (fresh - fresh[:, :1])
         total = base.copy()
         np.add.at(total, part, message)
         self.log_odds = _odds(total)
         self.evidence = self.log_odds - _odds(base)
-        self.failures = np.bincount(part, minlength=len(self.codes))
+        self.failures = np.bincount(part, times[test], minlength=len(self.codes)).astype(np.int64)
         weight = np.exp(total[:, 1:] - total[:, 1:].max(1, keepdims=True))
         self.places = weight.reshape(len(weight), PLACES, -1).sum(2) / weight.sum(1, keepdims=True)
 

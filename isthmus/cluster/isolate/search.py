@@ -388,7 +388,7 @@ class Search:
         splitting = [] if tests or not self.belief.scale else self._split(used)
         for group in splitting:
             add(Kind.GROUP, group)
-        together = self._to_repeat() if len(self.rounds) % 2 else set()
+        together = self._to_repeat() if len(self.rounds) % 2 or not self._open_nodes() else set()
         partners = self._partners(used)
         for _, part in self._open:
             ends = np.array(part[1 : 3 if part.kind == LINK else 2])
