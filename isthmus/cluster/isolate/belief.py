@@ -28,7 +28,7 @@ SIZES = 20  # classes of test sizes, by power of two
 _SHARED = 0.05  # share of the failures of a link, rack or switch that name one card
 _ONE_CARD = 0.5  # share of the faults of a node that are of one card
 _ITERATIONS = 25
-_MOST_EQUAL = 6  # equal tests in a factor: the alternating sum cancels beyond
+_MOST_EQUAL = 8  # equal failed tests that count: the alternating sum cancels beyond
 _LEAST = 1e-13  # probability that the sum can tell from 0
 with np.errstate(divide="ignore"):  # of places and firing probabilities; at scale, faults are taken to fire reliably
     _SHARES = np.log([[0.25, 0.1, 0.1], [0.25, 0.1, 0.1], [0.1, 0.0, 0.0]])
@@ -230,18 +230,16 @@ class Belief:
         """Run belief propagation over the failed tests. Equal tests are one factor, for which messages are exact."""
         if not self._failures:
             return
-        factors: dict[tuple[bytes, bytes, int], _Failure] = {}
-        times: Counter[tuple[bytes, bytes, int]] = Counter()
-        seen: Counter[tuple[bytes, bytes]] = Counter()
+        factors: dict[tuple[bytes, bytes], _Failure] = {}
+        times: Counter[tuple[bytes, bytes]] = Counter()
         for failure in self._failures:
             key = failure.parts.tobytes(), failure.firing.tobytes()
-            factor = (*key, seen[key] // _MOST_EQUAL)
-            seen[key] += 1
-            times[factor] += 1
-            factors[factor] = failure
-        self._propagate(list(factors.values()), np.array([times[factor] for factor in factors]))
+            times[key] += 1
+            factors[key] = failure
+        self._propagate(list(factors.values()), np.array([times[key] for key in factors]))
 
     def _propagate(self, factors: list[_Failure], times: Ints) -> None:
+        counted = np.minimum(times, _MOST_EQUAL)
         sizes = [len(factor.parts) for factor in factors]
         test = np.repeat(np.arange(len(sizes)), sizes)
         self.codes, part = np.unique(np.concatenate([f.parts for f in factors]), return_inverse=True)
@@ -257,12 +255,12 @@ class Belief:
             weight /= weight.sum(1, keepdims=True)
             # P(all n equal tests fail) = sum over k of C(n, k) (-1)^k P(k of them do not), which factorises over parts.
             failing = np.ones_like(silence)
-            for k in range(1, int(times.max()) + 1):
-                entries = np.flatnonzero(times[test] >= k)
+            for k in range(1, int(counted.max()) + 1):
+                entries = np.flatnonzero(counted[test] >= k)
                 which, quiet_k = test[entries], silence[entries] ** k
                 quiet = np.log(np.maximum((weight[entries] * quiet_k).sum(1), 1e-300))
                 others = np.bincount(which, quiet, len(sizes))[which] - quiet
-                sign = (-1) ** k * _binomial(times[which], k) * (1 - noise[which]) ** k
+                sign = (-1) ** k * _binomial(counted[which], k) * (1 - noise[which]) ** k
                 failing[entries] += (sign * np.exp(np.minimum(others, 0)))[:, None] * quiet_k
             fresh = np.log(np.maximum(failing, _LEAST))
             message = 0.5 * message + 0.5 * (fresh - fresh[:, :1])

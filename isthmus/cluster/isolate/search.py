@@ -347,19 +347,15 @@ class Search:
             free = np.array([node for node in nodes if node not in suspects], np.int64)
             pairs = [(Kind.GROUP, group) for group in self._pairs_in_racks(free)]
             return "pairs inside racks", Round.of(tests + pairs)
-        return self._later_round(nodes)
+        return self._later_round()
 
-    def _later_round(self, nodes: Ints) -> tuple[str, Round]:
-        purposes, tests, used = [], [], np.zeros(len(nodes), bool)
-        if self._open:
-            tests = self._suspect_tests(used)
-            purposes.append("suspects")
+    def _later_round(self) -> tuple[str, Round]:
         if not self.verdicts and not self._likely_suspects():
-            used[list(self._open_nodes())] = True
             purpose, broad = next(self._broad, ("", []))
-            tests += [(kind, kept) for kind, group in broad if len(kept := group[~used[group]])]
-            purposes += [purpose] if broad else []
-        return ", ".join(purposes), Round.of(tests)
+            if broad:
+                kept = ((kind, group[~self._accused[group]]) for kind, group in broad)
+                return purpose, Round.of((kind, group) for kind, group in kept if len(group))
+        return "suspects", Round.of(self._suspect_tests(np.zeros(self.topology.nodes, bool)))
 
     def _likely_suspects(self) -> bool:
         """Return whether the fault is probably among the suspects, so that other tests would be wasted."""
