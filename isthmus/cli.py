@@ -39,6 +39,13 @@ COMMANDS = {
             "Convert, reshard, inspect and compare checkpoints of any framework.",
         ),
     },
+    "Run a cluster": {
+        "cluster": ("isthmus.cluster.cli", "Describe a cluster once; rank tables and launch files from it."),
+        "security": (
+            "isthmus.cluster.security",
+            "Check permissions, umask and open ports; repair permissions.",
+        ),
+    },
     "Judge a chip": {
         "conform": ("isthmus.conformance.cli", "Test whether a chip implements the operator interface."),
         "ops": ("", "Print the route of every ATen operator on the chip, with the reason."),

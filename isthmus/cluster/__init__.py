@@ -1,0 +1,1 @@
+"""The cluster: inventory, rank tables, launch plans, and checks of its machines."""

@@ -7,7 +7,7 @@ Each subject has one file. Libraries, including PyTorch, are imported only in ch
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
-from isthmus.doctor.finding import Check, Finding, State, safely
+from isthmus._support.finding import Check, Finding, State, safely
 
 __all__ = ["NO_TORCH", "Finding", "State", "examine", "has_torch"]
 

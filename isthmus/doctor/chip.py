@@ -12,7 +12,17 @@ from typing import Any
 import isthmus
 from isthmus import options
 from isthmus._support import children
-from isthmus.doctor.finding import Check, Finding, State, describe, fail, invalid_option, ok, safely, warning
+from isthmus._support.finding import (
+    Check,
+    Finding,
+    State,
+    describe,
+    fail,
+    invalid_option,
+    ok,
+    safely,
+    warning,
+)
 from isthmus.options import InvalidOption
 
 _GIB = 1 << 30

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from isthmus._support.finding import Finding, fail, ok, warning
 from isthmus.ascend.environment import HOME as ASCEND_HOME
-from isthmus.doctor.finding import Finding, fail, ok, warning
 from isthmus.doctor.libraries import find
 
 _SUBJECT = "environment"

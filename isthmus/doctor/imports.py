@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from isthmus._support import children
+from isthmus._support.finding import Finding, describe, fail, ok
 from isthmus.doctor import versions
-from isthmus.doctor.finding import Finding, describe, fail, ok
 from isthmus.doctor.libraries import LIBRARIES, Library, find
 
 _SUBJECT = "imports"

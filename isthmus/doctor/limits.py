@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from isthmus.doctor.finding import Finding, each, ok, warning
+from isthmus._support import hardening
+from isthmus._support.finding import Finding, each, ok, warning
 
 _GIB = 1 << 30
 _SUBJECT = "limits"
-_ADDR_NO_RANDOMIZE = 0x0040000  # of personality(2)
 
 
 class _Limit(NamedTuple):
@@ -41,7 +41,7 @@ _LIMITS = (
 
 def examine() -> Iterator[Finding]:
     """Check limits of the process, its control group and shared memory, and address randomisation."""
-    yield from each(_SUBJECT, _process, _memory, _groups_here, _aslr)
+    yield from each(_SUBJECT, _process, _memory, _groups_here, hardening.random_addresses)
 
 
 def _process() -> Iterator[Finding]:
@@ -55,10 +55,6 @@ def _memory() -> Iterator[Finding]:
 
 def _groups_here() -> Iterator[Finding]:
     yield from _control_group(Path("/"))
-
-
-def _aslr() -> Iterator[Finding]:
-    yield _random_addresses(Path("/"))
 
 
 def _limit(limit: _Limit) -> Finding:
@@ -168,15 +164,3 @@ def _cpus(quota: float | None) -> Finding:
         return ok(_SUBJECT, text)
     remedy = f"OMP_NUM_THREADS={max(1, int(quota))}"
     return warning(_SUBJECT, f"{text}: PyTorch starts {here} threads, which compete for CPU time", remedy)
-
-
-def _random_addresses(root: Path) -> Finding:
-    """Check ASLR of the system (proc(5)) and of this process (personality(2))."""
-    value = (root / "proc/sys/kernel/randomize_va_space").read_text(encoding="utf-8").strip()
-    if value != "2":
-        text = f"addresses are not fully randomised: kernel.randomize_va_space is {value}"
-        return warning("aslr", text, "`sysctl -w kernel.randomize_va_space=2`")
-    if int((root / "proc/self/personality").read_text(encoding="utf-8"), 16) & _ADDR_NO_RANDOMIZE:
-        text = "addresses of this process are not randomised"
-        return warning("aslr", text, "start it without `setarch -R` and outside a debugger")
-    return ok("aslr", "addresses are randomised")

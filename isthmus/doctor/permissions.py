@@ -9,7 +9,8 @@ from pathlib import Path
 
 import isthmus
 from isthmus import options
-from isthmus.doctor.finding import Finding, each, fail, ok, warning
+from isthmus._support import hardening
+from isthmus._support.finding import Finding, each, fail, ok, warning
 
 _SUBJECT = "permissions"
 _REPORTS = ("ISTHMUS_DEBUG_FOLDER", "ISTHMUS_FLIGHT_RECORDER_FOLDER")
@@ -17,33 +18,11 @@ _REPORTS = ("ISTHMUS_DEBUG_FOLDER", "ISTHMUS_FLIGHT_RECORDER_FOLDER")
 
 def examine() -> Iterator[Finding]:
     """Check umask, user, folders, and files named by options."""
-    yield from each(_SUBJECT, _masks, _users, _folders, _files)
+    yield from each(_SUBJECT, hardening.umask, hardening.user, folders, _files)
 
 
-def _masks() -> Iterator[Finding]:
-    yield _umask(Path("/proc/self/status").read_text(encoding="utf-8"))
-
-
-def _users() -> Iterator[Finding]:
-    yield _user(os.geteuid())
-
-
-def _umask(status: str) -> Finding:
-    """Check the umask as read from /proc: os.umask() would change it for other threads."""
-    mask = next(int(line.split()[1], 8) for line in status.splitlines() if line.startswith("Umask:"))
-    if mask & 0o022 == 0o022:
-        return ok(_SUBJECT, f"umask {mask:03o}")
-    text = f"umask {mask:03o}: others can write the files that a job makes"
-    return warning(_SUBJECT, text, "`umask 027` (Isthmus's own files always have mode 0640)")
-
-
-def _user(user: int) -> Finding:
-    if user:
-        return ok(_SUBJECT, f"user {user}")
-    return warning(_SUBJECT, "running as root: a job can write everywhere", "run jobs as a separate user")
-
-
-def _folders() -> Iterator[Finding]:
+def folders() -> Iterator[Finding]:
+    """Check the folders of compiled code, caches and reports."""
     try:
         home = Path.home()
     except RuntimeError:

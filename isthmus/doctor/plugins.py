@@ -6,7 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from isthmus._support import children
-from isthmus.doctor.finding import Finding, describe, fail, invalid_option, ok, warning
+from isthmus._support.finding import Finding, describe, fail, invalid_option, ok, warning
 from isthmus.options import InvalidOption
 
 _GROUP = "torch.backends"

@@ -4,10 +4,8 @@ import io
 import json
 import sys
 
+from isthmus._support.finding import State, line
 from isthmus.doctor import examine
-from isthmus.doctor.finding import Finding, State
-
-_MARKS = {State.OK: "ok", State.WARNING: "warn", State.FAIL: "FAIL"}
 
 
 def main(as_json: bool) -> int:
@@ -20,9 +18,3 @@ def main(as_json: bool) -> int:
     else:
         print("\n".join(map(line, findings)))
     return int(any(finding.state is State.FAIL for finding in findings))
-
-
-def line(finding: Finding) -> str:
-    """Format a finding with its remedy in one line."""
-    text = "; ".join(filter(None, (finding.text, finding.remedy)))
-    return f"{_MARKS[finding.state]:<4}  {finding.subject:<12} {text}"

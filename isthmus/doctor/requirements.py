@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus.doctor.finding import Finding, fail, ok, warning
+from isthmus._support.finding import Finding, fail, ok, warning
 from isthmus.doctor.libraries import installed, name_of
 
 _SUBJECT = "requirements"

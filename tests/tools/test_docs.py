@@ -43,6 +43,7 @@ RUNNERS = {
     ("migrate", "trace"),
     ("memory", "trace", "record"),
     ("plan", "recompute"),
+    ("cluster", "render"),
 }
 
 

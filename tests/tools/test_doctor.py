@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from isthmus import doctor, drivers
-from isthmus._support import children
+from isthmus._support import children, hardening
+from isthmus._support.finding import State, describe, fail, ok, safely, warning
 from isthmus.doctor import (
     chip,
     environment,
@@ -30,7 +31,6 @@ from isthmus.doctor import (
     requirements,
     versions,
 )
-from isthmus.doctor.finding import State, describe, fail, ok, safely, warning
 from tests.helpers.native import compile_text
 
 Report = list[dict[str, str]]
@@ -428,7 +428,7 @@ def test_addresses_that_are_not_randomised(tmp_path: Path) -> None:
     switch = tmp_path / "proc/sys/kernel/randomize_va_space"
     switch.parent.mkdir(parents=True)
     switch.write_text("1\n")
-    assert "kernel.randomize_va_space is 1" in limits._random_addresses(tmp_path).text
+    assert "kernel.randomize_va_space is 1" in next(hardening.random_addresses(tmp_path)).text
 
 
 def write_group(root: Path, group: str, **files: str) -> None:
@@ -494,7 +494,7 @@ def test_folders_of_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "open"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "sticky"))
     monkeypatch.setenv("ISTHMUS_DEBUG_FOLDER", str(tmp_path / "file"))
-    found = {finding.text: finding.state.value for finding in permissions._folders()}
+    found = {finding.text: finding.state.value for finding in permissions.folders()}
     assert found == {
         f"TRITON_CACHE_DIR: others can write to {tmp_path}/open and inject code or data into your jobs": "warning",
         f"ISTHMUS_DEBUG_FOLDER: {tmp_path}/file is not a folder": "fail",
@@ -509,7 +509,7 @@ def test_a_home_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(
         os, "access", lambda path, mode: may(path, mode) and (Path(path) != tmp_path or mode == os.F_OK)
     )
-    (found,) = permissions._folders()
+    (found,) = permissions.folders()
     names = "XDG_CACHE_HOME, TORCH_EXTENSIONS_DIR, TRITON_CACHE_DIR, TORCH_HOME, HF_HOME"
     assert (found.state, found.text) == (State.WARNING, f"{names}: {tmp_path} is not writable")
     assert found.remedy.endswith(", or set each of them to a writable folder")
@@ -520,7 +520,7 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "home", refuse)
-    (found,) = permissions._folders()
+    (found,) = permissions.folders()
     assert found.state is State.FAIL and found.text.startswith("no home folder: HOME is not set")
 
 

@@ -13,6 +13,9 @@ class State(enum.StrEnum):
     FAIL = "fail"
 
 
+_MARKS = {State.OK: "ok", State.WARNING: "warn", State.FAIL: "FAIL"}
+
+
 class Finding(NamedTuple):
     """A line of the report.
 
@@ -30,6 +33,12 @@ class Finding(NamedTuple):
 
 
 Check = Callable[[], Iterator[Finding]]
+
+
+def line(finding: Finding) -> str:
+    """Format a finding with its remedy in one line."""
+    text = "; ".join(filter(None, (finding.text, finding.remedy)))
+    return f"{_MARKS[finding.state]:<4}  {finding.subject:<12} {text}"
 
 
 def ok(subject: str, text: str) -> Finding:

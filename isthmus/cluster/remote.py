@@ -1,0 +1,44 @@
+"""Where a command for a host runs: on this machine, in a network namespace of it, or over ssh.
+
+The only place that knows ssh.
+"""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from collections.abc import Sequence
+
+from isthmus.cluster.inventory import Host
+
+# Without questions; a connection is lost after a minute of silence.
+_SSH = (
+    "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=4".split()
+)
+
+
+def command(host: Host, arguments: Sequence[str]) -> list[str]:
+    """Return the local command line that runs a command on a host.
+
+    Args:
+        host: where.
+        arguments: program and arguments; over ssh they are quoted for the shell of the host.
+    """
+    if host.namespace:
+        return ["ip", "netns", "exec", host.namespace, *arguments]
+    if is_local(host.address):
+        return list(arguments)
+    port = ["-p", str(host.port)] if host.port else []
+    target = f"{host.user}@{host.address}" if host.user else host.address
+    return [*_SSH, *port, "--", target, shlex.join(arguments)]
+
+
+def is_local(address: str) -> bool:
+    """Whether an address or host name is one of this machine: a socket can be bound to it."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.bind(place)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Launch files of a job on every host of an inventory."""

@@ -1,0 +1,63 @@
+"""The kinds of launch files, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from isthmus._support.files import Replacement, make_folder, replace_files
+from isthmus.cluster.errors import ClusterError
+from isthmus.cluster.ranktable import files, make
+from isthmus.cluster.ranktable.schema import VERSIONS
+from isthmus.cluster.render.job import File, Job
+from isthmus.cluster.render.scripts import per_host
+from isthmus.cluster.render.services import slurm, systemd
+
+
+def _hostfile(job: Job) -> list[File]:
+    """Return a hostfile for DeepSpeed and Open MPI."""
+    lines = [f"{host.address} slots={len(host.cards)}\n" for host in job.inventory.hosts]
+    return [File("hostfile", "".join(lines))]
+
+
+def _mpich(job: Job) -> list[File]:
+    """Return a hostfile for MPICH and Intel MPI."""
+    for host in job.inventory.hosts:
+        if ":" in host.address:
+            raise ClusterError(
+                f"host {host.name}: {host.address}: MPICH's hostfile needs a name or an IPv4 address"
+            )
+    return [File("hostfile-mpich", "".join(f"{h.address}:{len(h.cards)}\n" for h in job.inventory.hosts))]
+
+
+def _rank_table(version: str, job: Job) -> list[File]:
+    return [File(f"rank_table_{version}.json", files.text(make.of_inventory(job.inventory, version)))]
+
+
+KINDS: dict[str, Callable[[Job], list[File]]] = {
+    "hostfile": _hostfile,
+    "mpich": _mpich,
+    **{kind: partial(per_host, kind) for kind in ("torchrun", "megatron", "msrun", "mindformers")},
+    "slurm": slurm,
+    "systemd": systemd,
+    **{f"ranktable-{version}": partial(_rank_table, version) for version in VERSIONS},
+}
+_WITHOUT_PROGRAM = ("hostfile", "mpich", "ranktable")
+
+
+def render(kind: str, job: Job, folder: Path) -> Sequence[Path]:
+    """Write the files of a kind into a folder and return their paths.
+
+    Raises:
+        ClusterError: the kind is unknown, an option is invalid, or the inventory lacks what it needs.
+    """
+    if kind not in KINDS:
+        raise ClusterError(f"{kind}: unknown; expected {', '.join(KINDS)}")
+    if not job.program and not kind.startswith(_WITHOUT_PROGRAM):
+        raise ClusterError(f"{kind}: no program; give it after the options, such as train.py --lr 1e-4")
+    job.check()
+    found = KINDS[kind](job)
+    make_folder(folder)
+    replace_files([Replacement(folder / file.name, file.text.encode(), file.mode) for file in found])
+    return [folder / file.name for file in found]

@@ -1,0 +1,239 @@
+"""``isthmus cluster run``: starts ``isthmus run`` on every host, merges the output, and ends all hosts together."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import IO
+
+from isthmus._support.text import count, signal_name
+from isthmus.cluster import remote
+from isthmus.cluster.inventory import Host
+from isthmus.cluster.render.job import TORCHRUN_PORT, Job
+from isthmus.launch.model_arguments import ModelArguments
+from isthmus.launch.progress import Progress
+from isthmus.launch.terminal import Terminal
+
+_GRACE = 20.0  # seconds that the other hosts have after one has failed; they hear of it by themselves
+_PATIENCE = 60.0  # seconds from a signal to the end of the connections
+_PERIOD = 0.1
+_RANK = re.compile(r"\[rank (\d+)\] ")
+_CAUSE = re.compile(
+    r"isthmus: (rank \d+ (?:failed first|did not reach|ended with exit status).*\(process \d+ on .*)"
+)
+
+
+@dataclass
+class Node:
+    """A host while the job runs on it.
+
+    Attributes:
+        host: where.
+        first: its first rank.
+        process: the local process that runs the command there.
+        cause: its report of a rank of its own that made the job fail; "" without one.
+        status: exit status; None while it runs.
+        ended_at: by time.monotonic().
+    """
+
+    host: Host
+    first: int
+    process: subprocess.Popen[bytes]
+    cause: str = ""
+    status: int | None = None
+    ended_at: float = 0.0
+    pending: dict[int, bytes] = field(default_factory=dict)
+
+    def send(self, number: int) -> None:
+        """Send a signal to the command on the host."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            self.process.stdin.write(f"{signal.Signals(number).name}\n".encode())
+            self.process.stdin.flush()
+
+    def close(self) -> None:
+        """Let the host end the command: its standard input ends."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+
+
+def commands(job: Job, python: str, options: list[str]) -> list[list[str]]:
+    """Return the local command line for each host.
+
+    Args:
+        job: what to run.
+        python: Python with Isthmus, on every host.
+        options: further options of ``isthmus run``.
+    """
+    hosts, port = job.inventory.hosts, job.port or TORCHRUN_PORT
+    found = []
+    for number, host in enumerate(hosts):
+        nodes = {
+            "nproc": len(host.cards),
+            "nnodes": len(hosts),
+            "node-rank": number,
+            "master-addr": job.master,
+            "master-port": port,
+        }
+        words = [word for name, value in nodes.items() for word in (f"--{name}", str(value))]
+        run = [python, "-m", "isthmus", "run", *words, *options, *job.program]
+        variables = [f"--env={name}={value}" for name, value in job.environment(host, port).items()]
+        directory = [f"--directory={job.directory}"] if job.directory else []
+        node = [python, "-m", "isthmus.cluster.node", *directory, *variables, "--", *run]
+        found.append(remote.command(host, node))
+    return found
+
+
+def run(job: Job, python: str, options: list[str], *, progress: bool = False) -> int:
+    """Run a job on all hosts of its inventory; return its exit status.
+
+    Output of ranks is shown as it comes, with one progress line. When a host fails, the others are ended, and the
+    report of the rank that failed first is repeated at the end. A signal is passed on to all hosts.
+    """
+    return supervise(job, commands(job, python, options), Terminal(progress))
+
+
+def supervise(job: Job, lines: list[list[str]], terminal: Terminal) -> int:
+    """Run a command for each host until all have ended; return the exit status of the job."""
+    ranks = Progress(ModelArguments.read(job.program))
+    ranks.start(job.inventory.world_size, list(range(job.inventory.world_size)))
+    nodes: list[Node] = []
+    with _signals() as received, selectors.DefaultSelector() as selector:
+        try:
+            first = 0
+            for host, line in zip(job.inventory.hosts, lines, strict=True):
+                nodes.append(_start(host, first, line, selector))
+                first += len(host.cards)
+            _watch(nodes, selector, received, terminal, ranks)
+        finally:
+            _end(nodes)
+    terminal.end()
+    return _status(nodes, received, terminal)
+
+
+def _start(host: Host, first: int, line: list[str], selector: selectors.BaseSelector) -> Node:
+    """Start a command in a session of its own: Ctrl-C reaches only this process, which passes it on."""
+    process = subprocess.Popen(
+        line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    node = Node(host, first, process)
+    for stream in (process.stdout, process.stderr):
+        assert stream is not None
+        os.set_blocking(stream.fileno(), False)
+        selector.register(stream, selectors.EVENT_READ, node)
+    return node
+
+
+def _watch(
+    nodes: list[Node],
+    selector: selectors.BaseSelector,
+    received: list[int],
+    terminal: Terminal,
+    ranks: Progress,
+) -> None:
+    passed, deadline, is_closed = 0, float("inf"), False
+    while any(node.status is None for node in nodes) or selector.get_map():
+        for key, _ in selector.select(_PERIOD):
+            stream, node = key.fileobj, key.data
+            if not _read(stream, node, terminal, ranks):  # type: ignore[arg-type]
+                selector.unregister(stream)
+        now = time.monotonic()
+        for number in received[passed:]:
+            for node in nodes:
+                node.send(number)
+            passed, deadline = passed + 1, min(deadline, now + _PATIENCE)
+        for node in nodes:
+            if node.status is None and (status := node.process.poll()) is not None:
+                node.status, node.ended_at = status, now
+                if status:
+                    deadline = min(deadline, now + _GRACE)
+        alive = sum(len(node.host.cards) for node in nodes if node.status is None)
+        terminal.status(ranks.text(time.time(), alive, {}), is_new=False)
+        if now > deadline:
+            if is_closed:
+                return
+            for node in nodes:
+                node.close()
+            is_closed, deadline = True, now + _PATIENCE
+
+
+def _read(stream: IO[bytes], node: Node, terminal: Terminal, ranks: Progress) -> bool:
+    """Show the new lines of a stream; return whether it goes on."""
+    number = stream.fileno()
+    data = stream.read()
+    if data is None:
+        return True
+    *found, rest = (node.pending.pop(number, b"") + data).split(b"\n")
+    if rest and data:
+        node.pending[number] = rest
+    elif rest:
+        found.append(rest)
+    for line in found:
+        _show(line.decode("utf-8", "replace"), stream is node.process.stderr, node, terminal, ranks)
+    return bool(data)
+
+
+def _show(line: str, is_error: bool, node: Node, terminal: Terminal, ranks: Progress) -> None:
+    rank = _RANK.match(line)
+    now = time.time()
+    reported = ranks.line(int(rank[1]) if rank else node.first, line[rank.end() :] if rank else line, now)
+    if reported.is_new and terminal.prints_status:
+        terminal.status(ranks.text(now, ranks.world_size, {}), is_new=True)
+    if cause := _CAUSE.match(line):
+        node.cause = node.cause or cause[1]
+    if line.startswith("isthmus: "):
+        line = f"isthmus: {node.host.name}: {line.removeprefix('isthmus: ')}"
+    if not (reported.is_iteration and terminal.prints_status):
+        terminal.line(is_error, line)
+
+
+def _end(nodes: list[Node]) -> None:
+    """End what still runs: the hosts end their commands as their connection closes."""
+    for node in nodes:
+        node.close()
+    for node in nodes:
+        try:
+            node.process.wait(0 if node.status is not None else 2 * _PERIOD)
+        except subprocess.TimeoutExpired:
+            node.process.kill()
+            node.process.wait()
+        for stream in (node.process.stdout, node.process.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def _status(nodes: list[Node], received: list[int], terminal: Terminal) -> int:
+    if received:
+        terminal.tell(f"{signal_name(received[0])}: ended the ranks on {count(len(nodes), 'host')}")
+        return 128 + received[0]
+    failed = sorted(
+        (node for node in nodes if node.status != 0), key=lambda node: (not node.cause, node.ended_at)
+    )
+    if not failed:
+        return 0
+    guilty = failed[0]
+    status = guilty.status if guilty.status is not None else 1
+    how = f"signal {-status}" if status < 0 else f"exit status {status}"
+    terminal.tell(f"{guilty.host.name}: {guilty.cause or f'failed first, with {how}; see its output above'}")
+    return 128 - status if status < 0 else status
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect the signals that end the job, instead of their actions."""
+    received: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    former = {number: signal.signal(number, lambda each, _: received.append(each)) for number in numbers}
+    try:
+        yield received
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
