@@ -9,6 +9,7 @@ most 0.1 % of them; a bad link named as a link; node-hours below those of both w
 import argparse
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -23,15 +24,15 @@ NOISE = 1e-4
 HARD_ROUNDS = 4
 RACK, CARDS = 16, 8
 RACKS_OF_A_SWITCH = {128: 2, 1024: 4, 8192: 4}
-TRIALS = {128: 2000, 1024: 400, 8192: 60}
-INTERMITTENT_TRIALS = {128: 3000, 1024: 1000, 8192: 200}
+TRIALS = {128: 500, 1024: 100, 8192: 20}
+INTERMITTENT_TRIALS = {128: 2000, 1024: 300, 8192: 40}
 UNFAIR = (
     "The tests are simulated: the durations are assumptions (see settings), and faults fire independently in each test. "
     "All methods use tests of the same length, while the seed document restarts the training job, which takes longer. "
     "Halves of a round run at the same time. 'halving' is cleared by one pass and gives up when both halves pass; "
     "'halving_sure' repeats each half until it fails or has passed as often as the search requires, stops at the first "
     "failure, and splits again at random, 20 times, when both halves pass; of a pair that fails while both nodes pass "
-    "it names the link. Halving and pairing are counted as right if they name the node of a faulty card. Only the search "
+    "it names the link. Both end with nodes by themselves, where a faulty network port does not show, so they miss those. Halving and pairing are counted as right if they name the node of a faulty card. Only the search "
     "uses sweeps of single links, whose step is assumed to take 0.02 s; 'link, steps of 0.05 s' shows what that is worth. "
     "The search may name racks, switches and rails; halving and pairing cannot."
 )
@@ -48,7 +49,11 @@ def hard(number: int) -> Faults:
     def make(random: np.random.Generator, topology: Topology) -> list[Fault]:
         kinds = random.permutation(np.arange(number) % 3)
         return [
-            Fault(("node", "card", "port")[kind], node, int(random.integers(topology.cards)) if kind == 1 else -1)
+            Fault(
+                ("node", "card", "port")[kind],
+                node,
+                int(random.integers(topology.cards)) if kind == 1 else -1,
+            )
             for kind, node in zip(kinds, _nodes(random, topology, number), strict=True)
         ]
 
@@ -94,8 +99,11 @@ def cases(nodes: int) -> dict[str, Faults]:
     }
 
 
-def row(nodes: int, name: str, make: Faults, trials: int) -> dict[str, Any]:
-    """Search in `trials` clusters and return the shares and means."""
+def row(nodes: int, name: str, share: float) -> dict[str, Any]:
+    """Search in this share of the trials and return the shares and means."""
+    make = cases(nodes)[name]
+    table = INTERMITTENT_TRIALS if name.startswith("intermittent") else TRIALS
+    trials = max(1, round(share * table[nodes]))
     topology = Topology.regular(nodes, RACK, RACKS_OF_A_SWITCH.get(nodes, 4), CARDS)
     durations = Durations(step=0.05) if "0.05 s" in name else Durations()
     settings = Settings(noise=NOISE)
@@ -134,7 +142,7 @@ def row(nodes: int, name: str, make: Faults, trials: int) -> dict[str, Any]:
         )
     columns = np.array(results, float)
     keys = "exact exact_in_4 found false rounds tests hours halving sure pairing named_h named_s named_p cpu"
-    mean = dict(zip(keys.split(), columns.mean(0), strict=True))
+    mean = dict(zip(keys.split(), columns.mean(0).tolist(), strict=True))
     return {
         "nodes": nodes,
         "faults": name,
@@ -166,18 +174,19 @@ def main() -> None:
     parser.add_argument("--faults", default="", help="rows whose name contains this")
     parser.add_argument("--share", type=float, default=1.0, help="of the trials")
     options = parser.parse_args()
+    names = [(nodes, name) for nodes in options.nodes for name in cases(nodes) if options.faults in name]
     rows = []
-    for nodes in options.nodes:
-        for name, make in cases(nodes).items():
-            if options.faults in name:
-                table = INTERMITTENT_TRIALS if name.startswith("intermittent") else TRIALS
-                rows.append(row(nodes, name, make, max(1, round(options.share * table[nodes]))))
-                print_table([rows[-1]])
+    with ProcessPoolExecutor() as pool:
+        for each in pool.map(row, *zip(*names, strict=True), [options.share] * len(names)):
+            rows.append(each)
+            print(each, flush=True)
+    print_table(rows)
     if not options.faults and options.share == 1:
         settings = {
             "durations": asdict(Durations()),
             "noise": NOISE,
-            "search": asdict(Settings(noise=NOISE)) | {"node_hours": "unlimited", "seed": "the trial's number"},
+            "search": asdict(Settings(noise=NOISE))
+            | {"node_hours": "unlimited", "seed": "the trial's number"},
             "rack": RACK,
             "racks_of_a_switch": RACKS_OF_A_SWITCH,
             "cards": CARDS,

@@ -35,7 +35,10 @@ def main() -> None:
     """Serve requests until the end of stdin."""
     events = selectors.DefaultSelector()
     events.register(sys.stdin.fileno(), selectors.EVENT_READ)
-    children: dict[int, tuple[int, dict[str, Any], float]] = {}  # by the read end of its pipe: pid, request, deadline
+    children: dict[
+        int, tuple[int, dict[str, Any], float]
+    ] = {}  # by the read end of its pipe: pid, request, deadline
+    replies: dict[int, bytes] = {}
     rest = b""
     _say({"ready": os.getpid()})
     while True:
@@ -45,14 +48,16 @@ def main() -> None:
                 if not data:
                     for pid, *_ in children.values():
                         os.kill(pid, signal.SIGKILL)
-                    return
+                    os._exit(0)  # without the finalisation of PyTorch
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
                     _accept(json.loads(line), events, children)
             elif data := os.read(key.fd, 1 << 16):
-                sys.stdout.buffer.write(data)
+                whole, newline, replies[key.fd] = (replies.get(key.fd, b"") + data).rpartition(b"\n")
+                sys.stdout.buffer.write(whole + newline)
                 sys.stdout.flush()
             else:
+                replies.pop(key.fd, None)
                 _end(key.fd, events, children, "the process ended without a result")
         for fd in [fd for fd, child in children.items() if time.monotonic() > child[2]]:
             os.kill(children[fd][0], signal.SIGKILL)
@@ -165,7 +170,9 @@ class Part:
     @contextlib.contextmanager
     def _joined(self, store: dist.Store, rank: int, size: int, seconds: float) -> Iterator[None]:
         wait = timedelta(seconds=seconds)
-        dist.init_process_group(self.request["backend"], store=store, rank=rank, world_size=size, timeout=wait)
+        dist.init_process_group(
+            self.request["backend"], store=store, rank=rank, world_size=size, timeout=wait
+        )
         try:
             yield
         finally:
@@ -181,7 +188,9 @@ class Part:
         for card in range(self.request["cards"]):
             device = self._device(card)
             generator = torch.Generator().manual_seed(1)
-            matrix = torch.randn(self.request["matrix"], self.request["matrix"], generator=generator).to(device)
+            matrix = torch.randn(self.request["matrix"], self.request["matrix"], generator=generator).to(
+                device
+            )
             products = []
             for repeat in range(2):
                 product = (matrix @ matrix).cpu()

@@ -12,8 +12,8 @@ over those (Pearl 1988, noisy-OR messages) lets one proven culprit explain the f
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -28,17 +28,18 @@ SIZES = 20  # classes of test sizes, by power of two
 _SHARED = 0.05  # share of the failures of a link, rack or switch that name one card
 _ONE_CARD = 0.5  # share of the faults of a node that are of one card
 _ITERATIONS = 25
+_SETTLED = 1e-3  # change of a message, in nats
 _MOST_EQUAL = 8  # equal failed tests that count: the alternating sum cancels beyond
+_BINOMIAL = np.array(
+    [[math.comb(n, k) for k in range(_MOST_EQUAL + 1)] for n in range(_MOST_EQUAL + 1)], float
+)
 _LEAST = 1e-13  # probability that the sum can tell from 0
-with np.errstate(divide="ignore"):  # of places and firing probabilities; at scale, faults are taken to fire reliably
+with np.errstate(
+    divide="ignore"
+):  # of places and firing probabilities; at scale, faults are taken to fire reliably
     _SHARES = np.log([[0.25, 0.1, 0.1], [0.25, 0.1, 0.1], [0.1, 0.0, 0.0]])
 _PARTS = ("node", "link", "rack", "switch", "rail")
 NODE, LINK, RACK, SWITCH, RAIL = range(len(_PARTS))
-
-
-def _binomial(n: Ints, k: int) -> Floats:
-    """Return the binomial coefficients C(n, k)."""
-    return np.array([math.comb(int(each), k) for each in range(_MOST_EQUAL + 1)], float)[n]
 
 
 class Part(NamedTuple):
@@ -94,7 +95,9 @@ class Belief:
         self._rack_passes = np.zeros(int(self.topology.rack.max()) + 1, np.int64)
         self._switch_passes = np.zeros(int(self.topology.switch.max()) + 1, np.int64)
         self._rail_passes = 0
-        self._places: list[NDArray[np.int32]] = []  # for each round, the passed network test of each node, or -1
+        self._places: list[
+            NDArray[np.int32]
+        ] = []  # for each round, the passed network test of each node, or -1
         self.codes = np.empty(0, np.int64)
         self.log_odds = np.empty(0)
         self.evidence = np.empty(0)
@@ -162,7 +165,11 @@ class Belief:
 
     def _fail(self, nodes: Ints, kind: int, cards: int, number: int) -> None:
         one = cards > 0 and cards.bit_count() == 1
-        allowed = [True, kind != Kind.SELF, bool(self.scale) and kind == Kind.GROUP and len(nodes) >= self.scale]
+        allowed = [
+            True,
+            kind != Kind.SELF,
+            bool(self.scale) and kind == Kind.GROUP and len(nodes) >= self.scale,
+        ]
         states = np.concatenate([[0.0], np.outer(allowed, FIRING).ravel()])
         codes = [_code(NODE, node) for node in nodes]
         firing = [states * (_ONE_CARD if one else 1.0)] * len(nodes)
@@ -205,7 +212,11 @@ class Belief:
         kinds = codes >> 56
         nodes = _first(codes[kinds == NODE])
         prior = self._prior(NODE)
-        at_scale = self._by_size[nodes, _size_classes(np.array(self.scale)) :].sum(1) if self.scale else np.zeros(len(nodes))
+        at_scale = (
+            self._by_size[nodes, _size_classes(np.array(self.scale)) :].sum(1)
+            if self.scale
+            else np.zeros(len(nodes))
+        )
         passes = np.stack([self.passes_any[nodes], self.passes_network[nodes], at_scale], axis=1)
         faulty = np.log(prior) + _SHARES + passes[:, :, None] * lost
         weights[kinds == NODE] = np.concatenate(
@@ -215,7 +226,9 @@ class Belief:
         for index in others:
             prior = self._prior(int(kinds[index]))
             weights[index, 0] = np.log1p(-prior)
-            weights[index, 1 : 1 + len(FIRING)] = np.log(prior / len(FIRING)) + self._passed(int(codes[index])) * lost
+            weights[index, 1 : 1 + len(FIRING)] = (
+                np.log(prior / len(FIRING)) + self._passed(int(codes[index])) * lost
+            )
         return weights
 
     def _passed(self, code: int) -> int:
@@ -260,10 +273,13 @@ class Belief:
                 which, quiet_k = test[entries], silence[entries] ** k
                 quiet = np.log(np.maximum((weight[entries] * quiet_k).sum(1), 1e-300))
                 others = np.bincount(which, quiet, len(sizes))[which] - quiet
-                sign = (-1) ** k * _binomial(counted[which], k) * (1 - noise[which]) ** k
+                sign = (-1) ** k * _BINOMIAL[counted[which], k] * (1 - noise[which]) ** k
                 failing[entries] += (sign * np.exp(np.minimum(others, 0)))[:, None] * quiet_k
             fresh = np.log(np.maximum(failing, _LEAST))
-            message = 0.5 * message + 0.5 * (fresh - fresh[:, :1])
+            change = fresh - fresh[:, :1] - message
+            message = message + 0.5 * change
+            if np.abs(change).max() < _SETTLED:
+                break
         total = base.copy()
         np.add.at(total, part, message)
         self.log_odds = _odds(total)

@@ -82,7 +82,9 @@ class Round:
             groups.append(np.asarray(group, np.int64))
         sizes = [len(group) for group in groups]
         members = np.concatenate(groups) if groups else np.empty(0, np.int64)
-        return cls(np.array(kinds, np.int64), members, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+        return cls(
+            np.array(kinds, np.int64), members, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        )
 
     @property
     def size(self) -> Ints:

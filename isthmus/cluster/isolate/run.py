@@ -16,12 +16,13 @@ from typing import Any
 
 import numpy as np
 
+from isthmus.cluster import remote
 from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.inventory import Host, Inventory
 from isthmus.cluster.isolate.rounds import Kind, Outcome, Round, Topology, middle, robust_z
 
 AGENT = ("-m", "isthmus.cluster.isolate.agent")
-_GRACE_S = 0.5  # for the others of a failed test to report
+_PATIENCE = 4  # exchanges of a sweep for which the last nodes are waited for
 _SLACK_S = 10.0  # for processes to start
 _SLOW_LINK = 3.0  # times the median of the sweep
 
@@ -72,15 +73,14 @@ class _Running:
     kind: Kind
     begin: float
     replies: dict[int, dict[str, Any]] = field(default_factory=dict)
+    first: float = 0.0
     end: float = 0.0
-    killed: bool = False
 
 
 class Processes:
     """Runs tests on the nodes of an inventory, through one agent for each machine.
 
-    Hosts with a network namespace share one agent, which enters the namespace for each test; other hosts but `local` ones
-    are reached by ssh, whose settings must allow it without a password.
+    Hosts with a network namespace share one agent, which enters the namespace for each test.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class Processes:
         load: Load,
         *,
         local: bool = False,
+        python: str = sys.executable,
         faults: dict[int, Injected] | None = None,
         seed: int = 0,
     ) -> None:
@@ -98,6 +99,7 @@ class Processes:
             inventory: one node of the search is one of its hosts.
             load: what tests run.
             local: all hosts are this machine.
+            python: with Isthmus, on every host.
             faults: by node, injected into its processes.
             seed: of the faults that fire with a probability.
         """
@@ -105,6 +107,7 @@ class Processes:
         self.load = load
         self.faults = faults or {}
         self.local = local
+        self.python = python
         self.random = random.Random(seed)
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
         self._events = selectors.DefaultSelector()
@@ -114,16 +117,15 @@ class Processes:
             key = self._key(host)
             if key not in self._agents:
                 self._agents[key] = self._start(key, host)
+        ready = 0
+        while ready < len(self._agents):
+            ready += sum("ready" in reply for reply in self._replies())
 
     def _key(self, host: Host) -> str:
         return "" if self.local or host.namespace else host.name
 
     def _start(self, key: str, host: Host) -> subprocess.Popen[bytes]:
-        command = [sys.executable, *AGENT]
-        if key:
-            port = ["-p", str(host.port)] if host.port else []
-            user = f"{host.user}@" if host.user else ""
-            command = ["ssh", "-o", "BatchMode=yes", *port, f"{user}{host.address}", "python", *AGENT]
+        command = remote.command(host, [self.python, *AGENT]) if key else [sys.executable, *AGENT]
         agent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert agent.stdout
         os.set_blocking(agent.stdout.fileno(), False)
@@ -228,6 +230,8 @@ class Processes:
         return found
 
     def _take(self, reply: dict[str, Any], test: _Running, number: int) -> None:
+        if test.end:
+            return
         if "port" in reply:
             for rank in range(1, len(test.nodes)):
                 self._request(number, test, rank, reply["port"])
@@ -236,21 +240,18 @@ class Processes:
 
     def _end(self, number: int, test: _Running) -> None:
         now = time.monotonic()
-        failed = [reply for reply in test.replies.values() if reply["error"]]
-        if failed and not test.killed:  # the others wait for a node that does not answer
-            test.killed = True
-            test.begin -= 0.0
-            self._kill_at(number, test, now)
-        if len(test.replies) == len(test.nodes) or (failed and self._absent(test)):
+        if len(test.replies) == len(test.nodes):
             test.end = now
-
-    def _absent(self, test: _Running) -> bool:
-        """Return whether the first node failed before the others were started."""
-        return list(test.replies) == [test.nodes[0]]
-
-    def _kill_at(self, number: int, test: _Running, now: float) -> None:
-        for key in {self._key(self.hosts[node]) for node in test.nodes}:
-            self._send(key, {"kill": number})
+            return
+        if test.kind == Kind.SWEEP:  # stopped nodes never reply; the others have named their links
+            test.first = test.first or (now if test.replies else 0.0)
+            hopeless = bool(test.first) and now > test.first + _PATIENCE * self.load.step_timeout
+        else:
+            hopeless = any(reply["error"] for reply in test.replies.values())
+        if hopeless:
+            for key in {self._key(self.hosts[node]) for node in test.nodes}:
+                self._send(key, {"kill": number})
+            test.end = now
 
 
 def _outcome(tests: Sequence[_Running]) -> Outcome:
@@ -286,7 +287,9 @@ def _bad_links(test: _Running) -> list[tuple[int, int]]:
     median, spread = middle(good) if len(good) else (0.0, 0.0)
     bad = []
     for pair, each in times.items():
-        late = float(robust_z(np.array([max(each)]), median, spread)[0]) > 6 and max(each) > _SLOW_LINK * median
+        late = (
+            float(robust_z(np.array([max(each)]), median, spread)[0]) > 6 and max(each) > _SLOW_LINK * median
+        )
         if min(each) < 0 or late:
             bad.append(pair)
     silent = [node for node in nodes if node not in test.replies or "links" not in test.replies[node]]

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import count
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -36,10 +36,12 @@ from isthmus.cluster.isolate.rounds import (
 )
 
 _SLOW_Z = 6.0
-_SLOW_SHARE = 1.1  # of the median, below which no test is slow
 _EXPLAINED = 1.0  # evidence of failed tests, in nats, below which other parts explain them
 _PARTS_OF_A_SPLIT = 8
-_SCALE, _ANYWHERE = 0.2, 0.6  # probabilities of a node's place at which it is split at scale, or tested by itself
+_SCALE, _ANYWHERE = (
+    0.2,
+    0.6,
+)  # probabilities of a node's place at which it is split at scale, or tested by itself
 _BEFORE_LARGER = 6  # repetitions before groups of a quarter and a half of the nodes
 _LIKELY = 0.05  # probability that a suspect is faulty, above which the others wait
 
@@ -55,6 +57,7 @@ class Settings:
         node_hours: most node-hours; infinite by default.
         expected: faulty nodes expected beforehand.
         noise: probability that a test fails without a fault.
+        slow: times the median from which a test can be slow; it is if its robust z is above 6 as well.
         seed: of the choice of partners and groups.
     """
 
@@ -64,6 +67,7 @@ class Settings:
     node_hours: float = math.inf
     expected: float = 4.0
     noise: float = 1e-4
+    slow: float = 1.1
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -179,7 +183,11 @@ class Found:
         return {
             "verdicts": [asdict(verdict) for verdict in self.verdicts],
             "suspects": [
-                {"part": part.name, "numbers": list(part[1 : 3 if part.kind == LINK else 2]), "log_odds": odds}
+                {
+                    "part": part.name,
+                    "numbers": list(part[1 : 3 if part.kind == LINK else 2]),
+                    "log_odds": odds,
+                }
                 for part, odds in self.suspects
             ],
             "rounds": [asdict(each) for each in self.rounds],
@@ -274,7 +282,9 @@ class Search:
                 known = len(which), *middle(times)
                 self._reference[kind, size] = known
             if known[0]:
-                slow[which] = (robust_z(times, *known[1:]) > _SLOW_Z) & (times > _SLOW_SHARE * known[1])
+                slow[which] = (robust_z(times, *known[1:]) > _SLOW_Z) & (
+                    times > self.settings.slow * known[1]
+                )
         return slow
 
     # -- verdicts -----------------------------------------------------------------------------------------------------
@@ -390,7 +400,11 @@ class Search:
             ends = np.array(part[1 : 3 if part.kind == LINK else 2])
             if part in together and not used[ends].any():
                 add(Kind.GROUP, ends)
-            elif part.kind == NODE and not used[part.first] and not any(part.first in link[1:] for link in together):
+            elif (
+                part.kind == NODE
+                and not used[part.first]
+                and not any(part.first in link[1:] for link in together)
+            ):
                 anywhere, _, scale = self.belief.place(part.first)
                 if splitting and scale > _SCALE:
                     continue
@@ -406,7 +420,9 @@ class Search:
         """Return the suspected links between nodes that are probably healthy."""
         faulty = {part.first for odds, part in self._open if part.kind == NODE and odds > 0}
         links = {part for _, part in self._open if part.kind == LINK}
-        return {link for link in links if faulty.isdisjoint(link[1:]) and not self._accused[list(link[1:])].any()}
+        return {
+            link for link in links if faulty.isdisjoint(link[1:]) and not self._accused[list(link[1:])].any()
+        }
 
     def _partners(self, used: Bools) -> Callable[[int], int | None]:
         order = self.random.permutation(self._good(used))
@@ -442,7 +458,9 @@ class Search:
         """Split the suspects of a failure at scale; proven-good nodes fill each part up to the size that failed."""
         size = self.belief.scale
         odds = [(odds, part.first) for odds, part in self._open if part.kind == NODE and not used[part.first]]
-        suspects = [node for value, node in odds if value > odds[0][0] - 4 and self.belief.place(node)[2] > _SCALE]
+        suspects = [
+            node for value, node in odds if value > odds[0][0] - 4 and self.belief.place(node)[2] > _SCALE
+        ]
         nodes = self.topology.nodes
         if not suspects:
             return []

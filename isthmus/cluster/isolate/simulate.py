@@ -110,7 +110,9 @@ class Simulator:
         for fault in self.faults:
             hit = self._hit(fault, tests, place)
             hit = hit[self.random.random(len(hit)) < fault.firing]
-            mask = 1 << fault.second if fault.kind == "card" else 1 << fault.first if fault.kind == "rail" else 0
+            mask = (
+                1 << fault.second if fault.kind == "card" else 1 << fault.first if fault.kind == "rail" else 0
+            )
             swept = hit[tests.kind[hit] == Kind.SWEEP]
             hit = hit[tests.kind[hit] != Kind.SWEEP]
             for test in swept:
