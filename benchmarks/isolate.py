@@ -7,6 +7,7 @@ most 0.1 % of them; a bad link named as a link; node-hours below those of both w
 """
 
 import argparse
+import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -14,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from harness import print_table, save
+from harness import RESULTS, print_table, save
 
 from isthmus.cluster.isolate.rounds import Topology
 from isthmus.cluster.isolate.search import Settings, isolate
@@ -24,8 +25,8 @@ NOISE = 1e-4
 HARD_ROUNDS = 4
 RACK, CARDS = 16, 8
 RACKS_OF_A_SWITCH = {128: 2, 1024: 4, 8192: 4}
-TRIALS = {128: 500, 1024: 100, 8192: 20}
-INTERMITTENT_TRIALS = {128: 2000, 1024: 300, 8192: 40}
+TRIALS = {128: 200, 1024: 60, 8192: 10}
+INTERMITTENT_TRIALS = {128: 1200, 1024: 250, 8192: 20}
 UNFAIR = (
     "The tests are simulated: the durations are assumptions (see settings), and faults fire independently in each test. "
     "All methods use tests of the same length, while the seed document restarts the training job, which takes longer. "
@@ -191,7 +192,14 @@ def main() -> None:
             "racks_of_a_switch": RACKS_OF_A_SWITCH,
             "cards": CARDS,
         }
-        print(save("isolate", rows, unfair=UNFAIR, settings=settings))
+        print(save("isolate", others(options.nodes) + rows, unfair=UNFAIR, settings=settings))
+
+
+def others(nodes: list[int]) -> list[dict[str, Any]]:
+    """Return the saved rows of other numbers of nodes."""
+    path = RESULTS / "isolate.json"
+    saved = json.loads(path.read_text())["rows"] if path.exists() else []
+    return [each for each in saved if each["nodes"] not in nodes]
 
 
 if __name__ == "__main__":
