@@ -121,7 +121,7 @@ def test_the_command_simulates_and_writes_json(tmp_path: Path) -> None:
     assert result.returncode == 3, result.stderr
     assert "link node3 - node40: faulty" in result.stdout
     assert "node-hours" in result.stdout
-    found = json.loads((tmp_path / "found.json").read_text())
+    found = json.loads(output.read_text())
     assert [(each["part"], each["nodes"]) for each in found["verdicts"]] == [("link", [3, 40])]
     assert found["tests"] == sum(each["tests"] for each in found["rounds"])
 
@@ -142,7 +142,7 @@ def test_wrong_arguments_end_with_one_line(arguments: list[str]) -> None:
     assert result.stderr.startswith("isthmus: ")
 
 
-# -- real processes -----------------------------------------------------------------------------------------------------
+# -- real processes -----
 
 
 def hosts(number: int, **each: str) -> Inventory:
@@ -227,7 +227,6 @@ def ip(*arguments: str) -> None:
 
 def limit(name: str, address: str, *shape: str) -> None:
     """Shape what a namespace sends to one address with netem."""
-    tc = ["tc", "-n", name]
     for command in (
         ["qdisc", "add", "dev", "eth0", "root", "handle", "1:", "prio", "bands", "4"],
         ["qdisc", "add", "dev", "eth0", "parent", "1:4", "handle", "40:", "netem", *shape],
@@ -248,7 +247,7 @@ def limit(name: str, address: str, *shape: str) -> None:
         ]
         + ["flowid", "1:4"],
     ):
-        subprocess.run([*tc[:1], "-n", name, *command], capture_output=True, check=True)
+        subprocess.run(["tc", "-n", name, *command], capture_output=True, check=True)
 
 
 @pytest.mark.parametrize("shape", [("loss", "100%"), ("delay", "400ms")], ids=["dead", "slow"])

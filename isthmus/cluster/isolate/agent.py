@@ -1,8 +1,8 @@
 """``python -m isthmus.cluster.isolate.agent``: runs the tests of the nodes of one host.
 
-Requests and replies are lines of JSON on stdin and stdout. The agent imports PyTorch once and forks a process for each
-node of a test, which takes a hundredth of the time of a fresh interpreter. It kills a process whose time is over, and all
-of them when stdin ends.
+Requests and replies are lines of JSON on stdin and stdout. The agent imports PyTorch once and forks a process for
+each node of a test, which takes a hundredth of the time of a fresh interpreter. It kills a process whose time is
+over, and all of them when stdin ends.
 """
 
 from __future__ import annotations
@@ -149,8 +149,7 @@ class Part:
             begin = time.monotonic()
             digests = self._burn()
             self._collectives(digests)
-            result = self._result(begin, digests)
-        return result
+            return self._result(begin, digests)
 
     def _result(self, begin: float, digests: list[int]) -> dict[str, Any]:
         seconds = time.monotonic() - begin
@@ -229,7 +228,7 @@ class Part:
             raise ValueError("matmul results differ between nodes")
 
     def _sweep(self, store: dist.Store) -> dict[str, Any]:
-        """Exchange data with each other node in turn, in the order of the circle method; return failed and slow links.
+        """Exchange data with each other node in turn, as in the circle method; return the time of each link.
 
         Each pair has its own process group, so that a link that times out does not break others.
         """

@@ -1,12 +1,12 @@
 """Posterior of each node, link, rack, switch and rail, given the tests so far.
 
-The model is a noisy OR: a faulty part makes a test that exercises it fail with its firing probability, independently of
-other parts and tests; a test fails for no reason with a small probability. A node is in one of ten states: healthy, or a
-place of the fault (any test; network tests only; tests of at least some number of nodes only) times one of three firing
-probabilities. All other parts are healthy or fire with one of the three.
+The model is a noisy OR: a faulty part makes a test that exercises it fail with its firing probability, independently
+of other parts and tests; a test fails for no reason with a small probability. A node is in one of ten states:
+healthy, or a place of the fault (any test; network tests only; tests of at least some number of nodes only) times one
+of three firing probabilities. All other parts are healthy or fire with one of the three.
 
-A passed test factorises over its members, so counts of passes are exact. Failed tests are few; loopy belief propagation
-over those (Pearl 1988, noisy-OR messages) lets one proven culprit explain the failures of its partners.
+A passed test factorises over its members, so counts of passes are exact. Failed tests are few; loopy belief
+propagation over those (Pearl 1988, noisy-OR messages) lets one proven culprit explain the failures of its partners.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Belief:
         self.failures = np.empty(0, np.int64)
         self.places = np.empty((0, PLACES))
 
-    # -- observing ----------------------------------------------------------------------------------------------------
+    # -- observing -----
 
     def observe(self, tests: Round, outcome: Outcome, bad: Bools, number: int) -> None:
         """Take in a round.
@@ -199,7 +199,7 @@ class Belief:
                 found += [_code(kind, region) for region in inside]
         return found
 
-    # -- inference ----------------------------------------------------------------------------------------------------
+    # -- inference -----
 
     def _prior(self, kind: int) -> float:
         node = min(0.2, self.expected / self.topology.nodes)
@@ -266,7 +266,7 @@ class Belief:
             cavity = total[part] - message
             weight = np.exp(cavity - cavity.max(1, keepdims=True))
             weight /= weight.sum(1, keepdims=True)
-            # P(all n equal tests fail) = sum over k of C(n, k) (-1)^k P(k of them do not), which factorises over parts.
+            # P(all n equal tests fail) = sum over k of C(n, k) (-1)^k P(k of them do not): it factorises over parts.
             failing = np.ones_like(silence)
             for k in range(1, int(counted.max()) + 1):
                 entries = np.flatnonzero(counted[test] >= k)
@@ -288,7 +288,7 @@ class Belief:
         weight = np.exp(total[:, 1:] - total[:, 1:].max(1, keepdims=True))
         self.places = weight.reshape(len(weight), PLACES, -1).sum(2) / weight.sum(1, keepdims=True)
 
-    # -- answers ------------------------------------------------------------------------------------------------------
+    # -- answers -----
 
     def parts(self) -> list[Part]:
         """Return the parts with a failed test, in the order of `log_odds`, `evidence` and `failures`."""

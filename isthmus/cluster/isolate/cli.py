@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from isthmus.cluster.isolate.simulate import Fault
 
 EPILOG = (
-    "Faults to practise on: --inject node3=stop, node3=sleep:2, node3=corrupt:1 (card 1), node3=stop@0.2 (in one test of "
-    "five); with --simulate also link=3-7, rack=2, switch=0, rail=1, port=5, slow=5, scale=5:64 (in tests of 64 nodes or "
-    "more). Exit status: 0 without a fault, 3 with one."
+    "Faults to practise on: --inject node3=stop, node3=sleep:2, node3=corrupt:1 (card 1), node3=stop@0.2 (in one "
+    "test of five); with --simulate also link=3-7, rack=2, switch=0, rail=1, port=5, slow=5, scale=5:64 (in tests of "
+    "64 nodes or more). Exit status: 0 without a fault, 3 with one."
 )
 _INJECTED = re.compile(
     r"(?P<node>[\w.-]+)=(?P<kind>stop|sleep|corrupt)(:(?P<value>[\d.]+))?(@(?P<firing>[\d.]+))?"

@@ -1,4 +1,4 @@
-"""What a round of tests is, and what comes out of it: arrays over the tests, shared by search, simulator and runner."""
+"""What a round of tests is, and what comes out of it, as arrays over its tests."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ class Processes:
                 agent.stdout.close()
         self._events.close()
 
-    # -- a round ------------------------------------------------------------------------------------------------------
+    # -- a round -----
 
     def run(self, tests: Round) -> Outcome:
         """Run the tests of a round.

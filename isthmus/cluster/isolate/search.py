@@ -8,8 +8,9 @@
    a sweep of all links, larger groups, then tests of single nodes and pairs in turn until a fault of the given firing
    probability would have shown itself with the given confidence.
 
-A part is accused when its log-odds pass the limit and at least two of its tests failed. The search ends when every part
-with a failed test is accused or cleared and either a part is accused or step 4 is exhausted, or when the budget is spent.
+A part is accused when its log-odds pass the limit and at least two of its tests failed. The search ends when every
+part with a failed test is accused or cleared and either a part is accused or step 4 is exhausted, or when the budget
+is spent.
 """
 
 from __future__ import annotations
@@ -222,7 +223,7 @@ class Search:
         self._broad = self._broad_rounds()
         self.rounds: list[RoundSummary] = []
 
-    # -- the loop -----------------------------------------------------------------------------------------------------
+    # -- the loop -----
 
     def run(self, runner: Runner, progress: Callable[[RoundSummary], None] = lambda each: None) -> Found:
         """Run rounds until the search ends.
@@ -287,7 +288,7 @@ class Search:
                 )
         return slow
 
-    # -- verdicts -----------------------------------------------------------------------------------------------------
+    # -- verdicts -----
 
     def _judge(self, number: int) -> None:
         limit = self.settings.limit
@@ -343,7 +344,7 @@ class Search:
         best = max(odds, key=odds.__getitem__, default=-1)
         return best if best >= 0 and odds[best] > 0 else -1
 
-    # -- the next round -----------------------------------------------------------------------------------------------
+    # -- the next round -----
 
     def propose(self) -> tuple[str, Round]:
         """Return the purpose and the tests of the next round; no tests if the search has ended."""
@@ -394,7 +395,7 @@ class Search:
         splitting = [] if tests or not self.belief.scale else self._split(used)
         for group in splitting:
             add(Kind.GROUP, group)
-        together = self._to_repeat() if len(self.rounds) % 2 or not self._open_nodes() else set()
+        together = self._to_repeat() if len(self.rounds) % 2 else set()
         partners = self._partners(used)
         for _, part in self._open:
             ends = np.array(part[1 : 3 if part.kind == LINK else 2])
@@ -412,6 +413,10 @@ class Search:
                     add(Kind.SELF, ends)
                 elif (partner := partners(part.first)) is not None:
                     add(Kind.GROUP, np.array([part.first, partner]))
+            elif part.kind == LINK and part not in together:  # its ends with others, to tell it from them
+                for end in ends[~used[ends] & ~self._accused[ends]]:
+                    if (partner := partners(int(end))) is not None:
+                        add(Kind.GROUP, np.array([end, partner]))
             elif part.kind not in (NODE, LINK) and (pair := self._across(part, used)) is not None:
                 add(Kind.GROUP, pair)
         return tests
@@ -476,7 +481,7 @@ class Search:
             fillers = fillers[missing:]
         return groups
 
-    # -- broad rounds -------------------------------------------------------------------------------------------------
+    # -- broad rounds -----
 
     def _broad_rounds(self) -> Iterator[tuple[str, list[tuple[Kind, Ints]]]]:
         nodes = self.topology.nodes
@@ -497,7 +502,7 @@ class Search:
                 yield "repetition", [(Kind.GROUP, pair) for pair in pairs]
 
     def _pairs_in_racks(self, nodes: Ints) -> list[Ints]:
-        """Return disjoint pairs of the nodes, inside racks as far as possible; one group has three if the number is odd."""
+        """Return disjoint pairs, inside racks as far as possible; one group has three if their number is odd."""
         nodes = nodes[np.argsort(self.topology.rack[nodes], kind="stable")]
         rack = self.topology.rack[nodes]
         first = np.searchsorted(rack, rack)

@@ -1,7 +1,7 @@
 """A simulated cluster with faults, and the two methods that the search is compared with.
 
-The halving is that of the seed document (bisecting a job on 1024 cards); the pairing follows the public description of
-DLRover's network check: two rounds of pairs, the second one between the fastest and the slowest.
+The halving is the bisection of a job on 1024 cards by hand; the pairing follows the public description of DLRover's
+network check: two rounds of pairs, the second one between the fastest and the slowest.
 """
 
 from __future__ import annotations
@@ -188,14 +188,14 @@ class Simulator:
 def halving(
     simulator: Simulator, *, slow: float = 1.25, repeats: int = 1, retries: int = 0
 ) -> set[tuple[str, tuple[int, ...], int]]:
-    """Bisect as the seed document does, all halves of a round at the same time; return (part, nodes, card) found.
+    """Bisect as one does by hand, all halves of a round at the same time; return (part, nodes, card) found.
 
     Args:
         simulator: of the cluster; it counts rounds, tests and time.
         slow: a test whose work takes longer than this times the usual counts as failed.
-        repeats: a half is cleared after this many passed tests (1 in the seed document). Both halves stop at the first
-            failure of either, which is right for one fault.
-        retries: if both halves pass, split again at random, at most this often (0 in the seed document).
+        repeats: a half is cleared after this many passed tests (1 by hand). Both halves stop at the first failure of
+            either, which is right for one fault.
+        retries: if both halves pass, split again at random, at most this often (0 by hand).
     """
     nodes = simulator.topology.nodes
     failing = [(np.arange(nodes), 0)]
@@ -229,7 +229,8 @@ def halving(
 def pairing(simulator: Simulator) -> set[tuple[str, tuple[int, ...], int]]:
     """Check in two rounds of pairs as DLRover's network check does; return (part, nodes, card) found.
 
-    A node is faulty if its tests failed in both rounds, and a straggler if its shortest time is over twice the median.
+    A node is faulty if its tests failed in both rounds, and a straggler if its shortest time is over
+    twice the median.
     """
     nodes = simulator.topology.nodes
     passed = np.zeros(nodes, bool)
