@@ -1,9 +1,9 @@
 """Faulty parts of a simulated cluster: the search of isthmus, halving, and DLRover's pairing, on the same faults.
 
 Every method gets the same tests, durations and noise. Halving is run as one does it by hand, and again with the
-repeats and retries that it needs to reach the confidence of the search. Goals: 1 to 32 hard faults exactly found in at
-most 4 rounds; a fault that fires with probability 0.2 found in at least 99 % of the searches; false accusations in at
-most 0.1 % of them; a bad link named as a link; node-hours below those of both ways of halving, in each row.
+repeats and retries that it needs to reach the confidence of the search. Goals: 1 to 32 hard faults exactly found in
+at most 4 rounds; a fault that fires with probability 0.2 found in at least 99 % of the searches; false accusations in
+at most 0.1 % of them; a bad link named as a link; node-hours below those of both ways of halving, in each row.
 """
 
 import argparse
@@ -28,15 +28,17 @@ RACKS_OF_A_SWITCH = {128: 2, 1024: 4, 8192: 4}
 TRIALS = {128: 200, 1024: 40, 8192: 6}
 INTERMITTENT_TRIALS = {128: 1200, 1024: 150, 8192: 12}
 UNFAIR = (
-    "The tests are simulated: durations are assumptions (see settings), and faults fire independently in each test. All "
-    "methods use tests of the same length, while halving by hand restarts the training job, which takes longer. Halves "
-    "of a round run at the same time. 'halving' clears a half by one pass and gives up when both halves pass; "
-    "'halving_sure' repeats each half until it fails or has passed as often as the search requires, stops at the first "
-    "failure, and splits again at random, 20 times, when both halves pass; of a pair that fails while both nodes pass it "
-    "names the link. Both end with nodes by themselves, where a faulty network port does not show, so they miss those. "
-    "Halving and pairing are counted as right if they name the node of a faulty card; they cannot name racks, switches "
-    "or rails. Only the search uses sweeps of single links, whose step is assumed to take 0.02 s; 'link, steps of 0.05 s' "
-    "shows what that is worth. Where halving gives up it may be cheaper: compare node-hours with what was found."
+    "The tests are simulated: durations are assumptions (see settings), and faults fire independently in "
+    "each test. All methods use tests of the same length, while halving by hand restarts the training "
+    "job, which takes longer. Halves of a round run at the same time. 'halving' clears a half by one pass"
+    " and gives up when both halves pass; 'halving_sure' repeats each half until it fails or has passed "
+    "as often as the search requires, stops at the first failure, and splits again at random, 20 times, "
+    "when both halves pass; of a pair that fails while both nodes pass it names the link. Both end with "
+    "nodes by themselves, where a faulty network port does not show, so they miss those. Halving and "
+    "pairing are counted as right if they name the node of a faulty card; they cannot name racks, "
+    "switches or rails. Only the search uses sweeps of single links, whose step is assumed to take 0.02 "
+    "s; 'link, steps of 0.05 s' shows what that is worth. Where halving gives up it may be cheaper: "
+    "compare node-hours with what was found."
 )
 Faults = Callable[[np.random.Generator, Topology], list[Fault]]
 

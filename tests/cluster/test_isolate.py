@@ -115,9 +115,8 @@ def test_settings_out_of_range_are_refused(values: dict[str, float]) -> None:
 
 
 def test_the_command_simulates_and_writes_json(tmp_path: Path) -> None:
-    result = isthmus(
-        "cluster", "isolate", "--simulate", "64", "--inject", "link=3-40", "-o", str(tmp_path / "found.json")
-    )
+    output = tmp_path / "found.json"
+    result = isthmus("cluster", "isolate", "--simulate", "64", "--inject", "link=3-40", "-o", output)
     assert result.returncode == 3, result.stderr
     assert "link node3 - node40: faulty" in result.stdout
     assert "node-hours" in result.stdout

@@ -152,7 +152,7 @@ class Belief:
             crossing = self._crossing(tests, regions) & good
             entries = crossing[tests.test]
             pairs = np.unique(np.stack([tests.test[entries], regions[tests.members[entries]]]), axis=1)
-            passes += np.bincount(pairs[1], minlength=len(passes))
+            passes[:] = passes + np.bincount(pairs[1], minlength=len(passes))
         self._rail_passes += int((self._crossing(tests, self.topology.rack) & good).sum())
 
     @staticmethod

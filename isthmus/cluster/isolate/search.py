@@ -398,28 +398,35 @@ class Search:
         together = self._to_repeat() if len(self.rounds) % 2 else set()
         partners = self._partners(used)
         for _, part in self._open:
-            ends = np.array(part[1 : 3 if part.kind == LINK else 2])
-            if part in together and not used[ends].any():
-                add(Kind.GROUP, ends)
-            elif (
-                part.kind == NODE
-                and not used[part.first]
-                and not any(part.first in link[1:] for link in together)
-            ):
+            if part.kind == LINK:
+                for group in self._link_tests(part, part in together, used, partners):
+                    add(Kind.GROUP, group)
+            elif part.kind == NODE:
+                waits = used[part.first] or any(part.first in link[1:] for link in together)
                 anywhere, _, scale = self.belief.place(part.first)
-                if splitting and scale > _SCALE:
+                if waits or (splitting and scale > _SCALE):
                     continue
                 if anywhere > _ANYWHERE:
-                    add(Kind.SELF, ends)
+                    add(Kind.SELF, np.array([part.first]))
                 elif (partner := partners(part.first)) is not None:
                     add(Kind.GROUP, np.array([part.first, partner]))
-            elif part.kind == LINK and part not in together:  # its ends with others, to tell it from them
-                for end in ends[~used[ends] & ~self._accused[ends]]:
-                    if (partner := partners(int(end))) is not None:
-                        add(Kind.GROUP, np.array([end, partner]))
-            elif part.kind not in (NODE, LINK) and (pair := self._across(part, used)) is not None:
+            elif (pair := self._across(part, used)) is not None:
                 add(Kind.GROUP, pair)
         return tests
+
+    def _link_tests(
+        self, link: Part, together: bool, used: Bools, partners: Callable[[int], int | None]
+    ) -> Iterator[Ints]:
+        """Yield the ends of a link together, or each with another node, to tell the link from its ends."""
+        ends = np.array(link[1:])
+        if together and not used[ends].any():
+            yield ends
+        elif not together:
+            free = ends[~used[ends] & ~self._accused[ends]]
+            used[ends] = True  # so that they are not paired with each other
+            for end in free:
+                if (partner := partners(int(end))) is not None:
+                    yield np.array([end, partner])
 
     def _to_repeat(self) -> set[Part]:
         """Return the suspected links between nodes that are probably healthy."""
