@@ -110,8 +110,8 @@ def row(nodes: int, name: str, share: float) -> dict[str, Any]:
     trials = max(1, round(share * table[nodes]))
     topology = Topology.regular(nodes, RACK, RACKS_OF_A_SWITCH.get(nodes, 4), CARDS)
     durations = Durations(step=0.05) if "0.05 s" in name else Durations()
-    settings = Settings(noise=NOISE)
-    repeats = settings.exposures if name.startswith("intermittent") else 1
+    exposures = Settings(noise=NOISE).exposures
+    repeats = exposures if name.startswith("intermittent") else 1
     results = []
     for seed in range(trials):
         random = np.random.default_rng([nodes, seed, len(name)])
@@ -183,19 +183,23 @@ def main() -> None:
     with ProcessPoolExecutor() as pool:
         for each in pool.map(row, *zip(*names, strict=True), [options.share] * len(names)):
             rows.append(each)
-            print(each, flush=True)
+            if (
+                not options.faults and options.share == 1
+            ):  # each at once: the table takes a quarter of an hour
+                save("isolate", others(options.nodes) + rows, unfair=UNFAIR, settings=settings())
     print_table(rows)
-    if not options.faults and options.share == 1:
-        settings = {
-            "durations": asdict(Durations()),
-            "noise": NOISE,
-            "search": asdict(Settings(noise=NOISE))
-            | {"node_hours": "unlimited", "seed": "the trial's number"},
-            "rack": RACK,
-            "racks_of_a_switch": RACKS_OF_A_SWITCH,
-            "cards": CARDS,
-        }
-        print(save("isolate", others(options.nodes) + rows, unfair=UNFAIR, settings=settings))
+
+
+def settings() -> dict[str, Any]:
+    """Return what the rows have in common."""
+    return {
+        "durations": asdict(Durations()),
+        "noise": NOISE,
+        "search": asdict(Settings(noise=NOISE)) | {"node_hours": "unlimited", "seed": "the trial's number"},
+        "rack": RACK,
+        "racks_of_a_switch": RACKS_OF_A_SWITCH,
+        "cards": CARDS,
+    }
 
 
 def others(nodes: list[int]) -> list[dict[str, Any]]:

@@ -388,6 +388,12 @@ class Search:
             used[group] = True
             tests.append((kind, group))
 
+        def pair_or_self(node: int, alone: bool) -> None:
+            if alone:
+                add(Kind.SELF, np.array([node]))
+            elif (partner := partners(node)) is not None:
+                add(Kind.GROUP, np.array([node, partner]))
+
         for group in self._to_sweep:
             if not used[group].any():
                 add(Kind.SWEEP, group[~self._accused[group]])
@@ -404,14 +410,14 @@ class Search:
             elif part.kind == NODE:
                 waits = used[part.first] or any(part.first in link[1:] for link in together)
                 anywhere, _, scale = self.belief.place(part.first)
-                if waits or (splitting and scale > _SCALE):
-                    continue
-                if anywhere > _ANYWHERE:
-                    add(Kind.SELF, np.array([part.first]))
-                elif (partner := partners(part.first)) is not None:
-                    add(Kind.GROUP, np.array([part.first, partner]))
+                alone = anywhere > _ANYWHERE and self.belief.passes_network[part.first] > 0
+                if not waits and not (splitting and scale > _SCALE):
+                    pair_or_self(part.first, alone)
             elif (pair := self._across(part, used)) is not None:
                 add(Kind.GROUP, pair)
+        for node in np.flatnonzero((self.belief.passes_network == 0) & ~self._accused):  # nobody is left out
+            if not used[node]:
+                pair_or_self(int(node), False)
         return tests
 
     def _link_tests(
