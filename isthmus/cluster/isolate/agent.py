@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from isthmus._support.parent import end_with_parent
 
@@ -156,18 +157,18 @@ class Part:
         error = f"cards {_cards(self.bad_cards)}: a repeated matmul differs" if self.bad_cards else ""
         return {"seconds": seconds, "cards": self.bad_cards, "digests": digests, "error": error}
 
-    def _store(self) -> dist.Store:
+    def _store(self) -> Store:
         """Return the store of the test; rank 0 serves it and tells the coordinator its port."""
         wait = timedelta(seconds=self.request["timeout"])
         if self.rank:
-            return dist.TCPStore(self.request["master"], self.request["port"], is_master=False, timeout=wait)
-        store = dist.TCPStore(self.request["master"], 0, is_master=True, timeout=wait, wait_for_workers=False)
+            return TCPStore(self.request["master"], self.request["port"], is_master=False, timeout=wait)
+        store = TCPStore(self.request["master"], 0, is_master=True, timeout=wait, wait_for_workers=False)
         message = {"test": self.request["test"], "node": self.request["node"], "port": store.port}
         os.write(self.writer, json.dumps(message).encode() + b"\n")
         return store
 
     @contextlib.contextmanager
-    def _joined(self, store: dist.Store, rank: int, size: int, seconds: float) -> Iterator[None]:
+    def _joined(self, store: Store, rank: int, size: int, seconds: float) -> Iterator[None]:
         wait = timedelta(seconds=seconds)
         dist.init_process_group(
             self.request["backend"], store=store, rank=rank, world_size=size, timeout=wait
@@ -227,7 +228,7 @@ class Part:
         if any(not torch.equal(each, gathered[0]) for each in gathered):
             raise ValueError("matmul results differ between nodes")
 
-    def _sweep(self, store: dist.Store) -> dict[str, Any]:
+    def _sweep(self, store: Store) -> dict[str, Any]:
         """Exchange data with each other node in turn, as in the circle method; return the time of each link.
 
         Each pair has its own process group, so that a link that times out does not break others.
@@ -237,10 +238,10 @@ class Part:
         wait = timedelta(seconds=_STEPS_OF_A_WAIT * step)
         for number, partner in enumerate(_partners(self.rank, self.size)):
             low, high = min(self.rank, partner), max(self.rank, partner)
-            inside = dist.PrefixStore(f"{low}-{high}", store)
+            inside = PrefixStore(f"{low}-{high}", store)
             begin = 0.0
             try:
-                inside.set(f"ready{self.rank}", b"")
+                inside.set(f"ready{self.rank}", "")
                 inside.wait([f"ready{partner}"], wait)
                 with self._joined(inside, int(self.rank > partner), 2, step):
                     begin = time.monotonic()
@@ -250,7 +251,7 @@ class Part:
                 links.append([number, partner, -1.0])
                 if sum(link[2] < 0 for link in links) >= _MOST_BAD_LINKS:
                     break
-        store.set(f"done{self.rank}", b"")
+        store.set(f"done{self.rank}", "")
         if self.rank == 0:  # it serves the store
             with contextlib.suppress(Exception):
                 store.wait([f"done{rank}" for rank in range(self.size)], wait)

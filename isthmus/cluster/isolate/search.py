@@ -351,10 +351,10 @@ class Search:
         number = len(self.rounds)
         nodes = np.arange(self.topology.nodes)
         if number == 0:
-            return "each node by itself", Round.of((Kind.SELF, [node]) for node in nodes)
+            return "each node by itself", Round.of((Kind.SELF, nodes[node : node + 1]) for node in nodes)
         if number == 1:
             suspects = self._open_nodes()
-            tests = [(Kind.SELF, [node]) for node in sorted(suspects)]
+            tests = [(Kind.SELF, np.array([node])) for node in sorted(suspects)]
             free = np.array([node for node in nodes if node not in suspects], np.int64)
             pairs = [(Kind.GROUP, group) for group in self._pairs_in_racks(free)]
             return "pairs inside racks", Round.of(tests + pairs)
