@@ -233,6 +233,7 @@ def direct(first: str, second: str, ends: tuple[str, str], rate: str) -> None:
         )
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rate", ["100bit", "16kbit"], ids=["dead", "slow"])
 def test_a_link_between_namespaces_that_tc_limits_is_named(namespaces: list[str], rate: str) -> None:
     direct(namespaces[2], namespaces[6], ("10.87.0.3", "10.87.0.7"), rate)
