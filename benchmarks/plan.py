@@ -175,7 +175,7 @@ class Peers:
     """Ways to run the layers of one model.
 
     Attributes:
-        peaks: allocated bytes of the last step, by name.
+        peaks: most bytes requested from the allocator at once in the last step, by name.
     """
 
     def __init__(self, found: list[layers.Layer], step: Callable[[], float]) -> None:
@@ -211,7 +211,8 @@ class Peers:
         undo = self._install[name]()
         torch.accelerator.reset_peak_memory_stats()
         seconds = self._step()
-        self.peaks[name] = torch.accelerator.max_memory_allocated()
+        # Allocated bytes count whole blocks, whose sizes depend on what the cache holds after other peers.
+        self.peaks[name] = torch.accelerator.memory_stats()["requested_bytes.all.peak"]
         undo()
         return seconds
 
