@@ -236,7 +236,7 @@ py::tuple events(int device) {
   return py::make_tuple(action, address, size, stream);
 }
 
-// Observers and failure callbacks live as long as the process, so that no other thread drops the last reference.
+// Observers and callbacks live as long as the process, so that no other thread drops the last reference.
 void observe_out_of_memory(const py::function& function) {
   auto* const kept = new py::function(function);
   memory::history::observe_out_of_memory(

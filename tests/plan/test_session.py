@@ -95,7 +95,9 @@ def test_a_failed_allocation_moves_activations_to_the_host():
     torch.chip.empty_cache()
     offload.set_room(total)  # so nothing moves unless an allocation fails
     calls: list[bool] = []
-    torch.chip.memory._set_failure_callback(lambda *numbers: calls.append(offload.move(*numbers)) or calls[-1])
+    torch.chip.memory._set_failure_callback(
+        lambda *numbers: calls.append(offload.move(*numbers)) or calls[-1]
+    )
     torch.chip.set_per_process_memory_fraction(peak / 1.5 / total)
     try:
         assert trained(everything)[0] == losses
