@@ -1,13 +1,16 @@
-"""Steps of a small LLaMA within a memory: the plan of isthmus, full recompute, none, and AscendSpeed's selection.
+"""Steps of a small LLaMA within a memory: the plan of isthmus, full recompute, none, and what others select.
 
 At three points of memory between full recompute and none, the plan is solved from one measurement; AscendSpeed's
 adaptive selective recompute is written here from its documentation: memory of a module without regard to storages
 that others keep, no memory for the recompute itself, so its target is lowered until its choice fits, as its search
-does by runs out of memory. Goals: at most the time of full recompute; at least half-way to none at the mid-point;
-at most the time of AscendSpeed's selection.
+does by runs out of memory. torch.compile compiles the layers with an activation_memory_budget: the share of the
+activations that they may keep; beside each budget is the plan with the same share of its own peak. Goals: at most
+the time of full recompute; at least half-way to none at the mid-point; at most the time of AscendSpeed's selection;
+at most the slowdown by a budget.
 """
 
 import argparse
+import functools
 import itertools
 import json
 import tempfile
@@ -17,19 +20,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from harness import interleave, print_table, ratio, save
+from harness import Timing, interleave, print_table, ratio, save
 from torch import nn
+from torch._functorch import config as functorch
 
 from isthmus.plan import actions, layers, solver
 from isthmus.plan.choices import WHOLE, Unit, choice
+from isthmus.plan.measure import Undo
 from isthmus.plan.measured import Measured, Offload
 from isthmus.plan.session import Measuring
 
 LAYERS, HIDDEN, INTERMEDIATE, VOCABULARY, BATCH, SEQUENCE = 6, 256, 704, 1024, 4, 256
 POINTS = (0.25, 0.5, 0.75)
+BUDGETS = (0.75, 0.5, 0.25, 0.0)
+KEEP = 1.0  # the budget that keeps what torch.compile keeps by default
 UNFAIR = (
     "AscendSpeed's own code measures and searches on NPUs only; its selection here gets the same measurement of the "
-    "same step. Peers share one model, whose actions are switched between the steps, so caches are equally warm. "
+    "same step. A compiled step is not an eager one: fusion keeps fewer activations and recomputes cheap operators "
+    "whatever the budget, and a recompute within a fused backward costs less than an eager one. So budgets are "
+    "compared with the compiled step of budget 1, plans with the eager step without recompute, at an equal share of "
+    "these steps' peaks. A budget is solved by estimated FLOPs for a share of the activations, not for a peak. "
+    "Peers share one model, whose actions are switched between the steps, so caches are equally warm. "
     "Times are of the CPU, which is what the host chip computes with: other programs do not disturb them."
 )
 MIB = 1 << 20
@@ -138,6 +149,78 @@ def _undominated(found: list[tuple[tuple[str, ...], float, int]]) -> list[tuple[
     return [found[0], *front]
 
 
+def compiled(found: list[layers.Layer], budget: float) -> Callable[[], Undo]:
+    """Return a function that lets layers run compiled with a budget and returns its undo."""
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        with functorch.patch(activation_memory_budget=budget):
+            return torch._TorchCompileInductorWrapper(None, None, None)(graph, inputs)
+
+    forwards = [torch.compile(layer.module.forward, backend=backend) for layer in found]
+
+    def install() -> Undo:
+        for layer, forward in zip(found, forwards, strict=True):
+            layer.module.forward = forward
+
+        def undo() -> None:
+            for layer in found:
+                del layer.module.forward
+
+        return undo
+
+    return install
+
+
+class Peers:
+    """Ways to run the layers of one model.
+
+    Attributes:
+        peaks: most bytes requested from the allocator at once in the last step, by name.
+    """
+
+    def __init__(self, found: list[layers.Layer], step: Callable[[], float]) -> None:
+        self.peaks: dict[str, int] = {}
+        self._found, self._step = found, step
+        self._install: dict[str, Callable[[], Undo]] = {}
+
+    def add(self, name: str, plan: dict[str, Any]) -> int:
+        """Add a plan; return its peak."""
+        self._install[name] = lambda: actions.apply(self._found, plan)
+        self.run(name)
+        return self.peaks[name]
+
+    def add_plan(self, name: str, measured: Measured, limit: int) -> None:
+        """Add the fastest plan whose measured peak is within a limit, as `isthmus plan recompute` does."""
+        cut = 0
+        while (choice := measured.solve(limit - cut)) is not None:
+            over = self.add(name, measured.actions(choice)) - limit
+            if over <= 0:
+                return
+            cut += over
+        self.add(name, measured.actions(measured.smallest()))
+
+    def add_compiled(self, name: str, budget: float) -> int:
+        """Add the layers compiled with a budget; return its peak."""
+        self._install[name] = compiled(self._found, budget)
+        self.run(name)  # compiles
+        self.run(name)
+        return self.peaks[name]
+
+    def run(self, name: str) -> float:
+        """Make a step; return its seconds."""
+        undo = self._install[name]()
+        torch.accelerator.reset_peak_memory_stats()
+        seconds = self._step()
+        # Allocated bytes count whole blocks, whose sizes depend on what the cache holds after other peers.
+        self.peaks[name] = torch.accelerator.memory_stats()["requested_bytes.all.peak"]
+        undo()
+        return seconds
+
+    def timings(self, rounds: int) -> dict[str, Timing]:
+        """Measure all in turn."""
+        return interleave({name: functools.partial(self.run, name) for name in self._install}, rounds=rounds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=9, help="measured rounds (default 9)")
@@ -145,41 +228,37 @@ def main() -> None:
     model, step = trainer()
     measured, units = measure(step)
     found = layers.find(model, 0)
-    keep = [0] * len(found)
-    plans: dict[str, dict[str, Any]] = {"none": {}, "all": actions.recompute_all(found)}
-    limits = {}
+    peers = Peers(found, step)
+    step()  # the measurement ended within a step
+    none = peers.add("none", {})
+    least = peers.add("all", actions.recompute_all(found))
+    limits: dict[str, int] = {}
     for point in POINTS:
-        limit = int(measured.all_peak + point * (measured.peak(keep) - measured.all_peak))
-        chosen = measured.solve(limit) or measured.smallest()
-        theirs = ascend_speed(measured, units, limit)
-        plans[f"plan {point}"] = measured.actions(chosen)
-        plans[f"AscendSpeed {point}"] = {
-            layer.name: dict.fromkeys(each, "recompute") for layer, each in zip(found, theirs, strict=True)
-        }
+        limit = int(least + point * (none - least))
+        theirs = zip(found, ascend_speed(measured, units, limit), strict=True)
         limits |= {f"plan {point}": limit, f"AscendSpeed {point}": limit}
-    peaks: dict[str, int] = {}
-
-    def peer(name: str) -> Callable[[], float]:
-        def run() -> float:
-            undo = actions.apply(found, plans[name])
-            torch.accelerator.reset_peak_memory_stats()
-            seconds = step()
-            peaks[name] = torch.accelerator.max_memory_allocated()
-            undo()
-            return seconds
-
-        return run
-
-    timings = interleave({name: peer(name) for name in plans}, rounds=rounds)
-    rows = [
-        {
-            "recompute": name,
-            "memory MiB": f"{limits[name] / MIB:.1f}" if name in limits else "",
-            "peak MiB": f"{peaks[name] / MIB:.1f}",
-            "time over all": f"{ratio(timings[name], timings['all']):.3f}",
-        }
-        for name in plans
-    ]
+        peers.add_plan(f"plan {point}", measured, limit)
+        selected = {layer.name: dict.fromkeys(names, "recompute") for layer, names in theirs}
+        peers.add(f"AscendSpeed {point}", selected)
+    keep = peers.add_compiled(f"budget {KEEP}", KEEP)
+    for budget in BUDGETS:
+        limit = int(none * peers.add_compiled(f"budget {budget}", budget) / keep)
+        limits[f"plan as budget {budget}"] = limit
+        peers.add_plan(f"plan as budget {budget}", measured, limit)
+    timings = peers.timings(rounds)
+    rows = []
+    for name, timing in timings.items():
+        own = f"budget {KEEP}" if name.startswith("budget") else "none"
+        rows.append(
+            {
+                "recompute": name,
+                "memory MiB": f"{limits[name] / MIB:.1f}" if name in limits else "",
+                "peak MiB": f"{peers.peaks[name] / MIB:.1f}",
+                "time over all": f"{ratio(timing, timings['all']):.3f}",
+                "peak over own none": f"{peers.peaks[name] / peers.peaks[own]:.3f}",
+                "time over own none": f"{ratio(timing, timings[own]):.3f}",
+            }
+        )
     print_table(rows)
     save("plan", rows, unfair=UNFAIR, settings={"rounds": rounds, "layers": LAYERS, "hidden": HIDDEN})
 

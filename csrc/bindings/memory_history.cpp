@@ -8,6 +8,7 @@
 #include "bindings/bindings.h"
 #include "core/stream.h"
 #include "memory/device_memory.h"
+#include "memory/failure_callback.h"
 #include "memory/memory.h"
 
 namespace py = pybind11;
@@ -235,7 +236,7 @@ py::tuple events(int device) {
   return py::make_tuple(action, address, size, stream);
 }
 
-// Observers live as long as the process, so that no other thread drops the last reference.
+// Observers and callbacks live as long as the process, so that no other thread drops the last reference.
 void observe_out_of_memory(const py::function& function) {
   auto* const kept = new py::function(function);
   memory::history::observe_out_of_memory(
@@ -243,6 +244,14 @@ void observe_out_of_memory(const py::function& function) {
         py::gil_scoped_acquire acquire;
         (*kept)(int{device}, asked, allocated, free_bytes);
       });
+}
+
+void set_failure_callback(const py::function& function) {
+  auto* const kept = new py::function(function);
+  memory::set_failure_callback([kept](c10::DeviceIndex device, size_t bytes) {
+    py::gil_scoped_acquire acquire;
+    return (*kept)(int{device}, bytes).cast<bool>();
+  });
 }
 
 // Memory allocated by address, for other libraries.
@@ -296,6 +305,7 @@ void bind_memory_history(py::module_& m) {
   m.def("memory_events", &events);
   m.def("allocation_traceback", &allocation_traceback);
   m.def("observe_out_of_memory", &observe_out_of_memory);
+  m.def("set_failure_callback", &set_failure_callback);
   m.def("raw_allocate", &raw_allocate, py::call_guard<py::gil_scoped_release>());
   m.def("raw_delete", &raw_delete, py::call_guard<py::gil_scoped_release>());
 }

@@ -7,6 +7,7 @@
 #include "core/profiler.h"
 #include "core/stream.h"
 #include "memory/choice.h"
+#include "memory/failure_callback.h"
 #include "memory/sharing.h"
 
 namespace isthmus::memory {
@@ -21,9 +22,16 @@ DeviceMemory::DeviceMemory(c10::DeviceIndex device, const Window* window)
       keeps_(policy_->keeps()),
       total_(free_and_total(device).second) {}
 
-// Cheapest first: finished work, merged blocks, the driver, then all cached memory.
 Block* DeviceMemory::allocate_slow(int64_t stream, size_t bytes) {
   if (bytes > kRequestLimit) throw_out_of_memory(bytes);
+  do {
+    if (Block* block = find_slow(stream, bytes)) return block;
+  } while (call_failure_callback(device_.index(), bytes));
+  throw_out_of_memory(bytes);
+}
+
+// Cheapest first: finished work, merged blocks, the driver, then all cached memory. Null if nothing suffices.
+Block* DeviceMemory::find_slow(int64_t stream, size_t bytes) {
   collect_finished(/*wait=*/false);
   if (Block* block = take_again(stream, bytes, /*all=*/false)) return block;
   size_t asked = 0;
@@ -40,12 +48,9 @@ Block* DeviceMemory::allocate_slow(int64_t stream, size_t bytes) {
     release_ranges(need);
     if (Block* block = grow(stream, bytes, &asked)) return block;
   }
-  {
-    std::lock_guard<SpinLock> guard(lock_);
-    if (Block* block = policy().take_any(stream, bytes)) return block;
-    if (Block* block = take_last_resort(stream, bytes)) return block;
-  }
-  throw_out_of_memory(bytes);
+  std::lock_guard<SpinLock> guard(lock_);
+  if (Block* block = policy().take_any(stream, bytes)) return block;
+  return take_last_resort(stream, bytes);
 }
 
 Block* DeviceMemory::take_last_resort(int64_t stream, size_t bytes) {

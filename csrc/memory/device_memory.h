@@ -144,6 +144,7 @@ class DeviceMemory {
   }
 
   Block* allocate_slow(int64_t stream, size_t bytes);
+  Block* find_slow(int64_t stream, size_t bytes);
   Block* take_again(int64_t stream, size_t bytes, bool all);
   Block* grow(int64_t stream, size_t bytes, size_t* asked);
   void* from_driver(Policy& policy, const Growth& growth, size_t bytes);

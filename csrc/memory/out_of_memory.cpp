@@ -1,7 +1,13 @@
-// The out-of-memory error: its numbers and its remedy.
+// A failed allocation: the callback, then the error with its numbers and its remedy.
+#include <c10/util/ScopeExit.h>
+
 #include <cstdio>
+#include <mutex>
+#include <utility>
 
 #include "memory/device_memory.h"
+#include "memory/failure_callback.h"
+#include "memory/memory.h"
 
 namespace isthmus::memory {
 namespace {
@@ -32,7 +38,40 @@ std::string remedy(uint64_t asked, uint64_t free_bytes, uint64_t total_bytes, do
   return text + (share < 1 || asked > kRequestLimit ? "Lower the micro-batch." : refused + ".");
 }
 
+struct Registered {
+  std::mutex mutex;
+  FailureCallback callback;
+};
+
+Registered& registered() {
+  static Registered* const instance = new Registered;
+  return *instance;
+}
+
 }  // namespace
+
+void set_failure_callback(FailureCallback callback) {
+  std::lock_guard<std::mutex> guard(registered().mutex);
+  registered().callback = std::move(callback);
+}
+
+bool call_failure_callback(c10::DeviceIndex device, size_t bytes) {
+  thread_local bool is_inside = false;
+  FailureCallback callback;
+  {
+    std::lock_guard<std::mutex> guard(registered().mutex);
+    callback = registered().callback;
+  }
+  if (!callback || is_inside) return false;
+  is_inside = true;
+  // Within a kernel of the delegate route, the callback's CPU tensors are still the CPU's.
+  const detail::Scope scope = std::exchange(detail::scope, {false, 0, 0});
+  const auto leave = c10::make_scope_exit([&] {
+    detail::scope = scope;
+    is_inside = false;
+  });
+  return callback(device, bytes);
+}
 
 void DeviceMemory::throw_out_of_memory(size_t bytes) {
   const std::string refused = driver().last_error();

@@ -131,7 +131,7 @@ def _verified(runner: _Runner, stages: Sequence[Measured], memory: int, output: 
         seen.append(choices)
         write(output, _plan(stages, memory, choices))
         ranks = runner.run("verify", f"verifying within {_gib(memory)} GiB (9 steps)", output)
-        if ranks is None:
+        if ranks is None or max(each["allocated"] for each in ranks) > memory:
             fails = cut
         else:
             fits = cut

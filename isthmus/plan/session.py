@@ -195,11 +195,16 @@ class _Planned(Session):
 
 
 class _Swapping(Session):
-    """Offloads the activations of all layers in two steps, then of those that do not fit beside their peak."""
+    """Offloads the activations of all layers in two steps, then of those that do not fit beside their peak.
+
+    When an allocation of the chip fails, more activations move to the host.
+    """
 
     def found(self, layers: list[Layer]) -> None:
         """Offload the layers of a model."""
         apply(layers, {layer.name: {WHOLE: OFFLOAD} for layer in layers})
+        if set_callback := getattr(_memory().memory, "_set_failure_callback", None):
+            set_callback(offload.move)
 
     def step_begins(self) -> None:
         """Measure the peak of the second step, the first with all optimizer states."""

@@ -108,6 +108,15 @@ def test_activations_and_states_on_the_host(tmp_path: Path):
     assert least < 0.75 * peak
 
 
+@pytest.mark.full
+def test_swap_goes_on_when_an_allocation_fails():
+    """Samples get longer after the peak was measured, so that the job is 1.5 times its device."""
+    plain = isthmus("run", SCRIPT, 6, "longer")
+    swapped = isthmus("run", "--swap", SCRIPT, 6, "longer", memory="150MiB")
+    assert losses(plain) == losses(swapped)
+    assert int(plain.stdout.split()[-1]) > 1.5 * (150 << 20)
+
+
 GPT = (
     "examples/pretrain_gpt_core.py --pipeline-model-parallel-size 2 --num-layers 8 --hidden-size 128 "
     "--ffn-hidden-size 512 --seq-length 128 --hidden-dropout 0.1 --attention-dropout 0.1"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from isthmus.plan import actions, layers
+from isthmus.plan import actions, layers, offload
 from isthmus.plan.measured import Measured, Offload
 from isthmus.plan.session import Measuring
 
@@ -84,3 +85,26 @@ def test_a_plan_fits_and_the_losses_stay(tmp_path: Path):
     offloaded, peak = trained({name: {".": "offload"} for name in names})
     assert offloaded == losses
     assert peak < keep
+
+
+@pytest.mark.usefixtures("fresh_memory")
+def test_a_failed_allocation_moves_activations_to_the_host():
+    everything = {f"0/1.{index}": {".": "offload"} for index in range(LAYERS)}
+    losses, peak = trained({})
+    total = torch.chip.mem_get_info()[1]
+    torch.chip.empty_cache()
+    offload.set_room(total)  # so nothing moves unless an allocation fails
+    calls: list[bool] = []
+    torch.chip.memory._set_failure_callback(
+        lambda *numbers: calls.append(offload.move(*numbers)) or calls[-1]
+    )
+    torch.chip.set_per_process_memory_fraction(peak / 1.5 / total)
+    try:
+        assert trained(everything)[0] == losses
+        assert True in calls
+        with ThreadPoolExecutor() as other:  # such as the worker of a stream
+            assert other.submit(offload.move, 0, 1).result() is False
+    finally:
+        torch.chip.memory._set_failure_callback(lambda *_: False)
+        torch.chip.set_per_process_memory_fraction(1.0)
+        offload.set_room(0)

@@ -78,7 +78,14 @@ def test_the_solver_equals_brute_force(model):
 def test_the_first_choice_stays_if_the_search_finds_none_faster():
     # The bound prunes the optimum, which is known, and keeps slower choices that leave memory unused.
     few = [Option(0, 21, 3), Option(1, 3, 21)]
-    many = [Option(0, 40, 0), Option(1, 14, 24), Option(1, 31, 0), Option(2, 22, 9), Option(2, 26, 0), Option(3, 17, 9)]
+    many = [
+        Option(0, 40, 0),
+        Option(1, 14, 24),
+        Option(1, 31, 0),
+        Option(2, 22, 9),
+        Option(2, 26, 0),
+        Option(3, 17, 9),
+    ]
     layers = [few, few, many, many, few]
     found = solve(layers, one_f_one_b(5, 1, [0] * 6), 120)
     assert found

@@ -1,6 +1,6 @@
 """Trains a small transformer with dropout in micro-batches; prints the losses in full precision, and the peak.
 
-plan_training.py STEPS [hugging-face]
+plan_training.py STEPS [hugging-face | longer]; longer: from step 3 on, samples are three times as long.
 """
 
 import sys
@@ -58,14 +58,15 @@ def llama() -> nn.Module:
 
 def main(steps: int, kind: str = "") -> None:
     torch.manual_seed(0)
-    model = (llama() if kind else Model()).cuda().train()
+    model = (llama() if kind == "hugging-face" else Model()).cuda().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for _ in range(steps):
+    for step in range(steps):
         total = 0.0
+        length = 3 * LENGTH if kind == "longer" and step >= 3 else LENGTH
         for _ in range(MICRO_BATCHES):
-            tokens = torch.randint(512, (8, LENGTH + 1), device="cuda")
+            tokens = torch.randint(512, (8, length + 1), device="cuda")
             found = model(tokens[:, :-1])
-            logits = found.logits if kind else found
+            logits = found.logits if kind == "hugging-face" else found
             loss = nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
             loss.backward()
             total += loss.item()

@@ -21,6 +21,7 @@ from isthmus.chip.memory.history import (
     _record_memory_history,
     _save_memory_usage,
     _save_segment_usage,
+    _set_failure_callback,
     _snapshot,
     memory_snapshot,
 )

@@ -182,3 +182,12 @@ def _allocation_traceback(data_ptr: int) -> list[dict[str, Any]] | None:
 def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], object]) -> None:
     """Call observer(device, bytes requested, bytes allocated, bytes free) before OutOfMemoryError is raised."""
     _C.observe_out_of_memory(observer)
+
+
+def _set_failure_callback(callback: Callable[[int, int], bool]) -> None:
+    """Before an allocation fails, call callback(device, bytes): it frees memory and returns whether it freed any.
+
+    The allocation is then tried again. The callback runs on the allocating thread, also in the middle of a kernel
+    that the CPU computes for the chip. A later callback replaces it.
+    """
+    _C.set_failure_callback(callback)
