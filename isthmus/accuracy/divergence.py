@@ -198,7 +198,11 @@ class Search:
     def first(self) -> Guilty | None:
         """Return the first difference, or None."""
         for row in self.rows:
-            if row.pair.is_matched and (found := self._accuse(row)) and self._lasts(row, self._rewritten, found.call):
+            if (
+                row.pair.is_matched
+                and (found := self._accuse(row))
+                and self._lasts(row, self._rewritten, found.call)
+            ):
                 return found
         return None
 

@@ -52,7 +52,14 @@ class Tensors:
         if not (is_contiguous or _is_dense(local)):
             return None
         is_ordered = is_contiguous or not self._writer.hashed
-        return (local.storage_offset(), local.numel(), local.dtype, local._version, local.is_conj(), is_ordered)
+        return (
+            local.storage_offset(),
+            local.numel(),
+            local.dtype,
+            local._version,
+            local.is_conj(),
+            is_ordered,
+        )
 
     def written(self, tensor: torch.Tensor, call: int | None) -> None:
         """Forget what a tensor's memory held; a call has written it, perhaps by another view."""

@@ -1,6 +1,7 @@
 """Planted faults are named, and jobs that only compute otherwise are not accused."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ import torch
 import isthmus.accuracy
 from isthmus.accuracy import gathering, report
 from isthmus.accuracy.comparing import compare
-from isthmus.accuracy.reading import Content
+from isthmus.accuracy.ordering import clocks
+from isthmus.accuracy.reading import Content, Place, Rank, Recorded
 from isthmus.accuracy.statistics import Statistics
 from tests.accuracy import llama
 from tests.accuracy.faults import FAULTS, planted, sites
@@ -97,6 +99,34 @@ def test_results_of_collectives_are_recorded(two_ranks):
     terms = [call.inputs["tensors[0]"].statistics for call in first]
     assert results[0] == results[1]
     assert results[0].mean == pytest.approx(terms[0].mean + terms[1].mean, abs=1e-6)
+
+
+def rank_of(number: int, *calls: tuple[str, dict[str, int]], ranks: int = 2) -> Rank:
+    """A dump of calls with arguments; collectives and messages are of one group."""
+    rank = Rank(Path(), number, {})
+    for index, (operator, arguments) in enumerate(calls):
+        group = tuple(range(ranks)) if operator.startswith("c10d::") else ()
+        place = Place(0, "forward", "", 0)
+        rank.calls.append(Recorded(index, place, operator, "", "", arguments, {}, {}, group, rank=number))
+    return rank
+
+
+def test_calls_come_after_what_other_ranks_send_and_reduce():
+    send, receive = ("c10d::send", {"dst": 1}), ("c10d::recv_", {"src": 0})
+    add, reduce = ("aten::add", {}), ("c10d::allreduce_", {})
+    first = rank_of(0, add, add, add, send, reduce, add)
+    second = rank_of(1, receive, add, reduce)
+    times = clocks([first, second])
+    sent, received = times[id(first.calls[3])], times[id(second.calls[0])]
+    assert sent < received < times[id(second.calls[1])]
+    assert times[id(first.calls[5])] > times[id(second.calls[1])]  # through the all-reduce
+    assert [times[id(call)] for call in first.calls] == sorted(times[id(call)] for call in first.calls)
+
+
+def test_incomplete_dumps_are_ordered_too():
+    waiting = rank_of(0, ("c10d::recv_", {"src": 1}), ("aten::add", {}))
+    other = rank_of(1, ("c10d::allreduce_", {}), ("aten::add", {}))
+    assert len(clocks([waiting, other])) == 4
 
 
 # ---- Reports

@@ -106,6 +106,18 @@ def test_perturb_ranks_cancellation_first(tmp_path):
     assert next(row for row in rows if row.call.operator == "aten::mul.Tensor").noise < 4
 
 
+def test_perturb_sums_in_another_order(tmp_path):
+    x = torch.logspace(8, 0, 257) * torch.tensor([1.0, -1.0]).repeat(129)[:257]
+    with isthmus.accuracy.dump(tmp_path, "tensors"):
+        x.sum()
+        x[None] @ torch.ones(257, 2)
+        x.neg()
+    order = {row.call.operator: row.order for row in perturbing.perturb(tmp_path, "*", 9, "cpu")[0]}
+    assert order["aten::sum"] > 0
+    assert order["aten::mm"] > 0
+    assert order["aten::neg"] == 0
+
+
 def test_config_tells_weights_data_and_hyperparameters(tensors, tmp_path):
     def change(model):
         model.head.weight.data[0, 0] += 1
