@@ -35,7 +35,7 @@ def arguments(call: Call) -> tuple[Named, Named]:
 def group(call: Call) -> list[int]:
     """Return the ranks of a call's process group."""
     if name := call.arguments.get("group_name"):
-        return dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(name))
+        return dist.get_process_group_ranks(torch._C._distributed_c10d._resolve_process_group(name))
     boxed = call.arguments.get("process_group")
     return [] if boxed is None else dist.get_process_group_ranks(dist.ProcessGroup.unbox(boxed))
 

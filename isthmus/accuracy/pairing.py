@@ -76,7 +76,8 @@ def pairs(a: list[Rank], b: list[Rank]) -> list[Pair]:
     sides = _by_place(a, steps, rooted), _by_place(b, steps, rooted)
     found: list[Pair] = []
     for place in dict.fromkeys((*sides[0], *sides[1])):
-        found += _align(*(_rows(side.get(place, [])) for side in sides), by_rank=len(a) == len(b))
+        rows = [_rows(side.get(place, [])) for side in sides]
+        found += _align(rows[0], rows[1], by_rank=len(a) == len(b))
     return _in_order(found, clocks(a) | clocks(b), by_b=len(b) < len(a))
 
 
