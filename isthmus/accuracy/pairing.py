@@ -107,16 +107,23 @@ def _rows(ranks: list[list[Recorded]]) -> list[list[Recorded]]:
     rows = [[call] for call in ranks[0]]
     for calls in ranks[1:]:
         merged: list[list[Recorded]] = []
-        for left, right in _aligned([_at_line(row[0]) for row in rows], [_at_line(call) for call in calls]):
+        for left, right in _aligned_by_lines([row[0] for row in rows], calls):
             row = [] if left is None else rows[left]
             merged.append(row + ([] if right is None else [calls[right]]))
         rows = merged
     return rows
 
 
-def _at_line(call: Recorded) -> tuple[Hashable, ...]:
-    """Return what ranks have in common that do the same: they run one program."""
-    return key(call), call.line
+def _aligned_by_lines(a: list[Recorded], b: list[Recorded]) -> Iterator[tuple[int | None, int | None]]:
+    """Align calls of two ranks, which run one program, by their lines too; where the lines differ, without them."""
+    left_keys, right_keys = ([(key(call), call.line) for call in side] for side in (a, b))
+    matcher = SequenceMatcher(None, left_keys, right_keys, autojunk=False)
+    for kind, i, i_end, j, j_end in matcher.get_opcodes():
+        if kind == "equal":
+            yield from zip(range(i, i_end), range(j, j_end), strict=True)
+            continue
+        for left, right in _aligned([key(call) for call in a[i:i_end]], [key(call) for call in b[j:j_end]]):
+            yield None if left is None else i + left, None if right is None else j + right
 
 
 def _align(a: list[list[Recorded]], b: list[list[Recorded]], by_rank: bool) -> Iterator[Pair]:

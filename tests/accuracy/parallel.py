@@ -101,6 +101,18 @@ def other_epsilon(model):
     model.layers[1].norm1.eps = 1e-4
 
 
+def scaled_rotary(model):
+    replace_forward(model.layers[0].attention.rotary, lambda inner, x: inner(x) * 1.02)
+
+
+def clipped_mlp(model):
+    replace_forward(model.layers[1].mlp.down, lambda inner, x: inner(x.clamp(-0.05, 0.05)))
+
+
+def cold_embedding(model):
+    model.embedding.weight.data[7] = 0
+
+
 class _Counted:
     """An all-reduce that is left out, or wrong, in one call of four in each step."""
 
@@ -166,3 +178,19 @@ _dp("not_divided", "div_", "allreduce_", divide=False)
 _dp("norms_differ", "mul_", "mul_ mul", on_rank_1(other_norm))
 _dp("nan_from_one_rank", "lift_fresh", "t mm lift_fresh", on_rank_1(nan_in_weight))
 _dp("epsilon_differs", "add", "add", on_rank_1(other_epsilon))
+_tp("rotary_scaled", "mul", "mul", on_rank_1(scaled_rotary))
+_tp("mlp_clipped", "clamp", "clamp", on_rank_1(clipped_mlp))
+_tp(
+    "embedding_cold",
+    "fill_ zero_ lift_fresh copy_",
+    "fill_ zero_ lift_fresh copy_",
+    on_rank_1(cold_embedding),
+)
+_dp("rotary_scaled", "mul", "mul", on_rank_1(scaled_rotary))
+_dp("mlp_clipped", "clamp", "clamp", on_rank_1(clipped_mlp))
+_dp(
+    "embedding_cold",
+    "fill_ zero_ lift_fresh copy_",
+    "fill_ zero_ lift_fresh copy_",
+    on_rank_1(cold_embedding),
+)

@@ -10,7 +10,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from tests.accuracy import llama
 from tests.accuracy.faults import replace_forward
 from tests.accuracy.jobs import JOBS, Job
-from tests.accuracy.parallel import on_rank_1, reduce_gradients
+from tests.accuracy.parallel import clipped_mlp, on_rank_1, reduce_gradients, scaled_rotary
 
 
 def _steps(model, forward_backward, reduce=lambda model: None):
@@ -111,6 +111,14 @@ def _scaled_result(layer):
     replace_forward(layer, lambda inner, x: inner(x) * 1.01)
 
 
+def _detached_gate(layer):
+    replace_forward(layer.mlp.gate, lambda inner, x: inner(x.detach()))
+
+
+def _open_mask(layer):
+    layer.attention.mask = torch.zeros_like(layer.attention.mask)
+
+
 def _pp(name, calls, module, **options):
     for ranks in (2, 4):
         job = Job(lambda: pipeline(**options), ranks, f"pp{ranks}", calls, module)
@@ -125,6 +133,8 @@ _pp("stale_activation", "pow add mul", "layers.1.norm1", change=_in_layer(_stale
 _pp("gradient_halved", "mul", None, change=_in_layer(_halved_gradient))
 _pp("result_scaled", "mul", None, change=_in_layer(_scaled_result, "0"))
 _pp("labels_of_another", "roll", "", loss=lambda logits, labels: llama.loss_of(logits, labels.roll(1, 0)))
+_pp("gate_detached", "detach", "layers.1.mlp.gate", change=_in_layer(_detached_gate))
+_pp("mask_open", "zeros_like", "", change=_in_layer(_open_mask, "0"))
 
 
 # ---- Context: each rank has a part of the sequence; keys and values are gathered
@@ -203,6 +213,8 @@ _cp(
     "epsilon_differs", "add", "layers.1.norm2", "add",
     change=on_rank_1(lambda model: _epsilon(model.layers[1].norm2)),
 )  # fmt: skip
+_cp("rotary_scaled", "mul", "layers.0.attention.rotary", "mul", change=on_rank_1(scaled_rotary))
+_cp("mlp_clipped", "clamp", "layers.1.mlp.down", "clamp", change=on_rank_1(clipped_mlp))
 
 
 # ---- Experts: one on each rank, to which the others send tokens
@@ -348,3 +360,4 @@ _dtensor(
     change=on_rank_1(lambda model: _epsilon(model.layers[1].norm2)),
 )  # fmt: skip
 _dtensor("gradients_not_reduced", "allreduce_", None, "AdamW", both=False, reduces=False)
+_dtensor("rotary_scaled", "mul", "layers.0.attention.rotary", "mul", change=on_rank_1(scaled_rotary))
