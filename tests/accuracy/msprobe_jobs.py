@@ -21,6 +21,7 @@ from tests.accuracy.faults import FAULTS, planted, sites
 SAME = {
     "linear": "t mm", "matmul": "bmm", "cross_entropy": "nll_loss_forward _log_softmax", "softmax": "_softmax",
     "square": "pow", "float": "_to_copy", "bfloat16": "_to_copy", "flatten": "view", "unflatten": "view",
+    "mul": "AdamW", "add": "AdamW", "lerp": "AdamW", "addcmul": "AdamW", "addcdiv": "AdamW",  # with its arguments
     "truediv": "div", "silu": "silu silu_backward", "dropout": "native_dropout", "norm": "linalg_vector_norm",
 }  # fmt: skip
 
