@@ -169,7 +169,8 @@ def test_the_host_delays_layers_and_their_parallelism():
 def test_the_overhead_of_a_layer_contains_latencies():
     from dataclasses import replace
 
-    sent = [speed.step(DENSE, layout(tp=2), each)["TP"] for each in (CLUSTER, replace(CLUSTER, overhead={"TP2": 1e-3}))]
+    known = replace(CLUSTER, overhead={"TP2": 1e-3})
+    sent = [speed.step(DENSE, layout(tp=2), each)["TP"] for each in (CLUSTER, known)]
     assert sent[0] - sent[1] == pytest.approx(8 * 4 * 10 * 1e-5)
 
 
@@ -297,7 +298,13 @@ def test_clusters_that_are_refused(tmp_path: Path, text: str, message: str):
 def test_a_cluster_is_read_as_it_was_written(tmp_path: Path):
     path = tmp_path / "cluster.toml"
     found = Cluster(
-        4, 1 << 33, {"float32": 7e10}, 2e10, [Link(2, 1e-5, 5e9, "send"), Link(2, 2e-5, 4e9)], {"dense1": 4e-3}, 2.0
+        4,
+        1 << 33,
+        {"float32": 7e10},
+        2e10,
+        [Link(2, 1e-5, 5e9, "send"), Link(2, 2e-5, 4e9)],
+        {"dense1": 4e-3},
+        2.0,
     )
     clusters.write(path, found)
     assert clusters.read(path) == found

@@ -50,8 +50,8 @@ class Cluster:
         flops: operations per second of a matrix product, by dtype.
         bandwidth: bytes per second that operators such as those of a SwiGLU read and write.
         links: those with fewer ranks first, and those of one operation before others.
-        overhead: seconds of the host for the forward and backward of a layer, by :meth:`delay`'s names and ranks, such
-            as ``dense1`` and ``TP4``; those of parallelism are additional. Empty: hidden behind the device's work.
+        overhead: seconds of the host for the forward and backward of a layer, by a name of :meth:`delay` and ranks,
+            such as ``dense1``, and those that parallelism adds, such as ``TP4``. Empty: hidden behind the device.
         cores: cards that compute at full speed at the same time; 0: all. Of host devices that share processors.
     """
 
@@ -79,11 +79,12 @@ class Cluster:
         """Return the seconds of the host for a layer.
 
         Args:
-            name: ``dense``, ``experts`` or ``expert`` (each local one), or of what a parallelism adds: ``TP``, ``CP``,
+            name: ``dense``, ``experts`` or ``expert`` (each local one); or what parallelism adds: ``TP``, ``CP``,
                 ``EP`` or ``experts_TP``.
             ranks: of the group; the next larger one measured counts, or the largest.
         """
-        known = {int(key.removeprefix(name)): value for key, value in self.overhead.items() if re.fullmatch(rf"{name}\d+", key)}
+        found = ((re.fullmatch(rf"{name}(\d+)", key), value) for key, value in self.overhead.items())
+        known = {int(match[1]): value for match, value in found if match}
         return known[min((n for n in known if n >= ranks), default=max(known))] if known else 0.0
 
     def seconds(self, name: str, size: float, ranks: int, span: int, *, of_layer: bool = False) -> float:

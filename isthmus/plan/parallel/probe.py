@@ -97,16 +97,12 @@ def _measure_rank(path: Path) -> None:
     dist.init_process_group(dist.get_default_backend_for_device(device.type))
     ranks = dist.get_world_size()
     found: dict[str, Any] = {"memory": torch.accelerator.get_memory_info()[1]}
-    matrix = torch.ones(1024, 1024, device=device)
     if ranks == 1:
         found["flops"] = {name: _rate(getattr(torch, name), side, device) for name, side in _PRODUCTS.items()}
         found["bandwidth"] = _bandwidth(device)
     else:
         found["links"] = {name: _link(name, device) for name in SENT}
-        # Cards of one machine may share processors: one alone, over all of them at once.
-        products = lambda: [torch.mm(matrix, matrix) for _ in range(4)]  # noqa: E731
-        alone = _time(products if dist.get_rank() == 0 else lambda: None, until_all=True)
-        found["share"] = alone / _time(products, until_all=True)
+        found["share"] = _share(device)
     found["overhead"] = _overheads(ranks) if megatron else {}
     if dist.get_rank() == 0:
         path.write_text(json.dumps(found))
@@ -118,6 +114,26 @@ def _rate(dtype: Any, side: int, device: Any) -> float:
 
     matrix = torch.ones(side, side, device=device, dtype=dtype)
     return 2 * side**3 / _time(lambda: torch.mm(matrix, matrix))
+
+
+def _share(device: Any) -> float:
+    """Return the seconds that a step on one card takes, over those on all cards at once, which may share processors.
+
+    The weights and gradients, of 90 MiB, are in no cache, as those of a job.
+    """
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+
+    pairs = [(nn.Linear(512, 1408), nn.SiLU(), nn.Linear(1408, 512)) for _ in range(8)]
+    network = nn.Sequential(*(each for pair in pairs for each in pair)).to(device)
+    entry = torch.ones(256, 512, device=device)
+
+    def passes() -> None:
+        network(entry).sum().backward()
+
+    alone = _time(passes if dist.get_rank() == 0 else lambda: None, until_all=True)
+    return alone / _time(passes, until_all=True)
 
 
 def _bandwidth(device: Any) -> float:
@@ -150,7 +166,7 @@ def _overheads(ranks: int) -> dict[str, float]:
 
 
 def _layer(tp: int = 1, cp: int = 1, ep: int = 1, experts: int = 0) -> float:
-    """Return the seconds of forward and backward of a layer on tensors that take no time, until all ranks are done."""
+    """Return the seconds of a layer, forward and backward, on tensors that take no time, until all ranks are done."""
     import torch
     from megatron.core import parallel_state
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
@@ -187,7 +203,9 @@ def _layer(tp: int = 1, cp: int = 1, ep: int = 1, experts: int = 0) -> float:
         attention_dropout=0.0,
         **settings,
     )
-    spec = get_gpt_layer_local_spec(num_experts=experts or None, moe_grouped_gemm=False, normalization="RMSNorm")
+    spec = get_gpt_layer_local_spec(
+        num_experts=experts or None, moe_grouped_gemm=False, normalization="RMSNorm"
+    )
     layer = TransformerLayer(config, spec.submodules).cuda()
     reduction = DistributedDataParallelConfig(grad_reduce_in_fp32=True, use_distributed_optimizer=True)
     replica = DistributedDataParallel(config, reduction, layer)
