@@ -8,6 +8,7 @@ With --part, one part runs and its figures are kept in build/plan_parallel; with
 """
 
 import argparse
+import gc
 import itertools
 import json
 import os
@@ -24,7 +25,7 @@ from isthmus._support.files import write_file
 
 ROOT = Path(__file__).parents[1]
 PARTS = ROOT / "build" / "plan_parallel"
-STEPS, WARM_UP = 6, 2
+STEPS, WARM_UP = 3, 1
 GLOBAL_BATCH = 8
 MODEL = (
     "--num-layers 4 --hidden-size 512 --num-attention-heads 8 --num-query-groups 4 --seq-length 128 "
@@ -33,6 +34,11 @@ MODEL = (
 MODELS = {
     "dense": f"{MODEL} --ffn-hidden-size 1408",
     "experts": f"{MODEL} --ffn-hidden-size 704 --num-experts 4 --moe-router-topk 2",
+    # Kept apart: nothing in the prediction is chosen by these.
+    "unseen": (
+        "--num-layers 4 --hidden-size 384 --num-attention-heads 8 --num-query-groups 8 --seq-length 192 "
+        "--vocab-size 2048 --untie-embeddings-and-output-weights --ffn-hidden-size 1536"
+    ),
 }
 # TP, PP, VPP, CP, EP, DP, micro-batch, recompute
 LAYOUTS = {
@@ -63,8 +69,22 @@ LAYOUTS = {
         (2, 1, 1, 1, 1, 1, 2, "full"),
         (1, 1, 1, 1, 4, 4, 1, "none"),
     ),
+    "unseen": (
+        (1, 1, 1, 1, 1, 1, 2, "none"),
+        (1, 1, 1, 1, 1, 1, 1, "full"),
+        (2, 1, 1, 1, 1, 1, 4, "none"),
+        (1, 2, 1, 1, 1, 1, 2, "none"),
+        (1, 1, 1, 2, 1, 1, 1, "none"),
+        (1, 1, 1, 1, 1, 2, 1, "none"),
+        (4, 1, 1, 1, 1, 1, 4, "full"),
+        (2, 1, 1, 1, 1, 2, 1, "none"),
+        (2, 2, 1, 1, 1, 1, 1, "none"),
+        (1, 2, 2, 1, 1, 2, 2, "none"),
+        (1, 1, 1, 2, 1, 2, 4, "none"),
+        (1, 1, 1, 1, 1, 4, 1, "none"),
+    ),
 }
-RANKS = (1, 2, 4)
+RANKS = 4
 UNFAIR = (
     "Ranks share two cores and their bandwidth: the cluster says how many cards compute at full speed at once. "
     "Experts are taken to have equal numbers of tokens, which a new router does not give them. The dataset is "
@@ -72,15 +92,12 @@ UNFAIR = (
 )
 
 
-def train(ranks: int, command_lines: list[str]) -> None:
-    """Train a few steps with each command line, in new processes for each, and print what their ranks measure."""
+def train(jobs: list[str]) -> None:
+    """Train a few steps in each job, its number of ranks and command line, and print what the ranks measure."""
     import isthmus.megatron  # noqa: F401 - must come first
 
     # isort: split
     sys.path.insert(0, str(ROOT / "examples"))
-    from megatron.core import jit
-
-    jit.disable_jit_fuser()  # compilation takes longer than the steps
     import pretrain_gpt_core as example
     import torch
 
@@ -94,7 +111,10 @@ def train(ranks: int, command_lines: list[str]) -> None:
 
     example.transformer_config = as_pretrain_gpt
     torch.set_flush_denormal(True)
-    for line in command_lines:
+    gc.collect()
+    gc.freeze()  # a collection would copy all of these objects in each child, while other ranks wait
+    for job in jobs:
+        ranks, line = int(job.split()[0]), job.partition(" ")[2]
         with socket.socket() as free:
             free.bind(("localhost", 0))
             port = str(free.getsockname()[1])
@@ -141,20 +161,19 @@ def train_rank(example: Any, line: str) -> None:
     dist.barrier()
 
 
-def run(ranks: int, command_lines: list[str]) -> list[dict[str, Any]]:
-    """Train with each command line on some ranks; return what was measured."""
-    settings = {"ISTHMUS_HOST_DEVICES": str(ranks), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+def run(jobs: list[str]) -> list[dict[str, Any]]:
+    """Train in each job; return what was measured."""
     done = subprocess.run(
-        [sys.executable, __file__, "--train", str(ranks), *command_lines],
+        [sys.executable, __file__, "--train", *jobs],
         stdout=subprocess.PIPE,
         text=True,
         check=False,
         cwd=ROOT,
-        env={**os.environ, **settings},
+        env={**os.environ, "ISTHMUS_HOST_DEVICES": str(RANKS), "PYTHONWARNINGS": "ignore"},
     )
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or len(found) != len(command_lines):
-        raise SystemExit(f"plan_parallel: {ranks} ranks failed; see the error above")
+    if done.returncode or len(found) != len(jobs):
+        raise SystemExit(f"plan_parallel: job {len(found) + 1} failed; see the error above")
     return found
 
 
@@ -171,18 +190,18 @@ def predict(name: str, cells: tuple[Any, ...], cluster: Any) -> Any:
     return shape, Candidate(layout, memory.peak(shape, layout), speed.step(shape, layout, cluster))
 
 
-def measure(name: str, ranks: int, cluster: Any) -> list[dict[str, Any]]:
-    """Train the layouts of a model with a number of ranks; return rows of the table."""
+def measure(name: str, cluster: Any) -> list[dict[str, Any]]:
+    """Train the layouts of a model; return their measurements."""
     from isthmus.plan.parallel import emit
 
-    chosen = [cells for cells in LAYOUTS[name] if cells[0] * cells[1] * cells[3] * cells[5] == ranks]
-    predictions = [predict(name, cells, cluster) for cells in chosen]
-    lines = [
-        f"{MODELS[name]} --train-iters {STEPS} {emit.emit('megatron', s, c.layout)}" for s, c in predictions
-    ]
+    jobs = []
+    for cells in LAYOUTS[name]:
+        shape, candidate = predict(name, cells, cluster)
+        flags = emit.emit("megatron", shape, candidate.layout)
+        jobs.append(f"{candidate.layout.cards} {MODELS[name]} --train-iters {STEPS} {flags}")
     return [
-        {"model": name, "cells": cells, "peaks": found["peaks"], "seconds": found["seconds"]}
-        for cells, found in zip(chosen, run(ranks, lines), strict=True)
+        {"model": name, "cells": cells, **found}
+        for cells, found in zip(LAYOUTS[name], run(jobs), strict=True)
     ]
 
 
@@ -217,25 +236,27 @@ def kendall(pairs: list[tuple[float, float]]) -> float:
 
 
 def main() -> None:
-    parts = ["cluster", *(f"{name}-{ranks}" for name in LAYOUTS for ranks in RANKS)]
+    parts = ["cluster", *LAYOUTS]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--part", choices=parts, help="run this part only; the result is not saved")
     parser.add_argument("--again", action="store_true", help="run parts again; the fastest steps count")
     parser.add_argument("--train", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.train:
-        train(int(options.train[0]), options.train[1:])
+        train(options.train)
         return
     from harness import print_table, save
 
     from isthmus.plan.parallel import cluster as clusters
     from isthmus.plan.parallel import probe
 
+    # Compilation takes longer than the steps.
+    os.environ |= {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"}
     PARTS.mkdir(mode=0o750, parents=True, exist_ok=True)
     path = PARTS / "cluster.toml"
     asked = [options.part] if options.part else parts
     if "cluster" in asked and (options.again or not path.exists()):
-        clusters.write(path, probe.measure(max(RANKS), print))
+        clusters.write(path, probe.measure(RANKS, print))
     cluster = clusters.read(path)
     measured = []
     for part in asked:
@@ -244,8 +265,7 @@ def main() -> None:
             continue
         found = json.loads(kept.read_text()) if kept.exists() else []
         if options.again or not found:
-            name, ranks = part.split("-")
-            found = fastest(found, measure(name, int(ranks), cluster))
+            found = fastest(found, measure(part, cluster))
             write_file(kept, json.dumps(found).encode())
         measured += found
     if not measured:

@@ -131,7 +131,7 @@ def test_time_of_one_card():
     products = 6 * tokens * (DENSE.parameters - 4096 * 512 - 9 * 512)
     attention = 4 * 3.5 * 2 * tokens * 128 * 512
     assert terms["matrix products"] == pytest.approx((products + attention) / 1e12)
-    assert not {"TP", "PP", "CP", "EP", "DP", "pipeline bubble", "launches"} & terms.keys()
+    assert not {"TP", "PP", "CP", "EP", "DP", "pipeline bubble", "host"} & terms.keys()
 
 
 def test_bubble_of_a_pipeline():
@@ -148,6 +148,30 @@ def test_cards_that_share_processors():
     assert "shared processors" not in speed.step(DENSE, layout(dp=2), shared)
     two, eight = (sum(speed.step(DENSE, layout(dp=n), shared).values()) for n in (2, 8))
     assert eight > 0.9 * two
+
+
+def test_the_host_delays_layers_and_their_parallelism():
+    from dataclasses import replace
+
+    known = {"dense1": 1e-3, "experts1": 2e-3, "expert1": 5e-4, "TP2": 1e-3, "TP4": 3e-3, "EP2": 4e-3}
+    slow = replace(CLUSTER, overhead=known)
+    assert [slow.delay("TP", ranks) for ranks in (2, 3, 4, 8)] == [1e-3, 3e-3, 3e-3, 3e-3]
+    assert slow.delay("CP", 2) == 0
+    dense, tensor, full = (
+        speed.step(DENSE, layout(global_batch=n, tp=tp, recompute=recompute), slow)["host"]
+        for n, tp, recompute in ((2, 1, "none"), (2, 2, "none"), (2, 1, "full"))
+    )
+    assert (dense, tensor, full) == pytest.approx((4e-3, 8e-3, 1.4 * 4e-3))
+    experts = speed.step(EXPERTS, layout(global_batch=4, ep=2, dp=2), slow)["host"]
+    assert experts == pytest.approx(4 * (2e-3 + 2 * 5e-4 + 4e-3))
+
+
+def test_the_overhead_of_a_layer_contains_latencies():
+    from dataclasses import replace
+
+    known = replace(CLUSTER, overhead={"TP2": 1e-3})
+    sent = [speed.step(DENSE, layout(tp=2), each)["TP"] for each in (CLUSTER, known)]
+    assert sent[0] - sent[1] == pytest.approx(8 * 4 * 10 * 1e-5)
 
 
 def test_collectives():
@@ -274,7 +298,13 @@ def test_clusters_that_are_refused(tmp_path: Path, text: str, message: str):
 def test_a_cluster_is_read_as_it_was_written(tmp_path: Path):
     path = tmp_path / "cluster.toml"
     found = Cluster(
-        4, 1 << 33, {"float32": 7e10}, 2e10, [Link(2, 1e-5, 5e9, "send"), Link(2, 2e-5, 4e9)], 1e-5, 2.0
+        4,
+        1 << 33,
+        {"float32": 7e10},
+        2e10,
+        [Link(2, 1e-5, 5e9, "send"), Link(2, 2e-5, 4e9)],
+        {"dense1": 4e-3},
+        2.0,
     )
     clusters.write(path, found)
     assert clusters.read(path) == found
@@ -335,8 +365,7 @@ def test_a_real_job_needs_the_predicted_memory(tmp_path: Path):
             sys.executable,
             "benchmarks/plan_parallel.py",
             "--train",
-            "2",
-            options + emit.emit("megatron", DENSE, chosen),
+            "2 " + options + emit.emit("megatron", DENSE, chosen),
         ],
         capture_output=True,
         text=True,

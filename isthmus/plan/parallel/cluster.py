@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,10 @@ class Cluster:
         cards: number of them.
         memory: bytes of each.
         flops: operations per second of a matrix product, by dtype.
-        bandwidth: bytes per second of a copy on a card, read and written.
+        bandwidth: bytes per second that operators such as those of a SwiGLU read and write.
         links: those with fewer ranks first, and those of one operation before others.
-        overhead: seconds by which an operator delays the next, such as its launch; 0 if launches are hidden.
+        overhead: seconds of the host for the forward and backward of a layer, by a name of :meth:`delay` and ranks,
+            such as ``dense1``, and those that parallelism adds, such as ``TP4``. Empty: hidden behind the device.
         cores: cards that compute at full speed at the same time; 0: all. Of host devices that share processors.
     """
 
@@ -58,7 +60,7 @@ class Cluster:
     flops: dict[str, float]
     bandwidth: float
     links: Sequence[Link]
-    overhead: float = 0.0
+    overhead: dict[str, float] = field(default_factory=dict)
     cores: float = 0.0
 
     def rate(self, dtype: str) -> float:
@@ -73,7 +75,19 @@ class Cluster:
             )
         return self.flops[dtype]
 
-    def seconds(self, name: str, size: float, ranks: int, span: int) -> float:
+    def delay(self, name: str, ranks: int = 1) -> float:
+        """Return the seconds of the host for a layer.
+
+        Args:
+            name: ``dense``, ``experts`` or ``expert`` (each local one); or what parallelism adds: ``TP``, ``CP``,
+                ``EP`` or ``experts_TP``.
+            ranks: of the group; the next larger one measured counts, or the largest.
+        """
+        found = ((re.fullmatch(rf"{name}(\d+)", key), value) for key, value in self.overhead.items())
+        known = {int(match[1]): value for match, value in found if match}
+        return known[min((n for n in known if n >= ranks), default=max(known))] if known else 0.0
+
+    def seconds(self, name: str, size: float, ranks: int, span: int, *, of_layer: bool = False) -> float:
         """Return the time of a collective.
 
         Args:
@@ -81,12 +95,14 @@ class Cluster:
             size: bytes of the whole tensor.
             ranks: of the group.
             span: neighbouring cards that the group is part of.
+            of_layer: whether it is inside a layer, whose overhead, if known, contains the latency.
         """
         if ranks == 1:
             return 0.0
         usable = [each for each in self.links if each.operation in (name, "")] or self.links
         link = next((each for each in usable if not each.ranks or each.ranks >= span), usable[-1])
-        return link.latency + SENT[name](ranks) * size / link.bandwidth
+        latency = 0.0 if of_layer and self.overhead else link.latency
+        return latency + SENT[name](ranks) * size / link.bandwidth
 
 
 def read(path: Path) -> Cluster:
@@ -106,7 +122,7 @@ def read(path: Path) -> Cluster:
             flops=flops,
             bandwidth=_positive("bandwidth", found.pop("bandwidth")),
             links=sorted(links, key=lambda link: (link.ranks or 1 << 62, not link.operation)),
-            overhead=float(found.pop("overhead", 0.0)),
+            overhead={str(name): float(each) for name, each in found.pop("overhead", {}).items()},
             cores=float(found.pop("cores", 0.0)),
         )
     except OSError as error:
@@ -133,12 +149,14 @@ def write(path: Path, cluster: Cluster) -> None:
     lines = [
         f"cards = {cluster.cards}",
         f"memory = {cluster.memory}  # bytes of a card",
-        f"bandwidth = {cluster.bandwidth:.4g}  # bytes per second of a copy on a card",
-        f"overhead = {cluster.overhead:.3g}  # seconds of an operator's launch",
+        f"bandwidth = {cluster.bandwidth:.4g}  # bytes per second that operators such as SwiGLU's move",
         f"cores = {cluster.cores:.3g}  # cards that compute at full speed at the same time; 0: all",
         "",
         "[flops]  # per second, of a matrix product",
         *(f"{name} = {rate:.4g}" for name, rate in cluster.flops.items()),
+        "",
+        "[overhead]  # seconds of the host for a layer, by group and ranks",
+        *(f"{name} = {seconds:.3g}" for name, seconds in cluster.overhead.items()),
     ]
     for link in cluster.links:
         lines += ["", "[[links]]", f"ranks = {link.ranks}"]

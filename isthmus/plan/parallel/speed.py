@@ -9,9 +9,7 @@ from isthmus.plan.parallel.cluster import Cluster
 from isthmus.plan.parallel.layouts import Layout
 from isthmus.plan.parallel.model import Model
 
-# Operators of a layer in eager mode: forward and backward.
-OPERATORS = 60, 90
-_OPERATORS_OF_EXPERT = 25, 30
+_FORWARD = 0.4  # of the host's time for a layer: 60 operators, and 90 in the backward
 
 
 @dataclass(frozen=True)
@@ -21,13 +19,13 @@ class Work:
     Attributes:
         flops: of matrix products.
         bytes: read and written by other operators.
-        operators: number of them.
+        host: seconds that the host adds.
         sent: seconds of collectives, by group.
     """
 
     flops: float
     bytes: float
-    operators: float
+    host: float
     sent: dict[str, float]
 
     def computed(self, cluster: Cluster, dtype: str) -> dict[str, float]:
@@ -35,7 +33,7 @@ class Work:
         return {
             "matrix products": self.flops / cluster.rate(dtype),
             "memory-bound": self.bytes / cluster.bandwidth,
-            "launches": self.operators * cluster.overhead,
+            "host": self.host,
         }
 
 
@@ -77,17 +75,24 @@ def _stage(model: Model, layout: Layout, cluster: Cluster, stage: int) -> Work:
     size = layers * (forward * (1 + again) + backward)
     # Products read their weights, and add to the gradients in float32.
     size += (2 * model.width + 8) * sum(memory.parameters(model, layout, stage).values())
-    operators = layers * (OPERATORS[0] * (1 + again) + OPERATORS[1])
-    if model.experts:
-        local = model.experts / layout.ep
-        operators += layers * local * (_OPERATORS_OF_EXPERT[0] * (1 + again) + _OPERATORS_OF_EXPERT[1])
+    host = layers * _host(model, layout, cluster) * (1 + _FORWARD * again)
     tokens, table = layout.tokens(model), memory.vocab(model, layout) / layout.tp
     if stage == layout.pp - 1:
         flops += 3 * 2 * tokens * model.hidden * table
         size += 10 * 4 * tokens * table
     if stage == 0:
         size += 3 * model.width * model.hidden * table + 4 * model.width * tokens * model.hidden
-    return Work(flops, size, operators, _sent(model, layout, cluster, layers, again))
+    return Work(flops, size, host, _sent(model, layout, cluster, layers, again))
+
+
+def _host(model: Model, layout: Layout, cluster: Cluster) -> float:
+    """Return the seconds of the host for the forward and backward of a layer."""
+    names = {"TP": layout.tp, "CP": layout.cp}
+    seconds = cluster.delay("dense")
+    if model.experts:
+        names = {"experts_TP": layout.tp, "CP": layout.cp, "EP": layout.ep}
+        seconds = cluster.delay("experts") + cluster.delay("expert") * model.experts / layout.ep
+    return seconds + sum(cluster.delay(name, ranks) for name, ranks in names.items() if ranks > 1)
 
 
 def _layer_flops(model: Model, layout: Layout) -> float:
@@ -116,16 +121,17 @@ def _sent(model: Model, layout: Layout, cluster: Cluster, layers: float, again: 
     """Return the seconds of the collectives of a micro-batch, by group."""
     tp, cp, ep = layout.tp, layout.cp, layout.ep
     full = model.width * layout.tokens(model) * model.hidden
-    gather = cluster.seconds("all_gather", full, tp, tp)
-    scatter = cluster.seconds("reduce_scatter", full, tp, tp)
+    gather = cluster.seconds("all_gather", full, tp, tp, of_layer=True)
+    scatter = cluster.seconds("reduce_scatter", full, tp, tp, of_layer=True)
     # Forward: two of each. Backward: two of each, and the inputs of two linear layers are gathered again.
     tensor = layers * (gather * (6 + 2 * again) + scatter * (4 + 2 * again)) if tp > 1 else 0.0
     ring = 0.0
     if cp > 1:
         pair = 2 * model.width * layout.tokens(model) * model.key / tp
-        ring = layers * (cp - 1) * cluster.seconds("send", pair, cp, tp * cp) * (3 + again)
+        ring = layers * (cp - 1) * cluster.seconds("send", pair, cp, tp * cp, of_layer=True) * (3 + again)
     routed = full / tp * model.topk
-    experts = layers * cluster.seconds("all_to_all", routed, ep, tp * cp * layout.dp) * (4 + 2 * again)
+    exchange = cluster.seconds("all_to_all", routed, ep, tp * cp * layout.dp, of_layer=True)
+    experts = layers * exchange * (4 + 2 * again)
     stages = 0.0
     if layout.pp > 1:
         stages = 2 * layout.vpp * cluster.seconds("send", full / tp, 2, layout.cards)
