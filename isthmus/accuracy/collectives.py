@@ -18,18 +18,29 @@ _ONLY_WRITTEN = ("recv", "broadcast")
 _ONLY_READ = ("send", "barrier", "monitored_barrier", "check_for_nan")
 
 
-def arguments(call: Call) -> tuple[Named, Named]:
-    """Return the tensors that a call of ``c10d`` reads, and those that it writes, with names."""
+def read(call: Call) -> Named:
+    """Return the tensors that a collective reads, with names."""
+    if call.name.startswith(FUNCTIONAL):
+        return call.inputs()
     base = call.name.partition("::")[2]
-    tensors = {name: pytree.tree_leaves(value) for name, value in call.arguments.items()}
-    read, written = [], []
-    for name, values in tensors.items():
-        found = [(f"{name}[{i}]", value) for i, value in enumerate(values) if isinstance(value, torch.Tensor)]
-        if "output" not in name and not base.startswith(_ONLY_WRITTEN) and "barrier" not in base:
-            read += found
-        if "input" not in name and not base.startswith(_ONLY_READ):
-            written += found
-    return read, written
+    if base.startswith(_ONLY_WRITTEN) or "barrier" in base:
+        return []
+    return [each for name, found in _tensors(call) if "output" not in name for each in found]
+
+
+def written(call: Call, returned: Any) -> Named:
+    """Return the tensors that a collective will have written, with names."""
+    if call.name.startswith(FUNCTIONAL):
+        return call.results(returned)
+    if call.name.partition("::")[2].startswith(_ONLY_READ):
+        return []
+    return [each for name, found in _tensors(call) if "input" not in name for each in found]
+
+
+def _tensors(call: Call) -> Iterator[tuple[str, Named]]:
+    for name, argument in call.arguments.items():
+        values = enumerate(pytree.tree_leaves(argument))
+        yield name, [(f"{name}[{i}]", value) for i, value in values if isinstance(value, torch.Tensor)]
 
 
 def group(call: Call) -> list[int]:

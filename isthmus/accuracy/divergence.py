@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, product
@@ -298,13 +298,8 @@ class Search:
             return None
         found: list[tuple[int, Guilty]] = []
         for side, calls in (("A", row.pair.a), ("B", row.pair.b)):
-            left, seen = list(calls[:1]), set()
-            while left:
-                call = left.pop()
+            for call in self._ancestors(calls[0], lambda call: call.place == row.pair.first.place):
                 before = self._of[id(call)]
-                if id(call) in seen or call.place != row.pair.first.place:
-                    continue
-                seen.add(id(call))
                 if not before.pair.is_matched and key(call) in _MOVERS:
                     reason = f"inputs of {row.pair.a[0]} have the same statistics; only {side} moves their elements"
                     found.append((call.number, Guilty(call, reason, True, row, side)))
@@ -312,7 +307,6 @@ class Search:
                     bad = [name for name, each in before.inputs.items() if each.error > before.tolerance]
                     wired = (self._source(before, name) for name in bad)
                     found += [(call.number, each) for each in wired if each is not None]
-                left += [made for each in call.inputs.values() if (made := self._producer(each)) is not None]
         return max(found, key=lambda each: each[0])[1] if found else None
 
     def _mover(self, content: Content) -> Recorded | None:
@@ -387,7 +381,8 @@ class Search:
         before = max(self._entry(part) for part in parts)
         if row.inputs[name].error <= _GROWTH * before:
             return None
-        return self._structure(row, name, sources, f"differs by {row.inputs[name].error:.3g}", before == 0)
+        what = f"differs by {row.inputs[name].error:.3g}"
+        return self._structure(row, name, sources, (a, b), what, before == 0)
 
     def _unreduced(self, row: Judged) -> Guilty | None:
         """The call itself, if it takes an input that is right only as a sum over ranks, and does not return a sum."""
@@ -435,10 +430,15 @@ class Search:
         return call
 
     def _structure(
-        self, row: Judged, name: str, sources: list[Recorded | None], what: str, equal: bool
+        self,
+        row: Judged,
+        name: str,
+        sources: list[Recorded | None],
+        parts: tuple[list[Content], list[Content]],
+        what: str,
+        equal: bool,
     ) -> Guilty:
         """The first call that only one side has, of those that lead to an input."""
-        parts = next((a, b) for each, a, b in row.pair.inputs() if each == name)
         chains = [
             self._after_right(self._alone(source), other) if source is not None else []
             for source, other in zip(sources, reversed(parts), strict=True)
@@ -454,15 +454,19 @@ class Search:
 
     def _alone(self, source: Recorded) -> list[Recorded]:
         """Return the calls of one side alone that lead to a call's result, itself included, in order."""
-        found: dict[int, Recorded] = {}
-        left = [source]
+        found = self._ancestors(source, lambda call: not self._is_matched(call))
+        return sorted(found, key=lambda call: call.number)
+
+    def _ancestors(self, call: Recorded, goes_on: Callable[[Recorded], bool]) -> Iterator[Recorded]:
+        """Yield a call and those that lead to its inputs, the latest input first, as far as they go on."""
+        left, seen = [call], set()
         while left:
             call = left.pop()
-            if call.number in found or self._is_matched(call):
+            if id(call) in seen or not goes_on(call):
                 continue
-            found[call.number] = call
+            seen.add(id(call))
+            yield call
             left += [made for each in call.inputs.values() if (made := self._producer(each)) is not None]
-        return [found[number] for number in sorted(found)]
 
     def _after_right(self, chain: list[Recorded], other: list[Content]) -> list[Recorded]:
         """Return the calls of a chain after the last one whose result is still what the other side has."""

@@ -59,7 +59,7 @@ def distance(a: Parts, b: Parts, backward: bool = False) -> Distance:
         ways = [_alike(parts, read) + found for parts, found in zip((a, b), ways, strict=True)]
     dtypes = (a[0].dtype, b[0].dtype)
     tried = [] if (whole := _replicated(a, b)) is None else [whole]
-    for x, y in chain(product(*ways), _merged(a, b, backward) if read else ()):
+    for x, y in chain(product(*ways), _merged(a, b, ways, backward) if read else ()):
         if _fit(x, y):
             tried.append(replace(_distance(x, y, dtypes), gathered=_text(x, y)))
             if tried[-1].error <= tolerance(*dtypes):
@@ -69,12 +69,12 @@ def distance(a: Parts, b: Parts, backward: bool = False) -> Distance:
     return min(tried, key=lambda each: each.error)
 
 
-def _merged(a: Parts, b: Parts, backward: bool) -> Iterator[tuple[_Whole, _Whole]]:
+def _merged(a: Parts, b: Parts, ways: list[list[_Whole]], backward: bool) -> Iterator[tuple[_Whole, _Whole]]:
     """Yield the ways of a side to make up the one part of the other by slices of a merged dimension."""
     if len(a) == 1:
-        yield from product(_ways(a, True, False), _interleaved(b, a[0].shape, backward))
+        yield from ((ways[0][0], y) for y in _interleaved(b, a[0].shape, backward))
     elif len(b) == 1:
-        yield from product(_interleaved(a, b[0].shape, backward), _ways(b, True, False))
+        yield from ((x, ways[1][0]) for x in _interleaved(a, b[0].shape, backward))
 
 
 def _replicated(a: Parts, b: Parts) -> Distance | None:

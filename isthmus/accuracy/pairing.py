@@ -4,13 +4,16 @@ Inside a module the sequences of operators are aligned, so that a fused operator
 parallelism, leave the other pairs as they are.
 """
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from typing import TypeVar
 
 from isthmus.accuracy.ordering import clocks, peer
 from isthmus.accuracy.reading import Content, Place, Rank, Recorded
 
+T = TypeVar("T")
+_Keys = tuple[list[Hashable], list[Hashable]]  # of two sequences
 # Operators that devices and versions choose among.
 _SAME = {
     "aten::_unsafe_view": "aten::view",
@@ -107,28 +110,18 @@ def _rows(ranks: list[list[Recorded]]) -> list[list[Recorded]]:
     rows = [[call] for call in ranks[0]]
     for calls in ranks[1:]:
         merged: list[list[Recorded]] = []
-        for left, right in _aligned_by_lines([row[0] for row in rows], calls):
+        before = [row[0] for row in rows]
+        lines = _keys(before, calls, lambda call: (key(call), call.line))  # ranks run one program
+        for left, right in _aligned(lines, _keys(before, calls, key)):
             row = [] if left is None else rows[left]
             merged.append(row + ([] if right is None else [calls[right]]))
         rows = merged
     return rows
 
 
-def _aligned_by_lines(a: list[Recorded], b: list[Recorded]) -> Iterator[tuple[int | None, int | None]]:
-    """Align calls of two ranks, which run one program, by their lines too; where the lines differ, without them."""
-    left_keys, right_keys = ([(key(call), call.line) for call in side] for side in (a, b))
-    matcher = SequenceMatcher(None, left_keys, right_keys, autojunk=False)
-    for kind, i, i_end, j, j_end in matcher.get_opcodes():
-        if kind == "equal":
-            yield from zip(range(i, i_end), range(j, j_end), strict=True)
-            continue
-        for left, right in _aligned([key(call) for call in a[i:i_end]], [key(call) for call in b[j:j_end]]):
-            yield None if left is None else i + left, None if right is None else j + right
-
-
 def _align(a: list[list[Recorded]], b: list[list[Recorded]], by_rank: bool) -> Iterator[Pair]:
-    keys = ([(key(row[0]), _members(row) if by_rank else ()) for row in side] for side in (a, b))
-    for left, right in _aligned(*keys):
+    keys = _keys(a, b, lambda row: (key(row[0]), _members(row) if by_rank else ()))
+    for left, right in _aligned(keys):
         yield Pair([] if left is None else a[left], [] if right is None else b[right])
 
 
@@ -136,13 +129,22 @@ def _members(row: list[Recorded]) -> tuple[int, ...]:
     return tuple(call.rank for call in row)
 
 
-def _aligned(a: Sequence[Hashable], b: Sequence[Hashable]) -> Iterator[tuple[int | None, int | None]]:
+def _keys(a: list[T], b: list[T], of: Callable[[T], Hashable]) -> _Keys:
+    return [of(each) for each in a], [of(each) for each in b]
+
+
+def _aligned(*levels: _Keys) -> Iterator[tuple[int | None, int | None]]:
+    """Align two sequences by their first keys, and what these leave unaligned on both sides by the next ones."""
+    (a, b), *coarser = levels
     if a == b:
         yield from ((i, i) for i in range(len(a)))
         return
     for kind, i, i_end, j, j_end in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
         if kind == "equal":
             yield from zip(range(i, i_end), range(j, j_end), strict=True)
+        elif kind == "replace" and coarser:
+            for left, right in _aligned(*((x[i:i_end], y[j:j_end]) for x, y in coarser)):
+                yield None if left is None else i + left, None if right is None else j + right
         else:
             yield from ((k, None) for k in range(i, i_end))
             yield from ((None, k) for k in range(j, j_end))

@@ -174,13 +174,13 @@ class Recorder(TorchDispatchMode):
             return op(*args, **kwargs)
         call = Call(name, op, args, kwargs)
         if name.startswith("c10d::"):
-            return self._run_collective(call, *collectives.arguments(call))
+            return self._run_collective(call)
         if self._collectives:
             self._complete(tensor for _, tensor in tensors_in(call.arguments))
         if name.startswith(collectives.WAIT):
             return op(*args, **kwargs)
         if name.startswith(collectives.FUNCTIONAL):
-            return self._run_collective(call, call.inputs(), [])
+            return self._run_collective(call)
         if self.selection.level == "module":
             return self._run_unrecorded(call)
         return self._run(call)
@@ -248,7 +248,8 @@ class Recorder(TorchDispatchMode):
 
     # ---- collectives
 
-    def _run_collective(self, call: Call, read: collectives.Named, written: collectives.Named) -> Any:
+    def _run_collective(self, call: Call) -> Any:
+        read = collectives.read(call)
         where = origin(False, self._modules.current)
         module, phase = self._place(where)
         taken = self.selection.takes(module.rpartition("@")[0], call.name)
@@ -260,7 +261,7 @@ class Recorder(TorchDispatchMode):
             line["inputs"] = self._numbers(read)
             self.writer.line(line)
         returned = call.op(*call.args, **call.kwargs)
-        written = written or (call.results(returned) if call.name.startswith(collectives.FUNCTIONAL) else [])
+        written = collectives.written(call, returned)
         if self._writer is not None:
             for _, tensor in written:
                 self._tensors.written(tensor, line["call"])

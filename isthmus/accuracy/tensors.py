@@ -41,25 +41,16 @@ class Tensors:
         if number is None:
             if not measurable(local):
                 return self._add(tensor, local, placement, False)
-            elements = self._elements(local) or key
-            number = seen[key] = self._add(tensor, local, placement, True, writer, seen.get(elements))
+            is_contiguous = local.is_contiguous()
+            is_ordered = is_contiguous or not self._writer.hashed
+            elements: Any = key
+            if is_contiguous or _is_dense(local):  # what views of the same elements share
+                elements = (*key[:1], local.numel(), local.dtype, local._version, local.is_conj(), is_ordered)
+            like = seen.get(elements)
+            shares = like is not None and is_ordered and not self._writer.keeps_tensors
+            number = seen[key] = self._add(tensor, local, placement, not shares, writer, like)
             seen.setdefault(elements, number)
         return number
-
-    def _elements(self, local: torch.Tensor) -> Any:
-        """Return a key that views of the same elements share; with hashes, in the same order."""
-        is_contiguous = local.is_contiguous()
-        if not (is_contiguous or _is_dense(local)):
-            return None
-        is_ordered = is_contiguous or not self._writer.hashed
-        return (
-            local.storage_offset(),
-            local.numel(),
-            local.dtype,
-            local._version,
-            local.is_conj(),
-            is_ordered,
-        )
 
     def written(self, tensor: torch.Tensor, call: int | None) -> None:
         """Forget what a tensor's memory held; a call has written it, perhaps by another view."""
@@ -104,11 +95,9 @@ class Tensors:
             line["writer"] = writer
         if placement:
             line["placement"], line["whole"] = placement, list(tensor.shape)
-        is_ordered = local.is_contiguous() or not self._writer.hashed
-        shares = like is not None and is_ordered and not self._writer.keeps_tensors
         if like is not None:
             line["like"] = like
-        if measured and not shares:
+        if measured:
             self._writer.tensor(line, local)
         else:
             self._writer.line(line)

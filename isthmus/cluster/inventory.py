@@ -192,11 +192,6 @@ class Link(_Part):
     rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     rail: Annotated[int, Field(ge=0)] | None = None
 
-    @property
-    def name(self) -> str:
-        """``a-b``, in the order of the file."""
-        return "-".join(self.ends)
-
 
 class Rank(NamedTuple):
     """A rank of a job over the whole cluster.

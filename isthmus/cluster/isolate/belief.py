@@ -38,8 +38,8 @@ with np.errstate(
     divide="ignore"
 ):  # of places and firing probabilities; at scale, faults are taken to fire reliably
     _SHARES = np.log([[0.25, 0.1, 0.1], [0.25, 0.1, 0.1], [0.1, 0.0, 0.0]])
-_PARTS = ("node", "link", "rack", "switch", "rail")
-NODE, LINK, RACK, SWITCH, RAIL = range(len(_PARTS))
+PARTS = ("node", "link", "rack", "switch", "rail")
+NODE, LINK, RACK, SWITCH, RAIL = range(len(PARTS))
 
 
 class Part(NamedTuple):
@@ -52,7 +52,7 @@ class Part(NamedTuple):
     @property
     def name(self) -> str:
         """The kind in words."""
-        return _PARTS[self.kind]
+        return PARTS[self.kind]
 
 
 @dataclass

@@ -8,7 +8,7 @@ from pathlib import Path
 from isthmus._support.files import write_file
 from isthmus._support.tables import aligned
 from isthmus._support.text import count
-from isthmus.cluster.isolate.belief import LINK, NODE, Part
+from isthmus.cluster.isolate.belief import LINK, NODE, PARTS, Part
 from isthmus.cluster.isolate.rounds import Topology
 from isthmus.cluster.isolate.search import Found, RoundSummary, Verdict
 
@@ -59,8 +59,7 @@ def verdict_name(verdict: Verdict, topology: Topology) -> str:
     """Return the accused part in words."""
     if verdict.part == "card":
         return f"card {verdict.card} of {node_name(topology, verdict.nodes[0])}"
-    kinds = ("node", "link", "rack", "switch", "rail")
-    return _part_name(Part(kinds.index(verdict.part), *verdict.nodes), topology)
+    return _part_name(Part(PARTS.index(verdict.part), *verdict.nodes), topology)
 
 
 def _part_name(part: Part, topology: Topology) -> str:

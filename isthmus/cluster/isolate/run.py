@@ -300,8 +300,7 @@ def _bad_links(test: _Running) -> list[tuple[int, int]]:
 
 def topology(inventory: Inventory) -> Topology:
     """Return racks, and super pods in the place of switches, of an inventory."""
-    racks = sorted({host.rack for host in inventory.hosts})
-    pods = sorted({host.super_pod for host in inventory.hosts})
+    racks, pods = sorted(inventory.racks), sorted(inventory.super_pods)
     return Topology(
         np.array([racks.index(host.rack) for host in inventory.hosts], np.int64),
         np.array([pods.index(host.super_pod) for host in inventory.hosts], np.int64),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,16 +31,14 @@ def merge(paths: Sequence[Path]) -> tuple[dict[str, Any], str]:
     _no_conflict(tables)
     if version == "2.0":
         entries = [entry for _, table in tables for entry in table["rank_list"]]
-        for number, entry in enumerate(entries):
-            entry["rank_id"] = number
         table = {"version": version, "status": "completed", "rank_count": len(entries), "rank_list": entries}
-        return table, f"hccl_{len(tables)}s_{len(entries)}p.json"
+        return table, f"hccl_{len(tables)}s_{_number(table)}p.json"
     servers = [server for _, table in tables for server in table["server_list"]]
     merged: dict[str, Any] = {"version": version, "server_count": str(len(servers)), "server_list": servers}
     if version == "1.2":
         merged["super_pod_list"] = _super_pods(tables)
     merged["status"] = "completed"
-    ranks = _number(servers, 0)
+    ranks = _number(merged)
     for problem in check(merged):
         raise ClusterError(f"{', '.join(map(str, paths))}: merged: {problem.entry}: {problem.text}")
     return merged, f"hccl_{len(servers)}s_{ranks}p.json"
@@ -54,11 +53,7 @@ def _part(path: Path) -> dict[str, Any]:
     try:
         if isinstance(table.get("server_count"), int):
             table["server_count"] = str(table["server_count"])
-        if table.get("version") == "2.0":
-            for number, rank in enumerate(table["rank_list"]):
-                rank["rank_id"] = number
-        else:
-            _number(table["server_list"], 0)
+        _number(table)
     except (KeyError, TypeError, AttributeError):
         pass  # the check names what is missing
     for problem in check(table):
@@ -66,12 +61,15 @@ def _part(path: Path) -> dict[str, Any]:
     return table
 
 
-def _number(servers: list[dict[str, Any]], first: int) -> int:
-    for server in servers:
-        for device in server["device"]:
-            device["rank_id"] = str(first)
-            first += 1
-    return first
+def _number(table: dict[str, Any]) -> int:
+    """Number the ranks of a table in their order; return how many there are."""
+    is_flat = table.get("version") == "2.0"
+    groups = [table["rank_list"]] if is_flat else (server["device"] for server in table["server_list"])
+    number = 0
+    for rank in itertools.chain.from_iterable(groups):
+        rank["rank_id"] = number if is_flat else str(number)
+        number += 1
+    return number
 
 
 def _no_conflict(tables: Tables) -> None:
