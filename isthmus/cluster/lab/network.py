@@ -1,7 +1,7 @@
 """Namespaces of a lab, the bridge between them, and the shapes of its links.
 
-All devices are inside namespaces and are removed with them. A host shapes what it sends: htb limits rates, netem delays
-and drops. A link that is down has a neighbour entry with an address that no device has, so that packets are lost
+All devices are inside namespaces and are removed with them. A host shapes what it sends: htb limits rates, netem
+delays and drops. A link that is down has a neighbour entry with an address that no device has: packets are lost
 without an error, as on a broken cable.
 """
 
