@@ -106,6 +106,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert not [each for each in network.NAMESPACES.iterdir() if each.name.startswith(f"{NAME}-")]
 
 
+def test_down_removes_what_a_crash_of_up_leaves(folder: Path, tmp_path: Path) -> None:
+    partial = Lab(tmp_path, f"{NAME}-crash", HOSTS, 1)
+    partial.write()
+    subprocess.run(["ip", "netns", "add", partial.namespace("host2")], check=True)
+    assert lab("down", "--folder", tmp_path) == (0, f"{tmp_path}: removed {HOSTS} hosts\n")
+    assert not (network.NAMESPACES / partial.namespace("host2")).exists()
+
+
 @pytest.fixture
 def started(folder: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Start a command as the process of a card; faults are healed and processes ended afterwards."""

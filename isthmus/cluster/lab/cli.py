@@ -57,7 +57,7 @@ def up(
             made.write()  # first, so that `down` finds what a crash leaves
             try:
                 network.make(made)
-            except ClusterError:
+            except BaseException:
                 state.forget(made)
                 raise
             made.write_inventory()
