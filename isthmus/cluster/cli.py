@@ -9,12 +9,14 @@ from isthmus._support.exits import one_line
 from isthmus._support.text import count
 from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.isolate import cli as isolation
+from isthmus.cluster.lab.cli import app as lab
 from isthmus.cluster.ranktable.cli import app as ranktable
 
 app = typer.Typer(
     help="Describe a cluster once, and run and check jobs on it.", no_args_is_help=True, rich_markup_mode=None
 )
 app.add_typer(ranktable, name="ranktable")
+app.add_typer(lab, name="lab")
 app.command(epilog=isolation.EPILOG)(isolation.isolate)
 
 

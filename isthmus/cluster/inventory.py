@@ -25,6 +25,7 @@ from isthmus.cluster.validation import Problem, problems
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.IGNORECASE)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 EID = re.compile(r"[0-9A-Fa-f]{32}")
 _MOST_CARDS = 1024
 
@@ -51,6 +52,13 @@ def _user(value: str) -> str:
     if value and not _USER.fullmatch(value):
         raise ValueError("not a user name; use letters, digits, '_' and '-'")
     return value
+
+
+def _environment(found: dict[str, str]) -> dict[str, str]:
+    for name, value in found.items():
+        if not _VARIABLE.fullmatch(name) or "\n" in value or "\0" in value:
+            raise ValueError(f"{name}: not a variable of an environment; give NAME: VALUE on one line")
+    return found
 
 
 def is_ip(value: str) -> bool:
@@ -133,6 +141,7 @@ class Host(_Part):
         namespace: network namespace of this machine that stands for the host; "" if it is a machine.
         rack: rack that it is in; "" if unknown.
         super_pod: super pod that it is in; "" if there are none.
+        environment: variables of the commands that run on it.
         cards: its cards; a number N in the file stands for the cards 0 to N-1.
     """
 
@@ -143,6 +152,7 @@ class Host(_Part):
     namespace: OptionalName = ""
     rack: OptionalName = ""
     super_pod: OptionalName = ""
+    environment: Annotated[dict[str, str], AfterValidator(_environment)] = {}
     cards: Annotated[tuple[Card, ...], Field(min_length=1, max_length=_MOST_CARDS)]
 
     @model_validator(mode="before")

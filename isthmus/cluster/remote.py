@@ -24,6 +24,9 @@ def command(host: Host, arguments: Sequence[str]) -> list[str]:
         host: where.
         arguments: program and arguments; over ssh they are quoted for the shell of the host.
     """
+    variables = [f"{name}={value}" for name, value in host.environment.items()]
+    if variables:
+        arguments = ["env", *variables, *arguments]
     if host.namespace:
         return ["ip", "netns", "exec", host.namespace, *arguments]
     if is_local(host.address):
