@@ -58,7 +58,7 @@ class Health:
         self._bounds: dict[str, Bound] = {}
         self._loss = Bound(*_LOSS)
         self._pending: list[tuple[int, list[str], torch.Tensor]] = []
-        self._checksums = Checksums(self._mismatch)
+        self.checksums = Checksums(self._mismatch)
         self._is_checking = False
         self._scope = Scope("health")
         self._handles: list[Any] = []
@@ -95,7 +95,7 @@ class Health:
         if self._thread is not None:
             self._thread.join()
         if self._is_checking:
-            self._checksums.__exit__(None, None, None)
+            self.checksums.__exit__(None, None, None)
             self._is_checking = False
         with unseen():
             self._judge()
@@ -168,9 +168,9 @@ class Health:
         interval = self._checksum_interval
         is_due = interval > 0 and self.step % interval == interval - 1
         if is_due and not self._is_checking:
-            self._checksums.__enter__()
+            self.checksums.__enter__()
         elif self._is_checking and not is_due:
-            self._checksums.__exit__(None, None, None)
+            self.checksums.__exit__(None, None, None)
         self._is_checking = is_due
 
     # ---- alerts
