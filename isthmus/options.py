@@ -184,7 +184,7 @@ OPTIONS = (
     Option("health_dir", "text", "isthmus-health", "isthmus run",
            "folder of the health reports, which all ranks share"),
     Option("health_timeout", "integer", 60, "isthmus run",
-           "seconds in a collective, or without a step, until the hang report", least=1),
+           "seconds in a collective until the hang report", least=1),
     Option("stream_check", "choice", "0", "isthmus.debug",
            "1: unordered use of memory by two streams raises; warn: it warns", choices=("0", "1", "warn")),
     Option("debug_calls", "text", "", "isthmus.debug",

@@ -39,6 +39,7 @@ class Gasp:
         self._asked = 0.0
         self._former: Any = None
         self._wake: tuple[int, int] | None = None
+        self._process = os.getpid()
         self.is_stepping = False  # in the optimizer's step
 
     def listen(self) -> None:
@@ -54,14 +55,21 @@ class Gasp:
     def forget(self) -> None:
         """Restore the default."""
         if self._wake is not None:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if self._handles():
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.set_wakeup_fd(self._former)
             for each in self._wake:
                 os.close(each)
             self._wake = None
 
     def _asked_to_end(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a forked child, such as a worker of a data loader
+            _end()
         self._asked = self._asked or time.monotonic()
+
+    def _handles(self) -> bool:
+        """Return whether the program has left SIGTERM to this object."""
+        return signal.getsignal(signal.SIGTERM) == self._asked_to_end
 
     def step_ended(self) -> None:
         """Save and end the process, if SIGTERM has arrived; called by the main thread."""
@@ -74,7 +82,7 @@ class Gasp:
         """Do the same if the main thread does not; called by the watching thread."""
         if self._wake is not None and not self._asked:
             try:
-                if signal.SIGTERM in os.read(self._wake[0], 4096):
+                if signal.SIGTERM in os.read(self._wake[0], 4096) and self._handles():
                     self._asked = time.monotonic()
             except BlockingIOError:
                 return

@@ -25,9 +25,9 @@ def hang(folder: Path, own: Status) -> str:
     """
     target = folder / f"hang-step-{own.step}.txt"
     with locked(folder) as is_first:
-        if not is_first or target.exists():
+        if not is_first or (target.exists() and target.stat().st_mtime >= own.since):
             return ""
-        statuses = read(folder)
+        statuses = [each for each in read(folder) if each.rank < own.ranks]  # not those of an earlier, larger job
         text = "\n".join(
             [_headline(own, statuses), *(_describe(own, each) for each in statuses), *_native(own, statuses)]
         )
@@ -45,8 +45,8 @@ def suspects(own: Status, statuses: list[Status]) -> list[int]:
 def _headline(own: Status, statuses: list[Status]) -> str:
     found = suspects(own, statuses)
     guilty = f"; suspected: {', '.join(f'rank {each}' for each in found)}" if found else ""
-    what = f"in {own.collective}" if own.collective else "without a step"
-    return f"step {own.step}: rank {own.rank} has been {what} for {own.time - own.since:.0f} s{guilty}"
+    seconds = f"{own.time - own.since:.0f} s"
+    return f"step {own.step}: rank {own.rank} has been in {own.collective} for {seconds}{guilty}"
 
 
 def _describe(own: Status, status: Status) -> str:

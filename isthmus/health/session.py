@@ -25,7 +25,9 @@ from isthmus.health.gasp import Gasp
 
 _PERIOD = 0.25  # seconds
 _INTERVAL = 40  # periods between two looks at the step times of all ranks
-_LOSS, _GRADIENT = (10.0, 0.5), (20.0, 9.0)  # deviations, and least distance in units of the median
+_MOST = 10_000  # values, in a program whose optimizer never steps
+# A gradient scaler may double the loss.
+_LOSS, _GRADIENT = (10.0, 1.5), (20.0, 9.0)  # deviations, and least distance in units of the median
 
 
 class Health:
@@ -33,7 +35,7 @@ class Health:
 
     Args:
         folder: of the reports; shared by all ranks, on a shared file system if there are several nodes.
-        timeout: seconds in a collective, or after a step without the next one, until the hang report.
+        timeout: seconds in a collective until the hang report.
         checksum_interval: steps between two in which all matrix products are checked; 0: none.
         save: returns what to save when the process is about to die, by :func:`torch.save`, to ``last-<rank>.pt``.
             Default: the states of the optimizers, and the parameters in their order.
@@ -62,7 +64,6 @@ class Health:
         self._is_checking = False
         self._scope = Scope("health")
         self._handles: list[Any] = []
-        self._ended_at = 0.0  # of the last step
         self._slow: set[int] = set()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -120,7 +121,8 @@ class Health:
 
     def _with_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point():
+            is_loss = isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
+            if is_loss and len(self._pending) < _MOST:
                 self._pending.append((self.step, ["loss"], tensors.detach().reshape(1).clone()))
             return original(tensors, *args, **kwargs)
 
@@ -159,7 +161,6 @@ class Health:
         with unseen():
             self._judge()
         self.step += 1
-        self._ended_at = time.time()
         self._modules.next_step()
         self._switch_checksums()
 
@@ -214,7 +215,7 @@ class Health:
     def _run(self) -> None:
         began, at, samples, waits, step_time, waiting = time.time(), 0, 0, 0, 0.0, 0.0
         while not self._stop.wait(_PERIOD):
-            own = status.take(self.step, step_time, waiting, self._ended_at)
+            own = status.take(self.step, step_time, waiting)
             samples, waits = samples + 1, waits + bool(own.collective)
             if samples >= _INTERVAL:
                 steps = self.step - at

@@ -1,5 +1,6 @@
 """What each rank is doing: its status file, which its own thread rewrites, and the collectives in flight."""
 
+import contextlib
 import json
 import os
 import pickle
@@ -24,17 +25,18 @@ class Status(NamedTuple):
     """The last report of a rank.
 
     Attributes:
-        rank, host, process: which.
+        rank, ranks, host, process: which, of how many.
         time: of this report, seconds since the epoch.
         step: completed steps.
         step_time: mean of the last interval, seconds; 0 before the first one.
         waiting: fraction of the time in which a collective was in flight, from 0 to 1.
         collective: the oldest one in flight, as ``all_reduce #3 [[4]] in group 0``; "" without one.
-        since: when that one was enqueued, or the last step ended, seconds since the epoch.
+        since: when that one was enqueued, seconds since the epoch; 0 without one.
         stack: of the main thread, innermost frame last, ``FILE:LINE in FUNCTION``.
     """
 
     rank: int
+    ranks: int
     host: str
     process: int
     time: float
@@ -57,12 +59,13 @@ def path(folder: Path, number: int) -> Path:
     return folder / f"status-{number}.json"
 
 
-def take(step: int, step_time: float, waiting: float, since: float) -> Status:
+def take(step: int, step_time: float, waiting: float) -> Status:
     """Return the status of this process; see :class:`Status`."""
     collective, enqueued = in_flight()
+    ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
     return Status(
-        rank(), socket.gethostname(), os.getpid(), time.time(), step, step_time, waiting,
-        collective, enqueued or since, _main_stack(),
+        rank(), ranks, socket.gethostname(), os.getpid(), time.time(), step, step_time, waiting,
+        collective, enqueued, _main_stack(),
     )  # fmt: skip
 
 
@@ -73,7 +76,10 @@ def write(folder: Path, status: Status) -> None:
 
 def read(folder: Path) -> list[Status]:
     """Return the statuses of all ranks that have one, by rank."""
-    found = [Status(**json.loads(each.read_text())) for each in folder.glob("status-*.json")]
+    found = []
+    for each in folder.glob("status-*.json"):
+        with contextlib.suppress(FileNotFoundError):  # a rank that has just ended removes its file
+            found.append(Status(**json.loads(each.read_text())))
     return sorted(found)
 
 

@@ -71,7 +71,7 @@ def test_bounds():
 
 
 def test_the_slow_rank_is_the_one_that_waits_least():
-    statuses = [Status(r, "h", 1, 0.0, 9, 1.0, 0.1 if r == 2 else 0.6, "", 0.0, []) for r in range(4)]
+    statuses = [Status(r, 4, "h", 1, 0.0, 9, 1.0, 0.1 if r == 2 else 0.6, "", 0.0, []) for r in range(4)]
     assert list(stragglers(statuses)) == [2]
     assert not stragglers(statuses[:2])
 
