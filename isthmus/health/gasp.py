@@ -71,9 +71,8 @@ class Gasp:
         """Return whether the program has left SIGTERM to this object."""
         return signal.getsignal(signal.SIGTERM) == self._asked_to_end
 
-    def step_ended(self) -> None:
-        """Save and end the process, if SIGTERM has arrived; called by the main thread."""
-        self.is_stepping = False
+    def end_if_asked(self) -> None:
+        """Save and end the process, if SIGTERM has arrived; called by the main thread after a step."""
         if self._asked:
             self.save("SIGTERM")
             _end()

@@ -27,7 +27,9 @@ def hang(folder: Path, own: Status) -> str:
     with locked(folder) as is_first:
         if not is_first or (target.exists() and target.stat().st_mtime >= own.since):
             return ""
-        statuses = [each for each in read(folder) if each.rank < own.ranks]  # not those of an earlier, larger job
+        statuses = [
+            each for each in read(folder) if each.rank < own.ranks
+        ]  # not those of an earlier, larger job
         text = "\n".join(
             [_headline(own, statuses), *(_describe(own, each) for each in statuses), *_native(own, statuses)]
         )

@@ -121,7 +121,9 @@ class Health:
 
     def _with_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            is_loss = isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
+            is_loss = (
+                isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
+            )
             if is_loss and len(self._pending) < _MOST:
                 self._pending.append((self.step, ["loss"], tensors.detach().reshape(1).clone()))
             return original(tensors, *args, **kwargs)
@@ -152,17 +154,17 @@ class Health:
         self._gasp.is_stepping = True
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._gasp.step_ended()
+        self._gasp.is_stepping = False
         self._optimizers.add(optimizer)
         if self._first is None or self._first() is None:
             self._first = weakref.ref(optimizer)
-        if self._first() is not optimizer:
-            return
-        with unseen():
-            self._judge()
-        self.step += 1
-        self._modules.next_step()
-        self._switch_checksums()
+        if self._first() is optimizer:
+            with unseen():
+                self._judge()
+            self.step += 1
+            self._modules.next_step()
+            self._switch_checksums()
+        self._gasp.end_if_asked()
 
     def _switch_checksums(self) -> None:
         """Enter the mode for a step in which products are checked, and leave it for others."""

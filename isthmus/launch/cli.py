@@ -76,7 +76,8 @@ def run(
     health: Annotated[
         bool,
         typer.Option(
-            "--health", help="Report hangs, slow ranks, loss spikes and wrong matmuls; save state before death."
+            "--health",
+            help="Report hangs, slow ranks, loss spikes and wrong matmuls; save state before death.",
         ),
     ] = False,
     health_dir: Annotated[

@@ -56,7 +56,9 @@ def test_checksums_name_the_element():
     linear = torch.nn.Linear(8, 8)
     with Flip(), Checksums(found.append):  # the inner mode sees the corrupted product
         linear(torch.randn(4, 8))
-    assert [(each.shape, each.row, each.column, each.repeats) for each in found] == [((1, 4, 8, 8), 1, 2, True)]
+    assert [(each.shape, each.row, each.column, each.repeats) for each in found] == [
+        ((1, 4, 8, 8), 1, 2, True)
+    ]
     with Checksums(found.append) as checksums:
         linear(torch.randn(4, 8))
     assert (checksums.checked, len(found)) == (1, 1)
@@ -93,7 +95,7 @@ def test_a_clean_run_has_no_alarm_and_a_spike_has_one(tmp_path):
     assert not train(60, folder=tmp_path / "clean", checksum_interval=5).alerts
     found = train(30, spoil=20, folder=tmp_path / "spike").alerts
     assert {alert.kind for alert in found} == {"loss", "gradient"}
-    assert {alert.step for alert in found} == {20}
+    assert found[0].step == 20  # its weights are damaged from then on
     assert alerts(tmp_path / "spike") == sorted(found, key=lambda alert: (alert.step, alert.rank))
 
 
@@ -141,7 +143,7 @@ def test_a_hang_names_ranks_collective_and_line_and_sigterm_saves(tmp_path):
         for rank in range(4)
     ]
     try:
-        _wait(lambda: (tmp_path / "ready").exists())
+        _wait((tmp_path / "ready").exists)
         _wait(lambda: len(read(tmp_path)) == 4 and all(s.collective for s in read(tmp_path) if s.rank != 2))
         ranks[2].send_signal(signal.SIGSTOP)
         _wait(lambda: list(tmp_path.glob("hang-*.txt")), 30)
