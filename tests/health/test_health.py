@@ -153,8 +153,8 @@ def test_a_hang_names_ranks_collective_and_line_and_sigterm_saves(tmp_path):
         assert len(lines) == 5
         assert lines[3].startswith("  rank 2 (")
         assert "(stopped or dead)" in lines[3]
-        assert lines[3].endswith("job.py:16 in <module>")
-        assert all("job.py:14 in <module>" in lines[i] for i in (1, 2, 4))
+        assert lines[3].endswith("job.py:14 in <module>")
+        assert all("job.py:12 in <module>" in lines[i] for i in (1, 2, 4))
         ranks[0].terminate()  # it waits for a rank that does not answer
         assert ranks[0].wait(60) == -signal.SIGTERM
         assert torch.load(tmp_path / "last-0.pt")["step"] == 3
