@@ -45,7 +45,8 @@ class Alert(NamedTuple):
 
     Attributes:
         step, rank: where.
-        kind: ``nan``, ``turbulence`` or ``replicas``.
+        kind: ``nan``, ``turbulence`` or ``replicas``; of isthmus.health: ``nan``, ``loss``, ``gradient``, ``matmul``
+            or ``straggler``.
         name: of the tensor.
         text: one line.
     """
@@ -55,6 +56,15 @@ class Alert(NamedTuple):
     kind: str
     name: str
     text: str
+
+
+def report(folder: Path, alert: Alert, tool: str) -> None:
+    """Append an alert to the file of its rank, and print it."""
+    path = folder / f"alerts-{alert.rank}.jsonl"
+    make_file(path)
+    with path.open("a") as file:
+        file.write(json.dumps(alert._asdict()) + "\n")
+    say(f"{tool}: step {alert.step}: {alert.text}")
 
 
 class _Taken(NamedTuple):
@@ -196,12 +206,7 @@ class Monitor:
             elif kind == "gradient" and (text := self._turbulence(name, found.norm)):
                 alerts.append(Alert(self.step, rank(), "turbulence", name, text))
         for alert in alerts:
-            line = json.dumps(alert._asdict()) + "\n"
-            path = self.folder / f"alerts-{rank()}.jsonl"
-            make_file(path)
-            with path.open("a") as file:
-                file.write(line)
-            say(f"monitor: step {alert.step}: {alert.text}")
+            report(self.folder, alert, "monitor")
 
     def _turbulence(self, name: str, norm: float) -> str:
         """Return a text if a norm is far from those before it."""
@@ -229,7 +234,7 @@ def alerts(folder: Path) -> list[Alert]:
         AccuracyError: the folder has no records.
     """
     files = sorted(folder.glob("rank-*.csv"))
-    if not files:
+    if not files and not any(folder.glob("alerts-*.jsonl")):
         raise AccuracyError(f"{folder}: no records of a monitor (rank-0.csv); start one with --monitor")
     found = [
         Alert(**json.loads(line))

@@ -73,6 +73,16 @@ def run(
             help="Folder for statistics of every 100th step, alerts, and monitor.json, which may be edited."
         ),
     ] = "",
+    health: Annotated[
+        bool,
+        typer.Option(
+            "--health",
+            help="Report hangs, slow ranks, loss spikes and wrong matmuls; save state before death.",
+        ),
+    ] = False,
+    health_dir: Annotated[
+        str, typer.Option(help="Folder of the reports of --health. Default: isthmus-health.")
+    ] = "",
     quiet: Annotated[bool, typer.Option("--quiet", help="Omit the start line and the end line.")] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print every patch and every rewriting rule instead of running.")
@@ -158,6 +168,8 @@ def run(
             plan=plan,
             swap=swap,
             monitor=monitor,
+            health=health,
+            health_dir=health_dir,
             dump=Dump(dump, dump_dir, dump_level, dump_steps, dump_ranks, dump_scope),
         )
         if explain:

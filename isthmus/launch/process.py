@@ -123,9 +123,11 @@ def _enter() -> None:
 
 
 def _watch() -> None:
-    """Start to record calls, or to monitor them, if the job does."""
+    """Start to record calls, to monitor them, or to watch their health, if the job does."""
     if options.text("dump") or options.text("monitor"):
         import_module("isthmus.accuracy.environment").start()
+    if options.switch("health"):
+        import_module("isthmus.health.environment").start()
 
 
 def _are_devices_hidden() -> bool:

@@ -22,10 +22,11 @@ SITE = Path(__file__).parent / "site"
 VALUE_OPTIONS = tuple(
     "--device --driver --patch --plan --provide --nproc --nproc-per-node --nnodes --node-rank --master-addr "
     "--master-port --rdzv-endpoint --rdzv-id --max-restarts --log-dir --local-ranks-filter --peak-tflops "
-    "--dump --dump-dir --dump-level --dump-steps --dump-ranks --dump-scope --monitor".split()
+    "--dump --dump-dir --dump-level --dump-steps --dump-ranks --dump-scope --monitor "
+    "--health-dir".split()
 )
 PROGRAM_OPTIONS = ("-m", "-c")
-_SWITCHES = ("quiet", "megatron", "swap")  # fields of Job that are options of the environment
+_SWITCHES = ("quiet", "megatron", "swap", "health")  # fields of Job that are options of the environment
 # isthmus.ops.patching.LIBRARIES, which this process does not import PyTorch for.
 PATCHABLE = ("transformers", "torch")
 
@@ -71,6 +72,8 @@ class Job:
         plan: plan file to apply to the model; "" is none.
         swap: keep activations on the host as far as the device has no room.
         monitor: folder of isthmus.accuracy.monitoring; "" is none.
+        health: watch the job with isthmus.health.
+        health_dir: folder of its reports; "" leaves the default.
         dump: what isthmus.accuracy records.
     """
 
@@ -85,6 +88,8 @@ class Job:
     plan: str = ""
     swap: bool = False
     monitor: str = ""
+    health: bool = False
+    health_dir: str = ""
     dump: Dump = field(default_factory=Dump)
     environ: dict[str, str] = field(default_factory=lambda: dict(os.environ))
 
@@ -111,6 +116,7 @@ class Job:
         changes.update({options.variable(name): "1" for name in _SWITCHES if getattr(self, name)})
         if self.monitor:
             changes["ISTHMUS_MONITOR"] = str(Path(self.monitor).absolute())
+        changes.update(self._health())
         if self.plan and self.swap:
             raise JobError(
                 "--swap and --plan: give one of them; a plan made with --offload uses the host too"
@@ -129,6 +135,14 @@ class Job:
         if self.ranks and (self.ranks.number or 0) > 1 and "OMP_NUM_THREADS" not in self.environ:
             changes["OMP_NUM_THREADS"] = threads(self.ranks.number or 1)  # torchrun would make it 1
         return {**self.environ, **changes, **self.dump.environment()}
+
+    def _health(self) -> dict[str, str]:
+        if self.health_dir and not self.health:
+            raise JobError("--health-dir needs --health")
+        if not self.health:
+            return {}
+        folder = self.health_dir or options.text("health_dir", self.environ)
+        return {"ISTHMUS_HEALTH_DIR": str(Path(folder).absolute())}  # programs may change their folder
 
     def command(self) -> list[str]:
         """Command line of the job's first process.

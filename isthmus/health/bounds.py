@@ -1,0 +1,56 @@
+"""Robust upper bounds of a series from its recent values, by median and median absolute deviation (MAD)."""
+
+import math
+import statistics
+from collections import deque
+
+_LEAST = 10  # values before the first bound
+_NORMAL = 1.4826  # a normal distribution's standard deviation, in MADs
+
+
+class Bound:
+    """The bound of one series.
+
+    A value above the bound is abnormal, and enters the history as the bound: a new level is accepted after a while,
+    and one outlier does not raise the bound.
+
+    Args:
+        deviations: distance of the bound from the median, in standard deviations as the MAD estimates them.
+        least: least distance, in units of the median's absolute value.
+        window: number of recent values.
+    """
+
+    def __init__(self, deviations: float, least: float, window: int = 64) -> None:
+        self._deviations, self._least = deviations, least
+        self._recent: deque[float] = deque(maxlen=window)
+
+    def usual(self) -> float:
+        """Return the median; NaN without values."""
+        return statistics.median(self._recent) if self._recent else math.nan
+
+    def limit(self) -> float:
+        """Return the bound; infinite before there are ten values."""
+        if len(self._recent) < _LEAST:
+            return math.inf
+        usual = self.usual()
+        spread = _NORMAL * statistics.median(abs(value - usual) for value in self._recent)
+        return usual + max(self._deviations * spread, self._least * abs(usual))
+
+    def is_exceeded(self, value: float) -> bool:
+        """Return whether a finite value is above the bound, and add it to the history."""
+        limit = self.limit()
+        self._recent.append(min(value, limit))
+        return value > limit
+
+
+def outliers(values: dict[int, float], deviations: float, least: float) -> dict[int, float]:
+    """Return the ranks whose value is far above that of the others, with their ratio to the median.
+
+    Args:
+        values: of each rank, positive.
+        deviations, least: as those of :class:`Bound`.
+    """
+    usual = statistics.median(values.values())
+    spread = _NORMAL * statistics.median(abs(value - usual) for value in values.values())
+    limit = usual + max(deviations * spread, least * usual)
+    return {rank: value / usual for rank, value in values.items() if usual > 0 and value > limit}

@@ -1,0 +1,110 @@
+"""The checkpoint that a rank writes before it dies: on SIGTERM, or on an error such as the death of a peer.
+
+Parameters and optimizer states are consistent except during the optimizer's step. On SIGTERM the main thread saves at
+the end of its step; if it does not reach that in time, as it waits for a dead peer, the watching thread saves.
+"""
+
+import ctypes
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+
+from isthmus._support.files import make_file
+from isthmus._support.progress import say
+from isthmus._support.ranks import rank
+
+_PATIENCE = 5.0  # seconds for the main thread to end its step; torchrun kills after 30
+
+
+class Gasp:
+    """Saves once.
+
+    Args:
+        folder: gets ``last-<rank>.pt``.
+        save: returns what to save with :func:`torch.save`.
+    """
+
+    def __init__(self, folder: Path, save: Callable[[], Any]) -> None:
+        self.path = folder / f"last-{rank()}.pt"
+        self._save = save
+        self._lock = threading.Lock()
+        self._is_saved = False
+        self._asked = 0.0
+        self._former: Any = None
+        self._wake: tuple[int, int] | None = None
+        self._process = os.getpid()
+        self.is_stepping = False  # in the optimizer's step
+
+    def listen(self) -> None:
+        """Handle SIGTERM from now on, unless the program does or this is not the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            # The handler runs in the main thread, which may be in a collective: the pipe tells the other thread.
+            self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+            self._former = signal.set_wakeup_fd(self._wake[1], warn_on_full_buffer=False)
+            signal.signal(signal.SIGTERM, self._asked_to_end)
+
+    def forget(self) -> None:
+        """Restore the default."""
+        if self._wake is not None:
+            if self._handles():
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.set_wakeup_fd(self._former)
+            for each in self._wake:
+                os.close(each)
+            self._wake = None
+
+    def _asked_to_end(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a forked child, such as a worker of a data loader
+            _end()
+        self._asked = self._asked or time.monotonic()
+
+    def _handles(self) -> bool:
+        """Return whether the program has left SIGTERM to this object."""
+        return signal.getsignal(signal.SIGTERM) == self._asked_to_end
+
+    def end_if_asked(self) -> None:
+        """Save and end the process, if SIGTERM has arrived; called by the main thread after a step."""
+        if self._asked:
+            self.save("SIGTERM")
+            _end()
+
+    def check(self) -> None:
+        """Do the same if the main thread does not; called by the watching thread."""
+        if self._wake is not None and not self._asked:
+            try:
+                if signal.SIGTERM in os.read(self._wake[0], 4096) and self._handles():
+                    self._asked = time.monotonic()
+            except BlockingIOError:
+                return
+        if self._asked and time.monotonic() - self._asked > _PATIENCE and not self.is_stepping:
+            self.save("SIGTERM, in a step that does not end")
+            _end()
+
+    def save(self, why: str) -> bool:
+        """Write the file, beside its place and then renamed; return whether this call did."""
+        with self._lock:
+            if self._is_saved or self.is_stepping:
+                return False
+            self._is_saved = True
+            beside = self.path.with_suffix(".part")
+            make_file(beside)
+            torch.save(self._save(), beside)
+            beside.replace(self.path)
+        say(f"health: {why}: saved {self.path}")
+        return True
+
+
+def _end() -> None:
+    """End this process by SIGTERM, from any thread."""
+    ctypes.CDLL(None).signal(signal.SIGTERM, None)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)

@@ -1,0 +1,82 @@
+"""Reports over the statuses of all ranks: what each is doing when the job hangs, and which one is slow."""
+
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+
+from isthmus._support.files import locked, write_file
+from isthmus._support.progress import say
+from isthmus.health.bounds import outliers
+from isthmus.health.status import Status, read
+
+SILENT = (
+    3.0  # seconds without a report of a rank's thread: it is stopped, dead, or holds the interpreter's lock
+)
+_DEVIATIONS, _LEAST = 6.0, 0.2
+_ENOUGH = 3  # ranks, for a median that one of them cannot move
+
+
+def hang(folder: Path, own: Status) -> str:
+    """Return the report of a hang, and write it to ``hang-step-<step>.txt`` unless another rank has done so.
+
+    It names each rank, the collective that it waits in, and its Python line. A rank that has stopped reporting is
+    described by its last report.
+    """
+    target = folder / f"hang-step-{own.step}.txt"
+    with locked(folder) as is_first:
+        if not is_first or (target.exists() and target.stat().st_mtime >= own.since):
+            return ""
+        statuses = [
+            each for each in read(folder) if each.rank < own.ranks
+        ]  # not those of an earlier, larger job
+        text = "\n".join(
+            [_headline(own, statuses), *(_describe(own, each) for each in statuses), *_native(own, statuses)]
+        )
+        write_file(target, f"{text}\n".encode())
+    say(f"health: {text}")
+    return text
+
+
+def suspects(own: Status, statuses: list[Status]) -> list[int]:
+    """Return the ranks that others wait for: those that do not report, else those that wait in no collective."""
+    silent = [each.rank for each in statuses if own.time - each.time > SILENT]
+    return silent or [each.rank for each in statuses if not each.collective]
+
+
+def _headline(own: Status, statuses: list[Status]) -> str:
+    found = suspects(own, statuses)
+    guilty = f"; suspected: {', '.join(f'rank {each}' for each in found)}" if found else ""
+    seconds = f"{own.time - own.since:.0f} s"
+    return f"step {own.step}: rank {own.rank} has been in {own.collective} for {seconds}{guilty}"
+
+
+def _describe(own: Status, status: Status) -> str:
+    age = own.time - status.time
+    silent = f", no report for {age:.0f} s (stopped or dead), last" if age > SILENT else ""
+    doing = f"in {status.collective}" if status.collective else "in no collective"
+    who = f"rank {status.rank} ({status.host}, process {status.process})"
+    return f"  {who}{silent}: step {status.step}, {doing}, at {status.line}"
+
+
+def _native(own: Status, statuses: list[Status]) -> list[str]:
+    """Return the stacks of this host's suspected ranks by py-spy, if it is installed."""
+    spy = shutil.which("py-spy")
+    found = suspects(own, statuses)
+    lines = []
+    for each in statuses if spy else []:
+        if each.rank in found and each.host == socket.gethostname():
+            command = [str(spy), "dump", "--nonblocking", "--pid", str(each.process)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+            lines += [f"  py-spy of rank {each.rank}:", *(f"    {line}" for line in done.stdout.splitlines())]
+    return lines
+
+
+def stragglers(statuses: list[Status]) -> dict[int, float]:
+    """Return the slow ranks, with their own time as a multiple of the median.
+
+    Own time is step time less the part in which a collective was in flight: the ranks that wait for a slow one have
+    its step time, and little time of their own.
+    """
+    own = {each.rank: each.step_time * (1 - each.waiting) for each in statuses if each.step_time > 0}
+    return outliers(own, _DEVIATIONS, _LEAST) if len(own) >= _ENOUGH else {}

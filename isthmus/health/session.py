@@ -1,0 +1,245 @@
+"""The watch over this process: hooks on optimizers and on backward, and a thread that reports what it is doing."""
+
+import math
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.optim import optimizer as optimizers
+
+from isthmus._support.files import make_folder
+from isthmus._support.patches import Scope
+from isthmus._support.ranks import rank
+from isthmus.accuracy.modules import Modules
+from isthmus.accuracy.monitoring import Alert, report
+from isthmus.accuracy.recorder import gradient_of, unseen
+from isthmus.health import reports, status
+from isthmus.health.bounds import Bound
+from isthmus.health.checksum import Checksums, Mismatch
+from isthmus.health.gasp import Gasp
+
+_PERIOD = 0.25  # seconds
+_INTERVAL = 40  # periods between two looks at the step times of all ranks
+_MOST = 10_000  # values, in a program whose optimizer never steps
+# A gradient scaler may double the loss.
+_LOSS, _GRADIENT = (10.0, 1.5), (20.0, 9.0)  # deviations, and least distance in units of the median
+
+
+class Health:
+    """Watches this rank. A context manager, also with ``start()`` and ``stop()``.
+
+    Args:
+        folder: of the reports; shared by all ranks, on a shared file system if there are several nodes.
+        timeout: seconds in a collective until the hang report.
+        checksum_interval: steps between two in which all matrix products are checked; 0: none.
+        save: returns what to save when the process is about to die, by :func:`torch.save`, to ``last-<rank>.pt``.
+            Default: the states of the optimizers, and the parameters in their order.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        timeout: float = 60.0,
+        checksum_interval: int = 50,
+        save: Callable[[], Any] | None = None,
+    ) -> None:
+        self.folder = Path(folder)
+        self.step = 0
+        self.alerts: list[Alert] = []
+        self._timeout = timeout
+        self._checksum_interval = checksum_interval
+        self._save = save or self._state
+        self._modules = Modules(lambda module, args: None, lambda module, result: None)
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._first: weakref.ref[Any] | None = None
+        self._bounds: dict[str, Bound] = {}
+        self._loss = Bound(*_LOSS)
+        self._pending: list[tuple[int, list[str], torch.Tensor]] = []
+        self.checksums = Checksums(self._mismatch)
+        self._is_checking = False
+        self._scope = Scope("health")
+        self._handles: list[Any] = []
+        self._slow: set[int] = set()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    # ---- start and stop
+
+    def start(self) -> "Health":
+        """Start to watch."""
+        make_folder(self.folder)
+        os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")  # gloo's and NCCL's record of collectives
+        self._gasp = Gasp(self.folder, self._save)
+        self._gasp.listen()
+        self._modules.start()
+        self._handles = [
+            optimizers.register_optimizer_step_pre_hook(self._before),
+            optimizers.register_optimizer_step_post_hook(self._after),
+        ]
+        self._scope.replace(
+            "torch.autograd.backward", self._with_loss, "the loss is what backward starts from", ("tensors",)
+        )
+        self._scope.replace("sys.excepthook", self._with_checkpoint, "a checkpoint after an error")
+        self._switch_checksums()
+        self._thread = threading.Thread(target=self._run, name="isthmus health", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop to watch."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._is_checking:
+            self.checksums.__exit__(None, None, None)
+            self._is_checking = False
+        with unseen():
+            self._judge()
+        self._scope.undo()
+        self._modules.stop()
+        for handle in self._handles:
+            handle.remove()
+        self._gasp.forget()
+        status.path(self.folder, rank()).unlink(
+            missing_ok=True
+        )  # it is missing for good: no rank waits for it
+
+    def __enter__(self) -> "Health":
+        return self.start()
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if error is not None:
+            self._gasp.save(kind.__name__)
+        self.stop()
+
+    # ---- steps
+
+    def _with_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            is_loss = (
+                isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
+            )
+            if is_loss and len(self._pending) < _MOST:
+                self._pending.append((self.step, ["loss"], tensors.detach().reshape(1).clone()))
+            return original(tensors, *args, **kwargs)
+
+        return backward
+
+    def _with_checkpoint(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def hook(kind: Any, error: Any, traceback: Any) -> None:
+            original(kind, error, traceback)
+            if issubclass(kind, Exception):
+                self._gasp.save(kind.__name__)
+
+        return hook
+
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        with unseen():
+            by_device: dict[torch.device, list[tuple[str, torch.Tensor]]] = {}
+            for index, parameter in enumerate(_parameters(optimizer)):
+                gradient = gradient_of(parameter)
+                local = getattr(gradient, "_local_tensor", gradient)
+                if local is not None and local.layout == torch.strided and local.numel():
+                    name = self._modules.tensors.get(id(parameter), f"parameter{index}")
+                    by_device.setdefault(local.device, []).append((name, local))
+            for gradients in by_device.values():
+                norms = torch._foreach_norm([each for _, each in gradients], math.inf)
+                largest = torch.stack([each.float() for each in norms])
+                self._pending.append((self.step, [name for name, _ in gradients], largest))
+        self._gasp.is_stepping = True
+
+    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._gasp.is_stepping = False
+        self._optimizers.add(optimizer)
+        if self._first is None or self._first() is None:
+            self._first = weakref.ref(optimizer)
+        if self._first() is optimizer:
+            with unseen():
+                self._judge()
+            self.step += 1
+            self._modules.next_step()
+            self._switch_checksums()
+        self._gasp.end_if_asked()
+
+    def _switch_checksums(self) -> None:
+        """Enter the mode for a step in which products are checked, and leave it for others."""
+        interval = self._checksum_interval
+        is_due = interval > 0 and self.step % interval == interval - 1
+        if is_due and not self._is_checking:
+            self.checksums.__enter__()
+        elif self._is_checking and not is_due:
+            self.checksums.__exit__(None, None, None)
+        self._is_checking = is_due
+
+    # ---- alerts
+
+    def _judge(self) -> None:
+        """Compare the values that were taken with their bounds; waits for the device."""
+        pending, self._pending = self._pending, []
+        for step, names, values in pending:
+            for name, value in zip(names, values.tolist(), strict=True):
+                if text := self._abnormal(name, value):
+                    kind = "loss" if name == "loss" else "gradient"
+                    self._alert(step, kind if math.isfinite(value) else "nan", name, text)
+
+    def _abnormal(self, name: str, value: float) -> str:
+        what = "loss" if name == "loss" else f"largest gradient of {name}"
+        if not math.isfinite(value):
+            return f"{what} is {value}"
+        is_loss = name == "loss"
+        bound = self._loss if is_loss else self._bounds.setdefault(name, Bound(*_GRADIENT))
+        usual = bound.usual()
+        return f"{what} is {value:.3g}, usually {usual:.3g}" if bound.is_exceeded(value) else ""
+
+    def _mismatch(self, found: Mismatch) -> None:
+        where = self._modules.current.rpartition("@")[0]
+        self._alert(self.step, "matmul", where, f"{found}{f', in {where}' if where else ''}")
+
+    def _alert(self, step: int, kind: str, name: str, text: str) -> None:
+        alert = Alert(step, rank(), kind, name, text)
+        self.alerts.append(alert)
+        report(self.folder, alert, "health")
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "optimizers": [each.state_dict() for each in self._optimizers],
+            "parameters": [[each.detach() for each in _parameters(one)] for one in self._optimizers],
+        }
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        began, at, samples, waits, step_time, waiting = time.time(), 0, 0, 0, 0.0, 0.0
+        while not self._stop.wait(_PERIOD):
+            own = status.take(self.step, step_time, waiting)
+            samples, waits = samples + 1, waits + bool(own.collective)
+            if samples >= _INTERVAL:
+                steps = self.step - at
+                step_time = (time.time() - began) / steps if steps else 0.0
+                waiting = waits / samples
+                began, at, samples, waits = time.time(), self.step, 0, 0
+                self._look_for_stragglers()
+            status.write(self.folder, own)
+            if own.since and own.time - own.since > self._timeout:
+                reports.hang(self.folder, own)
+            self._gasp.check()
+
+    def _look_for_stragglers(self) -> None:
+        """Report newly slow ranks, on rank 0 alone."""
+        if rank() != 0:
+            return
+        found = reports.stragglers(status.read(self.folder))
+        for number in found.keys() - self._slow:
+            text = f"rank {number} takes {found[number]:.2f} times as long as the others between collectives"
+            self._alert(self.step, "straggler", f"rank {number}", text)
+        self._slow = set(found)
+
+
+def _parameters(optimizer: Any) -> list[torch.Tensor]:
+    return [each for group in optimizer.param_groups for each in group["params"]]
