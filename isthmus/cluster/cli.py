@@ -58,7 +58,7 @@ def render(
         ),
     ],
     program: Annotated[
-        list[str] | None, typer.Argument(metavar="[train.py [arguments]]", show_default=False)
+        list[str] | None, typer.Argument(metavar="train.py [arguments]", show_default=False)
     ] = None,
     inventory: arguments.Inventory = arguments.INVENTORY,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path("launch"),
@@ -88,7 +88,7 @@ def render(
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def run(
     program: Annotated[
-        list[str], typer.Argument(metavar="{script.py | -m module} [arguments]", show_default=False)
+        list[str], typer.Argument(metavar="script.py | -m module [arguments]", show_default=False)
     ],
     inventory: arguments.Inventory = arguments.INVENTORY,
     port: Annotated[int, typer.Option(help="Port of rank 0.")] = 29500,
