@@ -1,0 +1,67 @@
+"""A small HTTP server of pages that are made when they are asked for."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from isthmus.cluster.errors import ClusterError
+
+_TIMEOUT_S = 10  # of a client that sends nothing
+Page = Callable[[], tuple[str, str]]
+
+
+@contextmanager
+def serve(port: int, bind: str, routes: Mapping[str, Page]) -> Iterator[str]:
+    """Serve pages during a block; yields the address, such as ``http://127.0.0.1:9400``.
+
+    Args:
+        port: 0 for a free one.
+        bind: address to listen on.
+        routes: by path, a function that returns content type and text; called in a thread for each request.
+
+    Raises:
+        ClusterError: the port cannot be opened.
+    """
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        timeout = _TIMEOUT_S
+
+        def do_GET(self) -> None:
+            page = routes.get(self.path.partition("?")[0])
+            if page is None:
+                self.send_error(404)
+                return
+            kind, text = page()
+            body = text.encode()
+            self.send_response(200)
+            for name, value in (
+                ("Content-Type", kind),
+                ("Content-Length", str(len(body))),
+                ("Cache-Control", "no-store"),
+                ("X-Content-Type-Options", "nosniff"),
+            ):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            """Print nothing."""
+
+    class Server(http.server.ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+        daemon_threads = True
+
+    try:
+        server = Server((bind, port), Handler)
+    except OSError as error:
+        raise ClusterError(f"{bind} port {port}: {error.strerror}; give another --port or --bind") from None
+    with server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()
+        try:
+            yield f"http://{f'[{bind}]' if ':' in bind else bind}:{server.server_port}"
+        finally:
+            server.shutdown()
