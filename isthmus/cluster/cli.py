@@ -10,6 +10,7 @@ from isthmus._support.text import count
 from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.isolate import cli as isolation
 from isthmus.cluster.lab.cli import app as lab
+from isthmus.cluster.preflight import cli as preparation
 from isthmus.cluster.ranktable.cli import app as ranktable
 
 app = typer.Typer(
@@ -17,6 +18,7 @@ app = typer.Typer(
 )
 app.add_typer(ranktable, name="ranktable")
 app.add_typer(lab, name="lab")
+app.command(epilog=preparation.EPILOG)(preparation.preflight)
 app.command(epilog=isolation.EPILOG)(isolation.isolate)
 
 
