@@ -4,8 +4,9 @@ import math
 import statistics
 from collections import deque
 
+from isthmus._support.robust import NORMAL
+
 _LEAST = 10  # values before the first bound
-_NORMAL = 1.4826  # a normal distribution's standard deviation, in MADs
 
 
 class Bound:
@@ -33,7 +34,7 @@ class Bound:
         if len(self._recent) < _LEAST:
             return math.inf
         usual = self.usual()
-        spread = _NORMAL * statistics.median(abs(value - usual) for value in self._recent)
+        spread = NORMAL * statistics.median(abs(value - usual) for value in self._recent)
         return usual + max(self._deviations * spread, self._least * abs(usual))
 
     def is_exceeded(self, value: float) -> bool:
@@ -41,16 +42,3 @@ class Bound:
         limit = self.limit()
         self._recent.append(min(value, limit))
         return value > limit
-
-
-def outliers(values: dict[int, float], deviations: float, least: float) -> dict[int, float]:
-    """Return the ranks whose value is far above that of the others, with their ratio to the median.
-
-    Args:
-        values: of each rank, positive.
-        deviations, least: as those of :class:`Bound`.
-    """
-    usual = statistics.median(values.values())
-    spread = _NORMAL * statistics.median(abs(value - usual) for value in values.values())
-    limit = usual + max(deviations * spread, least * usual)
-    return {rank: value / usual for rank, value in values.items() if usual > 0 and value > limit}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from isthmus._support.files import locked, write_file
 from isthmus._support.progress import say
-from isthmus.health.bounds import outliers
+from isthmus._support.robust import outliers
 from isthmus.health.status import Status, read
 
 SILENT = (

@@ -12,8 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import isthmus.health
+from isthmus._support.robust import outliers
 from isthmus.accuracy.monitoring import alerts
-from isthmus.health.bounds import Bound, outliers
+from isthmus.health.bounds import Bound
 from isthmus.health.checksum import Checksums, ratios
 from isthmus.health.gasp import Gasp
 from isthmus.health.reports import stragglers
@@ -119,6 +120,7 @@ RANK = """
 import os, sys, time
 import torch, torch.distributed as dist
 import isthmus.health
+from isthmus._support.robust import outliers
 rank, folder = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=4)
 with isthmus.health.watch(folder, timeout=4.0, save=lambda: {"step": torch.tensor(3)}):

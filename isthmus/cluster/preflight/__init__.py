@@ -1,0 +1,1 @@
+"""Checks of all hosts and cards of a cluster before a job."""

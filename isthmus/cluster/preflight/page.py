@@ -1,0 +1,92 @@
+"""The report as one HTML page that loads nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from isthmus._support.files import make_folder, write_file
+from isthmus._support.html import render
+from isthmus._support.text import count
+from isthmus.cluster.preflight.checks import FIGURES, Problem, Results, Thresholds, offsets, slow
+
+_GIB = 1 << 30
+
+
+def write(
+    path: Path, name: str, results: Results, problems: Sequence[Problem], thresholds: Thresholds
+) -> None:
+    """Write the page.
+
+    Args:
+        path: of the file.
+        name: of the cluster.
+        results: what hosts and cards have answered.
+        problems: what was found in them.
+        thresholds: what is marked as slow.
+    """
+    make_folder(path.absolute().parent)
+    text = render(
+        "cluster/preflight/page.html.j2",
+        title=f"Preflight of {name}: {count(len(problems), 'problem')}",
+        summary=f"{count(len(results.hosts), 'host')}, {count(len(results.cards), 'card')}, "
+        f"{time.strftime('%Y-%m-%d %H:%M:%S %z')}",
+        problems=[[each.state.value, each.check, each.where, each.text, each.remedy] for each in problems],
+        hosts=_hosts(results),
+        cards=_cards(results, thresholds),
+        figures=[f"{name}, {unit}" for name, unit in FIGURES.items()],
+        versions=_versions(results),
+    )
+    write_file(path, text.encode())
+
+
+def _hosts(results: Results) -> list[list[str]]:
+    clocks = offsets(results.clocks)
+    rows = []
+    for host in results.hosts:
+        space = results.facts.get(host, {}).get("space", {})
+        offset, uncertainty = clocks.get(host, (0.0, 0.0))
+        rows.append(
+            [
+                host,
+                results.lost.get(host, "answered"),
+                f"{offset * 1e3:+.2f} ± {uncertainty * 1e3:.2f}" if host in clocks else "",
+                "; ".join(f"{place} {free / _GIB:.1f}" for place, free in space.items()),
+            ]
+        )
+    return rows
+
+
+def _cards(results: Results, thresholds: Thresholds) -> list[dict[str, Any]]:
+    """Return the figures of each card, each with its share of the highest, and whether it is an outlier."""
+    rows: list[dict[str, Any]] = [
+        {"name": name, "chip": each["chip"], "cells": []} for name, each in results.cards.items()
+    ]
+    for figure in FIGURES:
+        rates = {name: each[figure] for name, each in results.cards.items() if figure in each}
+        marked = slow(rates, thresholds)
+        for row in rows:
+            rate = rates.get(row["name"])
+            row["cells"].append(
+                {
+                    "text": "" if rate is None else f"{rate:.3g}",
+                    "share": round(100 * rate / max(rates.values())) if rate else 0,
+                    "slow": row["name"] in marked,
+                }
+            )
+    return rows
+
+
+def _versions(results: Results) -> list[list[str]]:
+    """Return a row for each thing that should be equal: its name, its most frequent values, and their hosts."""
+    rows = []
+    for kind in ("versions", "limits"):
+        for name in dict.fromkeys(name for each in results.facts.values() for name in each[kind]):
+            hosts: dict[str, int] = {}
+            for each in results.facts.values():
+                value = each[kind].get(name, "absent")
+                hosts[value] = hosts.get(value, 0) + 1
+            rows.append([name, "; ".join(f"{value} ({count(n, 'host')})" for value, n in hosts.items())])
+    return rows

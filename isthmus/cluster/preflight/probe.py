@@ -1,0 +1,196 @@
+"""``python -m isthmus.cluster.preflight.probe``: answers for a host. Imports torch only in the processes of cards."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+import isthmus
+from isthmus._support import hardening
+from isthmus._support.finding import Finding, State, fail, safely
+from isthmus.cluster.agents import Agents, serve
+
+# What a job computes or communicates with.
+_PACKAGES = (
+    "torch numpy triton apache-tvm-ffi torch-npu nvidia-nccl-cu12 nvidia-nccl-cu13 transformers tokenizers "
+    "safetensors accelerate deepspeed megatron-core flash-attn apex transformer-engine mindspore"
+).split()
+_DRIVERS = {  # files with the version of a driver or its toolkit
+    "NVIDIA driver": "/sys/module/nvidia/version",
+    "AMD driver": "/sys/module/amdgpu/version",
+    "Ascend driver": "/usr/local/Ascend/driver/version.info",
+    "CANN": "/usr/local/Ascend/ascend-toolkit/latest/version.cfg",
+}
+_LIMITS = {
+    "ulimit -n": resource.RLIMIT_NOFILE,
+    "ulimit -u": resource.RLIMIT_NPROC,
+    "ulimit -l": resource.RLIMIT_MEMLOCK,
+    "ulimit -c": resource.RLIMIT_CORE,
+}
+_SLACK_S = 5.0
+
+
+def clock() -> dict[str, Any]:
+    """Return the time of this host, in seconds since the epoch."""
+    return {"time": time.time()}
+
+
+def facts(*, checks: list[str], ports: list[int], paths: list[str]) -> dict[str, Any]:
+    """Return what can be said without load.
+
+    Args:
+        checks: what is wanted.
+        ports: that a job will listen on here.
+        paths: folders that a job will use.
+
+    Returns:
+        ``versions`` and ``limits`` by name; ``space``: bytes free by place; ``findings`` about this host alone.
+    """
+    here: dict[str, Callable[[], Iterator[Finding]]] = {
+        # by name: the doctor is above this layer
+        "limits": lambda: import_module("isthmus.doctor.limits").examine(),
+        "permissions": lambda: _permissions(paths),
+        "ports": lambda: _ports(ports),
+    }
+    return {
+        "versions": versions() if "versions" in checks else {},
+        "limits": limits() if "limits" in checks else {},
+        "space": space(paths) if "space" in checks else {},
+        "findings": [
+            [name, *finding[1:]]
+            for name, examine in here.items()
+            if name in checks
+            for finding in safely(examine, name, "run `isthmus doctor` on this host")
+            if finding.state is not State.OK
+        ],
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return versions of what is installed, by name."""
+    found = {"Python": platform.python_version(), "Linux": platform.release(), "isthmus": isthmus.__version__}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    for name, file in _DRIVERS.items():
+        path = Path(file)
+        if path.is_file():
+            found[name] = " ".join(path.read_text(encoding="utf-8", errors="replace").split())[:80]
+    return found
+
+
+def limits() -> dict[str, str]:
+    """Return soft limits of this process, in the units of setrlimit(2), by option of ulimit."""
+    soft = {name: resource.getrlimit(which)[0] for name, which in _LIMITS.items()}
+    return {
+        name: "unlimited" if value == resource.RLIM_INFINITY else str(value) for name, value in soft.items()
+    }
+
+
+def space(paths: list[str]) -> dict[str, int]:
+    """Return the free bytes of memory, of /dev/shm, and of the disks of some folders."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    available = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    found = {"memory": int(available) * 1024}
+    for path in ["/dev/shm", tempfile.gettempdir(), *paths]:
+        if Path(path).exists():
+            found[path] = shutil.disk_usage(path).free
+    return found
+
+
+def _permissions(paths: list[str]) -> Iterator[Finding]:
+    from isthmus.cluster import permissions
+
+    yield from hardening.umask()
+    yield from hardening.user()
+    yield from import_module("isthmus.doctor.permissions").folders()
+    for path in map(Path, paths):
+        if not path.exists():
+            yield fail("", f"{path}: no such file or directory", "mount or copy it, or correct --path")
+            continue
+        if not os.access(path, os.R_OK | os.W_OK):
+            yield fail("", f"{path}: this user cannot write to it", "give it to the user who runs jobs")
+        yield from permissions.findings(
+            path, list(permissions.open_files(path, shared=False, deployed=False))
+        )
+
+
+def _ports(ports: list[int]) -> Iterator[Finding]:
+    for port in ports:
+        try:
+            socket.create_server(("", port)).close()
+        except OSError as error:
+            remedy = f"`ss -ltnp 'sport = {port}'` names its process; end it, or give another --port"
+            yield fail("", f"port {port}: {error.strerror}", remedy)
+
+
+_listeners: list[socket.socket] = []
+
+
+def listen(*, port: int) -> dict[str, Any]:
+    """Listen on a port until this process ends."""
+    _listeners.append(socket.create_server(("", port), backlog=1024))
+    return {}
+
+
+def reach(*, address: str, port: int, seconds: float) -> dict[str, Any]:
+    """Connect to a port of another host."""
+    socket.create_connection((address, port), seconds).close()
+    return {}
+
+
+_cards: list[Agents] = []
+
+
+def load(*, cards: list[int], device: str, limit: float) -> dict[str, Any]:
+    """Start a process for each card; return what each said, and the errors of others, by local rank."""
+    ranks = list(map(str, range(len(cards))))
+    environments = {rank: {"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": str(len(cards))} for rank in ranks}
+    command = [sys.executable, "-m", "isthmus.cluster.preflight.card"]
+    _cards.append(Agents(dict.fromkeys(ranks, command), environments))
+    return _each("load", cards, limit, device=device)
+
+
+def work(*, cards: list[int], limit: float, **load: Any) -> dict[str, Any]:
+    """Put load on the cards; as :func:`load`."""
+    return _each("work", cards, limit, **load)
+
+
+def collectives(*, cards: list[int], limit: float, **load: Any) -> dict[str, Any]:
+    """Run collectives over the cards; as :func:`load`."""
+    size = len(_cards[0].alive)
+    if size < 2:
+        return {"answers": {}, "errors": {}}
+    with tempfile.TemporaryDirectory() as folder:
+        return _each(
+            "collectives", cards, limit, size=size, file=f"{folder}/store", timeout=limit - _SLACK_S, **load
+        )
+
+
+def _each(what: str, cards: list[int], limit: float, **load: Any) -> dict[str, Any]:
+    agents = _cards[0]
+    requests = {
+        name: {"ask": what, "rank": rank, "index": cards[int(name)], **load}
+        for rank, name in enumerate(agents.alive)
+    }
+    found = agents.ask(requests, limit)
+    errors = {name: answer.error for name, answer in found.items() if answer.error}
+    errors |= {name: agents.lost[name] for name in requests if name in agents.lost}
+    return {"answers": {name: found[name].value for name in found.keys() - errors.keys()}, "errors": errors}
+
+
+if __name__ == "__main__":
+    names = (clock, facts, listen, reach, load, work, collectives)
+    serve({each.__name__: each for each in names})
