@@ -11,6 +11,7 @@ from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.isolate import cli as isolation
 from isthmus.cluster.lab.cli import app as lab
 from isthmus.cluster.ranktable.cli import app as ranktable
+from isthmus.cluster.watch.cli import watch
 
 app = typer.Typer(
     help="Describe a cluster once, and run and check jobs on it.", no_args_is_help=True, rich_markup_mode=None
@@ -18,6 +19,7 @@ app = typer.Typer(
 app.add_typer(ranktable, name="ranktable")
 app.add_typer(lab, name="lab")
 app.command(epilog=isolation.EPILOG)(isolation.isolate)
+app.command()(watch)
 
 
 @app.command()
