@@ -10,6 +10,7 @@ from isthmus._support.text import count
 from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.isolate import cli as isolation
 from isthmus.cluster.lab.cli import app as lab
+from isthmus.cluster.monitor import cli as monitoring
 from isthmus.cluster.ranktable.cli import app as ranktable
 from isthmus.cluster.watch.cli import watch
 
@@ -19,6 +20,7 @@ app = typer.Typer(
 app.add_typer(ranktable, name="ranktable")
 app.add_typer(lab, name="lab")
 app.command(epilog=isolation.EPILOG)(isolation.isolate)
+app.command(epilog=monitoring.EPILOG)(monitoring.monitor)
 app.command()(watch)
 
 

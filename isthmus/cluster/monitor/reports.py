@@ -21,6 +21,7 @@ _START_S = 15.0  # for the first report: a connection and the start of Python
 _SHORTEST_SILENCE_S = 5.0
 _RESTART_S = 10.0  # from the end of an agent to its next start
 _PATIENCE_S = 2.0  # for agents to end
+WAITING = "waiting for the first report"  # error of a host whose agent has just started
 
 
 @dataclass
@@ -149,7 +150,7 @@ class Reports:
         if agent.ended is not None:
             error = f"no agent: {agent.last_words or 'it ended'}"
         elif not agent.time:
-            error = "waiting for the first report" if age < _START_S else f"no report within {age:.0f} s"
+            error = WAITING if age < _START_S else f"no report within {age:.0f} s"
         elif age > self._silence:
             error = f"no report for {age:.0f} s"
         return Report(agent.host.name, agent.time, age, agent.cards, error)

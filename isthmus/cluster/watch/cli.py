@@ -56,7 +56,7 @@ def watch(
     import sys
 
     from isthmus.cluster import inventory as inventories
-    from isthmus.cluster.monitor.reports import Reports
+    from isthmus.cluster.monitor.reports import WAITING, Reports
     from isthmus.cluster.watch import terminal
     from isthmus.cluster.watch.state import Watcher
 
@@ -69,7 +69,7 @@ def watch(
         if once:
             until = time.monotonic() + _ONCE_S
             found = cards.poll(0.0) if cards else {}
-            while cards and time.monotonic() < until and not all(each.time for each in found.values()):
+            while cards and time.monotonic() < until and any(each.error == WAITING for each in found.values()):
                 found = cards.poll(0.1)
             print(terminal.text(watcher.look(found)))
             return

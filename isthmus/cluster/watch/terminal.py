@@ -7,11 +7,11 @@ import time
 from collections.abc import Iterator
 
 from isthmus._support.tables import aligned
+from isthmus.cluster.monitor import table
 from isthmus.cluster.watch.faults import spans
 from isthmus.cluster.watch.state import Collective, Rank, View
 
 _BARS = "▁▂▃▄▅▆▇█"
-CARDS = ("host", "card", "product", "health", "memory", "power", "utilization", "temperature")
 _SHOWN = 40  # columns of the history
 _ORDER = ("silent", "absent", "running", "ended", "collective")  # what a person on duty looks for first
 
@@ -44,31 +44,13 @@ def _lines(view: View, most: int | None) -> Iterator[str]:
             f"Ranks (history: ▁ half the median of {_time(usual)} or less, █ twice or more)", rows, most
         )
     if view.cards:
-        yield from _table("Cards", cards(view), most)
+        yield from _table("Cards", [table.HEAD, *map(list, table.rows(view.cards))], most)
     if view.events:
         rows = [["at", "kind", "rank", "step", "what"]]
         for event in view.events:
             at = time.strftime("%H:%M:%S", time.localtime(event.time))
             rows.append([at, event.kind, event.where, str(event.step) if event.step >= 0 else "", event.text])
         yield from _table("Faults, and what was done", rows, most)
-
-
-def cards(view: View) -> list[list[str]]:
-    """Return a table of the cards, the head first."""
-    rows = [list(CARDS)]
-    for report in view.cards.values():
-        if report.error:
-            rows.append([report.host, "", "", report.error, "", "", "", ""])
-        for card in () if report.error else report.cards:
-            health = f"{card.health}: {card.reason}" if card.reason else card.health
-            memory = "" if card.memory_used is None else f"{card.memory_used / 2**30:.1f}"
-            if card.memory_total is not None:
-                memory += f" of {card.memory_total / 2**30:.1f} GiB"
-            power = "" if card.power_w is None else f"{card.power_w:.0f} W"
-            used = "" if card.utilization is None else f"{100 * card.utilization:.0f} %"
-            warm = "" if card.temperature_c is None else f"{card.temperature_c:.0f} °C"
-            rows.append([report.host, str(card.index), card.name, health, memory, power, used, warm])
-    return rows
 
 
 def _table(title: str, rows: list[list[str]], most: int | None) -> Iterator[str]:

@@ -13,8 +13,7 @@ from typing import Any
 
 from isthmus._support.html import render
 from isthmus.cluster.monitor import metrics as of_cards
-from isthmus.cluster.monitor import server
-from isthmus.cluster.watch import terminal
+from isthmus.cluster.monitor import server, table
 from isthmus.cluster.watch.faults import spans
 from isthmus.cluster.watch.state import COLUMNS, View, Watcher
 
@@ -66,7 +65,7 @@ def state(view: View, columns: int, period: float) -> dict[str, Any]:
         "collectives": collectives,
         "events": view.events,
         "columns": [each._asdict() for each in view.columns[-columns:]],
-        "cards": terminal.cards(view)[1:],
+        "cards": table.rows(view.cards),
     }
 
 
@@ -114,7 +113,7 @@ def serve(watcher: Watcher, bind: str, port: int) -> Iterator[str]:
     Raises:
         ClusterError: the port cannot be opened.
     """
-    page = render("cluster/watch/page.html.j2", title="Cluster watch", columns=COLUMNS, cards=terminal.CARDS)
+    page = render("cluster/watch/page.html.j2", title="Cluster watch", columns=COLUMNS, cards=table.HEAD)
 
     def answer(columns: int) -> tuple[str, str]:
         found = state(watcher.view, columns, watcher.period)
