@@ -14,6 +14,7 @@ from isthmus.cluster.lab.cli import app as lab
 from isthmus.cluster.monitor import cli as monitoring
 from isthmus.cluster.preflight import cli as preparation
 from isthmus.cluster.ranktable.cli import app as ranktable
+from isthmus.cluster.watch.cli import watch
 
 app = typer.Typer(
     help="Describe a cluster once, and run and check jobs on it.", no_args_is_help=True, rich_markup_mode=None
@@ -23,6 +24,7 @@ app.add_typer(lab, name="lab")
 app.command(epilog=preparation.EPILOG)(preparation.preflight)
 app.command(epilog=isolation.EPILOG)(isolation.isolate)
 app.command(epilog=monitoring.EPILOG)(monitoring.monitor)
+app.command()(watch)
 
 
 @app.command()
