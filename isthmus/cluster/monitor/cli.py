@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus._support.exits import one_line
+from isthmus.cluster import arguments
 from isthmus.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def monitor(
     source: Annotated[
         Source | None, typer.Option(help="Where measurements come from. Default: what each host has.")
     ] = None,
-    python: Annotated[str, typer.Option(help="Python with Isthmus on every host. Default: this one.")] = "",
+    python: arguments.Python = "",
 ) -> None:
     """Show the cards of all hosts: health, power, temperature, utilization, memory, processes."""
     from isthmus.cluster import inventory as inventories

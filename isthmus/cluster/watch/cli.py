@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus._support.exits import one_line
+from isthmus.cluster import arguments
 from isthmus.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Print one view, and exit.")] = False,
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     window: Annotated[float, typer.Option(min=0.1, help="Minutes of the history of step times.")] = 30.0,
-    python: Annotated[str, typer.Option(help="Python with Isthmus on every host. Default: this one.")] = "",
+    python: arguments.Python = "",
 ) -> None:
     """Watch a running job: its ranks, step times, collectives in flight, faults and cards."""
     import sys
@@ -69,7 +70,9 @@ def watch(
         if once:
             until = time.monotonic() + _ONCE_S
             found = cards.poll(0.0) if cards else {}
-            while cards and time.monotonic() < until and any(each.error == WAITING for each in found.values()):
+            while (
+                cards and time.monotonic() < until and any(each.error == WAITING for each in found.values())
+            ):
                 found = cards.poll(0.1)
             print(terminal.text(watcher.look(found)))
             return
