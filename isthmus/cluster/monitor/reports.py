@@ -31,9 +31,10 @@ class _Agent:
     host: Host
     command: list[str]
     process: subprocess.Popen[bytes] | None = None
-    since: float = 0.0  # its last report, else its start; monotonic
+    since: float = 0.0  # its last report, else its first start; monotonic
+    started: float = 0.0  # monotonic
     ended: float | None = None  # monotonic
-    time: float = 0.0
+    time: float = 0.0  # its last report, since the epoch
     cards: tuple[Card, ...] = ()
     error: str = ""
     last_words: str = ""
@@ -115,7 +116,8 @@ class Reports:
         """Start an agent in a session of its own, which Ctrl-C does not reach."""
         self._end(agent)
         pipe = subprocess.PIPE
-        agent.ended, agent.last_words, agent.since = None, "", time.monotonic()
+        agent.ended, agent.last_words, agent.started = None, "", time.monotonic()
+        agent.since = agent.since or agent.started
         try:
             agent.process = process = subprocess.Popen(
                 agent.command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
@@ -146,11 +148,12 @@ class Reports:
                 agent.time, agent.since = time.time(), time.monotonic()
 
     def _report(self, agent: _Agent) -> Report:
-        age, error = time.monotonic() - agent.since, agent.error
+        now, error = time.monotonic(), agent.error
+        age = now - agent.since
         if agent.ended is not None:
-            error = f"no agent: {agent.last_words or 'it ended'}"
-        elif not agent.time:
-            error = WAITING if age < _START_S else f"no report within {age:.0f} s"
+            error = f"no report for {age:.0f} s: {agent.last_words or 'the agent was ended'}"
+        elif not agent.time and now - agent.started < _START_S:
+            error = WAITING
         elif age > self._silence:
             error = f"no report for {age:.0f} s"
         return Report(agent.host.name, agent.time, age, agent.cards, error)
