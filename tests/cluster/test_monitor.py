@@ -28,8 +28,9 @@ from isthmus.cluster import inventory, ports, remote
 from isthmus.cluster.cli import app
 from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.monitor import cli, npu_smi, reports, sources, table
-from isthmus.cluster.monitor.card import LOST, OK, WARNING, Card, Process, Report, encode
+from isthmus.cluster.monitor.card import LOST, OK, WARNING, Card, Process, Report, SourceError, encode
 from isthmus.cluster.monitor.metrics import CONTENT_TYPE, metrics
+from isthmus.cluster.monitor.nvml import Nvml
 from isthmus.cluster.monitor.reports import Reports
 from isthmus.cluster.monitor.server import serve
 from tests.helpers import children
@@ -92,7 +93,7 @@ def monitor(*arguments: object) -> tuple[int, str]:
 def soon(holds: Callable[[], Any], seconds: float = 20.0) -> Any:
     until = time.monotonic() + seconds
     while not (found := holds()) and time.monotonic() < until:
-        time.sleep(0.02)
+        time.sleep(0.05)
     return found
 
 
@@ -160,12 +161,12 @@ class NvmlError(Exception):
 
 
 def nvml(**functions: Any) -> SimpleNamespace:
-    """The part of pynvml that is used: one card, of which nothing but name and memory is supported."""
+    """The part of pynvml that is used: one card, of which nothing but the name is supported."""
 
     def refuse(*_: object) -> None:
         raise NvmlError("Not Supported")
 
-    names = "UtilizationRates PowerUsage Temperature TotalEccErrors RemappedRows"
+    names = "MemoryInfo UtilizationRates PowerUsage Temperature TotalEccErrors RemappedRows"
     names += " ComputeRunningProcesses GraphicsRunningProcesses"
     found: dict[str, Any] = {f"nvmlDeviceGet{name}": refuse for name in names.split()}
     found |= {
@@ -174,7 +175,6 @@ def nvml(**functions: Any) -> SimpleNamespace:
         "nvmlDeviceGetCount": lambda: 1,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
         "nvmlDeviceGetName": lambda handle: b"H200",
-        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=5, total=9),
     }
     constants = ["NVML_TEMPERATURE_GPU", "NVML_MEMORY_ERROR_TYPE_UNCORRECTED", "NVML_VOLATILE_ECC"]
     return SimpleNamespace(**found | dict.fromkeys(constants, 0) | functions)
@@ -182,17 +182,18 @@ def nvml(**functions: Any) -> SimpleNamespace:
 
 def nvml_card(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> Card:
     monkeypatch.setitem(sys.modules, "pynvml", nvml(**functions))
-    (card,) = sources.Nvml()()
+    (card,) = Nvml()()
     return card
 
 
 def test_what_nvml_does_not_support_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert nvml_card(monkeypatch) == Card(0, "H200", memory_used=5, memory_total=9)
+    assert nvml_card(monkeypatch) == Card(0, "H200")
 
 
 def test_nvml_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     card = nvml_card(
         monkeypatch,
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=5, total=9),
         nvmlDeviceGetPowerUsage=lambda handle: 651_500,
         nvmlDeviceGetTemperature=lambda handle, sensor: 61,
         nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=97, memory=3),
@@ -222,10 +223,10 @@ def test_nvml_that_does_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise NvmlError("Driver Not Loaded")
 
-    with pytest.raises(sources.SourceError, match=r"^NVML: Driver Not Loaded; see whether nvidia-smi works$"):
+    with pytest.raises(SourceError, match=r"^NVML: Driver Not Loaded; see whether nvidia-smi works$"):
         nvml_card(monkeypatch, nvmlInit=fail)
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(sources.SourceError, match=r"^NVIDIA cards: install the package nvidia-ml-py$"):
+    with pytest.raises(SourceError, match=r"^NVIDIA cards: install the package nvidia-ml-py$"):
         sources.find("nvml")
 
 
@@ -509,6 +510,9 @@ def test_once(tmp_path: Path, account: dict[str, str], monkeypatch: pytest.Monke
         assert rows[2][4:6] == ["-", "-"] and rows[2][-2:] == ["0 / 64", "none"]
         assert rows[2][6].isdecimal(), "the utilization is that of the machine's processors"
     assert len(file.read_text().splitlines()) == 1 + 2 * 2
+    monkeypatch.setenv("ISTHMUS_HOST_DEVICES", "0")
+    status, output = monitor("--once", "--source", "driver")
+    assert status == 3 and "Lost: no cards on this host" in output
     file.write_text("time,host\n")
     status, output = monitor("--once", "--csv", file)
     assert (status, output.count("\n")) == (1, 1) and "not a file of this command" in output

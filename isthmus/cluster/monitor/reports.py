@@ -17,7 +17,7 @@ from isthmus.cluster import remote
 from isthmus.cluster.inventory import Host, Inventory, parse
 from isthmus.cluster.monitor.card import Card, Report, decode
 
-_START_S = 15.0  # for the first report: a connection and the start of Python
+_START_S = 30.0  # for the first report: a connection and the start of Python
 _SHORTEST_SILENCE_S = 5.0
 _RESTART_S = 10.0  # from the end of an agent to its next start
 _PATIENCE_S = 2.0  # for agents to end
@@ -154,7 +154,7 @@ class Reports:
             error = f"no report for {age:.0f} s: {agent.last_words or 'the agent was ended'}"
         elif not agent.time and now - agent.started < _START_S:
             error = WAITING
-        elif age > self._silence:
+        elif not agent.time or age > self._silence:
             error = f"no report for {age:.0f} s"
         return Report(agent.host.name, agent.time, age, agent.cards, error)
 
