@@ -188,7 +188,10 @@ def _each(what: str, cards: list[int], limit: float, **load: Any) -> dict[str, A
     found = agents.ask(requests, limit)
     errors = {name: answer.error for name, answer in found.items() if answer.error}
     errors |= {name: agents.lost[name] for name in requests if name in agents.lost}
-    return {"answers": {name: found[name].value for name in found.keys() - errors.keys()}, "errors": errors}
+    return {
+        "answers": {name: answer.value for name, answer in found.items() if not answer.error},
+        "errors": errors,
+    }
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,11 +163,14 @@ class _Preflight:
             return {"cards": cards, "device": self.settings.device, "limit": limit, **load}
 
         for name, answer in self._ask(what, limit + _SLACK_S, request).items():
-            cards = self.hosts[name].cards
-            for local, value in answer.value.get("answers", {}).items():
-                self.results.cards.setdefault(f"{name} card {cards[int(local)].index}", {}).update(value)
-            errors: Mapping[str, str] = answer.value.get("errors", {})
-            for local, why in errors.items():
-                self.results.errors.append((f"{name} card {cards[int(local)].index}", what, why))
-            if answer.error:
-                self.results.errors.append((name, what, answer.error))
+            cards = [f"{name} card {card.index}" for card in self.hosts[name].cards]
+            self.results.errors += [(name, what, answer.error)] if answer.error else []
+            for local, why in answer.value.get("errors", {}).items():
+                self.results.errors.append((cards[int(local)], what, why))
+            found = {cards[int(local)]: each for local, each in answer.value.get("answers", {}).items()}
+            if what == "collectives" and found:
+                chip = f"{len(found)} x {self.results.cards[next(iter(found))]['chip']}"
+                rate = min(each["all-reduce"] for each in found.values())
+                found = {name: {"chip": chip, "all-reduce": rate}}
+            for place, each in found.items():
+                self.results.cards.setdefault(place, {}).update(each)
