@@ -36,14 +36,14 @@ class Problem(NamedTuple):
 
     Attributes:
         check: what was checked.
-        where: host, card, or several of them.
+        where: hosts or cards.
         state: severity; only FAIL makes the command exit with 3.
         text: what was found.
         remedy: what to do.
     """
 
     check: str
-    where: str
+    where: tuple[str, ...]
     state: State
     text: str
     remedy: str
@@ -111,10 +111,10 @@ def examine(results: Results, thresholds: Thresholds) -> list[Problem]:
         *_same_bits(results.cards),
         *_slow(results.cards, thresholds),
     ]
-    places: dict[tuple[Any, ...], list[str]] = {}
-    for each in found:
-        places.setdefault((each.check, *each[2:]), []).append(each.where)
-    merged = [Problem(check, names(where), *rest) for (check, *rest), where in places.items()]
+    places: dict[tuple[Any, ...], tuple[str, ...]] = {}
+    for check, where, *rest in found:
+        places[check, *rest] = places.get((check, *rest), ()) + where
+    merged = [Problem(check, where, *rest) for (check, *rest), where in places.items()]
     return sorted(merged, key=lambda each: each.state is not State.FAIL)
 
 
@@ -128,13 +128,13 @@ def names(places: Iterable[str]) -> str:
 def _silent(results: Results) -> Iterator[Problem]:
     for host, why in results.lost.items():
         remedy = "check the host, ssh to it, and that Isthmus is installed there (--python)"
-        yield Problem("answer", host, State.FAIL, why, remedy)
+        yield Problem("answer", (host,), State.FAIL, why, remedy)
     for host, why in results.unreachable.items():
         text = f"cannot reach {results.master}, where rank 0 listens: {why}"
-        yield Problem("reach", host, State.FAIL, text, "check the link, the routes and the firewall")
+        yield Problem("reach", (host,), State.FAIL, text, "check the link, the routes and the firewall")
     for card, what, why in results.errors:
         check, remedy = _ERRORS[what]
-        yield Problem(check, card, State.FAIL, why, remedy)
+        yield Problem(check, (card,), State.FAIL, why, remedy)
 
 
 def _alike(kind: str, facts: Mapping[str, Mapping[str, Any]], remedy: str) -> Iterator[Problem]:
@@ -148,12 +148,12 @@ def _alike(kind: str, facts: Mapping[str, Mapping[str, Any]], remedy: str) -> It
             each = (
                 f"{value} on {names(host for host in values if values[host] == value)}" for value in counts
             )
-            yield Problem(kind, "all", state, f"{name}: {'; '.join(each)}", remedy)
+            yield Problem(kind, tuple(values), state, f"{name}: {'; '.join(each)}", remedy)
             continue
         for host, value in values.items():
             if value != usual:
                 text = f"{name} {value}, against {usual} on {count(number, 'other')}"
-                yield Problem(kind, host, state, text, remedy)
+                yield Problem(kind, (host,), state, text, remedy)
 
 
 def _chips(cards: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, str]]]:
@@ -164,8 +164,8 @@ def _clocks(clocks: Mapping[str, tuple[float, float]], most: float) -> Iterator[
     for host, (offset, uncertainty) in offsets(clocks).items():
         if abs(offset) - uncertainty > most:
             direction = "ahead of" if offset > 0 else "behind"
-            text = f"{abs(offset):.3g} s ± {uncertainty * 1e3:.1g} ms {direction} the median of the hosts"
-            yield Problem("clocks", host, State.FAIL, text, "start its time service, such as chronyd")
+            text = f"{abs(offset):.3g} s ± {uncertainty * 1e3:.2f} ms {direction} the median of the hosts"
+            yield Problem("clocks", (host,), State.FAIL, text, "start its time service, such as chronyd")
 
 
 def offsets(clocks: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
@@ -185,13 +185,13 @@ def _space(facts: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> It
             if free < least * _GIB:
                 remedy = "end what uses it" if place == "memory" else "remove files there"
                 text = f"{place}: {free / _GIB:.1f} GiB free, less than {least:g}"
-                yield Problem("space", host, State.FAIL, text, remedy)
+                yield Problem("space", (host,), State.FAIL, text, remedy)
 
 
 def _own(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
     for host, each in facts.items():
         for check, state, text, remedy in each["findings"]:
-            yield Problem(check, host, State(state), text, remedy)
+            yield Problem(check, (host,), State(state), text, remedy)
 
 
 def _work(cards: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
@@ -199,10 +199,10 @@ def _work(cards: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
     for card, each in cards.items():
         if each.get("wrong"):
             text = f"{each['wrong']} of {count(each['products'], 'equal product')} differ from the first"
-            yield Problem("cards", card, State.FAIL, text, remedy)
+            yield Problem("cards", (card,), State.FAIL, text, remedy)
         if each.get("copies"):
             text = "a copy to the card and back changes bits"
-            yield Problem("cards", card, State.FAIL, text, remedy)
+            yield Problem("cards", (card,), State.FAIL, text, remedy)
 
 
 def _same_bits(cards: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
@@ -213,7 +213,7 @@ def _same_bits(cards: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
             if digest != usual and 2 * number > len(group):
                 text = f"the bits of its product differ from those of {count(number, 'other card')} ({chip})"
                 remedy = "with equal versions, take the card out of the inventory"
-                yield Problem("cards", card, State.FAIL, text, remedy)
+                yield Problem("cards", (card,), State.FAIL, text, remedy)
 
 
 def _slow(cards: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> Iterator[Problem]:
@@ -223,7 +223,7 @@ def _slow(cards: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> Ite
         remedy = (
             "look for other work, heat, low clocks, a degraded link; `isthmus cluster isolate` tests again"
         )
-        yield Problem(check, place, State.FAIL, f"slow: {'; '.join(each)}", remedy)
+        yield Problem(check, (place,), State.FAIL, f"slow: {'; '.join(each)}", remedy)
 
 
 def slow(cards: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> dict[str, dict[str, str]]:

@@ -122,9 +122,10 @@ def _lowest(text: str) -> tuple[str, float]:
 
 def _show(problems: "list[Problem]") -> None:
     from isthmus._support.tables import print_table
+    from isthmus.cluster.preflight.checks import names
 
     colors = {"fail": "red", "warning": "yellow"}
-    rows = [(each.state.value, each.check, each.where, each.text, each.remedy) for each in problems]
+    rows = [(each.state.value, each.check, names(each.where), each.text, each.remedy) for each in problems]
     if rows:
         print_table(("state", "check", "where", "what", "remedy"), rows, style=lambda row: colors[row[0]])
     else:

@@ -32,7 +32,9 @@ def write(
         "cluster/preflight/page.html.j2",
         title=f"Preflight of {name}: {count(len(problems), 'problem')}",
         summary=f"{count(len(results.hosts), 'host')}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}",
-        problems=[[each.state.value, each.check, each.where, each.text, each.remedy] for each in problems],
+        problems=[
+            [each.state.value, each.check, ", ".join(each.where), each.text, each.remedy] for each in problems
+        ],
         hosts=_hosts(results),
         cards=_cards(results, thresholds),
         figures=[f"{name}, {unit}" for name, unit in FIGURES.items()],

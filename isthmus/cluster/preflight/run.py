@@ -80,7 +80,8 @@ class _Preflight:
     def run(self) -> None:
         """Ask step by step, each host that has answered so far."""
         wanted = self.settings.checks
-        self._clocks(_PINGS if "clocks" in wanted else 1)
+        if "clocks" in wanted:
+            self._clocks()
         if _FACTS & set(wanted):
             self._facts()
         if "reach" in wanted:
@@ -106,10 +107,10 @@ class _Preflight:
         requests = {name: {"ask": what, **request(self.hosts[name])} for name in alive}
         return self.agents.ask(requests, seconds, lambda done: self.progress(what, done, len(alive)))
 
-    def _clocks(self, pings: int) -> None:
+    def _clocks(self) -> None:
         """Measure the clocks as NTP does: a host's answer is taken to be from the middle of the round trip."""
         trips: dict[str, float] = {}
-        for _ in range(pings):
+        for _ in range(_PINGS):
             for name, answer in self._ask("clock", self.settings.timeout, lambda _: {}).items():
                 half = (answer.received - answer.sent) / 2
                 if half < trips.get(name, float("inf")):
