@@ -34,7 +34,7 @@ def preflight(
     seconds: Annotated[float, typer.Option(min=0, help="Seconds of load on each card.")] = 10.0,
     matrix: Annotated[int, typer.Option(min=1, help="Rows of the matrices.")] = 2048,
     dtype: Annotated[str, typer.Option(help=f"Type of their elements: {', '.join(_DTYPES)}.")] = "float32",
-    size: Annotated[int, typer.Option(min=1, help="MiB of a copy, and of an all-reduce.")] = 64,
+    size: Annotated[int, typer.Option(min=1, help="MiB of a copy, and of an all-reduce.")] = 256,
     device: Annotated[
         str, typer.Option(help="Type of the cards, such as cuda. Default: the accelerator of each host.")
     ] = "",

@@ -42,7 +42,7 @@ class Settings:
     seconds: float = 10.0
     rows: int = 2048
     dtype: str = "float32"
-    mib: int = 64
+    mib: int = 256
     device: str = ""
 
 
@@ -93,7 +93,8 @@ class _Preflight:
             self._on_cards("work", seconds=self.settings.seconds, **shape)
         if "collectives" in wanted:
             seconds = self.settings.seconds / 5
-            self._on_cards("collectives", seconds=seconds, mib=self.settings.mib)
+            wait = 0.8 * self.settings.timeout  # less than the limit of the answer
+            self._on_cards("collectives", seconds=seconds, mib=self.settings.mib, timeout=wait)
         self.results.lost = dict(self.agents.lost)
 
     def _ask(
@@ -102,10 +103,11 @@ class _Preflight:
         seconds: float,
         request: Callable[[Host], Message],
         hosts: Sequence[str] | None = None,
+        step: str = "",
     ) -> dict[str, Answer]:
         alive = [name for name in self.agents.alive if hosts is None or name in hosts]
         requests = {name: {"ask": what, **request(self.hosts[name])} for name in alive}
-        return self.agents.ask(requests, seconds, lambda done: self.progress(what, done, len(alive)))
+        return self.agents.ask(requests, seconds, lambda done: self.progress(step or what, done, len(alive)))
 
     def _clocks(self) -> None:
         """Measure the clocks as NTP does: a host's answer is taken to be from the middle of the round trip."""
@@ -161,14 +163,16 @@ class _Preflight:
 
         def request(host: Host) -> Message:
             cards = [card.index for card in host.cards]
-            return {"cards": cards, "device": self.settings.device, "limit": limit, **load}
+            return {"what": what, "cards": cards, "limit": limit, "device": self.settings.device, **load}
 
-        for name, answer in self._ask(what, limit + _SLACK_S, request).items():
+        for name, answer in self._ask("on_cards", limit + _SLACK_S, request, step=what).items():
             cards = [f"{name} card {card.index}" for card in self.hosts[name].cards]
             self.results.errors += [(name, what, answer.error)] if answer.error else []
             for local, why in answer.value.get("errors", {}).items():
                 self.results.errors.append((cards[int(local)], what, why))
-            found = {cards[int(local)]: each for local, each in answer.value.get("answers", {}).items()}
+            found = {
+                cards[int(local)]: each for local, each in answer.value.get("answers", {}).items() if each
+            }
             if what == "collectives" and found:
                 chip = f"{len(found)} x {self.results.cards[next(iter(found))]['chip']}"
                 rate = min(each["all-reduce"] for each in found.values())
