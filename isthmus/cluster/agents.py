@@ -161,7 +161,7 @@ class Agents:
                     )
                 progress(len(requests) - len(waiting))
         for name in waiting:
-            self._lose(name, f"no answer within {seconds:.0f} s to {requests[name]['ask']!r}", 0.0)
+            self._lose(name, f"no answer within {seconds:.0f} s", 0.0)
         return {name: found[name] for name in requests if name in found}
 
     def _lose(self, name: str, why: str, patience: float) -> None:

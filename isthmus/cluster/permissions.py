@@ -104,7 +104,7 @@ def _below(root: Path) -> Iterator[Path]:
     def refuse(error: OSError) -> None:
         raise error
 
-    for folder, folders, files in os.walk(root, onerror=refuse):
+    for folder, folders, files in os.walk(root, onerror=refuse) if root.is_dir() else ():
         yield from (Path(folder, name) for name in sorted(folders + files))
 
 

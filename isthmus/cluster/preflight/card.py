@@ -20,9 +20,8 @@ _BATCH_S = 0.02  # time of the products between two comparisons
 _MIB = 1 << 20
 
 
-def load(*, device: str, index: int, rank: int) -> dict[str, Any]:
+def load(*, device: str, index: int, **_: object) -> dict[str, Any]:
     """Open the card; return its name and the type of its device, by default the accelerator's."""
-    torch.set_num_threads(1 if device == "cpu" else torch.get_num_threads())
     found = _device(device, index)
     if found.type == "cpu":
         return {"device": "cpu", "chip": platform.machine()}
@@ -31,7 +30,7 @@ def load(*, device: str, index: int, rank: int) -> dict[str, Any]:
 
 
 def work(
-    *, device: str, index: int, rank: int, seconds: float, rows: int, dtype: str, mib: int
+    *, device: str, index: int, seconds: float, rows: int, dtype: str, mib: int, **_: object
 ) -> dict[str, Any]:
     """Multiply matrices and copy memory.
 
@@ -89,18 +88,21 @@ def _rate(action: Callable[[], object], size: int, seconds: float, device: torch
 
 
 def collectives(
-    *, device: str, index: int, rank: int, size: int, file: str, seconds: float, mib: int, timeout: float
+    *, device: str, index: int, rank: int, size: int, folder: str, seconds: float, mib: int, timeout: float
 ) -> dict[str, Any]:
     """Run all-reduces with the other cards of the host, over its loopback interface or its links between cards.
 
     Returns:
-        ``all-reduce``: bus bandwidth in GB/s, 2 (size - 1) / size times the bytes over the time (nccl-tests).
+        ``all-reduce``: bus bandwidth in GB/s, 2 (size - 1) / size times the bytes over the time (nccl-tests);
+        nothing from a card without others.
     """
+    if size < 2:
+        return {}
     where = _device(device, index)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     backend = dist.get_default_backend_for_device(where)
     wait = timedelta(seconds=timeout)
-    store = FileStore(file, size)
+    store = FileStore(f"{folder}/store", size)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=wait)
     try:
         burn.all_reduce(mib * _MIB // 4, where)

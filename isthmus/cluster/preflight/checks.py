@@ -15,13 +15,13 @@ from isthmus._support.text import count
 _GIB = 1 << 30
 _ENOUGH = 3  # values, for a median that one of them cannot move
 _SHOWN = 3
-_REMEDIES = {
-    "facts": "run `isthmus doctor` on this host",
-    "load": "run `isthmus doctor` on this host; if the other cards start, take this one out of the inventory",
-    "work": "take the card out of the inventory, or give a longer --timeout",
-    "collectives": "look for a card that is slow or stopped, and at the links between the cards",
+_ERRORS = {  # by request: the check, and the remedy
+    "facts": ("answer", "run `isthmus doctor` on this host"),
+    "load": ("cards", "run `isthmus doctor` there; if other cards start, take this one out of the inventory"),
+    "work": ("cards", "take the card out of the inventory, or give a longer --timeout"),
+    "collectives": ("collectives", "look for a slow or stopped card, and at the links between the cards"),
 }
-# Figures of cards and their units; a low one is bad.
+# Figures of cards, and of hosts for the last; and their units. A low one is bad.
 FIGURES = {
     "matmul": "TFLOP/s",
     "memory": "GB/s",
@@ -36,14 +36,14 @@ class Problem(NamedTuple):
 
     Attributes:
         check: what was checked.
-        where: host, card, or several of them.
+        where: hosts or cards.
         state: severity; only FAIL makes the command exit with 3.
         text: what was found.
         remedy: what to do.
     """
 
     check: str
-    where: str
+    where: tuple[str, ...]
     state: State
     text: str
     remedy: str
@@ -80,8 +80,9 @@ class Results:
         facts: answers of :func:`isthmus.cluster.preflight.probe.facts`.
         unreachable: why hosts cannot reach the one of rank 0.
         master: address and port of rank 0.
-        cards: answers of :mod:`isthmus.cluster.preflight.card`, in one dictionary for each card.
-        errors: why cards have not answered: card, what they did, error.
+        cards: answers of :mod:`isthmus.cluster.preflight.card`, in one dictionary for each card; and for each host
+            one about the all-reduce over its cards, with ``chip`` for all of them.
+        errors: why cards, or hosts, have not answered: where, which request, error.
     """
 
     hosts: list[str]
@@ -102,6 +103,7 @@ def examine(results: Results, thresholds: Thresholds) -> list[Problem]:
         *_alike(
             "limits", results.facts, "set it in /etc/security/limits.conf, or by the container's --ulimit"
         ),
+        *_alike("cards", _chips(results.cards), "run jobs on cards of one type, or correct the inventory"),
         *_clocks(results.clocks, thresholds.clock),
         *_space(results.facts, thresholds),
         *_own(results.facts),
@@ -109,10 +111,10 @@ def examine(results: Results, thresholds: Thresholds) -> list[Problem]:
         *_same_bits(results.cards),
         *_slow(results.cards, thresholds),
     ]
-    places: dict[tuple[Any, ...], list[str]] = {}
-    for each in found:
-        places.setdefault((each.check, *each[2:]), []).append(each.where)
-    merged = [Problem(check, names(where), *rest) for (check, *rest), where in places.items()]
+    places: dict[tuple[Any, ...], tuple[str, ...]] = {}
+    for check, where, *rest in found:
+        places[check, *rest] = places.get((check, *rest), ()) + where
+    merged = [Problem(check, where, *rest) for (check, *rest), where in places.items()]
     return sorted(merged, key=lambda each: each.state is not State.FAIL)
 
 
@@ -126,16 +128,17 @@ def names(places: Iterable[str]) -> str:
 def _silent(results: Results) -> Iterator[Problem]:
     for host, why in results.lost.items():
         remedy = "check the host, ssh to it, and that Isthmus is installed there (--python)"
-        yield Problem("answer", host, State.FAIL, why, remedy)
+        yield Problem("answer", (host,), State.FAIL, why, remedy)
     for host, why in results.unreachable.items():
         text = f"cannot reach {results.master}, where rank 0 listens: {why}"
-        yield Problem("reach", host, State.FAIL, text, "check the link, the routes and the firewall")
+        yield Problem("reach", (host,), State.FAIL, text, "check the link, the routes and the firewall")
     for card, what, why in results.errors:
-        yield Problem(what, card, State.FAIL, why, _REMEDIES[what])
+        check, remedy = _ERRORS[what]
+        yield Problem(check, (card,), State.FAIL, why, remedy)
 
 
 def _alike(kind: str, facts: Mapping[str, Mapping[str, Any]], remedy: str) -> Iterator[Problem]:
-    """Compare what must be equal on all hosts; without a majority, hosts are not told apart."""
+    """Compare what must be equal everywhere; without a majority, nobody is accused."""
     for name in dict.fromkeys(name for each in facts.values() for name in each[kind]):
         values = {host: each[kind].get(name, "absent") for host, each in facts.items()}
         counts = Counter(values.values())
@@ -145,20 +148,24 @@ def _alike(kind: str, facts: Mapping[str, Mapping[str, Any]], remedy: str) -> It
             each = (
                 f"{value} on {names(host for host in values if values[host] == value)}" for value in counts
             )
-            yield Problem(kind, "hosts", state, f"{name}: {'; '.join(each)}", remedy)
+            yield Problem(kind, tuple(values), state, f"{name}: {'; '.join(each)}", remedy)
             continue
         for host, value in values.items():
             if value != usual:
-                text = f"{name} {value}, {usual} on {count(number, 'host')}"
-                yield Problem(kind, host, state, text, remedy)
+                text = f"{name} {value}, against {usual} on {count(number, 'other')}"
+                yield Problem(kind, (host,), state, text, remedy)
+
+
+def _chips(cards: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, dict[str, str]]]:
+    return {name: {"cards": {"chip": each["chip"]}} for name, each in cards.items() if "device" in each}
 
 
 def _clocks(clocks: Mapping[str, tuple[float, float]], most: float) -> Iterator[Problem]:
     for host, (offset, uncertainty) in offsets(clocks).items():
         if abs(offset) - uncertainty > most:
             direction = "ahead of" if offset > 0 else "behind"
-            text = f"{abs(offset):.3g} s ± {uncertainty * 1e3:.1g} ms {direction} the median of the hosts"
-            yield Problem("clocks", host, State.FAIL, text, "start its time service, such as chronyd")
+            text = f"{abs(offset):.3g} s ± {uncertainty * 1e3:.2f} ms {direction} the median of the hosts"
+            yield Problem("clocks", (host,), State.FAIL, text, "start its time service, such as chronyd")
 
 
 def offsets(clocks: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
@@ -178,13 +185,13 @@ def _space(facts: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> It
             if free < least * _GIB:
                 remedy = "end what uses it" if place == "memory" else "remove files there"
                 text = f"{place}: {free / _GIB:.1f} GiB free, less than {least:g}"
-                yield Problem("space", host, State.FAIL, text, remedy)
+                yield Problem("space", (host,), State.FAIL, text, remedy)
 
 
 def _own(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
     for host, each in facts.items():
         for check, state, text, remedy in each["findings"]:
-            yield Problem(check, host, State(state), text, remedy)
+            yield Problem(check, (host,), State(state), text, remedy)
 
 
 def _work(cards: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
@@ -192,10 +199,10 @@ def _work(cards: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
     for card, each in cards.items():
         if each.get("wrong"):
             text = f"{each['wrong']} of {count(each['products'], 'equal product')} differ from the first"
-            yield Problem("bits", card, State.FAIL, text, remedy)
+            yield Problem("cards", (card,), State.FAIL, text, remedy)
         if each.get("copies"):
             text = "a copy to the card and back changes bits"
-            yield Problem("bits", card, State.FAIL, text, remedy)
+            yield Problem("cards", (card,), State.FAIL, text, remedy)
 
 
 def _same_bits(cards: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
@@ -206,31 +213,36 @@ def _same_bits(cards: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
             if digest != usual and 2 * number > len(group):
                 text = f"the bits of its product differ from those of {count(number, 'other card')} ({chip})"
                 remedy = "with equal versions, take the card out of the inventory"
-                yield Problem("bits", card, State.FAIL, text, remedy)
+                yield Problem("cards", (card,), State.FAIL, text, remedy)
 
 
 def _slow(cards: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> Iterator[Problem]:
-    remedy = (
-        "look for other work, heat, lower clocks or a degraded link; `isthmus cluster isolate` tests again"
-    )
-    for name, unit in FIGURES.items():
-        for group in _by_chip(cards, name).values():
-            for card, share in slow(group, thresholds).items():
-                text = f"{name}: {group[card]:.3g} {unit}, {share:.0%} of the median of {count(len(group), 'card')}"
-                yield Problem("slow", card, State.FAIL, text, remedy)
-            for card, rate in group.items():
-                if rate < thresholds.at_least.get(name, 0.0):
-                    text = f"{name}: {rate:.3g} {unit}, less than {thresholds.at_least[name]:g}"
-                    yield Problem("slow", card, State.FAIL, text, remedy)
+    for place, figures in slow(cards, thresholds).items():
+        each = (f"{name} {cards[place][name]:.3g} {FIGURES[name]}, {why}" for name, why in figures.items())
+        check = "collectives" if "all-reduce" in figures else "cards"
+        remedy = (
+            "look for other work, heat, low clocks, a degraded link; `isthmus cluster isolate` tests again"
+        )
+        yield Problem(check, (place,), State.FAIL, f"slow: {'; '.join(each)}", remedy)
 
 
-def slow(rates: Mapping[str, float], thresholds: Thresholds) -> dict[str, float]:
-    """Return the cards whose rate is far below the median, with their share of it; none of fewer than three."""
-    if len(rates) < _ENOUGH:
-        return {}
-    times = {card: 1 / rate for card, rate in rates.items()}
-    found = outliers(times, thresholds.deviations, 1 / (1 - thresholds.slow) - 1)
-    return {card: rates[card] / statistics.median(rates.values()) for card in found}
+def slow(cards: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> dict[str, dict[str, str]]:
+    """Return the slow figures of cards and hosts, with their comparison to others of one type or to a limit."""
+    found: dict[str, dict[str, str]] = {}
+    for name in FIGURES:
+        least = thresholds.at_least.get(name, 0.0)
+        for rates in _by_chip(cards, name).values():
+            median = statistics.median(rates.values())
+            # Times, so that a low rate is far from the median whatever the spread.
+            times = {place: 1 / rate for place, rate in rates.items()}
+            far = outliers(times, thresholds.deviations, 1 / (1 - thresholds.slow) - 1)
+            for place, rate in rates.items():
+                if rate < least:
+                    found.setdefault(place, {})[name] = f"less than {least:g}"
+                elif place in far and len(rates) >= _ENOUGH:
+                    share = f"{rate / median:.0%} of the median of {len(rates)}"
+                    found.setdefault(place, {})[name] = share
+    return found
 
 
 def _by_chip(cards: Mapping[str, Mapping[str, Any]], figure: str) -> dict[str, dict[str, Any]]:

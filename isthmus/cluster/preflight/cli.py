@@ -33,7 +33,7 @@ def preflight(
     seconds: Annotated[float, typer.Option(min=0, help="Seconds of load on each card.")] = 10.0,
     matrix: Annotated[int, typer.Option(min=1, help="Rows of the matrices.")] = 2048,
     dtype: Annotated[str, typer.Option(help=f"Type of their elements: {', '.join(_DTYPES)}.")] = "float32",
-    size: Annotated[int, typer.Option(min=1, help="MiB of a copy, and of an all-reduce.")] = 64,
+    size: Annotated[int, typer.Option(min=1, help="MiB of a copy, and of an all-reduce.")] = 256,
     device: Annotated[
         str, typer.Option(help="Type of the cards, such as cuda. Default: the accelerator of each host.")
     ] = "",
@@ -121,9 +121,10 @@ def _lowest(text: str) -> tuple[str, float]:
 
 def _show(problems: "list[Problem]") -> None:
     from isthmus._support.tables import print_table
+    from isthmus.cluster.preflight.checks import names
 
     colors = {"fail": "red", "warning": "yellow"}
-    rows = [(each.state.value, each.check, each.where, each.text, each.remedy) for each in problems]
+    rows = [(each.state.value, each.check, names(each.where), each.text, each.remedy) for each in problems]
     if rows:
         print_table(("state", "check", "where", "what", "remedy"), rows, style=lambda row: colors[row[0]])
     else:

@@ -31,9 +31,10 @@ def write(
     text = render(
         "cluster/preflight/page.html.j2",
         title=f"Preflight of {name}: {count(len(problems), 'problem')}",
-        summary=f"{count(len(results.hosts), 'host')}, {count(len(results.cards), 'card')}, "
-        f"{time.strftime('%Y-%m-%d %H:%M:%S %z')}",
-        problems=[[each.state.value, each.check, each.where, each.text, each.remedy] for each in problems],
+        summary=f"{count(len(results.hosts), 'host')}, {time.strftime('%Y-%m-%d %H:%M:%S %z')}",
+        problems=[
+            [each.state.value, each.check, ", ".join(each.where), each.text, each.remedy] for each in problems
+        ],
         hosts=_hosts(results),
         cards=_cards(results, thresholds),
         figures=[f"{name}, {unit}" for name, unit in FIGURES.items()],
@@ -60,23 +61,26 @@ def _hosts(results: Results) -> list[list[str]]:
 
 
 def _cards(results: Results, thresholds: Thresholds) -> list[dict[str, Any]]:
-    """Return the figures of each card, each with its share of the highest, and whether it is an outlier."""
-    rows: list[dict[str, Any]] = [
-        {"name": name, "chip": each["chip"], "cells": []} for name, each in results.cards.items()
-    ]
-    for figure in FIGURES:
-        rates = {name: each[figure] for name, each in results.cards.items() if figure in each}
-        marked = slow(rates, thresholds)
-        for row in rows:
-            rate = rates.get(row["name"])
-            row["cells"].append(
+    """Return the figures of each card and host, each with its share of the highest, and why it is slow."""
+    marked = slow(results.cards, thresholds)
+    most = {
+        name: max((each.get(name, 0.0) for each in results.cards.values()), default=0.0) for name in FIGURES
+    }
+    return [
+        {
+            "name": place,
+            "chip": each["chip"],
+            "cells": [
                 {
-                    "text": "" if rate is None else f"{rate:.3g}",
-                    "share": round(100 * rate / max(rates.values())) if rate else 0,
-                    "slow": row["name"] in marked,
+                    "text": f"{each[name]:.3g}" if name in each else "",
+                    "share": round(100 * each[name] / most[name]) if name in each else 0,
+                    "slow": marked.get(place, {}).get(name, ""),
                 }
-            )
-    return rows
+                for name in FIGURES
+            ],
+        }
+        for place, each in results.cards.items()
+    ]
 
 
 def _versions(results: Results) -> list[list[str]]:

@@ -37,7 +37,6 @@ _LIMITS = {
     "ulimit -l": resource.RLIMIT_MEMLOCK,
     "ulimit -c": resource.RLIMIT_CORE,
 }
-_SLACK_S = 5.0
 
 
 def clock() -> dict[str, Any]:
@@ -151,46 +150,43 @@ def reach(*, address: str, port: int, seconds: float) -> dict[str, Any]:
     return {}
 
 
-_cards: list[Agents] = []
+_started: list[Agents] = []
 
 
-def load(*, cards: list[int], device: str, limit: float) -> dict[str, Any]:
-    """Start a process for each card; return what each said, and the errors of others, by local rank."""
-    ranks = list(map(str, range(len(cards))))
-    environments = {rank: {"LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": str(len(cards))} for rank in ranks}
-    command = [sys.executable, "-m", "isthmus.cluster.preflight.card"]
-    _cards.append(Agents(dict.fromkeys(ranks, command), environments))
-    return _each("load", cards, limit, device=device)
+def on_cards(*, what: str, cards: list[int], limit: float, **load: Any) -> dict[str, Any]:
+    """Call a function of :mod:`isthmus.cluster.preflight.card` for each card, in a process of its own.
 
+    Args:
+        what: name of the function.
+        cards: device index of each card.
+        limit: seconds for an answer.
+        load: further arguments of the function.
 
-def work(*, cards: list[int], limit: float, **load: Any) -> dict[str, Any]:
-    """Put load on the cards; as :func:`load`."""
-    return _each("work", cards, limit, **load)
-
-
-def collectives(*, cards: list[int], limit: float, **load: Any) -> dict[str, Any]:
-    """Run collectives over the cards; as :func:`load`."""
-    size = len(_cards[0].alive)
-    if size < 2:
-        return {"answers": {}, "errors": {}}
+    Returns:
+        ``answers`` and ``errors`` by local rank; a card without an answer is not asked again.
+    """
+    if not _started:
+        ranks = list(map(str, range(len(cards))))
+        threads = os.environ.get("OMP_NUM_THREADS", "1")  # as torchrun does
+        shared = {"LOCAL_WORLD_SIZE": str(len(cards)), "OMP_NUM_THREADS": threads}
+        environments = {rank: {"LOCAL_RANK": rank, **shared} for rank in ranks}
+        command = [sys.executable, "-m", "isthmus.cluster.preflight.card"]
+        _started.append(Agents(dict.fromkeys(ranks, command), environments))
+    (agents,) = _started
     with tempfile.TemporaryDirectory() as folder:
-        return _each(
-            "collectives", cards, limit, size=size, file=f"{folder}/store", timeout=limit - _SLACK_S, **load
-        )
-
-
-def _each(what: str, cards: list[int], limit: float, **load: Any) -> dict[str, Any]:
-    agents = _cards[0]
-    requests = {
-        name: {"ask": what, "rank": rank, "index": cards[int(name)], **load}
-        for rank, name in enumerate(agents.alive)
+        each = {"ask": what, "size": len(agents.alive), "folder": folder, **load}
+        requests = {
+            local: {**each, "rank": rank, "index": cards[int(local)]}
+            for rank, local in enumerate(agents.alive)
+        }
+        found = agents.ask(requests, limit)
+    errors = {local: answer.error for local, answer in found.items() if answer.error}
+    errors |= {local: agents.lost[local] for local in requests if local in agents.lost}
+    return {
+        "answers": {local: answer.value for local, answer in found.items() if not answer.error},
+        "errors": errors,
     }
-    found = agents.ask(requests, limit)
-    errors = {name: answer.error for name, answer in found.items() if answer.error}
-    errors |= {name: agents.lost[name] for name in requests if name in agents.lost}
-    return {"answers": {name: found[name].value for name in found.keys() - errors.keys()}, "errors": errors}
 
 
 if __name__ == "__main__":
-    names = (clock, facts, listen, reach, load, work, collectives)
-    serve({each.__name__: each for each in names})
+    serve({each.__name__: each for each in (clock, facts, listen, reach, on_cards)})

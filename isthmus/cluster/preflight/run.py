@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ class Settings:
     seconds: float = 10.0
     rows: int = 2048
     dtype: str = "float32"
-    mib: int = 64
+    mib: int = 256
     device: str = ""
 
 
@@ -80,7 +80,8 @@ class _Preflight:
     def run(self) -> None:
         """Ask step by step, each host that has answered so far."""
         wanted = self.settings.checks
-        self._clocks(_PINGS if "clocks" in wanted else 1)
+        if "clocks" in wanted:
+            self._clocks()
         if _FACTS & set(wanted):
             self._facts()
         if "reach" in wanted:
@@ -92,7 +93,8 @@ class _Preflight:
             self._on_cards("work", seconds=self.settings.seconds, **shape)
         if "collectives" in wanted:
             seconds = self.settings.seconds / 5
-            self._on_cards("collectives", seconds=seconds, mib=self.settings.mib)
+            wait = 0.8 * self.settings.timeout  # less than the limit of the answer
+            self._on_cards("collectives", seconds=seconds, mib=self.settings.mib, timeout=wait)
         self.results.lost = dict(self.agents.lost)
 
     def _ask(
@@ -101,15 +103,16 @@ class _Preflight:
         seconds: float,
         request: Callable[[Host], Message],
         hosts: Sequence[str] | None = None,
+        step: str = "",
     ) -> dict[str, Answer]:
         alive = [name for name in self.agents.alive if hosts is None or name in hosts]
         requests = {name: {"ask": what, **request(self.hosts[name])} for name in alive}
-        return self.agents.ask(requests, seconds, lambda done: self.progress(what, done, len(alive)))
+        return self.agents.ask(requests, seconds, lambda done: self.progress(step or what, done, len(alive)))
 
-    def _clocks(self, pings: int) -> None:
+    def _clocks(self) -> None:
         """Measure the clocks as NTP does: a host's answer is taken to be from the middle of the round trip."""
         trips: dict[str, float] = {}
-        for _ in range(pings):
+        for _ in range(_PINGS):
             for name, answer in self._ask("clock", self.settings.timeout, lambda _: {}).items():
                 half = (answer.received - answer.sent) / 2
                 if half < trips.get(name, float("inf")):
@@ -160,14 +163,19 @@ class _Preflight:
 
         def request(host: Host) -> Message:
             cards = [card.index for card in host.cards]
-            return {"cards": cards, "device": self.settings.device, "limit": limit, **load}
+            return {"what": what, "cards": cards, "limit": limit, "device": self.settings.device, **load}
 
-        for name, answer in self._ask(what, limit + _SLACK_S, request).items():
-            cards = self.hosts[name].cards
-            for local, value in answer.value.get("answers", {}).items():
-                self.results.cards.setdefault(f"{name} card {cards[int(local)].index}", {}).update(value)
-            errors: Mapping[str, str] = answer.value.get("errors", {})
-            for local, why in errors.items():
-                self.results.errors.append((f"{name} card {cards[int(local)].index}", what, why))
-            if answer.error:
-                self.results.errors.append((name, what, answer.error))
+        for name, answer in self._ask("on_cards", limit + _SLACK_S, request, step=what).items():
+            cards = [f"{name} card {card.index}" for card in self.hosts[name].cards]
+            self.results.errors += [(name, what, answer.error)] if answer.error else []
+            for local, why in answer.value.get("errors", {}).items():
+                self.results.errors.append((cards[int(local)], what, why))
+            found = {
+                cards[int(local)]: each for local, each in answer.value.get("answers", {}).items() if each
+            }
+            if what == "collectives" and found:
+                chip = f"{len(found)} x {self.results.cards[next(iter(found))]['chip']}"
+                rate = min(each["all-reduce"] for each in found.values())
+                found = {name: {"chip": chip, "all-reduce": rate}}
+            for place, each in found.items():
+                self.results.cards.setdefault(place, {}).update(each)
