@@ -69,7 +69,9 @@ def watch(
         if once:
             until = time.monotonic() + _ONCE_S
             found = cards.poll(0.0) if cards else {}
-            while cards and time.monotonic() < until and any(each.error == WAITING for each in found.values()):
+            while (
+                cards and time.monotonic() < until and any(each.error == WAITING for each in found.values())
+            ):
                 found = cards.poll(0.1)
             print(terminal.text(watcher.look(found)))
             return

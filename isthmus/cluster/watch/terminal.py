@@ -27,7 +27,7 @@ def text(view: View, most: int | None = None) -> str:
 
 
 def _lines(view: View, most: int | None) -> Iterator[str]:
-    yield f"{time.strftime('%H:%M:%S', time.localtime(view.time))}  {view.folder}  {view.summary}"
+    yield f"{time.strftime('%H:%M:%S', time.localtime(view.time))}  {view.summary}  {view.folder}"
     yield from (f"! {each}" for each in view.problems)
     if view.collectives:
         rows = [["in flight", "group", "for", "ranks in it", "missing"]]
