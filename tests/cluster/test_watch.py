@@ -289,7 +289,7 @@ def test_the_server_gives_four_paths_to_this_machine_alone(tmp_path: Path) -> No
         port = address.rpartition(":")[2]
         assert get(address, "/state.json", f"localhost:{port}")[0] == 200
         assert get(address, "/state.json", f"attacker.example:{port}")[0] == 403
-        for path in ("/../etc/passwd", "/page.html.j2", "/state.json/", "//"):
+        for path in ("/../etc/passwd", "/page.html.j2", "/state.json/"):
             assert get(address, path)[0] == 404
         for method in ("POST", "PUT", "DELETE", "OPTIONS"):
             assert get(address, "/state.json", method=method)[0] == 501
@@ -388,7 +388,7 @@ def test_the_page_in_a_browser(tmp_path: Path) -> None:
         script("document.getElementById('heat').focus()")
         keys = "document.getElementById('heat').dispatchEvent(new KeyboardEvent('keydown', {key: '%s'}))"
         script(keys % "ArrowRight")
-        assert re.fullmatch(r"rank 0, n0, .*: \d+ ms, [\d.]+ x median", soon(lambda: text("cell")))
+        assert re.fullmatch(r"rank 0, n0, .*: [\d.]+ m?s, [\d.]+ x median", soon(lambda: text("cell")))
         script(keys % "ArrowDown" + ";" + keys % "ArrowDown")
         assert re.fullmatch(r"rank 2, n1, .*: no report", text("cell"))
         # A change of the files reaches the page; texts of a job remain texts.
