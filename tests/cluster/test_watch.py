@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import hashlib
 import http.client
@@ -24,6 +25,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from isthmus._support.files import write_file
 from isthmus.cluster.cli import app
 from isthmus.cluster.monitor.card import Card, Report
 from isthmus.cluster.watch import terminal
@@ -31,6 +33,9 @@ from isthmus.cluster.watch.faults import spans
 from isthmus.cluster.watch.state import ABSENT, COLUMNS, NO_REPORT, Watcher
 from isthmus.cluster.watch.web import serve
 
+FIELDS = (
+    "rank ranks host process time step step_time waiting collective since stack".split()
+)  # of status-*.json
 REDUCE = "all_reduce #{} of [[4]] in group {}"
 ALERT = {"step": 5, "rank": 1, "kind": "nan", "name": "loss", "text": "loss is nan"}
 HANG = "step 7: rank 0 has been in all_reduce #9 of [[4]] in group 0 for 61 s; suspected: rank 2\n  rank 0 (n0)\n"
@@ -38,14 +43,13 @@ HANG = "step 7: rank 0 has been in all_reduce #9 of [[4]] in group 0 for 61 s; s
 
 def put(folder: Path, rank: int, number: int = 0, group: str = "0", age: float = 0.0, **changes: Any) -> None:
     """Write the status of a rank; `number` is that of the collective that it has been in for 12 s, or 0."""
-    from isthmus.health.status import Status, write
-
     now = time.time() - age
     collective, since = (REDUCE.format(number, group), now - 12) if number else ("", 0.0)
     stack = ["/x/train.py:14 in <module>", "/x/site-packages/torch/nn.py:1 in forward"]
-    status = Status(rank, 4, f"n{rank // 2}", 70 + rank, now, 7, 0.4, 0.25, collective, since, stack)
+    values = (rank, 4, f"n{rank // 2}", 70 + rank, now, 7, 0.4, 0.25, collective, since, stack)
     folder.mkdir(exist_ok=True)
-    write(folder, status._replace(**changes))
+    status = {**dict(zip(FIELDS, values, strict=True)), **changes}
+    write_file(folder / f"status-{rank}.json", json.dumps(status).encode())
 
 
 def hung(folder: Path) -> Path:
@@ -88,6 +92,14 @@ def soon(holds: Callable[[], Any], seconds: float = 20) -> Any:
 
 
 # ---- the view
+
+
+def test_the_status_files_of_health_have_these_fields() -> None:
+    source = Path(__file__).parents[2] / "isthmus" / "health" / "status.py"  # which imports PyTorch
+    status = next(
+        each for each in ast.parse(source.read_text()).body if getattr(each, "name", "") == "Status"
+    )
+    assert set(FIELDS) <= {each.target.id for each in status.body if isinstance(each, ast.AnnAssign)}  # type: ignore
 
 
 def test_spans() -> None:

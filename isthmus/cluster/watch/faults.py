@@ -119,17 +119,15 @@ class Faults:
 
     def _add_alert(self, alert: dict[str, Any], at: float) -> None:
         """Append an alert; those of one kind and tensor are one event, whatever their ranks and steps."""
-        step, rank, kind, name = (
-            int(alert["step"]),
-            int(alert["rank"]),
-            one_line(alert["kind"]),
-            str(alert["name"]),
-        )
+        step, kind, name = int(alert["step"]), one_line(alert["kind"]), str(alert["name"])
+        slow = re.fullmatch(r"rank (\d+)", name)  # rank 0 reports the slow ones
+        rank = int(slow[1] if slow else alert["rank"])
         number, first, ranks = self._alerts.get((kind, name), (0, step, set()))
-        self._alerts[kind, name] = number + 1, first, ranks | {rank}
+        ranks.add(rank)
+        self._alerts[kind, name] = number + 1, first, ranks
         again = f" ({number + 1} such alerts since step {first})" if number else ""
         time = float(alert.get("time") or at)
-        event = Event(time, kind, spans(ranks | {rank}), step, one_line(alert["text"]) + again)
+        event = Event(time, kind, spans(ranks), step, one_line(alert["text"]) + again)
         self.add(event, (kind, name))
 
     def _hang(self, path: Path, step: int, at: float) -> None:
