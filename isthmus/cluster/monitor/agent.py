@@ -34,6 +34,7 @@ def main() -> None:
         try:
             source = source or sources.find(given.source)
             cards = sources.watched(source(), expected)
+            error = "" if cards else "no cards on this host"
         except Exception as failure:  # of a vendor's library; the next report may be better
             source, error = None, " ".join(str(failure).split()) or type(failure).__name__
         print(encode(cards, error), flush=True)

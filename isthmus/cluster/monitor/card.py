@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 OK, WARNING, LOST = "OK", "Warning", "Lost"
+
+
+class SourceError(RuntimeError):
+    """A source of measurements does not work; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +73,15 @@ class Report:
     age: float
     cards: tuple[Card, ...]
     error: str
+
+
+def command(pid: int) -> str:
+    """Return the name of a process's command; "" if it has ended."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+    except OSError:
+        return ""
+    return "".join(each if each.isprintable() else "?" for each in name)
 
 
 def encode(cards: list[Card], error: str) -> str:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from isthmus.cluster.monitor.reports import Reports
 
 EPILOG = "Exit status of --once: 0 if all hosts answer and all cards are OK, else 3. Ctrl-C ends the command."
-_ONCE_S = 15.0  # for the first report of each host
 _STEP_S = 0.1
 _TROUBLE = 3
 
@@ -77,10 +76,10 @@ def monitor(
             print(f"isthmus: metrics at {address}/metrics", file=sys.stderr, flush=True)
         reports = stack.enter_context(Reports(found, interval, source or "", python or sys.executable))
         show = _printer(as_json, once, is_needed=csv is None and port is None, stack=stack)
-        # As Ctrl-C: the terminal is restored.
-        stack.callback(
-            signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler)
-        )
+        former = signal.signal(
+            signal.SIGTERM, signal.default_int_handler
+        )  # as Ctrl-C: the terminal is restored
+        stack.callback(signal.signal, signal.SIGTERM, former)
         try:
             for latest in _once(reports) if once else _repeatedly(reports, interval):
                 if file:
@@ -93,15 +92,13 @@ def monitor(
 
 
 def _once(reports: Reports) -> Iterator[Mapping[str, Report]]:
-    """Yield one report of each host, as far as they come in time."""
+    """Yield one report of each host, when all have answered or are late."""
     from isthmus.cluster.monitor.reports import WAITING
 
-    until = time.monotonic() + _ONCE_S
-    while True:
+    latest = reports.poll(_STEP_S)
+    while any(report.error == WAITING for report in latest.values()):
         latest = reports.poll(_STEP_S)
-        if time.monotonic() > until or all(report.error != WAITING for report in latest.values()):
-            yield latest
-            return
+    yield latest
 
 
 def _repeatedly(reports: Reports, interval: float) -> Iterator[Mapping[str, Report]]:

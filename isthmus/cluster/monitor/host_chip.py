@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from isthmus.cluster.monitor.card import Card, Process
+from isthmus.cluster.monitor.card import Card, Process, command
 
 _SLOT = struct.Struct("Qq")  # bytes, process id
 _FIRST_LOCK = (1 << 20) + 1  # a byte behind the contents for each slot, which its process has locked
@@ -43,15 +43,6 @@ def completed(cards: list[Card]) -> list[Card]:
         )
         for index in sorted({*known, *capacity})
     ]
-
-
-def command(pid: int) -> str:
-    """Return the name of a process's command; "" if it has ended."""
-    try:
-        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
-    except OSError:
-        return ""
-    return "".join(each if each.isprintable() else "?" for each in name)
 
 
 def _folder() -> Path:

@@ -17,7 +17,7 @@ from isthmus.cluster import remote
 from isthmus.cluster.inventory import Host, Inventory, parse
 from isthmus.cluster.monitor.card import Card, Report, decode
 
-_START_S = 15.0  # for the first report: a connection and the start of Python
+_START_S = 30.0  # for the first report: a connection and the start of Python
 _SHORTEST_SILENCE_S = 5.0
 _RESTART_S = 10.0  # from the end of an agent to its next start
 _PATIENCE_S = 2.0  # for agents to end
@@ -31,9 +31,10 @@ class _Agent:
     host: Host
     command: list[str]
     process: subprocess.Popen[bytes] | None = None
-    since: float = 0.0  # its last report, else its start; monotonic
+    since: float = 0.0  # its last report, else its first start; monotonic
+    started: float = 0.0  # monotonic
     ended: float | None = None  # monotonic
-    time: float = 0.0
+    time: float = 0.0  # its last report, since the epoch
     cards: tuple[Card, ...] = ()
     error: str = ""
     last_words: str = ""
@@ -115,7 +116,8 @@ class Reports:
         """Start an agent in a session of its own, which Ctrl-C does not reach."""
         self._end(agent)
         pipe = subprocess.PIPE
-        agent.ended, agent.last_words, agent.since = None, "", time.monotonic()
+        agent.ended, agent.last_words, agent.started = None, "", time.monotonic()
+        agent.since = agent.since or agent.started
         try:
             agent.process = process = subprocess.Popen(
                 agent.command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
@@ -146,12 +148,13 @@ class Reports:
                 agent.time, agent.since = time.time(), time.monotonic()
 
     def _report(self, agent: _Agent) -> Report:
-        age, error = time.monotonic() - agent.since, agent.error
+        now, error = time.monotonic(), agent.error
+        age = now - agent.since
         if agent.ended is not None:
-            error = f"no agent: {agent.last_words or 'it ended'}"
-        elif not agent.time:
-            error = WAITING if age < _START_S else f"no report within {age:.0f} s"
-        elif age > self._silence:
+            error = f"no report for {age:.0f} s: {agent.last_words or 'the agent was ended'}"
+        elif not agent.time and now - agent.started < _START_S:
+            error = WAITING
+        elif not agent.time or age > self._silence:
             error = f"no report for {age:.0f} s"
         return Report(agent.host.name, agent.time, age, agent.cards, error)
 

@@ -13,16 +13,16 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from isthmus import drivers, options
 from isthmus._support.parent import end_with_parent
 from isthmus.cluster.monitor import host_chip, npu_smi
-from isthmus.cluster.monitor.card import LOST, OK, WARNING, Card, Process
+from isthmus.cluster.monitor.card import LOST, OK, WARNING, Card, SourceError
+from isthmus.cluster.monitor.nvml import Nvml
 
 Source = Callable[[], list[Card]]
 _NVIDIA = "dev/nvidia[0-9]*"
-_NPU_SMI_S = 20.0
+_NPU_SMI_S = 10.0
 _SAMPLING_S = 0.1
 _UNKNOWN = -1.0  # ISTHMUS_TELEMETRY_UNKNOWN
 _HEALTH = {
@@ -30,10 +30,6 @@ _HEALTH = {
     1: (WARNING, "the driver reports a degraded card"),
     2: (LOST, "the driver reports a failure"),
 }
-
-
-class SourceError(RuntimeError):
-    """A source does not work; the message is one line."""
 
 
 def find(asked: str) -> Source:
@@ -45,12 +41,13 @@ def find(asked: str) -> Source:
     Raises:
         SourceError: it does not work.
     """
-    named = options.text("driver") not in ("", *drivers.DISABLED)
-    if asked == "npu-smi" or (not asked and not named and shutil.which("npu-smi")):
+    named = options.text("driver")
+    driver = "" if named in drivers.DISABLED else named
+    if asked == "npu-smi" or (not asked and not driver and shutil.which("npu-smi")):
         return _npu_smi
-    if asked == "nvml" or (not asked and not named and any(Path("/").glob(_NVIDIA))):
+    if asked == "nvml" or (not asked and not driver and any(Path("/").glob(_NVIDIA))):
         return Nvml()
-    return DriverTelemetry()
+    return DriverTelemetry(driver)
 
 
 def _npu_smi() -> list[Card]:
@@ -74,90 +71,25 @@ def _npu_smi() -> list[Card]:
     return cards
 
 
-class Nvml:
-    """NVIDIA's management library; it makes no CUDA context."""
-
-    def __init__(self) -> None:
-        try:
-            import pynvml
-        except ImportError:
-            raise SourceError("NVIDIA cards: install the package nvidia-ml-py") from None
-        self._library = pynvml
-        try:
-            pynvml.nvmlInit()
-        except pynvml.NVMLError as error:
-            raise SourceError(f"NVML: {error}; see whether nvidia-smi works") from None
-
-    def __call__(self) -> list[Card]:
-        """Return the cards; one that does not answer is lost."""
-        return [self._card(index) for index in range(self._library.nvmlDeviceGetCount())]
-
-    def _card(self, index: int) -> Card:
-        library = self._library
-        try:
-            handle = library.nvmlDeviceGetHandleByIndex(index)
-            name = _text(library.nvmlDeviceGetName(handle))
-            memory = library.nvmlDeviceGetMemoryInfo(handle)
-        except library.NVMLError as error:
-            return Card(index, "NVIDIA", LOST, f"NVML: {error}")
-        utilization = self._measured("nvmlDeviceGetUtilizationRates", handle)
-        power = self._measured("nvmlDeviceGetPowerUsage", handle)
-        reason = self._problem(handle)
-        return Card(
-            index,
-            name,
-            WARNING if reason else OK,
-            reason,
-            power_w=None if power is None else power / 1000,
-            temperature_c=self._measured("nvmlDeviceGetTemperature", handle, library.NVML_TEMPERATURE_GPU),
-            memory_used=memory.used,
-            memory_total=memory.total,
-            utilization=None if utilization is None else utilization.gpu / 100,
-            processes=self._processes(handle),
-        )
-
-    def _measured(self, function: str, *arguments: Any) -> Any:
-        """Call a function; None if the card does not support it."""
-        try:
-            return getattr(self._library, function)(*arguments)
-        except self._library.NVMLError:
-            return None
-
-    def _problem(self, handle: Any) -> str:
-        kind, period = self._library.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, self._library.NVML_VOLATILE_ECC
-        if errors := self._measured("nvmlDeviceGetTotalEccErrors", handle, kind, period):
-            return f"{errors} uncorrectable memory errors"
-        remapped = self._measured(
-            "nvmlDeviceGetRemappedRows", handle
-        )  # corrected, uncorrected, pending, failed
-        return "a row of memory cannot be remapped" if remapped and remapped[3] else ""
-
-    def _processes(self, handle: Any) -> tuple[Process, ...] | None:
-        found: dict[int, Process] = {}
-        for kind in ("Compute", "Graphics"):
-            processes = self._measured(f"nvmlDeviceGet{kind}RunningProcesses", handle)
-            if processes is None:
-                return None
-            found |= {
-                each.pid: Process(each.pid, host_chip.command(each.pid), each.usedGpuMemory)
-                for each in processes
-            }
-        return tuple(found.values())
-
-
 class DriverTelemetry:
     """The optional telemetry of the chip driver that ``import torch`` would open, without PyTorch.
 
     Used memory and processes are known for the host chip only: for other drivers they need a current device, for
     which they take memory of the card.
+
+    Args:
+        name: of the driver, as in ISTHMUS_DRIVER.
+
+    Raises:
+        SourceError: no driver can be opened.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         from isthmus.drivers import driver, interface, loader
 
         self._errors = (driver.DriverCallError, loader.LoaderError)
         self._telemetry = interface.structure("telemetry")
-        search = drivers.find(options.text("driver"))
+        search = drivers.find(name)
         problem = search.problem
         for candidate in search.candidates:
             try:
@@ -196,7 +128,7 @@ class DriverTelemetry:
             health, reason = WARNING, f"{errors:.0f} uncorrectable memory errors"
         return Card(
             index,
-            _text(properties.name),
+            properties.name.decode(errors="replace"),
             health,
             reason,
             power_w=known("power_w"),
@@ -230,7 +162,3 @@ def _state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2][:1]
     except OSError:
         return ""
-
-
-def _text(name: str | bytes) -> str:
-    return name.decode(errors="replace") if isinstance(name, bytes) else name

@@ -29,8 +29,7 @@ def rows(reports: Mapping[str, Report], separator: str = ", ") -> list[tuple[str
     found = []
     for report in reports.values():
         if report.error:
-            last = f"; last report {report.age:.0f} s ago" if report.time else ""
-            found.append((report.host, *[_UNKNOWN] * 2, f"{LOST}: {report.error}{last}", *[_UNKNOWN] * 5))
+            found.append((report.host, *[_UNKNOWN] * 2, f"{LOST}: {report.error}", *[_UNKNOWN] * 5))
         else:
             found += [_row(report.host, card, separator) for card in report.cards]
     return found
@@ -63,7 +62,7 @@ def _row(host: str, card: Card, separator: str) -> tuple[str, ...]:
         _figure(card.temperature_c),
         _figure(utilization),
         f"{used} / {total}",
-        _UNKNOWN if card.processes is None else separator.join(map(_process, card.processes)),
+        _UNKNOWN if card.processes is None else separator.join(map(_process, card.processes)) or "none",
     )
 
 
