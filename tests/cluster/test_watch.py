@@ -205,7 +205,7 @@ def test_alerts_are_read_as_they_come_and_grouped(tmp_path: Path) -> None:
         (tmp_path / "alerts-3.jsonl").write_text(json.dumps({**ALERT, "rank": 3, "step": 7}) + "\n")
         found = {each.kind: each for each in watcher.look().events}
         assert (found["nan"].where, found["nan"].step) == ("1, 3", 7)
-        assert found["nan"].text == "loss is nan (3 such alerts since step 5)"
+        assert found["nan"].text == "loss is nan (first in step 5)"
         file.write('nk": 1, "kind": "straggler", "name": "rank 1", "text": "rank 1 is slow"}\n')
         file.flush()
         assert "rank 1 is slow" in [each.text for each in watcher.look().events]

@@ -48,7 +48,7 @@ class Faults:
     def __init__(self, folder: Path | None, verdicts: Path | None) -> None:
         self._folder, self._verdicts = folder, verdicts
         self._events: dict[object, Event] = {}
-        self._alerts: dict[tuple[str, str], tuple[int, int, set[int]]] = {}  # number, first step, ranks
+        self._alerts: dict[tuple[str, str], tuple[int, set[int]]] = {}  # first step, ranks
         self._read: dict[str, int] = {}  # bytes of the files of alerts
         self._times: dict[Path, int] = {}  # of the other files, ns
         self.counts: Counter[str] = Counter()
@@ -122,10 +122,9 @@ class Faults:
         step, kind, name = int(alert["step"]), one_line(alert["kind"]), str(alert["name"])
         slow = re.fullmatch(r"rank (\d+)", name)  # rank 0 reports the slow ones
         rank = int(slow[1] if slow else alert["rank"])
-        number, first, ranks = self._alerts.get((kind, name), (0, step, set()))
+        first, ranks = self._alerts.setdefault((kind, name), (step, set()))
         ranks.add(rank)
-        self._alerts[kind, name] = number + 1, first, ranks
-        again = f" ({number + 1} such alerts since step {first})" if number else ""
+        again = f" (first in step {first})" if step != first else ""
         time = float(alert.get("time") or at)
         event = Event(time, kind, spans(ranks), step, one_line(alert["text"]) + again)
         self.add(event, (kind, name))

@@ -23,7 +23,9 @@ _BASE, _STEPS = 10.0, 4  # seconds and steps over which a step time is taken, at
 _STALLED = 5.0, 3.0  # seconds, and step times, without a step
 _SHORTEST = 1.0  # seconds in a collective from which it is listed; others come and go
 _COLLECTIVE = re.compile(r"(?P<name>.+) #(?P<number>\d+)(?: of .*)? in group (?P<group>\S+)")
-_LIBRARIES = re.compile(r"^<|/site-packages/|/lib/python3")
+_LIBRARIES = re.compile(
+    r"^<|/site-packages/torch/|/isthmus/(chip|health|launch|ops|shim)/|/lib/python3[\d.]*/(?!(site|dist)-packages/)"
+)
 ABSENT, NO_REPORT = 0.0, -1.0  # in place of milliseconds
 
 
