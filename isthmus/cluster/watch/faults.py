@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,7 +47,8 @@ class Faults:
 
     def __init__(self, folder: Path | None, verdicts: Path | None) -> None:
         self._folder, self._verdicts = folder, verdicts
-        self._events: deque[Event] = deque(maxlen=_MOST)
+        self._events: dict[object, Event] = {}
+        self._alerts: dict[tuple[str, str], tuple[int, set[int]]] = {}  # first step, ranks
         self._read: dict[str, int] = {}  # bytes of the files of alerts
         self._times: dict[Path, int] = {}  # of the other files, ns
         self.counts: Counter[str] = Counter()
@@ -54,11 +56,15 @@ class Faults:
     @property
     def events(self) -> list[Event]:
         """The last events, the newest first."""
-        return sorted(self._events, key=lambda each: -each.time)
+        return sorted(self._events.values(), key=lambda each: -each.time)
 
-    def add(self, event: Event) -> None:
-        """Append an event."""
-        self._events.append(event)
+    def add(self, event: Event, key: object = None) -> None:
+        """Append an event, in place of an earlier one with this key; None: of none."""
+        key = key or object()
+        self._events.pop(key, None)
+        self._events[key] = event
+        while len(self._events) > _MOST:
+            del self._events[next(iter(self._events))]
         self.counts[event.kind] += 1
 
     def look(self, names: Iterable[str]) -> None:
@@ -71,7 +77,7 @@ class Faults:
         for name in names if self._folder else ():
             path = Path(self._folder or "", name)
             if re.fullmatch(r"alerts-\d+\.jsonl", name):
-                self._alerts(path)
+                self._read_alerts(path)
             elif (match := re.fullmatch(r"hang-step-(\d+)\.txt", name)) and (at := self._changed(path)):
                 self._hang(path, int(match[1]), at)
             elif (match := re.fullmatch(r"last-(\d+)\.pt", name)) and (at := self._changed(path)):
@@ -93,7 +99,7 @@ class Faults:
         self._times[path] = at
         return at / 1e9 if is_new else 0.0
 
-    def _alerts(self, path: Path) -> None:
+    def _read_alerts(self, path: Path) -> None:
         try:
             with path.open("rb") as file:
                 found = path.stat()
@@ -108,14 +114,20 @@ class Faults:
         whole, _, rest = data.rpartition(b"\n")
         self._read[path.name] = begin + len(data) - len(rest)
         for line in whole.splitlines():
-            try:
-                alert = json.loads(line)
-                at = float(alert.get("time") or found.st_mtime)
-                step, where, kind = int(alert["step"]), str(int(alert["rank"])), one_line(alert["kind"])
-                event = Event(at, kind, where, step, one_line(alert["text"]))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                continue  # the rest of a line, or not an alert
-            self.add(event)
+            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # not an alert
+                self._add_alert(json.loads(line), found.st_mtime)
+
+    def _add_alert(self, alert: dict[str, Any], at: float) -> None:
+        """Append an alert; those of one kind and tensor are one event, whatever their ranks and steps."""
+        step, kind, name = int(alert["step"]), one_line(alert["kind"]), str(alert["name"])
+        slow = re.fullmatch(r"rank (\d+)", name)  # rank 0 reports the slow ones
+        rank = int(slow[1] if slow else alert["rank"])
+        first, ranks = self._alerts.setdefault((kind, name), (step, set()))
+        ranks.add(rank)
+        again = f" (first in step {first})" if step != first else ""
+        time = float(alert.get("time") or at)
+        event = Event(time, kind, spans(ranks), step, one_line(alert["text"]) + again)
+        self.add(event, (kind, name))
 
     def _hang(self, path: Path, step: int, at: float) -> None:
         try:

@@ -21,8 +21,11 @@ COLUMNS = 180  # of the history
 _AGES = 60.0  # seconds between the last reports of the ranks of one job, when none reports any more
 _BASE, _STEPS = 10.0, 4  # seconds and steps over which a step time is taken, at least
 _STALLED = 5.0, 3.0  # seconds, and step times, without a step
+_SHORTEST = 1.0  # seconds in a collective from which it is listed; others come and go
 _COLLECTIVE = re.compile(r"(?P<name>.+) #(?P<number>\d+)(?: of .*)? in group (?P<group>\S+)")
-_LIBRARIES = re.compile(r"^<|/site-packages/|/lib/python3")
+_LIBRARIES = re.compile(
+    r"^<|/site-packages/torch/|/isthmus/(chip|health|launch|ops|shim)/|/lib/python3[\d.]*/(?!(site|dist)-packages/)"
+)
 ABSENT, NO_REPORT = 0.0, -1.0  # in place of milliseconds
 
 
@@ -87,12 +90,14 @@ class Column(NamedTuple):
         number: ascending.
         time: of its last look, seconds since the epoch.
         step, own: of each rank, as in :class:`Rank`.
+        usual: medians of both, of the ranks that advance; 0 if none does.
     """
 
     number: int
     time: float
     step: list[float]
     own: list[float]
+    usual: tuple[float, float]
 
 
 class View(NamedTuple):
@@ -129,12 +134,13 @@ class View(NamedTuple):
 
     @property
     def usual(self) -> tuple[float, float]:
-        """Medians of step time and own time over the history, ms; 0 without one."""
-        medians = []
-        for rows in ([each.step for each in self.columns], [each.own for each in self.columns]):
-            values = [each for row in rows for each in row if each > 0]
-            medians.append(statistics.median(values) if values else 0.0)
-        return medians[0], medians[1]
+        """Medians of step time and own time over the history, ms; 0 if unknown."""
+        pairs = [each.usual for each in self.columns if each.usual[0]]
+        return _median(step for step, _ in pairs), _median(own for _, own in pairs)
+
+
+def _median(values: Iterable[float]) -> float:
+    return statistics.median([*values] or [0.0])
 
 
 @dataclass
@@ -147,6 +153,7 @@ class _Track:
     time: float
     seen: float
     has_moved: bool = False
+    is_stalled: bool = False
     points: deque[tuple[float, int]] = field(default_factory=deque)
 
     def step_time(self, at: float, step: int, reported: float) -> float:
@@ -160,7 +167,8 @@ class _Track:
         usual, stalled = reported, at - (points[-1][0] if points else self.began)
         if len(points) > 1:
             usual = (points[-1][0] - points[0][0]) / (points[-1][1] - points[0][1])
-        return stalled if stalled > max(_STALLED[0], _STALLED[1] * usual) else usual
+        self.is_stalled = step > 0 and stalled > max(_STALLED[0], _STALLED[1] * usual)
+        return stalled if self.is_stalled else usual
 
 
 class Watcher:
@@ -278,9 +286,11 @@ class Watcher:
         self._groups["0"] = set(range(self._world))
         listed = []
         for (name, group), inside in found.items():
+            seconds = max(each.waited for each in inside)
+            if seconds < _SHORTEST:
+                continue
             is_pair = name.startswith(("send", "recv"))
             missing = set() if is_pair else self._groups[group] - {each.rank for each in inside}
-            seconds = max(each.waited for each in inside)
             listed.append(Collective(name, group, seconds, [each.rank for each in inside], sorted(missing)))
         return sorted(listed, key=lambda each: -each.seconds)
 
@@ -291,10 +301,11 @@ class Watcher:
         number = int(now / self.period)
         if self._columns and self._columns[-1].number == number:
             self._columns.pop()
-        step, own = ([_cell(each, value) for each, value in pairs] for pairs in (
-            [(each, each.step_time) for each in ranks], [(each, each.own_time) for each in ranks],
-        ))  # fmt: skip
-        self._columns.append(Column(number, now, step, own))
+        step = [_cell(each, each.step_time) for each in ranks]
+        own = [_cell(each, each.own_time) for each in ranks]
+        moving = [i for i, value in enumerate(step) if value > 0 and not self._tracks[i].is_stalled]
+        usual = _median(step[i] for i in moving), _median(own[i] for i in moving)
+        self._columns.append(Column(number, now, step, own, usual))
 
 
 def _cell(rank: Rank, seconds: float) -> float:

@@ -12,7 +12,7 @@ from isthmus.cluster.watch.faults import spans
 from isthmus.cluster.watch.state import Collective, Rank, View
 
 _BARS = "▁▂▃▄▅▆▇█"
-_SHOWN = 40  # columns of the history
+_SHOWN = 20  # columns of the history
 _ORDER = ("silent", "absent", "running", "ended", "collective")  # what a person on duty looks for first
 
 
@@ -27,7 +27,7 @@ def text(view: View, most: int | None = None) -> str:
 
 
 def _lines(view: View, most: int | None) -> Iterator[str]:
-    yield f"{time.strftime('%H:%M:%S', time.localtime(view.time))}  {view.folder}  {view.summary}"
+    yield f"{time.strftime('%H:%M:%S', time.localtime(view.time))}  {view.summary}  {view.folder}"
     yield from (f"! {each}" for each in view.problems)
     if view.collectives:
         rows = [["in flight", "group", "for", "ranks in it", "missing"]]
@@ -36,13 +36,10 @@ def _lines(view: View, most: int | None) -> Iterator[str]:
     if view.ranks:
         usual = view.usual[0]
         rows = [["rank", "host", "step", "step time", "without collectives", "history", "state", "line"]]
-        ranks = (
-            sorted(view.ranks, key=lambda each: (_ORDER.index(each.state), each.rank)) if most else view.ranks
-        )
+        ranks = sorted(view.ranks, key=lambda each: _ORDER.index(each.state)) if most else view.ranks
         rows += [_rank(each, view, usual) for each in ranks]
-        yield from _table(
-            f"Ranks (history: ▁ half the median of {_time(usual)} or less, █ twice or more)", rows, most
-        )
+        scale = f" (history: ▁ half the median of {_time(usual)} or less, █ twice or more)" if usual else ""
+        yield from _table(f"Ranks{scale}", rows, most)
     if view.cards:
         yield from _table("Cards", [table.HEAD, *map(list, table.rows(view.cards))], most)
     if view.events:
@@ -61,12 +58,9 @@ def _table(title: str, rows: list[list[str]], most: int | None) -> Iterator[str]
 
 
 def _collective(found: Collective, ranks: list[Rank]) -> list[str]:
-    where = (
-        ""
-        if len(found.missing) != 1
-        else f" ({ranks[found.missing[0]].host}, {ranks[found.missing[0]].doing})"
-    )
-    missing = f"{spans(found.missing)}{where}" if found.missing else "none"
+    missing = spans(found.missing) or "none"
+    if len(found.missing) == 1:
+        missing += f" ({ranks[found.missing[0]].host}, {ranks[found.missing[0]].doing})"
     return [found.name, found.group, f"{found.seconds:.0f} s", spans(found.ranks), missing]
 
 
