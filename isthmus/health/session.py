@@ -257,12 +257,13 @@ class Health:
 
     def _run(self) -> None:
         began, at, samples, waits, step_time, waiting = time.time(), 0, 0, 0, 0.0, 0.0
-        last, woke, failure = began, 0.0, ""
+        last, last_step, moved, failure = began, 0, 0.0, ""
         while not self._stop.wait(_PERIOD):
             own = status.take(self.step, step_time, waiting)
-            if own.time - last > reports.SILENT:  # this process was stopped, and perhaps all of the job
-                woke = own.time
-            last = own.time
+            # Progress, or this process was stopped, and perhaps all of the job. Recorders may lag behind a step.
+            if own.step != last_step or own.time - last > reports.SILENT:
+                moved = own.time
+            last, last_step = own.time, own.step
             samples, waits = samples + 1, waits + bool(own.collective)
             try:
                 if samples >= _INTERVAL:
@@ -272,7 +273,7 @@ class Health:
                     began, at, samples, waits = time.time(), self.step, 0, 0
                     self._look_for_stragglers()
                 status.write(self.folder, own)
-                if own.since and own.time - max(own.since, woke) > self._timeout:
+                if own.since and own.time - max(own.since, moved) > self._timeout:
                     reports.hang(self.folder, own)
             except OSError as error:  # a full disk must not end the watch
                 if str(error) != failure:

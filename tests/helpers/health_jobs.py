@@ -1,7 +1,7 @@
 """A job that hangs as its arguments say, one case after another: ``health_jobs.py FOLDER CASE...``.
 
-Each case is a step of the job. The rank that is the cause of a hang goes on when the file ``go-CASE`` appears in the
-folder, or, if it is stopped, at SIGCONT; in ``other`` it does not.
+Step 0 is one without a hang, and each case is a step, but for ``slow``, which is many. The rank that is the cause
+goes on when the file ``go-CASE`` appears in the folder, or, if it is stopped, at SIGCONT; in ``other`` it does not.
 """
 
 import os
@@ -13,8 +13,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-CAUSES = {"sleep": 2, "loop": 1, "stop": 3, "other": 0}  # ranks, of hangs
-STEPS = {"slow": 100}
+CAUSES = {"slow": 1, "sleep": 2, "loop": 1, "stop": 3, "other": 0}  # ranks
 
 
 def slow(go: Path, x: torch.Tensor) -> None:
@@ -60,12 +59,14 @@ def main(folder: Path, *cases: str) -> None:
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=4)
     x = torch.ones(3, device="cuda" if is_launched else "cpu")
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))])
-    for case in cases:
-        for _ in range(STEPS.get(case, 1)):
-            if dist.get_rank() == CAUSES.get(case, 1):
+    for case in ("start", *cases):
+        is_over = False
+        while not is_over:
+            if dist.get_rank() == CAUSES.get(case):
                 globals()[case](folder / f"go-{case}", x)
+            x.fill_((folder / f"go-{case}").exists())
             dist.all_reduce(x)
-            x.tolist()  # wait for it
+            is_over = bool(x.any()) or case != "slow"
             optimizer.step()
 
 
