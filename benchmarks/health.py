@@ -8,6 +8,7 @@ by more than 1 %. Every run has dropout, warm-up and gradient clipping.
 
 import argparse
 import copy
+import json
 import random
 import tempfile
 import time
@@ -20,7 +21,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import isthmus.health
-from benchmarks.harness import difference, interleave, print_table, ratio, save
+from benchmarks.harness import RESULTS, difference, interleave, print_table, ratio, save
 from isthmus.health import status
 from isthmus.health.session import Health
 
@@ -161,7 +162,7 @@ class Rewound:
                 self._run.step(self._flip)
         assert not health.alerts
         self.forward, self.products = self._run.forward_products, self._flip.count
-        self._bounds = health._bounds, health._loss
+        self._bounds = health._bounds
         parts = (self._run.model, self._run.optimizer, self._run.schedule)
         self._parts = [(each, copy.deepcopy(each.state_dict())) for each in parts]
         self._random = torch.get_rng_state()
@@ -175,7 +176,7 @@ class Rewound:
         losses = []
         with tempfile.TemporaryDirectory() as folder, self._flip:  # below the checksums, which see its result
             health = Health(folder, checksum_interval=1)
-            health._bounds, health._loss = copy.deepcopy(self._bounds)
+            health._bounds = copy.deepcopy(self._bounds)
             health._optimizers.add(self._run.optimizer)
             with health:
                 for _ in range(_AFTER):
@@ -277,6 +278,7 @@ def cost(rounds: int) -> list[dict[str, Any]]:
 def main() -> None:
     """Print the tables and write the result file."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", default="cost,flips,clean", help="those to make; others are kept")
     parser.add_argument("--flips", type=int, default=100, help="of each kind of bit, type and pass")
     parser.add_argument("--steps", type=int, default=2000, help="of each clean run")
     parser.add_argument("--seeds", type=int, default=3, help="clean runs of each model and type")
@@ -284,16 +286,22 @@ def main() -> None:
     options = parser.parse_args()
     random.seed(0)
     torch.set_num_threads(1)
-    tables = {"cost": cost(options.rounds), "flips": [], "clean": clean(options.steps, options.seeds)}
-    tables["flips"] = [row for dtype in _BITS for row in flips(dtype, options.flips)]
-    for rows in tables.values():
-        print_table([row for row in rows if row.keys() == rows[0].keys()])
+    make: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "cost": lambda: cost(options.rounds),
+        "flips": lambda: [row for dtype in _BITS for row in flips(dtype, options.flips)],
+        "clean": lambda: clean(options.steps, options.seeds),
+    }
+    path = RESULTS / "health.json"
+    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    for name in options.tables.split(","):
+        found = make[name]()
+        print_table([row for row in found if row.keys() == found[0].keys()])
+        rows = [row for row in rows if row["table"] != name] + [{"table": name, **row} for row in found]
     unfair = (
         "flips are single and in a step that is checked; of other steps only the columns gradients, loss and nan "
         "hold. The models are small, so that a single element matters more than in a large one. Costs are of one "
         "thread of a CPU, where the host and the device are the same"
     )
-    rows = [{"table": name, **row} for name, found in tables.items() for row in found]
     save("health", rows, unfair=unfair, settings=vars(options))
 
 

@@ -5,7 +5,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,14 @@ _INTERVAL = 40  # periods between two looks at the step times of all ranks
 _MOST = 10_000  # values, in a program whose optimizer never steps
 _SUSPICION = 10  # steps after an alert in which all products are checked
 _MEMORY = 64  # steps after which an alert counts as a new one
-# A gradient scaler may double the loss.
-_LOSS, _GRADIENT = (10.0, 1.5), (20.0, 9.0)  # deviations, and least distance in units of the median
+# Deviations, and least distance in units of the median. A gradient scaler may double the loss; sound gradients rise
+# to 14 times when a model has converged, all elements together: their largest over their root mean square to 3 times.
+_BOUNDS = {"loss": (10.0, 1.5), "gradient": (20.0, 99.0), "peak": (20.0, 3.0)}
+_TEXTS = {
+    "loss": "loss",
+    "gradient": "largest gradient of {}",
+    "peak": "largest over mean square gradient of {}",
+}
 
 
 class Health:
@@ -61,10 +67,10 @@ class Health:
         self._modules = Modules(lambda module, args: None, lambda module, result: None)
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._first: weakref.ref[Any] | None = None
-        self._bounds: dict[str, Bound] = {}
-        self._loss = Bound(*_LOSS)
-        self._pending: list[tuple[int, list[str], torch.Tensor]] = []
-        self._gradients: list[tuple[int, list[str], torch.Tensor]] = []
+        self._bounds: dict[tuple[str, str], Bound] = {}
+        self._losses: list[tuple[int, torch.Tensor]] = []
+        # Names, roots of the numbers of elements, and the largest absolute values and norms: [2, names].
+        self._gradients: list[tuple[int, list[str], list[float], torch.Tensor]] = []
         self.checksums = Checksums(self._mismatch)
         self._is_checking = False
         self._scope = Scope("health")
@@ -132,8 +138,8 @@ class Health:
             is_loss = (
                 isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
             )
-            if is_loss and len(self._pending) < _MOST:
-                self._pending.append((self.step, ["loss"], tensors.detach().reshape(1).clone()))
+            if is_loss and len(self._losses) < _MOST:
+                self._losses.append((self.step, tensors.detach().clone()))
             result = original(tensors, *args, **kwargs)
             self._measure(self._optimizers)  # before they are clipped
             return result
@@ -149,7 +155,7 @@ class Health:
         return hook
 
     def _measure(self, optimizers: Iterable[Any]) -> None:
-        """Take the largest absolute value of each gradient, in place of the last ones of this step."""
+        """Take the largest absolute value and the norm of each gradient, in place of those taken in this step."""
         with unseen():
             by_device: dict[torch.device, list[tuple[str, torch.Tensor]]] = {}
             for index, parameter in enumerate(chain.from_iterable(map(_parameters, optimizers))):
@@ -160,9 +166,11 @@ class Health:
                     by_device.setdefault(local.device, []).append((name, local))
             self._gradients = []
             for gradients in by_device.values():
-                norms = torch._foreach_norm([each for _, each in gradients], math.inf)
-                largest = torch.stack([each.float() for each in norms])
-                self._gradients.append((self.step, [name for name, _ in gradients], largest))
+                tensors = [each for _, each in gradients]
+                norms = [*torch._foreach_norm(tensors, math.inf), *torch._foreach_norm(tensors)]
+                values = torch.stack([each.float() for each in norms]).view(2, -1)
+                roots = [math.sqrt(each.numel()) for each in tensors]
+                self._gradients.append((self.step, [name for name, _ in gradients], roots, values))
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._is_first(optimizer):  # a step in which another optimizer was left out is complete now
@@ -206,23 +214,33 @@ class Health:
 
     def _judge(self) -> None:
         """Compare the values that were taken with their bounds; waits for the device."""
-        pending, self._pending, self._gradients = [*self._pending, *self._gradients], [], []
         found: dict[str, list[tuple[int, str, str]]] = {}
-        for step, names, values in pending:
-            for name, value in zip(names, values.tolist(), strict=True):
-                if text := self._abnormal(name, value):
-                    kind = "loss" if name == "loss" else "gradient"
-                    found.setdefault(kind if math.isfinite(value) else "nan", []).append((step, name, text))
-        for kind, each in found.items():
+        for step, kind, name, value in self._values():
+            if text := self._abnormal(kind, name, value):
+                alert = "nan" if not math.isfinite(value) else "loss" if kind == "loss" else "gradient"
+                found.setdefault(alert, []).append((step, name, text))
+        self._losses, self._gradients = [], []
+        for alert, each in found.items():
             step, name, text = each[0]
-            self._alert(step, kind, name, f"{text}, and of {len(each) - 1} others" if each[1:] else text)
+            self._alert(step, alert, name, f"{text}, and {len(each) - 1} others" if each[1:] else text)
 
-    def _abnormal(self, name: str, value: float) -> str:
-        what = "loss" if name == "loss" else f"largest gradient of {name}"
+    def _values(self) -> Iterator[tuple[int, str, str, float]]:
+        """Yield step, kind, name and value of what was taken."""
+        for step, loss in self._losses:
+            yield step, "loss", "loss", loss.item()
+        for step, names, roots, values in self._gradients:
+            for name, root, largest, norm in zip(names, roots, *values.tolist(), strict=True):
+                yield step, "gradient", name, largest
+                if 0 < norm < math.inf:
+                    yield step, "peak", name, largest * root / norm
+
+    def _abnormal(self, kind: str, name: str, value: float) -> str:
+        what = _TEXTS[kind].format(name)
         if not math.isfinite(value):
             return f"{what} is {value}"
-        is_loss = name == "loss"
-        bound = self._loss if is_loss else self._bounds.setdefault(name, Bound(*_GRADIENT))
+        if (kind, name) not in self._bounds:
+            self._bounds[kind, name] = Bound(*_BOUNDS[kind])
+        bound = self._bounds[kind, name]
         usual = bound.usual()
         return f"{what} is {value:.3g}, usually {usual:.3g}" if bound.is_exceeded(value) else ""
 
