@@ -69,9 +69,9 @@ def node(**values: Any) -> Faults:
     return lambda random, topology: [Fault(first=_nodes(random, topology, 1)[0], **values)]
 
 
-def link(random: np.random.Generator, topology: Topology) -> list[Fault]:
-    """Return one bad link between any two nodes."""
-    return [Fault("link", *_nodes(random, topology, 2))]
+def link(firing: float = 1.0) -> Faults:
+    """Return a maker of one bad link between any two nodes."""
+    return lambda random, topology: [Fault("link", *_nodes(random, topology, 2), firing=firing)]
 
 
 def region(kind: str) -> Faults:
@@ -91,9 +91,10 @@ def cases(nodes: int) -> dict[str, Faults]:
         **{f"{number} hard": hard(number) for number in (1, 2, 4, 8, 16, 32)},
         "intermittent 0.2, node": node(kind="node", firing=0.2),
         "intermittent 0.2, port": node(kind="port", firing=0.2),
+        "intermittent 0.2, link": link(0.2),
         "slow node": node(kind="slow"),
-        "link": link,
-        "link, steps of 0.05 s": link,
+        "link": link(),
+        "link, steps of 0.05 s": link(),
         "rack": region("rack"),
         "switch": region("switch"),
         "rail": region("rail"),

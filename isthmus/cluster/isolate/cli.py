@@ -37,7 +37,7 @@ def isolate(
     firing: Annotated[
         float, typer.Option(help="Smallest probability per test with which a fault to be found shows itself.")
     ] = 0.2,
-    rounds: Annotated[int, typer.Option(min=1, help="Most rounds.")] = 200,
+    rounds: Annotated[int, typer.Option(min=1, help="Most rounds.")] = 400,
     node_hours: Annotated[float, typer.Option(help="Most node-hours.", show_default="unlimited")] = math.inf,
     expected: Annotated[float, typer.Option(help="Faulty nodes expected beforehand.")] = 4.0,
     noise: Annotated[float, typer.Option(help="Probability that a test fails without a fault.")] = 1e-4,
