@@ -125,6 +125,11 @@ def names(places: Iterable[str]) -> str:
     return ", ".join(found[:_SHOWN]) + more
 
 
+def shown(rate: float) -> str:
+    """Return a rate with three digits at least."""
+    return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
+
+
 def _silent(results: Results) -> Iterator[Problem]:
     for host, why in results.lost.items():
         remedy = "check the host, ssh to it, and that Isthmus is installed there (--python)"
@@ -218,7 +223,7 @@ def _same_bits(cards: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
 
 def _slow(cards: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> Iterator[Problem]:
     for place, figures in slow(cards, thresholds).items():
-        each = (f"{name} {cards[place][name]:.3g} {FIGURES[name]}, {why}" for name, why in figures.items())
+        each = (f"{name} {shown(cards[place][name])} {FIGURES[name]}, {why}" for name, why in figures.items())
         check = "collectives" if "all-reduce" in figures else "cards"
         remedy = (
             "look for other work, heat, low clocks, a degraded link; `isthmus cluster isolate` tests again"

@@ -10,7 +10,7 @@ from typing import Any
 from isthmus._support.files import make_folder, write_file
 from isthmus._support.html import render
 from isthmus._support.text import count
-from isthmus.cluster.preflight.checks import FIGURES, Problem, Results, Thresholds, offsets, slow
+from isthmus.cluster.preflight.checks import FIGURES, Problem, Results, Thresholds, offsets, shown, slow
 
 _GIB = 1 << 30
 
@@ -72,7 +72,7 @@ def _cards(results: Results, thresholds: Thresholds) -> list[dict[str, Any]]:
             "chip": each["chip"],
             "cells": [
                 {
-                    "text": f"{each[name]:.3g}" if name in each else "",
+                    "text": shown(each[name]) if name in each else "",
                     "share": round(100 * each[name] / most[name]) if name in each else 0,
                     "slow": marked.get(place, {}).get(name, ""),
                 }

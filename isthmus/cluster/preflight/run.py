@@ -14,6 +14,7 @@ from isthmus.cluster.render.job import TORCHRUN_PORT
 
 _FACTS = {"versions", "limits", "space", "permissions", "ports"}
 _PINGS = 9  # of a clock; the one with the shortest round trip counts
+_CONNECT_S = 10.0
 _SLACK_S = 5.0  # for an answer to come back when the time of a host's cards is over
 
 
@@ -151,7 +152,7 @@ class _Preflight:
             return
         address = self.hosts[first].address
         self.results.master = f"{address}:{port}"
-        limit = self.settings.timeout / 2
+        limit = min(_CONNECT_S, self.settings.timeout / 2)
         request = {"address": address, "port": port, "seconds": limit}
         for name, answer in self._ask("reach", self.settings.timeout, lambda _: request).items():
             if answer.error:
