@@ -105,6 +105,7 @@ def test_the_status_files_of_health_have_these_fields() -> None:
 def test_spans() -> None:
     assert spans([5, 1, 0, 2, 7, 8]) == "0-2, 5, 7-8"
     assert spans([]) == ""
+    assert spans(range(0, 100, 2)) == "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, ... (50 in all)"
 
 
 def test_a_view_of_a_hang_in_the_terminal(tmp_path: Path) -> None:

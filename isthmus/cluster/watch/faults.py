@@ -16,6 +16,7 @@ _MOST = 200  # events
 _TAIL = 1 << 16  # bytes of a file of alerts from before the watch
 _LONGEST = 2000  # characters of a text
 _LINES = 40  # of a hang report
+_SPANS = 12
 
 
 class Event(NamedTuple):
@@ -164,11 +165,12 @@ def one_line(found: object) -> str:
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """Return numbers as ``"0-3, 7"``."""
-    parts: list[list[int]] = []
-    for each in sorted(set(numbers)):
+    """Return numbers as ``"0-3, 7"``; if that is too long, its beginning and how many there are."""
+    ascending, parts = sorted(set(numbers)), list[list[int]]()
+    for each in ascending:
         if parts and parts[-1][-1] == each - 1:
             parts[-1] = [parts[-1][0], each]
         else:
             parts.append([each])
-    return ", ".join("-".join(map(str, part)) for part in parts)
+    rest = [f"... ({len(ascending)} in all)"] if len(parts) > _SPANS else []
+    return ", ".join(["-".join(map(str, part)) for part in parts[:_SPANS]] + rest)
