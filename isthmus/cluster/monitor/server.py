@@ -34,6 +34,7 @@ def serve(
 
     class Handler(http.server.BaseHTTPRequestHandler):
         timeout = _TIMEOUT_S
+        server_version, sys_version = "isthmus", ""
 
         def do_GET(self) -> None:
             if not _is_own(self.headers.get("Host", "")):

@@ -23,7 +23,7 @@ class Event(NamedTuple):
     """A fault, or what was done about one.
 
     Attributes:
-        time: seconds since the epoch; for alerts without a time, that of their file.
+        time: seconds since the epoch; for alerts, that of their file.
         kind: of an alert; or hang, checkpoint, restart, verdict.
         where: rank, or ranks; "" if of none.
         step: of the job; -1 if unknown.
@@ -126,8 +126,7 @@ class Faults:
         first, ranks = self._alerts.setdefault((kind, name), (step, set()))
         ranks.add(rank)
         again = f" (first in step {first})" if step != first else ""
-        time = float(alert.get("time") or at)
-        event = Event(time, kind, spans(ranks), step, one_line(alert["text"]) + again)
+        event = Event(at, kind, spans(ranks), step, one_line(alert["text"]) + again)
         self.add(event, (kind, name))
 
     def _hang(self, path: Path, step: int, at: float) -> None:
