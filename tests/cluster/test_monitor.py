@@ -31,7 +31,7 @@ from isthmus.cluster.monitor import cli, npu_smi, reports, sources, table
 from isthmus.cluster.monitor.card import LOST, OK, WARNING, Card, Process, Report, SourceError, encode
 from isthmus.cluster.monitor.metrics import CONTENT_TYPE, metrics
 from isthmus.cluster.monitor.nvml import Nvml
-from isthmus.cluster.monitor.reports import Reports
+from isthmus.cluster.monitor.reports import WAITING, Reports
 from isthmus.cluster.monitor.server import serve
 from tests.helpers import children
 from tests.helpers.host_driver import start_script
@@ -260,14 +260,15 @@ def test_hosts_that_do_not_answer_do_not_delay_others(monkeypatch: pytest.Monkey
 
     found: dict[str, Report] = {}
     closed = "no report for N s: connection closed by node3"
-    expected = ["", "no report for N s", reports.WAITING, closed, "NVML: Driver Not Loaded"]
+    expected = ["", "no report for N s", WAITING, closed, "NVML: Driver Not Loaded"]
     with Reports(hosts(*scripts), interval=0.05) as running:
         assert soon(lambda: errors() == expected), found
         processes = [agent.process for agent in running._agents if agent.process]
     assert all(process.returncode is not None for process in processes)
     assert [report.cards for report in found.values()] == [(card,), (card,), (), (card,), ()]
     assert found["well"].age < 0.5 < found["silent"].age
-    first, second, *_ = table.rows(found)
+    first, second, third, *_ = table.rows(found)
+    assert third[:4] == ("mute", "-", "-", WAITING)
     assert first[:4] == ("well", "0", "chip", "OK")
     assert second[:4] == ("silent", "-", "-", f"Lost: {found['silent'].error}")
     assert table.summary(found) == "1 of 5 hosts · 1 card"
@@ -487,6 +488,7 @@ def test_the_whole_command(tmp_path: Path, account: dict[str, str], holder: subp
     with file.open() as stream:
         lines = list(csv.DictReader(stream))
     assert list(lines[0]) == table.COLUMNS
+    assert lines[0]["card"] == "0", "no row while the agent starts"
     held = next(line for line in lines if line["processes"])
     assert (held["card"], held["memory_used"], held["power_w"], held["health"]) == (
         "1",

@@ -10,6 +10,7 @@ from isthmus._support.files import make_file
 from isthmus._support.text import count
 from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.monitor.card import LOST, OK, Card, Process, Report
+from isthmus.cluster.monitor.reports import WAITING
 
 HEAD = "host|card|name|health|power (W)|temp (°C)|util (%)|memory (MiB)|processes (MiB)".split("|")
 COLUMNS = (
@@ -29,7 +30,8 @@ def rows(reports: Mapping[str, Report], separator: str = ", ") -> list[tuple[str
     found = []
     for report in reports.values():
         if report.error:
-            found.append((report.host, *[_UNKNOWN] * 2, f"{LOST}: {report.error}", *[_UNKNOWN] * 5))
+            health = report.error if report.error == WAITING else f"{LOST}: {report.error}"
+            found.append((report.host, *[_UNKNOWN] * 2, health, *[_UNKNOWN] * 5))
         else:
             found += [_row(report.host, card, separator) for card in report.cards]
     return found
@@ -87,7 +89,7 @@ class CsvFile:
 
     def __init__(self, path: Path) -> None:
         make_file(path)
-        with path.open(encoding="utf-8", newline="") as stream:
+        with path.open(encoding="utf-8", errors="replace", newline="") as stream:
             head = next(csv.reader(stream), None)
         if head not in (None, COLUMNS):
             raise ClusterError(
@@ -96,38 +98,28 @@ class CsvFile:
         self._path = path
         self._written: dict[str, float] = {}
         if head is None:
-            self._append([COLUMNS])
+            self._append([dict(zip(COLUMNS, COLUMNS, strict=True))])
 
     def add(self, reports: Mapping[str, Report], now: float) -> None:
         """Append a row for each card of a new report, and one for each host that does not answer."""
-        new = [
-            report
-            for report in reports.values()
-            if report.error or report.time != self._written.get(report.host)
-        ]
-        self._append(row for report in new for row in _csv_rows(report, now))
-        self._written |= {report.host: report.time for report in new}
+        written, self._written = self._written, {host: report.time for host, report in reports.items()}
+        for report in reports.values():
+            if report.error and report.error != WAITING:
+                lost = {"time": f"{now:.3f}", "host": report.host, "health": LOST, "reason": report.error}
+                self._append([lost])
+            elif report.time != written.get(report.host, 0.0):
+                self._append(_csv_rows(report))
 
-    def _append(self, rows: Iterable[Iterable[object]]) -> None:
+    def _append(self, rows: Iterable[Mapping[str, object]]) -> None:
         with self._path.open("a", encoding="utf-8", newline="") as stream:
-            csv.writer(stream, lineterminator="\n").writerows(rows)
+            csv.DictWriter(stream, COLUMNS, extrasaction="ignore", lineterminator="\n").writerows(rows)
 
 
-def _csv_rows(report: Report, now: float) -> Iterator[list[object]]:
-    if report.error:
-        yield [f"{now:.3f}", report.host, "", "", LOST, *[""] * 6, report.error]
-        return
+def _csv_rows(report: Report) -> Iterator[dict[str, object]]:
     for card in report.cards:
         processes = None if card.processes is None else ";".join(map(_csv_process, card.processes))
-        values = (
-            card.power_w,
-            card.temperature_c,
-            card.utilization,
-            card.memory_used,
-            card.memory_total,
-            processes,
-        )
-        yield [f"{report.time:.3f}", report.host, card.index, card.name, card.health, *values, card.reason]
+        values = {**vars(card), "card": card.index, "processes": processes}
+        yield {"time": f"{report.time:.3f}", "host": report.host, **values}
 
 
 def _csv_process(process: Process) -> str:
