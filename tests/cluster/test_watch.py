@@ -105,6 +105,7 @@ def test_the_status_files_of_health_have_these_fields() -> None:
 def test_spans() -> None:
     assert spans([5, 1, 0, 2, 7, 8]) == "0-2, 5, 7-8"
     assert spans([]) == ""
+    assert spans(range(0, 100, 2)) == "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, ... (50 in all)"
 
 
 def test_a_view_of_a_hang_in_the_terminal(tmp_path: Path) -> None:
@@ -165,7 +166,14 @@ def test_step_times(tmp_path: Path) -> None:
     put(tmp_path, 0, step=4, time=now + 11, ranks=1)
     assert watcher.look().ranks[0].step_time == pytest.approx(2.0)  # the next step may be nearly done
     put(tmp_path, 0, step=4, time=now + 28, ranks=1)
-    assert watcher.look().ranks[0].step_time == pytest.approx(20.0)  # the step in progress
+    rank = watcher.look().ranks[0]
+    assert (rank.step_time, rank.own_time) == (
+        pytest.approx(20.0),
+        pytest.approx(20.0),
+    )  # the step in progress
+    put(tmp_path, 0, 9, step=4, time=now + 30, since=now + 10, ranks=1)  # it waits for another rank
+    rank = watcher.look().ranks[0]
+    assert (rank.step_time, rank.own_time) == (pytest.approx(22.0), pytest.approx(2.0))
 
 
 def test_the_members_of_a_group_are_those_seen_in_it(tmp_path: Path) -> None:
@@ -237,12 +245,17 @@ def test_checkpoints_and_verdicts(tmp_path: Path) -> None:
 def test_files_that_are_not_of_health(tmp_path: Path) -> None:
     put(tmp_path, 0, ranks=1)
     (tmp_path / "status-1.json").write_text('{"rank": 1}')
+    for rank in range(3, 9):
+        put(tmp_path, 0, ranks=1 << 40)
+        (tmp_path / "status-0.json").rename(tmp_path / f"status-{rank}.json")
+    put(tmp_path, 0, ranks=1)
     (tmp_path / "status-2.json").write_text(
         json.dumps({**json.loads((tmp_path / "status-0.json").read_text()), "time": 1e999})
     )
     view = Watcher(tmp_path).look()
     assert len(view.ranks) == 1
-    assert [each.partition(":")[0] for each in sorted(view.problems)] == ["status-1.json", "status-2.json"]
+    assert len(view.problems) == 6 and view.problems[-1] == "and 3 more"
+    assert all("not a status of isthmus.health (" in each for each in view.problems[:5])
 
 
 def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:

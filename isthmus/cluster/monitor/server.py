@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import ipaddress
 import re
 import socket
 import threading
@@ -34,9 +35,10 @@ def serve(
 
     class Handler(http.server.BaseHTTPRequestHandler):
         timeout = _TIMEOUT_S
+        server_version, sys_version = "isthmus", ""
 
         def do_GET(self) -> None:
-            if not _is_own(self.headers.get("Host", "")):
+            if _is_loopback(bind) and not _is_own(self.headers.get("Host", "")):
                 self.send_error(403, "use the address or the name of this machine as the host")
                 return
             page = routes.get(self.path.partition("?")[0])
@@ -82,10 +84,14 @@ def serve(
             server.shutdown()
 
 
+def _is_loopback(bind: str) -> bool:
+    return bind == "localhost" or (is_ip(bind) and ipaddress.ip_address(bind).is_loopback)
+
+
 def _is_own(host: str) -> bool:
     """Whether a Host header is an address, or a name of this machine.
 
-    A site whose own name resolves to this machine (DNS rebinding) is thus refused.
+    A site whose own name resolves to loopback (DNS rebinding) is thus refused.
     """
     name = re.sub(r":\d*$", "", host).strip("[]").lower()
     return is_ip(name) or name in ("localhost", socket.gethostname().lower())

@@ -1,6 +1,7 @@
 """``isthmus cluster watch``."""
 
 import contextlib
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -67,7 +68,7 @@ def watch(
         cards = None
         if hosts or not health_dir:
             cards = stack.enter_context(Reports(hosts, max(interval, 1.0), python=python or sys.executable))
-        if once:
+        if once or not (web or sys.stdout.isatty()):
             until = time.monotonic() + _ONCE_S
             found = cards.poll(0.0) if cards else {}
             while (
@@ -83,6 +84,10 @@ def watch(
             time.sleep(interval)
             return watcher.look()
 
+        # As Ctrl-C: the terminal is restored.
+        stack.callback(
+            signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler)
+        )
         watcher.look()
         with contextlib.suppress(KeyboardInterrupt):
             if web:
@@ -107,8 +112,10 @@ def _show(view: "View", look: "Callable[[], View]") -> None:
     console = Console()
 
     def text(view: "View") -> Text:
-        rows = max(3, (console.height - 16) // 3)
-        return Text(terminal.text(view, rows), no_wrap=True, overflow="ellipsis")
+        rows = max(3, (console.height - 16) // 4)  # of four tables
+        found = Text(terminal.text(view, rows), no_wrap=True, overflow="ellipsis")
+        found.highlight_regex(r"(?m)silent for \d+ s|^! .*", "bold red")
+        return found
 
     with Live(text(view), console=console, screen=True, auto_refresh=False) as live:
         while True:

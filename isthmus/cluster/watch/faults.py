@@ -16,13 +16,14 @@ _MOST = 200  # events
 _TAIL = 1 << 16  # bytes of a file of alerts from before the watch
 _LONGEST = 2000  # characters of a text
 _LINES = 40  # of a hang report
+_SPANS = 12
 
 
 class Event(NamedTuple):
     """A fault, or what was done about one.
 
     Attributes:
-        time: seconds since the epoch; for alerts without a time, that of their file.
+        time: seconds since the epoch; for alerts, that of their file.
         kind: of an alert; or hang, checkpoint, restart, verdict.
         where: rank, or ranks; "" if of none.
         step: of the job; -1 if unknown.
@@ -125,8 +126,7 @@ class Faults:
         first, ranks = self._alerts.setdefault((kind, name), (step, set()))
         ranks.add(rank)
         again = f" (first in step {first})" if step != first else ""
-        time = float(alert.get("time") or at)
-        event = Event(time, kind, spans(ranks), step, one_line(alert["text"]) + again)
+        event = Event(at, kind, spans(ranks), step, one_line(alert["text"]) + again)
         self.add(event, (kind, name))
 
     def _hang(self, path: Path, step: int, at: float) -> None:
@@ -164,11 +164,12 @@ def one_line(found: object) -> str:
 
 
 def spans(numbers: Iterable[int]) -> str:
-    """Return numbers as ``"0-3, 7"``."""
-    parts: list[list[int]] = []
-    for each in sorted(set(numbers)):
+    """Return numbers as ``"0-3, 7"``; if that is too long, its beginning and how many there are."""
+    ascending, parts = sorted(set(numbers)), list[list[int]]()
+    for each in ascending:
         if parts and parts[-1][-1] == each - 1:
             parts[-1] = [parts[-1][0], each]
         else:
             parts.append([each])
-    return ", ".join("-".join(map(str, part)) for part in parts)
+    rest = [f"... ({len(ascending)} in all)"] if len(parts) > _SPANS else []
+    return ", ".join(["-".join(map(str, part)) for part in parts[:_SPANS]] + rest)

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from isthmus.cluster.monitor.card import Report
 from isthmus.cluster.watch.faults import Event, Faults, one_line, spans
 
+_MOST_RANKS = 1 << 17
+_PROBLEMS = 5  # that are shown
 SILENT = 3.0  # seconds without a report, as in isthmus.health.reports, which imports PyTorch
 COLUMNS = 180  # of the history
 _AGES = 60.0  # seconds between the last reports of the ranks of one job, when none reports any more
@@ -26,6 +28,7 @@ _COLLECTIVE = re.compile(r"(?P<name>.+) #(?P<number>\d+)(?: of .*)? in group (?P
 _LIBRARIES = re.compile(
     r"^<|/site-packages/torch/|/isthmus/(chip|health|launch|ops|shim)/|/lib/python3[\d.]*/(?!(site|dist)-packages/)"
 )
+_LEAST = 1e-3  # seconds
 ABSENT, NO_REPORT = 0.0, -1.0  # in place of milliseconds
 
 
@@ -189,6 +192,7 @@ class Watcher:
         self._groups: dict[str, set[int]] = {}
         self._columns: deque[Column] = deque(maxlen=COLUMNS)
         self._world = 0
+        self.pause = 0.0  # seconds between the last two looks
         self.view = View(0.0, str(folder or ""), [], [], [], [], {}, [], {})
 
     def look(self, cards: Mapping[str, Report] | None = None) -> View:
@@ -210,6 +214,9 @@ class Watcher:
         ranks = self._ranks(statuses, now)
         self._record(ranks, now)
         collectives = self._collectives(ranks)
+        self.pause = now - self.view.time if self.view.time else 0.0
+        if len(problems) > _PROBLEMS:
+            problems[_PROBLEMS:] = [f"and {len(problems) - _PROBLEMS} more"]
         self.view = View(
             now, str(self._folder or ""), problems, ranks, collectives, self._faults.events,
             dict(self._faults.counts), list(self._columns), cards or {},
@@ -221,7 +228,8 @@ class Watcher:
         for name in names:
             if match := re.fullmatch(r"status-(\d+)\.json", name):
                 try:
-                    found[int(match[1])] = _parsed(Path(self._folder or "", name).read_text())
+                    rank = int(match[1])
+                    found[rank] = _parsed(Path(self._folder or "", name).read_text(), rank)
                 except FileNotFoundError:
                     continue  # a rank that has just ended removes its file
                 except (OSError, ValueError, KeyError, TypeError) as error:
@@ -272,7 +280,9 @@ class Watcher:
         silent = age if age > SILENT else 0.0
         waited = at - status["since"] + silent if collective else 0.0
         state = "silent" if silent else "collective" if collective else "running"
-        own_time = step_time * (1 - status["waiting"])
+        own_time = step_time * min(1.0, max(0.0, 1 - status["waiting"]))
+        if self._tracks[rank].is_stalled:  # in a hang, that of the rank that the others wait for
+            own_time = max(_LEAST, step_time - waited)
         place = rank, status["host"], status["process"], status["step"]
         return Rank(*place, state, silent, collective, waited, step_time, own_time, status["line"])
 
@@ -314,13 +324,15 @@ def _cell(rank: Rank, seconds: float) -> float:
     return ABSENT if rank.state in ("ended", "absent") else float(f"{1000 * seconds:.4g}")
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parsed(text: str, rank: int) -> dict[str, Any]:
     """Return the entries of a status file, of the types that Status of isthmus.health has.
 
     Raises:
         ValueError, KeyError, TypeError: it is not one.
     """
     found = json.loads(text)
+    if found["rank"] != rank or not rank < _MOST_RANKS or not 0 < found["ranks"] <= _MOST_RANKS:
+        raise ValueError(f"rank {found['rank']} of {found['ranks']}")
     parsed: dict[str, Any] = {each: int(found[each]) for each in ("rank", "ranks", "process", "step")}
     for each in ("time", "step_time", "waiting", "since"):
         parsed[each] = float(found[each])

@@ -27,14 +27,14 @@ _RANK = {
 }
 
 
-def state(view: View, columns: int, period: float) -> dict[str, Any]:
+def state(watcher: Watcher, columns: int) -> dict[str, Any]:
     """Return what the page shows as JSON values.
 
     Args:
-        view: what is known.
+        watcher: whose view is shown.
         columns: most columns of the history, the newest ones.
-        period: seconds of a column.
     """
+    view = watcher.view
     collectives = [
         {
             "name": each.name,
@@ -59,7 +59,8 @@ def state(view: View, columns: int, period: float) -> dict[str, Any]:
         "folder": view.folder,
         "summary": view.summary,
         "problems": view.problems,
-        "period": period,
+        "period": watcher.period,
+        "patience": 5 + 2 * watcher.pause,
         "usual": dict(zip(("step", "own"), view.usual, strict=True)),
         "ranks": ranks,
         "collectives": collectives,
@@ -116,8 +117,8 @@ def serve(watcher: Watcher, bind: str, port: int) -> Iterator[str]:
     page = render("cluster/watch/page.html.j2", title="Cluster watch", columns=COLUMNS, cards=table.HEAD)
 
     def answer(columns: int) -> tuple[str, str]:
-        found = state(watcher.view, columns, watcher.period)
-        return "application/json; charset=utf-8", json.dumps(found, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(state(watcher, columns), allow_nan=False, separators=(",", ":"))
+        return "application/json; charset=utf-8", text
 
     routes = {
         "/": lambda: ("text/html; charset=utf-8", page),
