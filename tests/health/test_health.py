@@ -201,14 +201,15 @@ def test_real_ranks_a_slow_one_a_stopped_one_and_sigterm_in_a_collective(tmp_pat
 @pytest.mark.full
 @pytest.mark.parametrize("device", ["cpu", "chip"])
 def test_through_the_launcher(tmp_path, device):
-    """Ranks that sleep, compute without end, are stopped, are in another collective; then one is killed."""
+    """One rank sleeps, computes without end, is stopped, is in another collective; in the last case one is killed."""
     folder = tmp_path / "health"
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")},
         "ISTHMUS_HEALTH_TIMEOUT": "4", "OMP_NUM_THREADS": "1", "ISTHMUS_HOST_MEMORY": "256MiB",
         "TMPDIR": str(tmp_path),
     }  # fmt: skip
-    cases = ["sleep", "loop", "stop", "other"]
+    # The chip's own collectives fail at once if ranks are in different ones.
+    cases = ["sleep", "loop", "stop", *(["other"] * (device == "cpu"))]
     command = [sys.executable, "-m", "isthmus", "run", "--nproc", "4", "--health", "--health-dir", folder]
     job = children.ROOT / "tests" / "helpers" / "health_jobs.py"
     launcher = subprocess.Popen(
@@ -224,15 +225,16 @@ def test_through_the_launcher(tmp_path, device):
             where = "main" if case == "stop" else case
             assert re.search(rf"health_jobs\.py:\d+ in {where}$", lines[1 + cause]), lines
             processes = [each.process for each in read(folder)]
-            if case == "stop":
+            if case == cases[-1]:
+                os.kill(processes[3], signal.SIGKILL)
+            elif case == "stop":
                 os.kill(processes[cause], signal.SIGCONT)
             else:
                 (folder / f"go-{case}").touch()
-        os.kill(processes[3], signal.SIGKILL)
         _, error = launcher.communicate(timeout=120)
         assert launcher.returncode == 128 + signal.SIGKILL, error
         assert {each.name for each in folder.glob("last-*")} == {f"last-{rank}.pt" for rank in range(3)}
-        assert torch.load(folder / "last-1.pt")["step"] == 4
+        assert torch.load(folder / "last-1.pt")["step"] == len(cases)
     finally:
         launcher.kill()
         launcher.communicate()
@@ -248,7 +250,7 @@ def hang(folder, step):
 
 
 def wait(condition):
-    end = time.monotonic() + 300
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
