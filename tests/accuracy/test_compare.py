@@ -28,7 +28,7 @@ def right(tmp_path_factory):
     return folder
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault_is_named(fault, right, tmp_path):
     check_fault(fault, right, tmp_path, "statistics")

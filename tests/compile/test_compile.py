@@ -82,6 +82,7 @@ def test_the_patch_is_listed_and_undone():
         graph.install()
 
 
+@pytest.mark.full
 def test_dynamo_interface_is_registered_when_dynamo_is_imported():
     result = run_fresh(
         """

@@ -64,6 +64,7 @@ def test_elements_move(ranks: Ranks, world: int, nbytes: int) -> None:
     assert ranks.run("check_movement", world, {"nbytes": nbytes, "in_place": nbytes == 112}) == [[]] * world
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("algorithm", ["mesh", "ring", "halving-doubling"])
 def test_each_algorithm(algorithm: str) -> None:

@@ -347,6 +347,7 @@ def test_wrong_usage_is_one_line(tmp_path, arguments, code, message):
     assert (done.returncode, done.stderr.strip(), done.stdout) == (code, message, "")
 
 
+@pytest.mark.full
 def test_a_script_for_ranks_that_is_started_alone_is_one_line(tmp_path):
     (tmp_path / "ranks.py").write_text("import torch.distributed as dist\ndist.init_process_group('nccl')\n")
     done = verify(tmp_path, "ranks.py")
