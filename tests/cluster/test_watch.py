@@ -339,7 +339,7 @@ def test_a_thousand_ranks(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_terminal_is_refreshed_until_an_interrupt(tmp_path: Path) -> None:
+def test_the_terminal_is_refreshed_until_the_command_is_ended(tmp_path: Path) -> None:
     hung(tmp_path)
     ours, theirs = pty.openpty()
     command = [
@@ -362,13 +362,18 @@ def test_the_terminal_is_refreshed_until_an_interrupt(tmp_path: Path) -> None:
         seen += os.read(ours, 1 << 16)
         return text in seen
 
-    with alive(tmp_path) as ranks:
-        soon(lambda: has(b"1 silent"))
-        ranks[2] = {"number": 9}
-        soon(lambda: has(b"4 in a collective"))
-    process.send_signal(signal.SIGINT)
-    soon(lambda: has(b"\x1b[?1049l"))  # the screen is restored
-    assert process.wait(10) == 0
+    try:
+        with alive(tmp_path) as ranks:
+            soon(lambda: has(b"1 silent"))
+            ranks[2] = {"number": 9}
+            soon(lambda: has(b"4 in a collective"))
+        process.send_signal(signal.SIGTERM)
+        soon(lambda: has(b"\x1b[?1049l"))  # the screen is restored
+        assert process.wait(10) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
 
 
 @contextmanager

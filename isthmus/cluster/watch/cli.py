@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from isthmus.cluster.watch.state import View
 
-_ONCE_S = 15.0  # for the first reports of cards
-
 
 def watch(
     health_dir: Annotated[
@@ -69,11 +67,8 @@ def watch(
         if hosts or not health_dir:
             cards = stack.enter_context(Reports(hosts, max(interval, 1.0), python=python or sys.executable))
         if once or not (web or sys.stdout.isatty()):
-            until = time.monotonic() + _ONCE_S
             found = cards.poll(0.0) if cards else {}
-            while (
-                cards and time.monotonic() < until and any(each.error == WAITING for each in found.values())
-            ):
+            while cards and any(each.error == WAITING for each in found.values()):
                 found = cards.poll(0.1)
             print(terminal.text(watcher.look(found)))
             return
