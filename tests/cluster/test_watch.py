@@ -392,7 +392,7 @@ def served(folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
 @pytest.mark.full
 def test_the_page_in_a_browser(tmp_path: Path) -> None:
     if importlib.util.find_spec("selenium") is None:
-        pytest.skip("selenium is not installed; `make site` installs it")
+        pytest.skip("selenium is not installed; `make site-check` installs it")
     for command in ("chromium", "chromedriver"):
         if shutil.which(command) is None:
             pytest.skip(f"{command} is not on PATH; on Debian: apt-get install chromium chromium-driver")
