@@ -154,17 +154,24 @@ class Agents:
                 agent, received = self._alive[key.data], time.time()
                 lines = agent.lines()
                 if lines is None:
-                    self._lose(key.data, "", _PATIENCE_S)
+                    self.drop(key.data, patience=_PATIENCE_S)
                 for reply in filter(None, map(_reply, lines or [])):
                     found[key.data] = Answer(
                         reply.get("value", {}), reply.get("error", ""), agent.sent, received
                     )
                 progress(len(requests) - len(waiting))
         for name in waiting:
-            self._lose(name, f"no answer within {seconds:.0f} s", 0.0)
+            self.drop(name, f"no answer within {seconds:.0f} s")
         return {name: found[name] for name in requests if name in found}
 
-    def _lose(self, name: str, why: str, patience: float) -> None:
+    def drop(self, name: str, why: str = "", patience: float = 0.0) -> None:
+        """End an agent.
+
+        Args:
+            name: which one.
+            why: is kept in ``lost``; "" for its own last words.
+            patience: seconds that it has to end by itself.
+        """
         agent = self._alive.pop(name)
         self._events.unregister(agent.process.stdout)  # type: ignore[arg-type]
         last = agent.end(patience)

@@ -163,7 +163,7 @@ def on_cards(*, what: str, cards: list[int], limit: float, **load: Any) -> dict[
         load: further arguments of the function.
 
     Returns:
-        ``answers`` and ``errors`` by local rank; a card without an answer is not asked again.
+        ``answers`` and ``errors`` by local rank; a card with an error is not asked again.
     """
     if not _started:
         ranks = list(map(str, range(len(cards))))
@@ -180,11 +180,12 @@ def on_cards(*, what: str, cards: list[int], limit: float, **load: Any) -> dict[
             for rank, local in enumerate(agents.alive)
         }
         found = agents.ask(requests, limit)
-    errors = {local: answer.error for local, answer in found.items() if answer.error}
-    errors |= {local: agents.lost[local] for local in requests if local in agents.lost}
+    for local, answer in found.items():
+        if answer.error:
+            agents.drop(local, answer.error)
     return {
         "answers": {local: answer.value for local, answer in found.items() if not answer.error},
-        "errors": errors,
+        "errors": {local: agents.lost[local] for local in requests if local in agents.lost},
     }
 
 
