@@ -73,6 +73,7 @@ class Health:
         self._gradients: list[tuple[int, list[str], list[float], torch.Tensor]] = []
         self.checksums = Checksums(self._mismatch)
         self._is_checking = False
+        self._is_in_backward = False
         self._scope = Scope("health")
         self._handles: list[Any] = []
         self._slow: set[int] = set()
@@ -135,12 +136,18 @@ class Health:
 
     def _with_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_in_backward:  # of a checkpointed layer
+                return original(tensors, *args, **kwargs)
             is_loss = (
                 isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
             )
             if is_loss and len(self._losses) < _MOST:
                 self._losses.append((self.step, tensors.detach().clone()))
-            result = original(tensors, *args, **kwargs)
+            self._is_in_backward = True
+            try:
+                result = original(tensors, *args, **kwargs)
+            finally:
+                self._is_in_backward = False
             self._measure(self._optimizers)  # before they are clipped
             return result
 
