@@ -55,7 +55,7 @@ class Health:
         self,
         folder: Path | str,
         timeout: float = 60.0,
-        checksum_interval: int = 50,
+        checksum_interval: int = 100,
         save: Callable[[], Any] | None = None,
     ) -> None:
         self.folder = Path(folder)
@@ -73,6 +73,7 @@ class Health:
         self._gradients: list[tuple[int, list[str], list[float], torch.Tensor]] = []
         self.checksums = Checksums(self._mismatch)
         self._is_checking = False
+        self._is_in_backward = False
         self._scope = Scope("health")
         self._handles: list[Any] = []
         self._slow: set[int] = set()
@@ -135,12 +136,18 @@ class Health:
 
     def _with_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_in_backward:  # of a checkpointed layer
+                return original(tensors, *args, **kwargs)
             is_loss = (
                 isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
             )
             if is_loss and len(self._losses) < _MOST:
                 self._losses.append((self.step, tensors.detach().clone()))
-            result = original(tensors, *args, **kwargs)
+            self._is_in_backward = True
+            try:
+                result = original(tensors, *args, **kwargs)
+            finally:
+                self._is_in_backward = False
             self._measure(self._optimizers)  # before they are clipped
             return result
 
@@ -167,7 +174,7 @@ class Health:
             self._gradients = []
             for gradients in by_device.values():
                 tensors = [each for _, each in gradients]
-                norms = [*torch._foreach_norm(tensors, math.inf), *torch._foreach_norm(tensors)]
+                norms = [*_largest(tensors), *torch._foreach_norm(tensors)]
                 values = torch.stack([each.float() for each in norms]).view(2, -1)
                 roots = [math.sqrt(each.numel()) for each in tensors]
                 self._gradients.append((self.step, [name for name, _ in gradients], roots, values))
@@ -312,3 +319,11 @@ class Health:
 
 def _parameters(optimizer: Any) -> list[torch.Tensor]:
     return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+def _largest(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the largest absolute value of each tensor of a device."""
+    if tensors[0].device.type == "cpu" and not any(map(torch.is_complex, tensors)):  # eight times as fast
+        ends = [each.aminmax() for each in tensors]
+        return [torch.maximum(each.max, -each.min) for each in ends]
+    return list(torch._foreach_norm(tensors, math.inf))
