@@ -163,7 +163,7 @@ class Belief:
                 self._rail_passes += int(crossing.sum())
             entries = crossing[test]
             pairs = np.unique(test[entries] * len(passes) + regions[tests.members[entries]])
-            passes += np.bincount(pairs % len(passes), minlength=len(passes))
+            passes[:] = passes + np.bincount(pairs % len(passes), minlength=len(passes))
 
     @staticmethod
     def _crossing(tests: Round, regions: Ints) -> Bools:
@@ -193,7 +193,8 @@ class Belief:
                     self._link_passes[link] = sum(_together(place, _part(link)) for place in self._places)
                 others.append(link)
             else:
-                noise += len(nodes) ** 2 / 2 * self._prior(LINK)
+                firing_links = np.mean(np.array(FIRING) * (1 - np.array(FIRING)) ** self.sweeps)
+                noise += len(nodes) ** 2 / 2 * self._prior(LINK) * float(firing_links)
             codes += others
             firing += [simple * (_SHARED if one else 1.0)] * len(others)
             if one and len(np.unique(self.topology.rack[nodes])) > 1:
@@ -213,7 +214,7 @@ class Belief:
 
     def _prior(self, kind: int) -> float:
         node = min(0.2, self.expected / self.topology.nodes)
-        return max(1e-6, node / self.topology.nodes) if kind == LINK else node if kind == NODE else 0.2 * node
+        return node / self.topology.nodes if kind == LINK else node if kind == NODE else 0.2 * node
 
     def _base(self, codes: Ints) -> Floats:
         """Log weights of the states of these parts from the prior and the passed tests: (parts, STATES)."""

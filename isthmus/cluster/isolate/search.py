@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.cluster.isolate.belief import LINK, NODE, RACK, RAIL, Belief, Part
+from isthmus.cluster.isolate.belief import LINK, NODE, RACK, RAIL, SWITCH, Belief, Part
 from isthmus.cluster.isolate.rounds import (
     Bools,
     Ints,
@@ -45,7 +45,11 @@ _SCALE, _ANYWHERE = (
     0.2,
     0.6,
 )  # probabilities of a node's place at which it is split at scale, or tested by itself
-_TOGETHER = {True: 2, False: 3}  # rounds between tests of the ends of a link together; if it fails often, and if not
+_TOGETHER = {
+    True: 2,
+    False: 3,
+}  # rounds between tests of the ends of a link together; if it fails often, and if not
+_NODES_OF_A_REPETITION = 2048  # before the first sweep, which takes a step for each node
 _LIKELY = 0.05  # probability that a suspect is faulty, above which the others wait
 
 
@@ -216,6 +220,7 @@ class Search:
         self.random = np.random.default_rng(self.settings.seed)
         self.verdicts: dict[Part, Verdict] = {}
         self._accused = np.zeros(self.topology.nodes, bool)
+        self._cut = self._accused.copy()  # nodes whose rack, switch or rails are accused
         self._open: list[tuple[float, Part]] = []
         self._bad: list[tuple[int, Kind, Ints, bool]] = []
         self._reference: dict[tuple[int, int], tuple[int, float, float]] = {}
@@ -317,11 +322,20 @@ class Search:
         self.verdicts = accused
         self._accused[:] = False
         self._accused[[part.first for part in accused if part.kind == NODE]] = True
-        self._open = [
-            (odds, part)  # a link of an accused node cannot be tested
-            for odds, part in sorted(self._open, reverse=True)
-            if part.kind != LINK or not self._accused[list(part[1:])].any()
-        ]
+        self._cut[:] = any(part.kind == RAIL for part in accused)
+        for part in accused:
+            if part.kind in (RACK, SWITCH):
+                self._cut |= (self.topology.rack if part.kind == RACK else self.topology.switch) == part.first
+        self._open = [each for each in sorted(self._open, reverse=True) if self._testable(each[1])]
+
+    def _testable(self, part: Part) -> bool:
+        """Return whether a part can be tested without accused nodes and connections."""
+        if part.kind == LINK:
+            ends = list(part[1:])
+            return not (
+                self._accused[ends].any() or (self._cut[ends].any() and np.ptp(self.topology.rack[ends]))
+            )
+        return part.kind == NODE or not self._cut.all()
 
     def _verdict(self, part: Part, odds: float, number: int) -> Verdict:
         before = self.verdicts.get(part)
@@ -426,11 +440,12 @@ class Search:
             elif part.kind == NODE:
                 waits = splitting or used[part.first] or any(part.first in link[1:] for link in together)
                 alone = (
-                    self.belief.place(part.first)[0] > _ANYWHERE and self.belief.passes_network[part.first] > 0
+                    self.belief.place(part.first)[0] > _ANYWHERE
+                    and self.belief.passes_network[part.first] > 0
                 )
                 if not waits:
                     pair_or_self(part.first, alone)
-            elif (pair := self._across(part, used)) is not None:
+            elif not splitting and (pair := self._across(part, used)) is not None:
                 add(Kind.GROUP, pair)
         for node in np.flatnonzero((self.belief.passes_network == 0) & ~self._accused):  # nobody is left out
             if not used[node]:
@@ -469,12 +484,14 @@ class Search:
             met = self._met.setdefault(node, set())
             free = order[~used[order]]
             near = free[self.topology.rack[free] == self.topology.rack[node]]
-            for candidate in (*near, *free[: len(met) + 1]):
-                if int(candidate) not in met and candidate != node:
-                    met.add(int(candidate))
-                    return int(candidate)
+            far = free[: 0 if self._cut[node] else len(met) + 1]
+            candidates = [int(each) for each in (*near, *far[~self._cut[far]])]
+            for candidate in candidates:
+                if candidate not in met and candidate != node:
+                    met.add(candidate)
+                    return candidate
             met.clear()
-            return None if not len(free) else int(free[0])
+            return candidates[0] if candidates else None
 
         return partner
 
@@ -523,6 +540,9 @@ class Search:
             yield "between racks", [(Kind.GROUP, pair) for pair in pairs]
         size = max(2, round(math.sqrt(nodes)))
         yield f"groups of about {size}", [(Kind.GROUP, group) for group in self._groups(size)]
+        for _ in range(nodes // _NODES_OF_A_REPETITION):
+            pairs = self._pairs_in_racks(self.random.permutation(nodes))
+            yield "repetition", [(Kind.GROUP, pair) for pair in pairs]
         self._swept_all = True
         yield "all links", [(Kind.SWEEP, everyone)]
         for parts in (4, 2):
