@@ -248,6 +248,7 @@ def test_a_dead_job_leaves_nothing_behind() -> None:
         assert found["error"] == "", found
 
 
+@pytest.mark.full
 def test_debug_mode_names_the_shapes() -> None:
     told = run("mismatch_in_debug_mode", size=2, TORCH_DISTRIBUTED_DEBUG="DETAIL")
     assert all("100000" in found["error"] and "5" in found["error"] for found in told), told

@@ -41,6 +41,7 @@ def driver() -> Iterator[Driver]:
     driver.device_set(before)  # PyTorch tests in this process count on it
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("world", [1, 2, 4, 8])
 @pytest.mark.parametrize("nbytes", [0, 112, DIRECT])
 def test_reductions(ranks: Ranks, world: int, nbytes: int) -> None:

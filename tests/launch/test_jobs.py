@@ -65,7 +65,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("how", "status", "words"),
     [
@@ -210,6 +210,7 @@ def test_a_rendezvous_without_an_address_is_refused(tmp_path, monkeypatch):
         elastic.Agent([*options, SCRIPT], tmp_path, *[pytest.fail] * 4)
 
 
+@pytest.mark.full
 def test_as_many_ranks_as_devices(tmp_path, monkeypatch):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ISTHMUS_", "PYTHON"))}
     command = [
