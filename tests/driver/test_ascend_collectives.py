@@ -32,6 +32,7 @@ def test_a_killed_rank_ends_the_others_with_the_vendors_error() -> None:
         assert found["again"] == found["error"]
 
 
+@pytest.mark.full
 def test_a_stopped_rank_ends_the_others_within_the_timeout() -> None:
     told = test_faults.run("stopped", **driver(3))
     for found in (told[0], told[2]):
