@@ -85,6 +85,7 @@ def test_invalid_option() -> None:
     assert "ISTHMUS_HOST_STRICT=1 is not supported" in failed.stderr
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("visible", "devices"),
     [

@@ -210,6 +210,7 @@ def test_a_message_that_is_never_sent_times_out() -> None:
     assert "timed out after 3 s" in told[0]["error"], told
 
 
+@pytest.mark.full
 def test_a_rank_missing_from_the_first_operation_is_named() -> None:
     told = run("absent")
     for rank in (0, 2):

@@ -149,6 +149,7 @@ def test_an_interrupt_ends_all_ranks_and_their_children(tmp_path):
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.full
 def test_ranks_end_with_a_launcher_that_is_killed(tmp_path):
     process = start(tmp_path, "--nproc", "2", "--local-ranks-filter", "all", SCRIPT, "sleep")
     assert process.stdout is not None

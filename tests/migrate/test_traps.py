@@ -27,6 +27,7 @@ def test_isthmus_run_prints_the_answers(trap: Path) -> None:
     assert done.stdout.splitlines() == ANSWER.findall(trap.read_text())
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda path: path.stem)
 def test_tracing_changes_no_answer(trap: Path, tmp_path: Path) -> None:
