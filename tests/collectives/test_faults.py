@@ -210,6 +210,7 @@ def test_a_message_that_is_never_sent_times_out() -> None:
     assert "timed out after 3 s" in told[0]["error"], told
 
 
+@pytest.mark.full
 def test_a_rank_missing_from_the_first_operation_is_named() -> None:
     told = run("absent")
     for rank in (0, 2):
@@ -248,6 +249,7 @@ def test_a_dead_job_leaves_nothing_behind() -> None:
         assert found["error"] == "", found
 
 
+@pytest.mark.full
 def test_debug_mode_names_the_shapes() -> None:
     told = run("mismatch_in_debug_mode", size=2, TORCH_DISTRIBUTED_DEBUG="DETAIL")
     assert all("100000" in found["error"] and "5" in found["error"] for found in told), told

@@ -37,5 +37,6 @@ def test_matrix(tmp_path: Path, size: int) -> None:
     assert run(size, tmp_path) > 400
 
 
+@pytest.mark.full
 def test_matrix_without_optional_functions(tmp_path: Path) -> None:
     assert run(3, tmp_path, ISTHMUS_DRIVER=build(tmp_path, WITHOUT_OPTIONAL)) > 400

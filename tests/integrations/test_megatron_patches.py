@@ -50,6 +50,7 @@ def test_undo_restores_what_was_there():
     ).split("\n") == ["Norm", "FusedLayerNorm", "refused again"]
 
 
+@pytest.mark.full
 def test_a_function_with_a_changed_signature_is_reported_and_not_patched():
     done = run(
         """

@@ -357,6 +357,7 @@ def test_a_script_for_ranks_that_is_started_alone_is_one_line(tmp_path):
     assert "RANK expected, but not set; a script that a launcher starts needs --nproc 2" in line
 
 
+@pytest.mark.full
 def test_a_failing_script_reports_why(tmp_path):
     (tmp_path / "fails.py").write_text("import torch\nraise ValueError('the user\\'s own')\n")
     done = verify(tmp_path, "fails.py")

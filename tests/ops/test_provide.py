@@ -327,6 +327,7 @@ def test_norms_and_scaling_of_lists():
     assert flag.item() == 1 and grads[0].tolist() == [4.0] * 4
 
 
+@pytest.mark.full
 def test_megatron_takes_them():
     pytest.importorskip("megatron.core")
     code = """

@@ -322,6 +322,7 @@ def test_a_mutant_that_kills_the_process_is_caught_and_the_next_is_tried(golden:
     assert results[2]["message"] == "bit-identical in every case"
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("job", "message"),
@@ -336,6 +337,7 @@ def test_a_broken_bench_is_not_a_success(golden: Reader, job: str, message: str)
     assert message in done.stderr
 
 
+@pytest.mark.full
 def test_a_right_kernel_that_is_refused_is_a_false_alarm(golden: Reader) -> None:
     assert outcome("refusing_suite", golden.folder)["false_alarms"] == ["aten::cat: refused"]
 
