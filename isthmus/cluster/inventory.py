@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from isthmus._support.files import make_folder, write_file
 from isthmus.cluster.errors import ClusterError
-from isthmus.cluster.validation import Problem, problems
+from isthmus.cluster.validation import Problem, problems, shown
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _USER = re.compile(r"[a-z_][a-z0-9_-]{0,31}", re.IGNORECASE)
@@ -162,10 +162,10 @@ class Host(_Part):
             return found
         found = {"address": found.get("name"), **found}
         number = found.get("cards")
-        if isinstance(number, int):
-            if isinstance(number, bool) or not 1 <= number <= _MOST_CARDS:
+        if isinstance(number, int | str):
+            if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= _MOST_CARDS:
                 raise ValueError(
-                    f"cards: {number}: give a number from 1 to {_MOST_CARDS}, or a list of cards"
+                    f"cards: {shown(number)}: give a number from 1 to {_MOST_CARDS}, or a list of cards"
                 )
             found["cards"] = [{"index": index} for index in range(number)]
         return found
@@ -330,6 +330,8 @@ def read(path: Path) -> Inventory:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         raise ClusterError(f"{path}{where}: not valid YAML: {problem or error}; correct this line") from None
+    if found is None:
+        raise ClusterError(f"{path}: is empty; `isthmus cluster init` writes an inventory")
     if not isinstance(found, dict):
         raise ClusterError(f"{path}: {found!r:.40}: not an inventory; begin with `hosts:`")
     return parse(found, str(path))

@@ -64,6 +64,7 @@ def check(
     from isthmus.cluster import permissions, ports
 
     with one_line(ClusterError):
+        flows = _flows(inventory, port)
         findings = [
             finding
             for subject, examine in {
@@ -72,7 +73,7 @@ def check(
                 "aslr": hardening.random_addresses,
                 # by name: the doctor is above this layer
                 "caches": import_module("isthmus.doctor.permissions").folders,
-                "ports": lambda: ports.examine(_flows(inventory, port), allow or []),
+                "ports": lambda: ports.examine(flows, allow or []),
             }.items()
             for finding in safely(examine, subject)
         ]

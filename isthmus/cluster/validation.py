@@ -8,6 +8,7 @@ from pydantic import ValidationError
 _MESSAGES = {  # by pydantic's type of error, where its own message would not say what to do
     "missing": "is missing; add it",
     "extra_forbidden": "unknown entry; remove it or correct its name",
+    "dict_type": "expected a mapping of names to values",
     "model_type": "expected a mapping of names to values",
     "tuple_type": "expected a list",
     "list_type": "expected a list",
@@ -30,10 +31,11 @@ class Problem(NamedTuple):
 
 
 def problems(error: ValidationError) -> list[Problem]:
-    """Return the problems that pydantic found."""
+    """Return the problems that pydantic found; unknown entries first, as a wrong name is also a missing one."""
     found = error.errors(include_url=False)
     # A list whose items are wrong is also reported as too short.
     found = [each for each in found if each["type"] != "too_short" or each["input"] == []] or found
+    found.sort(key=lambda each: each["type"] != "extra_forbidden")
     return [Problem(entry(*each["loc"]), _text(each)) for each in found]
 
 
@@ -49,6 +51,8 @@ def _text(error: Any) -> str:
         text = f'expected a string; write "{value}"'
     elif kind == "int_type" and isinstance(value, str) and value.isdecimal():
         text = f"expected a number; write {int(value)} without quotes"
+    elif kind == "literal_error":
+        text = f"expected {error['ctx']['expected']}"
     if kind in ("missing", "extra_forbidden") or isinstance(value, dict):
         return text
     return f"{shown(value)}: {text}"

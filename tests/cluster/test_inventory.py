@@ -58,15 +58,16 @@ def test_an_inventory_is_read_and_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "None: not an inventory; begin with `hosts:`"),
+        ("", "is empty; `isthmus cluster init` writes an inventory"),
+        ("[]", "[]: not an inventory; begin with `hosts:`"),
         ("hosts: [", ":1:9: not valid YAML: "),
         ("hosts: []", "hosts: []: has no items; add at least one"),
         ("name: x", "hosts: is missing; add it"),
         ("hosts: [{cards: 1}]", "hosts[0].name: is missing; add it"),
         ("hosts: [{name: a b, cards: 1}]", 'hosts[0].name: "a b": not a name; use letters'),
         ("hosts: [{name: a, cards: 0}]", "hosts[0]: cards: 0: give a number from 1 to 1024"),
-        ("hosts: [{name: a, cards: yes}]", "hosts[0]: cards: True: give a number"),
-        ("hosts: [{name: a, cards: x}]", 'hosts[0].cards: "x": expected a list'),
+        ("hosts: [{name: a, cards: yes}]", "hosts[0]: cards: true: give a number"),
+        ("hosts: [{name: a, cards: x}]", 'hosts[0]: cards: "x": give a number from 1 to 1024, or a list'),
         ("hosts: [{name: a, cards: [{index: -1}]}]", "hosts[0].cards[0].index: -1: "),
         ("hosts: [{name: a, cards: [{index: 0}, {index: 0}]}]", "card index 0 occurs 2 times"),
         ("hosts: [{name: a, address: 10.0.0, cards: 1}]", '"10.0.0": not an address'),
@@ -78,6 +79,7 @@ def test_an_inventory_is_read_and_written(tmp_path: Path) -> None:
             "hosts: [{name: a, cards: 1, rak: r}]",
             "hosts[0].rak: unknown entry; remove it or correct its name",
         ),
+        ("hosts: [{name: a, card: 8}]", "hosts[0].card: unknown entry"),
         ("hosts: [{name: a, cards: 1, port: 70000}]", "hosts[0].port: 70000: "),
         (
             "hosts: [{name: a, cards: 1}]\nlinks: [{ends: [a, b]}]",

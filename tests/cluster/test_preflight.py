@@ -339,6 +339,7 @@ def test_this_machine(tmp_path: Path) -> None:
     assert status == 3
     assert f"port {port}: Address already in use" in found["ports", "a"]
     assert found["permissions", "a, b"] == "/absent: no such file or directory"
+    assert output.count("/absent: no such file or directory") == 1
     assert "GiB free, less than 1e+09" in output
     assert "0640: 1, 1 writable by all" in output
 

@@ -104,6 +104,8 @@ def test_fix_only_removes_permissions(project: Path) -> None:
 def test_a_missing_path_is_one_line(tmp_path: Path) -> None:
     code, _, errors = security("check", tmp_path / "no")
     assert code == 1 and errors == f"isthmus: {tmp_path}/no: No such file or directory\n"
+    code, _, errors = security("check", "--inventory", tmp_path / "no")
+    assert code == 1 and errors.startswith(f"isthmus: {tmp_path}/no: No such file or directory; ")
 
 
 def test_umask_and_address_randomisation() -> None:

@@ -268,6 +268,7 @@ def test_wrong_arguments_are_one_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["watch", "--inventory", str(tmp_path / "no.yaml"), "--once"])
     assert (done.exit_code, done.output.count("\n")) == (1, 1) and "isthmus cluster init" in done.output
     done = CliRunner().invoke(app, ["watch", "--health-dir", str(tmp_path / "no"), "--once"])
+    assert done.exit_code == 3
     assert "no such file or directory; a job with `isthmus run --health --health-dir` makes it" in done.output
     with serve(Watcher(None), "127.0.0.1", 0) as address:
         port = address.rpartition(":")[2]

@@ -58,6 +58,7 @@ def facts(*, checks: list[str], ports: list[int], paths: list[str]) -> dict[str,
     here: dict[str, Callable[[], Iterator[Finding]]] = {
         # by name: the doctor is above this layer
         "limits": lambda: import_module("isthmus.doctor.limits").examine(),
+        "space": lambda: _absent([] if "permissions" in checks else paths),
         "permissions": lambda: _permissions(paths),
         "ports": lambda: _ports(ports),
     }
@@ -109,21 +110,25 @@ def space(paths: list[str]) -> dict[str, int]:
     return found
 
 
+def _absent(paths: list[str]) -> Iterator[Finding]:
+    for path in paths:
+        if not Path(path).exists():
+            yield fail("", f"{path}: no such file or directory", "mount or copy it, or correct --path")
+
+
 def _permissions(paths: list[str]) -> Iterator[Finding]:
     from isthmus.cluster import permissions
 
     yield from hardening.umask()
     yield from hardening.user()
     yield from import_module("isthmus.doctor.permissions").folders()
-    for path in map(Path, paths):
-        if not path.exists():
-            yield fail("", f"{path}: no such file or directory", "mount or copy it, or correct --path")
-            continue
+    for path in filter(Path.exists, map(Path, paths)):
         if not os.access(path, os.R_OK | os.W_OK):
             yield fail("", f"{path}: this user cannot write to it", "give it to the user who runs jobs")
         yield from permissions.findings(
             path, list(permissions.open_files(path, shared=False, deployed=False))
         )
+    yield from _absent(paths)
 
 
 def _ports(ports: list[int]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from isthmus._support.files import write_file
+from isthmus._support.files import make_folder, write_file
 from isthmus.cluster.errors import ClusterError
 
 
@@ -47,4 +47,5 @@ def text(table: dict[str, Any]) -> str:
 
 def write(table: dict[str, Any], path: Path) -> None:
     """Write a rank table, with mode 0640."""
+    make_folder(path.absolute().parent)
     write_file(path, text(table).encode())

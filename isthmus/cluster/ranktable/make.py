@@ -47,7 +47,7 @@ def of_this_server(
             f"are 0 to {len(visible) - 1}: lower --device_num or extend --visible_devices"
         )
     server = server_ip or _own_address()
-    if not is_ip(server) and not re.fullmatch(r"[\w.-]+", server):
+    if not is_ip(server) and (not re.fullmatch(r"[\w.-]+", server) or re.fullmatch(r"[\d.]+", server)):
         raise ClusterError(f"--server_ip {server!r}: not an address; give the IP address of this server")
     chosen = [visible[index] for index in logical]
     found = local.addresses(chosen, configuration)

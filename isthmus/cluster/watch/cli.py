@@ -70,7 +70,10 @@ def watch(
             found = cards.poll(0.0) if cards else {}
             while cards and any(each.error == WAITING for each in found.values()):
                 found = cards.poll(0.1)
-            print(terminal.text(watcher.look(found)))
+            view = watcher.look(found)
+            print(terminal.text(view))
+            if view.problems:
+                raise typer.Exit(3)
             return
 
         def look() -> "View":
