@@ -41,7 +41,7 @@ PASS_ON = {"allow_interspersed_args": False, "ignore_unknown_options": True}
 Program = Annotated[
     list[str],
     typer.Argument(
-        metavar="{script.py | -m module | -c code | command} [arguments]",
+        metavar="script.py | -m module | -c code | command [arguments]",
         help="The program and its own arguments.",
         show_default=False,
     ),

@@ -7,11 +7,14 @@ import typer
 
 from isthmus._support.exits import one_line
 from isthmus._support.text import count
+from isthmus.cluster import arguments
 from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.isolate import cli as isolation
 from isthmus.cluster.lab.cli import app as lab
+from isthmus.cluster.monitor import cli as monitoring
 from isthmus.cluster.preflight import cli as preparation
 from isthmus.cluster.ranktable.cli import app as ranktable
+from isthmus.cluster.watch.cli import watch
 
 app = typer.Typer(
     help="Describe a cluster once, and run and check jobs on it.", no_args_is_help=True, rich_markup_mode=None
@@ -20,6 +23,8 @@ app.add_typer(ranktable, name="ranktable")
 app.add_typer(lab, name="lab")
 app.command(epilog=preparation.EPILOG)(preparation.preflight)
 app.command(epilog=isolation.EPILOG)(isolation.isolate)
+app.command(epilog=monitoring.EPILOG)(monitoring.monitor)
+app.command()(watch)
 
 
 @app.command()
@@ -59,11 +64,9 @@ def render(
         ),
     ],
     program: Annotated[
-        list[str] | None, typer.Argument(metavar="[train.py [arguments]]", show_default=False)
+        list[str] | None, typer.Argument(metavar="train.py [arguments]", show_default=False)
     ] = None,
-    inventory: Annotated[Path, typer.Option("--inventory", "-i", help="Inventory to read.")] = Path(
-        "cluster.yaml"
-    ),
+    inventory: arguments.Inventory = arguments.INVENTORY,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path("launch"),
     port: Annotated[
         int | None, typer.Option(help="Port of rank 0. Default: 29500, or 8118 for msrun.")
@@ -73,9 +76,7 @@ def render(
     ] = "",
     directory: Annotated[str, typer.Option(help="Working directory on every host.")] = "",
     rank_table: Annotated[str, typer.Option(help="Path of RANK_TABLE_FILE on every host.")] = "",
-    env: Annotated[
-        list[str] | None, typer.Option("--env", help="Further NAME=VALUE of the environment; repeatable.")
-    ] = None,
+    env: arguments.Variables = None,
 ) -> None:
     """Write launch files of a job for all hosts: options, then the kind, then the program."""
     from isthmus.cluster import inventory as inventories
@@ -93,20 +94,16 @@ def render(
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def run(
     program: Annotated[
-        list[str], typer.Argument(metavar="{script.py | -m module} [arguments]", show_default=False)
+        list[str], typer.Argument(metavar="script.py | -m module [arguments]", show_default=False)
     ],
-    inventory: Annotated[Path, typer.Option("--inventory", "-i", help="Inventory to read.")] = Path(
-        "cluster.yaml"
-    ),
+    inventory: arguments.Inventory = arguments.INVENTORY,
     port: Annotated[int, typer.Option(help="Port of rank 0.")] = 29500,
     interface: Annotated[
         str, typer.Option(help="Network interface for collectives (NCCL, HCCL, GLOO_SOCKET_IFNAME).")
     ] = "",
     directory: Annotated[str, typer.Option(help="Working directory on every host. Default: this one.")] = "",
-    env: Annotated[
-        list[str] | None, typer.Option("--env", help="Further NAME=VALUE of the environment; repeatable.")
-    ] = None,
-    python: Annotated[str, typer.Option(help="Python with Isthmus on every host. Default: this one.")] = "",
+    env: arguments.Variables = None,
+    python: arguments.Python = "",
     log_dir: Annotated[str, typer.Option(help="Folder for the output of the ranks, on every host.")] = "",
     shown: Annotated[
         str, typer.Option("--local-ranks-filter", help="Local ranks whose output is shown: 0,1 or all.")

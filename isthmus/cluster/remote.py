@@ -15,6 +15,7 @@ from isthmus.cluster.inventory import Host
 _SSH = (
     "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=4".split()
 )
+_NAMED = 'echo "$0" >/proc/sys/kernel/hostname; exec "$@"'
 
 
 def command(host: Host, arguments: Sequence[str]) -> list[str]:
@@ -28,7 +29,8 @@ def command(host: Host, arguments: Sequence[str]) -> list[str]:
     if variables:
         arguments = ["env", *variables, *arguments]
     if host.namespace:
-        return ["ip", "netns", "exec", host.namespace, *arguments]
+        named = ["unshare", "--uts", "sh", "-c", _NAMED, host.name]
+        return ["ip", "netns", "exec", host.namespace, *named, *arguments]
     if is_local(host.address):
         return list(arguments)
     port = ["-p", str(host.port)] if host.port else []

@@ -26,7 +26,7 @@ _PATIENCE = 60.0  # seconds from a signal to the end of the connections
 _PERIOD = 0.1
 _RANK = re.compile(r"\[rank (\d+)\] ")
 _CAUSE = re.compile(
-    r"isthmus: (rank \d+ (?:failed first|did not reach|ended with exit status).*\(process \d+ on .*)"
+    r"isthmus: (rank \d+ (?:failed|did not reach|ended with exit status).*\(process \d+ on .*)"
 )
 _CONSEQUENCE = ("  its own error says", "  its operation timed out")  # of isthmus.launch.root_cause
 

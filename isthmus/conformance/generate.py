@@ -4,8 +4,9 @@ import hashlib
 import multiprocessing
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -24,6 +25,7 @@ from isthmus.opset.tiers import tiers_of
 # What PyTorch raises for a call that it does not support.
 _REJECTED = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, AssertionError)
 Progress = Callable[[str, int, int], None]
+_FEW = 8  # operators
 
 
 class Generated(NamedTuple):
@@ -49,7 +51,7 @@ def generate(
     progress: Progress | None = None,
     thorough: bool = False,
 ) -> Generated:
-    """Write golden data, with a process per processor.
+    """Write golden data; of more than a few operators, with a process per processor.
 
     Args:
         folder: output folder, created if absent.
@@ -66,10 +68,8 @@ def generate(
     chosen = [name for name in opset.operators() if name in named]
     writer = golden.Writer(folder, digest(), seed)
     done = Generated(0, {})
-    # Forks of a process that has used PyTorch's threads could hang.
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, len(chosen)), spawn, _one_thread) as pool:
-        written = pool.map(partial(_write, folder=folder, seed=seed, thorough=thorough), chosen)
+    with _mapping(len(chosen)) as mapping:
+        written = mapping(partial(_write, folder=folder, seed=seed, thorough=thorough), chosen)
         for name, (entry, files) in zip(chosen, written, strict=True):
             writer.operator(name, entry, files)
             done = Generated(done.cases + entry.cases, done.rejected | {name: entry.rejected})
@@ -77,6 +77,25 @@ def generate(
                 progress(name, len(done.rejected), len(chosen))
     writer.close(torch=version("torch"), numpy=np.__version__, thorough=thorough)
     return done
+
+
+@contextmanager
+def _mapping(operators: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """Yield a ``map`` over processes, or of this process for few operators, which take less than their start."""
+    if operators <= _FEW:
+        import torch
+
+        threads = torch.get_num_threads()
+        _one_thread()
+        try:
+            yield map
+        finally:
+            torch.set_num_threads(threads)
+        return
+    # Forks of a process that has used PyTorch's threads could hang.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(os.cpu_count() or 1, operators), spawn, _one_thread) as pool:
+        yield pool.map
 
 
 def _one_thread() -> None:

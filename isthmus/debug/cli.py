@@ -95,7 +95,7 @@ def replay(
 
 def bisect(
     program: Annotated[
-        list[str], typer.Argument(metavar="{script.py | -m module | command} [arguments]", show_default=False)
+        list[str], typer.Argument(metavar="script.py | -m module | command [arguments]", show_default=False)
     ],
     metric: Annotated[
         str,

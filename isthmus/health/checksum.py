@@ -1,4 +1,4 @@
-"""Checksums of matrix products: sums of the rows and columns of C = AB against those computed from A and B.
+"""Checksums of matrix products: sums of the rows or columns of C = AB against those computed from A and B.
 
 K.-H. Huang and J. A. Abraham, "Algorithm-Based Fault Tolerance for Matrix Operations", IEEE Transactions on Computers
 C-33, 1984: C 1 = A (B 1) and 1 C = (1 A) B. The sums are computed in float64 (in float32 where a device lacks it).
@@ -63,8 +63,8 @@ def _wide(device: torch.device) -> torch.dtype:
 
 def ratios(
     a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, added: torch.Tensor | None = None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the deviation of each row's and each column's sum, in units of its tolerance.
+) -> torch.Tensor:
+    """Return the deviation of each row's sum, in units of its tolerance.
 
     Args:
         a: [..., M, K], floating-point.
@@ -73,39 +73,25 @@ def ratios(
         added: broadcast to the shape of c.
 
     Returns:
-        float64 [..., M] and [..., N]. Infinite where c has a NaN or an infinity that a and b do not explain; 0 where
-        they do.
+        [..., M]. Infinite where c has a NaN or an infinity that a and b do not explain; 0 where they do.
     """
     limits, unit = torch.finfo(c.dtype), _accumulation(c.dtype)
     rounded = _ROUNDED[torch.get_float32_matmul_precision()] if a.dtype == torch.float32 else 0.0
     wide = _wide(a.device)
-    a, b, c = a.to(wide), b.to(wide), c.to(wide)
-    d = torch.zeros((), dtype=wide, device=c.device) if added is None else added.to(wide)
-    d = d.expand(c.shape)
-    sizes = a.abs(), b.abs(), d.abs()
-    squares = c.square()
-
-    def compare(found: Any, expected: Any, size: Any, norm: Any, terms: int) -> torch.Tensor:
-        relative = math.sqrt(a.shape[-1] + terms) * unit + 2 * rounded
-        tolerance = _SAFETY * (relative * size + limits.eps / 2 * norm) + terms * limits.tiny
-        ratio = (found - expected).abs() / tolerance
-        # Sums of inputs that are not finite or whose product may overflow tell nothing.
-        explained = ~size.isfinite() | (size > limits.max)
-        return ratio.where(ratio.isfinite(), math.inf).masked_fill(explained, 0.0)
-
-    rows = compare(c.sum(-1), _row_sums(a, b, d), _row_sums(*sizes), squares.sum(-1).sqrt(), c.shape[-1])
-    columns = compare(
-        c.sum(-2), _column_sums(a, b, d), _column_sums(*sizes), squares.sum(-2).sqrt(), c.shape[-2]
-    )
-    return rows, columns
-
-
-def _row_sums(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
-    return (a @ b.sum(-1, keepdim=True)).squeeze(-1) + d.sum(-1)
-
-
-def _column_sums(a: torch.Tensor, b: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
-    return (a.sum(-2, keepdim=True) @ b).squeeze(-2) + d.sum(-2)
+    middle = torch.promote_types(c.dtype, torch.float32)
+    expected = (a.to(wide) @ b.sum(-1, keepdim=True, dtype=wide)).squeeze(-1)
+    size = (a.abs().to(middle) @ b.abs().sum(-1, keepdim=True, dtype=middle)).squeeze(-1)
+    if added is not None:
+        added = added.expand(c.shape)
+        expected = expected + added.sum(-1, dtype=wide)
+        size = size + added.abs().sum(-1, dtype=middle)
+    norm = torch.linalg.vector_norm(c, dim=-1, dtype=wide)
+    relative = math.sqrt(a.shape[-1] + c.shape[-1]) * unit + 2 * rounded
+    tolerance = _SAFETY * (relative * size.to(wide) + limits.eps / 2 * norm) + c.shape[-1] * limits.tiny
+    ratio = (c.sum(-1, dtype=wide) - expected).abs() / tolerance
+    # Sums of inputs that are not finite or whose product may overflow tell nothing.
+    explained = ~size.isfinite() | (size > limits.max)
+    return ratio.where(ratio.isfinite(), math.inf).masked_fill(explained, 0.0)
 
 
 class Checksums(TorchDispatchMode):
@@ -156,8 +142,22 @@ def _factors(op: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any] | None:
 
 
 def _worst(a: torch.Tensor, b: torch.Tensor, added: Any, c: torch.Tensor) -> tuple[float, int, int]:
-    """Return the largest ratio, and its row and column."""
-    rows, columns = (each.reshape(-1, each.shape[-1]).amax(0) for each in ratios(a, b, c, added))
-    found = torch.stack([each.to(rows.dtype) for r in (rows, columns) for each in (r.amax(), r.argmax())])
-    row_ratio, row, column_ratio, column = found.tolist()
-    return max(row_ratio, column_ratio), int(row), int(column)
+    """Return the largest ratio, and its row and column.
+
+    Rows are checked or columns, whichever are shorter, and the others to locate an error.
+    """
+    if c.shape[-1] > c.shape[-2]:
+        added = None if added is None else added.expand(c.shape).mT
+        ratio, column, row = _worst(b.mT, a.mT, added, c.mT)
+        return ratio, row, column
+    ratio, row = _largest(ratios(a, b, c, added))
+    if ratio <= 1:
+        return ratio, row, 0
+    added = None if added is None else added.expand(c.shape).mT
+    return ratio, row, _largest(ratios(b.mT, a.mT, c.mT, added))[1]
+
+
+def _largest(found: torch.Tensor) -> tuple[float, int]:
+    by_row = found.reshape(-1, found.shape[-1]).amax(0)
+    ratio, row = torch.stack([by_row.amax(), by_row.argmax().to(by_row.dtype)]).tolist()
+    return ratio, int(row)

@@ -1,7 +1,8 @@
 """The checkpoint that a rank writes before it dies: on SIGTERM, or on an error such as the death of a peer.
 
-Parameters and optimizer states are consistent except during the optimizer's step. On SIGTERM the main thread saves at
-the end of its step; if it does not reach that in time, as it waits for a dead peer, the watching thread saves.
+Parameters and optimizer states are consistent except during an optimizer's step, and between the steps of two
+optimizers. On SIGTERM the main thread saves at the end of its step. If it does not reach that in time, as it waits
+for a dead peer, the watching thread saves, unless an optimizer is in its step.
 """
 
 import ctypes
@@ -20,7 +21,9 @@ from isthmus._support.files import make_file
 from isthmus._support.progress import say
 from isthmus._support.ranks import rank
 
-_PATIENCE = 5.0  # seconds for the main thread to end its step; torchrun kills after 30
+_PATIENCE = (
+    5.0  # seconds for the main thread to end its step, and for an optimizer's; torchrun kills after 30
+)
 
 
 class Gasp:
@@ -40,7 +43,8 @@ class Gasp:
         self._former: Any = None
         self._wake: tuple[int, int] | None = None
         self._process = os.getpid()
-        self.is_stepping = False  # in the optimizer's step
+        self.is_stepping = False  # in an optimizer's step
+        self.is_between = False  # after one optimizer's step and before that of another
 
     def listen(self) -> None:
         """Handle SIGTERM from now on, unless the program does or this is not the main thread."""
@@ -72,8 +76,8 @@ class Gasp:
         return signal.getsignal(signal.SIGTERM) == self._asked_to_end
 
     def end_if_asked(self) -> None:
-        """Save and end the process, if SIGTERM has arrived; called by the main thread after a step."""
-        if self._asked:
+        """Save and end the process, if SIGTERM has arrived; called by the main thread before and after steps."""
+        if self._asked and not self.is_between:
             self.save("SIGTERM")
             _end()
 
@@ -85,20 +89,27 @@ class Gasp:
                     self._asked = time.monotonic()
             except BlockingIOError:
                 return
-        if self._asked and time.monotonic() - self._asked > _PATIENCE and not self.is_stepping:
-            self.save("SIGTERM, in a step that does not end")
+        waited = time.monotonic() - self._asked if self._asked else 0.0
+        if waited > 2 * _PATIENCE or (waited > _PATIENCE and not self.is_stepping):
+            where = ", between the steps of two optimizers" if self.is_between else ""
+            if not self.save(f"SIGTERM, in a step that does not end{where}") and self.is_stepping:
+                say("health: SIGTERM, in an optimizer's step that does not end: no checkpoint")
             _end()
 
     def save(self, why: str) -> bool:
-        """Write the file, beside its place and then renamed; return whether this call did."""
+        """Write the file, beside its place and then renamed; return whether this call was the one to try it."""
         with self._lock:
             if self._is_saved or self.is_stepping:
                 return False
             self._is_saved = True
             beside = self.path.with_suffix(".part")
-            make_file(beside)
-            torch.save(self._save(), beside)
-            beside.replace(self.path)
+            try:
+                make_file(beside)
+                torch.save(self._save(), beside)
+                beside.replace(self.path)
+            except OSError as error:
+                say(f"health: {why}: no checkpoint: {error}")
+                return True
         say(f"health: {why}: saved {self.path}")
         return True
 

@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+import statistics
 import subprocess
 from pathlib import Path
 
@@ -10,9 +11,7 @@ from isthmus._support.progress import say
 from isthmus._support.robust import outliers
 from isthmus.health.status import Status, read
 
-SILENT = (
-    3.0  # seconds without a report of a rank's thread: it is stopped, dead, or holds the interpreter's lock
-)
+SILENT = 3.0  # seconds without a report of a rank's thread
 _DEVIATIONS, _LEAST = 6.0, 0.2
 _ENOUGH = 3  # ranks, for a median that one of them cannot move
 
@@ -30,8 +29,14 @@ def hang(folder: Path, own: Status) -> str:
         statuses = [
             each for each in read(folder) if each.rank < own.ranks
         ]  # not those of an earlier, larger job
+        missing = sorted(set(range(own.ranks)) - {each.rank for each in statuses})
         text = "\n".join(
-            [_headline(own, statuses), *(_describe(own, each) for each in statuses), *_native(own, statuses)]
+            [
+                _headline(own, statuses),
+                *(_describe(own, each) for each in statuses),
+                *(f"  rank {each}: no status (ended, or not started)" for each in missing),
+                *_native(own, statuses),
+            ]
         )
         write_file(target, f"{text}\n".encode())
     say(f"health: {text}")
@@ -39,9 +44,24 @@ def hang(folder: Path, own: Status) -> str:
 
 
 def suspects(own: Status, statuses: list[Status]) -> list[int]:
-    """Return the ranks that others wait for: those that do not report, else those that wait in no collective."""
-    silent = [each.rank for each in statuses if own.time - each.time > SILENT]
-    return silent or [each.rank for each in statuses if not each.collective]
+    """Return the ranks that others wait for.
+
+    The first of these sets that is not empty: ranks that do not report; those in no collective; those in another
+    collective than most ranks of its group.
+    """
+    present = {each.rank: each for each in statuses}
+    silent = [
+        each for each in range(own.ranks) if each not in present or own.time - present[each].time > SILENT
+    ]
+    outside = [each.rank for each in statuses if not each.collective]
+    members = [each for each in statuses if _group(each) == _group(own)]
+    usual = statistics.multimode(each.collective for each in members)
+    apart = [each.rank for each in members if each.collective != usual[0]] if len(usual) == 1 else []
+    return silent or outside or apart
+
+
+def _group(status: Status) -> str:
+    return status.collective.rpartition(" in group ")[2]
 
 
 def _headline(own: Status, statuses: list[Status]) -> str:
@@ -53,10 +73,22 @@ def _headline(own: Status, statuses: list[Status]) -> str:
 
 def _describe(own: Status, status: Status) -> str:
     age = own.time - status.time
-    silent = f", no report for {age:.0f} s (stopped or dead), last" if age > SILENT else ""
+    silent = f", no report for {age:.0f} s ({_why_silent(status)}), last" if age > SILENT else ""
     doing = f"in {status.collective}" if status.collective else "in no collective"
     who = f"rank {status.rank} ({status.host}, process {status.process})"
     return f"  {who}{silent}: step {status.step}, {doing}, at {status.line}"
+
+
+def _why_silent(status: Status) -> str:
+    """Return why a rank does not report, as far as its process can be seen from here."""
+    if status.host != socket.gethostname():
+        return "stopped or dead"
+    try:
+        state = Path(f"/proc/{status.process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "dead"
+    kinds = {"T": "stopped", "t": "stopped", "Z": "dead", "X": "dead"}
+    return kinds.get(state, "alive, but does not release Python's interpreter lock")
 
 
 def _native(own: Status, statuses: list[Status]) -> list[str]:

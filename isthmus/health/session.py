@@ -5,7 +5,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch.optim import optimizer as optimizers
 
 from isthmus._support.files import make_folder
 from isthmus._support.patches import Scope
+from isthmus._support.progress import say
 from isthmus._support.ranks import rank
 from isthmus.accuracy.modules import Modules
 from isthmus.accuracy.monitoring import Alert, report
@@ -26,8 +28,16 @@ from isthmus.health.gasp import Gasp
 _PERIOD = 0.25  # seconds
 _INTERVAL = 40  # periods between two looks at the step times of all ranks
 _MOST = 10_000  # values, in a program whose optimizer never steps
-# A gradient scaler may double the loss.
-_LOSS, _GRADIENT = (10.0, 1.5), (20.0, 9.0)  # deviations, and least distance in units of the median
+_SUSPICION = 10  # steps after an alert in which all products are checked
+_MEMORY = 64  # steps after which an alert counts as a new one
+# Deviations, and least distance in units of the median. A gradient scaler may double the loss; sound gradients rise
+# to 14 times when a model has converged, all elements together: their largest over their root mean square to 3 times.
+_BOUNDS = {"loss": (10.0, 1.5), "gradient": (20.0, 99.0), "peak": (20.0, 3.0)}
+_TEXTS = {
+    "loss": "loss",
+    "gradient": "largest gradient of {}",
+    "peak": "largest over mean square gradient of {}",
+}
 
 
 class Health:
@@ -45,7 +55,7 @@ class Health:
         self,
         folder: Path | str,
         timeout: float = 60.0,
-        checksum_interval: int = 50,
+        checksum_interval: int = 100,
         save: Callable[[], Any] | None = None,
     ) -> None:
         self.folder = Path(folder)
@@ -57,14 +67,19 @@ class Health:
         self._modules = Modules(lambda module, args: None, lambda module, result: None)
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._first: weakref.ref[Any] | None = None
-        self._bounds: dict[str, Bound] = {}
-        self._loss = Bound(*_LOSS)
-        self._pending: list[tuple[int, list[str], torch.Tensor]] = []
+        self._bounds: dict[tuple[str, str], Bound] = {}
+        self._losses: list[tuple[int, torch.Tensor]] = []
+        # Names, roots of the numbers of elements, and the largest absolute values and norms: [2, names].
+        self._gradients: list[tuple[int, list[str], list[float], torch.Tensor]] = []
         self.checksums = Checksums(self._mismatch)
         self._is_checking = False
+        self._is_in_backward = False
         self._scope = Scope("health")
         self._handles: list[Any] = []
         self._slow: set[int] = set()
+        self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers, in this step
+        self._counts: dict[str, tuple[int, int]] = {}  # of alerts, and the step of the last one
+        self._suspicious_until = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -121,12 +136,20 @@ class Health:
 
     def _with_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._is_in_backward:  # of a checkpointed layer
+                return original(tensors, *args, **kwargs)
             is_loss = (
                 isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
             )
-            if is_loss and len(self._pending) < _MOST:
-                self._pending.append((self.step, ["loss"], tensors.detach().reshape(1).clone()))
-            return original(tensors, *args, **kwargs)
+            if is_loss and len(self._losses) < _MOST:
+                self._losses.append((self.step, tensors.detach().clone()))
+            self._is_in_backward = True
+            try:
+                result = original(tensors, *args, **kwargs)
+            finally:
+                self._is_in_backward = False
+            self._measure(self._optimizers)  # before they are clipped
+            return result
 
         return backward
 
@@ -138,27 +161,41 @@ class Health:
 
         return hook
 
-    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _measure(self, optimizers: Iterable[Any]) -> None:
+        """Take the largest absolute value and the norm of each gradient, in place of those taken in this step."""
         with unseen():
             by_device: dict[torch.device, list[tuple[str, torch.Tensor]]] = {}
-            for index, parameter in enumerate(_parameters(optimizer)):
+            for index, parameter in enumerate(chain.from_iterable(map(_parameters, optimizers))):
                 gradient = gradient_of(parameter)
                 local = getattr(gradient, "_local_tensor", gradient)
                 if local is not None and local.layout == torch.strided and local.numel():
                     name = self._modules.tensors.get(id(parameter), f"parameter{index}")
                     by_device.setdefault(local.device, []).append((name, local))
+            self._gradients = []
             for gradients in by_device.values():
-                norms = torch._foreach_norm([each for _, each in gradients], math.inf)
-                largest = torch.stack([each.float() for each in norms])
-                self._pending.append((self.step, [name for name, _ in gradients], largest))
+                tensors = [each for _, each in gradients]
+                norms = [*_largest(tensors), *torch._foreach_norm(tensors)]
+                values = torch.stack([each.float() for each in norms]).view(2, -1)
+                roots = [math.sqrt(each.numel()) for each in tensors]
+                self._gradients.append((self.step, [name for name, _ in gradients], roots, values))
+
+    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if self._is_first(optimizer):  # a step in which another optimizer was left out is complete now
+            self._stepped.clear()
+            self._gasp.is_between = False
+            self._gasp.end_if_asked()
+        if not self._gradients:  # backward was run without torch.autograd.backward
+            self._measure([optimizer])
         self._gasp.is_stepping = True
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._gasp.is_stepping = False
         self._optimizers.add(optimizer)
+        self._stepped.add(optimizer)
         if self._first is None or self._first() is None:
             self._first = weakref.ref(optimizer)
-        if self._first() is optimizer:
+        self._gasp.is_between = len(self._stepped) < len(self._optimizers)
+        self._gasp.is_stepping = False
+        if self._is_first(optimizer):
             with unseen():
                 self._judge()
             self.step += 1
@@ -166,10 +203,14 @@ class Health:
             self._switch_checksums()
         self._gasp.end_if_asked()
 
+    def _is_first(self, optimizer: Any) -> bool:
+        """Return whether an optimizer is the one whose steps are counted."""
+        return self._first is not None and self._first() is optimizer
+
     def _switch_checksums(self) -> None:
         """Enter the mode for a step in which products are checked, and leave it for others."""
         interval = self._checksum_interval
-        is_due = interval > 0 and self.step % interval == interval - 1
+        is_due = interval > 0 and (self.step % interval == interval - 1 or self.step < self._suspicious_until)
         if is_due and not self._is_checking:
             self.checksums.__enter__()
         elif self._is_checking and not is_due:
@@ -180,19 +221,33 @@ class Health:
 
     def _judge(self) -> None:
         """Compare the values that were taken with their bounds; waits for the device."""
-        pending, self._pending = self._pending, []
-        for step, names, values in pending:
-            for name, value in zip(names, values.tolist(), strict=True):
-                if text := self._abnormal(name, value):
-                    kind = "loss" if name == "loss" else "gradient"
-                    self._alert(step, kind if math.isfinite(value) else "nan", name, text)
+        found: dict[str, list[tuple[int, str, str]]] = {}
+        for step, kind, name, value in self._values():
+            if text := self._abnormal(kind, name, value):
+                alert = "nan" if not math.isfinite(value) else "loss" if kind == "loss" else "gradient"
+                found.setdefault(alert, []).append((step, name, text))
+        self._losses, self._gradients = [], []
+        for alert, each in found.items():
+            step, name, text = each[0]
+            self._alert(step, alert, name, f"{text}, and {len(each) - 1} others" if each[1:] else text)
 
-    def _abnormal(self, name: str, value: float) -> str:
-        what = "loss" if name == "loss" else f"largest gradient of {name}"
+    def _values(self) -> Iterator[tuple[int, str, str, float]]:
+        """Yield step, kind, name and value of what was taken."""
+        for step, loss in self._losses:
+            yield step, "loss", "loss", loss.item()
+        for step, names, roots, values in self._gradients:
+            for name, root, largest, norm in zip(names, roots, *values.tolist(), strict=True):
+                yield step, "gradient", name, largest
+                if 0 < norm < math.inf:
+                    yield step, "peak", name, largest * root / norm
+
+    def _abnormal(self, kind: str, name: str, value: float) -> str:
+        what = _TEXTS[kind].format(name)
         if not math.isfinite(value):
             return f"{what} is {value}"
-        is_loss = name == "loss"
-        bound = self._loss if is_loss else self._bounds.setdefault(name, Bound(*_GRADIENT))
+        if (kind, name) not in self._bounds:
+            self._bounds[kind, name] = Bound(*_BOUNDS[kind])
+        bound = self._bounds[kind, name]
         usual = bound.usual()
         return f"{what} is {value:.3g}, usually {usual:.3g}" if bound.is_exceeded(value) else ""
 
@@ -201,9 +256,20 @@ class Health:
         self._alert(self.step, "matmul", where, f"{found}{f', in {where}' if where else ''}")
 
     def _alert(self, step: int, kind: str, name: str, text: str) -> None:
-        alert = Alert(step, rank(), kind, name, text)
+        """Report an alert; of those that repeat, the second, fourth, eighth and so on."""
+        key = name if kind == "straggler" else kind
+        count, last = self._counts.get(key, (0, step))
+        count = count + 1 if step - last <= _MEMORY else 1
+        self._counts[key] = count, step
+        if count & (count - 1):
+            return
+        alert = Alert(
+            step, rank(), kind, name, text if count == 1 else f"{text} (alert {count} of this kind)"
+        )
         self.alerts.append(alert)
         report(self.folder, alert, "health")
+        if kind != "straggler":
+            self._suspicious_until = step + 1 + _SUSPICION
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -216,18 +282,28 @@ class Health:
 
     def _run(self) -> None:
         began, at, samples, waits, step_time, waiting = time.time(), 0, 0, 0, 0.0, 0.0
+        last, last_step, moved, failure = began, 0, 0.0, ""
         while not self._stop.wait(_PERIOD):
             own = status.take(self.step, step_time, waiting)
+            # Progress, or this process was stopped, and perhaps all of the job. Recorders may lag behind a step.
+            if own.step != last_step or own.time - last > reports.SILENT:
+                moved = own.time
+            last, last_step = own.time, own.step
             samples, waits = samples + 1, waits + bool(own.collective)
-            if samples >= _INTERVAL:
-                steps = self.step - at
-                step_time = (time.time() - began) / steps if steps else 0.0
-                waiting = waits / samples
-                began, at, samples, waits = time.time(), self.step, 0, 0
-                self._look_for_stragglers()
-            status.write(self.folder, own)
-            if own.since and own.time - own.since > self._timeout:
-                reports.hang(self.folder, own)
+            try:
+                if samples >= _INTERVAL:
+                    steps = self.step - at
+                    step_time = (time.time() - began) / steps if steps else 0.0
+                    waiting = waits / samples
+                    began, at, samples, waits = time.time(), self.step, 0, 0
+                    self._look_for_stragglers()
+                status.write(self.folder, own)
+                if own.since and own.time - max(own.since, moved) > self._timeout:
+                    reports.hang(self.folder, own)
+            except OSError as error:  # a full disk must not end the watch
+                if str(error) != failure:
+                    failure = str(error)
+                    say(f"health: {error}")
             self._gasp.check()
 
     def _look_for_stragglers(self) -> None:
@@ -243,3 +319,11 @@ class Health:
 
 def _parameters(optimizer: Any) -> list[torch.Tensor]:
     return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+def _largest(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the largest absolute value of each tensor of a device."""
+    if tensors[0].device.type == "cpu" and not any(map(torch.is_complex, tensors)):  # eight times as fast
+        ends = [each.aminmax() for each in tensors]
+        return [torch.maximum(each.max, -each.min) for each in ends]
+    return list(torch._foreach_norm(tensors, math.inf))

@@ -18,7 +18,9 @@ import torch.distributed as dist
 from isthmus._support.files import write_file
 from isthmus._support.ranks import rank
 
-_TOOLS = tuple(str(Path(each).parent) for each in (__file__, torch.__file__, threading.__file__))
+_LIBRARY = str(Path(threading.__file__).parent)  # Python's
+_PACKAGES = tuple(f"{_LIBRARY}/{each}" for each in ("site-packages", "dist-packages"))
+_TOOLS = (str(Path(__file__).parents[1]), str(Path(torch.__file__).parent), "<frozen ")
 
 
 class Status(NamedTuple):
@@ -50,8 +52,12 @@ class Status(NamedTuple):
     @property
     def line(self) -> str:
         """The innermost frame outside of PyTorch and Python's library, or else the innermost one."""
-        users = [each for each in self.stack if not each.startswith(_TOOLS)]
+        users = [each for each in self.stack if not _is_tool(each)]
         return (users or self.stack or ["unknown line"])[-1]
+
+
+def _is_tool(frame: str) -> bool:
+    return frame.startswith(_TOOLS) or (frame.startswith(_LIBRARY) and not frame.startswith(_PACKAGES))
 
 
 def path(folder: Path, number: int) -> Path:

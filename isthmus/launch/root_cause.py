@@ -98,6 +98,9 @@ def _what(cause: RootCause, failures: list[Failure]) -> str:
     if not _is_own(guilty, failures) and any(_is_own(each, failures) for each in failures):
         why = "was stopped" if guilty.was_stopped else "was executing other code"
         return f"{name} did not reach a collective in time: it {why} when the other ranks timed out"
+    unnamed = guilty.is_consequence and not guilty.missing and not guilty.timed_out
+    if unnamed and _has_other_nodes(guilty, failures):
+        return f"{name} failed as a rank of another node did: {guilty.how}"
     return f"{name} failed first: {guilty.how}"
 
 
@@ -123,8 +126,12 @@ def _why_late(shown: Failure, failures: list[Failure]) -> str:
             "its operation timed out, and its error names no missing rank; compare the last operations of the "
             f"ranks (set {options.variable('flight_recorder_folder')}), or raise the timeout of the group"
         )
-    where = "ranks of other nodes" if len(failures) < shown.rank.world_size else "the other ranks"
+    where = "ranks of other nodes" if _has_other_nodes(shown, failures) else "the other ranks"
     return f"its own error says that another rank was missing; see the output of {where}"
+
+
+def _has_other_nodes(failure: Failure, failures: list[Failure]) -> bool:
+    return len(failures) < failure.rank.world_size
 
 
 def _consequences(others: list[Failure], failures: list[Failure]) -> list[str]:

@@ -41,7 +41,7 @@ def _one_line() -> Iterator[None]:
 def record(
     program: Annotated[
         list[str],
-        typer.Argument(metavar="{script.py | -m module | -c command} [arguments]", show_default=False),
+        typer.Argument(metavar="script.py | -m module | -c command [arguments]", show_default=False),
     ],
     output: Annotated[Path, typer.Option(help="File to write.")] = Path("recorded.trace"),
 ) -> None:

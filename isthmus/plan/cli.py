@@ -22,7 +22,7 @@ def _plan() -> None:
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def recompute(
     program: Annotated[
-        list[str], typer.Argument(metavar="{script.py | -m module} [arguments]", show_default=False)
+        list[str], typer.Argument(metavar="script.py | -m module [arguments]", show_default=False)
     ],
     memory: Annotated[
         str,

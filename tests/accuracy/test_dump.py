@@ -2,10 +2,7 @@
 
 import json
 import math
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from isthmus.accuracy import dumps
 from isthmus.accuracy.errors import AccuracyError
 from isthmus.accuracy.statistics import COLUMNS, compose, measure, read
 from tests.accuracy import llama
+from tests.helpers import children
 
 ROOT = Path(__file__).resolve().parents[2]
 KINDS = ("statistics", "hashes", "tensors")
@@ -145,9 +143,7 @@ with isthmus.accuracy.dump({folder!r}, {kind!r}):
 
 def test_dump_of_a_killed_job_is_readable(tmp_path):
     code = KILLED.format(folder=str(tmp_path), kind="tensors")
-    killed = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": str(ROOT)}, check=False
-    )
+    killed = children.run(code, PYTHONPATH=str(ROOT))
     assert killed.returncode == -signal.SIGKILL
     index = tmp_path / "rank-0" / "index.jsonl"
     assert index.stat().st_mode & 0o777 == 0o640

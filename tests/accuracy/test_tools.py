@@ -1,9 +1,6 @@
 """check, perturb, config, monitor, export, and the commands as a user gives them."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,8 @@ from isthmus.accuracy.configuration import differences
 from isthmus.accuracy.monitoring import alerts
 from tests.accuracy import llama
 from tests.accuracy.faults import WrongKernel
+from tests.helpers import command
+from tests.helpers.children import start_module
 
 TRAIN = """
 import sys
@@ -29,16 +28,12 @@ print(llama.train(1, device="cuda", hooks=[change]))
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def isthmus_command(*arguments, status=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "isthmus", *arguments],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        check=False,
-    )
-    assert done.returncode == status, done.stderr
-    return done.stdout
+def isthmus_accuracy(*arguments, status=0):
+    """Return what ``isthmus accuracy arguments`` prints to stdout and stderr."""
+    child = start_module("isthmus", "accuracy", *arguments)
+    printed, error = child.communicate()
+    assert child.returncode == status, error
+    return printed, error
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +48,14 @@ def test_run_and_compare(tmp_path):
     program = tmp_path / "train.py"
     program.write_text(TRAIN)
     for name, eps in (("a", "1e-5"), ("b", "1e-6")):
-        isthmus_command(
-            "run", "--quiet", "--dump", "statistics", "--dump-dir", str(tmp_path / name), str(program), eps
-        )
-    text = isthmus_command("accuracy", "compare", str(tmp_path / "a"), str(tmp_path / "b"), status=3)
+        options = ("--quiet", "--dump", "statistics", "--dump-dir", str(tmp_path / name))
+        done = command.run(*options, str(program), eps, PYTHONPATH=str(ROOT))
+        assert done.returncode == 0, done.stderr
+    text, _ = isthmus_accuracy("compare", str(tmp_path / "a"), str(tmp_path / "b"), status=3)
     assert "first difference: aten::add.Tensor in Llama.layers.0.norm1 at llama.py:" in text
     assert "other is 1e-05 in A and 1e-06 in B; its inputs were equal" in text
-    found = json.loads(
-        isthmus_command("accuracy", "config", str(tmp_path / "a"), str(tmp_path / "b"), "--json", status=3)
-    )
-    assert {each["section"] for each in found} == {
+    printed, _ = isthmus_accuracy("config", str(tmp_path / "a"), str(tmp_path / "b"), "--json", status=3)
+    assert {each["section"] for each in json.loads(printed)} == {
         "arguments",
         "random",
     }  # Python's generators are not seeded
@@ -210,12 +203,6 @@ def test_dump_of_msprobe_is_compared(tensors, tmp_path):
 
 def test_commands_refuse_what_is_no_dump(tmp_path):
     for arguments in (("compare", str(tmp_path), str(tmp_path)), ("check", str(tmp_path / "none"))):
-        done = subprocess.run(
-            [sys.executable, "-m", "isthmus", "accuracy", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 1
-        assert done.stderr.count("\n") == 1
-        assert "isthmus run --dump" in done.stderr
+        _, error = isthmus_accuracy(*arguments, status=1)
+        assert error.count("\n") == 1
+        assert "isthmus run --dump" in error

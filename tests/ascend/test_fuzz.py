@@ -2,9 +2,12 @@
 
 import os
 
+import pytest
+
 from tests.helpers import children
 
 
+@pytest.mark.full
 def test_wrong_arguments_are_errors() -> None:
     path = os.pathsep.join(filter(None, [str(children.ROOT), os.environ.get("PYTHONPATH")]))
     code = "from tools.ascend.fuzz import failures; print(*failures(seed=3, calls=20, every=16), sep=chr(10))"

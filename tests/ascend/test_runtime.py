@@ -35,6 +35,7 @@ def test_models(job: str) -> None:
     children.output(f"from tests.ascend import model_jobs; model_jobs.{job}()", **ENVIRONMENT)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("job", MISUSE)
 def test_misuse(job: str) -> None:
     children.output(f"from tests.ascend import misuse_jobs; misuse_jobs.{job}()", **ENVIRONMENT)
@@ -84,6 +85,7 @@ def test_invalid_option() -> None:
     assert "ISTHMUS_HOST_STRICT=1 is not supported" in failed.stderr
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("visible", "devices"),
     [

@@ -56,6 +56,7 @@ finally:
 """
 
 
+@pytest.mark.full
 def test_commands_import_torch_and_no_more_of_it(llama, tmp_path):
     """What they leave out takes longer to import than torch itself."""
     folder = converted(llama, tmp_path / "megatron", "megatron")

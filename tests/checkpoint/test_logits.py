@@ -23,6 +23,7 @@ ROUTES = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", ROUTES)
 def test_logits_are_equal(tmp_path, name):
     config = transformers.AutoConfig.for_model(**CONFIGS[name])

@@ -161,6 +161,7 @@ def test_a_killed_peer_is_an_error(tmp_path: Path, name: str, transport: str) ->
     ranks.assert_passed(name, 0)
 
 
+@pytest.mark.full
 def test_exit_without_destroying_the_group(tmp_path: Path) -> None:
     ranks = Ranks(tmp_path, ("exit_without_destroying",))
     assert ranks.status == [0, 0], ranks.outputs

@@ -7,6 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.collectives.test_faults import records, run
 from tests.helpers.children import output
 from tests.helpers.outside_driver import build
@@ -70,6 +72,7 @@ def test_a_pair_that_does_not_connect_accuses_the_peer_by_its_rank_of_the_job(tm
     ]
 
 
+@pytest.mark.full
 def test_a_pair_that_fails_accuses_its_peer_alone(tmp_path: Path) -> None:
     """No rank is accused of messages that are not sent, in particular not ranks without messages."""
     run("pair", size=4, ISTHMUS_FAILURE_FILE=f"{tmp_path}/{{rank}}.json")

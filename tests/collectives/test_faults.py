@@ -148,6 +148,7 @@ def test_records_of_a_healthy_job_agree(tmp_path: Path) -> None:
         assert set(status.values()) == {last}, status
 
 
+@pytest.mark.full
 def test_all_ranks_write_their_records_after_one_raises(tmp_path: Path) -> None:
     told = run("raised", fresh=True, ISTHMUS_FLIGHT_RECORDER_FOLDER=str(tmp_path))  # Python's own exit
     for rank in (0, 2):
@@ -202,12 +203,14 @@ def test_ranks_with_different_calls_are_named(name: str, words: tuple[str, ...],
         assert found["again"], found
 
 
+@pytest.mark.full
 def test_a_message_that_is_never_sent_times_out() -> None:
     told = run("unanswered")
     assert "recv #1 from rank 1 of Float" in told[0]["error"], told
     assert "timed out after 3 s" in told[0]["error"], told
 
 
+@pytest.mark.full
 def test_a_rank_missing_from_the_first_operation_is_named() -> None:
     told = run("absent")
     for rank in (0, 2):
@@ -237,6 +240,7 @@ def test_full_shared_memory_is_harmless() -> None:
         assert found["error"] == "", found
 
 
+@pytest.mark.full
 def test_a_dead_job_leaves_nothing_behind() -> None:
     """No segment, no id in the store and no device memory is left, of which it held more than half."""
     port = free_port()
@@ -245,6 +249,7 @@ def test_a_dead_job_leaves_nothing_behind() -> None:
         assert found["error"] == "", found
 
 
+@pytest.mark.full
 def test_debug_mode_names_the_shapes() -> None:
     told = run("mismatch_in_debug_mode", size=2, TORCH_DISTRIBUTED_DEBUG="DETAIL")
     assert all("100000" in found["error"] and "5" in found["error"] for found in told), told

@@ -32,11 +32,11 @@ def run(size: int, folder: Path, **environment: str) -> int:
     return int(json.loads(outputs[0][0].splitlines()[-1])["ran"])
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("size", [4, *(pytest.param(size, marks=pytest.mark.full) for size in (1, 2, 8))])
 def test_matrix(tmp_path: Path, size: int) -> None:
     assert run(size, tmp_path) > 400
 
 
+@pytest.mark.full
 def test_matrix_without_optional_functions(tmp_path: Path) -> None:
     assert run(3, tmp_path, ISTHMUS_DRIVER=build(tmp_path, WITHOUT_OPTIONAL)) > 400

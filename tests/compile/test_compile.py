@@ -22,6 +22,7 @@ def make_model(device: str) -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 2)).to(device)
 
 
+@pytest.mark.full
 def test_graph_without_inputs_on_the_chip():
     @torch.compile
     def make():
@@ -82,6 +83,7 @@ def test_the_patch_is_listed_and_undone():
         graph.install()
 
 
+@pytest.mark.full
 def test_dynamo_interface_is_registered_when_dynamo_is_imported():
     result = run_fresh(
         """

@@ -96,6 +96,7 @@ def test_the_host_chip_passes(strict: str, delegate: str) -> None:
     assert failures(HOST, ISTHMUS_HOST_STRICT=strict, ISTHMUS_HOST_DELEGATE=delegate) == ""
 
 
+@pytest.mark.full
 def test_forwarding_alone_is_not_a_defect(tmp_path: Path) -> None:
     assert failures(build(tmp_path, "")) == ""
 
@@ -107,7 +108,7 @@ def test_a_broken_function_is_caught(defect: str, tmp_path: Path) -> None:
     assert failures(build(tmp_path, edit)), f"no case noticed {defect}"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("mistake", TELEMETRY)
 def test_a_mistake_in_telemetry_is_noticed_by_its_case_alone(mistake: str, tmp_path: Path) -> None:
     found = failures(build(tmp_path, f"table.telemetry = {mistake};"), GROUP="telemetry.")
@@ -121,6 +122,7 @@ WITHOUT_HOST_FUNCTIONS = (
 ).split()
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("defect", WITHOUT_HOST_FUNCTIONS)
 def test_a_broken_order_is_caught_without_host_functions(defect: str, tmp_path: Path) -> None:
     edit = f"table.{DEFECTS[defect]} = {defect}; table.stream_host_function = 0;"

@@ -43,6 +43,7 @@ def test_golden_data_of_another_opset_is_refused(tmp_path: Path, right: Path) ->
         assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.full
 def test_a_run_reports_that_the_data_is_incomplete(golden: Path, right: Path) -> None:
     done = conform(
         "run", "--driver", "host", "--golden", golden, "--library", right, "--operators", "add,cat"
@@ -52,6 +53,7 @@ def test_a_run_reports_that_the_data_is_incomplete(golden: Path, right: Path) ->
     assert ", 2 operators, " in done.stdout
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -157,6 +159,7 @@ def test_without_torch_commands_that_need_it_explain_how_to_install_it(tmp_path:
         assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.full
 def test_doctor_checks_the_drivers_without_torch() -> None:
     done = _without_torch("doctor")
     assert done.returncode == 1

@@ -55,12 +55,14 @@ def test_commands_that_need_pytorch(environment: dict[str, str], arguments: list
     )
 
 
+@pytest.mark.full
 def test_doctor_names_what_is_missing(environment: dict[str, str]) -> None:
     done = isthmus(environment, "doctor")
     failed = [line for line in done.stdout.splitlines() if line.startswith("FAIL")]
     assert done.returncode == 1 and len(failed) == 1 and "PyTorch is not installed" in failed[0]
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("driver", ["numpy", "host"])
 def test_a_driver_is_judged(environment: dict[str, str], golden: Path, tmp_path: Path, driver: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -41,29 +42,32 @@ def test_driver_by_name_or_path(asked):
     assert reason == "selected by ISTHMUS_DRIVER"
 
 
-def test_import_starts_nothing():
-    found = output_fresh(
-        """
-        import os, sys
+@functools.cache
+def imported(autoload: bool) -> dict[str, list[str]]:
+    """Threads, shared memory and modules after the import of PyTorch in a fresh interpreter."""
+    code = """
+        import json, os, sys
         import torch
-        import isthmus._C
-        threads = len(os.listdir("/proc/self/task"))
+        modules = list(sys.modules)
         files = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
                  if os.path.exists(f"/proc/self/fd/{fd}") or os.path.islink(f"/proc/self/fd/{fd}")]
-        print(threads, isthmus._C.is_initialized(), sum("memfd" in file for file in files))
+        used = "isthmus._C" in sys.modules and sys.modules["isthmus._C"].is_initialized()
+        found = dict(threads=os.listdir("/proc/self/task"), memory=[file for file in files if "memfd" in file])
+        print(json.dumps(dict(found, modules=modules, used=used)))
         """
-    )
-    without = output_fresh(
-        "import os, torch; print(len(os.listdir('/proc/self/task')))", TORCH_DEVICE_BACKEND_AUTOLOAD="0"
-    )
-    assert found == f"{without} False 0"
+    return json.loads(output_fresh(code, TORCH_DEVICE_BACKEND_AUTOLOAD=str(int(autoload))))
+
+
+def test_import_starts_nothing():
+    found = imported(True)
+    assert "isthmus._C" in found["modules"] and not found["used"]
+    assert found["memory"] == []
+    assert len(found["threads"]) == len(imported(False)["threads"])
 
 
 @pytest.mark.host("its operator library is loaded on request")
 def test_import_loads_no_heavy_module():
-    code = "import torch, sys; print(*(name for name in sys.modules))"
-    without = set(output_fresh(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0").split())
-    added = set(output_fresh(code).split()) - without
+    added = set(imported(True)["modules"]) - set(imported(False)["modules"])
     light = ("isthmus", "torch", "importlib", "tomllib")
     foreign = {name for name in added if name.split(".")[0] not in light}
     assert not foreign
@@ -129,27 +133,31 @@ def test_stub_refuses_by_name():
 
 
 def test_other_torch_version_is_refused_before_a_library_is_opened():
-    found = output_fresh(
+    found = output(
         """
         import sys, types
         record = types.ModuleType("isthmus._build")
         record.TORCH_VERSION = "1.0.0"
         sys.modules["isthmus._build"] = record
         import torch, isthmus
+        torch._import_device_backends()
         print("isthmus._C" in sys.modules, isthmus.status().registered, isthmus.status().reason)
-        """
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
     assert found.startswith("False False the C++ core was built for torch 1.0.0, this is torch ")
 
 
 def test_unbuilt_core_is_a_reason_not_an_error():
-    found = output_fresh(
+    found = output(
         """
         import sys
         sys.modules["isthmus._build"] = None
         import torch, isthmus
+        torch._import_device_backends()
         print(isthmus.status().reason)
-        """
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
     assert found.startswith("the C++ core is not built")
 
@@ -166,19 +174,22 @@ def entry_points(**wanted):
     return metadata.EntryPoints([*(e for e in metadata.distribution("isthmus").entry_points), fake])
 
 metadata.entry_points = entry_points
+import torch
+torch._import_device_backends()
 """
 
 
 def test_another_plugin_takes_precedence_unless_selected():
-    registered, reason, *_ = json.loads(output_fresh(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER=None))
+    later = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    registered, reason, *_ = json.loads(output(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER=None, **later))
     assert not registered
     assert reason == "torch.accelerator is plugin torch_other; set ISTHMUS_DRIVER=host to replace it"
-    registered, *_ = json.loads(output_fresh(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER="host"))
+    registered, *_ = json.loads(output(ANOTHER_PLUGIN + REPORT, ISTHMUS_DRIVER="host", **later))
     assert registered
 
 
 def test_renamed_privateuse1_is_not_changed():
-    found = output_fresh(
+    found = output(
         """
         import torch, isthmus
         from isthmus import autoload
@@ -245,4 +256,4 @@ def test_a_wrong_option_ends_the_import_of_torch_but_not_where_the_chip_is_not_u
     done = run_fresh(program, ISTHMUS_BLOCKING_WAIT="yes")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "isthmus: ISTHMUS_BLOCKING_WAIT=yes: not a switch; set it to 0 or 1\n"
-    assert output_fresh(program, ISTHMUS_BLOCKING_WAIT="yes", ISTHMUS_DRIVER="none") == "reached"
+    assert output(program, ISTHMUS_BLOCKING_WAIT="yes", ISTHMUS_DRIVER="none") == "reached"

@@ -41,7 +41,7 @@ WAYS_IN = """
 
 
 def test_after_first_use_it_is_refused() -> None:
-    lines = children.output_fresh(
+    lines = children.output(
         WAYS_IN.format(
             before='x = torch.ones(2, device="chip"); event = torch.chip.current_stream().record_event()',
             after="print(x.sum().item())",
@@ -52,7 +52,7 @@ def test_after_first_use_it_is_refused() -> None:
 
 
 def test_before_first_use_it_works() -> None:
-    lines = children.output_fresh(WAYS_IN.format(before="torch.chip.device_count()", after="")).splitlines()
+    lines = children.output(WAYS_IN.format(before="torch.chip.device_count()", after="")).splitlines()
     assert lines == ["ok"] * 11 + ["count 2"]
 
 
@@ -69,7 +69,7 @@ def test_querying_devices_warns_once() -> None:
         os.wait()
         print(torch.chip.is_available())
     """
-    result = children.run_fresh(program)
+    result = children.run(program)
     assert result.stdout.split() == ["False", "0", "False", "True"]
     assert result.stderr.splitlines() == [
         "<string>:6: UserWarning: the chip is not available in a process forked after its first use. "

@@ -387,6 +387,7 @@ def test_driver_without_records_is_timed_by_events(tmp_path: Path):
     assert sorted(printed.splitlines()[-2:]) == ["Memcpy HtoD True", "aten::add.Tensor True"]
 
 
+@pytest.mark.full
 def test_program_that_asks_for_cuda_gets_the_chip(tmp_path: Path):
     script = tmp_path / "train.py"
     script.write_text(

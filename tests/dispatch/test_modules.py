@@ -26,7 +26,7 @@ def judged_groups() -> list[int]:
     return list(range(8))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("group", judged_groups())
 @pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 def test_module_db(group: int, training: bool) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from isthmus.ascend.environment import variables
-from tests.driver.test_ascend_driver import DRIVER, run
+from tests.driver.test_ascend_driver import DRIVER
+from tests.helpers.children import run
 
 JOB = """if True:
     import itertools, torch
@@ -67,5 +68,5 @@ CALLS = [
 
 
 def test_the_vendors_function_computes_it() -> None:
-    done = run("-W", "ignore", "-c", JOB.replace("CALLS", repr(CALLS)), **variables() | DRIVER)
+    done = run(JOB.replace("CALLS", repr(CALLS)), **variables() | DRIVER)
     assert (done.stdout, done.returncode) == ("", 0), done.stdout + done.stderr

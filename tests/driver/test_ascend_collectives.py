@@ -16,7 +16,8 @@ def driver(ranks: int) -> dict[str, Any]:
     return {**variables(), "ISTHMUS_DRIVER": "ascend", "ISTHMUS_ASCEND_DEVICES": str(ranks)}
 
 
-@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("size", [2, 4])
 def test_matrix_of_the_host_chip(tmp_path: Path, size: int) -> None:
     assert test_matrix.run(size, tmp_path, **driver(size)) > 800
 
@@ -32,6 +33,7 @@ def test_a_killed_rank_ends_the_others_with_the_vendors_error() -> None:
         assert found["again"] == found["error"]
 
 
+@pytest.mark.full
 def test_a_stopped_rank_ends_the_others_within_the_timeout() -> None:
     told = test_faults.run("stopped", **driver(3))
     for found in (told[0], told[2]):

@@ -41,6 +41,7 @@ def driver() -> Iterator[Driver]:
     driver.device_set(before)  # PyTorch tests in this process count on it
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("world", [1, 2, 4, 8])
 @pytest.mark.parametrize("nbytes", [0, 112, DIRECT])
 def test_reductions(ranks: Ranks, world: int, nbytes: int) -> None:
@@ -58,12 +59,14 @@ def test_halves_are_rounded_once(ranks: Ranks, count: int) -> None:
     assert ranks.run("check_rounding", 4, {"count": count}) == [[]] * 4
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("world", [1, 2, 4, 8])
 @pytest.mark.parametrize("nbytes", [0, 112, DIRECT])
 def test_elements_move(ranks: Ranks, world: int, nbytes: int) -> None:
     assert ranks.run("check_movement", world, {"nbytes": nbytes, "in_place": nbytes == 112}) == [[]] * world
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("algorithm", ["mesh", "ring", "halving-doubling"])
 def test_each_algorithm(algorithm: str) -> None:

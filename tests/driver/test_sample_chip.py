@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import native
 from tests.helpers.children import output, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -85,6 +86,22 @@ def isthmus(site: Path, *arguments: str, **environment: str) -> subprocess.Compl
 # ---- Found and judged ----------------------------------------------------------------------------------
 
 
+def test_its_tables_fit_the_headers() -> None:
+    """Two of its files name every function; the others take half a minute to compile."""
+    tables = [
+        str(EXAMPLES / "sample_chip/csrc" / name) for name in ("driver/table.cpp", "operators/library.cpp")
+    ]
+    folders = [f"-I{path}" for path in (native.CSRC, native.operator_interface())]
+    done = subprocess.run(
+        [*native.compiler("c++17"), *native.WARNINGS, "-fsyntax-only", *folders, *tables],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.full
 def test_is_found_by_its_entry_point(site: Path, chip: Callable[..., str]) -> None:
     found = chip(
         """
@@ -104,6 +121,7 @@ def test_passes_the_conformance_suite(site: Path) -> None:
     assert summary.startswith("passed: driver sample,"), summary
 
 
+@pytest.mark.full
 def test_contains_no_part_of_pytorch(site: Path) -> None:
     for library in sorted((site / "sample_chip").glob("*.so")):
         needed = subprocess.run(["ldd", str(library)], capture_output=True, text=True, check=True).stdout
@@ -113,6 +131,7 @@ def test_contains_no_part_of_pytorch(site: Path) -> None:
 # ---- PyTorch on it -------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_results_are_the_cpus_and_come_from_kernels(chip: Callable[..., str]) -> None:
     printed = chip(
         """
@@ -171,6 +190,7 @@ def test_trains_a_llama_without_leaving_the_chip(site: Path) -> None:
     assert "0 delegate" in done.stdout + done.stderr and "0 fallback" in done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_random_numbers_repeat_after_the_same_seed(chip: Callable[..., str]) -> None:
     chip(
         """
@@ -186,6 +206,7 @@ def test_random_numbers_repeat_after_the_same_seed(chip: Callable[..., str]) -> 
     )
 
 
+@pytest.mark.full
 def test_an_index_out_of_range_names_operator_and_argument(site: Path) -> None:
     done = run(
         """
@@ -200,6 +221,7 @@ def test_an_index_out_of_range_names_operator_and_argument(site: Path) -> None:
     assert "aten::embedding" in message and "indices: contains an index out of range" in message
 
 
+@pytest.mark.full
 def test_a_full_device_raises_out_of_memory(site: Path) -> None:
     done = run(
         "import torch; torch.empty(1 << 20, device='chip')",
@@ -224,6 +246,7 @@ def described(site: Path, folder: Path, libraries: tuple[str, str]) -> str:
     return str(description)
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "libraries, relu", [(("own", "second"), [0.0, 1.0]), (("second", "own"), [42.0, 42.0])]

@@ -1,7 +1,9 @@
 """Hangs with real ranks, corrupted products, bounds, and the checkpoint before death."""
 
+import contextlib
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,9 +19,10 @@ from isthmus.accuracy.monitoring import alerts
 from isthmus.health.bounds import Bound
 from isthmus.health.checksum import Checksums, ratios
 from isthmus.health.gasp import Gasp
-from isthmus.health.reports import stragglers
+from isthmus.health.reports import stragglers, suspects
 from isthmus.health.status import Status, read
 from tests.helpers import children
+from tests.helpers.health_jobs import CAUSES
 
 
 class Flip(TorchDispatchMode):
@@ -37,19 +40,18 @@ def test_ratios_of_exact_and_wrong_products(dtype):
     torch.manual_seed(0)
     a, b, added = (torch.randn(size).to(dtype) for size in ((5, 300), (300, 7), (7,)))
     c = torch.addmm(added, a, b)
-    rows, columns = ratios(a, b, c, added)
-    assert max(rows.max(), columns.max()) < 1
+    turned = b.mT, a.mT, c.mT, added.expand(c.shape).mT
+    assert max(ratios(a, b, c, added).max(), ratios(*turned).max()) < 1
     c[3, 4] += 64
-    rows, columns = ratios(a, b, c, added)
-    assert (rows > 1).nonzero().tolist() == [[3]]
-    assert (columns > 1).nonzero().tolist() == [[4]]
+    assert (ratios(a, b, c, added) > 1).nonzero().tolist() == [[3]]
+    assert (ratios(*turned) > 1).nonzero().tolist() == [[4]]
     c[3, 4] = math.nan
-    assert ratios(a, b, c, added)[0][3] == math.inf
+    assert ratios(a, b, c, added)[3] == math.inf
 
 
 def test_infinite_inputs_are_no_corruption():
     a = torch.tensor([[math.inf, 1.0], [1.0, 1.0]])
-    assert max(ratios(a, torch.ones(2, 2), a @ torch.ones(2, 2))[0]) == 0
+    assert max(ratios(a, torch.ones(2, 2), a @ torch.ones(2, 2))) == 0
 
 
 def test_checksums_name_the_element():
@@ -116,58 +118,138 @@ def test_nothing_is_saved_in_the_optimizers_step(tmp_path):
     assert not gasp.path.exists()
 
 
-RANK = """
-import os, sys, time
-import torch, torch.distributed as dist
-import isthmus.health
-from isthmus._support.robust import outliers
-rank, folder = int(sys.argv[1]), sys.argv[2]
-dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=4)
-with isthmus.health.watch(folder, timeout=4.0, save=lambda: {"step": torch.tensor(3)}):
-    x = torch.ones(3)
-    dist.all_reduce(x)
-    if rank != 2:
-        time.sleep(0.5)
-        dist.all_reduce(x)
-    open(f"{folder}/ready", "w").close()
-    time.sleep(600)  # rank 2 does not arrive
-"""
+def test_sigterm_between_the_steps_of_two_optimizers_saves_after_both(tmp_path):
+    program = f"""
+        import os, signal, torch, isthmus.health
+        a, b = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))
+        one, two = torch.optim.SGD([a], lr=1.0), torch.optim.SGD([b], lr=1.0)
+        with isthmus.health.watch({str(tmp_path)!r}, save=lambda: [a.detach(), b.detach()]):
+            for step in range(9):
+                (a + b).backward()
+                one.step()
+                if step == 3:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                two.step()
+                one.zero_grad(), two.zero_grad()
+    """
+    done = children.run(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert done.returncode == -signal.SIGTERM, done.stderr
+    assert torch.load(tmp_path / "last-0.pt") == [-4.0, -4.0]
 
 
-def test_a_hang_names_ranks_collective_and_line_and_sigterm_saves(tmp_path):
-    program = tmp_path / "job.py"
-    program.write_text(RANK)
-    environment = os.environ | {
-        "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONPATH": str(children.ROOT), "OMP_NUM_THREADS": "1",
-    }  # fmt: skip
-    ranks = [
-        subprocess.Popen([sys.executable, str(program), str(rank), str(tmp_path)], env=environment)
+def test_repeated_alerts_are_counted(tmp_path):
+    health = isthmus.health.watch(tmp_path)
+    health.folder.mkdir(exist_ok=True)
+    for step in (*range(20), 200):
+        health._alert(step, "nan", "loss", "loss is nan")
+    assert [each.step for each in health.alerts] == [0, 1, 3, 7, 15, 200]
+    assert health.alerts[2].text == "loss is nan (alert 4 of this kind)"
+
+
+def status(rank, collective="", time=100.0, ranks=4):
+    return Status(rank, ranks, "h", 1, time, 9, 1.0, 0.1, collective, 95.0, [])
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([status(1), status(2, "all_reduce #3 of [[3]] in group 0")], [3]),  # no status of 3
+        ([status(r, "all_reduce #3 of [[3]] in group 0") for r in (1, 2, 3)], []),
+        (
+            [status(r, f"{'barrier' if r == 2 else 'all_reduce'} #3 of [[3]] in group 0") for r in (1, 2, 3)],
+            [2],
+        ),
+        ([status(1, "send #1 of [[3]] in group 7"), status(2), status(3, time=90.0)], [3]),
+    ],
+    ids=["ended", "all in it", "another collective", "silent"],
+)
+def test_suspects(others, expected):
+    own = status(0, "all_reduce #3 of [[3]] in group 0")
+    assert suspects(own, [own, *others]) == expected
+
+
+def start(folder, *cases):
+    environment = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "ISTHMUS_HEALTH_DIR": str(folder)}
+    environment |= {"ISTHMUS_HEALTH_TIMEOUT": "4"}
+    return [
+        children.start_module("tests.helpers.health_jobs", str(folder), *cases, RANK=str(rank), **environment)
         for rank in range(4)
     ]
+
+
+def test_real_ranks_a_slow_one_a_stopped_one_and_sigterm_in_a_collective(tmp_path):
+    ranks = start(tmp_path, "slow", "stop")
     try:
-        _wait((tmp_path / "ready").exists)
-        _wait(lambda: len(read(tmp_path)) == 4 and all(s.collective for s in read(tmp_path) if s.rank != 2))
-        ranks[2].send_signal(signal.SIGSTOP)
-        _wait(lambda: list(tmp_path.glob("hang-*.txt")), 30)
-        lines = next(tmp_path.glob("hang-*.txt")).read_text().splitlines()
-        assert "in all_reduce #2 of [[3]] in group 0" in lines[0]
-        assert lines[0].endswith("suspected: rank 2")
-        assert len(lines) == 5
-        assert lines[3].startswith("  rank 2 (")
-        assert "(stopped or dead)" in lines[3]
-        assert lines[3].endswith("job.py:14 in <module>")
-        assert all("job.py:12 in <module>" in lines[i] for i in (1, 2, 4))
-        ranks[0].terminate()  # it waits for a rank that does not answer
-        assert ranks[0].wait(60) == -signal.SIGTERM
-        assert torch.load(tmp_path / "last-0.pt")["step"] == 3
+        wait(lambda: list(tmp_path.glob("alerts-0.jsonl")))
+        assert {(a.kind, a.name) for a in alerts(tmp_path)} == {("straggler", "rank 1")}
+        (tmp_path / "go-slow").touch()
+        lines = hang(tmp_path, "*")
+        assert re.search(r"in all_reduce #\d+ of \[\[3\]\] in group 0", lines[0])
+        assert lines[0].endswith("suspected: rank 3")
+        assert "(stopped), last: step " in lines[4]
+        assert all(re.search(r"health_jobs\.py:\d+ in main$", line) for line in lines[1:])
+        ranks[0].send_signal(signal.SIGTERM)  # it waits for a rank that does not answer
+        assert ranks[0].wait(120) == -signal.SIGTERM
+        assert torch.load(tmp_path / "last-0.pt")["step"] == read(tmp_path)[1].step
     finally:
         for each in ranks:
             each.kill()
-            each.wait()
+            each.communicate()
 
 
-def _wait(condition, seconds=90.0):
-    end = time.monotonic() + seconds
+@pytest.mark.full
+@pytest.mark.parametrize("device", ["cpu", "chip"])
+def test_through_the_launcher(tmp_path, device):
+    """One rank sleeps, computes without end, is stopped, is in another collective; in the last case one is killed."""
+    folder = tmp_path / "health"
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")},
+        "ISTHMUS_HEALTH_TIMEOUT": "4", "OMP_NUM_THREADS": "1", "ISTHMUS_HOST_MEMORY": "256MiB",
+        "TMPDIR": str(tmp_path),
+    }  # fmt: skip
+    # The chip's own collectives fail at once if ranks are in different ones.
+    cases = ["sleep", "loop", "stop", *(["other"] * (device == "cpu"))]
+    command = [sys.executable, "-m", "isthmus", "run", "--nproc", "4", "--health", "--health-dir", folder]
+    job = children.ROOT / "tests" / "helpers" / "health_jobs.py"
+    launcher = subprocess.Popen(
+        [*command, *(["--device", "cpu"] * (device == "cpu")), job, folder, *cases],
+        env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    processes = []
+    try:
+        for step, case in enumerate(cases, 1):
+            cause, lines = CAUSES[case], hang(folder, step)
+            assert re.match(rf"step {step}: rank \d has been in all_(reduce|gather) #", lines[0]), lines
+            assert lines[0].endswith(f"suspected: rank {cause}"), lines
+            where = "main" if case == "stop" else case
+            assert re.search(rf"health_jobs\.py:\d+ in {where}$", lines[1 + cause]), lines
+            processes = [each.process for each in read(folder)]
+            if case == cases[-1]:
+                os.kill(processes[3], signal.SIGKILL)
+            elif case == "stop":
+                os.kill(processes[cause], signal.SIGCONT)
+            else:
+                (folder / f"go-{case}").touch()
+        _, error = launcher.communicate(timeout=120)
+        assert launcher.returncode == 128 + signal.SIGKILL, error
+        assert {each.name for each in folder.glob("last-*")} == {f"last-{rank}.pt" for rank in range(3)}
+        assert torch.load(folder / "last-1.pt")["step"] == len(cases)
+    finally:
+        launcher.kill()
+        launcher.communicate()
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+def hang(folder, step):
+    """Wait for the report of a hang; return its lines."""
+    wait(lambda: list(folder.glob(f"hang-step-{step}.txt")))
+    return next(folder.glob(f"hang-step-{step}.txt")).read_text().splitlines()
+
+
+def wait(condition):
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)

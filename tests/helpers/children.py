@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 300  # a hang fails the test
 
 # Prefixes of variables that are read after the import of PyTorch, so they may differ from the server's.
-# Any other difference needs a fresh interpreter.
+# Any other difference needs another server.
 _LATE = tuple(
     "ISTHMUS_ PYTEST_ ACCELERATE_ DS_ MASTER_ LOCAL_ FAULT_ FLIGHT_ NCCL_ RANK WORLD_SIZE TMPDIR XDG_RUNTIME_DIR "
     "PYTHONPATH TORCH_DEVICE_BACKEND_AUTOLOAD PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF TORCHINDUCTOR_ "
@@ -41,9 +41,10 @@ def run(code: str, **environment: str | None) -> subprocess.CompletedProcess[str
         environment: changes to this process's environment; None removes a variable.
     """
     variables = _changed(environment)
-    if not _server().serves(variables):
+    server = _server(variables)
+    if not server:
         return run_fresh(code, **environment)
-    child = _server().start(variables, "/", code=textwrap.dedent(code))
+    child = server.start(variables, "/", code=textwrap.dedent(code))
     try:
         out, err = child.communicate(timeout=SECONDS)
     finally:
@@ -89,10 +90,8 @@ def start_module(
         environment: changes to this process's environment; None removes a variable.
     """
     variables = _changed(environment)
-    if not fresh and not within and _server().serves(variables):
-        return _server().start(
-            variables, str(ROOT), module=name, arguments=arguments, quiet=True, merged=merged
-        )
+    if not fresh and not within and (server := _server(variables)):
+        return server.start(variables, str(ROOT), module=name, arguments=arguments, quiet=True, merged=merged)
     return subprocess.Popen(
         [*within, sys.executable, "-W", "ignore", "-m", name, *arguments],
         cwd=ROOT,
@@ -204,10 +203,9 @@ class Child:
 
 
 class _Server:
-    """The server of this process, started by the first request."""
+    """A server of this process for children with these variables, but for those read late."""
 
-    def __init__(self) -> None:
-        self._variables = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    def __init__(self, variables: Mapping[str, str]) -> None:
         self.owner = os.getpid()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self._socket, theirs):
@@ -215,7 +213,7 @@ class _Server:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, str(Path(__file__).with_name("fork_server.py")), str(theirs.fileno())],
-                env=self._variables,
+                env={**variables, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
                 pass_fds=[theirs.fileno()],
                 cwd="/",
             )
@@ -225,10 +223,6 @@ class _Server:
         self._socket.close()
         if os.getpid() == self.owner:
             self._process.wait()
-
-    def serves(self, variables: Mapping[str, str]) -> bool:
-        """Whether these variables differ from the server's only in those read after the import of PyTorch."""
-        return _early(variables) == _early(self._variables)
 
     def start(
         self,
@@ -256,14 +250,21 @@ class _Server:
         return Child(our_status, our_stdin, our_stdout, our_stderr)
 
 
-def _early(variables: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in variables.items() if not name.startswith(_LATE)}
+_servers: dict[frozenset[tuple[str, str]], _Server | None] = {}
 
 
-_servers: list[_Server] = []
+def _server(variables: Mapping[str, str]) -> _Server | None:
+    """The server for these variables; None for the first child of another environment, which may be the only one."""
+    early = _early(variables)
+    server = _servers.get(early)
+    if server and server.owner == os.getpid():
+        return server
+    if early in _servers or not _servers:
+        server = _Server(variables)
+    _servers[early] = server
+    return server
 
 
-def _server() -> _Server:
-    if not _servers or _servers[0].owner != os.getpid():
-        _servers[:] = [_Server()]
-    return _servers[0]
+def _early(variables: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    """The variables that are read by the import of PyTorch."""
+    return frozenset(pair for pair in variables.items() if not pair[0].startswith(_LATE))

@@ -96,7 +96,7 @@ def reports(request):
     return train(*(STEPS + each for each in itertools.chain(*SETS) if each in asked))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("first", "other"), PAIRS, ids=[other for _, other in PAIRS])
 def test_losses_are_those_of(reports, first, other):
     expected, found = (reports[STEPS + flags]["losses"] for flags in (first, other))
@@ -115,6 +115,7 @@ COUNTED = {
 PASSES = 5 * 4 * 2  # iterations, micro-batches, layers
 
 
+@pytest.mark.full
 def test_recompute_repeats_fewer_collectives(reports):
     """Of the two all-reduces of each layer: both, that of attention, none."""
     without = reports[STEPS + TENSOR]["collectives"]["all_reduce"]

@@ -58,6 +58,7 @@ for longest in (12, 24):
     )
 
 
+@pytest.mark.full
 def test_unsupported_options_of_packed_sequences_are_refused():
     done = run(
         MODEL

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.helpers.children import output, run, start_module
 
 
@@ -20,6 +22,7 @@ def test_explain_lists_every_patch():
         assert name in text
 
 
+@pytest.mark.full
 def test_undo_restores_what_was_there():
     assert output(
         """
@@ -47,6 +50,7 @@ def test_undo_restores_what_was_there():
     ).split("\n") == ["Norm", "FusedLayerNorm", "refused again"]
 
 
+@pytest.mark.full
 def test_a_function_with_a_changed_signature_is_reported_and_not_patched():
     done = run(
         """
@@ -72,6 +76,7 @@ def test_a_function_with_a_changed_signature_is_reported_and_not_patched():
     assert "no such function in this version" in second
 
 
+@pytest.mark.full
 def test_missing_or_broken_modules_are_reported():
     said = output(
         """

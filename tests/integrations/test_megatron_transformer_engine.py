@@ -106,6 +106,7 @@ torch.testing.assert_close(found, torch.cat(alone).flatten(1), rtol=1e-5, atol=1
     )
 
 
+@pytest.mark.full
 def test_experts_take_their_own_rows():
     output(
         START

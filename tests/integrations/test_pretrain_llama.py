@@ -101,6 +101,7 @@ def test_checkpoint_is_a_model_that_transformers_reads(trained: tuple[Path, str]
     assert all(weight.isfinite().all() for weight in model.parameters())
 
 
+@pytest.mark.full
 def test_resumed_run_repeats_the_losses_to_the_bit(trained: tuple[Path, str]) -> None:
     """Dropout is on, so the chip's generator is part of what is restored."""
     output = trained[0]

@@ -65,7 +65,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("how", "status", "words"),
     [
@@ -149,6 +149,7 @@ def test_an_interrupt_ends_all_ranks_and_their_children(tmp_path):
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.full
 def test_ranks_end_with_a_launcher_that_is_killed(tmp_path):
     process = start(tmp_path, "--nproc", "2", "--local-ranks-filter", "all", SCRIPT, "sleep")
     assert process.stdout is not None
@@ -210,6 +211,7 @@ def test_a_rendezvous_without_an_address_is_refused(tmp_path, monkeypatch):
         elastic.Agent([*options, SCRIPT], tmp_path, *[pytest.fail] * 4)
 
 
+@pytest.mark.full
 def test_as_many_ranks_as_devices(tmp_path, monkeypatch):
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ISTHMUS_", "PYTHON"))}
     command = [

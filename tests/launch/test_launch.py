@@ -104,6 +104,7 @@ def ended(
         ([(1, MINE, 5.0), (1, MINE, 4.0), (TERM, "", 9.0)], 1, 1, "rank 1 failed first: exit status 1"),
         ([(TERM, "", 5.0), (TERM, "", 4.0), (TERM, "", 9.0)], 1, 143, "rank 1 failed first: SIGTERM"),
         ([(1, GONE_ELSEWHERE, 1.0)], None, 1, "rank 7, on another node"),
+        ([(1, GLOO, 1.0)], 0, 1, "rank 0 failed as a rank of another node did: exit status 1 (process"),
         ([(1, GLOO, 2.0), (1, GLOO, 1.0)], 1, 1, "its own error says that another rank was missing"),
         # The message has the number in the group, the record that in the job.
         ([(1, MINE, 0.0), (1, GONE_IN_GROUP, 0.0)], 0, 1, "rank 0"),

@@ -79,7 +79,7 @@ print(count, "|", message)
 """
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_threads_and_streams_share_a_device(allocator: str) -> None:
     name, options = ALLOCATORS[allocator]

@@ -88,6 +88,7 @@ def test_memory_replay_reports_errors(tmp_path: Path):
         assert said.count("\n") == 1
 
 
+@pytest.mark.full
 def test_out_of_memory_at_the_first_event_is_a_line(tmp_path: Path):
     small = tmp_path / "small.trace"
     write(make((ALLOC, 0, 64 * MIB), (STEP,), (FREE, 0), (STEP,)), small)

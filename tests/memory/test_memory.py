@@ -244,6 +244,7 @@ def test_a_forked_child_may_free_but_not_allocate() -> None:
     assert value == "1000"
 
 
+@pytest.mark.full
 def test_tensors_may_outlive_the_interpreter() -> None:
     output = children.output_fresh("""
         import builtins, torch

@@ -85,6 +85,7 @@ def test_a_training_run_is_recorded(tmp_path: Path):
     assert all(3 * weights <= live[end] < 4 * weights for end in ends)
 
 
+@pytest.mark.full
 def test_a_failing_run_is_recorded_until_the_failure(tmp_path: Path):
     out = tmp_path / "x.trace"
     result = record("--output", out, "-c", "import torch; torch.ones(3, device='chip'); raise SystemExit(7)")
@@ -106,6 +107,7 @@ def test_runs_that_cannot_be_recorded():
         assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("call", "is_cut"), [("max_entries=9", True), ("None", True), ("'all'", False)])
 def test_a_program_that_ends_the_recording_is_reported(tmp_path: Path, call: str, is_cut: bool):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pickle
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -14,7 +12,7 @@ import torch
 from torch.cuda import _memory_viz
 
 from isthmus import _C
-from tests.helpers.children import output, run
+from tests.helpers.children import output, run, start_module
 
 chip = torch.chip
 memory = chip.memory
@@ -120,13 +118,9 @@ def test_pytorchs_tools_read_the_dump(tmp_path: Path):
         assert "snapshot.pickle" in plot(snapshot)
     lines = _memory_viz.memory(snapshot, format_flamegraph=str)
     assert f"{Path(__file__).name}:{empty.__code__.co_firstlineno + 1}:empty {21 * MIB}\n" in lines
-    result = subprocess.run(
-        [sys.executable, "-m", "torch.cuda._memory_viz", "stats", str(file)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0 and "total_reserved" in result.stdout, result.stderr
+    child = start_module("torch.cuda._memory_viz", "stats", str(file))
+    printed, error = child.communicate()
+    assert child.returncode == 0 and "total_reserved" in printed, error
     del kept
 
 

@@ -116,6 +116,7 @@ def left(result: Result) -> list[Finding]:
     return [each for each in result.findings if each.severity in LEFT]
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("script", ARGUMENTS)
 def test_two_ranks_on_the_cpu(script: str, tmp_path: Path) -> None:

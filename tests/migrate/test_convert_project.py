@@ -24,6 +24,7 @@ def _convert(root: Path, files: dict[str, str], target: str = "") -> dict[str, s
     return {path.name: path.read_text() for path in root.glob("*.py")}
 
 
+@pytest.mark.full
 def test_a_name_that_a_module_would_get_by_star_is_not_defined(tmp_path: Path) -> None:
     main = "DEVICE = 'meter'\nfrom model import *\n\nassert DEVICE == 'meter'\n"
     converted = _convert(tmp_path, {"model.py": MODEL, "main.py": main})

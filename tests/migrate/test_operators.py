@@ -94,6 +94,7 @@ def test_nothing_else_is_found(tmp_path: Path, text: str, target: str, probes: b
     assert not findings(tmp_path, text, target, probe=probes)
 
 
+@pytest.mark.full
 def test_an_unknown_target_is_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert not findings(tmp_path, "import torch\ntorch.linalg.eigh(a)\n", "npu")
     line = "isthmus: operators are not checked: this PyTorch has no device of type npu; install its plugin\n"

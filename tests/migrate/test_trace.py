@@ -398,6 +398,7 @@ def test_a_wrong_record_is_refused(tmp_path, data, message):
 
 
 # ---- how a script ends ---------------------------------------------------------------------------------------
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("end", "status"),
     [

@@ -19,7 +19,7 @@ TRAPS = sorted((Path(__file__).parent / "traps").glob("*.py"))
 ANSWER = re.compile(r"^# answer: (.*)$", re.MULTILINE)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda path: path.stem)
 def test_isthmus_run_prints_the_answers(trap: Path) -> None:
     done = run("--quiet", trap)
@@ -27,7 +27,8 @@ def test_isthmus_run_prints_the_answers(trap: Path) -> None:
     assert done.stdout.splitlines() == ANSWER.findall(trap.read_text())
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.full
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda path: path.stem)
 def test_tracing_changes_no_answer(trap: Path, tmp_path: Path) -> None:
     done = isthmus("migrate", "trace", "-o", tmp_path / "evidence.json", trap)

@@ -347,6 +347,7 @@ def test_wrong_usage_is_one_line(tmp_path, arguments, code, message):
     assert (done.returncode, done.stderr.strip(), done.stdout) == (code, message, "")
 
 
+@pytest.mark.full
 def test_a_script_for_ranks_that_is_started_alone_is_one_line(tmp_path):
     (tmp_path / "ranks.py").write_text("import torch.distributed as dist\ndist.init_process_group('nccl')\n")
     done = verify(tmp_path, "ranks.py")
@@ -356,6 +357,7 @@ def test_a_script_for_ranks_that_is_started_alone_is_one_line(tmp_path):
     assert "RANK expected, but not set; a script that a launcher starts needs --nproc 2" in line
 
 
+@pytest.mark.full
 def test_a_failing_script_reports_why(tmp_path):
     (tmp_path / "fails.py").write_text("import torch\nraise ValueError('the user\\'s own')\n")
     done = verify(tmp_path, "fails.py")

@@ -72,6 +72,7 @@ def test_a_script_that_uses_much_of_torch_cuda(tmp_path):
     assert done.stderr.startswith("isthmus: cuda -> cpu\n")
 
 
+@pytest.mark.full
 def test_leaving_the_scope_undoes_it(tmp_path):
     code = """
 import os

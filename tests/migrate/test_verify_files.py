@@ -209,6 +209,7 @@ def test_answers_of_devices_are_no_differences(tmp_path, options):
 
 
 # ---- modules -------------------------------------------------------------------------------------------------
+@pytest.mark.full
 def test_a_module_with_arguments(tmp_path):
     package = tmp_path / "package"
     package.mkdir()

@@ -46,6 +46,7 @@ def test_every_function_is_in_the_table():
     assert {case.function for case in cases()} == computing - WITHOUT
 
 
+@pytest.mark.sampled(24)
 @on_each_device
 @for_every_function
 def test_gradients_in_float64_by_the_fused_kernels(index, device):
@@ -59,6 +60,7 @@ def test_gradients_in_float64_by_the_fused_kernels(index, device):
     assert torch.autograd.gradcheck(case.call, case.inputs, nondet_tol=0.0)
 
 
+@pytest.mark.sampled(9)
 @on_each_device
 @for_every_function
 def test_any_layout_of_inputs_and_gradients(index, device):
@@ -72,6 +74,7 @@ def test_any_layout_of_inputs_and_gradients(index, device):
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.sampled(9)
 @for_every_function
 def test_the_gradient_of_a_sum(index):
     """The gradient of a sum is one number in memory, expanded."""
@@ -82,6 +85,7 @@ def test_the_gradient_of_a_sum(index):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.sampled(9)
 @for_every_function
 def test_a_gradient_of_one_input_alone(index):
     case = cases()[index]
@@ -95,6 +99,7 @@ def test_a_gradient_of_one_input_alone(index):
             torch.testing.assert_close(found, expected[place], rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.sampled(9)
 @for_every_function
 def test_second_derivatives_are_right_or_refused(index):
     case = cases()[index]

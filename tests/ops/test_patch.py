@@ -309,6 +309,7 @@ def losses(steps: int, dtype: torch.dtype, family: str = "Llama") -> torch.Tenso
     return torch.tensor(found)
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float32, 1e-3), (torch.bfloat16, 1e-2)])
 def test_200_steps_of_training_give_the_same_losses(dtype, limit):

@@ -52,6 +52,7 @@ def test_a_job_finds_the_modules_and_their_versions(tmp_path):
     assert done.stdout.split() == ["2.8.3+isthmus", "2.8.3+isthmus", "0.1+isthmus", "True", "True"]
 
 
+@pytest.mark.full
 def test_transformers_flash_attention_is_its_eager_attention(tmp_path):
     script = tmp_path / "compare.py"
     script.write_text(
@@ -326,6 +327,7 @@ def test_norms_and_scaling_of_lists():
     assert flag.item() == 1 and grads[0].tolist() == [4.0] * 4
 
 
+@pytest.mark.full
 def test_megatron_takes_them():
     pytest.importorskip("megatron.core")
     code = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.helpers.children import output
+from tests.helpers.children import output, output_fresh
 from tests.helpers.triton_cases import CASES
 
 CODE = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r}); from tests.helpers import triton_cases; "
@@ -49,17 +49,20 @@ def test_on_a_cuda_device():
     assert not any(failures.values()), failures
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", CASES)
 def test_compiles_for_a_gpu(name, compiled):
     assert not compiled[name]
 
 
+@pytest.mark.full
 def test_triton_is_imported_by_the_first_call_that_uses_it():
     code = "import sys; from isthmus import ops; print('triton' in sys.modules)"
-    assert output(code, TRITON_INTERPRET="1") == "False"
+    assert output_fresh(code, TRITON_INTERPRET="1") == "False"
 
 
+@pytest.mark.full
 def test_which_and_use_name_it():
     code = """
         import torch
@@ -78,6 +81,7 @@ def test_which_and_use_name_it():
     assert "is forced to 'triton', which does not support this call: no kernel for torch.float8_e5m2" in error
 
 
+@pytest.mark.full
 def test_attention_with_mask_and_dropout_of_wide_heads_is_refused():
     code = """
         import torch

@@ -65,7 +65,7 @@ def test_an_unknown_operator_is_named_with_its_neighbours() -> None:
         opset.schema_of("aten::add_.Tensor")
 
 
-@pytest.mark.sampled(36)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", NAMES)
 def test_samples_of_every_dtype_have_the_layouts_that_apply(name: str) -> None:
     operator = opset.operators()[name]
@@ -86,6 +86,7 @@ def test_samples_of_every_dtype_have_the_layouts_that_apply(name: str) -> None:
         assert {t.dtype for case in cases for t in tensors(case)} & {dtype, "complex64", "complex128"}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("family", [f for f in opset.FAMILIES if f not in ("factory", "random", "optimizer")])
 def test_every_family_has_strided_and_empty_samples(family: str) -> None:
     operators = [o for o in opset.operators().values() if o.family == family]
@@ -109,7 +110,7 @@ MOSTLY_REJECTED = {
 }
 
 
-@pytest.mark.sampled(36)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("name", NAMES)
 def test_references_obey_the_rules_and_pytorch_accepts_most_derived_calls(name: str) -> None:
     operator = opset.operators()[name]
@@ -284,6 +285,7 @@ def test_special_values_are_tried_for_every_elementwise_float_operator() -> None
             assert (np.signbit(values) & (values == 0)).any()
 
 
+@pytest.mark.full
 def test_no_pytorch_is_needed_to_read_the_opset() -> None:
     script = (
         "import sys; sys.modules['torch'] = None\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.helpers.children import output, output_fresh
 
 
@@ -40,6 +42,7 @@ def test_patches_are_in_force_and_are_undone():
     assert after == f"{[False] * 5} []"
 
 
+@pytest.mark.full
 def test_import_of_torch_does_not_import_modules_patched_later():
     code = "import sys, torch; print([m for m in sys.modules if m.startswith('torch.distributed.tensor')])"
     assert output_fresh(code) == "[]"

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -344,12 +345,26 @@ def test_torchtitan_flags():
     assert int(flags["training.local_batch_size"]) == 8 and flags["activation_checkpoint.mode"] == "full"
 
 
-def test_the_batch_sizes_of_deepspeed_agree():
+def test_deepspeed_configuration():
     config = json.loads(emit.emit("deepspeed", DENSE, layout(tp=2, dp=2)))
-    product = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * 2
-    assert product == config["train_batch_size"] == 16
+    assert config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * 2 == 16
     with pytest.raises(PlanError, match="no interleaved pipeline"):
         emit.emit("deepspeed", DENSE, MANY[2])
+
+
+@pytest.mark.full
+def test_deepspeed_reads_its_configuration():
+    """DeepSpeed 0.19 counts the ranks of tensor parallelism in train_batch_size, and compares the product."""
+    if not find_spec("deepspeed"):
+        pytest.skip("no deepspeed")
+    code = f"""
+        import isthmus.deepspeed
+        from deepspeed.runtime.config import DeepSpeedConfig
+        found = DeepSpeedConfig({json.loads(emit.emit("deepspeed", DENSE, layout(tp=2, dp=2)))!r})
+        print(found.train_micro_batch_size_per_gpu, found.gradient_accumulation_steps, found.train_batch_size)
+        print(found.zero_config.stage, found.tensor_parallel_config.autotp_size)
+    """
+    assert children.output(code).splitlines() == ["2 4 8", "1 2"]
 
 
 @pytest.mark.full

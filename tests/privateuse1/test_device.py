@@ -159,6 +159,7 @@ def _multiply_and_report(queue) -> None:
     queue.put((x.device.index, torch.sum(x @ x).item()))
 
 
+@pytest.mark.full
 @covers("device", "test_device_multiprocessing_spawn")
 def test_a_spawned_child_works():
     context = multiprocessing.get_context("spawn")

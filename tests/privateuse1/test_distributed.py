@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -27,6 +28,7 @@ def _work(rank: int, store: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.full
 @covers("distributed", "test_occl_backend_registration_and_default_group", "test_occl_allreduce")
 def test_default_group_reduces(tmp_path: Path):
     mp.spawn(_work, args=(str(tmp_path / "store"),), nprocs=2)

@@ -6,6 +6,7 @@ its own, so it may be sent on, and the sender may drop what it sent.
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.multiprocessing as mp
 
@@ -20,6 +21,7 @@ def _report(inbox, outbox) -> None:
     inbox.get(timeout=120)  # shared memory of the answer lives as long as its sender
 
 
+@pytest.mark.full
 @covers("ipc", "test_basic_tensor_roundtrip", "test_offset_tensor_roundtrip", "test_strided_tensor_roundtrip")
 @covers("ipc", "test_received_via_ipc_cannot_be_reshared", "test_producer_exits_cleanly_with_tensor_in_limbo")
 def test_tensors_arrive_with_values_and_strides():

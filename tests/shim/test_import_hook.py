@@ -359,6 +359,7 @@ def test_a_library_that_only_looks_up_a_module_does_not_consume_the_hook(module,
         assert "asked_module" not in entries
 
 
+@pytest.mark.full
 def test_launching_a_triton_kernel_raises_one_line(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

@@ -24,6 +24,7 @@ def found_by(name: str, folder: Path, *needs: str, devices: int = 1) -> dict[str
     )
 
 
+@pytest.mark.full
 def test_device_maps(tmp_path):
     found = found_by("device_map", tmp_path, "transformers", "accelerate", devices=2)
     assert found["asked"] == [True] * 4

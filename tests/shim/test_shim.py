@@ -408,6 +408,7 @@ def test_torch_compile(cuda):
     assert torch.equal(compiled(x), function(x))
 
 
+@pytest.mark.full
 def test_torch_compile_folds_the_state_of_autocast(tmp_path):
     """Runs in a process that imports Dynamo under the shim, so its table of folded functions has the proxies."""
     script = tmp_path / "script.py"

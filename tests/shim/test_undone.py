@@ -30,6 +30,7 @@ LIBRARIES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("modules", [COPY, COPY + LIBRARIES], ids=["pytorch", "libraries"])
 def test_every_attribute_of_pytorch_is_restored(modules):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import signal
 
+import pytest
+
 from isthmus._support import children as commands
 from tests.helpers import children
 from tests.helpers.sampling import pairwise
@@ -34,6 +36,7 @@ def test_a_child_has_its_own_environment_and_chip():
     assert children.output(code) == children.output_fresh(code) == "True"
 
 
+@pytest.mark.full
 def test_a_variable_read_by_the_import_of_pytorch_has_a_fresh_interpreter():
     code = "import torch; print(torch.get_num_threads())"
     assert [children.output(code, OMP_NUM_THREADS=each) for each in "12"] == ["1", "2"]

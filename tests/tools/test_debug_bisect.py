@@ -178,6 +178,7 @@ def test_a_chip_with_different_random_numbers_is_not_accused(tmp_path: Path, rou
     assert "because they draw random numbers: aten::bernoulli_, aten::normal_" in done.stderr
 
 
+@pytest.mark.full
 def test_isthmus_bisect_reports_invalid_options(tmp_path: Path) -> None:
     done = isthmus("bisect", "--metric", "(", "train.py", cwd=tmp_path)
     assert done.returncode == 2 and "--metric '(': not a regular expression" in done.stderr

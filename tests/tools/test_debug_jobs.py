@@ -43,6 +43,7 @@ def test_a_kernel_that_makes_nan_is_named(tmp_path: Path, job: dict[str, str]) -
     assert "overflow: first producer: aten::silu at train.py:7: 1 NaN of 36 elements" in done.stderr
 
 
+@pytest.mark.full
 def test_a_right_job_ends_as_it_would(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINING)
     changes = {"ISTHMUS_DEBUG": "compare:*", "ISTHMUS_DEBUG_FOLDER": str(tmp_path / "debug")}

@@ -106,8 +106,17 @@ def test_python_block(block: Block):
     children.output(block.body)
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("block", [block for block in RUNNABLE if block not in PYTHON], ids=identity)
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    "block",
+    [
+        # The tests of checkpoints run these commands, in one process.
+        pytest.param(block, marks=pytest.mark.full) if block.page.endswith("checkpoints.md") else block
+        for block in RUNNABLE
+        if block not in PYTHON
+    ],
+    ids=identity,
+)
 def test_runnable_block(block: Block):
     if block.language == "bash":
         run(["bash", "-euo", "pipefail", "-c", block.body])

@@ -560,6 +560,7 @@ def add_plugins(folder: Path, *names: str) -> None:
     install(folder, "doctor-plugins", "1.0", **{"entry_points.txt": f"[torch.backends]\n{points}"})
 
 
+@pytest.mark.full
 def test_plugins_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_plugins(tmp_path, "first", "second", "bad", "crash")
     monkeypatch.syspath_prepend(tmp_path)

@@ -11,6 +11,7 @@ from tests.helpers.children import run
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
+@pytest.mark.full
 def test_without_a_gpu_one_line_and_status_1():
     command = [sys.executable, str(BENCHMARKS / "llm_operators_gpu.py")]
     environment = {"CUDA_VISIBLE_DEVICES": "", "PATH": ""}

@@ -306,6 +306,7 @@ def outcome(job: str, folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full
 def test_the_suite_judges_some_mistakes_of_each_class(samples: Reader) -> None:
     score = outcome("some", samples.folder)
     assert score["false_alarms"] == []
@@ -321,6 +322,8 @@ def test_a_mutant_that_kills_the_process_is_caught_and_the_next_is_tried(golden:
     assert results[2]["message"] == "bit-identical in every case"
 
 
+@pytest.mark.full
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("job", "message"),
     [
@@ -334,6 +337,7 @@ def test_a_broken_bench_is_not_a_success(golden: Reader, job: str, message: str)
     assert message in done.stderr
 
 
+@pytest.mark.full
 def test_a_right_kernel_that_is_refused_is_a_false_alarm(golden: Reader) -> None:
     assert outcome("refusing_suite", golden.folder)["false_alarms"] == ["aten::cat: refused"]
 

@@ -28,8 +28,8 @@ SIZES = 20  # classes of test sizes, by power of two
 _SHARED = 0.05  # share of the failures of a link, rack or switch that name one card
 _ONE_CARD = 0.5  # share of the faults of a node that are of one card
 _ITERATIONS = 25
-_SETTLED = 1e-3  # change of a message, in nats
-_MOST_EQUAL = 8  # equal failed tests that count: the alternating sum cancels beyond
+_SETTLED = 1e-2  # change of a message, in nats
+_MOST_EQUAL = 8  # equal failed tests of one factor: the alternating sum cancels beyond
 _BINOMIAL = np.array(
     [[math.comb(n, k) for k in range(_MOST_EQUAL + 1)] for n in range(_MOST_EQUAL + 1)], float
 )
@@ -75,6 +75,8 @@ class Belief:
         expected: number of faulty nodes expected beforehand; a link, rack, switch or rail is less likely.
         noise: probability that a test fails without a fault.
         scale: the smallest size of a failed group: the place "scale" of a node fires in tests of at least that size.
+        passes_any, passes_network: int64 of shape (nodes,), passed tests with the burn, and with others.
+        sweeps: sweeps of all nodes.
     """
 
     topology: Topology
@@ -91,6 +93,7 @@ class Belief:
         nodes = self.topology.nodes
         self.passes_any = np.zeros(nodes, np.int64)
         self.passes_network = np.zeros(nodes, np.int64)
+        self.sweeps = 0
         self._by_size = np.zeros((nodes, SIZES), np.int64)
         self._rack_passes = np.zeros(int(self.topology.rack.max()) + 1, np.int64)
         self._switch_passes = np.zeros(int(self.topology.switch.max()) + 1, np.int64)
@@ -103,6 +106,8 @@ class Belief:
         self.evidence = np.empty(0)
         self.failures = np.empty(0, np.int64)
         self.places = np.empty((0, PLACES))
+        self.often = np.empty(0)
+        self._messages = np.empty((0, STATES))
 
     # -- observing -----
 
@@ -129,31 +134,36 @@ class Belief:
 
     def _count_passes(self, tests: Round, good: Bools, links: Ints) -> None:
         """Count passes. A sweep with bad links passed for its other links, and for the nodes that have none."""
-        passed = good[tests.test] & ~np.isin(tests.members, links)
-        network = passed & (tests.kind != Kind.SELF)[tests.test]
-        whole = network & (tests.kind == Kind.GROUP)[tests.test]
-        self.passes_any[tests.members[passed]] += 1
+        test, kind = tests.test, tests.kind[tests.test]
+        passed = good[test] & ~np.isin(tests.members, links)
+        network = passed & (kind != Kind.SELF)
+        whole = passed & (kind == Kind.GROUP)
+        self.passes_any[tests.members[passed & (kind != Kind.SWEEP)]] += 1
         self.passes_network[tests.members[network]] += 1
-        np.add.at(self._by_size, (tests.members[whole], _size_classes(tests.size)[tests.test][whole]), 1)
+        self._by_size[tests.members[whole], _size_classes(tests.size)[test][whole]] += 1  # nodes are disjoint
         place = np.full(self.topology.nodes, -1, np.int32)
-        place[tests.members[network]] = tests.test[network]
+        place[tests.members[network]] = test[network]
+        if not network.any():
+            return
         self._places.append(place)
+        self.sweeps += bool((tests.size[tests.kind == Kind.SWEEP] > self.topology.nodes / 2).any())
         for code in self._link_passes:
             self._link_passes[code] += _together(place, _part(code))
         spoiled = np.zeros(len(tests), bool)
-        spoiled[tests.test[np.isin(tests.members, links)]] = True
-        self._count_regions(tests, good & ~spoiled)
+        spoiled[test[np.isin(tests.members, links)]] = True
+        self._count_regions(tests, test, good & ~spoiled)
 
-    def _count_regions(self, tests: Round, good: Bools) -> None:
+    def _count_regions(self, tests: Round, test: Ints, good: Bools) -> None:
         for regions, passes in (
             (self.topology.rack, self._rack_passes),
             (self.topology.switch, self._switch_passes),
         ):
             crossing = self._crossing(tests, regions) & good
-            entries = crossing[tests.test]
-            pairs = np.unique(np.stack([tests.test[entries], regions[tests.members[entries]]]), axis=1)
-            passes[:] = passes + np.bincount(pairs[1], minlength=len(passes))
-        self._rail_passes += int((self._crossing(tests, self.topology.rack) & good).sum())
+            if regions is self.topology.rack:
+                self._rail_passes += int(crossing.sum())
+            entries = crossing[test]
+            pairs = np.unique(test[entries] * len(passes) + regions[tests.members[entries]])
+            passes[:] = passes + np.bincount(pairs % len(passes), minlength=len(passes))
 
     @staticmethod
     def _crossing(tests: Round, regions: Ints) -> Bools:
@@ -183,7 +193,8 @@ class Belief:
                     self._link_passes[link] = sum(_together(place, _part(link)) for place in self._places)
                 others.append(link)
             else:
-                noise += len(nodes) ** 2 / 2 * self._prior(LINK)
+                firing_links = np.mean(np.array(FIRING) * (1 - np.array(FIRING)) ** self.sweeps)
+                noise += len(nodes) ** 2 / 2 * self._prior(LINK) * float(firing_links)
             codes += others
             firing += [simple * (_SHARED if one else 1.0)] * len(others)
             if one and len(np.unique(self.topology.rack[nodes])) > 1:
@@ -203,7 +214,7 @@ class Belief:
 
     def _prior(self, kind: int) -> float:
         node = min(0.2, self.expected / self.topology.nodes)
-        return max(1e-6, node / self.topology.nodes) if kind == LINK else node if kind == NODE else 0.2 * node
+        return node / self.topology.nodes if kind == LINK else node if kind == NODE else 0.2 * node
 
     def _base(self, codes: Ints) -> Floats:
         """Log weights of the states of these parts from the prior and the passed tests: (parts, STATES)."""
@@ -243,50 +254,54 @@ class Belief:
         """Run belief propagation over the failed tests. Equal tests are one factor, for which messages are exact."""
         if not self._failures:
             return
-        factors: dict[tuple[bytes, bytes], _Failure] = {}
-        times: Counter[tuple[bytes, bytes]] = Counter()
+        factors: dict[tuple[bytes, int], _Failure] = {}
+        equal: Counter[bytes] = Counter()
+        times: Counter[tuple[bytes, int]] = Counter()
         for failure in self._failures:
-            key = failure.parts.tobytes(), failure.firing.tobytes()
+            bits = failure.parts.tobytes() + failure.firing.tobytes()
+            key = bits, equal[bits] // _MOST_EQUAL
+            equal[bits] += 1
             times[key] += 1
             factors[key] = failure
         self._propagate(list(factors.values()), np.array([times[key] for key in factors]))
 
     def _propagate(self, factors: list[_Failure], times: Ints) -> None:
-        counted = np.minimum(times, _MOST_EQUAL)
-        sizes = [len(factor.parts) for factor in factors]
+        sizes = np.array([len(factor.parts) for factor in factors])
         test = np.repeat(np.arange(len(sizes)), sizes)
+        first = np.cumsum(sizes) - sizes
         self.codes, part = np.unique(np.concatenate([f.parts for f in factors]), return_inverse=True)
-        silence = 1 - np.concatenate([f.firing for f in factors])
+        by_part = np.argsort(part, kind="stable")
+        first_of_part = np.searchsorted(part[by_part], np.arange(len(self.codes)))
+        # P(all n equal tests fail) = sum over k of C(n, k) (-1)^k P(k of them do not): it factorises over parts.
+        k = np.arange(1, times.max() + 1)[:, None]
+        quiet = (1 - np.concatenate([f.firing for f in factors])) ** k[:, :, None]
         noise = np.array([f.noise for f in factors])
+        sign = ((-1.0) ** k * _BINOMIAL[times, k] * (1 - noise) ** k)[:, test]
         base = self._base(self.codes)
-        message = np.zeros_like(silence)
+        message = np.zeros(quiet.shape[1:])
+        message[: len(self._messages)] = self._messages  # of the last round: it converges sooner
         for _ in range(_ITERATIONS):
-            total = base.copy()
-            np.add.at(total, part, message)
+            total = base + np.add.reduceat(message[by_part], first_of_part)
             cavity = total[part] - message
             weight = np.exp(cavity - cavity.max(1, keepdims=True))
             weight /= weight.sum(1, keepdims=True)
-            # P(all n equal tests fail) = sum over k of C(n, k) (-1)^k P(k of them do not): it factorises over parts.
-            failing = np.ones_like(silence)
-            for k in range(1, int(counted.max()) + 1):
-                entries = np.flatnonzero(counted[test] >= k)
-                which, quiet_k = test[entries], silence[entries] ** k
-                quiet = np.log(np.maximum((weight[entries] * quiet_k).sum(1), 1e-300))
-                others = np.bincount(which, quiet, len(sizes))[which] - quiet
-                sign = (-1) ** k * _BINOMIAL[counted[which], k] * (1 - noise[which]) ** k
-                failing[entries] += (sign * np.exp(np.minimum(others, 0)))[:, None] * quiet_k
+            silent = np.log(np.maximum(np.einsum("es,kes->ke", weight, quiet), 1e-300))
+            others = np.add.reduceat(silent, first, axis=1)[:, test] - silent
+            failing = 1 + np.einsum("ke,kes->es", sign * np.exp(np.minimum(others, 0)), quiet)
             fresh = np.log(np.maximum(failing, _LEAST))
             change = fresh - fresh[:, :1] - message
             message = message + 0.5 * change
             if np.abs(change).max() < _SETTLED:
                 break
-        total = base.copy()
-        np.add.at(total, part, message)
+        self._messages = message
+        total = base + np.add.reduceat(message[by_part], first_of_part)
         self.log_odds = _odds(total)
         self.evidence = self.log_odds - _odds(base)
         self.failures = np.bincount(part, times[test], minlength=len(self.codes)).astype(np.int64)
         weight = np.exp(total[:, 1:] - total[:, 1:].max(1, keepdims=True))
-        self.places = weight.reshape(len(weight), PLACES, -1).sum(2) / weight.sum(1, keepdims=True)
+        weight = (weight / weight.sum(1, keepdims=True)).reshape(len(weight), PLACES, -1)
+        self.places = weight.sum(2)
+        self.often = weight[:, :, :-1].sum((1, 2))
 
     # -- answers -----
 
@@ -297,6 +312,15 @@ class Belief:
     def place(self, node: int) -> Floats:
         """Return how probable the places of a node's fault are (anywhere, network, scale), if it is faulty."""
         return self.places[np.searchsorted(self.codes, _code(NODE, node))]
+
+    def fires_often(self, part: Part) -> float:
+        """Return how probable it is that a part fires in half of its tests or more, if it is faulty."""
+        return float(self.often[np.searchsorted(self.codes, _code(*part))])
+
+    def tests_of(self, part: Part) -> frozenset[int]:
+        """Return the numbers of the failed tests that a part may have caused."""
+        code = _code(*part)
+        return frozenset(index for index, failure in enumerate(self._failures) if code in failure.parts)
 
     def failed_cards(self, node: int) -> list[int]:
         """Return the card masks of the failed tests of a node."""

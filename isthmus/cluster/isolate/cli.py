@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus._support.exits import fail, one_line
+from isthmus.cluster import arguments
 from isthmus.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -30,15 +31,13 @@ _SIMULATED = re.compile(
 
 
 def isolate(
-    inventory: Annotated[Path, typer.Option("--inventory", "-i", help="Inventory to read.")] = Path(
-        "cluster.yaml"
-    ),
+    inventory: arguments.Inventory = arguments.INVENTORY,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="JSON file to write.")] = None,
     confidence: Annotated[float, typer.Option(help="Probability at which a part is accused.")] = 0.999,
     firing: Annotated[
         float, typer.Option(help="Smallest probability per test with which a fault to be found shows itself.")
     ] = 0.2,
-    rounds: Annotated[int, typer.Option(min=1, help="Most rounds.")] = 200,
+    rounds: Annotated[int, typer.Option(min=1, help="Most rounds.")] = 400,
     node_hours: Annotated[float, typer.Option(help="Most node-hours.", show_default="unlimited")] = math.inf,
     expected: Annotated[float, typer.Option(help="Faulty nodes expected beforehand.")] = 4.0,
     noise: Annotated[float, typer.Option(help="Probability that a test fails without a fault.")] = 1e-4,
@@ -51,7 +50,7 @@ def isolate(
     ] = "",
     backend: Annotated[str, typer.Option(help="Backend of the process groups.")] = "gloo",
     interface: Annotated[str, typer.Option(help="Network interface for gloo.")] = "",
-    python: Annotated[str, typer.Option(help="Python with Isthmus on every host. Default: this one.")] = "",
+    python: arguments.Python = "",
     local: Annotated[bool, typer.Option("--local", help="Run all hosts' tests on this machine.")] = False,
     simulate: Annotated[
         int, typer.Option(min=0, help="Simulate this many nodes instead.", show_default=False)

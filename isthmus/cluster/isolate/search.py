@@ -4,13 +4,14 @@
 2. Pairs inside racks; nodes that failed repeat their own test, so that no partner is lost to them.
 3. While a part is suspected: its tests are repeated, with proven-good partners, a different one each time; a failed
    group of more than two is swept link by link, then split, filled up with proven-good nodes to the size that failed.
-4. While nothing explains the fault that the search was started for: groups of about sqrt(N) nodes from few racks,
-   a sweep of all links, larger groups, then tests of single nodes and pairs in turn until a fault of the given firing
-   probability would have shown itself with the given confidence.
+4. While nothing explains the fault that the search was started for: a pair between racks for each rack and each
+   switch, groups of about sqrt(N) nodes from few racks, a sweep of all links, groups of a quarter and a half of the
+   nodes, then pairs and sweeps until a fault of the given firing probability would have shown itself with the given
+   confidence.
 
-A part is accused when its log-odds pass the limit and at least two of its tests failed. The search ends when every
-part with a failed test is accused or cleared and either a part is accused or step 4 is exhausted, or when the budget
-is spent.
+A part is accused when its log-odds pass the limit, at least two of its tests failed, and, if it is a rack, switch or
+rail, no other one may have caused all of these. The search ends when every part with a failed test is accused or
+cleared and either a part is accused or step 4 is exhausted, or when the budget is spent.
 """
 
 from __future__ import annotations
@@ -18,12 +19,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import count
 from typing import Any
 
 import numpy as np
 
-from isthmus.cluster.isolate.belief import LINK, NODE, RACK, RAIL, Belief, Part
+from isthmus.cluster.isolate.belief import LINK, NODE, RACK, RAIL, SWITCH, Belief, Part
 from isthmus.cluster.isolate.rounds import (
     Bools,
     Ints,
@@ -38,12 +38,18 @@ from isthmus.cluster.isolate.rounds import (
 
 _SLOW_Z = 6.0
 _EXPLAINED = 1.0  # evidence of failed tests, in nats, below which other parts explain them
+_CLEARED = 2.0  # nats beyond the limit: of many suspects, few may be cleared wrongly
 _PARTS_OF_A_SPLIT = 8
+_SHARE_OF_A_SPLIT = 16  # of the nodes that a round of it tests
 _SCALE, _ANYWHERE = (
     0.2,
     0.6,
 )  # probabilities of a node's place at which it is split at scale, or tested by itself
-_BEFORE_LARGER = 6  # repetitions before groups of a quarter and a half of the nodes
+_TOGETHER = {
+    True: 2,
+    False: 3,
+}  # rounds between tests of the ends of a link together; if it fails often, and if not
+_NODES_OF_A_REPETITION = 2048  # before the first sweep, which takes a step for each node
 _LIKELY = 0.05  # probability that a suspect is faulty, above which the others wait
 
 
@@ -64,7 +70,7 @@ class Settings:
 
     confidence: float = 0.999
     firing: float = 0.2
-    rounds: int = 200
+    rounds: int = 400
     node_hours: float = math.inf
     expected: float = 4.0
     noise: float = 1e-4
@@ -214,6 +220,7 @@ class Search:
         self.random = np.random.default_rng(self.settings.seed)
         self.verdicts: dict[Part, Verdict] = {}
         self._accused = np.zeros(self.topology.nodes, bool)
+        self._cut = self._accused.copy()  # nodes whose rack, switch or rails are accused
         self._open: list[tuple[float, Part]] = []
         self._bad: list[tuple[int, Kind, Ints, bool]] = []
         self._reference: dict[tuple[int, int], tuple[int, float, float]] = {}
@@ -295,17 +302,40 @@ class Search:
         self._open = []
         accused = {}
         belief = self.belief
+        regions = {
+            part: (odds, belief.tests_of(part))
+            for part, odds in zip(belief.parts(), belief.log_odds, strict=True)
+            if part.kind >= RACK and odds > -limit
+        }
         for part, odds, evidence, failures in zip(
             belief.parts(), belief.log_odds, belief.evidence, belief.failures, strict=True
         ):
-            if odds > limit and failures >= 2:
+            alike = part in regions and any(
+                tests >= regions[part][1] and other_odds > odds - limit
+                for other, (other_odds, tests) in regions.items()
+                if other != part
+            )
+            if odds > limit and failures >= 2 and not alike:
                 accused[part] = self._verdict(part, float(odds), number)
-            elif odds > -limit and evidence > _EXPLAINED:
+            elif odds > -limit - _CLEARED and evidence > _EXPLAINED:
                 self._open.append((float(odds), part))
         self.verdicts = accused
-        self._open.sort(reverse=True)
         self._accused[:] = False
         self._accused[[part.first for part in accused if part.kind == NODE]] = True
+        self._cut[:] = any(part.kind == RAIL for part in accused)
+        for part in accused:
+            if part.kind in (RACK, SWITCH):
+                self._cut |= (self.topology.rack if part.kind == RACK else self.topology.switch) == part.first
+        self._open = [each for each in sorted(self._open, reverse=True) if self._testable(each[1])]
+
+    def _testable(self, part: Part) -> bool:
+        """Return whether a part can be tested without accused nodes and connections."""
+        if part.kind == LINK:
+            ends = list(part[1:])
+            return not (
+                self._accused[ends].any() or (self._cut[ends].any() and np.ptp(self.topology.rack[ends]))
+            )
+        return part.kind == NODE or not self._cut.all()
 
     def _verdict(self, part: Part, odds: float, number: int) -> Verdict:
         before = self.verdicts.get(part)
@@ -401,19 +431,21 @@ class Search:
         splitting = [] if tests or not self.belief.scale else self._split(used)
         for group in splitting:
             add(Kind.GROUP, group)
-        together = self._to_repeat() if len(self.rounds) % 2 else set()
+        together = self._to_repeat()
         partners = self._partners(used)
         for _, part in self._open:
             if part.kind == LINK:
                 for group in self._link_tests(part, part in together, used, partners):
                     add(Kind.GROUP, group)
             elif part.kind == NODE:
-                waits = used[part.first] or any(part.first in link[1:] for link in together)
-                anywhere, _, scale = self.belief.place(part.first)
-                alone = anywhere > _ANYWHERE and self.belief.passes_network[part.first] > 0
-                if not waits and not (splitting and scale > _SCALE):
+                waits = splitting or used[part.first] or any(part.first in link[1:] for link in together)
+                alone = (
+                    self.belief.place(part.first)[0] > _ANYWHERE
+                    and self.belief.passes_network[part.first] > 0
+                )
+                if not waits:
                     pair_or_self(part.first, alone)
-            elif (pair := self._across(part, used)) is not None:
+            elif not splitting and (pair := self._across(part, used)) is not None:
                 add(Kind.GROUP, pair)
         for node in np.flatnonzero((self.belief.passes_network == 0) & ~self._accused):  # nobody is left out
             if not used[node]:
@@ -435,11 +467,14 @@ class Search:
                     yield np.array([end, partner])
 
     def _to_repeat(self) -> set[Part]:
-        """Return the suspected links between nodes that are probably healthy."""
+        """Return the suspected links between nodes that are probably healthy whose ends are tested together now."""
         faulty = {part.first for odds, part in self._open if part.kind == NODE and odds > 0}
-        links = {part for _, part in self._open if part.kind == LINK}
         return {
-            link for link in links if faulty.isdisjoint(link[1:]) and not self._accused[list(link[1:])].any()
+            link
+            for _, link in self._open
+            if link.kind == LINK
+            and faulty.isdisjoint(link[1:])
+            and len(self.rounds) % _TOGETHER[self.belief.fires_often(link) > 0.5] == 0
         }
 
     def _partners(self, used: Bools) -> Callable[[int], int | None]:
@@ -449,12 +484,14 @@ class Search:
             met = self._met.setdefault(node, set())
             free = order[~used[order]]
             near = free[self.topology.rack[free] == self.topology.rack[node]]
-            for candidate in (*near, *free[: len(met) + 1]):
-                if int(candidate) not in met and candidate != node:
-                    met.add(int(candidate))
-                    return int(candidate)
+            far = free[: 0 if self._cut[node] else len(met) + 1]
+            candidates = [int(each) for each in (*near, *far[~self._cut[far]])]
+            for candidate in candidates:
+                if candidate not in met and candidate != node:
+                    met.add(candidate)
+                    return candidate
             met.clear()
-            return None if not len(free) else int(free[0])
+            return candidates[0] if candidates else None
 
         return partner
 
@@ -482,8 +519,8 @@ class Search:
         nodes = self.topology.nodes
         if not suspects:
             return []
-        tested = max(1, min(_PARTS_OF_A_SPLIT, nodes // (4 * size), len(suspects)))
-        pieces = np.array_split(self.random.permutation(suspects), tested + (len(suspects) > tested))
+        tested = max(1, min(_PARTS_OF_A_SPLIT, nodes // (_SHARE_OF_A_SPLIT * size)))
+        pieces = np.array_split(self.random.permutation(suspects), min(tested + 2, len(suspects)))
         fillers = self.random.permutation(np.setdiff1d(self._good(used), suspects))
         groups = []
         for piece in pieces[:tested]:
@@ -499,20 +536,47 @@ class Search:
     def _broad_rounds(self) -> Iterator[tuple[str, list[tuple[Kind, Ints]]]]:
         nodes = self.topology.nodes
         everyone = np.arange(nodes)
+        if pairs := self._pairs_between():
+            yield "between racks", [(Kind.GROUP, pair) for pair in pairs]
         size = max(2, round(math.sqrt(nodes)))
         yield f"groups of about {size}", [(Kind.GROUP, group) for group in self._groups(size)]
+        for _ in range(nodes // _NODES_OF_A_REPETITION):
+            pairs = self._pairs_in_racks(self.random.permutation(nodes))
+            yield "repetition", [(Kind.GROUP, pair) for pair in pairs]
         self._swept_all = True
         yield "all links", [(Kind.SWEEP, everyone)]
-        larger = [each for each in (nodes // 4, nodes // 2) if each > 1.5 * size]
-        for number in count():
-            if number >= _BEFORE_LARGER and larger:
-                parts = np.array_split(self.random.permutation(nodes), nodes // larger[0])
-                yield f"groups of about {larger.pop(0)}", [(Kind.GROUP, part) for part in parts]
-            elif (self.belief.passes_network[~self._accused] >= self.settings.exposures).all():
+        for parts in (4, 2):
+            if nodes // parts > 1.5 * size:
+                groups = np.array_split(self.random.permutation(nodes), parts)
+                yield f"groups of about {nodes // parts}", [(Kind.GROUP, group) for group in groups]
+        while True:
+            healthy = ~self._accused
+            links = self.belief.sweeps >= self.settings.exposures
+            if links and (self.belief.passes_any[healthy] >= self.settings.exposures).all():
                 return
+            if self._spent("repetition") > self._spent("all links") and not links:
+                yield "all links", [(Kind.SWEEP, everyone)]
             else:
                 pairs = self._pairs_in_racks(self.random.permutation(nodes))
                 yield "repetition", [(Kind.GROUP, pair) for pair in pairs]
+
+    def _spent(self, purpose: str) -> float:
+        return sum(each.node_hours for each in self.rounds if each.purpose == purpose)
+
+    def _pairs_between(self) -> list[Ints]:
+        """Return disjoint pairs such that each rack, and each switch, is crossed by one."""
+        pairs, used = [], np.zeros(self.topology.nodes, bool)
+        for regions in (self.topology.switch, self.topology.rack):
+            around = self.topology.switch if regions is self.topology.rack else np.zeros_like(regions)
+            free = [
+                self.random.choice(inside)
+                for region in np.unique(regions)
+                if len(inside := np.flatnonzero((regions == region) & ~used))
+            ]
+            free.sort(key=lambda node: int(around[node]))
+            pairs += [np.array(free[index : index + 2]) for index in range(0, len(free) - 1, 2)]
+            used[np.concatenate([[], *pairs]).astype(np.int64)] = True
+        return pairs
 
     def _pairs_in_racks(self, nodes: Ints) -> list[Ints]:
         """Return disjoint pairs, inside racks as far as possible; one group has three if their number is odd."""

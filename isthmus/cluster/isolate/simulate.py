@@ -47,8 +47,9 @@ class Fault:
     """A fault.
 
     Attributes:
-        kind: "node", "card" (fire in every test), "port" (fires in tests with a network), "slow" (a node), "link",
-            "rack", "switch", "rail" (a whole one), or "scale" (a node, fires in tests of at least `size` nodes).
+        kind: "node" (fires in every test), "card" (in every test but sweeps, which do not compute), "port" (in tests
+            with a network), "slow" (a node), "link", "rack", "switch", "rail" (a whole one), or "scale" (a node, in
+            tests of at least `size` nodes).
         first: the node, or one end of the link, or the number of the rack, switch or rail.
         second: the other end of a link; the card, for "card".
         firing: probability that it fires in a test.
@@ -151,6 +152,7 @@ class Simulator:
         kind, size = tests.kind[test], tests.size[test]
         alone = kind == Kind.SELF and fault.kind in ("port", "scale")
         small = fault.kind == "scale" and (size < fault.size or kind == Kind.SWEEP)
+        small |= fault.kind == "card" and kind == Kind.SWEEP
         return np.empty(0, np.int64) if alone or small else np.array([test])
 
     def _links(self, fault: Fault, nodes: Ints) -> list[tuple[int, int]]:

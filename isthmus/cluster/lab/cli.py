@@ -154,8 +154,8 @@ def fault(
 
 @app.command()
 def heal(
-    where: Annotated[str, typer.Argument(metavar="[HOST|link]", show_default=False)] = "",
-    part: Annotated[str, typer.Argument(metavar="[CARD|HOST-HOST]", show_default=False)] = "",
+    where: Annotated[str, typer.Argument(metavar="HOST|link", show_default=False)] = "",
+    part: Annotated[str, typer.Argument(metavar="CARD|HOST-HOST", show_default=False)] = "",
     folder: Folder = Path("lab"),
 ) -> None:
     """End the faults of a card or a link. Default: all faults."""

@@ -15,10 +15,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from isthmus._support.files import make_folder, write_file
 from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.lab.state import INTERFACE, Lab
 
 NAMESPACES = Path("/run/netns")
+_ETC = Path("/etc/netns")  # files that `ip netns exec` puts in the place of those of /etc
 _UNLIMITED = "100gbit"
 _NOBODY = "02:00:00:00:00:00"
 _FIRST_CLASS = 16  # classes of htb with the faults of links; those below are the lab's own
@@ -48,7 +50,12 @@ def make(lab: Lab) -> None:
             _ip("netns", "add", namespace)
         _ip("-n", lab.bridge, "link", "add", "bridge", "type", "bridge")
         _ip("-n", lab.bridge, "link", "set", "bridge", "up")
+        names = [f"{lab.address(host)} {host}" for host in lab.names]
+        text = "\n".join(["127.0.0.1 localhost", "::1 localhost", *names, ""])
         for host in lab.names:
+            own = _ETC / lab.namespace(host)
+            make_folder(own)
+            write_file(own / "hosts", text.encode())
             inside = ("-n", lab.namespace(host))
             peer = ("peer", "name", INTERFACE, "netns", lab.namespace(host))
             _ip("-n", lab.bridge, "link", "add", host, "type", "veth", *peer)
@@ -73,6 +80,7 @@ def remove(lab: Lab) -> None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             _ip("netns", "delete", namespace)
+        shutil.rmtree(_ETC / namespace, ignore_errors=True)
 
 
 def processes(namespace: str) -> Iterator[int]:

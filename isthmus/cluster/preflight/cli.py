@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from isthmus._support.exits import one_line
+from isthmus.cluster import arguments
 from isthmus.cluster.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -20,9 +21,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 
 def preflight(
-    inventory: Annotated[Path, typer.Option("--inventory", "-i", help="Inventory to read.")] = Path(
-        "cluster.yaml"
-    ),
+    inventory: arguments.Inventory = arguments.INVENTORY,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     checks: Annotated[str, typer.Option(help="Checks to run, separated by commas. Default: all.")] = "",
@@ -51,7 +50,7 @@ def preflight(
     at_least: Annotated[
         list[str] | None, typer.Option(metavar="FIGURE=RATE", help="Lowest rate of a card; repeatable.")
     ] = None,
-    python: Annotated[str, typer.Option(help="Python with Isthmus on every host. Default: this one.")] = "",
+    python: arguments.Python = "",
 ) -> None:
     """Check all hosts and cards before a job: versions, clocks, limits, space, ports, results and speed."""
     from isthmus._support.progress import Bar

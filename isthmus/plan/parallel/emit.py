@@ -76,13 +76,15 @@ def _torchtitan(model: Model, layout: Layout) -> str:
 
 
 def _deepspeed(model: Model, layout: Layout) -> str:
-    """Configuration of DeepSpeed 0.19: ZeRO 1, and 2 without a pipeline; stages of a PipelineModule are in code."""
+    """Configuration of DeepSpeed 0.19 with ZeRO 1; stages of a PipelineModule are in code.
+
+    Without the global batch size: DeepSpeed computes it from all ranks, also those of tensor parallelism.
+    """
     if layout.vpp > 1 or layout.cp > 1:
         raise PlanError(
             "DeepSpeed has no interleaved pipeline and no ring of context parallelism; choose another row"
         )
     config = {
-        "train_batch_size": layout.global_batch,
         "train_micro_batch_size_per_gpu": layout.micro_batch,
         "gradient_accumulation_steps": layout.micro_batches,
         "zero_optimization": {"stage": 1},

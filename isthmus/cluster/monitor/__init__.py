@@ -1,0 +1,1 @@
+"""What the cards of a cluster do now: health, power, temperature, memory, utilization, processes."""

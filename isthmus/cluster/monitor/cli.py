@@ -1,0 +1,152 @@
+"""``isthmus cluster monitor``."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from isthmus._support.exits import one_line
+from isthmus.cluster import arguments
+from isthmus.cluster.errors import ClusterError
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from isthmus.cluster.monitor.card import Report
+    from isthmus.cluster.monitor.reports import Reports
+
+EPILOG = "Exit status of --once: 0 if all hosts answer and all cards are OK, else 3. Ctrl-C ends the command."
+_STEP_S = 0.1
+_TROUBLE = 3
+
+
+class Source(StrEnum):
+    """Where measurements come from."""
+
+    NPU_SMI = "npu-smi"
+    NVML = "nvml"
+    DRIVER = "driver"
+
+
+def monitor(
+    inventory: Annotated[
+        Path | None, typer.Option("--inventory", "-i", help="Inventory to read. Default: this machine.")
+    ] = None,
+    interval: Annotated[
+        float, typer.Option(min=0.1, max=3600, help="Seconds between reports of a host.")
+    ] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a line of JSON instead of the table.")
+    ] = False,
+    csv: Annotated[Path | None, typer.Option(help="CSV file to append to.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Serve Prometheus metrics; 0 chooses a free port.")
+    ] = None,
+    bind: Annotated[str, typer.Option(help="Address that --port listens on.")] = "127.0.0.1",
+    source: Annotated[
+        Source | None, typer.Option(help="Where measurements come from. Default: what each host has.")
+    ] = None,
+    python: arguments.Python = "",
+) -> None:
+    """Show the cards of all hosts: health, power, temperature, utilization, memory, processes."""
+    from isthmus.cluster import inventory as inventories
+    from isthmus.cluster.monitor import table
+    from isthmus.cluster.monitor.metrics import CONTENT_TYPE, metrics
+    from isthmus.cluster.monitor.reports import Reports
+    from isthmus.cluster.monitor.server import serve
+
+    latest: Mapping[str, Report] = {}
+    with one_line(ClusterError), ExitStack() as stack:
+        found = inventories.read(inventory) if inventory else None
+        file = table.CsvFile(csv) if csv else None
+        if port is not None:
+            address = stack.enter_context(
+                serve(port, bind, {"/metrics": lambda: (CONTENT_TYPE, metrics(latest))})
+            )
+            print(f"isthmus: metrics at {address}/metrics", file=sys.stderr, flush=True)
+        reports = stack.enter_context(Reports(found, interval, source or "", python or sys.executable))
+        show = _printer(as_json, once, is_needed=csv is None and port is None, stack=stack)
+        former = signal.signal(
+            signal.SIGTERM, signal.default_int_handler
+        )  # as Ctrl-C: the terminal is restored
+        stack.callback(signal.signal, signal.SIGTERM, former)
+        try:
+            for latest in _once(reports) if once else _repeatedly(reports, interval):
+                if file:
+                    file.add(latest, time.time())
+                show(latest)
+        except KeyboardInterrupt:
+            return
+    if once and not all(_is_well(report) for report in latest.values()):
+        raise typer.Exit(_TROUBLE)
+
+
+def _once(reports: Reports) -> Iterator[Mapping[str, Report]]:
+    """Yield one report of each host, when all have answered or are late."""
+    from isthmus.cluster.monitor.reports import WAITING
+
+    latest = reports.poll(_STEP_S)
+    while any(report.error == WAITING for report in latest.values()):
+        latest = reports.poll(_STEP_S)
+    yield latest
+
+
+def _repeatedly(reports: Reports, interval: float) -> Iterator[Mapping[str, Report]]:
+    yield reports.poll(min(interval, 1.0))
+    while True:
+        yield reports.poll(interval)
+
+
+def _is_well(report: Report) -> bool:
+    from isthmus.cluster.monitor.card import OK
+
+    return not report.error and all(card.health == OK for card in report.cards)
+
+
+def _printer(
+    as_json: bool, once: bool, *, is_needed: bool, stack: ExitStack
+) -> Callable[[Mapping[str, Report]], None]:
+    """Return what shows reports: lines of JSON, a table that is refreshed in place, or lines, or nothing."""
+    if as_json:
+        return lambda latest: print(json.dumps([asdict(report) for report in latest.values()]), flush=True)
+    if once or not sys.stdout.isatty():
+        return _print_table if once or is_needed else lambda latest: None
+    from rich.console import Console
+    from rich.live import Live
+
+    live = stack.enter_context(Live(console=Console(), auto_refresh=False))
+    return lambda latest: live.update(_screen(latest, live.console.height), refresh=True)
+
+
+def _print_table(latest: Mapping[str, Report]) -> None:
+    from isthmus._support.tables import print_table
+    from isthmus.cluster.monitor import table
+
+    print_table(table.HEAD, table.rows(latest), style=table.style)
+    sys.stdout.flush()
+
+
+def _screen(latest: Mapping[str, Report], height: int) -> Group:
+    """Return the table with a line above it; if it is too long, what is not OK comes first."""
+    from rich.console import Group
+    from rich.text import Text
+
+    from isthmus._support.tables import plain_table
+    from isthmus.cluster.monitor import table
+
+    rows = table.rows(latest, "\n")
+    if len(rows) > height - 3:
+        rows.sort(key=lambda row: not table.style(row))
+    head = f"{time.strftime('%H:%M:%S')} · {table.summary(latest)} · Ctrl-C ends"
+    return Group(Text(head), plain_table(table.HEAD, rows, table.style))
