@@ -21,7 +21,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import isthmus.health
-from benchmarks.harness import RESULTS, difference, interleave, print_table, ratio, save
+from benchmarks.harness import RESULTS, difference, interleave, machine, print_table, ratio, save
 from isthmus.health import status
 from isthmus.health.session import Health
 
@@ -301,7 +301,9 @@ def main() -> None:
         found = make[name]()
         print_table([row for row in found if row.keys() == found[0].keys()])
         rows = json.loads(path.read_text())["rows"] if path.exists() else []
-        rows = [row for row in rows if row["table"] != name] + [{"table": name, **row} for row in found]
+        rows = [row for row in rows if row["table"] != name] + [
+            {"table": name, "commit": machine()["commit"], **row} for row in found
+        ]
         save("health", rows, unfair=unfair, settings=vars(options))
 
 

@@ -1,9 +1,11 @@
 """A job that hangs as its arguments say, one case after another: ``health_jobs.py FOLDER CASE...``.
 
 Step 0 is one without a hang, and each case is a step, but for ``slow``, which is many. The rank that is the cause
-goes on when the file ``go-CASE`` appears in the folder, or, if it is stopped, at SIGCONT; in ``other`` it does not.
+goes on when the file ``go-CASE`` appears in the folder; if it is stopped, at SIGCONT; in ``hold`` after ten seconds;
+in ``other`` it does not.
 """
 
+import ctypes
 import os
 import signal
 import sys
@@ -13,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-CAUSES = {"slow": 1, "sleep": 2, "loop": 1, "stop": 3, "other": 0}  # ranks
+CAUSES = {"slow": 1, "sleep": 2, "loop": 1, "hold": 2, "stop": 3, "other": 0}  # ranks
 
 
 def slow(go: Path, x: torch.Tensor) -> None:
@@ -37,6 +39,11 @@ def loop(go: Path, x: torch.Tensor) -> None:
 def stop(go: Path, x: torch.Tensor) -> None:
     """Stop this process."""
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def hold(go: Path, x: torch.Tensor) -> None:
+    """Sleep in native code without releasing the interpreter's lock."""
+    ctypes.PyDLL(None).sleep(10)
 
 
 def other(go: Path, x: torch.Tensor) -> None:
