@@ -105,7 +105,7 @@ def reports(request):
     return train(*(STEPS + each for each in itertools.chain(*SETS) if each in asked))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("first", "other"), PAIRS, ids=[other for _, other in PAIRS])
 def test_losses_are_those_of(reports, first, other):
     expected, found = (reports[STEPS + flags]["losses"] for flags in (first, other))
