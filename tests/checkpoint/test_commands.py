@@ -171,6 +171,7 @@ def test_any_layout_becomes_any_other(tmp_path_factory, name, first, second, pad
     same(source, converted(folder / "second", folder / "back", "huggingface"))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["llama-tied-biased", "qwen2", "llama"])
 @pytest.mark.parametrize("rotary", ["half", "interleaved"])
 def test_around_the_frameworks(tmp_path, name, rotary):

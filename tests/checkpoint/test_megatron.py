@@ -1,5 +1,7 @@
 """megatron-core itself: loads what is written, has the logits of transformers, and its torch_dist files are read."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
@@ -7,7 +9,7 @@ from tests.helpers.checkpoints import CONFIGS, converted, same
 from tests.helpers.command import run
 
 transformers = pytest.importorskip("transformers")
-pytest.importorskip("megatron.core")
+pytestmark = pytest.mark.skipif(not find_spec("megatron"), reason="no megatron")  # its import takes seconds
 
 
 @pytest.mark.full

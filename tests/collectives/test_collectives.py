@@ -154,6 +154,7 @@ def test_backend_of_a_group(tmp_path: Path, name: str) -> None:
         ranks.assert_passed(name, rank)
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(("name", "transport"), [("killed_peer", "driver"), ("killed_peer_of_gloo", "gloo")])
 def test_a_killed_peer_is_an_error(tmp_path: Path, name: str, transport: str) -> None:
     ranks = Ranks(tmp_path, (name,), ISTHMUS_COLLECTIVES=transport)

@@ -102,6 +102,7 @@ def test_enlarging_keeps_what_it_cannot_enlarge(golden: Path) -> None:
     assert {tensor.shape for tensor in tensors} == {bench_cases.POINTWISE_SHAPE}
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -144,6 +144,7 @@ def test_operators_and_tiers_narrow_the_run(tmp_path: Path, golden: Path, right:
     assert operators("--operators", "driver::set_async") == {"driver::set_async"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -211,6 +212,7 @@ def test_entries_for_another_mode_are_ignored(tmp_path: Path, golden: Path, righ
     assert conform("run", "--driver", chip, *options).returncode == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -11,8 +11,7 @@ import pytest
 
 from tests.helpers.reports import report
 
-pytest.importorskip("accelerate")
-pytest.importorskip("transformers")
+pytestmark = pytest.mark.skipif(not find_spec("accelerate"), reason="no accelerate")
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 RUN = ("-m", "isthmus", "run")

@@ -51,6 +51,7 @@ def test_float32_is_plain_pytorch(reports, configuration):
         assert max(found["norms"]) > 0.5, "nothing was clipped"
 
 
+@pytest.mark.full
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("configuration", HALF)
 def test_half_follows_float32(reports, configuration):

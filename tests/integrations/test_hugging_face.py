@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,7 @@ import pytest
 from tests.helpers.children import output
 from tests.helpers.reports import report
 
-pytest.importorskip("accelerate")
-pytest.importorskip("transformers")
+pytestmark = pytest.mark.skipif(not find_spec("accelerate"), reason="no accelerate")
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 RUN = ("-m", "isthmus", "run")
@@ -37,7 +37,13 @@ def test_accelerate_with_and_without_the_shim(tmp_path, precision):
         assert on_cpu["again"] == found["again"], "float32 on the chip is bit-equal to the CPU"
 
 
-@pytest.mark.sampled(1)
+def test_trainer(tmp_path):
+    found = report(*RUN, SCRIPTS / "trainer.py", tmp_path, "--bf16")
+    assert found["device"] == "cuda:0" and found["losses"][-1] < found["losses"][0]
+    assert len(found["evaluations"]) == 2
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("precision", ["--bf16", "--fp16"])
 def test_trainer_with_and_without_the_shim(tmp_path, precision):
     """Gradient checkpointing and accumulation, evaluation, checkpoints; the numbers of both ways are the same."""

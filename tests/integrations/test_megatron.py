@@ -2,12 +2,14 @@
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.collectives.test_faults import free_port
+from tests.helpers.children import start_module
 
 ROOT = Path(__file__).parents[2]
 STEPS = "--train-iters 5 --lr 1e-2 "
@@ -68,19 +70,26 @@ PAIRS = [(first, other) for first, *others in SETS for other in others]
 
 def train(*flags: str, ranks: int = 2) -> dict[str, dict]:
     """Report of the last rank for each command line; all run in one job, because the imports take seconds."""
-    run = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    settings = {"ISTHMUS_HOST_DEVICES": str(ranks), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(
-        [sys.executable, *run, "-m", "tests.helpers.megatron_jobs", *flags],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, **settings},
-    )
-    assert done.returncode == 0, done.stderr
-    reports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    size, port = str(ranks), str(free_port())
+    job = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    processes = [
+        start_module(
+            "tests.helpers.megatron_jobs",
+            *flags,
+            **job,
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            ISTHMUS_HOST_DEVICES=size,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        printed = [process.communicate(timeout=300) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert all(process.returncode == 0 for process in processes), "\n".join(error for _, error in printed)
+    reports = [json.loads(line) for line in printed[-1][0].splitlines() if line.startswith("{")]
     return {report["flags"]: report for report in reports}
 
 
@@ -96,7 +105,7 @@ def reports(request):
     return train(*(STEPS + each for each in itertools.chain(*SETS) if each in asked))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("first", "other"), PAIRS, ids=[other for _, other in PAIRS])
 def test_losses_are_those_of(reports, first, other):
     expected, found = (reports[STEPS + flags]["losses"] for flags in (first, other))

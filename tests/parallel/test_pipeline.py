@@ -157,4 +157,4 @@ def split_by_tracing(rank: Rank) -> float:
     return difference(found, expected if last else [])
 
 
-ranks, test_ranks = checks_of(globals(), 4)
+ranks, test_ranks = checks_of(globals(), 4, sampled=3)

@@ -309,7 +309,7 @@ def sharded_and_replicated(rank: Rank) -> float:
     return difference(found[models.STEPS :], expected[models.STEPS :])
 
 
-ranks, test_ranks = checks_of(globals(), 4)
+ranks, test_ranks = checks_of(globals(), 4, sampled=5)
 
 
 def test_random_numbers_of_philox(tmp_path: Path) -> None:

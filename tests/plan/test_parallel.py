@@ -320,6 +320,7 @@ MANY = (
 )
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("chosen", MANY)
 def test_megatron_flags_are_those_of_the_example(chosen: Layout):
     shape = EXPERTS if chosen.ep > 1 else DENSE

@@ -55,14 +55,23 @@ class Ranks:
         assert not missing, f"ranks {missing} did not run it:\n{self.outputs[missing[0]][-3000:]}"
 
 
-def checks_of(module: Mapping[str, Any], size: int) -> tuple[Any, Any]:
-    """Make a fixture ``ranks`` that runs all checks of a test module once, and a test of each check."""
+def checks_of(module: Mapping[str, Any], size: int, sampled: int | None = None) -> tuple[Any, Any]:
+    """Make a test of each check of a module, and a fixture ``ranks`` that runs the checks that are tested, once.
+
+    Args:
+        module: the members of the test module.
+        size: number of ranks.
+        sampled: number of checks tested without ``--full``; None for all.
+    """
     subject = Path(module["__file__"]).stem.removeprefix("test_")
 
     @pytest.fixture(scope="module")
-    def ranks(tmp_path_factory: pytest.TempPathFactory) -> Ranks:
-        return Ranks(subject, size, tmp_path_factory.mktemp(subject))
+    def ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ranks:
+        items = [item for item in request.session.items if getattr(item, "function", None) is test_ranks]
+        names = [item.callspec.params["name"] for item in items]  # type: ignore[attr-defined]
+        return Ranks(subject, size, tmp_path_factory.mktemp(subject), *names)
 
+    @pytest.mark.sampled(sampled or len(checks(module)))
     @pytest.mark.parametrize("name", list(checks(module)))
     def test_ranks(ranks: Ranks, name: str) -> None:
         ranks.assert_passed(name)
