@@ -25,12 +25,12 @@ NOISE = 1e-4
 HARD_ROUNDS = 4
 RACK, CARDS = 16, 8
 RACKS_OF_A_SWITCH = {128: 2, 1024: 4, 8192: 4}
-TRIALS = {128: 200, 1024: 40, 8192: 4}
+TRIALS = {128: 200, 1024: 30, 8192: 2}
 MORE_TRIALS = {
-    "intermittent 0.2, node": {128: 1000, 1024: 200, 8192: 8},
-    "intermittent 0.2, port": {128: 600, 1024: 100, 8192: 8},
-    "intermittent 0.2, link": {128: 200, 1024: 30, 8192: 1},
-    "none": {128: 60, 1024: 10, 8192: 1},
+    "intermittent 0.2, node": {128: 600, 1024: 150, 8192: 3},
+    "intermittent 0.2, port": {128: 300, 1024: 80, 8192: 3},
+    "intermittent 0.2, link": {128: 100, 1024: 12, 8192: 1},
+    "none": {128: 40, 1024: 5, 8192: 1},
 }
 UNFAIR = (
     "The tests are simulated: durations are assumptions (see settings), and faults fire independently in "
@@ -153,7 +153,7 @@ def row(nodes: int, name: str, share: float) -> dict[str, Any]:
     columns = np.array(results, float)
     keys = "exact exact_in_4 found false rounds tests hours halving sure pairing named_h named_s named_p cpu"
     mean = dict(zip(keys.split(), columns.mean(0).tolist(), strict=True))
-    found, false = int(columns[:, 2].sum()), int(columns[:, 3].sum())
+    right, false = int(columns[:, 2].sum()), int(columns[:, 3].sum())
     return {
         "nodes": nodes,
         "faults": name,
@@ -161,7 +161,7 @@ def row(nodes: int, name: str, share: float) -> dict[str, Any]:
         "exact": mean["exact"],
         "exact_by_round_4": mean["exact_in_4"],
         "found": mean["found"],
-        "found_interval": interval(found, trials),
+        "found_interval": interval(right, trials),
         "trials_with_false_accusation": false,
         "false_interval": interval(false, trials),
         "rounds_median": float(np.median(columns[:, 4])),
