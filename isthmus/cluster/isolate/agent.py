@@ -305,8 +305,8 @@ class Part:
     def _sweep(self) -> dict[str, Any]:
         """Exchange data with each other node in turn, as in the circle method; return the time of each link.
 
-        Each pair has its own process group, so that a link that times out does not break others. A partner that does
-        not come is left out: its other links, or those to the store, tell why.
+        Each pair has its own process group, so that a link that times out does not break others. Partners that do not
+        come are left out by all: their links to the store tell why.
         """
         links: list[list[Any]] = []
         reply = {"seconds": 0.0, "cards": 0, "links": links, "error": ""}
@@ -317,7 +317,14 @@ class Part:
             return reply
         step = self.request["step_timeout"]
         wait = timedelta(seconds=_STEPS_OF_A_WAIT * step)
+        here = [f"here{rank}" for rank in range(self.size)]
+        store.set(here[self.rank], "")
+        with contextlib.suppress(Exception):
+            store.wait(here, wait)
+        present = [store.check([each]) for each in here]
         for number, partner in enumerate(_partners(self.rank, self.size)):
+            if not present[partner]:
+                continue
             low, high = min(self.rank, partner), max(self.rank, partner)
             inside = PrefixStore(f"{low}-{high}", store)
             try:
@@ -339,7 +346,7 @@ class Part:
         with contextlib.suppress(Exception):
             store.set(f"done{self.rank}", "")
             if self.rank == 0:  # it serves the store
-                store.wait([f"done{rank}" for rank in range(self.size)], wait)
+                store.wait([f"done{rank}" for rank in range(self.size) if present[rank]], wait)
         return reply
 
 
