@@ -77,7 +77,12 @@ def node(**values: Any) -> Faults:
 
 def link(firing: float = 1.0) -> Faults:
     """Return a maker of one bad link between any two nodes."""
-    return lambda random, topology: [Fault("link", *_nodes(random, topology, 2), firing=firing)]
+
+    def make(random: np.random.Generator, topology: Topology) -> list[Fault]:
+        first, second = _nodes(random, topology, 2)
+        return [Fault("link", first, second, firing)]
+
+    return make
 
 
 def region(kind: str) -> Faults:
