@@ -18,6 +18,7 @@ from isthmus.cluster.isolate.rounds import Kind, Round, Topology
 from isthmus.cluster.isolate.search import Found, Settings, isolate
 from isthmus.cluster.isolate.simulate import Fault, Simulator, halving, pairing
 from tests.helpers.command import isthmus
+from tests.helpers.sshd import hosts_over_ssh
 
 TOPOLOGY = Topology.regular(128, rack=16, switch=2)
 HARD = [Fault("node", 3), Fault("card", 20, 5), Fault("port", 40), Fault("port", 41), Fault("card", 127, 0)]
@@ -248,3 +249,47 @@ def test_a_link_between_namespaces_that_tc_limits_is_named(namespaces: list[str]
         found = search(inventory, processes)
     assert found.accused() == {("link", (2, 6), -1)}
     assert not math.isinf(found.verdicts[0].log_odds)
+
+
+@pytest.mark.full
+def test_a_stopped_node_is_found_over_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = run.Load(matrix=64, length=64, timeout=3, step_timeout=1, interface="lo")
+    with (
+        hosts_over_ssh(tmp_path, monkeypatch) as inventory,
+        run.Processes(inventory, load, faults={1: run.Injected("stop")}) as processes,
+    ):
+        assert len(processes._agents) == 3
+        found = search(inventory, processes)
+    assert found.accused() == {("node", (1,), -1)}
+
+
+LAB = ["--timeout", "10", "--step-timeout", "2", "--slow", "4", "--noise", "1e-3", "--expected", "1"]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("fault", "matrix", "named"),
+    [
+        (["host2", "card1", "stop"], 64, "card 1 of host2: faulty"),
+        (["host5", "card0", "slow=100"], 1024, "card 0 of host5: "),
+        (["host6", "card1", "corrupt=100"], 1024, "card 1 of host6: faulty"),
+        (["link", "host4-host7", "rate=1mbit"], 64, "link host4 - host7: faulty"),
+        (["link", "host1-host3", "down"], 64, "link host1 - host3: faulty"),
+    ],
+    ids=lambda value: "-".join(value[1:]) if isinstance(value, list) else "",
+)
+def test_a_fault_of_the_lab_is_named(tmp_path: Path, fault: list[str], matrix: int, named: str) -> None:
+    folder = tmp_path / "lab"
+    name = f"iso{os.getpid()}"
+    up = isthmus("cluster", "lab", "up", "--hosts", "8", "--cards", "2", "--name", name, "--folder", folder)
+    if up.returncode:
+        pytest.skip(up.stderr)
+    try:
+        assert isthmus("cluster", "lab", "fault", *fault, "--folder", folder).returncode == 0
+        line = ["-i", folder / "cluster.yaml", "--matrix", str(matrix), "--firing", "0.5", *LAB]
+        done = isthmus("cluster", "isolate", *line)
+    finally:
+        isthmus("cluster", "lab", "down", "--folder", folder)
+    assert done.returncode == 3, done.stdout + done.stderr
+    verdicts = [each for each in done.stdout.splitlines() if ", since round " in each]
+    assert len(verdicts) == 1 and verdicts[0].startswith(named), done.stdout

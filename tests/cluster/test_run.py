@@ -21,6 +21,7 @@ from isthmus.cluster.inventory import Inventory
 from isthmus.cluster.render.job import Job
 from isthmus.launch.terminal import Terminal
 from tests.helpers.command import isthmus
+from tests.helpers.sshd import hosts_over_ssh
 
 NODE = [sys.executable, "-m", "isthmus.cluster.node"]
 TRAIN = """
@@ -244,3 +245,18 @@ def test_a_job_in_two_network_namespaces(tmp_path: Path, namespaces: tuple[str, 
     done = isthmus("cluster", "run", *options, "train.py", 50, 2)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("isthmus: b: rank 2 failed first: exit status 1 (process ")
+
+
+@pytest.mark.full
+def test_a_job_runs_over_ssh_and_its_first_failed_rank_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    with hosts_over_ssh(tmp_path, monkeypatch) as found:
+        path = tmp_path / "cluster.yaml"
+        inventory.write(found, path)
+        for arguments, status in ((["3", "-1"], 0), (["30", "1"], 1)):
+            line = ["run", "-i", path, "--interface", "lo", "--progress", tmp_path / "train.py", *arguments]
+            done = CliRunner().invoke(app, [str(each) for each in line])
+            assert done.exit_code == status, done.output
+    assert "rank 1 failed first" in done.output and "s1" in done.output

@@ -1,18 +1,22 @@
 """``python -m isthmus.cluster.isolate.agent``: runs the tests of the nodes of one host.
 
 Requests and replies are lines of JSON on stdin and stdout. The agent imports PyTorch once and forks a process for
-each node of a test, which takes a hundredth of the time of a fresh interpreter. It kills a process whose time is
-over, and all of them when stdin ends.
+each node of a test, which takes a hundredth of the time of a fresh interpreter, and that one for each of its cards.
+It kills a process whose time is over, and all of them when stdin ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
+import select
 import selectors
 import signal
+import socket
+import struct
 import sys
 import time
 import traceback
@@ -30,6 +34,9 @@ from isthmus.cluster import burn
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
 _STEPS_OF_A_WAIT = 3  # exchanges that a partner may be late in a sweep
 _MOST_BAD_LINKS = 3  # after which a node leaves a sweep
+_SHARE_OF_A_BURN = 0.8  # of a test's time, so that a card that hangs is named before the collectives time out
+_SLOW_CARD = 2.0  # times the fastest card of the node
+_SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
 def main() -> None:
@@ -103,6 +110,7 @@ def _child(request: dict[str, Any], writer: int) -> None:
             os.dup2(null.fileno(), 2)
         if request["namespace"]:
             _enter(request["namespace"])
+        os.environ.update(request["environment"])
         reply |= Part(request, writer).run()
     except Exception as error:
         reply["error"] = traceback.format_exception_only(error)[-1].strip()
@@ -119,6 +127,30 @@ def _enter(namespace: str) -> None:
     os.close(fd)
 
 
+def _set_local_rank(card: int) -> None:
+    """Set LOCAL_RANK, also where other processes see it: in the memory that the kernel shows as /proc/PID/environ."""
+    getenv = ctypes.CDLL(None).getenv
+    getenv.restype = ctypes.c_void_p
+    place = getenv(b"LOCAL_RANK")
+    if place:  # the agent was started with it, see run.py
+        ctypes.memmove(
+            place, str(card).encode().ljust(len(ctypes.string_at(place)), b"\0"), len(ctypes.string_at(place))
+        )
+    os.environ["LOCAL_RANK"] = str(card)
+
+
+def _interface(address: str) -> str:
+    """Return the network interface with an address; "" if none has it."""
+    with contextlib.suppress(OSError), socket.socket(type=socket.SOCK_DGRAM) as probe:
+        wanted = socket.inet_aton(socket.gethostbyname(address))
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has no IPv4 address
+                found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("16s24x", name.encode()))
+                if found[20:24] == wanted:
+                    return name
+    return ""
+
+
 class Part:
     """One node's part of a test."""
 
@@ -128,9 +160,10 @@ class Part:
         self.rank: int = request["rank"]
         self.size: int = request["size"]
         self.fault: dict[str, Any] = request["fault"]
-        self.bad_cards = 0
-        if request["interface"]:
-            os.environ["GLOO_SOCKET_IFNAME"] = request["interface"]
+        self.bad_cards = self.slow_cards = 0  # masks
+        self.why = ""
+        if interface := request["interface"] or _interface(request["address"]):
+            os.environ["GLOO_SOCKET_IFNAME"] = interface
         torch.set_num_threads(1)
 
     def run(self) -> dict[str, Any]:
@@ -140,7 +173,7 @@ class Part:
                 self._store()
             os.kill(os.getpid(), signal.SIGSTOP)
         if self.request["kind"] == "sweep":
-            return self._sweep(self._store())
+            return self._sweep()
         if self.size == 1:
             begin = time.monotonic()
             digests = self._burn()
@@ -149,17 +182,23 @@ class Part:
         with self._joined(store, self.rank, self.size, self.request["timeout"]):
             begin = time.monotonic()
             digests = self._burn()
-            self._collectives(digests)
+            if not self.bad_cards:
+                self._collectives(digests)
             return self._result(begin, digests)
 
     def _result(self, begin: float, digests: list[int]) -> dict[str, Any]:
         seconds = time.monotonic() - begin
-        error = f"cards {_cards(self.bad_cards)}: a repeated matmul differs" if self.bad_cards else ""
-        return {"seconds": seconds, "cards": self.bad_cards, "digests": digests, "error": error}
+        cards = self.bad_cards or self.slow_cards
+        return {"seconds": seconds, "cards": cards, "digests": digests, "error": self._card_error()}
+
+    def _card_error(self) -> str:
+        return f"cards {_cards(self.bad_cards)}: {self.why}" if self.bad_cards else ""
 
     def _store(self) -> Store:
         """Return the store of the test; rank 0 serves it and tells the coordinator its port."""
-        wait = timedelta(seconds=self.request["timeout"])
+        sweep = self.request["kind"] == "sweep"
+        seconds = _STEPS_OF_A_WAIT * self.request["step_timeout"] if sweep else self.request["timeout"]
+        wait = timedelta(seconds=seconds)
         if self.rank:
             return TCPStore(self.request["master"], self.request["port"], is_master=False, timeout=wait)
         store = TCPStore(self.request["master"], 0, is_master=True, timeout=wait, wait_for_workers=False)
@@ -183,22 +222,60 @@ class Part:
         return torch.device(kind) if kind == "cpu" else torch.device(kind, card)
 
     def _burn(self) -> list[int]:
-        """Multiply matrices on each card, twice; return digests of the products. Equal work gives equal bits."""
-        digests = []
+        """Multiply matrices on all cards, each in a process with its LOCAL_RANK; return digests of the products."""
+        results: dict[int, dict[str, Any]] = {}
+        readers = {}
         for card in range(self.request["cards"]):
-            matrix = burn.operand(self.request["matrix"], self._device(card))
-            products = []
+            reader, writer = os.pipe()
+            pid = os.fork()
+            if not pid:
+                self._burn_card(card, writer)
+            os.close(writer)
+            readers[reader] = card, pid
+        until = time.monotonic() + _SHARE_OF_A_BURN * self.request["timeout"]
+        while readers:
+            ready, _, _ = select.select(list(readers), [], [], max(0.0, until - time.monotonic()))
+            for reader in ready or list(readers):
+                card, pid = readers.pop(reader)
+                results[card] = json.loads((os.read(reader, 1 << 12) if ready else b"") or b"{}")
+                os.close(reader)
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        self._judge_cards(results)
+        if self.fault.get("kind") == "sleep":
+            time.sleep(self.fault["seconds"])
+        return [results[card].get("digest", 0) for card in sorted(results)]
+
+    def _judge_cards(self, results: dict[int, dict[str, Any]]) -> None:
+        fastest = min((each["seconds"] for each in results.values() if each), default=0.0)
+        for card, each in results.items():
+            if not each.get("same"):
+                self.bad_cards |= 1 << card
+                self.why = each.get("error", "a repeated matmul differs") if each else "no result in time"
+            elif each["seconds"] > _SLOW_CARD * fastest:
+                self.slow_cards |= 1 << card
+
+    def _burn_card(self, card: int, writer: int) -> None:
+        """Multiply a matrix by itself twice, and exit. Equal work gives equal bits."""
+        end_with_parent(signal.SIGKILL)
+        _set_local_rank(card)
+        begin = time.monotonic()
+        reply: dict[str, Any] = {}
+        try:
+            device = self._device(card)
+            matrix = burn.operand(self.request["matrix"], device)
+            digests = []
             for repeat in range(2):
                 product = (matrix @ matrix).cpu()
                 if repeat and self.fault.get("kind") == "corrupt" and self.fault.get("card", 0) == card:
                     product.view(torch.int32)[0, 0] ^= 1 << 12
-                products.append(burn.digest(product))
-            if products[0] != products[1]:
-                self.bad_cards |= 1 << card
-            digests.append(products[0])
-        if self.fault.get("kind") == "sleep":
-            time.sleep(self.fault["seconds"])
-        return digests
+                digests.append(burn.digest(product))
+            reply = {"digest": digests[0], "same": digests[0] == digests[1]}
+        except Exception as error:
+            reply = {"same": False, "error": traceback.format_exception_only(error)[-1].strip()[:1000]}
+        reply["seconds"] = time.monotonic() - begin
+        os.write(writer, json.dumps(reply).encode())
+        os._exit(0)
 
     def _collectives(self, digests: list[int]) -> None:
         """Run all-reduce, all-gather and all-to-all, check their results, and compare the digests of all nodes.
@@ -221,21 +298,39 @@ class Part:
         if any(not torch.equal(each, gathered[0]) for each in gathered):
             raise ValueError("matmul results differ between nodes")
 
-    def _sweep(self, store: Store) -> dict[str, Any]:
+    def _sweep(self) -> dict[str, Any]:
         """Exchange data with each other node in turn, as in the circle method; return the time of each link.
 
-        Each pair has its own process group, so that a link that times out does not break others.
+        Each pair has its own process group, so that a link that times out does not break others. Partners that do not
+        come are left out by all: their links to the store tell why.
         """
         links: list[list[Any]] = []
+        reply = {"seconds": 0.0, "cards": 0, "links": links, "error": ""}
+        try:
+            store = self._store()
+        except Exception:  # rank 0, which serves it, cannot be reached
+            links.append([0, 0, -1.0])
+            return reply
         step = self.request["step_timeout"]
         wait = timedelta(seconds=_STEPS_OF_A_WAIT * step)
+        here = [f"here{rank}" for rank in range(self.size)]
+        store.set(here[self.rank], "")
+        with contextlib.suppress(Exception):
+            store.wait(here, wait)
+        present = [store.check([each]) for each in here]
         for number, partner in enumerate(_partners(self.rank, self.size)):
+            if not present[partner]:
+                continue
             low, high = min(self.rank, partner), max(self.rank, partner)
             inside = PrefixStore(f"{low}-{high}", store)
-            begin = 0.0
             try:
                 inside.set(f"ready{self.rank}", "")
                 inside.wait([f"ready{partner}"], wait)
+            except Exception:
+                with contextlib.suppress(Exception):  # a partner that comes now must not meet an empty place
+                    inside.delete_key(f"ready{self.rank}")
+                continue
+            try:
                 with self._joined(inside, int(self.rank > partner), 2, step):
                     begin = time.monotonic()
                     dist.all_reduce(torch.ones(self.request["length"]))
@@ -244,11 +339,11 @@ class Part:
                 links.append([number, partner, -1.0])
                 if sum(link[2] < 0 for link in links) >= _MOST_BAD_LINKS:
                     break
-        store.set(f"done{self.rank}", "")
-        if self.rank == 0:  # it serves the store
-            with contextlib.suppress(Exception):
-                store.wait([f"done{rank}" for rank in range(self.size)], wait)
-        return {"seconds": 0.0, "cards": 0, "links": links, "error": ""}
+        with contextlib.suppress(Exception):
+            store.set(f"done{self.rank}", "")
+            if self.rank == 0:  # it serves the store
+                store.wait([f"done{rank}" for rank in range(self.size) if present[rank]], wait)
+        return reply
 
 
 def _partners(rank: int, size: int) -> list[int]:

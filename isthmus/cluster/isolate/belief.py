@@ -278,7 +278,7 @@ class Belief:
         noise = np.array([f.noise for f in factors])
         sign = ((-1.0) ** k * _BINOMIAL[times, k] * (1 - noise) ** k)[:, test]
         base = self._base(self.codes)
-        message = np.zeros(quiet.shape[1:])
+        message: Floats = np.zeros(quiet.shape[1:])
         message[: len(self._messages)] = self._messages  # of the last round: it converges sooner
         for _ in range(_ITERATIONS):
             total = base + np.add.reduceat(message[by_part], first_of_part)

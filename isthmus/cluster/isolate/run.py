@@ -22,6 +22,7 @@ from isthmus.cluster.inventory import Host, Inventory
 from isthmus.cluster.isolate.rounds import Kind, Outcome, Round, Topology, middle, robust_z
 
 AGENT = ("-m", "isthmus.cluster.isolate.agent")
+_LOCAL_RANK = "LOCAL_RANK=000000"  # room that the processes of the cards write theirs into
 _PATIENCE = 4  # exchanges of a sweep for which the last nodes are waited for
 _SLACK_S = 10.0  # for processes to start
 _SLOW_LINK = 3.0  # times the median of the sweep
@@ -73,6 +74,7 @@ class _Running:
     kind: Kind
     begin: float
     replies: dict[int, dict[str, Any]] = field(default_factory=dict)
+    served: bool = False  # the store of the first node
     first: float = 0.0
     end: float = 0.0
 
@@ -125,7 +127,8 @@ class Processes:
         return "" if self.local or host.namespace else host.name
 
     def _start(self, key: str, host: Host) -> subprocess.Popen[bytes]:
-        command = remote.command(host, [self.python, *AGENT]) if key else [sys.executable, *AGENT]
+        arguments = ["env", _LOCAL_RANK, self.python if key else sys.executable, *AGENT]
+        command = remote.command(host, arguments) if key else arguments
         agent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert agent.stdout
         os.set_blocking(agent.stdout.fileno(), False)
@@ -194,6 +197,8 @@ class Processes:
             "size": len(test.nodes),
             "cards": len(host.cards),
             "namespace": host.namespace,
+            "environment": dict(host.environment),
+            "address": host.address,
             "master": "127.0.0.1" if self.local else self.hosts[test.nodes[0]].address,
             "port": port,
             "limit": self._limit(test),
@@ -233,6 +238,7 @@ class Processes:
         if test.end:
             return
         if "port" in reply:
+            test.served = True
             for rank in range(1, len(test.nodes)):
                 self._request(number, test, rank, reply["port"])
             return
@@ -292,7 +298,8 @@ def _bad_links(test: _Running) -> list[tuple[int, int]]:
         )
         if min(each) < 0 or late:
             bad.append(pair)
-    silent = [node for node in nodes if node not in test.replies or "links" not in test.replies[node]]
+    silent = [node for node in nodes if "links" not in test.replies.get(node, {})]
+    silent = silent if test.served else nodes[:1]
     for node in silent:  # no reply: its links to the next nodes stand for all of them
         bad += [(min(node, other), max(node, other)) for other in nodes if other != node][:3]
     return bad

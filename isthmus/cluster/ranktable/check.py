@@ -12,8 +12,8 @@ from isthmus.cluster.inventory import Inventory
 from isthmus.cluster.ranktable.schema import SCHEMAS, VERSIONS, Table10, Table12, Table20
 from isthmus.cluster.validation import Problem, entry, problems, shown
 
-# Error codes as the public documents of CANN give them; version 2.0 is refused as a whole.
-_FORMAT = {"1.0": "EI0004", "1.2": "EI0004", "2.0": "EI0014"}
+# Error codes as the public documents of CANN give them; they give none for version 2.0.
+_FORMAT = {"1.0": "EI0004", "1.2": "EI0004", "2.0": ""}
 _SUPER_POD = "EI0004, EI0014"
 _ADDRESS = "EJ0004, EI0014"
 _SUPER = ("super_pod", "super_device")
