@@ -108,6 +108,7 @@ def test_running_out_of_memory_is_the_chips_error() -> None:
 # ---- Shapes, inputs and outputs
 
 
+@pytest.mark.full
 def test_dynamic_shapes_recompile_as_on_cpu() -> None:
     def run(device: str) -> Any:
         automatic = torch.compile(lambda x: x.exp().sum(0))
@@ -139,6 +140,7 @@ def test_inputs_are_mutated_and_outputs_share_their_memory() -> None:
     on_each(run)
 
 
+@pytest.mark.full
 def test_constants_cpu_tensors_and_breaks() -> None:
     def run(device: str) -> Any:
         constant = torch.arange(3.0).to(device)

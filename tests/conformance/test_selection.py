@@ -99,6 +99,7 @@ def test_generate_names_the_command_that_lists_operators(tmp_path: Path) -> None
     assert "`isthmus conform list`" in done.stderr
 
 
+@pytest.mark.full
 def test_generate_takes_patterns_like_a_run(tmp_path: Path) -> None:
     done = conform(
         "generate", "--output", tmp_path / "a", "--operators", "neg,abs", "--operators", "aten::cos"

@@ -117,6 +117,7 @@ def test_products_of_every_other_element(device):
     torch.testing.assert_close(found.view(2, 2), a.reshape(2, 2) @ b.reshape(2, 2))
 
 
+@pytest.mark.full
 def test_a_compiled_composite_of_a_transposed_tensor():
     x = torch.randn(4, 3, 5).permute(2, 1, 0)
     with ops.use("swiglu", "composite"):

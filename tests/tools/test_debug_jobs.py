@@ -101,6 +101,7 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
+@pytest.mark.full
 def test_the_tools_need_no_kernels_of_the_chip(tmp_path: Path, bare: Path) -> None:
     done = run(WATCHED, ISTHMUS_DRIVER=str(bare), ISTHMUS_DEBUG_FOLDER=str(tmp_path / "debug"))
     overflow, compare, routes = done.stdout.splitlines()
