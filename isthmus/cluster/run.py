@@ -9,6 +9,7 @@ import selectors
 import signal
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO
@@ -25,6 +26,7 @@ _GRACE = 20.0  # seconds that the other hosts have after one has failed; they he
 _PATIENCE = 60.0  # seconds from a signal to the end of the connections
 _PERIOD = 0.1
 _RANK = re.compile(r"\[rank (\d+)\] ")
+_STARTED = re.compile(r"isthmus: ranks? \d+ (?:to \d+ )?of ")
 _CAUSE = re.compile(
     r"isthmus: (rank \d+ (?:failed|did not reach|ended with exit status).*\(process \d+ on .*)"
 )
@@ -39,8 +41,10 @@ class Node:
         host: where.
         first: its first rank.
         process: the local process that runs the command there.
+        has_launcher: its launcher has written a line.
         cause: its report of a rank of its own that made the job fail; "" without one.
         is_consequence: that rank's own error says that ranks of other hosts were missing.
+        error: the last line of its launcher, or of what stands before it, such as ssh.
         failed_at: when it reported that, or ended, in seconds since the epoch.
         status: exit status; None while it runs.
     """
@@ -48,8 +52,10 @@ class Node:
     host: Host
     first: int
     process: subprocess.Popen[bytes]
+    has_launcher: bool = False
     cause: str = ""
     is_consequence: bool = False
+    error: str = ""
     failed_at: float = 0.0
     status: int | None = None
     pending: dict[int, bytes] = field(default_factory=dict)
@@ -101,7 +107,8 @@ def run(job: Job, python: str, options: list[str], *, progress: bool = False) ->
     Output of ranks is shown as it comes, with one progress line. When a host fails, the others are ended, and the
     report of the rank that failed first is repeated at the end. A signal is passed on to all hosts.
     """
-    return supervise(job, commands(job, python, options), Terminal(progress))
+    name = ["--rdzv-id", uuid.uuid4().hex]  # so that hosts do not join a job that uses the same port
+    return supervise(job, commands(job, python, [*name, *options]), Terminal(progress))
 
 
 def supervise(job: Job, lines: list[list[str]], terminal: Terminal) -> int:
@@ -193,8 +200,13 @@ def _show(line: str, is_error: bool, node: Node, terminal: Terminal, ranks: Prog
     if (cause := _CAUSE.match(line)) and not node.cause:
         node.cause, node.failed_at = cause[1], now
     node.is_consequence |= bool(node.cause) and line.startswith(_CONSEQUENCE)
+    if is_error and (line.startswith("isthmus: ") or not node.has_launcher):
+        node.error = "" if _STARTED.match(line) else line.removeprefix("isthmus: ")
     if line.startswith("isthmus: "):
+        node.has_launcher = True
         line = f"isthmus: {node.host.name}: {line.removeprefix('isthmus: ')}"
+    elif is_error and not node.has_launcher and not rank:
+        line = f"{node.host.name}: {line}"
     if not (reported.is_iteration and terminal.prints_status):
         terminal.line(is_error, line)
 
@@ -224,7 +236,8 @@ def _status(nodes: list[Node], received: list[int], terminal: Terminal) -> int:
     guilty = failed[0]
     status = guilty.status if guilty.status is not None else 1
     how = f"signal {-status}" if status < 0 else f"exit status {status}"
-    terminal.tell(f"{guilty.host.name}: {guilty.cause or f'failed first, with {how}; see its output above'}")
+    why = f": {guilty.error}" if guilty.error else "; see its output above"
+    terminal.tell(f"{guilty.host.name}: {guilty.cause or f'failed first, with {how}{why}'}")
     return 128 - status if status < 0 else status
 
 

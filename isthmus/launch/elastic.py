@@ -224,6 +224,9 @@ def _resolve(endpoint: str) -> None:
 
 
 def _cannot_meet(where: str, error: Exception) -> RuntimeError:
+    if "EADDRINUSE" in str(error):
+        port = where.rpartition(":")[2]
+        return RuntimeError(f"port {port} is in use on {socket.gethostname()}; give another port")
     return RuntimeError(
         f"the nodes cannot connect at {where}: {_first_line(error)}; start the same command on each of them, and "
         "check that they can reach that address and port"

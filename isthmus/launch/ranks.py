@@ -27,7 +27,7 @@ class Ranks:
         node_rank: number of this node, with ``master_addr``.
         master_addr, master_port: address of rank 0, for nodes that are numbered by hand.
         rdzv_endpoint: ``host:port`` of the rendezvous, where the nodes number themselves.
-        rdzv_id: name of the job at that endpoint.
+        rdzv_id: name of the job at that address; nodes with another one do not join it.
         max_restarts: how often all ranks are restarted after one has failed.
         log_dir: folder in which the job makes one for its logs; "" is a temporary one.
         shown: local ranks whose output the terminal shows, ``0,1`` or ``all``; "" is rank 0.
@@ -110,6 +110,7 @@ class Ranks:
         if self.master_addr or self.master_port is not None:
             return [
                 *options,
+                *([f"--rdzv-id={self.rdzv_id}"] if self.rdzv_id else []),
                 f"--node-rank={self.node_rank or 0}",
                 f"--master-addr={self.master_addr or '127.0.0.1'}",
                 f"--master-port={29500 if self.master_port is None else self.master_port}",

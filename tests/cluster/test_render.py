@@ -117,7 +117,8 @@ def test_msrun_and_mindformers(tmp_path: Path) -> None:
 
 
 def test_slurm(tmp_path: Path) -> None:
-    (path,) = render(tmp_path, "slurm", *PROGRAM, cluster=ASCEND)
+    program = [*PROGRAM, "--node_rank", "3", "--master_addr", "x"]
+    (path,) = render(tmp_path, "slurm", *program, cluster=ASCEND)
     head = [line for line in path.read_text().splitlines() if line.startswith("#SBATCH")]
     assert head[1:5] == [
         "#SBATCH --nodes=2",
@@ -127,7 +128,7 @@ def test_slurm(tmp_path: Path) -> None:
     ]
     arguments, environment, _ = launched(path, SLURM_NODEID="1", SLURM_JOB_NODELIST="node[0-1]")
     assert (
-        arguments[:3] == ["--node_rank=1", "--master_addr=node0", "--nnodes=2"] and arguments[-4:] == PROGRAM
+        arguments[:3] == ["--node_rank=1", "--master_addr=node0", "--nnodes=2"] and arguments[-8:] == program
     )
     assert environment["HCCL_CONNECT_TIMEOUT"] == "1200" and environment["MASTER_PORT"] == "29500"
 

@@ -108,6 +108,16 @@ def test_command_of_a_host(tmp_path: Path) -> None:
     ]
 
 
+def test_hosts_of_a_run_share_a_name_that_no_other_run_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts that find another job at the port do not join it."""
+    monkeypatch.setattr(run, "supervise", lambda job, lines, terminal: found.extend(lines) or 0)
+    found: list[list[str]] = []
+    for _ in range(2):
+        assert run.run(Job(TWO, ["train.py"]), "py", []) == 0
+    first, second, third, fourth = (line[line.index("--rdzv-id") + 1] for line in found)
+    assert first == second != third == fourth
+
+
 def test_arguments_survive_the_shell_of_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "ssh").write_text('#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')
     (tmp_path / "ssh").chmod(0o755)
@@ -153,6 +163,19 @@ def test_the_rank_that_failed_first_is_named_and_others_end(
     assert status == 3
     assert err.splitlines()[-1] == "isthmus: a: failed first, with exit status 3; see its output above"
     assert gone(tmp_path / "pid")
+
+
+def test_errors_before_the_launcher_speaks_name_their_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "_GRACE", 0.2)
+    status, _, err = supervised(
+        "echo 'isthmus: waiting' >&2; echo mine >&2; sleep 9", "echo refused >&2; exit 255"
+    )
+    assert status == 255 and {"isthmus: a: waiting", "mine", "b: refused"} <= set(err.splitlines())
+    assert err.splitlines()[-1] == "isthmus: b: failed first, with exit status 255: refused"
+    status, _, err = supervised("echo 'isthmus: port 1 is in use' >&2; exit 1", "sleep 9")
+    assert err.splitlines()[-1] == "isthmus: a: failed first, with exit status 1: port 1 is in use"
+    status, _, err = supervised("echo 'isthmus: rank 0 of 2' >&2; exit 1", "sleep 9")
+    assert err.splitlines()[-1] == "isthmus: a: failed first, with exit status 1; see its output above"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

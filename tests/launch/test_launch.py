@@ -358,10 +358,22 @@ def test_options_of_torchrun():
     assert Ranks("2", "2", 1, "node0").torchrun() == [
         *("--nnodes=2", "--max-restarts=0", "--node-rank=1", "--master-addr=node0", "--master-port=29500")
     ]
+    assert "--rdzv-id=job" in Ranks("2", "2", 1, "node0", rdzv_id="job").torchrun()
     assert Ranks("2", "1:4", rdzv_endpoint="node0:29500", max_restarts=3).torchrun() == [
         *("--nnodes=1:4", "--max-restarts=3"),
         *("--rdzv-backend=c10d", "--rdzv-endpoint=node0:29500", "--rdzv-id=isthmus"),
     ]
+
+
+def test_a_port_in_use_is_named():
+    from isthmus.launch import elastic
+
+    error = OSError("failed to listen. port: 29500, code: -98, name: EADDRINUSE, message: in use")
+    said = str(elastic._cannot_meet("10.0.0.1:29500", error))
+    assert said == f"port 29500 is in use on {os.uname().nodename}; give another port"
+    assert "cannot connect at a:1: timed out; start the same" in str(
+        elastic._cannot_meet("a:1", OSError("timed out"))
+    )
 
 
 def test_every_option_with_a_value_is_recognised_before_the_program():

@@ -50,17 +50,21 @@ def _ranks(first: int, host: Host) -> str:
     return f"rank {first}" if first == last else f"ranks {first} to {last}"
 
 
-def torchrun(job: Job, number: int, port: int) -> list[str]:
-    """Return the command of a host, by its number."""
+def torchrun_options(job: Job, number: int, port: int) -> dict[str, object]:
+    """Return the options of torchrun for a host, by its number."""
     hosts = job.inventory.hosts
-    options = {
+    return {
         "nnodes": len(hosts),
         "node_rank": number,
         "nproc_per_node": len(hosts[number].cards),
         "master_addr": job.master,
         "master_port": port,
     }
-    return ["torchrun", *_options(options), *job.program]
+
+
+def torchrun(job: Job, number: int, port: int) -> list[str]:
+    """Return the command of a host, by its number."""
+    return ["torchrun", *words(torchrun_options(job, number, port)), *job.program]
 
 
 def _msrun(job: Job, number: int, port: int) -> list[str]:
@@ -74,7 +78,7 @@ def _msrun(job: Job, number: int, port: int) -> list[str]:
         "join": True,
         "cluster_time_out": _MSRUN_TIMEOUT,
     }
-    return ["msrun", *_options(options), *job.program]
+    return ["msrun", *words(options), *job.program]
 
 
 def _mindformers(job: Job, number: int, port: int) -> list[str]:
@@ -84,7 +88,8 @@ def _mindformers(job: Job, number: int, port: int) -> list[str]:
     return ["bash", "scripts/msrun_launcher.sh", shlex.join(job.program), *map(str, positions)]
 
 
-def _options(options: Mapping[str, object]) -> list[str]:
+def words(options: Mapping[str, object]) -> list[str]:
+    """Return options as words of a command line, ``--name=value``."""
     return [f"--{name}={value}" for name, value in options.items()]
 
 

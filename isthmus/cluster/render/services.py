@@ -8,7 +8,7 @@ from pathlib import Path
 
 from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.render.job import TORCHRUN_PORT, File, Job
-from isthmus.cluster.render.scripts import script, torchrun
+from isthmus.cluster.render.scripts import script, torchrun, torchrun_options, words
 
 
 def slurm(job: Job) -> list[File]:
@@ -36,9 +36,10 @@ def slurm(job: Job) -> list[File]:
         "output": f"{job.inventory.name}-%j.log",
     }
     lines = [f"#SBATCH --{name}={value}" for name, value in options.items()]
-    command = torchrun(job, 0, port)
-    static = [each for each in command if not each.startswith(("--node_rank", "--master_addr"))]
-    run = f'exec torchrun --node_rank="$SLURM_NODEID" --master_addr="$MASTER_ADDR" {shlex.join(static[1:])}'
+    static = torchrun_options(job, 0, port)
+    del static["node_rank"], static["master_addr"]  # of the node, as below
+    command = shlex.join([*words(static), *job.program])
+    run = f'exec torchrun --node_rank="$SLURM_NODEID" --master_addr="$MASTER_ADDR" {command}'
     nodes = 'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'
     variables = {"MASTER_PORT": str(port)} | job.collectives(None) | job.given
     if job.rank_table:
