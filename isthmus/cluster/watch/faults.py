@@ -10,11 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isthmus._support.text import count
+from isthmus._support.text import clean, count
 
 _MOST = 200  # events
 _TAIL = 1 << 16  # bytes of a file of alerts from before the watch
-_LONGEST = 2000  # characters of a text
 _LINES = 40  # of a hang report
 _SPANS = 12
 
@@ -120,18 +119,18 @@ class Faults:
 
     def _add_alert(self, alert: dict[str, Any], at: float) -> None:
         """Append an alert; those of one kind and tensor are one event, whatever their ranks and steps."""
-        step, kind, name = int(alert["step"]), one_line(alert["kind"]), str(alert["name"])
+        step, kind, name = int(alert["step"]), clean(alert["kind"]), str(alert["name"])
         slow = re.fullmatch(r"rank (\d+)", name)  # rank 0 reports the slow ones
         rank = int(slow[1] if slow else alert["rank"])
         first, ranks = self._alerts.setdefault((kind, name), (step, set()))
         ranks.add(rank)
         again = f" (first in step {first})" if step != first else ""
-        event = Event(at, kind, spans(ranks), step, one_line(alert["text"]) + again)
+        event = Event(at, kind, spans(ranks), step, clean(alert["text"]) + again)
         self.add(event, (kind, name))
 
     def _hang(self, path: Path, step: int, at: float) -> None:
         try:
-            lines = [one_line(line) for line in path.read_text(errors="replace").splitlines()]
+            lines = [clean(line) for line in path.read_text(errors="replace").splitlines()]
         except OSError:
             return
         rest = [f"{count(len(lines) - _LINES, 'more line')} in {path}"] if len(lines) > _LINES else []
@@ -147,7 +146,7 @@ class Faults:
         except (OSError, ValueError, KeyError, TypeError, IndexError):
             texts = [f"{path}: not written by `isthmus cluster isolate --output`"]
         for text in texts:
-            self.add(Event(at, "verdict", "", -1, one_line(text)))
+            self.add(Event(at, "verdict", "", -1, clean(text)))
 
 
 def _verdict(found: dict[str, Any], nodes: list[str]) -> str:
@@ -155,12 +154,6 @@ def _verdict(found: dict[str, Any], nodes: list[str]) -> str:
     names = " - ".join(str(nodes[each] if is_of_nodes else each) for each in found["nodes"])
     what = f"card {found['card']} of {names}" if part == "card" else f"{part} {names}"
     return f"isolate: {what} is {'slow' if found['slow'] else 'faulty'}, log-odds {found['log_odds']:+.1f}"
-
-
-def one_line(found: object) -> str:
-    """Return a text of a job without line breaks, control characters and excessive length."""
-    text = str(found)[:_LONGEST]
-    return "".join(each if each.isprintable() else " " for each in text)
 
 
 def spans(numbers: Iterable[int]) -> str:

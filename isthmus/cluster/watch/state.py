@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from isthmus._support.text import clean
 from isthmus.cluster.monitor.card import Report
-from isthmus.cluster.watch.faults import Event, Faults, one_line, spans
+from isthmus.cluster.watch.faults import Event, Faults, spans
 
 _MOST_RANKS = 1 << 17
 _PROBLEMS = 5  # that are shown
@@ -233,7 +234,7 @@ class Watcher:
                 except FileNotFoundError:
                     continue  # a rank that has just ended removes its file
                 except (OSError, ValueError, KeyError, TypeError) as error:
-                    problems.append(f"{name}: not a status of isthmus.health ({one_line(error)})")
+                    problems.append(f"{name}: not a status of isthmus.health ({clean(error)})")
         return found
 
     def _ranks(self, statuses: dict[int, dict[str, Any]], now: float) -> list[Rank]:
@@ -340,10 +341,5 @@ def _parsed(text: str, rank: int) -> dict[str, Any]:
             raise ValueError(f"{each} is {parsed[each]}")
     stack = [str(each) for each in found["stack"]]
     users = [each for each in stack if not _LIBRARIES.search(each)]
-    line = one_line((users or stack or [""])[-1])
-    return {
-        **parsed,
-        "host": one_line(found["host"]),
-        "collective": one_line(found["collective"]),
-        "line": line,
-    }
+    line = clean((users or stack or [""])[-1])
+    return {**parsed, "host": clean(found["host"]), "collective": clean(found["collective"]), "line": line}
