@@ -190,6 +190,31 @@ def test_the_members_of_a_group_are_those_seen_in_it(tmp_path: Path) -> None:
     assert (found["send #3"].ranks, found["send #3"].missing) == ([2], [])
 
 
+def test_a_smaller_job_in_the_same_folder(tmp_path: Path) -> None:
+    watcher = Watcher(tmp_path)
+    for rank in range(4):
+        put(tmp_path, rank, 1, group="1")
+    watcher.look()
+    (tmp_path / "status-3.json").unlink()
+    for rank in range(3):
+        put(tmp_path, rank, rank and 1, group="1", ranks=3)
+    (collective,) = watcher.look().collectives
+    assert (collective.ranks, collective.missing) == ([1, 2], [])
+    assert "all_reduce #1" in terminal.text(watcher.view)
+    with serve(watcher, "127.0.0.1", 0) as address:
+        assert get(address, "/state.json")[0] == 200
+
+
+def test_a_restart_forgets_the_members_of_groups(tmp_path: Path) -> None:
+    watcher = Watcher(tmp_path)
+    for rank in range(2):
+        put(tmp_path, rank, 1, group="tp0")
+    watcher.look()
+    for rank in range(2):
+        put(tmp_path, rank, rank and 1, group="tp0", process=90 + rank)
+    assert watcher.look().collectives[0].missing == []
+
+
 def test_the_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watcher, clock = Watcher(tmp_path, window=COLUMNS), [1000.0]
     monkeypatch.setattr("isthmus.cluster.watch.state.time.time", lambda: clock[0])

@@ -244,8 +244,11 @@ class Watcher:
         current = [each for rank, each in statuses.items() if ages[rank] <= SILENT] or [
             each for each in statuses.values() if newest - each["time"] <= _AGES
         ]
-        self._world = max((max(each["ranks"], each["rank"] + 1) for each in current), default=self._world)
-        self._note_restarts(statuses, now)
+        world = max((max(each["ranks"], each["rank"] + 1) for each in current), default=self._world)
+        if self._note_restarts(statuses, now) or world != self._world:  # another job
+            self._world = world
+            self._last.clear()
+            self._groups.clear()
         for rank, each in statuses.items():
             self._last[rank] = self._rank(each, ages[rank])
         for rank in self._last.keys() - statuses.keys():
@@ -261,7 +264,8 @@ class Watcher:
             track.time, track.seen, track.has_moved = status["time"], clock, True
         return clock - track.seen if track.has_moved else max(0.0, now - status["time"])
 
-    def _note_restarts(self, statuses: dict[int, dict[str, Any]], now: float) -> None:
+    def _note_restarts(self, statuses: dict[int, dict[str, Any]], now: float) -> bool:
+        """Append an event about the ranks that have started again; return whether there are any."""
         again = []
         for rank, each in statuses.items():
             process, track = (each["host"], each["process"]), self._tracks.get(rank)
@@ -274,6 +278,7 @@ class Watcher:
         if again:
             step = max(statuses[rank]["step"] for rank in again)
             self._faults.add(Event(now, "restart", spans(again), step, "started again as new processes"))
+        return bool(again)
 
     def _rank(self, status: dict[str, Any], age: float) -> Rank:
         rank, at, collective = status["rank"], status["time"], status["collective"]
