@@ -31,7 +31,7 @@ from isthmus.cluster.monitor.card import Card, Report
 from isthmus.cluster.watch import terminal
 from isthmus.cluster.watch.faults import spans
 from isthmus.cluster.watch.state import ABSENT, COLUMNS, NO_REPORT, Watcher
-from isthmus.cluster.watch.web import serve
+from isthmus.cluster.watch.web import serve, state
 
 FIELDS = (
     "rank ranks host process time step step_time waiting collective since stack".split()
@@ -281,6 +281,24 @@ def test_files_that_are_not_of_health(tmp_path: Path) -> None:
     assert len(view.ranks) == 1
     assert len(view.problems) == 6 and view.problems[-1] == "and 3 more"
     assert all("not a status of isthmus.health (" in each for each in view.problems[:5])
+
+
+@pytest.mark.parametrize(
+    "wrong", [("step", 1e999), ("step_time", 1e308), ("time", 1.7e308), ("since", -1.7e308), ("stack", None)]
+)
+def test_malformed_files_do_not_end_the_watch(tmp_path: Path, wrong: tuple[str, Any]) -> None:
+    put(tmp_path, 0, ranks=2)
+    put(tmp_path, 1, ranks=2, **dict([wrong]))
+    (tmp_path / "status-2.json").write_text("[" * 100_000)
+    lines = [json.dumps({**ALERT, name: 1e999}) for name in ("step", "rank")]
+    (tmp_path / "alerts-1.jsonl").write_text("\n".join([*lines, "[" * 60_000, json.dumps(ALERT), ""]))
+    watcher = Watcher(tmp_path, tmp_path / "verdicts.json")
+    (tmp_path / "verdicts.json").write_text("[" * 100_000)
+    view = watcher.look()
+    assert [each.state for each in view.ranks] == ["running", "absent"]
+    assert len(view.problems) == 2 and view.counts == {"nan": 1, "verdict": 1}
+    json.dumps(state(watcher, 2), allow_nan=False)
+    terminal.text(view)
 
 
 def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:

@@ -16,6 +16,11 @@ _MOST = 200  # events
 _TAIL = 1 << 16  # bytes of a file of alerts from before the watch
 _LINES = 40  # of a hang report
 _SPANS = 12
+_LARGEST = 1e11  # of the numbers in a file
+# Errors of a file that another program has written, or that is not of the expected format.
+MALFORMED = (
+    ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class Event(NamedTuple):
@@ -114,14 +119,14 @@ class Faults:
         whole, _, rest = data.rpartition(b"\n")
         self._read[path.name] = begin + len(data) - len(rest)
         for line in whole.splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # not an alert
+            with contextlib.suppress(*MALFORMED):  # not an alert
                 self._add_alert(json.loads(line), found.st_mtime)
 
     def _add_alert(self, alert: dict[str, Any], at: float) -> None:
         """Append an alert; those of one kind and tensor are one event, whatever their ranks and steps."""
-        step, kind, name = int(alert["step"]), clean(alert["kind"]), str(alert["name"])
+        step, kind, name = int(number(alert["step"])), clean(alert["kind"]), str(alert["name"])
         slow = re.fullmatch(r"rank (\d+)", name)  # rank 0 reports the slow ones
-        rank = int(slow[1] if slow else alert["rank"])
+        rank = int(number(int(slow[1]) if slow else alert["rank"]))
         first, ranks = self._alerts.setdefault((kind, name), (step, set()))
         ranks.add(rank)
         again = f" (first in step {first})" if step != first else ""
@@ -143,7 +148,7 @@ class Faults:
         try:
             found = json.loads(path.read_text())
             texts = [_verdict(each, found["nodes"]) for each in found["verdicts"]] or ["no fault found"]
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
+        except MALFORMED:
             texts = [f"{path}: not written by `isthmus cluster isolate --output`"]
         for text in texts:
             self.add(Event(at, "verdict", "", -1, clean(text)))
@@ -154,6 +159,17 @@ def _verdict(found: dict[str, Any], nodes: list[str]) -> str:
     names = " - ".join(str(nodes[each] if is_of_nodes else each) for each in found["nodes"])
     what = f"card {found['card']} of {names}" if part == "card" else f"{part} {names}"
     return f"isolate: {what} is {'slow' if found['slow'] else 'faulty'}, log-odds {found['log_odds']:+.1f}"
+
+
+def number(found: float) -> float:
+    """Return a number of a file.
+
+    Raises:
+        ValueError, TypeError: it is negative, too large, or not a number.
+    """
+    if not 0 <= found <= _LARGEST:
+        raise ValueError(f"{found} is not between 0 and {_LARGEST:.0e}")
+    return found
 
 
 def spans(numbers: Iterable[int]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import statistics
 import time
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 
 from isthmus._support.text import clean
 from isthmus.cluster.monitor.card import Report
-from isthmus.cluster.watch.faults import Event, Faults, spans
+from isthmus.cluster.watch.faults import MALFORMED, Event, Faults, number, spans
 
 _MOST_RANKS = 1 << 17
 _PROBLEMS = 5  # that are shown
@@ -233,7 +232,7 @@ class Watcher:
                     found[rank] = _parsed(Path(self._folder or "", name).read_text(), rank)
                 except FileNotFoundError:
                     continue  # a rank that has just ended removes its file
-                except (OSError, ValueError, KeyError, TypeError) as error:
+                except MALFORMED as error:
                     problems.append(f"{name}: not a status of isthmus.health ({clean(error)})")
         return found
 
@@ -334,16 +333,13 @@ def _parsed(text: str, rank: int) -> dict[str, Any]:
     """Return the entries of a status file, of the types that Status of isthmus.health has.
 
     Raises:
-        ValueError, KeyError, TypeError: it is not one.
+        one of MALFORMED: it is not one.
     """
     found = json.loads(text)
     if found["rank"] != rank or not rank < _MOST_RANKS or not 0 < found["ranks"] <= _MOST_RANKS:
         raise ValueError(f"rank {found['rank']} of {found['ranks']}")
-    parsed: dict[str, Any] = {each: int(found[each]) for each in ("rank", "ranks", "process", "step")}
-    for each in ("time", "step_time", "waiting", "since"):
-        parsed[each] = float(found[each])
-        if not math.isfinite(parsed[each]):
-            raise ValueError(f"{each} is {parsed[each]}")
+    parsed: dict[str, Any] = {each: int(number(found[each])) for each in ("rank", "ranks", "process", "step")}
+    parsed |= {each: float(number(found[each])) for each in ("time", "step_time", "waiting", "since")}
     stack = [str(each) for each in found["stack"]]
     users = [each for each in stack if not _LIBRARIES.search(each)]
     line = clean((users or stack or [""])[-1])
