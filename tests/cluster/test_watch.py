@@ -301,6 +301,30 @@ def test_malformed_files_do_not_end_the_watch(tmp_path: Path, wrong: tuple[str, 
     terminal.text(view)
 
 
+def test_links_and_special_files_are_not_read(tmp_path: Path) -> None:
+    put(tmp_path / "other", 0, host="secret", ranks=1)
+    (tmp_path / "other" / "text").write_text(json.dumps({**ALERT, "text": "secret"}) + "\n")
+    folder = tmp_path / "health"
+    put(folder, 1, ranks=3)
+    (folder / "status-0.json").symlink_to(tmp_path / "other" / "status-0.json")
+    for name in ("hang-step-1.txt", "alerts-0.jsonl"):
+        (folder / name).symlink_to(tmp_path / "other" / "text")
+    for name in ("status-2.json", "hang-step-2.txt", "alerts-3.jsonl"):
+        os.mkfifo(folder / name)
+    text = terminal.text(Watcher(folder).look())
+    assert "secret" not in text
+    assert "status-2.json: not a status of isthmus.health ([Errno 22] not a regular file" in text
+
+
+def test_large_files_are_read_in_part(tmp_path: Path) -> None:
+    put(tmp_path, 0, ranks=1)
+    for name in ("status-1.json", "hang-step-2.txt", "alerts-3.jsonl"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(1 << 40)
+    view = Watcher(tmp_path).look()
+    assert len(view.problems) == 1 and view.counts == {"hang": 1}
+
+
 def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
     put(tmp_path, 0, host="n\x1b[2J0", ranks=1)
     (tmp_path / "alerts-0.jsonl").write_text(json.dumps({**ALERT, "text": "a\x1b]0;b\x07\nc"}) + "\n")

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from isthmus._support.files import open_regular
 from isthmus._support.text import clean, count
 
 _MOST = 200  # events
 _TAIL = 1 << 16  # bytes of a file of alerts from before the watch
+MOST_BYTES = 1 << 20  # that are read of a file at a look
 _LINES = 40  # of a hang report
 _SPANS = 12
 _LARGEST = 1e11  # of the numbers in a file
@@ -106,14 +109,15 @@ class Faults:
 
     def _read_alerts(self, path: Path) -> None:
         try:
-            with path.open("rb") as file:
-                found = path.stat()
-                begin = self._read.get(path.name, max(0, found.st_size - _TAIL))
+            with open_regular(path) as file:
+                found = os.fstat(file.fileno())
+                begin = self._read.get(path.name, found.st_size - _TAIL)
+                begin = max(0, begin, found.st_size - MOST_BYTES)
                 if found.st_size <= begin:
                     self._read[path.name] = found.st_size  # a shorter file is a new one
                     return
                 file.seek(begin)
-                data = file.read()
+                data = file.read(MOST_BYTES)
         except OSError:
             return
         whole, _, rest = data.rpartition(b"\n")
@@ -135,9 +139,11 @@ class Faults:
 
     def _hang(self, path: Path, step: int, at: float) -> None:
         try:
-            lines = [clean(line) for line in path.read_text(errors="replace").splitlines()]
+            with open_regular(path) as file:
+                text = file.read(MOST_BYTES).decode(errors="replace")
         except OSError:
             return
+        lines = [clean(line) for line in text.splitlines()]
         rest = [f"{count(len(lines) - _LINES, 'more line')} in {path}"] if len(lines) > _LINES else []
         found = re.search(r"suspected: ((rank \d+(, )?)+)", lines[0]) if lines else None
         where = spans(int(each) for each in re.findall(r"\d+", found[1])) if found else ""

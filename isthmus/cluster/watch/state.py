@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from isthmus._support.files import open_regular
 from isthmus._support.text import clean
 from isthmus.cluster.monitor.card import Report
-from isthmus.cluster.watch.faults import MALFORMED, Event, Faults, number, spans
+from isthmus.cluster.watch.faults import MALFORMED, MOST_BYTES, Event, Faults, number, spans
 
 _MOST_RANKS = 1 << 17
 _PROBLEMS = 5  # that are shown
@@ -229,7 +230,8 @@ class Watcher:
             if match := re.fullmatch(r"status-(\d+)\.json", name):
                 try:
                     rank = int(match[1])
-                    found[rank] = _parsed(Path(self._folder or "", name).read_text(), rank)
+                    with open_regular(Path(self._folder or "", name)) as file:
+                        found[rank] = _parsed(file.read(MOST_BYTES), rank)
                 except FileNotFoundError:
                     continue  # a rank that has just ended removes its file
                 except MALFORMED as error:
@@ -329,7 +331,7 @@ def _cell(rank: Rank, seconds: float) -> float:
     return ABSENT if rank.state in ("ended", "absent") else float(f"{1000 * seconds:.4g}")
 
 
-def _parsed(text: str, rank: int) -> dict[str, Any]:
+def _parsed(text: bytes, rank: int) -> dict[str, Any]:
     """Return the entries of a status file, of the types that Status of isthmus.health has.
 
     Raises:
