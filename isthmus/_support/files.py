@@ -1,14 +1,16 @@
 """Creation of folders and files: modes 0750 and 0640 whatever the umask, files written atomically."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
 import signal
+import stat
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from isthmus._support.text import count
 
@@ -32,6 +34,19 @@ def make_file(path: Path) -> None:
     """Create an empty file, to append to."""
     path.touch(mode=0o640)
     path.chmod(0o640)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read that others may have made, without waiting for a FIFO.
+
+    Raises:
+        OSError: it cannot be read, or is a symbolic link, FIFO or device.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def write_file(path: Path, data: bytes | Iterable[bytes | memoryview], mode: int = 0o640) -> str:

@@ -2,10 +2,18 @@
 
 import signal
 
+_LONGEST = 2000  # characters of a text of another program
+
 
 def count(number: int, noun: str) -> str:
     """Return a number with its noun: ``"1 file"``, ``"2 files"``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def clean(found: object) -> str:
+    """Return a text of another program without line breaks, control characters and excessive length."""
+    text = str(found)[:_LONGEST]
+    return "".join(each if each.isprintable() else " " for each in text)
 
 
 def signal_name(number: int) -> str:

@@ -101,6 +101,7 @@ class Agents:
         self._events = selectors.DefaultSelector()
         self._alive: dict[str, _Agent] = {}
         self.lost: dict[str, str] = {}
+        self._number = 0  # of the last requests
         for name, command in commands.items():
             agent = self._alive[name] = _Agent(command, (environments or {}).get(name, {}))
             assert agent.process.stdout
@@ -142,12 +143,13 @@ class Agents:
         """
         found: dict[str, Answer] = {}
         until = time.monotonic() + seconds
+        self._number += 1
         for name, request in requests.items():
             agent = self._alive[name]
             agent.sent = time.time()
             assert agent.process.stdin
             with contextlib.suppress(OSError):  # it has ended, as its output says
-                agent.process.stdin.write(json.dumps(request).encode() + b"\n")
+                agent.process.stdin.write(json.dumps({"id": self._number, **request}).encode() + b"\n")
                 agent.process.stdin.flush()
         while (waiting := requests.keys() - found.keys() - self.lost.keys()) and time.monotonic() < until:
             for key, _ in self._events.select(max(0.0, until - time.monotonic())):
@@ -155,10 +157,9 @@ class Agents:
                 lines = agent.lines()
                 if lines is None:
                     self.drop(key.data, patience=_PATIENCE_S)
-                for reply in filter(None, map(_reply, lines or [])):
-                    found[key.data] = Answer(
-                        reply.get("value", {}), reply.get("error", ""), agent.sent, received
-                    )
+                for line in lines or []:
+                    if reply := _reply(line, self._number):
+                        found[key.data] = Answer(*reply, agent.sent, received)
                 progress(len(requests) - len(waiting))
         for name in waiting:
             self.drop(name, f"no answer within {seconds:.0f} s")
@@ -178,12 +179,14 @@ class Agents:
         self.lost[name] = why or last
 
 
-def _reply(line: bytes) -> Message | None:
-    """Return an answer; None for other output, such as the greeting of a host."""
-    with contextlib.suppress(ValueError):
-        reply = json.loads(line)
-        if isinstance(reply, dict):
-            return reply
+def _reply(line: bytes, number: int) -> tuple[Message, str] | None:
+    """Return value and error of the answer to a request; None for other output, such as the greeting of a host."""
+    with contextlib.suppress(ValueError, RecursionError):
+        match json.loads(line):
+            case {"id": found, "value": dict(value)} if found == number:
+                return value, ""
+            case {"id": found, "error": str(error)} if found == number:
+                return {}, error
     return None
 
 
@@ -206,8 +209,9 @@ def serve(functions: Mapping[str, Callable[..., Message]]) -> None:
     threading.Thread(target=read, daemon=True).start()
     while True:
         request = json.loads(requests.get())
+        answer: Message = {"id": request.pop("id")}
         try:
-            answer: Message = {"value": functions[request.pop("ask")](**request)}
+            answer["value"] = functions[request.pop("ask")](**request)
         except Exception as error:
-            answer = {"error": describe(error)}
+            answer["error"] = describe(error)
         print(json.dumps(answer), file=stream)

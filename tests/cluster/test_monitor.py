@@ -28,7 +28,7 @@ from isthmus.cluster import inventory, ports, remote
 from isthmus.cluster.cli import app
 from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.monitor import cli, npu_smi, reports, sources, table
-from isthmus.cluster.monitor.card import LOST, OK, WARNING, Card, Process, Report, SourceError, encode
+from isthmus.cluster.monitor.card import LOST, OK, WARNING, Card, Process, Report, SourceError, decode, encode
 from isthmus.cluster.monitor.metrics import CONTENT_TYPE, metrics
 from isthmus.cluster.monitor.nvml import Nvml
 from isthmus.cluster.monitor.reports import WAITING, Reports
@@ -272,6 +272,35 @@ def test_hosts_that_do_not_answer_do_not_delay_others(monkeypatch: pytest.Monkey
     assert first[:4] == ("well", "0", "chip", "OK")
     assert second[:4] == ("silent", "-", "-", f"Lost: {found['silent'].error}")
     assert table.summary(found) == "1 of 5 hosts · 1 card"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        '"health": "weird"',
+        '"power_w": "x"',
+        '"power_w": NaN',
+        '"utilization": "1"',
+        '"memory_used": 1.5',
+        '"memory_used": 1' + "0" * 400,
+        '"index": null',
+        '"processes": [{"pid": true, "name": "", "memory": null}]',
+        '"processes": {"pid": 1}',
+        '"processes": ' + "[" * 100_000,
+    ],
+    ids=lambda text: text[:24],
+)
+def test_a_report_with_a_wrong_value_is_ignored(wrong: str) -> None:
+    line = encode([Card(0, "chip")], "")
+    assert decode(line.encode()) == ((Card(0, "chip"),), "")
+    name = wrong.partition(":")[0]
+    assert decode(re.sub(rf"{name}: [^,}}]+", lambda _: wrong, line, count=1).encode()) is None
+
+
+def test_texts_of_a_report_are_printable() -> None:
+    line = encode([Card(0, "a\x1b[2J", processes=(Process(1, "b\ud800\n", None),))], "c\r")
+    cards, error = decode(line.encode()) or ((), "")
+    assert (cards[0].name, cards[0].processes, error) == ("a [2J", (Process(1, "b  ", None),), "c ")
 
 
 def test_an_agent_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

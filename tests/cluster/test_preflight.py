@@ -32,14 +32,13 @@ import json, sys, time
 recorded = json.load(open({path!r}))[sys.argv[-2]]
 if recorded["ends"]:
     sys.exit(recorded["ends"])
-print("Welcome!", flush=True)
+print("Welcome!", json.dumps({{"motd": "welcome", "value": {{}}}}), "[" * 100_000, sep="\\n", flush=True)
 for line in sys.stdin:
     request = json.loads(line)
     ask = request.get("what", request["ask"])
-    if ask == "clock":
-        print(json.dumps({{"value": {{"time": time.time() + recorded["ahead"]}}}}), flush=True)
-    elif ask != recorded["silent"]:
-        print(json.dumps(recorded[ask]), flush=True)
+    answer = recorded.get(ask, {{"value": {{"time": time.time() + recorded["ahead"]}}}})
+    if ask != recorded["silent"]:
+        print(json.dumps({{"id": request["id"], **answer}}), flush=True)
 """
 
 
@@ -169,6 +168,10 @@ def dead_host(all_: Recorded) -> None:
     all_.hosts["c"]["ends"] = "ssh: connect to host 198.51.100.2 port 22: No route to host"
 
 
+def broken_clock(all_: Recorded) -> None:
+    all_.hosts["c"]["clock"] = {"error": "OSError: no clock"}
+
+
 def broken_probe(all_: Recorded) -> None:
     all_.hosts["c"]["facts"] = {"error": "ValueError: odd"}
 
@@ -206,6 +209,7 @@ def broken_probe(all_: Recorded) -> None:
             "c",
             "ended with status 1: ssh: connect to host 198.51.100.2 port 22: No route to host",
         ),
+        (broken_clock, "answer", "c", "OSError: no clock"),
         (broken_probe, "answer", "c", "ValueError: odd"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),

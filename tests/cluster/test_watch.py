@@ -31,7 +31,7 @@ from isthmus.cluster.monitor.card import Card, Report
 from isthmus.cluster.watch import terminal
 from isthmus.cluster.watch.faults import spans
 from isthmus.cluster.watch.state import ABSENT, COLUMNS, NO_REPORT, Watcher
-from isthmus.cluster.watch.web import serve
+from isthmus.cluster.watch.web import serve, state
 
 FIELDS = (
     "rank ranks host process time step step_time waiting collective since stack".split()
@@ -190,6 +190,31 @@ def test_the_members_of_a_group_are_those_seen_in_it(tmp_path: Path) -> None:
     assert (found["send #3"].ranks, found["send #3"].missing) == ([2], [])
 
 
+def test_a_smaller_job_in_the_same_folder(tmp_path: Path) -> None:
+    watcher = Watcher(tmp_path)
+    for rank in range(4):
+        put(tmp_path, rank, 1, group="1")
+    watcher.look()
+    (tmp_path / "status-3.json").unlink()
+    for rank in range(3):
+        put(tmp_path, rank, rank and 1, group="1", ranks=3)
+    (collective,) = watcher.look().collectives
+    assert (collective.ranks, collective.missing) == ([1, 2], [])
+    assert "all_reduce #1" in terminal.text(watcher.view)
+    with serve(watcher, "127.0.0.1", 0) as address:
+        assert get(address, "/state.json")[0] == 200
+
+
+def test_a_restart_forgets_the_members_of_groups(tmp_path: Path) -> None:
+    watcher = Watcher(tmp_path)
+    for rank in range(2):
+        put(tmp_path, rank, 1, group="tp0")
+    watcher.look()
+    for rank in range(2):
+        put(tmp_path, rank, rank and 1, group="tp0", process=90 + rank)
+    assert watcher.look().collectives[0].missing == []
+
+
 def test_the_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watcher, clock = Watcher(tmp_path, window=COLUMNS), [1000.0]
     monkeypatch.setattr("isthmus.cluster.watch.state.time.time", lambda: clock[0])
@@ -256,6 +281,48 @@ def test_files_that_are_not_of_health(tmp_path: Path) -> None:
     assert len(view.ranks) == 1
     assert len(view.problems) == 6 and view.problems[-1] == "and 3 more"
     assert all("not a status of isthmus.health (" in each for each in view.problems[:5])
+
+
+@pytest.mark.parametrize(
+    "wrong", [("step", 1e999), ("step_time", 1e308), ("time", 1.7e308), ("since", -1.7e308), ("stack", None)]
+)
+def test_malformed_files_do_not_end_the_watch(tmp_path: Path, wrong: tuple[str, Any]) -> None:
+    put(tmp_path, 0, ranks=2)
+    put(tmp_path, 1, ranks=2, **dict([wrong]))
+    (tmp_path / "status-2.json").write_text("[" * 100_000)
+    lines = [json.dumps({**ALERT, name: 1e999}) for name in ("step", "rank")]
+    (tmp_path / "alerts-1.jsonl").write_text("\n".join([*lines, "[" * 60_000, json.dumps(ALERT), ""]))
+    watcher = Watcher(tmp_path, tmp_path / "verdicts.json")
+    (tmp_path / "verdicts.json").write_text("[" * 100_000)
+    view = watcher.look()
+    assert [each.state for each in view.ranks] == ["running", "absent"]
+    assert len(view.problems) == 2 and view.counts == {"nan": 1, "verdict": 1}
+    json.dumps(state(watcher, 2), allow_nan=False)
+    terminal.text(view)
+
+
+def test_links_and_special_files_are_not_read(tmp_path: Path) -> None:
+    put(tmp_path / "other", 0, host="secret", ranks=1)
+    (tmp_path / "other" / "text").write_text(json.dumps({**ALERT, "text": "secret"}) + "\n")
+    folder = tmp_path / "health"
+    put(folder, 1, ranks=3)
+    (folder / "status-0.json").symlink_to(tmp_path / "other" / "status-0.json")
+    for name in ("hang-step-1.txt", "alerts-0.jsonl"):
+        (folder / name).symlink_to(tmp_path / "other" / "text")
+    for name in ("status-2.json", "hang-step-2.txt", "alerts-3.jsonl"):
+        os.mkfifo(folder / name)
+    text = terminal.text(Watcher(folder).look())
+    assert "secret" not in text
+    assert "status-2.json: not a status of isthmus.health ([Errno 22] not a regular file" in text
+
+
+def test_large_files_are_read_in_part(tmp_path: Path) -> None:
+    put(tmp_path, 0, ranks=1)
+    for name in ("status-1.json", "hang-step-2.txt", "alerts-3.jsonl"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(1 << 40)
+    view = Watcher(tmp_path).look()
+    assert len(view.problems) == 1 and view.counts == {"hang": 1}
 
 
 def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from isthmus._support.text import clean
+
+_LARGEST = 1e18  # of the numbers in a report
 OK, WARNING, LOST = "OK", "Warning", "Lost"
 
 
@@ -78,10 +82,9 @@ class Report:
 def command(pid: int) -> str:
     """Return the name of a process's command; "" if it has ended."""
     try:
-        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n")
+        return clean(Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n"))
     except OSError:
         return ""
-    return "".join(each if each.isprintable() else "?" for each in name)
 
 
 def encode(cards: list[Card], error: str) -> str:
@@ -93,11 +96,31 @@ def decode(line: bytes) -> tuple[tuple[Card, ...], str] | None:
     """Return cards and error of an agent's line; None for other lines, such as the greeting of a login shell."""
     try:
         found = json.loads(line)
-        cards = []
-        for values in found["cards"]:
-            processes = values.pop("processes")
-            known = None if processes is None else tuple(Process(**each) for each in processes)
-            cards.append(Card(**values, processes=known))
-        return tuple(cards), str(found["error"])
-    except (ValueError, TypeError, KeyError, AttributeError):
+        return tuple(map(_card, found["cards"])), clean(found["error"])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def _card(values: dict[str, Any]) -> Card:
+    processes = values.pop("processes")
+    known = None if processes is None else tuple(Process(**_checked(each)) for each in processes)
+    if values["health"] not in (OK, WARNING, LOST):
+        raise ValueError
+    return Card(**_checked(values), processes=known)
+
+
+def _checked(values: dict[str, Any]) -> dict[str, Any]:
+    """Return entries of a card or a process: texts clean, numbers of the types that the classes have.
+
+    Raises:
+        ValueError, TypeError: a number has another type, or is too large.
+    """
+    found = dict(values)
+    for name, value in values.items():
+        if name in ("name", "health", "reason"):
+            found[name] = clean(value)
+        elif value is not None or name in ("index", "pid"):
+            kinds = (int, float) if name in ("power_w", "temperature_c", "utilization") else (int,)
+            if type(value) not in kinds or not abs(value) <= _LARGEST:
+                raise ValueError
+    return found

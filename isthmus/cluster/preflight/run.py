@@ -113,12 +113,17 @@ class _Preflight:
     def _clocks(self) -> None:
         """Measure the clocks as NTP does: a host's answer is taken to be from the middle of the round trip."""
         trips: dict[str, float] = {}
+        failed: dict[str, str] = {}
         for _ in range(_PINGS):
             for name, answer in self._ask("clock", self.settings.timeout, lambda _: {}).items():
+                if answer.error:
+                    failed[name] = answer.error
+                    continue
                 half = (answer.received - answer.sent) / 2
                 if half < trips.get(name, float("inf")):
                     trips[name] = half
                     self.results.clocks[name] = (answer.value["time"] - answer.sent - half, half)
+        self.results.errors += [(name, "clock", why) for name, why in failed.items()]
 
     def _facts(self) -> None:
         def request(host: Host) -> Message:

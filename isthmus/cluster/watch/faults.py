@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from isthmus._support.text import count
+from isthmus._support.files import open_regular
+from isthmus._support.text import clean, count
 
 _MOST = 200  # events
 _TAIL = 1 << 16  # bytes of a file of alerts from before the watch
-_LONGEST = 2000  # characters of a text
+MOST_BYTES = 1 << 20  # that are read of a file at a look
 _LINES = 40  # of a hang report
 _SPANS = 12
+_LARGEST = 1e11  # of the numbers in a file
+# Errors of a file that another program has written, or that is not of the expected format.
+MALFORMED = (
+    ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
 
 
 class Event(NamedTuple):
@@ -102,38 +109,41 @@ class Faults:
 
     def _read_alerts(self, path: Path) -> None:
         try:
-            with path.open("rb") as file:
-                found = path.stat()
-                begin = self._read.get(path.name, max(0, found.st_size - _TAIL))
+            with open_regular(path) as file:
+                found = os.fstat(file.fileno())
+                begin = self._read.get(path.name, found.st_size - _TAIL)
+                begin = max(0, begin, found.st_size - MOST_BYTES)
                 if found.st_size <= begin:
                     self._read[path.name] = found.st_size  # a shorter file is a new one
                     return
                 file.seek(begin)
-                data = file.read()
+                data = file.read(MOST_BYTES)
         except OSError:
             return
         whole, _, rest = data.rpartition(b"\n")
         self._read[path.name] = begin + len(data) - len(rest)
         for line in whole.splitlines():
-            with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):  # not an alert
+            with contextlib.suppress(*MALFORMED):  # not an alert
                 self._add_alert(json.loads(line), found.st_mtime)
 
     def _add_alert(self, alert: dict[str, Any], at: float) -> None:
         """Append an alert; those of one kind and tensor are one event, whatever their ranks and steps."""
-        step, kind, name = int(alert["step"]), one_line(alert["kind"]), str(alert["name"])
+        step, kind, name = int(number(alert["step"])), clean(alert["kind"]), str(alert["name"])
         slow = re.fullmatch(r"rank (\d+)", name)  # rank 0 reports the slow ones
-        rank = int(slow[1] if slow else alert["rank"])
+        rank = int(number(int(slow[1]) if slow else alert["rank"]))
         first, ranks = self._alerts.setdefault((kind, name), (step, set()))
         ranks.add(rank)
         again = f" (first in step {first})" if step != first else ""
-        event = Event(at, kind, spans(ranks), step, one_line(alert["text"]) + again)
+        event = Event(at, kind, spans(ranks), step, clean(alert["text"]) + again)
         self.add(event, (kind, name))
 
     def _hang(self, path: Path, step: int, at: float) -> None:
         try:
-            lines = [one_line(line) for line in path.read_text(errors="replace").splitlines()]
+            with open_regular(path) as file:
+                text = file.read(MOST_BYTES).decode(errors="replace")
         except OSError:
             return
+        lines = [clean(line) for line in text.splitlines()]
         rest = [f"{count(len(lines) - _LINES, 'more line')} in {path}"] if len(lines) > _LINES else []
         found = re.search(r"suspected: ((rank \d+(, )?)+)", lines[0]) if lines else None
         where = spans(int(each) for each in re.findall(r"\d+", found[1])) if found else ""
@@ -144,10 +154,10 @@ class Faults:
         try:
             found = json.loads(path.read_text())
             texts = [_verdict(each, found["nodes"]) for each in found["verdicts"]] or ["no fault found"]
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
+        except MALFORMED:
             texts = [f"{path}: not written by `isthmus cluster isolate --output`"]
         for text in texts:
-            self.add(Event(at, "verdict", "", -1, one_line(text)))
+            self.add(Event(at, "verdict", "", -1, clean(text)))
 
 
 def _verdict(found: dict[str, Any], nodes: list[str]) -> str:
@@ -157,10 +167,15 @@ def _verdict(found: dict[str, Any], nodes: list[str]) -> str:
     return f"isolate: {what} is {'slow' if found['slow'] else 'faulty'}, log-odds {found['log_odds']:+.1f}"
 
 
-def one_line(found: object) -> str:
-    """Return a text of a job without line breaks, control characters and excessive length."""
-    text = str(found)[:_LONGEST]
-    return "".join(each if each.isprintable() else " " for each in text)
+def number(found: float) -> float:
+    """Return a number of a file.
+
+    Raises:
+        ValueError, TypeError: it is negative, too large, or not a number.
+    """
+    if not 0 <= found <= _LARGEST:
+        raise ValueError(f"{found} is not between 0 and {_LARGEST:.0e}")
+    return found
 
 
 def spans(numbers: Iterable[int]) -> str:

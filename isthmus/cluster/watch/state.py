@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import statistics
 import time
@@ -13,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from isthmus._support.files import open_regular
+from isthmus._support.text import clean
 from isthmus.cluster.monitor.card import Report
-from isthmus.cluster.watch.faults import Event, Faults, one_line, spans
+from isthmus.cluster.watch.faults import MALFORMED, MOST_BYTES, Event, Faults, number, spans
 
 _MOST_RANKS = 1 << 17
 _PROBLEMS = 5  # that are shown
@@ -229,11 +230,12 @@ class Watcher:
             if match := re.fullmatch(r"status-(\d+)\.json", name):
                 try:
                     rank = int(match[1])
-                    found[rank] = _parsed(Path(self._folder or "", name).read_text(), rank)
+                    with open_regular(Path(self._folder or "", name)) as file:
+                        found[rank] = _parsed(file.read(MOST_BYTES), rank)
                 except FileNotFoundError:
                     continue  # a rank that has just ended removes its file
-                except (OSError, ValueError, KeyError, TypeError) as error:
-                    problems.append(f"{name}: not a status of isthmus.health ({one_line(error)})")
+                except MALFORMED as error:
+                    problems.append(f"{name}: not a status of isthmus.health ({clean(error)})")
         return found
 
     def _ranks(self, statuses: dict[int, dict[str, Any]], now: float) -> list[Rank]:
@@ -243,8 +245,11 @@ class Watcher:
         current = [each for rank, each in statuses.items() if ages[rank] <= SILENT] or [
             each for each in statuses.values() if newest - each["time"] <= _AGES
         ]
-        self._world = max((max(each["ranks"], each["rank"] + 1) for each in current), default=self._world)
-        self._note_restarts(statuses, now)
+        world = max((max(each["ranks"], each["rank"] + 1) for each in current), default=self._world)
+        if self._note_restarts(statuses, now) or world != self._world:  # another job
+            self._world = world
+            self._last.clear()
+            self._groups.clear()
         for rank, each in statuses.items():
             self._last[rank] = self._rank(each, ages[rank])
         for rank in self._last.keys() - statuses.keys():
@@ -260,7 +265,8 @@ class Watcher:
             track.time, track.seen, track.has_moved = status["time"], clock, True
         return clock - track.seen if track.has_moved else max(0.0, now - status["time"])
 
-    def _note_restarts(self, statuses: dict[int, dict[str, Any]], now: float) -> None:
+    def _note_restarts(self, statuses: dict[int, dict[str, Any]], now: float) -> bool:
+        """Append an event about the ranks that have started again; return whether there are any."""
         again = []
         for rank, each in statuses.items():
             process, track = (each["host"], each["process"]), self._tracks.get(rank)
@@ -273,6 +279,7 @@ class Watcher:
         if again:
             step = max(statuses[rank]["step"] for rank in again)
             self._faults.add(Event(now, "restart", spans(again), step, "started again as new processes"))
+        return bool(again)
 
     def _rank(self, status: dict[str, Any], age: float) -> Rank:
         rank, at, collective = status["rank"], status["time"], status["collective"]
@@ -324,26 +331,18 @@ def _cell(rank: Rank, seconds: float) -> float:
     return ABSENT if rank.state in ("ended", "absent") else float(f"{1000 * seconds:.4g}")
 
 
-def _parsed(text: str, rank: int) -> dict[str, Any]:
+def _parsed(text: bytes, rank: int) -> dict[str, Any]:
     """Return the entries of a status file, of the types that Status of isthmus.health has.
 
     Raises:
-        ValueError, KeyError, TypeError: it is not one.
+        one of MALFORMED: it is not one.
     """
     found = json.loads(text)
     if found["rank"] != rank or not rank < _MOST_RANKS or not 0 < found["ranks"] <= _MOST_RANKS:
         raise ValueError(f"rank {found['rank']} of {found['ranks']}")
-    parsed: dict[str, Any] = {each: int(found[each]) for each in ("rank", "ranks", "process", "step")}
-    for each in ("time", "step_time", "waiting", "since"):
-        parsed[each] = float(found[each])
-        if not math.isfinite(parsed[each]):
-            raise ValueError(f"{each} is {parsed[each]}")
+    parsed: dict[str, Any] = {each: int(number(found[each])) for each in ("rank", "ranks", "process", "step")}
+    parsed |= {each: float(number(found[each])) for each in ("time", "step_time", "waiting", "since")}
     stack = [str(each) for each in found["stack"]]
     users = [each for each in stack if not _LIBRARIES.search(each)]
-    line = one_line((users or stack or [""])[-1])
-    return {
-        **parsed,
-        "host": one_line(found["host"]),
-        "collective": one_line(found["collective"]),
-        "line": line,
-    }
+    line = clean((users or stack or [""])[-1])
+    return {**parsed, "host": clean(found["host"]), "collective": clean(found["collective"]), "line": line}
