@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from isthmus.cluster import inventory as inventories
+from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.inventory import Inventory
 from isthmus.cluster.isolate import report, run
-from isthmus.cluster.isolate.rounds import Kind, Round, Topology
+from isthmus.cluster.isolate.rounds import Kind, Outcome, Round, Topology
 from isthmus.cluster.isolate.search import Found, Settings, isolate
 from isthmus.cluster.isolate.simulate import Fault, Simulator, halving, pairing
 from tests.helpers.command import isthmus
@@ -175,8 +176,48 @@ def test_eight_processes_with_a_stopped_a_slow_and_a_corrupt_one() -> None:
         agent = next(iter(processes._agents.values())).pid
     assert found.accused() == {("node", (1,), -1), ("card", (4,), 1), ("node", (6,), -1)}
     assert {verdict.nodes[0]: verdict.slow for verdict in found.verdicts} == {1: False, 4: False, 6: True}
-    assert "card 1 of n4: faulty" in report.text(found, run.topology(inventory))
+    text = report.text(found, run.topology(inventory))
+    assert "card 1 of n4: faulty" in text and "self of n4: failed: cards 1: a repeated matmul differs" in text
     assert not Path(f"/proc/{agent}").exists()
+
+
+@pytest.mark.full
+def test_a_host_that_is_lost_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = run.remote.command
+    monkeypatch.setattr(
+        run.remote, "command", lambda host, line: ["false"] if host.name == "n2" else command(host, line)
+    )
+    load = run.Load(matrix=64, length=64, timeout=3, step_timeout=1, interface="lo")
+    inventory = hosts(4, address="127.0.1.{}")
+    with run.Processes(inventory, load) as processes:
+        found = search(inventory, processes)
+    assert found.accused() == {("node", (2,), -1)}
+    assert "the agent ended; check `python" in found.verdicts[0].evidence[0].what
+
+
+@pytest.mark.full
+def test_an_error_of_all_nodes_is_no_verdict() -> None:
+    with (
+        run.Processes(hosts(4), run.Load(device="meta", matrix=64), local=True) as processes,
+        pytest.raises(ClusterError, match=r"all 4 tests fail, so none tells a faulty node: .*meta"),
+    ):
+        search(hosts(4), processes)
+
+
+@pytest.mark.parametrize(
+    ("causes", "is_common"),
+    [
+        (["RuntimeError: port 1", "RuntimeError: port 22"], True),
+        (["RuntimeError: port 1"], False),
+        (["RuntimeError: port 1", "OSError: x"], False),
+        (["timed out", "timed out"], False),
+        (["cards 1: a repeated matmul differs", "cards 0: a repeated matmul differs"], False),
+    ],
+)
+def test_what_all_tests_say_alike(causes: list[str], is_common: bool) -> None:
+    zeros = np.zeros(2)
+    outcome = Outcome(zeros > 0, zeros, zeros, zeros.astype(np.int64), causes=dict(enumerate(causes)))
+    assert run._common(outcome) == (causes[0] if is_common else "")
 
 
 @pytest.fixture

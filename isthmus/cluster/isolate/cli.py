@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 EPILOG = (
     "Faults to practise on: --inject node3=stop, node3=sleep:2, node3=corrupt:1 (card 1), node3=stop@0.2 (in one "
-    "test of five); with --simulate also link=3-7, rack=2, switch=0, rail=1, port=5, slow=5, scale=5:64 (in tests of "
-    "64 nodes or more). Exit status: 0 without a fault, 3 with one."
+    "test of five); with --simulate instead node=3, link=3-7, rack=2, switch=0, rail=1, port=5, slow=5, scale=5:64 "
+    "(in tests of 64 nodes or more). Exit status: 0 without a fault, 3 with one."
 )
 _INJECTED = re.compile(
     r"(?P<node>[\w.-]+)=(?P<kind>stop|sleep|corrupt)(:(?P<value>[\d.]+))?(@(?P<firing>[\d.]+))?"
@@ -42,8 +42,10 @@ def isolate(
     expected: Annotated[float, typer.Option(help="Faulty nodes expected beforehand.")] = 4.0,
     noise: Annotated[float, typer.Option(help="Probability that a test fails without a fault.")] = 1e-4,
     slow: Annotated[float, typer.Option(help="A test is slow from this multiple of the median.")] = 1.1,
-    timeout: Annotated[float, typer.Option(help="Seconds after which a test fails.")] = 180.0,
-    step_timeout: Annotated[float, typer.Option(help="The same for one exchange between two nodes.")] = 10.0,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds after which a test fails.")] = 180.0,
+    step_timeout: Annotated[
+        float, typer.Option(min=0.1, help="The same for one exchange between two nodes.")
+    ] = 10.0,
     matrix: Annotated[int, typer.Option(min=1, help="Rows of the matrices of the burn.")] = 2048,
     device: Annotated[
         str, typer.Option(help="Type of the cards, such as cuda. Default: the accelerator, or cpu.")
@@ -94,7 +96,7 @@ def isolate(
             hosts = inventories.read(inventory)
             topology = run.topology(hosts)
             names = [host.name for host in hosts.hosts]
-            injected = dict(_injected(each, names) for each in inject or [])
+            injected = dict(_injected(each, names, topology.cards) for each in inject or [])
             load = run.Load(
                 device=device or _device(local),
                 backend=backend,
@@ -122,7 +124,7 @@ def _device(local: bool) -> str:
     return accelerator.type if accelerator else "cpu"
 
 
-def _injected(text: str, names: list[str]) -> "tuple[int, Injected]":
+def _injected(text: str, names: list[str], cards: int) -> "tuple[int, Injected]":
     from isthmus.cluster.isolate.run import Injected
 
     match = _INJECTED.fullmatch(text)
@@ -133,6 +135,8 @@ def _injected(text: str, names: list[str]) -> "tuple[int, Injected]":
     value = float(match["value"] or 0)
     firing = float(match["firing"] or 1)
     if match["kind"] == "corrupt":
+        if value >= cards:
+            raise ClusterError(f"--inject {text}: hosts have cards 0 to {cards - 1}")
         return names.index(match["node"]), Injected("corrupt", card=int(value), firing=firing)
     return names.index(match["node"]), Injected(match["kind"], seconds=value or 1.0, firing=firing)
 
@@ -149,8 +153,9 @@ def _simulated(text: str, nodes: int) -> "Fault":
     if match["kind"] in ("link", "card", "scale") and (
         second < 0 or (match["kind"] == "link" and second >= nodes)
     ):
+        sign = "-" if match["kind"] == "link" else ":"
         raise ClusterError(
-            f"--inject {text}: give a second number below {nodes}, such as {match['kind']}=3:7"
+            f"--inject {text}: give a second number below {nodes}, such as {match['kind']}=3{sign}7"
         )
     firing = float(match["firing"] or 1)
     if match["kind"] == "scale":

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import re
 import selectors
 import subprocess
 import sys
@@ -114,13 +116,14 @@ class Processes:
         self._agents: dict[str, subprocess.Popen[bytes]] = {}
         self._events = selectors.DefaultSelector()
         self._rest: dict[str, bytes] = {}
+        self._lost: dict[str, str] = {}  # why agents have ended
         self._number = 0
         for host in self.hosts:
             key = self._key(host)
             if key not in self._agents:
                 self._agents[key] = self._start(key, host)
         ready = 0
-        while ready < len(self._agents):
+        while ready < len(self._agents) - len(self._lost):
             ready += sum("ready" in reply for reply in self._replies())
 
     def _key(self, host: Host) -> str:
@@ -144,7 +147,8 @@ class Processes:
     ) -> None:
         """End the agents, which end their processes."""
         for agent in self._agents.values():
-            if agent.stdin:
+            with contextlib.suppress(BrokenPipeError):  # it has ended
+                assert agent.stdin
                 agent.stdin.close()
         for agent in self._agents.values():
             try:
@@ -161,8 +165,10 @@ class Processes:
     def run(self, tests: Round) -> Outcome:
         """Run the tests of a round.
 
+        A host whose agent has ended fails its tests.
+
         Raises:
-            ClusterError: an agent has ended.
+            ClusterError: all agents have ended, or all tests fail with one error, as by a wrong option.
         """
         running: dict[int, _Running] = {}
         order = []
@@ -177,8 +183,14 @@ class Processes:
                 if reply.get("test") in running:
                     self._take(reply, running[reply["test"]], reply["test"])
             for number in waiting:
+                for node in running[number].nodes:
+                    if why := self._lost.get(self._key(self.hosts[node])):
+                        self._take({"node": node, "error": why}, running[number], number)
                 self._end(number, running[number])
-        return _outcome([running[number] for number in order])
+        outcome = _outcome([running[number] for number in order])
+        if common := _common(outcome):
+            raise ClusterError(f"all {len(tests)} tests fail, so none tells a faulty node: {common}")
+        return outcome
 
     def _request(self, number: int, test: _Running, rank: int, port: int) -> None:
         node = test.nodes[rank]
@@ -214,22 +226,24 @@ class Processes:
     def _send(self, key: str, message: dict[str, Any]) -> None:
         agent = self._agents[key]
         assert agent.stdin
-        try:
+        with contextlib.suppress(OSError):  # it has ended, as its output says
             agent.stdin.write(json.dumps(message).encode() + b"\n")
             agent.stdin.flush()
-        except OSError:
-            raise self._ended(key) from None
 
-    def _ended(self, key: str) -> ClusterError:
-        where = key or "this machine"
-        return ClusterError(f"{where}: the agent ended; check `python {' '.join(AGENT)}` there")
+    def _lose(self, key: str) -> None:
+        self._lost[key] = f"the agent ended; check `python {' '.join(AGENT)}` on {key or 'this machine'}"
+        stream = self._agents[key].stdout
+        assert stream
+        self._events.unregister(stream)
+        if len(self._lost) == len(self._agents):
+            raise ClusterError(self._lost[key])
 
     def _replies(self) -> list[dict[str, Any]]:
         found = []
         for event, _ in self._events.select(0.1):
             data = os.read(event.fd, 1 << 20)
             if not data:
-                raise self._ended(event.data)
+                self._lose(event.data)
             *lines, self._rest[event.data] = (self._rest[event.data] + data).split(b"\n")
             found += [json.loads(line) for line in lines]
         return found
@@ -279,6 +293,15 @@ def _outcome(tests: Sequence[_Running]) -> Outcome:
     seconds = np.array([test.end - test.begin for test in tests])
     found = np.array(sorted(set(links)), np.int64).reshape(-1, 2)
     return Outcome(failed, seconds, work, cards, found, np.zeros(len(found), np.int64), causes)
+
+
+def _common(outcome: Outcome) -> str:
+    """Return the error of all tests if it is one that faulty nodes do not have in common; else ""."""
+    found = {re.sub(r"\d+", "0", each) for each in outcome.causes.values()}
+    is_result = re.search(r"differ|wrong|\btimed?\b|timeout", " ".join(found), re.IGNORECASE)
+    if len(outcome.causes) < max(2, len(outcome.failed)) or len(found) > 1 or is_result:
+        return ""
+    return next(iter(outcome.causes.values()))
 
 
 def _bad_links(test: _Running) -> list[tuple[int, int]]:

@@ -222,7 +222,7 @@ class Search:
         self._accused = np.zeros(self.topology.nodes, bool)
         self._cut = self._accused.copy()  # nodes whose rack, switch or rails are accused
         self._open: list[tuple[float, Part]] = []
-        self._bad: list[tuple[int, Kind, Ints, bool]] = []
+        self._bad: list[tuple[int, Kind, Ints, str]] = []
         self._reference: dict[tuple[int, int], tuple[int, float, float]] = {}
         self._to_sweep: list[Ints] = []
         self._swept_all = False
@@ -257,11 +257,16 @@ class Search:
         for test in np.flatnonzero(bad):
             if tests.kind[test] != Kind.SWEEP:
                 nodes = tests.nodes(int(test))
-                self._bad.append((number, Kind(tests.kind[test]), nodes, bool(slow[test])))
+                what = (
+                    "slow"
+                    if slow[test]
+                    else ": ".join(filter(None, ["failed", outcome.causes.get(int(test), "")]))
+                )
+                self._bad.append((number, Kind(tests.kind[test]), nodes, what))
                 if tests.kind[test] == Kind.GROUP and len(nodes) > 2 and not self._swept_all:
                     self._to_sweep.append(nodes)
         for first, second in outcome.links:
-            self._bad.append((number, Kind.SWEEP, np.array([first, second]), False))
+            self._bad.append((number, Kind.SWEEP, np.array([first, second]), "failed"))
         self.belief.observe(tests, outcome, bad, number)
         self._judge(number)
         summary = RoundSummary(
@@ -341,10 +346,9 @@ class Search:
         before = self.verdicts.get(part)
         number = before.round if before else number
         evidence = [each for each in self._bad if self._concerns(part, each[2])]
-        slow = all(each[3] for each in evidence)
+        slow = all(each[3] == "slow" for each in evidence)
         texts = tuple(
-            Evidence(r, kind.name.lower(), tuple(map(int, nodes)), "slow" if late else "failed")
-            for r, kind, nodes, late in evidence
+            Evidence(r, kind.name.lower(), tuple(map(int, nodes)), what) for r, kind, nodes, what in evidence
         )
         name, numbers, card = part.name, part[1 : 3 if part.kind == LINK else 2], -1
         if part.kind == NODE:
