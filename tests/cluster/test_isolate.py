@@ -311,8 +311,8 @@ LAB = ["--timeout", "10", "--step-timeout", "2", "--slow", "4", "--noise", "1e-3
 @pytest.mark.parametrize(
     ("fault", "matrix", "named"),
     [
-        (["host2", "card1", "stop"], 64, "card 1 of host2: faulty"),
-        (["host5", "card0", "slow=100"], 1024, "card 0 of host5: "),
+        (["host2", "card1", "stop"], 1024, "card 1 of host2: faulty"),
+        (["host5", "card0", "slow=100"], 1536, "card 0 of host5: "),
         (["host6", "card1", "corrupt=100"], 1024, "card 1 of host6: faulty"),
         (["link", "host4-host7", "rate=1mbit"], 64, "link host4 - host7: faulty"),
         (["link", "host1-host3", "down"], 64, "link host1 - host3: faulty"),
