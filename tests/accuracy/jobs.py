@@ -4,8 +4,6 @@
 """
 
 import importlib
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -16,8 +14,7 @@ import torch.distributed as dist
 
 import isthmus.accuracy
 from isthmus.accuracy.comparing import Comparison, compare
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.children import start_module
 
 
 class Job(NamedTuple):
@@ -65,20 +62,16 @@ def run(folder: Path, kind: str, names: Iterable[str]) -> None:
             continue
         command = [str(ranks), str(folder / f"store-{ranks}-{is_megatron}"), str(folder), kind, *group]
         started = [
-            subprocess.Popen(
-                [sys.executable, "-m", "tests.accuracy.jobs", str(rank), *command],
-                cwd=ROOT,
-                env=os.environ | {"ISTHMUS_HOST_DEVICES": str(ranks)},
-            )
+            start_module("tests.accuracy.jobs", str(rank), *command, ISTHMUS_HOST_DEVICES=str(ranks))
             for rank in range(ranks)
         ]
         try:
-            statuses = [each.wait(600) for each in started]
+            errors = [each.communicate(timeout=600)[1] for each in started]
         finally:
             for each in started:
                 each.kill()
-        if any(statuses):
-            raise RuntimeError(f"ranks of {group} exited with {statuses}")
+        if any(each.returncode for each in started):
+            raise RuntimeError(f"ranks of {group} failed:\n" + "\n".join(errors))
 
 
 def packet(operator: str) -> str:

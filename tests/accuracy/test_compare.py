@@ -65,12 +65,17 @@ SHORT = ("one", "tp", "dp", "tp_missing_all_reduce", "dp_wrong_reduction", "tp_e
 
 
 @pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory):
+def two_ranks(request, tmp_path_factory):
+    """The dumps of the jobs that this run tests, and of those that they are compared with."""
     folder = tmp_path_factory.mktemp("ranks")
-    run(folder, "statistics", SHORT)
+    items = [item for item in request.session.items if getattr(item, "function", None) is test_two_ranks]
+    jobs = {name: all_jobs()[name] for name in (item.callspec.params["name"] for item in items)}
+    names = {"tp", "one", *jobs, *(job.right for job in jobs.values())}
+    run(folder, "statistics", [name for name in SHORT if name in names])
     return folder
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SHORT)
 def test_two_ranks(name, two_ranks):
     for against, found, right in judged(two_ranks, name):

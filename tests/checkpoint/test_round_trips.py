@@ -35,7 +35,7 @@ ROUTES = {
 }
 
 
-@pytest.mark.sampled(24)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("route, name", [(route, name) for route, names in ROUTES.items() for name in names])
 def test_back_to_the_same_bits(tmp_path, route, name):
     source = write_random(tmp_path / "source", CONFIGS[name])

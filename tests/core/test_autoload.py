@@ -251,6 +251,7 @@ def test_a_wrong_option_is_one_line_and_ends_the_process(variable: str, value: s
     assert done.stderr == f"isthmus: {variable}={value}: {problem}\n"
 
 
+@pytest.mark.full
 def test_a_wrong_option_ends_the_import_of_torch_but_not_where_the_chip_is_not_used():
     program = "import torch; print('reached')"
     done = run_fresh(program, ISTHMUS_BLOCKING_WAIT="yes")

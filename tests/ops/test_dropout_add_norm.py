@@ -35,6 +35,7 @@ def inputs(shape, device="cpu", dtype=torch.float64, residual=None, parameters=N
     return x0, other, leaf(shape[-1], **wide), leaf(shape[-1], **wide), rows, leaf(shape[-1], **wide)
 
 
+@pytest.mark.sampled(6)
 @on_each_device
 @by_each
 @in_both_norms

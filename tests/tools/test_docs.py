@@ -106,7 +106,7 @@ def test_python_block(block: Block):
     children.output(block.body)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "block",
     [
