@@ -104,6 +104,37 @@ def test_environment_of_each_vendor(tmp_path: Path) -> None:
     assert environment["HCCL_SOCKET_IFNAME"] == "eth0" and "HCCL_IF_IP" not in environment
 
 
+def test_environment_of_a_host(tmp_path: Path) -> None:
+    entry = 'environment: {OWN: "it\'s $d %d", NCCL_SOCKET_IFNAME: ib0, A: x}, cards'
+    one = CLUSTER.replace("user: train, cards", f"user: train, {entry}")
+    options = ("--interface", "eth0", "--env", "A=b", "--directory", "/")
+    for kind in ("torchrun", "msrun"):
+        environments = [launched(path)[1] for path in render(tmp_path, *options, kind, *PROGRAM, cluster=one)]
+        assert [each.get("OWN") for each in environments] == [None, "it's $d %d"]
+        assert [each["NCCL_SOCKET_IFNAME"] for each in environments] == ["eth0", "ib0"]
+        assert [each["A"] for each in environments] == ["b", "b"]
+    text = render(tmp_path, *options, "systemd", *PROGRAM, cluster=one)[1].read_text()
+    assert 'Environment="OWN=it\'s $d %%d"' in text
+    all_hosts = ASCEND.replace("cards", "environment: {OWN: c d}, cards")
+    (path,) = render(tmp_path, "slurm", *PROGRAM, cluster=all_hosts)
+    assert launched(path, SLURM_NODEID="0", SLURM_JOB_NODELIST="x")[1]["OWN"] == "c d"
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry", "message"),
+    [
+        ("slurm", "environment: {A: b}, cards: 1", "host b: its environment differs from that of a"),
+        ("slurm", "cards: [{index: 4}]", "host b: cards 4: Slurm chooses the cards of a job"),
+        ("hostfile", "environment: {A: b}, cards: 1", "host b: a hostfile cannot set its environment (A)"),
+        ("mpich", "environment: {A: b}, cards: 1", "host b: a hostfile cannot set its environment (A)"),
+    ],
+)
+def test_what_a_kind_cannot_express_is_refused(tmp_path: Path, kind: str, entry: str, message: str) -> None:
+    (tmp_path / "c.yaml").write_text(f"hosts: [{{name: a, cards: 1}}, {{name: b, {entry}}}]")
+    run = CliRunner().invoke(app, ["render", "-i", str(tmp_path / "c.yaml"), kind, "a.py"])
+    assert run.exit_code == 1 and message in run.output and len(run.output.splitlines()) == 1
+
+
 def test_msrun_and_mindformers(tmp_path: Path) -> None:
     arguments, _, _ = launched(render(tmp_path, "msrun", *PROGRAM)[1])
     expected = "--worker_num=4 --local_worker_num=2 --master_addr=10.0.0.1 --master_port=8118 --node_rank=1"

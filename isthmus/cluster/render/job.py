@@ -84,7 +84,7 @@ class Job:
         return any(card.address for host in self.inventory.hosts for card in host.cards)
 
     def environment(self, host: Host, port: int) -> dict[str, str]:
-        """Return the environment of the ranks of a host."""
+        """Return the environment of the ranks of a host; its own variables replace ours, ``--env`` replaces both."""
         found = {"MASTER_ADDR": self.master, "MASTER_PORT": str(port)}
         indices = [card.index for card in host.cards]
         if indices != list(range(len(indices))):
@@ -93,7 +93,7 @@ class Job:
         found |= self.collectives(host)
         if self.rank_table:
             found["RANK_TABLE_FILE"] = self.rank_table
-        return found | self.given
+        return found | host.environment | self.given
 
     def collectives(self, host: Host | None) -> dict[str, str]:
         """Return what HCCL or NCCL, and Gloo, need to know on a host; on any host for None."""

@@ -15,14 +15,26 @@ from isthmus.cluster.render.scripts import per_host
 from isthmus.cluster.render.services import slurm, systemd
 
 
+def _without_environment(job: Job) -> None:
+    """Check that no host has variables of its own, which a hostfile cannot hold."""
+    for host in job.inventory.hosts:
+        if host.environment:
+            raise ClusterError(
+                f"host {host.name}: a hostfile cannot set its environment ({', '.join(host.environment)}); "
+                "set it by the launcher, and remove it from the inventory"
+            )
+
+
 def _hostfile(job: Job) -> list[File]:
     """Return a hostfile for DeepSpeed and Open MPI."""
+    _without_environment(job)
     lines = [f"{host.address} slots={len(host.cards)}\n" for host in job.inventory.hosts]
     return [File("hostfile", "".join(lines))]
 
 
 def _mpich(job: Job) -> list[File]:
     """Return a hostfile for MPICH and Intel MPI."""
+    _without_environment(job)
     for host in job.inventory.hosts:
         if ":" in host.address:
             raise ClusterError(
