@@ -28,7 +28,7 @@ _PERIOD = 0.1
 _RANK = re.compile(r"\[rank (\d+)\] ")
 _STARTED = re.compile(r"isthmus: ranks? \d+ (?:to \d+ )?of ")
 _CAUSE = re.compile(
-    r"isthmus: (rank \d+ (?:failed|did not reach|ended with exit status).*\(process \d+ on .*)"
+    r"isthmus: (rank (\d+) (?:failed|did not reach|ended with exit status).*\(process \d+ on .*)"
 )
 _CONSEQUENCE = ("  its own error says", "  its operation timed out")  # of isthmus.launch.root_cause
 
@@ -59,6 +59,10 @@ class Node:
     failed_at: float = 0.0
     status: int | None = None
     pending: dict[int, bytes] = field(default_factory=dict)
+
+    def has_rank(self, number: int) -> bool:
+        """Whether a rank runs on the host; launchers repeat the reports of others."""
+        return self.first <= number < self.first + len(self.host.cards)
 
     def send(self, number: int) -> None:
         """Send a signal to the command on the host."""
@@ -149,7 +153,7 @@ def _watch(
     terminal: Terminal,
     ranks: Progress,
 ) -> None:
-    passed, deadline, is_closed = 0, float("inf"), False
+    passed, deadline, is_closed, has_failed = 0, float("inf"), False, False
     while any(node.status is None for node in nodes) or selector.get_map():
         for key, _ in selector.select(_PERIOD):
             stream, node = key.fileobj, key.data
@@ -157,6 +161,11 @@ def _watch(
                 selector.unregister(stream)
         now = time.monotonic()
         for number in received[passed:]:
+            if not passed:
+                again = "; Ctrl-C again kills them" if number == signal.SIGINT else ""
+                terminal.tell(
+                    f"{signal_name(number)}: ending the ranks on {count(len(nodes), 'host')}{again}"
+                )
             for node in nodes:
                 node.send(number)
             passed, deadline = passed + 1, min(deadline, now + _PATIENCE)
@@ -165,6 +174,10 @@ def _watch(
                 node.status, node.failed_at = status, node.failed_at or time.time()
                 if status:
                     deadline = min(deadline, now + _GRACE)
+        failed = next((node for node in nodes if node.cause or node.status), None)
+        if failed and not (has_failed or received) and any(node.status is None for node in nodes):
+            has_failed = True
+            terminal.tell(f"{failed.host.name} failed; ending the ranks on all hosts")
         alive = sum(len(node.host.cards) for node in nodes if node.status is None)
         terminal.status(ranks.text(time.time(), alive, {}), is_new=False)
         if now > deadline:
@@ -197,13 +210,15 @@ def _show(line: str, is_error: bool, node: Node, terminal: Terminal, ranks: Prog
     reported = ranks.line(int(rank[1]) if rank else node.first, line[rank.end() :] if rank else line, now)
     if reported.is_new and terminal.prints_status:
         terminal.status(ranks.text(now, ranks.world_size, {}), is_new=True)
-    if (cause := _CAUSE.match(line)) and not node.cause:
+    if (cause := _CAUSE.match(line)) and not node.cause and node.has_rank(int(cause[2])):
         node.cause, node.failed_at = cause[1], now
     node.is_consequence |= bool(node.cause) and line.startswith(_CONSEQUENCE)
     if is_error and (line.startswith("isthmus: ") or not node.has_launcher):
         node.error = "" if _STARTED.match(line) else line.removeprefix("isthmus: ")
     if line.startswith("isthmus: "):
         node.has_launcher = True
+        # Each launcher knows its own host only; the last line says which rank of all failed first.
+        line = line.replace(" failed first", " failed", 1)
         line = f"isthmus: {node.host.name}: {line.removeprefix('isthmus: ')}"
     elif is_error and not node.has_launcher and not rank:
         line = f"{node.host.name}: {line}"
