@@ -162,10 +162,7 @@ def _watch(
         now = time.monotonic()
         for number in received[passed:]:
             if not passed:
-                again = "; Ctrl-C again kills them" if number == signal.SIGINT else ""
-                terminal.tell(
-                    f"{signal_name(number)}: ending the ranks on {count(len(nodes), 'host')}{again}"
-                )
+                terminal.tell(_ending(number, nodes))
             for node in nodes:
                 node.send(number)
             passed, deadline = passed + 1, min(deadline, now + _PATIENCE)
@@ -174,10 +171,7 @@ def _watch(
                 node.status, node.failed_at = status, node.failed_at or time.time()
                 if status:
                     deadline = min(deadline, now + _GRACE)
-        failed = next((node for node in nodes if node.cause or node.status), None)
-        if failed and not (has_failed or received) and any(node.status is None for node in nodes):
-            has_failed = True
-            terminal.tell(f"{failed.host.name} failed; ending the ranks on all hosts")
+        has_failed = has_failed or bool(received) or _tell_failure(nodes, terminal)
         alive = sum(len(node.host.cards) for node in nodes if node.status is None)
         terminal.status(ranks.text(time.time(), alive, {}), is_new=False)
         if now > deadline:
@@ -186,6 +180,19 @@ def _watch(
             for node in nodes:
                 node.close()
             is_closed, deadline = True, now + _PATIENCE
+
+
+def _ending(number: int, nodes: list[Node]) -> str:
+    again = "; Ctrl-C again kills them" if number == signal.SIGINT else ""
+    return f"{signal_name(number)}: ending the ranks on {count(len(nodes), 'host')}{again}"
+
+
+def _tell_failure(nodes: list[Node], terminal: Terminal) -> bool:
+    """Name the first host that failed, if others still run; return whether there is one that failed."""
+    failed = next((node for node in nodes if node.cause or node.status), None)
+    if failed and any(node.status is None for node in nodes):
+        terminal.tell(f"{failed.host.name} failed; ending the ranks on all hosts")
+    return failed is not None
 
 
 def _read(stream: IO[bytes], node: Node, terminal: Terminal, ranks: Progress) -> bool:

@@ -177,6 +177,21 @@ def test_systemd(tmp_path: Path) -> None:
         assert str(tmp_path) not in run.stderr and "lab-node" not in run.stderr
 
 
+def test_files_of_hosts_that_were_removed_do_not_stay(tmp_path: Path) -> None:
+    own = tmp_path / "launch/torchrun-mine.sh"
+    own.parent.mkdir()
+    own.write_text("#!/bin/sh\n")
+    render(tmp_path, "megatron", *PROGRAM)
+    render(tmp_path, "torchrun", *PROGRAM)
+    one = CLUSTER[: CLUSTER.index("- {name: node1")]
+    (tmp_path / "cluster.yaml").write_text(one)
+    options = ["-i", str(tmp_path / "cluster.yaml"), "-o", str(own.parent)]
+    run = CliRunner().invoke(app, ["render", *options, "torchrun", *PROGRAM])
+    assert f"isthmus: {own.parent}/torchrun-node1.sh: removed, from an earlier render" in run.output
+    names = ["megatron-node0.sh", "megatron-node1.sh", "torchrun-mine.sh", "torchrun-node0.sh"]
+    assert sorted(path.name for path in own.parent.iterdir()) == names
+
+
 def test_hostfiles(tmp_path: Path) -> None:
     (path,) = render(tmp_path, "hostfile")
     assert path.read_text() == "10.0.0.1 slots=2\n10.0.0.2 slots=2\n"
@@ -192,6 +207,9 @@ def test_hostfiles(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ("slum train.py", "slum: unknown; expected hostfile, mpich, torchrun"),
+        ("torchrun --interface eth0 a.py", "--interface: options stand before all other arguments"),
+        ("torchrun --max-restarts 3 a.py", "--max-restarts: unknown option; see --help"),
+        ("--interfce eth0 torchrun a.py", "--interfce: unknown option; did you mean --interface?"),
         ("torchrun", "torchrun: no program; give it after the options"),
         ("--port 22 torchrun a.py", "--port 22: expected 1024 to 65535"),
         ("--interface a;b torchrun a.py", "--interface 'a;b': not a network interface"),

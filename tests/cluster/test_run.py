@@ -226,6 +226,8 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("hosts: [{name: a, address: 127.0.0.1, cards: 1}]")
     for arguments, message in (
         (["-i", str(tmp_path / "no.yaml"), "a.py"], "No such file or directory"),
+        (["--interfce", "eth0", "a.py"], "--interfce: unknown option; did you mean --interface?"),
+        (["--xyz=1", "a.py"], "--xyz: unknown option; see --help"),
         (["-i", str(tmp_path / "c.yaml"), "--port", "1", "a.py"], "--port 1: expected 1024 to 65535"),
     ):
         done = CliRunner().invoke(app, ["run", *arguments])

@@ -73,6 +73,10 @@ class Job:
         if any("\n" in each or "\0" in each for each in (*self.program, self.directory, self.rank_table)):
             raise ClusterError("arguments with line breaks cannot be launched; put the text in a file")
 
+    def origin(self, kind: str) -> str:
+        """Return the comment in each script and unit of a kind, by which a later render recognizes it."""
+        return f"# Made by isthmus cluster render {kind} for {self.inventory.name}"
+
     @property
     def master(self) -> str:
         """Address of rank 0."""

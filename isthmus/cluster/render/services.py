@@ -59,7 +59,7 @@ def slurm(job: Job) -> list[File]:
     variables |= hosts[0].environment | job.given
     last = f"{nodes}\nexport MASTER_ADDR\nexec srun --kill-on-bad-exit=1 bash -c {shlex.quote(run)}"
     about = f"{job.inventory.world_size} ranks on {len(hosts)} nodes"
-    text = script(about, variables, job.directory, last, lines)
+    text = script(job.origin("slurm"), about, variables, job.directory, last, lines)
     return [File(f"slurm-{job.inventory.name}.sh", text, 0o750)]
 
 
@@ -77,6 +77,7 @@ def systemd(job: Job) -> list[File]:
         variables = job.environment(host, port)
         command = " ".join(_word(each) for each in torchrun(job, number, port))
         lines = [
+            job.origin("systemd"),
             "[Unit]",
             f"Description=Ranks of {job.inventory.name} on {host.name}",
             "After=network-online.target",
