@@ -23,6 +23,7 @@ from isthmus.launch.progress import Progress
 from isthmus.launch.terminal import Terminal
 
 _GRACE = 20.0  # seconds that the other hosts have after one has failed; they hear of it by themselves
+_START_GRACE = 3.0  # the same if its ranks had not started: the others wait for it, or fail likewise
 _PATIENCE = 60.0  # seconds from a signal to the end of the connections
 _PERIOD = 0.1
 _RANK = re.compile(r"\[rank (\d+)\] ")
@@ -42,6 +43,7 @@ class Node:
         first: its first rank.
         process: the local process that runs the command there.
         has_launcher: its launcher has written a line.
+        has_ranks: its launcher has started the ranks.
         cause: its report of a rank of its own that made the job fail; "" without one.
         is_consequence: that rank's own error says that ranks of other hosts were missing.
         error: the last line of its launcher, or of what stands before it, such as ssh.
@@ -53,6 +55,7 @@ class Node:
     first: int
     process: subprocess.Popen[bytes]
     has_launcher: bool = False
+    has_ranks: bool = False
     cause: str = ""
     is_consequence: bool = False
     error: str = ""
@@ -170,7 +173,7 @@ def _watch(
             if node.status is None and (status := node.process.poll()) is not None:
                 node.status, node.failed_at = status, node.failed_at or time.time()
                 if status:
-                    deadline = min(deadline, now + _GRACE)
+                    deadline = min(deadline, now + (_GRACE if node.has_ranks else _START_GRACE))
         has_failed = has_failed or bool(received) or _tell_failure(nodes, terminal)
         alive = sum(len(node.host.cards) for node in nodes if node.status is None)
         terminal.status(ranks.text(time.time(), alive, {}), is_new=False)
@@ -222,6 +225,7 @@ def _show(line: str, is_error: bool, node: Node, terminal: Terminal, ranks: Prog
     node.is_consequence |= bool(node.cause) and line.startswith(_CONSEQUENCE)
     if is_error and (line.startswith("isthmus: ") or not node.has_launcher):
         node.error = "" if _STARTED.match(line) else line.removeprefix("isthmus: ")
+    node.has_ranks |= bool(_STARTED.match(line))
     if line.startswith("isthmus: "):
         node.has_launcher = True
         # Each launcher knows its own host only; the last line says which rank of all failed first.

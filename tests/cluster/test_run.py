@@ -159,7 +159,7 @@ def test_the_rank_that_failed_first_is_named_and_others_end(
         assert status == 7
         said = f"isthmus: b: {cause.removeprefix('isthmus: ')}"
         assert said.replace(" first", "") in err.splitlines() and err.splitlines()[-1] == said
-    monkeypatch.setattr(run, "_GRACE", 0.2)
+    monkeypatch.setattr(run, "_START_GRACE", 0.2)
     status, _, err = supervised("exit 3", f"echo $$ > {tmp_path}/pid; exec sleep 60")
     assert status == 3
     assert "isthmus: a failed; ending the ranks on all hosts" in err.splitlines()
@@ -168,7 +168,7 @@ def test_the_rank_that_failed_first_is_named_and_others_end(
 
 
 def test_errors_before_the_launcher_speaks_name_their_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_GRACE", 0.2)
+    monkeypatch.setattr(run, "_START_GRACE", 0.2)
     status, _, err = supervised(
         "echo 'isthmus: waiting' >&2; echo mine >&2; sleep 9", "echo refused >&2; exit 255"
     )
@@ -176,6 +176,7 @@ def test_errors_before_the_launcher_speaks_name_their_host(monkeypatch: pytest.M
     assert err.splitlines()[-1] == "isthmus: b: failed first, with exit status 255: refused"
     status, _, err = supervised("echo 'isthmus: port 1 is in use' >&2; exit 1", "sleep 9")
     assert err.splitlines()[-1] == "isthmus: a: failed first, with exit status 1: port 1 is in use"
+    monkeypatch.setattr(run, "_GRACE", 0.2)
     status, _, err = supervised("echo 'isthmus: rank 0 of 2' >&2; exit 1", "sleep 9")
     assert err.splitlines()[-1] == "isthmus: a: failed first, with exit status 1; see its output above"
 
