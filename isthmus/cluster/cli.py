@@ -1,5 +1,6 @@
 """``isthmus cluster``: inventory, rank tables and launch scripts of a cluster."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -56,6 +57,7 @@ def init(
 
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def render(
+    context: typer.Context,
     kind: Annotated[
         str,
         typer.Argument(
@@ -84,15 +86,21 @@ def render(
     from isthmus.cluster.render.job import Job
 
     with one_line(ClusterError):
+        arguments.check_program([kind], context)
+        arguments.check_program(program or [], context)
         job = Job(
             inventories.read(inventory), program or [], port, interface, directory, rank_table, env or []
         )
-        for path in kinds.render(kind, job, output):
+        paths, removed = kinds.render(kind, job, output)
+        for path in removed:
+            print(f"isthmus: {path}: removed, from an earlier render", file=sys.stderr)
+        for path in paths:
             print(path)
 
 
 @app.command(context_settings={"allow_interspersed_args": False, "ignore_unknown_options": True})
 def run(
+    context: typer.Context,
     program: Annotated[
         list[str], typer.Argument(metavar="script.py | -m module [arguments]", show_default=False)
     ],
@@ -113,13 +121,12 @@ def run(
     ] = False,
 ) -> None:
     """Run a program on all cards of a cluster, over ssh or in network namespaces."""
-    import sys
-
     from isthmus.cluster import inventory as inventories
     from isthmus.cluster import run
     from isthmus.cluster.render.job import Job
 
     with one_line(ClusterError):
+        arguments.check_program(program, context)
         given = {"--log-dir": log_dir, "--local-ranks-filter": shown}
         options = [word for name, value in given.items() if value for word in (name, value)]
         where = directory or str(Path.cwd())

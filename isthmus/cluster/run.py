@@ -23,12 +23,13 @@ from isthmus.launch.progress import Progress
 from isthmus.launch.terminal import Terminal
 
 _GRACE = 20.0  # seconds that the other hosts have after one has failed; they hear of it by themselves
+_START_GRACE = 3.0  # the same if its ranks had not started: the others wait for it, or fail likewise
 _PATIENCE = 60.0  # seconds from a signal to the end of the connections
 _PERIOD = 0.1
 _RANK = re.compile(r"\[rank (\d+)\] ")
 _STARTED = re.compile(r"isthmus: ranks? \d+ (?:to \d+ )?of ")
 _CAUSE = re.compile(
-    r"isthmus: (rank \d+ (?:failed|did not reach|ended with exit status).*\(process \d+ on .*)"
+    r"isthmus: (rank (\d+) (?:failed|did not reach|ended with exit status).*\(process \d+ on .*)"
 )
 _CONSEQUENCE = ("  its own error says", "  its operation timed out")  # of isthmus.launch.root_cause
 
@@ -42,6 +43,7 @@ class Node:
         first: its first rank.
         process: the local process that runs the command there.
         has_launcher: its launcher has written a line.
+        has_ranks: its launcher has started the ranks.
         cause: its report of a rank of its own that made the job fail; "" without one.
         is_consequence: that rank's own error says that ranks of other hosts were missing.
         error: the last line of its launcher, or of what stands before it, such as ssh.
@@ -53,12 +55,17 @@ class Node:
     first: int
     process: subprocess.Popen[bytes]
     has_launcher: bool = False
+    has_ranks: bool = False
     cause: str = ""
     is_consequence: bool = False
     error: str = ""
     failed_at: float = 0.0
     status: int | None = None
     pending: dict[int, bytes] = field(default_factory=dict)
+
+    def has_rank(self, number: int) -> bool:
+        """Whether a rank runs on the host; launchers repeat the reports of others."""
+        return self.first <= number < self.first + len(self.host.cards)
 
     def send(self, number: int) -> None:
         """Send a signal to the command on the host."""
@@ -149,7 +156,7 @@ def _watch(
     terminal: Terminal,
     ranks: Progress,
 ) -> None:
-    passed, deadline, is_closed = 0, float("inf"), False
+    passed, deadline, is_closed, has_failed = 0, float("inf"), False, False
     while any(node.status is None for node in nodes) or selector.get_map():
         for key, _ in selector.select(_PERIOD):
             stream, node = key.fileobj, key.data
@@ -157,6 +164,8 @@ def _watch(
                 selector.unregister(stream)
         now = time.monotonic()
         for number in received[passed:]:
+            if not passed:
+                terminal.tell(_ending(number, nodes))
             for node in nodes:
                 node.send(number)
             passed, deadline = passed + 1, min(deadline, now + _PATIENCE)
@@ -164,7 +173,8 @@ def _watch(
             if node.status is None and (status := node.process.poll()) is not None:
                 node.status, node.failed_at = status, node.failed_at or time.time()
                 if status:
-                    deadline = min(deadline, now + _GRACE)
+                    deadline = min(deadline, now + (_GRACE if node.has_ranks else _START_GRACE))
+        has_failed = has_failed or bool(received) or _tell_failure(nodes, terminal)
         alive = sum(len(node.host.cards) for node in nodes if node.status is None)
         terminal.status(ranks.text(time.time(), alive, {}), is_new=False)
         if now > deadline:
@@ -173,6 +183,19 @@ def _watch(
             for node in nodes:
                 node.close()
             is_closed, deadline = True, now + _PATIENCE
+
+
+def _ending(number: int, nodes: list[Node]) -> str:
+    again = "; Ctrl-C again kills them" if number == signal.SIGINT else ""
+    return f"{signal_name(number)}: ending the ranks on {count(len(nodes), 'host')}{again}"
+
+
+def _tell_failure(nodes: list[Node], terminal: Terminal) -> bool:
+    """Name the first host that failed, if others still run; return whether there is one that failed."""
+    failed = next((node for node in nodes if node.cause or node.status), None)
+    if failed and any(node.status is None for node in nodes):
+        terminal.tell(f"{failed.host.name} failed; ending the ranks on all hosts")
+    return failed is not None
 
 
 def _read(stream: IO[bytes], node: Node, terminal: Terminal, ranks: Progress) -> bool:
@@ -197,13 +220,16 @@ def _show(line: str, is_error: bool, node: Node, terminal: Terminal, ranks: Prog
     reported = ranks.line(int(rank[1]) if rank else node.first, line[rank.end() :] if rank else line, now)
     if reported.is_new and terminal.prints_status:
         terminal.status(ranks.text(now, ranks.world_size, {}), is_new=True)
-    if (cause := _CAUSE.match(line)) and not node.cause:
+    if (cause := _CAUSE.match(line)) and not node.cause and node.has_rank(int(cause[2])):
         node.cause, node.failed_at = cause[1], now
     node.is_consequence |= bool(node.cause) and line.startswith(_CONSEQUENCE)
     if is_error and (line.startswith("isthmus: ") or not node.has_launcher):
         node.error = "" if _STARTED.match(line) else line.removeprefix("isthmus: ")
+    node.has_ranks |= bool(_STARTED.match(line))
     if line.startswith("isthmus: "):
         node.has_launcher = True
+        # Each launcher knows its own host only; the last line says which rank of all failed first.
+        line = line.replace(" failed first", " failed", 1)
         line = f"isthmus: {node.host.name}: {line.removeprefix('isthmus: ')}"
     elif is_error and not node.has_launcher and not rank:
         line = f"{node.host.name}: {line}"

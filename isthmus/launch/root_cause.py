@@ -140,7 +140,7 @@ def _consequences(others: list[Failure], failures: list[Failure]) -> list[str]:
     lines = ["  as a consequence:"]
     for each in others[:_OTHERS]:
         how = each.how if _is_own(each, failures) else "ended by the launcher"
-        lines.append(f"    rank {each.rank.rank}: {how} {each.message[:160]}".rstrip())
+        lines.append(f"    rank {each.rank.rank}: {how}{each.message and f': {each.message[:160]}'}")
     if len(others) > _OTHERS:
         lines.append(f"    and {len(others) - _OTHERS} others")
     return lines

@@ -78,6 +78,15 @@ def test_root_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert not (tmp_path / "lab").exists()
 
 
+def test_a_lab_of_a_name_in_use_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "check", lambda: None)
+    monkeypatch.setattr(network, "NAMESPACES", tmp_path)
+    (tmp_path / "lab-host2").touch()
+    status, output = lab("up", "--folder", tmp_path / "lab")
+    assert (status, output.count("\n")) == (1, 1) and "lab-host2: this namespace exists" in output
+    assert not (tmp_path / "lab").exists()
+
+
 def test_environment_of_a_host_reaches_its_commands() -> None:
     entry = {"name": "a", "namespace": "n", "cards": 1, "environment": {"A": "b c"}}
     (host,) = inventory.parse({"hosts": [entry]}, "test").hosts
@@ -106,6 +115,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     assert lab("down", "--folder", path) == (0, f"{path}: no lab\n")
     for place in (network.NAMESPACES, network._ETC):
         assert not list(place.glob(f"{NAME}-*"))
+
+
+def test_addresses_have_names(folder: Path) -> None:
+    """Also the IPv4-mapped ones, which sockets of PyTorch ask for."""
+    for address in ("10.78.0.2", "::ffff:10.78.0.2"):
+        line = ["ip", "netns", "exec", f"{NAME}-host1", "getent", "hosts", address]
+        done = subprocess.run(line, capture_output=True, text=True, check=True)
+        assert done.stdout.split()[1] == "host2"
 
 
 def test_down_removes_what_a_crash_of_up_leaves(folder: Path, tmp_path: Path) -> None:
@@ -169,8 +186,8 @@ def test_up_refuses_a_second_lab_and_status_shows_the_first(folder: Path) -> Non
 
 
 def test_hosts_have_names(folder: Path, started: Callable[..., subprocess.Popen[bytes]]) -> None:
-    found = started("host2", 9, "sh", "-c", "uname -n; getent hosts host1")
-    assert found.communicate(timeout=20)[0].split() == [b"host2", b"10.78.0.1", b"host1"]
+    found = started("host2", 9, "sh", "-c", "uname -n; getent ahosts host1 | head -n 1")
+    assert found.communicate(timeout=20)[0].split() == [b"host2", b"10.78.0.1", b"STREAM", b"host1"]
 
 
 def test_a_link_is_down_until_it_is_healed(

@@ -104,6 +104,37 @@ def test_environment_of_each_vendor(tmp_path: Path) -> None:
     assert environment["HCCL_SOCKET_IFNAME"] == "eth0" and "HCCL_IF_IP" not in environment
 
 
+def test_environment_of_a_host(tmp_path: Path) -> None:
+    entry = 'environment: {OWN: "it\'s $d %d", NCCL_SOCKET_IFNAME: ib0, A: x}, cards'
+    one = CLUSTER.replace("user: train, cards", f"user: train, {entry}")
+    options = ("--interface", "eth0", "--env", "A=b", "--directory", "/")
+    for kind in ("torchrun", "msrun"):
+        environments = [launched(path)[1] for path in render(tmp_path, *options, kind, *PROGRAM, cluster=one)]
+        assert [each.get("OWN") for each in environments] == [None, "it's $d %d"]
+        assert [each["NCCL_SOCKET_IFNAME"] for each in environments] == ["eth0", "ib0"]
+        assert [each["A"] for each in environments] == ["b", "b"]
+    text = render(tmp_path, *options, "systemd", *PROGRAM, cluster=one)[1].read_text()
+    assert 'Environment="OWN=it\'s $d %%d"' in text
+    all_hosts = ASCEND.replace("cards", "environment: {OWN: c d}, cards")
+    (path,) = render(tmp_path, "slurm", *PROGRAM, cluster=all_hosts)
+    assert launched(path, SLURM_NODEID="0", SLURM_JOB_NODELIST="x")[1]["OWN"] == "c d"
+
+
+@pytest.mark.parametrize(
+    ("kind", "entry", "message"),
+    [
+        ("slurm", "environment: {A: b}, cards: 1", "host b: its environment differs from that of a"),
+        ("slurm", "cards: [{index: 4}]", "host b: cards 4: Slurm chooses the cards of a job"),
+        ("hostfile", "environment: {A: b}, cards: 1", "host b: a hostfile cannot set its environment (A)"),
+        ("mpich", "environment: {A: b}, cards: 1", "host b: a hostfile cannot set its environment (A)"),
+    ],
+)
+def test_what_a_kind_cannot_express_is_refused(tmp_path: Path, kind: str, entry: str, message: str) -> None:
+    (tmp_path / "c.yaml").write_text(f"hosts: [{{name: a, cards: 1}}, {{name: b, {entry}}}]")
+    run = CliRunner().invoke(app, ["render", "-i", str(tmp_path / "c.yaml"), kind, "a.py"])
+    assert run.exit_code == 1 and message in run.output and len(run.output.splitlines()) == 1
+
+
 def test_msrun_and_mindformers(tmp_path: Path) -> None:
     arguments, _, _ = launched(render(tmp_path, "msrun", *PROGRAM)[1])
     expected = "--worker_num=4 --local_worker_num=2 --master_addr=10.0.0.1 --master_port=8118 --node_rank=1"
@@ -146,6 +177,21 @@ def test_systemd(tmp_path: Path) -> None:
         assert str(tmp_path) not in run.stderr and "lab-node" not in run.stderr
 
 
+def test_files_of_hosts_that_were_removed_do_not_stay(tmp_path: Path) -> None:
+    own = tmp_path / "launch/torchrun-mine.sh"
+    own.parent.mkdir()
+    own.write_text("#!/bin/sh\n")
+    render(tmp_path, "megatron", *PROGRAM)
+    render(tmp_path, "torchrun", *PROGRAM)
+    one = CLUSTER[: CLUSTER.index("- {name: node1")]
+    (tmp_path / "cluster.yaml").write_text(one)
+    options = ["-i", str(tmp_path / "cluster.yaml"), "-o", str(own.parent)]
+    run = CliRunner().invoke(app, ["render", *options, "torchrun", *PROGRAM])
+    assert f"isthmus: {own.parent}/torchrun-node1.sh: removed, from an earlier render" in run.output
+    names = ["megatron-node0.sh", "megatron-node1.sh", "torchrun-mine.sh", "torchrun-node0.sh"]
+    assert sorted(path.name for path in own.parent.iterdir()) == names
+
+
 def test_hostfiles(tmp_path: Path) -> None:
     (path,) = render(tmp_path, "hostfile")
     assert path.read_text() == "10.0.0.1 slots=2\n10.0.0.2 slots=2\n"
@@ -161,6 +207,9 @@ def test_hostfiles(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ("slum train.py", "slum: unknown; expected hostfile, mpich, torchrun"),
+        ("torchrun --interface eth0 a.py", "--interface: options stand before all other arguments"),
+        ("torchrun --max-restarts 3 a.py", "--max-restarts: unknown option; see --help"),
+        ("--interfce eth0 torchrun a.py", "--interfce: unknown option; did you mean --interface?"),
         ("torchrun", "torchrun: no program; give it after the options"),
         ("--port 22 torchrun a.py", "--port 22: expected 1024 to 65535"),
         ("--interface a;b torchrun a.py", "--interface 'a;b': not a network interface"),

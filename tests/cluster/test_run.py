@@ -152,21 +152,24 @@ def test_the_rank_that_failed_first_is_named_and_others_end(
         "isthmus: rank 0 failed as a rank of another node did: exit status 1 (process 7 on x, attempt 0)"
     )
     cause = "isthmus: rank 1 failed first: exit status 7 (process 8 on y, attempt 0)"
-    status, _, err = supervised(
-        f"echo '{consequence}' >&2; echo '  its own error says that another rank was missing' >&2; exit 1",
-        f"sleep 0.2; echo '{cause}' >&2; exit 7",
-    )
-    assert status == 7
-    assert err.splitlines()[-1] == f"isthmus: b: {cause.removeprefix('isthmus: ')}"
-    monkeypatch.setattr(run, "_GRACE", 0.2)
+    for first in (
+        f"echo '{consequence}' >&2; echo '  its own error says that another rank was missing' >&2",
+        f"echo '{cause}; ending the ranks of this node' >&2",  # as the other host has told it
+    ):
+        status, _, err = supervised(f"{first}; exit 1", f"sleep 0.2; echo '{cause}' >&2; exit 7")
+        assert status == 7
+        said = f"isthmus: b: {cause.removeprefix('isthmus: ')}"
+        assert said.replace(" first", "") in err.splitlines() and err.splitlines()[-1] == said
+    monkeypatch.setattr(run, "_START_GRACE", 0.2)
     status, _, err = supervised("exit 3", f"echo $$ > {tmp_path}/pid; exec sleep 60")
     assert status == 3
+    assert "isthmus: a failed; ending the ranks on all hosts" in err.splitlines()
     assert err.splitlines()[-1] == "isthmus: a: failed first, with exit status 3; see its output above"
     assert gone(tmp_path / "pid")
 
 
 def test_errors_before_the_launcher_speaks_name_their_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "_GRACE", 0.2)
+    monkeypatch.setattr(run, "_START_GRACE", 0.2)
     status, _, err = supervised(
         "echo 'isthmus: waiting' >&2; echo mine >&2; sleep 9", "echo refused >&2; exit 255"
     )
@@ -174,6 +177,7 @@ def test_errors_before_the_launcher_speaks_name_their_host(monkeypatch: pytest.M
     assert err.splitlines()[-1] == "isthmus: b: failed first, with exit status 255: refused"
     status, _, err = supervised("echo 'isthmus: port 1 is in use' >&2; exit 1", "sleep 9")
     assert err.splitlines()[-1] == "isthmus: a: failed first, with exit status 1: port 1 is in use"
+    monkeypatch.setattr(run, "_GRACE", 0.2)
     status, _, err = supervised("echo 'isthmus: rank 0 of 2' >&2; exit 1", "sleep 9")
     assert err.splitlines()[-1] == "isthmus: a: failed first, with exit status 1; see its output above"
 
@@ -191,6 +195,8 @@ def test_signals_reach_all_hosts(tmp_path: Path, number: signal.Signals) -> None
     threading.Thread(target=send).start()
     status, out, err = supervised(*(script.format(name, tmp_path / each) for each in ("a", "b")))
     assert (status, out) == (128 + number, "got\ngot\n")
+    again = "; Ctrl-C again kills them" if number == signal.SIGINT else ""
+    assert err.splitlines()[0] == f"isthmus: {number.name}: ending the ranks on 2 hosts{again}"
     assert err.splitlines()[-1] == f"isthmus: {number.name}: ended the ranks on 2 hosts"
     assert gone(tmp_path / "a") and gone(tmp_path / "b")
 
@@ -222,6 +228,8 @@ def test_errors_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("hosts: [{name: a, address: 127.0.0.1, cards: 1}]")
     for arguments, message in (
         (["-i", str(tmp_path / "no.yaml"), "a.py"], "No such file or directory"),
+        (["--interfce", "eth0", "a.py"], "--interfce: unknown option; did you mean --interface?"),
+        (["--xyz=1", "a.py"], "--xyz: unknown option; see --help"),
         (["-i", str(tmp_path / "c.yaml"), "--port", "1", "a.py"], "--port 1: expected 1024 to 65535"),
     ):
         done = CliRunner().invoke(app, ["run", *arguments])

@@ -179,7 +179,7 @@ def test_a_summary_is_short_and_says_what_followed(tmp_path):
     failures = [ended(tmp_path, 0, 1, wrote), *(ended(tmp_path, n, 1, GLOO, at=1.0) for n in range(1, 20))]
     text, _ = summary(failures, None, 1.0)
     assert "| ValueError: deep\n" in text and "noise" not in text and "at exit" not in text
-    assert "rank 8: exit status 1 RuntimeError: Connection closed by peer" in text
+    assert "rank 8: exit status 1: RuntimeError: Connection closed by peer" in text
     assert "and 11 others" in text and len(text.splitlines()) < 40
 
 

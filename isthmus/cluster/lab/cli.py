@@ -44,16 +44,15 @@ def up(
         made.rate = rate and state.quantity("rate", rate)
         made.delay = delay and state.quantity("delay", delay)
         network.check()
+        taken = [each for each in map(made.namespace, made.names) if (network.NAMESPACES / each).exists()]
+        if taken and not state.find(folder):
+            raise ClusterError(f"{taken[0]}: this namespace exists; give another --name")
         make_folder(folder.absolute())
         with _locked(folder):
             if state.find(folder):
                 raise ClusterError(
                     f"{folder}: has a lab; `isthmus cluster lab down --folder {folder}` removes it"
                 )
-            if found := [
-                each for each in map(made.namespace, made.names) if (network.NAMESPACES / each).exists()
-            ]:
-                raise ClusterError(f"{found[0]}: this namespace exists; give another --name")
             made.write()  # first, so that `down` finds what a crash leaves
             try:
                 network.make(made)

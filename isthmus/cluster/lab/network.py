@@ -50,7 +50,9 @@ def make(lab: Lab) -> None:
             _ip("netns", "add", namespace)
         _ip("-n", lab.bridge, "link", "add", "bridge", "type", "bridge")
         _ip("-n", lab.bridge, "link", "set", "bridge", "up")
-        names = [f"{lab.address(host)} {host}" for host in lab.names]
+        # Sockets of PyTorch ask for the name of the IPv4-mapped address.
+        addresses = [(prefix + lab.address(host), host) for host in lab.names for prefix in ("", "::ffff:")]
+        names = [f"{address} {host}" for address, host in addresses]
         text = "\n".join(["127.0.0.1 localhost", "::1 localhost", *names, ""])
         for host in lab.names:
             own = _ETC / lab.namespace(host)

@@ -73,6 +73,10 @@ class Job:
         if any("\n" in each or "\0" in each for each in (*self.program, self.directory, self.rank_table)):
             raise ClusterError("arguments with line breaks cannot be launched; put the text in a file")
 
+    def origin(self, kind: str) -> str:
+        """Return the comment in each script and unit of a kind, by which a later render recognizes it."""
+        return f"# Made by isthmus cluster render {kind} for {self.inventory.name}"
+
     @property
     def master(self) -> str:
         """Address of rank 0."""
@@ -84,7 +88,7 @@ class Job:
         return any(card.address for host in self.inventory.hosts for card in host.cards)
 
     def environment(self, host: Host, port: int) -> dict[str, str]:
-        """Return the environment of the ranks of a host."""
+        """Return the environment of the ranks of a host; its own variables replace ours, ``--env`` replaces both."""
         found = {"MASTER_ADDR": self.master, "MASTER_PORT": str(port)}
         indices = [card.index for card in host.cards]
         if indices != list(range(len(indices))):
@@ -93,7 +97,7 @@ class Job:
         found |= self.collectives(host)
         if self.rank_table:
             found["RANK_TABLE_FILE"] = self.rank_table
-        return found | self.given
+        return found | host.environment | self.given
 
     def collectives(self, host: Host | None) -> dict[str, str]:
         """Return what HCCL or NCCL, and Gloo, need to know on a host; on any host for None."""

@@ -15,14 +15,26 @@ from isthmus.cluster.render.scripts import per_host
 from isthmus.cluster.render.services import slurm, systemd
 
 
+def _without_environment(job: Job) -> None:
+    """Check that no host has variables of its own, which a hostfile cannot hold."""
+    for host in job.inventory.hosts:
+        if host.environment:
+            raise ClusterError(
+                f"host {host.name}: a hostfile cannot set its environment ({', '.join(host.environment)}); "
+                "set it by the launcher, and remove it from the inventory"
+            )
+
+
 def _hostfile(job: Job) -> list[File]:
     """Return a hostfile for DeepSpeed and Open MPI."""
+    _without_environment(job)
     lines = [f"{host.address} slots={len(host.cards)}\n" for host in job.inventory.hosts]
     return [File("hostfile", "".join(lines))]
 
 
 def _mpich(job: Job) -> list[File]:
     """Return a hostfile for MPICH and Intel MPI."""
+    _without_environment(job)
     for host in job.inventory.hosts:
         if ":" in host.address:
             raise ClusterError(
@@ -46,8 +58,11 @@ KINDS: dict[str, Callable[[Job], list[File]]] = {
 _WITHOUT_PROGRAM = ("hostfile", "mpich", "ranktable")
 
 
-def render(kind: str, job: Job, folder: Path) -> Sequence[Path]:
-    """Write the files of a kind into a folder and return their paths.
+def render(kind: str, job: Job, folder: Path) -> tuple[Sequence[Path], Sequence[Path]]:
+    """Write the files of a kind into a folder, and remove those of an earlier render for hosts that are absent now.
+
+    Returns:
+        The paths of the files, and of those that were removed.
 
     Raises:
         ClusterError: the kind is unknown, an option is invalid, or the inventory lacks what it needs.
@@ -60,4 +75,16 @@ def render(kind: str, job: Job, folder: Path) -> Sequence[Path]:
     found = KINDS[kind](job)
     make_folder(folder)
     replace_files([Replacement(folder / file.name, file.text.encode(), file.mode) for file in found])
-    return [folder / file.name for file in found]
+    written = [folder / file.name for file in found]
+    removed = [path for path in _made(folder, job.origin(kind)) if path not in written]
+    for path in removed:
+        path.unlink()
+    return written, removed
+
+
+def _made(folder: Path, origin: str) -> list[Path]:
+    """Return the scripts and units in a folder with this comment of their origin."""
+    files = [
+        each for each in sorted(folder.iterdir()) if each.suffix in (".sh", ".service") and each.is_file()
+    ]
+    return [each for each in files if origin in each.read_text(errors="replace").splitlines()]

@@ -14,18 +14,24 @@ _LOGS = "output/msrun_log"
 
 
 def script(
-    about: str, variables: Mapping[str, str], directory: str, command: str, options: Sequence[str] = ()
+    origin: str,
+    about: str,
+    variables: Mapping[str, str],
+    directory: str,
+    command: str,
+    options: Sequence[str] = (),
 ) -> str:
     """Return a script.
 
     Args:
+        origin: comment of :meth:`Job.origin`.
         about: comment at its head.
         variables: environment, each value any text.
         directory: working directory; "" is where it is started.
         command: last line, in the language of the shell.
         options: lines below the first, such as those of Slurm.
     """
-    lines = ["#!/usr/bin/env bash", *options, f"# {about}", "set -euo pipefail", "umask 027"]
+    lines = ["#!/usr/bin/env bash", *options, origin, f"# {about}", "set -euo pipefail", "umask 027"]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     lines += [f"cd -- {shlex.quote(directory)}"] if directory else []
     return "\n".join([*lines, command, ""])
@@ -39,7 +45,8 @@ def per_host(kind: str, job: Job) -> list[File]:
     for number, host in enumerate(job.inventory.hosts):
         about = f"{host.name}: {_ranks(first, host)} of {job.inventory.world_size}"
         variables = extra | job.environment(host, port)
-        text = script(about, variables, job.directory, f"exec {shlex.join(command(job, number, port))}")
+        line = f"exec {shlex.join(command(job, number, port))}"
+        text = script(job.origin(kind), about, variables, job.directory, line)
         files.append(File(f"{kind}-{host.name}.sh", text, 0o750))
         first += len(host.cards)
     return files

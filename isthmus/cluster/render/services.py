@@ -17,7 +17,8 @@ def slurm(job: Job) -> list[File]:
     Slurm numbers the nodes, in an order of its own: rank 0 is on its first.
 
     Raises:
-        ClusterError: the hosts have different numbers of cards.
+        ClusterError: the hosts have different numbers of cards or different variables, or the inventory chooses
+            among their cards, which Slurm does.
     """
     hosts, port = job.inventory.hosts, job.port or TORCHRUN_PORT
     cards = len(hosts[0].cards)
@@ -26,6 +27,17 @@ def slurm(job: Job) -> list[File]:
             raise ClusterError(
                 f"host {host.name}: {len(host.cards)} cards, {hosts[0].name} has {cards}; "
                 "a Slurm job needs equal nodes"
+            )
+        if host.environment != hosts[0].environment:
+            raise ClusterError(
+                f"host {host.name}: its environment differs from that of {hosts[0].name}; "
+                "a Slurm script has one for all nodes"
+            )
+        indices = [card.index for card in host.cards]
+        if indices != list(range(cards)):
+            raise ClusterError(
+                f"host {host.name}: cards {', '.join(map(str, indices))}: Slurm chooses the cards of a job; "
+                f"give their number, `cards: {cards}`"
             )
     options = {
         "job-name": job.inventory.name,
@@ -41,12 +53,13 @@ def slurm(job: Job) -> list[File]:
     command = shlex.join([*words(static), *job.program])
     run = f'exec torchrun --node_rank="$SLURM_NODEID" --master_addr="$MASTER_ADDR" {command}'
     nodes = 'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'
-    variables = {"MASTER_PORT": str(port)} | job.collectives(None) | job.given
+    variables = {"MASTER_PORT": str(port)} | job.collectives(None)
     if job.rank_table:
         variables["RANK_TABLE_FILE"] = job.rank_table
+    variables |= hosts[0].environment | job.given
     last = f"{nodes}\nexport MASTER_ADDR\nexec srun --kill-on-bad-exit=1 bash -c {shlex.quote(run)}"
     about = f"{job.inventory.world_size} ranks on {len(hosts)} nodes"
-    text = script(about, variables, job.directory, last, lines)
+    text = script(job.origin("slurm"), about, variables, job.directory, last, lines)
     return [File(f"slurm-{job.inventory.name}.sh", text, 0o750)]
 
 
@@ -64,6 +77,7 @@ def systemd(job: Job) -> list[File]:
         variables = job.environment(host, port)
         command = " ".join(_word(each) for each in torchrun(job, number, port))
         lines = [
+            job.origin("systemd"),
             "[Unit]",
             f"Description=Ranks of {job.inventory.name} on {host.name}",
             "After=network-online.target",
