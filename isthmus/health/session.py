@@ -15,7 +15,6 @@ from torch.optim import optimizer as optimizers
 
 from isthmus._support.files import make_folder
 from isthmus._support.patches import Scope
-from isthmus._support.progress import say
 from isthmus._support.ranks import rank
 from isthmus.accuracy.modules import Modules
 from isthmus.accuracy.monitoring import Alert, report
@@ -24,6 +23,7 @@ from isthmus.health import reports, status
 from isthmus.health.bounds import Bound
 from isthmus.health.checksum import Checksums, Mismatch
 from isthmus.health.gasp import Gasp
+from isthmus.health.guard import Guard
 
 _PERIOD = 0.25  # seconds
 _INTERVAL = 40  # periods between two looks at the step times of all ranks
@@ -282,15 +282,15 @@ class Health:
 
     def _run(self) -> None:
         began, at, samples, waits, step_time, waiting = time.time(), 0, 0, 0, 0.0, 0.0
-        last, last_step, moved, failure = began, 0, 0.0, ""
+        last, last_step, moved, guard = began, 0, 0.0, Guard()
         while not self._stop.wait(_PERIOD):
-            own = status.take(self.step, step_time, waiting)
-            # Progress, or this process was stopped, and perhaps all of the job. Recorders may lag behind a step.
-            if own.step != last_step or own.time - last > reports.SILENT:
-                moved = own.time
-            last, last_step = own.time, own.step
-            samples, waits = samples + 1, waits + bool(own.collective)
-            try:
+            with guard:  # such as a full disk
+                own = status.take(self.step, step_time, waiting)
+                # Progress, or this process was stopped, and perhaps all of the job. Recorders may lag behind a step.
+                if own.step != last_step or own.time - last > reports.SILENT:
+                    moved = own.time
+                last, last_step = own.time, own.step
+                samples, waits = samples + 1, waits + bool(own.collective)
                 if samples >= _INTERVAL:
                     steps = self.step - at
                     step_time = (time.time() - began) / steps if steps else 0.0
@@ -300,10 +300,6 @@ class Health:
                 status.write(self.folder, own)
                 if own.since and own.time - max(own.since, moved) > self._timeout:
                     reports.hang(self.folder, own)
-            except OSError as error:  # a full disk must not end the watch
-                if str(error) != failure:
-                    failure = str(error)
-                    say(f"health: {error}")
             self._gasp.check()
 
     def _look_for_stragglers(self) -> None:

@@ -1,6 +1,7 @@
 """Hangs with real ranks, corrupted products, bounds, and the checkpoint before death."""
 
 import contextlib
+import json
 import math
 import os
 import re
@@ -20,7 +21,7 @@ from isthmus.health.bounds import Bound
 from isthmus.health.checksum import Checksums, ratios
 from isthmus.health.gasp import Gasp
 from isthmus.health.reports import stragglers, suspects
-from isthmus.health.status import Status, read
+from isthmus.health.status import Status, read, write
 from tests.helpers import children
 from tests.helpers.health_jobs import CAUSES
 
@@ -109,6 +110,43 @@ def test_an_error_saves_what_can_be_loaded(tmp_path):
     torch.nn.Linear(2, 2).load_state_dict(torch.load(tmp_path / "last-0.pt"))
     assert (tmp_path / "last-0.pt").stat().st_mode & 0o777 == 0o640
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_sigterm_ends_the_process_although_saving_fails(tmp_path, monkeypatch):
+    def fail():
+        raise RuntimeError("enforce fail at inline_container.cc")
+
+    monkeypatch.setattr("isthmus.health.gasp._end", lambda: ended.append(True))
+    ended = []
+    gasp = Gasp(tmp_path, fail)
+    gasp._asked = 1e-9
+    gasp.check()
+    gasp.end_if_asked()
+    assert ended == [True, True]
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_status_is_left_out(tmp_path):
+    write(tmp_path, status(1))
+    (tmp_path / "status-03.json").write_text((tmp_path / "status-1.json").read_text())
+    for name, text in {"3": '{"rank": 3', "4": "[]", "x": "{}", "5": '{"rank": 5, "ranks": "8"}'}.items():
+        (tmp_path / f"status-{name}.json").write_text(text)
+    (tmp_path / "status-6.json").write_text(json.dumps({**status(6)._asdict(), "stack": [3]}))
+    (tmp_path / "status-7.json").write_text(json.dumps({**status(7)._asdict(), "more": 1}))
+    assert read(tmp_path) == [status(1), status(7)]
+
+
+def test_errors_of_the_watch_are_printed_once_and_do_not_end_it(tmp_path, monkeypatch, capsys):
+    def fail(*args):
+        calls.append(args)
+        raise KeyError("entries")
+
+    calls = []
+    monkeypatch.setattr("isthmus.health.session._PERIOD", 0.01)
+    monkeypatch.setattr("isthmus.health.status.take", fail)
+    with isthmus.health.watch(tmp_path):
+        wait(lambda: len(calls) > 2)
+    assert capsys.readouterr().err.count("health: KeyError: 'entries'") == 1
 
 
 def test_nothing_is_saved_in_the_optimizers_step(tmp_path):
