@@ -68,8 +68,6 @@ class Gasp:
             self._wake = None
 
     def _asked_to_end(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a forked child, such as a worker of a data loader
-            _end()
         self._asked = self._asked or time.monotonic()
 
     def _handles(self) -> bool:
@@ -103,6 +101,8 @@ class Gasp:
 
     def save(self, why: str) -> bool:
         """Write the file, beside its place and then renamed; return whether this call was the one to try it."""
+        if os.getpid() != self._process:
+            return False
         with self._lock:
             if self._is_saved or self.is_stepping:
                 return False

@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import threading
 import time
 import weakref
@@ -82,12 +83,14 @@ class Health:
         self._suspicious_until = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._process = 0
 
     # ---- start and stop
 
     def start(self) -> "Health":
         """Start to watch."""
         make_folder(self.folder)
+        self._process = os.getpid()
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")  # gloo's and NCCL's record of collectives
         self._gasp = Gasp(self.folder, self._save)
         self._gasp.listen()
@@ -101,12 +104,15 @@ class Health:
         )
         self._scope.replace("sys.excepthook", self._with_checkpoint, "a checkpoint after an error")
         self._switch_checksums()
+        _started.add(self)
         self._thread = threading.Thread(target=self._run, name="isthmus health", daemon=True)
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Stop to watch."""
+        """Stop to watch; does nothing in a forked child, where nothing is watched."""
+        if os.getpid() != self._process:
+            return
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -115,14 +121,19 @@ class Health:
             self._is_checking = False
         with unseen():
             self._judge()
+        self.leave()
+        status.path(self.folder, rank()).unlink(
+            missing_ok=True
+        )  # it is missing for good: no rank waits for it
+
+    def leave(self) -> None:
+        """Undo the patches, hooks and handlers."""
         self._scope.undo()
         self._modules.stop()
         for handle in self._handles:
             handle.remove()
         self._gasp.forget()
-        status.path(self.folder, rank()).unlink(
-            missing_ok=True
-        )  # it is missing for good: no rank waits for it
+        _started.discard(self)
 
     def __enter__(self) -> "Health":
         return self.start()
@@ -323,3 +334,28 @@ def _largest(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         ends = [each.aminmax() for each in tensors]
         return [torch.maximum(each.max, -each.min) for each in ends]
     return list(torch._foreach_norm(tensors, math.inf))
+
+
+# A forked child, such as a worker of a data loader, is not the rank, and would write to its pipe of signals. SIGTERM
+# waits from before the fork until the child has the default handler again.
+_started: weakref.WeakSet[Health] = weakref.WeakSet()
+_forking = threading.local()
+
+
+def _before_fork() -> None:
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM} if _started else ())
+
+
+def _after_fork_in_parent() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _after_fork_in_child() -> None:
+    for each in list(_started):
+        each.leave()
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import isthmus.health
 from isthmus._support.robust import outliers
 from isthmus.accuracy.monitoring import alerts
+from isthmus.health import environment
 from isthmus.health.bounds import Bound
 from isthmus.health.checksum import Checksums, ratios
 from isthmus.health.gasp import Gasp
@@ -124,6 +125,66 @@ def test_sigterm_ends_the_process_although_saving_fails(tmp_path, monkeypatch):
     gasp.end_if_asked()
     assert ended == [True, True]
     assert not list(tmp_path.iterdir())
+
+
+def test_a_forked_worker_that_is_ended_does_not_end_the_job(tmp_path):
+    program = f"""
+        import multiprocessing, os, signal, sys, time, isthmus.health
+        from isthmus.health import session
+        session._PERIOD = 0.01
+        with isthmus.health.watch({str(tmp_path)!r}) as health:
+            workers = [multiprocessing.get_context("fork").Process(target=time.sleep, args=(100,)) for _ in range(9)]
+            for worker in workers:
+                worker.start()
+                worker.terminate()
+                worker.join()
+            print([worker.exitcode for worker in workers])
+            time.sleep(0.1)
+            assert health._gasp._asked == 0 and health._gasp._handles()
+            assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            while not os.path.exists({str(tmp_path / "status-0.json")!r}):
+                time.sleep(0.01)
+            if not os.fork():
+                health.stop()
+                os._exit(health._gasp.save("error"))
+            assert os.wait()[1] == 0
+            assert os.path.exists({str(tmp_path / "status-0.json")!r})
+    """
+    assert children.output(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == f"{[-signal.SIGTERM] * 9}"
+
+
+@pytest.mark.parametrize(
+    ("claim", "ranks", "expected"),
+    [
+        ("", {}, True),
+        ("", {"RANK": "1", "LOCAL_RANK": "1"}, True),
+        ("1 - -", {}, False),  # a subprocess
+        ("1 - -", {"RANK": "0", "LOCAL_RANK": "0"}, True),  # a rank of a launcher that is watched
+        (
+            "1 0 -",
+            {"RANK": "0", "LOCAL_RANK": "0"},
+            True,
+        ),  # whose environment has the number of the node as rank
+        ("1 0 0", {"RANK": "0", "LOCAL_RANK": "0"}, False),  # a worker of a rank
+        ("1 0 0", {"RANK": "1", "LOCAL_RANK": "1"}, False),  # a rank of another job, which a rank has started
+        (f"{os.getpid()} 0 0", {"RANK": "0", "LOCAL_RANK": "0"}, True),  # the same process after exec
+    ],
+)
+def test_descendants_of_a_rank_are_not_watched(claim, ranks, expected, monkeypatch):
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ISTHMUS_HEALTH_CLAIM", claim)
+    for name, value in ranks.items():
+        monkeypatch.setenv(name, value)
+    assert environment._claim() == expected
+    is_own = os.environ["ISTHMUS_HEALTH_CLAIM"].startswith(f"{os.getpid()} ")
+    assert is_own == expected
+
+
+def test_a_launcher_is_not_watched(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr("sys.orig_argv", ["python", "/usr/bin/torchrun", "--nproc-per-node", "2", "train.py"])
+    assert not environment._claim()
 
 
 def test_what_is_no_status_is_left_out(tmp_path):
