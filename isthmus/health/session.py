@@ -78,6 +78,7 @@ class Health:
         self._scope = Scope("health")
         self._handles: list[Any] = []
         self._slow: set[int] = set()
+        self._seen: dict[int, float] = {}  # times of the statuses at the last look, by rank
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers, in this step
         self._counts: dict[str, tuple[int, int]] = {}  # of alerts, and the step of the last one
         self._suspicious_until = 0
@@ -101,6 +102,14 @@ class Health:
         ]
         self._scope.replace(
             "torch.autograd.backward", self._with_loss, "the loss is what backward starts from", ("tensors",)
+        )
+        scaler = "after a step that a scaler has skipped, its values are dropped"
+        self._scope.replace("torch.amp.GradScaler.update", self._with_skip, scaler, ("self", "new_scale"))
+        sharded = "torch.distributed.fsdp.sharded_grad_scaler"
+        self._scope.when_imported(
+            sharded,
+            lambda: self._scope.replace(f"{sharded}.ShardedGradScaler.update", self._with_skip, scaler),
+            scaler,
         )
         self._scope.replace("sys.excepthook", self._with_checkpoint, "a checkpoint after an error")
         self._switch_checksums()
@@ -164,6 +173,13 @@ class Health:
 
         return backward
 
+    def _with_skip(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def update(*args: Any, **kwargs: Any) -> Any:
+            self._losses, self._gradients = [], []  # those of a step that was made have been judged
+            return original(*args, **kwargs)
+
+        return update
+
     def _with_checkpoint(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def hook(kind: Any, error: Any, traceback: Any) -> None:
             original(kind, error, traceback)
@@ -206,7 +222,9 @@ class Health:
             self._first = weakref.ref(optimizer)
         self._gasp.is_between = len(self._stepped) < len(self._optimizers)
         self._gasp.is_stepping = False
-        if self._is_first(optimizer):
+        if _is_skipped(optimizer):
+            self._losses, self._gradients = [], []
+        elif self._is_first(optimizer):
             with unseen():
                 self._judge()
             self.step += 1
@@ -307,17 +325,20 @@ class Health:
                     step_time = (time.time() - began) / steps if steps else 0.0
                     waiting = waits / samples
                     began, at, samples, waits = time.time(), self.step, 0, 0
-                    self._look_for_stragglers()
+                    self._look_for_stragglers(own.ranks)
                 status.write(self.folder, own)
                 if own.since and own.time - max(own.since, moved) > self._timeout:
                     reports.hang(self.folder, own)
             self._gasp.check()
 
-    def _look_for_stragglers(self) -> None:
+    def _look_for_stragglers(self, ranks: int) -> None:
         """Report newly slow ranks, on rank 0 alone."""
         if rank() != 0:
             return
-        found = reports.stragglers(status.read(self.folder))
+        statuses = [each for each in status.read(self.folder) if each.rank < ranks]
+        seen, self._seen = self._seen, {each.rank: each.time for each in statuses}
+        # Not those that are silent, such as ranks of an earlier job.
+        found = reports.stragglers([each for each in statuses if seen.get(each.rank, each.time) != each.time])
         for number in found.keys() - self._slow:
             text = f"rank {number} takes {found[number]:.2f} times as long as the others between collectives"
             self._alert(self.step, "straggler", f"rank {number}", text)
@@ -326,6 +347,12 @@ class Health:
 
 def _parameters(optimizer: Any) -> list[torch.Tensor]:
     return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+def _is_skipped(optimizer: Any) -> bool:
+    """Return whether a gradient scaler has told a fused optimizer to change nothing; waits for the device."""
+    found = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(found)
 
 
 def _largest(tensors: list[torch.Tensor]) -> list[torch.Tensor]:

@@ -83,6 +83,17 @@ def test_the_slow_rank_is_the_one_that_waits_least():
     assert not stragglers(statuses[:2])
 
 
+def test_a_rank_that_is_silent_is_no_straggler(tmp_path):
+    health = isthmus.health.watch(tmp_path)
+    for look in range(3):
+        for rank in range(8):
+            slow = rank in (1, 5, look)  # 1 is of this job, and silent
+            taken = status(rank, time=100.0 + look * (rank not in (1, 5)))
+            write(tmp_path, taken._replace(step_time=9.0 if slow else 1.0))
+        health._look_for_stragglers(4)
+    assert [each.name for each in health.alerts] == ["rank 2"]
+
+
 def train(steps, spoil=None, **options):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
@@ -102,6 +113,21 @@ def test_a_clean_run_has_no_alarm_and_a_spike_has_one(tmp_path):
     assert {alert.kind for alert in found} == {"loss", "gradient"}
     assert found[0].step == 20  # its weights are damaged from then on
     assert alerts(tmp_path / "spike") == sorted(found, key=lambda alert: (alert.step, alert.rank))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_steps_that_a_gradient_scaler_skips_are_not_judged(tmp_path, fused):
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.Adam(model.parameters(), fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    with isthmus.health.watch(tmp_path) as health:
+        for _ in range(20):
+            scaler.scale(model(torch.full((4, 8), 1e3)).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert not health.alerts
+    assert 0 < health.step == optimizer.state[model.weight]["step"] < 20
 
 
 def test_an_error_saves_what_can_be_loaded(tmp_path):
