@@ -183,6 +183,8 @@ OPTIONS = (
     Option("health", "switch", False, "isthmus run", "watch the health of the job, with isthmus.health"),
     Option("health_dir", "text", "isthmus-health", "isthmus run",
            "folder of the health reports, which all ranks share"),
+    Option("health_claim", "text", "", "isthmus run",
+           "set by a process that is watched: its id and ranks, by which those that it starts are not"),
     Option("health_timeout", "integer", 60, "isthmus run",
            "seconds in a collective until the hang report", least=1),
     Option("stream_check", "choice", "0", "isthmus.debug",

@@ -5,6 +5,7 @@ optimizers. On SIGTERM the main thread saves at the end of its step. If it does 
 for a dead peer, the watching thread saves, unless an optimizer is in its step.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -67,8 +68,6 @@ class Gasp:
             self._wake = None
 
     def _asked_to_end(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a forked child, such as a worker of a data loader
-            _end()
         self._asked = self._asked or time.monotonic()
 
     def _handles(self) -> bool:
@@ -78,8 +77,10 @@ class Gasp:
     def end_if_asked(self) -> None:
         """Save and end the process, if SIGTERM has arrived; called by the main thread before and after steps."""
         if self._asked and not self.is_between:
-            self.save("SIGTERM")
-            _end()
+            try:
+                self.save("SIGTERM")
+            finally:
+                _end()
 
     def check(self) -> None:
         """Do the same if the main thread does not; called by the watching thread."""
@@ -92,12 +93,16 @@ class Gasp:
         waited = time.monotonic() - self._asked if self._asked else 0.0
         if waited > 2 * _PATIENCE or (waited > _PATIENCE and not self.is_stepping):
             where = ", between the steps of two optimizers" if self.is_between else ""
-            if not self.save(f"SIGTERM, in a step that does not end{where}") and self.is_stepping:
-                say("health: SIGTERM, in an optimizer's step that does not end: no checkpoint")
-            _end()
+            try:
+                if not self.save(f"SIGTERM, in a step that does not end{where}") and self.is_stepping:
+                    say("health: SIGTERM, in an optimizer's step that does not end: no checkpoint")
+            finally:
+                _end()
 
     def save(self, why: str) -> bool:
         """Write the file, beside its place and then renamed; return whether this call was the one to try it."""
+        if os.getpid() != self._process:
+            return False
         with self._lock:
             if self._is_saved or self.is_stepping:
                 return False
@@ -107,8 +112,12 @@ class Gasp:
                 make_file(beside)
                 torch.save(self._save(), beside)
                 beside.replace(self.path)
-            except OSError as error:
-                say(f"health: {why}: no checkpoint: {error}")
+            except (
+                Exception
+            ) as error:  # of the program's function, or a full disk: RuntimeError of torch.save
+                with contextlib.suppress(OSError):
+                    beside.unlink(missing_ok=True)
+                say(f"health: {why}: no checkpoint: {type(error).__name__}: {error}")
                 return True
         say(f"health: {why}: saved {self.path}")
         return True

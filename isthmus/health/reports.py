@@ -99,8 +99,11 @@ def _native(own: Status, statuses: list[Status]) -> list[str]:
     for each in statuses if spy else []:
         if each.rank in found and each.host == socket.gethostname():
             command = [str(spy), "dump", "--nonblocking", "--pid", str(each.process)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-            lines += [f"  py-spy of rank {each.rank}:", *(f"    {line}" for line in done.stdout.splitlines())]
+            try:
+                text = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout
+            except (OSError, subprocess.TimeoutExpired) as error:
+                text = str(error)
+            lines += [f"  py-spy of rank {each.rank}:", *(f"    {line}" for line in text.splitlines())]
     return lines
 
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import threading
 import time
 import weakref
@@ -15,7 +16,6 @@ from torch.optim import optimizer as optimizers
 
 from isthmus._support.files import make_folder
 from isthmus._support.patches import Scope
-from isthmus._support.progress import say
 from isthmus._support.ranks import rank
 from isthmus.accuracy.modules import Modules
 from isthmus.accuracy.monitoring import Alert, report
@@ -24,6 +24,7 @@ from isthmus.health import reports, status
 from isthmus.health.bounds import Bound
 from isthmus.health.checksum import Checksums, Mismatch
 from isthmus.health.gasp import Gasp
+from isthmus.health.guard import Guard
 
 _PERIOD = 0.25  # seconds
 _INTERVAL = 40  # periods between two looks at the step times of all ranks
@@ -77,17 +78,20 @@ class Health:
         self._scope = Scope("health")
         self._handles: list[Any] = []
         self._slow: set[int] = set()
+        self._seen: dict[int, float] = {}  # times of the statuses at the last look, by rank
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers, in this step
         self._counts: dict[str, tuple[int, int]] = {}  # of alerts, and the step of the last one
         self._suspicious_until = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._process = 0
 
     # ---- start and stop
 
     def start(self) -> "Health":
         """Start to watch."""
         make_folder(self.folder)
+        self._process = os.getpid()
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")  # gloo's and NCCL's record of collectives
         self._gasp = Gasp(self.folder, self._save)
         self._gasp.listen()
@@ -99,14 +103,25 @@ class Health:
         self._scope.replace(
             "torch.autograd.backward", self._with_loss, "the loss is what backward starts from", ("tensors",)
         )
+        scaler = "after a step that a scaler has skipped, its values are dropped"
+        self._scope.replace("torch.amp.GradScaler.update", self._with_skip, scaler, ("self", "new_scale"))
+        sharded = "torch.distributed.fsdp.sharded_grad_scaler"
+        self._scope.when_imported(
+            sharded,
+            lambda: self._scope.replace(f"{sharded}.ShardedGradScaler.update", self._with_skip, scaler),
+            scaler,
+        )
         self._scope.replace("sys.excepthook", self._with_checkpoint, "a checkpoint after an error")
         self._switch_checksums()
+        _started.add(self)
         self._thread = threading.Thread(target=self._run, name="isthmus health", daemon=True)
         self._thread.start()
         return self
 
     def stop(self) -> None:
-        """Stop to watch."""
+        """Stop to watch; does nothing in a forked child, where nothing is watched."""
+        if os.getpid() != self._process:
+            return
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
@@ -115,14 +130,19 @@ class Health:
             self._is_checking = False
         with unseen():
             self._judge()
+        self.leave()
+        status.path(self.folder, rank()).unlink(
+            missing_ok=True
+        )  # it is missing for good: no rank waits for it
+
+    def leave(self) -> None:
+        """Undo the patches, hooks and handlers."""
         self._scope.undo()
         self._modules.stop()
         for handle in self._handles:
             handle.remove()
         self._gasp.forget()
-        status.path(self.folder, rank()).unlink(
-            missing_ok=True
-        )  # it is missing for good: no rank waits for it
+        _started.discard(self)
 
     def __enter__(self) -> "Health":
         return self.start()
@@ -152,6 +172,13 @@ class Health:
             return result
 
         return backward
+
+    def _with_skip(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def update(*args: Any, **kwargs: Any) -> Any:
+            self._losses, self._gradients = [], []  # those of a step that was made have been judged
+            return original(*args, **kwargs)
+
+        return update
 
     def _with_checkpoint(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def hook(kind: Any, error: Any, traceback: Any) -> None:
@@ -195,7 +222,9 @@ class Health:
             self._first = weakref.ref(optimizer)
         self._gasp.is_between = len(self._stepped) < len(self._optimizers)
         self._gasp.is_stepping = False
-        if self._is_first(optimizer):
+        if _is_skipped(optimizer):
+            self._losses, self._gradients = [], []
+        elif self._is_first(optimizer):
             with unseen():
                 self._judge()
             self.step += 1
@@ -282,35 +311,34 @@ class Health:
 
     def _run(self) -> None:
         began, at, samples, waits, step_time, waiting = time.time(), 0, 0, 0, 0.0, 0.0
-        last, last_step, moved, failure = began, 0, 0.0, ""
+        last, last_step, moved, guard = began, 0, 0.0, Guard()
         while not self._stop.wait(_PERIOD):
-            own = status.take(self.step, step_time, waiting)
-            # Progress, or this process was stopped, and perhaps all of the job. Recorders may lag behind a step.
-            if own.step != last_step or own.time - last > reports.SILENT:
-                moved = own.time
-            last, last_step = own.time, own.step
-            samples, waits = samples + 1, waits + bool(own.collective)
-            try:
+            with guard:  # such as a full disk
+                own = status.take(self.step, step_time, waiting)
+                # Progress, or this process was stopped, and perhaps all of the job. Recorders may lag behind a step.
+                if own.step != last_step or own.time - last > reports.SILENT:
+                    moved = own.time
+                last, last_step = own.time, own.step
+                samples, waits = samples + 1, waits + bool(own.collective)
                 if samples >= _INTERVAL:
                     steps = self.step - at
                     step_time = (time.time() - began) / steps if steps else 0.0
                     waiting = waits / samples
                     began, at, samples, waits = time.time(), self.step, 0, 0
-                    self._look_for_stragglers()
+                    self._look_for_stragglers(own.ranks)
                 status.write(self.folder, own)
                 if own.since and own.time - max(own.since, moved) > self._timeout:
                     reports.hang(self.folder, own)
-            except OSError as error:  # a full disk must not end the watch
-                if str(error) != failure:
-                    failure = str(error)
-                    say(f"health: {error}")
             self._gasp.check()
 
-    def _look_for_stragglers(self) -> None:
+    def _look_for_stragglers(self, ranks: int) -> None:
         """Report newly slow ranks, on rank 0 alone."""
         if rank() != 0:
             return
-        found = reports.stragglers(status.read(self.folder))
+        statuses = [each for each in status.read(self.folder) if each.rank < ranks]
+        seen, self._seen = self._seen, {each.rank: each.time for each in statuses}
+        # Not those that are silent, such as ranks of an earlier job.
+        found = reports.stragglers([each for each in statuses if seen.get(each.rank, each.time) != each.time])
         for number in found.keys() - self._slow:
             text = f"rank {number} takes {found[number]:.2f} times as long as the others between collectives"
             self._alert(self.step, "straggler", f"rank {number}", text)
@@ -321,9 +349,40 @@ def _parameters(optimizer: Any) -> list[torch.Tensor]:
     return [each for group in optimizer.param_groups for each in group["params"]]
 
 
+def _is_skipped(optimizer: Any) -> bool:
+    """Return whether a gradient scaler has told a fused optimizer to change nothing; waits for the device."""
+    found = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(found)
+
+
 def _largest(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the largest absolute value of each tensor of a device."""
     if tensors[0].device.type == "cpu" and not any(map(torch.is_complex, tensors)):  # eight times as fast
         ends = [each.aminmax() for each in tensors]
         return [torch.maximum(each.max, -each.min) for each in ends]
     return list(torch._foreach_norm(tensors, math.inf))
+
+
+# A forked child, such as a worker of a data loader, is not the rank, and would write to its pipe of signals. SIGTERM
+# waits from before the fork until the child has the default handler again.
+_started: weakref.WeakSet[Health] = weakref.WeakSet()
+_forking = threading.local()
+
+
+def _before_fork() -> None:
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM} if _started else ())
+
+
+def _after_fork_in_parent() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+def _after_fork_in_child() -> None:
+    for each in list(_started):
+        each.leave()
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
+)

@@ -81,12 +81,25 @@ def write(folder: Path, status: Status) -> None:
 
 
 def read(folder: Path) -> list[Status]:
-    """Return the statuses of all ranks that have one, by rank."""
+    """Return the statuses of all ranks that have one, by rank; files that are not statuses are left out."""
     found = []
     for each in folder.glob("status-*.json"):
-        with contextlib.suppress(FileNotFoundError):  # a rank that has just ended removes its file
-            found.append(Status(**json.loads(each.read_text())))
+        # A rank that has just ended removes its file.
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            status = _parsed(json.loads(each.read_text()))
+            if each == path(folder, status.rank):
+                found.append(status)
     return sorted(found)
+
+
+def _parsed(fields: Any) -> Status:
+    """Return a status; raises KeyError or TypeError if a field is missing or has another type."""
+    for name, kind in Status.__annotations__.items():
+        if not isinstance(fields[name], {float: (int, float), list[str]: list}.get(kind, kind)):
+            raise TypeError(name)
+    if not all(isinstance(each, str) for each in fields["stack"]):
+        raise TypeError("stack")
+    return Status(*(fields[name] for name in Status._fields))
 
 
 def in_flight() -> tuple[str, float]:

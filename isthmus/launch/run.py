@@ -142,7 +142,8 @@ class Job:
         if not self.health:
             return {}
         folder = self.health_dir or options.text("health_dir", self.environ)
-        return {"ISTHMUS_HEALTH_DIR": str(Path(folder).absolute())}  # programs may change their folder
+        # Programs may change their folder. A rank of another job may start this one.
+        return {"ISTHMUS_HEALTH_DIR": str(Path(folder).absolute()), "ISTHMUS_HEALTH_CLAIM": ""}
 
     def command(self) -> list[str]:
         """Command line of the job's first process.

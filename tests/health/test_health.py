@@ -1,6 +1,7 @@
 """Hangs with real ranks, corrupted products, bounds, and the checkpoint before death."""
 
 import contextlib
+import json
 import math
 import os
 import re
@@ -16,11 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import isthmus.health
 from isthmus._support.robust import outliers
 from isthmus.accuracy.monitoring import alerts
+from isthmus.health import environment
 from isthmus.health.bounds import Bound
 from isthmus.health.checksum import Checksums, ratios
 from isthmus.health.gasp import Gasp
 from isthmus.health.reports import stragglers, suspects
-from isthmus.health.status import Status, read
+from isthmus.health.status import Status, read, write
 from tests.helpers import children
 from tests.helpers.health_jobs import CAUSES
 
@@ -81,6 +83,17 @@ def test_the_slow_rank_is_the_one_that_waits_least():
     assert not stragglers(statuses[:2])
 
 
+def test_a_rank_that_is_silent_is_no_straggler(tmp_path):
+    health = isthmus.health.watch(tmp_path)
+    for look in range(3):
+        for rank in range(8):
+            slow = rank in (1, 5, look)  # 1 is of this job, and silent
+            taken = status(rank, time=100.0 + look * (rank not in (1, 5)))
+            write(tmp_path, taken._replace(step_time=9.0 if slow else 1.0))
+        health._look_for_stragglers(4)
+    assert [each.name for each in health.alerts] == ["rank 2"]
+
+
 def train(steps, spoil=None, **options):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
@@ -102,6 +115,21 @@ def test_a_clean_run_has_no_alarm_and_a_spike_has_one(tmp_path):
     assert alerts(tmp_path / "spike") == sorted(found, key=lambda alert: (alert.step, alert.rank))
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_steps_that_a_gradient_scaler_skips_are_not_judged(tmp_path, fused):
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.Adam(model.parameters(), fused=fused)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    with isthmus.health.watch(tmp_path) as health:
+        for _ in range(20):
+            scaler.scale(model(torch.full((4, 8), 1e3)).square().mean()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+    assert not health.alerts
+    assert 0 < health.step == optimizer.state[model.weight]["step"] < 20
+
+
 def test_an_error_saves_what_can_be_loaded(tmp_path):
     model = torch.nn.Linear(2, 2)
     with pytest.raises(ValueError, match="peer"), isthmus.health.watch(tmp_path, save=model.state_dict):
@@ -109,6 +137,103 @@ def test_an_error_saves_what_can_be_loaded(tmp_path):
     torch.nn.Linear(2, 2).load_state_dict(torch.load(tmp_path / "last-0.pt"))
     assert (tmp_path / "last-0.pt").stat().st_mode & 0o777 == 0o640
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_sigterm_ends_the_process_although_saving_fails(tmp_path, monkeypatch):
+    def fail():
+        raise RuntimeError("enforce fail at inline_container.cc")
+
+    monkeypatch.setattr("isthmus.health.gasp._end", lambda: ended.append(True))
+    ended = []
+    gasp = Gasp(tmp_path, fail)
+    gasp._asked = 1e-9
+    gasp.check()
+    gasp.end_if_asked()
+    assert ended == [True, True]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_forked_worker_that_is_ended_does_not_end_the_job(tmp_path):
+    program = f"""
+        import multiprocessing, os, signal, sys, time, isthmus.health
+        from isthmus.health import session
+        session._PERIOD = 0.01
+        with isthmus.health.watch({str(tmp_path)!r}) as health:
+            workers = [multiprocessing.get_context("fork").Process(target=time.sleep, args=(100,)) for _ in range(9)]
+            for worker in workers:
+                worker.start()
+                worker.terminate()
+                worker.join()
+            print([worker.exitcode for worker in workers])
+            time.sleep(0.1)
+            assert health._gasp._asked == 0 and health._gasp._handles()
+            assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            while not os.path.exists({str(tmp_path / "status-0.json")!r}):
+                time.sleep(0.01)
+            if not os.fork():
+                health.stop()
+                os._exit(health._gasp.save("error"))
+            assert os.wait()[1] == 0
+            assert os.path.exists({str(tmp_path / "status-0.json")!r})
+    """
+    assert children.output(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == f"{[-signal.SIGTERM] * 9}"
+
+
+@pytest.mark.parametrize(
+    ("claim", "ranks", "expected"),
+    [
+        ("", {}, True),
+        ("", {"RANK": "1", "LOCAL_RANK": "1"}, True),
+        ("1 - -", {}, False),  # a subprocess
+        ("1 - -", {"RANK": "0", "LOCAL_RANK": "0"}, True),  # a rank of a launcher that is watched
+        (
+            "1 0 -",
+            {"RANK": "0", "LOCAL_RANK": "0"},
+            True,
+        ),  # whose environment has the number of the node as rank
+        ("1 0 0", {"RANK": "0", "LOCAL_RANK": "0"}, False),  # a worker of a rank
+        ("1 0 0", {"RANK": "1", "LOCAL_RANK": "1"}, False),  # a rank of another job, which a rank has started
+        (f"{os.getpid()} 0 0", {"RANK": "0", "LOCAL_RANK": "0"}, True),  # the same process after exec
+    ],
+)
+def test_descendants_of_a_rank_are_not_watched(claim, ranks, expected, monkeypatch):
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ISTHMUS_HEALTH_CLAIM", claim)
+    for name, value in ranks.items():
+        monkeypatch.setenv(name, value)
+    assert environment._claim() == expected
+    is_own = os.environ["ISTHMUS_HEALTH_CLAIM"].startswith(f"{os.getpid()} ")
+    assert is_own == expected
+
+
+def test_a_launcher_is_not_watched(monkeypatch):
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr("sys.orig_argv", ["python", "/usr/bin/torchrun", "--nproc-per-node", "2", "train.py"])
+    assert not environment._claim()
+
+
+def test_what_is_no_status_is_left_out(tmp_path):
+    write(tmp_path, status(1))
+    (tmp_path / "status-03.json").write_text((tmp_path / "status-1.json").read_text())
+    for name, text in {"3": '{"rank": 3', "4": "[]", "x": "{}", "5": '{"rank": 5, "ranks": "8"}'}.items():
+        (tmp_path / f"status-{name}.json").write_text(text)
+    (tmp_path / "status-6.json").write_text(json.dumps({**status(6)._asdict(), "stack": [3]}))
+    (tmp_path / "status-7.json").write_text(json.dumps({**status(7)._asdict(), "more": 1}))
+    assert read(tmp_path) == [status(1), status(7)]
+
+
+def test_errors_of_the_watch_are_printed_once_and_do_not_end_it(tmp_path, monkeypatch, capsys):
+    def fail(*args):
+        calls.append(args)
+        raise KeyError("entries")
+
+    calls = []
+    monkeypatch.setattr("isthmus.health.session._PERIOD", 0.01)
+    monkeypatch.setattr("isthmus.health.status.take", fail)
+    with isthmus.health.watch(tmp_path):
+        wait(lambda: len(calls) > 2)
+    assert capsys.readouterr().err.count("health: KeyError: 'entries'") == 1
 
 
 def test_nothing_is_saved_in_the_optimizers_step(tmp_path):
