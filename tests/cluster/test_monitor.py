@@ -549,6 +549,14 @@ def test_once(tmp_path: Path, account: dict[str, str], monkeypatch: pytest.Monke
     assert (status, output.count("\n")) == (1, 1) and "not a file of this command" in output
 
 
+def test_a_csv_file_keeps_its_mode(tmp_path: Path) -> None:
+    given = tmp_path / "cards.csv"
+    given.touch(mode=0o600)
+    table.CsvFile(given)
+    table.CsvFile(tmp_path / "new.csv")
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (given, tmp_path / "new.csv")] == [0o600, 0o640]
+
+
 def test_agents_end_with_the_command(account: dict[str, str]) -> None:
     running = children.start_module("isthmus", "cluster", "monitor", "--json", "--interval", "60", **account)
     try:
