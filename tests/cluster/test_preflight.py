@@ -302,6 +302,16 @@ def test_page_and_json(recorded: Recorded, tmp_path: Path) -> None:
     assert abs(found["clocks"]["d"][0] - 2.0) <= found["clocks"]["d"][1] + 0.01
 
 
+def test_a_page_that_cannot_be_written(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other_version(recorded)
+    status, lines = recorded.run("--output", tmp_path)
+    assert (status, lines[0][1]) == (1, "versions")
+    monkeypatch.setattr("isthmus.cluster.preflight.run.run", None)
+    assert recorded.run("--output", "/proc/x.html") == (1, [])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -53,6 +53,7 @@ def preflight(
     python: arguments.Python = "",
 ) -> None:
     """Check all hosts and cards before a job: versions, clocks, limits, space, ports, results and speed."""
+    from isthmus._support.files import make_file, make_folder
     from isthmus._support.progress import Bar
     from isthmus.cluster import inventory as inventories
     from isthmus.cluster.preflight import page, run
@@ -82,16 +83,19 @@ def preflight(
             at_least=dict(map(_lowest, at_least or [])),
         )
         hosts = inventories.read(inventory)
+        if output:  # an error before the load, not after it
+            make_folder(output.absolute().parent)
+            make_file(output)
         with Bar("preflight") as bar:
             results = run.run(hosts, settings, bar.at)
         problems = examine(results, thresholds)
-        if output:
-            page.write(output, hosts.name, results, problems, thresholds)
         if as_json:
             found = {"problems": [each._asdict() for each in problems], **asdict(results)}
             print(json.dumps(found, indent=1))
         else:
             _show(problems)
+        if output:
+            page.write(output, hosts.name, results, problems, thresholds)
     if any(each.state == "fail" for each in problems):
         raise typer.Exit(3)
 
