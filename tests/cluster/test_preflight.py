@@ -330,6 +330,23 @@ def test_wrong_arguments_are_one_line(arguments: list[str], message: str, tmp_pa
     assert (status, output.count("\n")) == (1, 1) and message in output
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--port", 0),
+        ("--port", 70000),
+        ("--timeout", "inf"),
+        ("--seconds", 1e300),
+        ("--clock", "nan"),
+        ("--memory", "inf"),
+        ("--disk", "inf"),
+    ],
+)
+def test_numbers_out_of_range(arguments: tuple[str, object]) -> None:
+    status, output = preflight(*arguments)
+    assert status == 2 and f"Invalid value for '{arguments[0]}'" in output
+
+
 # ---- real hosts
 
 
