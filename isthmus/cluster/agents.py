@@ -25,6 +25,7 @@ from isthmus._support.parent import end_with_parent
 
 Message = dict[str, Any]
 _PATIENCE_S = 5.0
+_GRACE_S = 2.0  # for a function to remove its temporary files
 
 
 class Answer(NamedTuple):
@@ -204,14 +205,19 @@ def serve(functions: Mapping[str, Callable[..., Message]]) -> None:
     def read() -> None:
         for line in sys.stdin:
             requests.put(line)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        time.sleep(_GRACE_S)
         os._exit(0)  # also from the middle of a function
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=read, daemon=True).start()
-    while True:
-        request = json.loads(requests.get())
-        answer: Message = {"id": request.pop("id")}
-        try:
-            answer["value"] = functions[request.pop("ask")](**request)
-        except Exception as error:
-            answer["error"] = describe(error)
-        print(json.dumps(answer), file=stream)
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            request = json.loads(requests.get())
+            answer: Message = {"id": request.pop("id")}
+            try:
+                answer["value"] = functions[request.pop("ask")](**request)
+            except Exception as error:
+                answer["error"] = describe(error)
+            print(json.dumps(answer), file=stream)
+    os._exit(0)

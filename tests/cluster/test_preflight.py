@@ -413,6 +413,27 @@ def test_agents_end_with_the_process_that_asks(tmp_path: Path) -> None:
         assert "TypeError" in agents.ask({"a": {"ask": "reach"}}, 30)["a"].error
 
 
+def test_an_agent_that_is_ended_removes_its_temporary_files(tmp_path: Path) -> None:
+    code = """if True:
+        import tempfile, time
+        from isthmus.cluster.agents import serve
+        def wait():
+            with tempfile.TemporaryDirectory():
+                time.sleep(60)
+        serve({"wait": wait})
+    """
+    with Agents({"a": [sys.executable, "-c", code]}, {"a": {"TMPDIR": str(tmp_path)}}) as agents:
+        process = agents._alive["a"].process
+        assert process.stdin
+        process.stdin.write(b'{"id": 1, "ask": "wait"}\n')
+        process.stdin.flush()
+        until = time.monotonic() + 20
+        while not list(tmp_path.iterdir()) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert list(tmp_path.iterdir())
+    assert process.returncode == 0 and not list(tmp_path.iterdir())
+
+
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() or not shutil.which("ip") or not shutil.which("tc"):
