@@ -404,12 +404,21 @@ def test_outliers_are_above_the_others() -> None:
     assert not outliers({"a": 1.0, "b": 2.0}, 6.0, 0.2)
 
 
-def test_agents_end_with_the_process_that_asks(tmp_path: Path) -> None:
+def test_agents_end_with_the_process_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     module = "isthmus.cluster.preflight.probe"
-    with Agents({"a": [sys.executable, "-m", module], "b": ["sh", "-c", "echo no >&2; exit 3"]}) as agents:
-        found = agents.ask({name: {"ask": "clock"} for name in "ab"}, 30)
+    monkeypatch.setattr("isthmus.cluster.agents._LONGEST", 1 << 20)
+    commands = {
+        "a": [sys.executable, "-m", module],
+        "b": ["sh", "-c", "echo no >&2; exit 3"],
+        "c": ["cat", "/dev/zero"],
+    }
+    with Agents(commands) as agents:
+        found = agents.ask({name: {"ask": "clock"} for name in commands}, 30)
         assert found["a"].value["time"] > 0 and agents.alive == ["a"]
-        assert agents.lost == {"b": "ended with status 3: no"}
+        assert agents.lost == {
+            "b": "ended with status 3: no",
+            "c": "ended with status -9: more than 1 MiB of output without a line end",
+        }
         assert "TypeError" in agents.ask({"a": {"ask": "reach"}}, 30)["a"].error
 
 
