@@ -31,9 +31,9 @@ def make_folder(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Create an empty file, to append to."""
-    path.touch(mode=0o640)
-    path.chmod(0o640)
+    """Create an empty file, to append to; an existing one, such as a device, keeps its mode."""
+    with contextlib.suppress(FileExistsError), path.open("xb") as stream:
+        os.fchmod(stream.fileno(), 0o640)
 
 
 def open_regular(path: Path) -> BinaryIO:

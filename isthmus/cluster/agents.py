@@ -13,18 +13,20 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from isthmus._support.finding import describe
 from isthmus._support.parent import end_with_parent
+from isthmus._support.text import clean
 
 Message = dict[str, Any]
 _PATIENCE_S = 5.0
+_LONGEST = 16 << 20  # bytes of a line
+_GRACE_S = 2.0  # for a function to remove its temporary files
 
 
 class Answer(NamedTuple):
@@ -42,44 +44,87 @@ class Answer(NamedTuple):
     received: float
 
 
-class _Agent:
-    def __init__(self, command: list[str], environment: Mapping[str, str]) -> None:
-        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
+class Agent:
+    """A process whose output is read as lines, in a session of its own, which Ctrl-C does not reach.
+
+    Attributes:
+        name: given by its owner.
+        process: the local one.
+        last_words: the last line of its standard error, or why it was killed.
+    """
+
+    def __init__(
+        self, name: str, command: list[str], environment: Mapping[str, str], events: selectors.BaseSelector
+    ) -> None:
+        """Start it; its output is registered in ``events`` with this object as data."""
+        pipe = subprocess.PIPE
+        variables = {**os.environ, **environment}
+        self.name, self.last_words, self.sent = name, "", 0.0
         self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            env={**os.environ, **environment},
-            start_new_session=True,  # Ctrl-C reaches only this process, whose end ends the agents
+            command, stdin=pipe, stdout=pipe, stderr=pipe, env=variables, start_new_session=True
         )
-        self.rest = b""
-        self.sent = 0.0
+        self._events = events
+        self._rest: dict[int, bytes] = {}
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream
+            self._rest[stream.fileno()] = b""
+            events.register(stream, selectors.EVENT_READ, self)
 
-    def lines(self) -> list[bytes] | None:
-        """Return the new whole lines; None at the end."""
+    @property
+    def has_ended(self) -> bool:
+        """Whether its output has ended."""
+        return not self._rest
+
+    def read(self, descriptor: int) -> list[bytes]:
+        """Return the new whole lines of standard output; those of standard error become its last words."""
         assert self.process.stdout
-        data = os.read(self.process.stdout.fileno(), 1 << 20)
-        if not data:
-            return None
-        *whole, self.rest = (self.rest + data).split(b"\n")
-        return whole
+        data = os.read(descriptor, 1 << 16)
+        *lines, rest = (self._rest[descriptor] + data).split(b"\n")
+        self._rest[descriptor] = rest
+        if is_too_long := len(rest) > _LONGEST:
+            self.process.kill()
+        if is_too_long or not data:
+            self._events.unregister(descriptor)
+            del self._rest[descriptor]
+        if descriptor == self.process.stdout.fileno():
+            words = []
+        else:
+            words, lines = [clean(line.decode(errors="replace")).strip()[:200] for line in lines], []
+        if is_too_long:
+            words.append(f"more than {_LONGEST >> 20} MiB of output without a line end")
+        self.last_words = next(filter(None, reversed(words)), self.last_words)
+        return lines
 
-    def end(self, patience: float = 0.0) -> str:
-        """End it, and return its last words."""
-        assert self.process.stdin and self.process.stdout
+    def close(self) -> None:
+        """End its standard input, and so the agent, also on a host that is reached by ssh."""
+        assert self.process.stdin
         with contextlib.suppress(OSError):
             self.process.stdin.close()
+
+    def end(self, patience: float = 0.0) -> int:
+        """Wait for its end, kill it after ``patience`` seconds; return its exit status."""
+        self.close()
         try:
             status = self.process.wait(patience)
         except subprocess.TimeoutExpired:
             self.process.kill()
             status = self.process.wait()
-        self.process.stdout.close()
-        self.errors.seek(0)
-        last = self.errors.read().decode(errors="replace").strip().splitlines()[-1:]
-        self.errors.close()
-        return f"ended with status {status}{': ' if last else ''}{''.join(last)[:200]}"
+        for descriptor in self._rest:
+            self._events.unregister(descriptor)
+        self._rest.clear()
+        for stream in (self.process.stdout, self.process.stderr):
+            assert stream
+            stream.close()
+        return status
+
+
+def end_all(agents: Sequence[Agent], patience: float) -> None:
+    """End agents at the same time; kill those that have not ended after ``patience`` seconds."""
+    for agent in agents:
+        agent.close()
+    until = time.monotonic() + patience
+    for agent in agents:
+        agent.end(max(0.0, until - time.monotonic()))
 
 
 class Agents:
@@ -99,13 +144,11 @@ class Agents:
             environments: variables of each, added to those of this process.
         """
         self._events = selectors.DefaultSelector()
-        self._alive: dict[str, _Agent] = {}
+        self._alive: dict[str, Agent] = {}
         self.lost: dict[str, str] = {}
         self._number = 0  # of the last requests
         for name, command in commands.items():
-            agent = self._alive[name] = _Agent(command, (environments or {}).get(name, {}))
-            assert agent.process.stdout
-            self._events.register(agent.process.stdout, selectors.EVENT_READ, name)
+            self._alive[name] = Agent(name, command, (environments or {}).get(name, {}), self._events)
 
     def __enter__(self) -> Agents:
         return self
@@ -113,14 +156,8 @@ class Agents:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the agents: their standard input ends."""
-        for agent in self._alive.values():
-            assert agent.process.stdin
-            with contextlib.suppress(OSError):
-                agent.process.stdin.close()
-        until = time.monotonic() + _PATIENCE_S
-        for agent in self._alive.values():
-            agent.end(max(0.0, until - time.monotonic()))
+        """End the agents."""
+        end_all(list(self._alive.values()), _PATIENCE_S)
         self._events.close()
 
     @property
@@ -153,13 +190,12 @@ class Agents:
                 agent.process.stdin.flush()
         while (waiting := requests.keys() - found.keys() - self.lost.keys()) and time.monotonic() < until:
             for key, _ in self._events.select(max(0.0, until - time.monotonic())):
-                agent, received = self._alive[key.data], time.time()
-                lines = agent.lines()
-                if lines is None:
-                    self.drop(key.data, patience=_PATIENCE_S)
-                for line in lines or []:
+                agent, received = key.data, time.time()
+                for line in agent.read(key.fd):
                     if reply := _reply(line, self._number):
-                        found[key.data] = Answer(*reply, agent.sent, received)
+                        found[agent.name] = Answer(*reply, agent.sent, received)
+                if agent.has_ended:
+                    self.drop(agent.name, patience=_PATIENCE_S)
                 progress(len(requests) - len(waiting))
         for name in waiting:
             self.drop(name, f"no answer within {seconds:.0f} s")
@@ -174,9 +210,9 @@ class Agents:
             patience: seconds that it has to end by itself.
         """
         agent = self._alive.pop(name)
-        self._events.unregister(agent.process.stdout)  # type: ignore[arg-type]
-        last = agent.end(patience)
-        self.lost[name] = why or last
+        status = agent.end(patience)
+        words = f": {agent.last_words}" if agent.last_words else ""
+        self.lost[name] = why or f"ended with status {status}{words}"
 
 
 def _reply(line: bytes, number: int) -> tuple[Message, str] | None:
@@ -204,14 +240,19 @@ def serve(functions: Mapping[str, Callable[..., Message]]) -> None:
     def read() -> None:
         for line in sys.stdin:
             requests.put(line)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        time.sleep(_GRACE_S)
         os._exit(0)  # also from the middle of a function
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=read, daemon=True).start()
-    while True:
-        request = json.loads(requests.get())
-        answer: Message = {"id": request.pop("id")}
-        try:
-            answer["value"] = functions[request.pop("ask")](**request)
-        except Exception as error:
-            answer["error"] = describe(error)
-        print(json.dumps(answer), file=stream)
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            request = json.loads(requests.get())
+            answer: Message = {"id": request.pop("id")}
+            try:
+                answer["value"] = functions[request.pop("ask")](**request)
+            except Exception as error:
+                answer["error"] = describe(error)
+            print(json.dumps(answer), file=stream)
+    os._exit(0)

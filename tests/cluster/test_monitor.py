@@ -24,6 +24,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from isthmus.cluster import agents as agents_of_hosts
 from isthmus.cluster import inventory, ports, remote
 from isthmus.cluster.cli import app
 from isthmus.cluster.errors import ClusterError
@@ -263,7 +264,7 @@ def test_hosts_that_do_not_answer_do_not_delay_others(monkeypatch: pytest.Monkey
     expected = ["", "no report for N s", WAITING, closed, "NVML: Driver Not Loaded"]
     with Reports(hosts(*scripts), interval=0.05) as running:
         assert soon(lambda: errors() == expected), found
-        processes = [agent.process for agent in running._agents if agent.process]
+        processes = [host.agent.process for host in running._hosts.values() if host.agent]
     assert all(process.returncode is not None for process in processes)
     assert [report.cards for report in found.values()] == [(card,), (card,), (), (card,), ()]
     assert found["well"].age < 0.5 < found["silent"].age
@@ -312,6 +313,14 @@ def test_an_agent_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with Reports(hosts("a")) as running:
         assert soon(lambda: running.poll(0.1)["a"].error.endswith("the agent was ended"))
         assert soon(lambda: not running.poll(0.1)["a"].error)
+
+
+def test_output_without_a_line_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "command", lambda host, _: ["cat", "/dev/zero"])
+    monkeypatch.setattr(agents_of_hosts, "_LONGEST", 1 << 20)
+    with Reports(hosts("a")) as running:
+        expected = "no report for 0 s: more than 1 MiB of output without a line end"
+        assert soon(lambda: running.poll(0.05)["a"].error == expected)
 
 
 def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
@@ -547,6 +556,14 @@ def test_once(tmp_path: Path, account: dict[str, str], monkeypatch: pytest.Monke
     file.write_text("time,host\n")
     status, output = monitor("--once", "--csv", file)
     assert (status, output.count("\n")) == (1, 1) and "not a file of this command" in output
+
+
+def test_a_csv_file_keeps_its_mode(tmp_path: Path) -> None:
+    given = tmp_path / "cards.csv"
+    given.touch(mode=0o600)
+    table.CsvFile(given)
+    table.CsvFile(tmp_path / "new.csv")
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (given, tmp_path / "new.csv")] == [0o600, 0o640]
 
 
 def test_agents_end_with_the_command(account: dict[str, str]) -> None:

@@ -302,6 +302,16 @@ def test_page_and_json(recorded: Recorded, tmp_path: Path) -> None:
     assert abs(found["clocks"]["d"][0] - 2.0) <= found["clocks"]["d"][1] + 0.01
 
 
+def test_a_page_that_cannot_be_written(
+    recorded: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    other_version(recorded)
+    status, lines = recorded.run("--output", tmp_path)
+    assert (status, lines[0][1]) == (1, "versions")
+    monkeypatch.setattr("isthmus.cluster.preflight.run.run", None)
+    assert recorded.run("--output", "/proc/x.html") == (1, [])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -318,6 +328,23 @@ def test_wrong_arguments_are_one_line(arguments: list[str], message: str, tmp_pa
     path.write_text("hosts: [{name: a, cards: 1}]")
     status, output = preflight("--inventory", path, *arguments)
     assert (status, output.count("\n")) == (1, 1) and message in output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--port", 0),
+        ("--port", 70000),
+        ("--timeout", "inf"),
+        ("--seconds", 1e300),
+        ("--clock", "nan"),
+        ("--memory", "inf"),
+        ("--disk", "inf"),
+    ],
+)
+def test_numbers_out_of_range(arguments: tuple[str, object]) -> None:
+    status, output = preflight(*arguments)
+    assert status == 2 and f"Invalid value for '{arguments[0]}'" in output
 
 
 # ---- real hosts
@@ -377,13 +404,43 @@ def test_outliers_are_above_the_others() -> None:
     assert not outliers({"a": 1.0, "b": 2.0}, 6.0, 0.2)
 
 
-def test_agents_end_with_the_process_that_asks(tmp_path: Path) -> None:
+def test_agents_end_with_the_process_that_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     module = "isthmus.cluster.preflight.probe"
-    with Agents({"a": [sys.executable, "-m", module], "b": ["sh", "-c", "echo no >&2; exit 3"]}) as agents:
-        found = agents.ask({name: {"ask": "clock"} for name in "ab"}, 30)
+    monkeypatch.setattr("isthmus.cluster.agents._LONGEST", 1 << 20)
+    commands = {
+        "a": [sys.executable, "-m", module],
+        "b": ["sh", "-c", "echo no >&2; exit 3"],
+        "c": ["cat", "/dev/zero"],
+    }
+    with Agents(commands) as agents:
+        found = agents.ask({name: {"ask": "clock"} for name in commands}, 30)
         assert found["a"].value["time"] > 0 and agents.alive == ["a"]
-        assert agents.lost == {"b": "ended with status 3: no"}
+        assert agents.lost == {
+            "b": "ended with status 3: no",
+            "c": "ended with status -9: more than 1 MiB of output without a line end",
+        }
         assert "TypeError" in agents.ask({"a": {"ask": "reach"}}, 30)["a"].error
+
+
+def test_an_agent_that_is_ended_removes_its_temporary_files(tmp_path: Path) -> None:
+    code = """if True:
+        import tempfile, time
+        from isthmus.cluster.agents import serve
+        def wait():
+            with tempfile.TemporaryDirectory():
+                time.sleep(60)
+        serve({"wait": wait})
+    """
+    with Agents({"a": [sys.executable, "-c", code]}, {"a": {"TMPDIR": str(tmp_path)}}) as agents:
+        process = agents._alive["a"].process
+        assert process.stdin
+        process.stdin.write(b'{"id": 1, "ask": "wait"}\n')
+        process.stdin.flush()
+        until = time.monotonic() + 20
+        while not list(tmp_path.iterdir()) and time.monotonic() < until:
+            time.sleep(0.05)
+        assert list(tmp_path.iterdir())
+    assert process.returncode == 0 and not list(tmp_path.iterdir())
 
 
 @pytest.fixture

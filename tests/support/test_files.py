@@ -37,6 +37,11 @@ def test_an_existing_file_keeps_its_mode(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     make_folder(tmp_path)
     assert mode(tmp_path) == 0o700
+    file = tmp_path / "file"
+    file.write_bytes(b"text")
+    file.chmod(0o600)
+    make_file(file)
+    assert (mode(file), file.read_bytes()) == (0o600, b"text")
 
 
 def test_the_digest_of_the_written_bytes(tmp_path: Path) -> None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import selectors
 import socket
-import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from isthmus.cluster import remote
-from isthmus.cluster.inventory import Host, Inventory, parse
+from isthmus.cluster.agents import Agent, end_all
+from isthmus.cluster.inventory import Inventory, parse
 from isthmus.cluster.monitor.card import Card, Report, decode
 
 _START_S = 30.0  # for the first report: a connection and the start of Python
@@ -25,12 +23,12 @@ WAITING = "waiting for the first report"  # error of a host whose agent has just
 
 
 @dataclass
-class _Agent:
-    """A host's agent, and its last report."""
+class _Host:
+    """A host, its agent, and its last report."""
 
-    host: Host
+    name: str
     command: list[str]
-    process: subprocess.Popen[bytes] | None = None
+    agent: Agent | None = None
     since: float = 0.0  # its last report, else its first start; monotonic
     started: float = 0.0  # monotonic
     ended: float | None = None  # monotonic
@@ -38,7 +36,6 @@ class _Agent:
     cards: tuple[Card, ...] = ()
     error: str = ""
     last_words: str = ""
-    rest: dict[int, bytes] = field(default_factory=dict)
 
 
 class Reports:
@@ -69,14 +66,15 @@ class Reports:
             f"--interval={interval}",
             f"--source={source}",
         ]
-        self._agents = []
+        self._hosts: dict[str, _Host] = {}
         for host in hosts:
             cards = ",".join(str(card.index) for card in host.cards) if inventory else ""
-            self._agents.append(_Agent(host, remote.command(host, [*agent, f"--cards={cards}"])))
+            command = remote.command(host, [*agent, f"--cards={cards}"])
+            self._hosts[host.name] = _Host(host.name, command)
 
     def __enter__(self) -> Self:
-        for agent in self._agents:
-            self._start(agent)
+        for host in self._hosts.values():
+            self._start(host)
         return self
 
     def poll(self, timeout: float) -> dict[str, Report]:
@@ -86,89 +84,50 @@ class Reports:
         """
         now = time.monotonic()
         until = now + timeout
-        for agent in self._agents:
-            if agent.ended is not None and now - agent.ended > _RESTART_S:
-                self._start(agent)
+        for host in self._hosts.values():
+            if host.ended is not None and now - host.ended > _RESTART_S:
+                self._start(host)
         while True:
             for key, _ in self._events.select(max(0.0, until - time.monotonic())):
                 self._read(key.data, key.fd)
             if time.monotonic() >= until:
-                return {agent.host.name: self._report(agent) for agent in self._agents}
+                return {name: self._report(host) for name, host in self._hosts.items()}
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the agents: they end as their standard input does, also those of a host that is reached by ssh."""
-        processes = [agent.process for agent in self._agents if agent.process]
-        for process in processes:
-            assert process.stdin
-            with contextlib.suppress(OSError):
-                process.stdin.close()
-        until = time.monotonic() + _PATIENCE_S
-        for process in processes:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, until - time.monotonic()))
-        for agent in self._agents:
-            self._end(agent)
+        """End the agents."""
+        end_all([host.agent for host in self._hosts.values() if host.agent], _PATIENCE_S)
         self._events.close()
 
-    def _start(self, agent: _Agent) -> None:
-        """Start an agent in a session of its own, which Ctrl-C does not reach."""
-        self._end(agent)
-        pipe = subprocess.PIPE
-        agent.ended, agent.last_words, agent.started = None, "", time.monotonic()
-        agent.since = agent.since or agent.started
+    def _start(self, host: _Host) -> None:
+        """Start an agent, in place of one that has ended."""
+        if host.agent:
+            host.agent.end()
+        host.agent, host.ended, host.last_words, host.started = None, None, "", time.monotonic()
+        host.since = host.since or host.started
         try:
-            agent.process = process = subprocess.Popen(
-                agent.command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
-            )
+            host.agent = Agent(host.name, host.command, {}, self._events)
         except OSError as error:
-            agent.ended, agent.last_words = time.monotonic(), f"{error.filename}: {error.strerror}"
-            return
-        for stream in (process.stdout, process.stderr):
-            assert stream
-            agent.rest[stream.fileno()] = b""
-            self._events.register(stream, selectors.EVENT_READ, agent)
+            host.ended, host.last_words = time.monotonic(), f"{error.filename}: {error.strerror}"
 
-    def _read(self, agent: _Agent, descriptor: int) -> None:
-        assert agent.process and agent.process.stdout
-        data = os.read(descriptor, 1 << 16)
-        if not data:
-            self._events.unregister(descriptor)
-            del agent.rest[descriptor]
-            if not agent.rest:
-                agent.ended = time.monotonic()
-            return
-        *lines, agent.rest[descriptor] = (agent.rest[descriptor] + data).split(b"\n")
-        for line in lines:
-            if descriptor != agent.process.stdout.fileno():
-                agent.last_words = line.decode(errors="replace").strip() or agent.last_words
-            elif (found := decode(line)) is not None:
-                agent.cards, agent.error = found
-                agent.time, agent.since = time.time(), time.monotonic()
+    def _read(self, agent: Agent, descriptor: int) -> None:
+        host = self._hosts[agent.name]
+        for line in agent.read(descriptor):
+            if (found := decode(line)) is not None:
+                host.cards, host.error = found
+                host.time, host.since = time.time(), time.monotonic()
+        if agent.has_ended:
+            host.ended = time.monotonic()
+        host.last_words = agent.last_words
 
-    def _report(self, agent: _Agent) -> Report:
-        now, error = time.monotonic(), agent.error
-        age = now - agent.since
-        if agent.ended is not None:
-            error = f"no report for {age:.0f} s: {agent.last_words or 'the agent was ended'}"
-        elif not agent.time and now - agent.started < _START_S:
+    def _report(self, host: _Host) -> Report:
+        now, error = time.monotonic(), host.error
+        age = now - host.since
+        if host.ended is not None:
+            error = f"no report for {age:.0f} s: {host.last_words or 'the agent was ended'}"
+        elif not host.time and now - host.started < _START_S:
             error = WAITING
-        elif not agent.time or age > self._silence:
+        elif not host.time or age > self._silence:
             error = f"no report for {age:.0f} s"
-        return Report(agent.host.name, agent.time, age, agent.cards, error)
-
-    def _end(self, agent: _Agent) -> None:
-        """End an agent's local process, and forget it."""
-        process, agent.process = agent.process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for descriptor in agent.rest:
-            self._events.unregister(descriptor)
-        agent.rest.clear()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            assert stream
-            with contextlib.suppress(OSError):
-                stream.close()
+        return Report(host.name, host.time, age, host.cards, error)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 CHECKS = ("versions", "clocks", "limits", "space", "permissions", "ports", "reach", "cards", "collectives")
 EPILOG = f"Checks: {', '.join(CHECKS)}. Exit status: 0 without a failure, 3 with one; warnings do not count."
 _DTYPES = ("float32", "bfloat16", "float16")
+_DAY = 86400
+_EIB = 1 << 30  # in GiB
 
 
 def preflight(
@@ -29,8 +31,10 @@ def preflight(
     path: Annotated[
         list[Path] | None, typer.Option(help="Folder that a job uses on every host; repeatable.")
     ] = None,
-    port: Annotated[int | None, typer.Option(help="Port of rank 0. Default: those of the launchers.")] = None,
-    seconds: Annotated[float, typer.Option(min=0, help="Seconds of load on each card.")] = 10.0,
+    port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port of rank 0. Default: those of the launchers.")
+    ] = None,
+    seconds: Annotated[float, typer.Option(min=0, max=_DAY, help="Seconds of load on each card.")] = 10.0,
     matrix: Annotated[int, typer.Option(min=1, help="Rows of the matrices.")] = 2048,
     dtype: Annotated[str, typer.Option(help=f"Type of their elements: {', '.join(_DTYPES)}.")] = "float32",
     size: Annotated[int, typer.Option(min=1, help="MiB of a copy, and of an all-reduce.")] = 256,
@@ -38,11 +42,16 @@ def preflight(
         str, typer.Option(help="Type of the cards, such as cuda. Default: the accelerator of each host.")
     ] = "",
     timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds without an answer after which a host or card has failed.")
+        float,
+        typer.Option(
+            min=1, max=_DAY, help="Seconds without an answer after which a host or card has failed."
+        ),
     ] = 60.0,
-    clock: Annotated[float, typer.Option(min=0, help="Seconds that clocks may differ.")] = 0.1,
-    memory: Annotated[float, typer.Option(min=0, help="GiB of memory that must be free.")] = 4.0,
-    disk: Annotated[float, typer.Option(min=0, help="GiB that must be free in --path and /tmp.")] = 10.0,
+    clock: Annotated[float, typer.Option(min=0, max=_DAY, help="Seconds that clocks may differ.")] = 0.1,
+    memory: Annotated[float, typer.Option(min=0, max=_EIB, help="GiB of memory that must be free.")] = 4.0,
+    disk: Annotated[
+        float, typer.Option(min=0, max=_EIB, help="GiB that must be free in --path and /tmp.")
+    ] = 10.0,
     slow: Annotated[
         float, typer.Option(min=0, max=0.99, help="A slow card is this share below the median at least.")
     ] = 0.2,
@@ -53,6 +62,7 @@ def preflight(
     python: arguments.Python = "",
 ) -> None:
     """Check all hosts and cards before a job: versions, clocks, limits, space, ports, results and speed."""
+    from isthmus._support.files import make_file, make_folder
     from isthmus._support.progress import Bar
     from isthmus.cluster import inventory as inventories
     from isthmus.cluster.preflight import page, run
@@ -82,16 +92,19 @@ def preflight(
             at_least=dict(map(_lowest, at_least or [])),
         )
         hosts = inventories.read(inventory)
+        if output:  # an error before the load, not after it
+            make_folder(output.absolute().parent)
+            make_file(output)
         with Bar("preflight") as bar:
             results = run.run(hosts, settings, bar.at)
         problems = examine(results, thresholds)
-        if output:
-            page.write(output, hosts.name, results, problems, thresholds)
         if as_json:
             found = {"problems": [each._asdict() for each in problems], **asdict(results)}
             print(json.dumps(found, indent=1))
         else:
             _show(problems)
+        if output:
+            page.write(output, hosts.name, results, problems, thresholds)
     if any(each.state == "fail" for each in problems):
         raise typer.Exit(3)
 

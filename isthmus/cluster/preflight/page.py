@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus._support.files import make_folder, write_file
+from isthmus._support.files import write_file
 from isthmus._support.html import render
 from isthmus._support.text import count
 from isthmus.cluster.preflight.checks import FIGURES, Problem, Results, Thresholds, offsets, shown, slow
@@ -21,13 +21,12 @@ def write(
     """Write the page.
 
     Args:
-        path: of the file.
+        path: of the file, in an existing folder.
         name: of the cluster.
         results: what hosts and cards have answered.
         problems: what was found in them.
         thresholds: what is marked as slow.
     """
-    make_folder(path.absolute().parent)
     text = render(
         "cluster/preflight/page.html.j2",
         title=f"Preflight of {name}: {count(len(problems), 'problem')}",

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -178,7 +179,7 @@ def on_cards(*, what: str, cards: list[int], limit: float, **load: Any) -> dict[
         command = [sys.executable, "-m", "isthmus.cluster.preflight.card"]
         _started.append(Agents(dict.fromkeys(ranks, command), environments))
     (agents,) = _started
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() if what == "collectives" else nullcontext("") as folder:
         each = {"ask": what, "size": len(agents.alive), "folder": folder, **load}
         requests = {
             local: {**each, "rank": rank, "index": cards[int(local)]}
