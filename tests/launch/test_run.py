@@ -111,7 +111,6 @@ def test_a_script_sees_the_environment_of_plain_python():
     }
 
 
-@pytest.mark.full
 def test_a_module(monkeypatch):
     monkeypatch.chdir(SCRIPTS.parent)
     facts = json.loads(run("-m", "scripts.facts", "--nproc", "3").stdout)
@@ -154,7 +153,6 @@ def test_exit_codes(how, code):
         assert "ValueError: the user's own mistake" in done.stderr
 
 
-@pytest.mark.full
 def test_interrupts_and_hooks():
     done = run(SCRIPTS / "ends.py", "interrupt")
     assert done.returncode == -signal.SIGINT and done.stderr.count("KeyboardInterrupt") == 1
