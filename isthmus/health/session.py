@@ -72,7 +72,8 @@ class Health:
         self._losses: list[tuple[int, torch.Tensor]] = []
         # Names, roots of the numbers of elements, and the largest absolute values and norms: [2, names].
         self._gradients: list[tuple[int, list[str], list[float], torch.Tensor]] = []
-        self.checksums = Checksums(self._mismatch)
+        self._guard = Guard()
+        self.checksums = Checksums(self._mismatch, self._guard)
         self._is_checking = False
         self._is_in_backward = False
         self._scope = Scope("health")
@@ -128,7 +129,7 @@ class Health:
         if self._is_checking:
             self.checksums.__exit__(None, None, None)
             self._is_checking = False
-        with unseen():
+        with self._guard, unseen():
             self._judge()
         self.leave()
         status.path(self.folder, rank()).unlink(
@@ -158,20 +159,23 @@ class Health:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             if self._is_in_backward:  # of a checkpointed layer
                 return original(tensors, *args, **kwargs)
-            is_loss = (
-                isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
-            )
-            if is_loss and len(self._losses) < _MOST:
-                self._losses.append((self.step, tensors.detach().clone()))
+            with self._guard:
+                self._take_loss(tensors)
             self._is_in_backward = True
             try:
                 result = original(tensors, *args, **kwargs)
             finally:
                 self._is_in_backward = False
-            self._measure(self._optimizers)  # before they are clipped
+            with self._guard:
+                self._measure(self._optimizers)  # before they are clipped
             return result
 
         return backward
+
+    def _take_loss(self, tensors: Any) -> None:
+        is_loss = isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
+        if is_loss and not tensors.is_meta and len(self._losses) < _MOST:
+            self._losses.append((self.step, tensors.detach().clone()))
 
     def _with_skip(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def update(*args: Any, **kwargs: Any) -> Any:
@@ -195,7 +199,12 @@ class Health:
             for index, parameter in enumerate(chain.from_iterable(map(_parameters, optimizers))):
                 gradient = gradient_of(parameter)
                 local = getattr(gradient, "_local_tensor", gradient)
-                if local is not None and local.layout == torch.strided and local.numel():
+                if (
+                    local is not None
+                    and local.layout == torch.strided
+                    and local.numel()
+                    and not local.is_meta
+                ):
                     name = self._modules.tensors.get(id(parameter), f"parameter{index}")
                     by_device.setdefault(local.device, []).append((name, local))
             self._gradients = []
@@ -212,7 +221,8 @@ class Health:
             self._gasp.is_between = False
             self._gasp.end_if_asked()
         if not self._gradients:  # backward was run without torch.autograd.backward
-            self._measure([optimizer])
+            with self._guard:
+                self._measure([optimizer])
         self._gasp.is_stepping = True
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -225,7 +235,7 @@ class Health:
         if _is_skipped(optimizer):
             self._losses, self._gradients = [], []
         elif self._is_first(optimizer):
-            with unseen():
+            with self._guard, unseen():
                 self._judge()
             self.step += 1
             self._modules.next_step()
@@ -311,9 +321,10 @@ class Health:
 
     def _run(self) -> None:
         began, at, samples, waits, step_time, waiting = time.time(), 0, 0, 0, 0.0, 0.0
-        last, last_step, moved, guard = began, 0, 0.0, Guard()
+        last, last_step, moved = began, 0, 0.0
+        reporter: threading.Thread | None = None
         while not self._stop.wait(_PERIOD):
-            with guard:  # such as a full disk
+            with self._guard:  # such as a full disk
                 own = status.take(self.step, step_time, waiting)
                 # Progress, or this process was stopped, and perhaps all of the job. Recorders may lag behind a step.
                 if own.step != last_step or own.time - last > reports.SILENT:
@@ -327,9 +338,16 @@ class Health:
                     began, at, samples, waits = time.time(), self.step, 0, 0
                     self._look_for_stragglers(own.ranks)
                 status.write(self.folder, own)
-                if own.since and own.time - max(own.since, moved) > self._timeout:
-                    reports.hang(self.folder, own)
+                patience = max(0.0, self._timeout - reports.SILENT)  # the report takes that time
+                is_hanging = bool(own.since) and own.time - max(own.since, moved) > patience
+                if is_hanging and not (reporter and reporter.is_alive()):
+                    reporter = threading.Thread(target=self._report_hang, args=(own,), daemon=True)
+                    reporter.start()
             self._gasp.check()
+
+    def _report_hang(self, own: status.Status) -> None:
+        with self._guard:
+            reports.hang(self.folder, own)
 
     def _look_for_stragglers(self, ranks: int) -> None:
         """Report newly slow ranks, on rank 0 alone."""

@@ -12,6 +12,7 @@ import time
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import isthmus.health
@@ -21,6 +22,7 @@ from isthmus.health import environment
 from isthmus.health.bounds import Bound
 from isthmus.health.checksum import Checksums, ratios
 from isthmus.health.gasp import Gasp
+from isthmus.health.reports import hang as hang_report
 from isthmus.health.reports import stragglers, suspects
 from isthmus.health.status import Status, read, write
 from tests.helpers import children
@@ -67,6 +69,26 @@ def test_checksums_name_the_element():
     with Checksums(found.append) as checksums:
         linear(torch.randn(4, 8))
     assert (checksums.checked, len(found)) == (1, 1)
+
+
+def test_meta_and_fake_products_are_not_checked(capsys):
+    found = []
+    with Checksums(found.append) as checksums:
+        torch.ones(2, 2, device="meta") @ torch.ones(2, 2, device="meta")
+        with FakeTensorMode():
+            torch.ones(2, 2) @ torch.ones(2, 2)
+    assert (checksums.checked, found, capsys.readouterr().err) == (0, [], "")
+
+
+def test_an_error_of_a_check_is_printed_once_and_goes_no_further(monkeypatch, capsys):
+    def fail(*args):
+        raise torch.OutOfMemoryError("chip 0 is out of memory")
+
+    monkeypatch.setattr("isthmus.health.checksum._worst", fail)
+    with Checksums(None):
+        for _ in range(3):
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).sum() == 8
+    assert capsys.readouterr().err == "isthmus: health: OutOfMemoryError: chip 0 is out of memory\n"
 
 
 def test_bounds():
@@ -284,13 +306,38 @@ def status(rank, collective="", time=100.0, ranks=4):
             [status(r, f"{'barrier' if r == 2 else 'all_reduce'} #3 of [[3]] in group 0") for r in (1, 2, 3)],
             [2],
         ),
-        ([status(1, "send #1 of [[3]] in group 7"), status(2), status(3, time=90.0)], [3]),
+        ([status(1, "send #1 of [[3]] in group 7"), status(2), status(3)], [3]),
     ],
     ids=["ended", "all in it", "another collective", "silent"],
 )
-def test_suspects(others, expected):
+def test_suspects(others, expected, request):
     own = status(0, "all_reduce #3 of [[3]] in group 0")
-    assert suspects(own, [own, *others]) == expected
+    silent = {3} if "silent" in request.node.name else set()
+    assert suspects(own, [own, *others], silent) == expected
+
+
+@pytest.mark.parametrize("stops", [[], [2]])
+def test_clocks_of_hosts_may_differ(tmp_path, stops, monkeypatch):
+    collective = "all_reduce #3 of [[3]] in group 0"
+    behind = {0: 100.0, 1: 95.0, 2: 100.0, 3: 3000.0}  # by the clock of its host
+    ranks = [status(rank, "" if rank == 3 else collective, time=time) for rank, time in behind.items()]
+
+    def sleep(seconds):
+        for each in ranks:
+            write(tmp_path, each._replace(time=each.time + seconds * (each.rank not in stops)))
+
+    sleep(0)
+    monkeypatch.setattr("time.sleep", sleep)
+    lines = hang_report(tmp_path, ranks[0]).splitlines()
+    assert lines[0].endswith("suspected: rank 2" if stops else "suspected: rank 3")
+    assert ["no report for 3 s" in line for line in lines[1:5]] == [rank in stops for rank in range(4)]
+
+
+def test_no_hang_is_reported_if_the_collective_ends(tmp_path, monkeypatch):
+    own = status(0, "all_reduce #3 of [[3]] in group 0", ranks=1)
+    monkeypatch.setattr("time.sleep", lambda seconds: write(tmp_path, own._replace(time=103.0, since=102.0)))
+    assert not hang_report(tmp_path, own)
+    assert not list(tmp_path.glob("hang-*"))
 
 
 def start(folder, *cases):
