@@ -60,6 +60,14 @@ def _is_tool(frame: str) -> bool:
     return frame.startswith(_TOOLS) or (frame.startswith(_LIBRARY) and not frame.startswith(_PACKAGES))
 
 
+def call_site() -> str:
+    """Return the innermost line of the program that is running, ``FILE:LINE``; "" if it is all of tools."""
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
+        if not _is_tool(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{line}"
+    return ""
+
+
 def path(folder: Path, number: int) -> Path:
     """Return the status file of a rank."""
     return folder / f"status-{number}.json"

@@ -99,6 +99,17 @@ def test_bounds():
     assert outliers({0: 1.0, 1: 1.01, 2: 0.99, 3: 2.0}, 6.0, 0.2) == {3: pytest.approx(1.99, abs=0.01)}
 
 
+def test_a_gradient_that_was_zero_and_a_value_that_recurs_are_usual():
+    bound = Bound(20.0, 99.0)
+    assert not any(bound.is_exceeded(value) for value in [0.0] * 40 + [1.0] + [0.0] * 9)
+    bound = Bound(10.0, 1.5)
+    found = [
+        step for step in range(640) if bound.is_exceeded(20.0 if step % 16 == 15 else 1 + 0.01 * (step % 5))
+    ]
+    assert found == [15, 31, 47]
+    assert bound.is_exceeded(100.0)
+
+
 def test_the_slow_rank_is_the_one_that_waits_least():
     statuses = [Status(r, 4, "h", 1, 0.0, 9, 1.0, 0.1 if r == 2 else 0.6, "", 0.0, []) for r in range(4)]
     assert list(stragglers(statuses)) == [2]
@@ -150,6 +161,48 @@ def test_steps_that_a_gradient_scaler_skips_are_not_judged(tmp_path, fused):
             optimizer.zero_grad()
     assert not health.alerts
     assert 0 < health.step == optimizer.state[model.weight]["step"] < 20
+
+
+def test_losses_of_different_lines_do_not_mix(tmp_path):
+    one, two = (torch.nn.Parameter(torch.ones(1)) for _ in range(2))
+    optimizers = [torch.optim.SGD([each], lr=1e-6) for each in (one, two)]
+    with isthmus.health.watch(tmp_path) as health:
+        for step in range(90):
+            if step % 6:
+                one.sum().backward()
+            else:
+                (two * 100).sum().backward()
+            optimizers[step % 6 == 0].step()
+    assert not health.alerts
+
+
+def test_of_a_closure_the_first_loss_of_a_step_is_judged(tmp_path):
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.LBFGS([parameter], lr=1e-9)
+    with isthmus.health.watch(tmp_path) as health:
+        for step in range(30):
+            calls = []
+
+            def closure(step=step, calls=calls):
+                calls.append(step)
+                optimizer.zero_grad()
+                scale = 1000.0 if len(calls) > 1 or step == 20 else 1.0
+                (loss := parameter.sum() * scale).backward()
+                return loss
+
+            optimizer.step(closure)
+    assert {(each.step, each.kind) for each in health.alerts} >= {(20, "loss")}
+    assert {each.step for each in health.alerts} == {20}
+
+
+def test_a_restart_that_fails_early_keeps_the_checkpoint(tmp_path):
+    for failure in ("first", "again"):
+        with contextlib.suppress(ValueError), isthmus.health.watch(tmp_path, save=lambda text=failure: text):
+            raise ValueError
+    with contextlib.suppress(ValueError), isthmus.health.watch(tmp_path):
+        raise ValueError
+    found = {each.name: torch.load(each) for each in tmp_path.glob("last-*")}
+    assert found == {"last-0.pt": "first", "last-0.no-step.pt": "again"}
 
 
 def test_an_error_saves_what_can_be_loaded(tmp_path):
