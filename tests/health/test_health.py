@@ -402,6 +402,7 @@ def start(folder, *cases):
     ]
 
 
+@pytest.mark.full
 def test_real_ranks_a_slow_one_a_stopped_one_and_sigterm_in_a_collective(tmp_path):
     ranks = start(tmp_path, "slow", "stop")
     try:
