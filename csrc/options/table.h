@@ -54,6 +54,7 @@ constexpr Text kDumpScope{"ISTHMUS_DUMP_SCOPE", "*"};
 constexpr Text kMonitor{"ISTHMUS_MONITOR", ""};
 constexpr Switch kHealth{"ISTHMUS_HEALTH", false};
 constexpr Text kHealthDir{"ISTHMUS_HEALTH_DIR", "isthmus-health"};
+constexpr Text kHealthClaim{"ISTHMUS_HEALTH_CLAIM", ""};
 constexpr Integer kHealthTimeout{"ISTHMUS_HEALTH_TIMEOUT", 60, 1, INT64_MAX};
 constexpr Choice kStreamCheck{"ISTHMUS_STREAM_CHECK", "0", 3, {"0", "1", "warn"}};
 constexpr Text kDebugCalls{"ISTHMUS_DEBUG_CALLS", ""};

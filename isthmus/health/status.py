@@ -102,8 +102,10 @@ def read(folder: Path) -> list[Status]:
 
 def _parsed(fields: Any) -> Status:
     """Return a status; raises KeyError or TypeError if a field is missing or has another type."""
+    kinds: dict[Any, Any] = {float: (int, float), list[str]: list}
     for name, kind in Status.__annotations__.items():
-        if not isinstance(fields[name], {float: (int, float), list[str]: list}.get(kind, kind)):
+        expected: Any = kinds.get(kind, kind)
+        if not isinstance(fields[name], expected):
             raise TypeError(name)
     if not all(isinstance(each, str) for each in fields["stack"]):
         raise TypeError("stack")
