@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from isthmus.health.guard import Guard
+
 _SAFETY = 8.0
 _ROUNDED = {
     "highest": 0.0,
@@ -99,11 +101,13 @@ class Checksums(TorchDispatchMode):
 
     Args:
         found: called with each mismatch.
+        guard: a block for each check.
     """
 
-    def __init__(self, found: Any) -> None:
+    def __init__(self, found: Any, guard: Guard | None = None) -> None:
         super().__init__()
         self._found = found
+        self._guard = guard or Guard()
         self.checked = 0
 
     def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -112,13 +116,15 @@ class Checksums(TorchDispatchMode):
         result = op(*args, **kwargs)
         factors = _factors(op, args, kwargs)
         if factors is not None and not torch.compiler.is_compiling():
-            self._check(op, factors, result, lambda: op(*args, **kwargs))
+            with self._guard:
+                self._check(op, factors, result, lambda: op(*args, **kwargs))
         return result
 
     def _check(self, op: Any, factors: tuple[Any, Any, Any], result: torch.Tensor, again: Any) -> None:
         a, b, added = (each.detach() if isinstance(each, torch.Tensor) else each for each in factors)
         if (
             not all(type(each) is torch.Tensor and each.dtype in _FLOATS for each in (a, b))
+            or result.is_meta
             or not result.numel()
         ):
             return

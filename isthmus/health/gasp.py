@@ -33,11 +33,15 @@ class Gasp:
     Args:
         folder: gets ``last-<rank>.pt``.
         save: returns what to save with :func:`torch.save`.
+        saves_early: whether it does so before this process has made a step, if there is no file of an earlier
+            process; otherwise beside that as ``last-<rank>.no-step.pt``.
     """
 
-    def __init__(self, folder: Path, save: Callable[[], Any]) -> None:
+    def __init__(self, folder: Path, save: Callable[[], Any], saves_early: bool = True) -> None:
         self.path = folder / f"last-{rank()}.pt"
         self._save = save
+        self._saves_early = saves_early
+        self.has_stepped = False  # an optimizer, at least once
         self._lock = threading.Lock()
         self._is_saved = False
         self._asked = 0.0
@@ -107,6 +111,11 @@ class Gasp:
             if self._is_saved or self.is_stepping:
                 return False
             self._is_saved = True
+            if not (self.has_stepped or self._saves_early):
+                say(f"health: {why}: no checkpoint before the first step of an optimizer")
+                return True
+            if not self.has_stepped and self.path.exists():  # that of an earlier process is worth more
+                self.path = self.path.with_suffix(".no-step.pt")
             beside = self.path.with_suffix(".part")
             try:
                 make_file(beside)

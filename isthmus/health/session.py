@@ -49,7 +49,7 @@ class Health:
         timeout: seconds in a collective until the hang report.
         checksum_interval: steps between two in which all matrix products are checked; 0: none.
         save: returns what to save when the process is about to die, by :func:`torch.save`, to ``last-<rank>.pt``.
-            Default: the states of the optimizers, and the parameters in their order.
+            Default: the states of the optimizers, and the parameters in their order, after the first step of one.
     """
 
     def __init__(
@@ -64,17 +64,19 @@ class Health:
         self.alerts: list[Alert] = []
         self._timeout = timeout
         self._checksum_interval = checksum_interval
-        self._save = save or self._state
+        self._save = save
         self._modules = Modules(lambda module, args: None, lambda module, result: None)
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._first: weakref.ref[Any] | None = None
         self._bounds: dict[tuple[str, str], Bound] = {}
-        self._losses: list[tuple[int, torch.Tensor]] = []
+        self._losses: list[tuple[int, str, torch.Tensor]] = []  # with the name of the series
         # Names, roots of the numbers of elements, and the largest absolute values and norms: [2, names].
         self._gradients: list[tuple[int, list[str], list[float], torch.Tensor]] = []
-        self.checksums = Checksums(self._mismatch)
+        self._guard = Guard()
+        self.checksums = Checksums(self._mismatch, self._guard)
         self._is_checking = False
         self._is_in_backward = False
+        self._has_closure_run = False  # that of the optimizer's step in progress
         self._scope = Scope("health")
         self._handles: list[Any] = []
         self._slow: set[int] = set()
@@ -93,7 +95,7 @@ class Health:
         make_folder(self.folder)
         self._process = os.getpid()
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")  # gloo's and NCCL's record of collectives
-        self._gasp = Gasp(self.folder, self._save)
+        self._gasp = Gasp(self.folder, self._save or self._state, saves_early=self._save is not None)
         self._gasp.listen()
         self._modules.start()
         self._handles = [
@@ -128,7 +130,7 @@ class Health:
         if self._is_checking:
             self.checksums.__exit__(None, None, None)
             self._is_checking = False
-        with unseen():
+        with self._guard, unseen():
             self._judge()
         self.leave()
         status.path(self.folder, rank()).unlink(
@@ -156,22 +158,28 @@ class Health:
 
     def _with_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            if self._is_in_backward:  # of a checkpointed layer
+            # Of a checkpointed layer, or of a closure, which a line search calls again and again in one step.
+            if self._is_in_backward or (self._gasp.is_stepping and self._has_closure_run):
                 return original(tensors, *args, **kwargs)
-            is_loss = (
-                isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
-            )
-            if is_loss and len(self._losses) < _MOST:
-                self._losses.append((self.step, tensors.detach().clone()))
+            self._has_closure_run = self._gasp.is_stepping
+            with self._guard:
+                self._take_loss(tensors)
             self._is_in_backward = True
             try:
                 result = original(tensors, *args, **kwargs)
             finally:
                 self._is_in_backward = False
-            self._measure(self._optimizers)  # before they are clipped
+            with self._guard:
+                self._measure(self._optimizers)  # before they are clipped
             return result
 
         return backward
+
+    def _take_loss(self, tensors: Any) -> None:
+        is_loss = isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and tensors.is_floating_point()
+        if is_loss and not tensors.is_meta and len(self._losses) < _MOST:
+            series = f"{status.call_site()} {tensors.grad_fn and tensors.grad_fn.name()}"
+            self._losses.append((self.step, series, tensors.detach().clone()))
 
     def _with_skip(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def update(*args: Any, **kwargs: Any) -> Any:
@@ -195,7 +203,12 @@ class Health:
             for index, parameter in enumerate(chain.from_iterable(map(_parameters, optimizers))):
                 gradient = gradient_of(parameter)
                 local = getattr(gradient, "_local_tensor", gradient)
-                if local is not None and local.layout == torch.strided and local.numel():
+                if (
+                    local is not None
+                    and local.layout == torch.strided
+                    and local.numel()
+                    and not local.is_meta
+                ):
                     name = self._modules.tensors.get(id(parameter), f"parameter{index}")
                     by_device.setdefault(local.device, []).append((name, local))
             self._gradients = []
@@ -212,10 +225,12 @@ class Health:
             self._gasp.is_between = False
             self._gasp.end_if_asked()
         if not self._gradients:  # backward was run without torch.autograd.backward
-            self._measure([optimizer])
-        self._gasp.is_stepping = True
+            with self._guard:
+                self._measure([optimizer])
+        self._gasp.is_stepping, self._has_closure_run = True, False
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._gasp.has_stepped = True
         self._optimizers.add(optimizer)
         self._stepped.add(optimizer)
         if self._first is None or self._first() is None:
@@ -225,7 +240,7 @@ class Health:
         if _is_skipped(optimizer):
             self._losses, self._gradients = [], []
         elif self._is_first(optimizer):
-            with unseen():
+            with self._guard, unseen():
                 self._judge()
             self.step += 1
             self._modules.next_step()
@@ -254,7 +269,7 @@ class Health:
         for step, kind, name, value in self._values():
             if text := self._abnormal(kind, name, value):
                 alert = "nan" if not math.isfinite(value) else "loss" if kind == "loss" else "gradient"
-                found.setdefault(alert, []).append((step, name, text))
+                found.setdefault(alert, []).append((step, "loss" if kind == "loss" else name, text))
         self._losses, self._gradients = [], []
         for alert, each in found.items():
             step, name, text = each[0]
@@ -262,8 +277,8 @@ class Health:
 
     def _values(self) -> Iterator[tuple[int, str, str, float]]:
         """Yield step, kind, name and value of what was taken."""
-        for step, loss in self._losses:
-            yield step, "loss", "loss", loss.item()
+        for step, series, loss in self._losses:
+            yield step, "loss", series, loss.item()
         for step, names, roots, values in self._gradients:
             for name, root, largest, norm in zip(names, roots, *values.tolist(), strict=True):
                 yield step, "gradient", name, largest
@@ -311,9 +326,10 @@ class Health:
 
     def _run(self) -> None:
         began, at, samples, waits, step_time, waiting = time.time(), 0, 0, 0, 0.0, 0.0
-        last, last_step, moved, guard = began, 0, 0.0, Guard()
+        last, last_step, moved = began, 0, 0.0
+        reporter: threading.Thread | None = None
         while not self._stop.wait(_PERIOD):
-            with guard:  # such as a full disk
+            with self._guard:  # such as a full disk
                 own = status.take(self.step, step_time, waiting)
                 # Progress, or this process was stopped, and perhaps all of the job. Recorders may lag behind a step.
                 if own.step != last_step or own.time - last > reports.SILENT:
@@ -327,9 +343,16 @@ class Health:
                     began, at, samples, waits = time.time(), self.step, 0, 0
                     self._look_for_stragglers(own.ranks)
                 status.write(self.folder, own)
-                if own.since and own.time - max(own.since, moved) > self._timeout:
-                    reports.hang(self.folder, own)
+                patience = max(0.0, self._timeout - reports.SILENT)  # the report takes that time
+                is_hanging = bool(own.since) and own.time - max(own.since, moved) > patience
+                if is_hanging and not (reporter and reporter.is_alive()):
+                    reporter = threading.Thread(target=self._report_hang, args=(own,), daemon=True)
+                    reporter.start()
             self._gasp.check()
+
+    def _report_hang(self, own: status.Status) -> None:
+        with self._guard:
+            reports.hang(self.folder, own)
 
     def _look_for_stragglers(self, ranks: int) -> None:
         """Report newly slow ranks, on rank 0 alone."""

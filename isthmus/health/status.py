@@ -60,6 +60,14 @@ def _is_tool(frame: str) -> bool:
     return frame.startswith(_TOOLS) or (frame.startswith(_LIBRARY) and not frame.startswith(_PACKAGES))
 
 
+def call_site() -> str:
+    """Return the innermost line of the program that is running, ``FILE:LINE``; "" if it is all of tools."""
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
+        if not _is_tool(frame.f_code.co_filename):
+            return f"{frame.f_code.co_filename}:{line}"
+    return ""
+
+
 def path(folder: Path, number: int) -> Path:
     """Return the status file of a rank."""
     return folder / f"status-{number}.json"
@@ -94,8 +102,10 @@ def read(folder: Path) -> list[Status]:
 
 def _parsed(fields: Any) -> Status:
     """Return a status; raises KeyError or TypeError if a field is missing or has another type."""
+    kinds: dict[Any, Any] = {float: (int, float), list[str]: list}
     for name, kind in Status.__annotations__.items():
-        if not isinstance(fields[name], {float: (int, float), list[str]: list}.get(kind, kind)):
+        expected: Any = kinds.get(kind, kind)
+        if not isinstance(fields[name], expected):
             raise TypeError(name)
     if not all(isinstance(each, str) for each in fields["stack"]):
         raise TypeError("stack")

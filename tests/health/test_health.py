@@ -12,6 +12,7 @@ import time
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import isthmus.health
@@ -21,6 +22,7 @@ from isthmus.health import environment
 from isthmus.health.bounds import Bound
 from isthmus.health.checksum import Checksums, ratios
 from isthmus.health.gasp import Gasp
+from isthmus.health.reports import hang as hang_report
 from isthmus.health.reports import stragglers, suspects
 from isthmus.health.status import Status, read, write
 from tests.helpers import children
@@ -69,12 +71,43 @@ def test_checksums_name_the_element():
     assert (checksums.checked, len(found)) == (1, 1)
 
 
+def test_meta_and_fake_products_are_not_checked(capsys):
+    found = []
+    with Checksums(found.append) as checksums:
+        torch.ones(2, 2, device="meta") @ torch.ones(2, 2, device="meta")
+        with FakeTensorMode():
+            torch.ones(2, 2) @ torch.ones(2, 2)
+    assert (checksums.checked, found, capsys.readouterr().err) == (0, [], "")
+
+
+def test_an_error_of_a_check_is_printed_once_and_goes_no_further(monkeypatch, capsys):
+    def fail(*args):
+        raise torch.OutOfMemoryError("chip 0 is out of memory")
+
+    monkeypatch.setattr("isthmus.health.checksum._worst", fail)
+    with Checksums(None):
+        for _ in range(3):
+            assert (torch.ones(2, 2) @ torch.ones(2, 2)).sum() == 8
+    assert capsys.readouterr().err == "isthmus: health: OutOfMemoryError: chip 0 is out of memory\n"
+
+
 def test_bounds():
     bound = Bound(10.0, 0.5)
     assert not any(bound.is_exceeded(1 + 0.01 * (i % 5)) for i in range(30))
     assert bound.is_exceeded(5.0)
     assert not bound.is_exceeded(1.0)
     assert outliers({0: 1.0, 1: 1.01, 2: 0.99, 3: 2.0}, 6.0, 0.2) == {3: pytest.approx(1.99, abs=0.01)}
+
+
+def test_a_gradient_that_was_zero_and_a_value_that_recurs_are_usual():
+    bound = Bound(20.0, 99.0)
+    assert not any(bound.is_exceeded(value) for value in [0.0] * 40 + [1.0] + [0.0] * 9)
+    bound = Bound(10.0, 1.5)
+    found = [
+        step for step in range(640) if bound.is_exceeded(20.0 if step % 16 == 15 else 1 + 0.01 * (step % 5))
+    ]
+    assert found == [15, 31, 47]
+    assert bound.is_exceeded(100.0)
 
 
 def test_the_slow_rank_is_the_one_that_waits_least():
@@ -128,6 +161,48 @@ def test_steps_that_a_gradient_scaler_skips_are_not_judged(tmp_path, fused):
             optimizer.zero_grad()
     assert not health.alerts
     assert 0 < health.step == optimizer.state[model.weight]["step"] < 20
+
+
+def test_losses_of_different_lines_do_not_mix(tmp_path):
+    one, two = (torch.nn.Parameter(torch.ones(1)) for _ in range(2))
+    optimizers = [torch.optim.SGD([each], lr=1e-6) for each in (one, two)]
+    with isthmus.health.watch(tmp_path) as health:
+        for step in range(90):
+            if step % 6:
+                one.sum().backward()
+            else:
+                (two * 100).sum().backward()
+            optimizers[step % 6 == 0].step()
+    assert not health.alerts
+
+
+def test_of_a_closure_the_first_loss_of_a_step_is_judged(tmp_path):
+    parameter = torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.LBFGS([parameter], lr=1e-9)
+    with isthmus.health.watch(tmp_path) as health:
+        for step in range(30):
+            calls = []
+
+            def closure(step=step, calls=calls):
+                calls.append(step)
+                optimizer.zero_grad()
+                scale = 1000.0 if len(calls) > 1 or step == 20 else 1.0
+                (loss := parameter.sum() * scale).backward()
+                return loss
+
+            optimizer.step(closure)
+    assert {(each.step, each.kind) for each in health.alerts} >= {(20, "loss")}
+    assert {each.step for each in health.alerts} == {20}
+
+
+def test_a_restart_that_fails_early_keeps_the_checkpoint(tmp_path):
+    for failure in ("first", "again"):
+        with contextlib.suppress(ValueError), isthmus.health.watch(tmp_path, save=lambda text=failure: text):
+            raise ValueError
+    with contextlib.suppress(ValueError), isthmus.health.watch(tmp_path):
+        raise ValueError
+    found = {each.name: torch.load(each) for each in tmp_path.glob("last-*")}
+    assert found == {"last-0.pt": "first", "last-0.no-step.pt": "again"}
 
 
 def test_an_error_saves_what_can_be_loaded(tmp_path):
@@ -193,18 +268,19 @@ def test_a_forked_worker_that_is_ended_does_not_end_the_job(tmp_path):
         ),  # whose environment has the number of the node as rank
         ("1 0 0", {"RANK": "0", "LOCAL_RANK": "0"}, False),  # a worker of a rank
         ("1 0 0", {"RANK": "1", "LOCAL_RANK": "1"}, False),  # a rank of another job, which a rank has started
-        (f"{os.getpid()} 0 0", {"RANK": "0", "LOCAL_RANK": "0"}, True),  # the same process after exec
+        ("PID 0 0", {"RANK": "0", "LOCAL_RANK": "0"}, True),  # the same process after exec
     ],
 )
 def test_descendants_of_a_rank_are_not_watched(claim, ranks, expected, monkeypatch):
     for name in ("RANK", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("ISTHMUS_HEALTH_CLAIM", claim)
+    monkeypatch.setenv("ISTHMUS_HEALTH_CLAIM", claim.replace("PID", str(os.getpid())))
     for name, value in ranks.items():
         monkeypatch.setenv(name, value)
     assert environment._claim() == expected
-    is_own = os.environ["ISTHMUS_HEALTH_CLAIM"].startswith(f"{os.getpid()} ")
-    assert is_own == expected
+    if expected:
+        own = [str(os.getpid()), ranks.get("RANK", "-"), ranks.get("LOCAL_RANK", "-")]
+        assert os.environ["ISTHMUS_HEALTH_CLAIM"].split() == own
 
 
 def test_a_launcher_is_not_watched(monkeypatch):
@@ -276,21 +352,46 @@ def status(rank, collective="", time=100.0, ranks=4):
 
 
 @pytest.mark.parametrize(
-    ("others", "expected"),
+    ("others", "silent", "expected"),
     [
-        ([status(1), status(2, "all_reduce #3 of [[3]] in group 0")], [3]),  # no status of 3
-        ([status(r, "all_reduce #3 of [[3]] in group 0") for r in (1, 2, 3)], []),
+        ([status(1), status(2, "all_reduce #3 of [[3]] in group 0")], set(), [3]),  # no status of 3
+        ([status(r, "all_reduce #3 of [[3]] in group 0") for r in (1, 2, 3)], set(), []),
         (
             [status(r, f"{'barrier' if r == 2 else 'all_reduce'} #3 of [[3]] in group 0") for r in (1, 2, 3)],
+            set(),
             [2],
         ),
-        ([status(1, "send #1 of [[3]] in group 7"), status(2), status(3, time=90.0)], [3]),
+        ([status(1, "send #1 of [[3]] in group 7"), status(2), status(3)], {3}, [3]),
     ],
     ids=["ended", "all in it", "another collective", "silent"],
 )
-def test_suspects(others, expected):
+def test_suspects(others, silent, expected):
     own = status(0, "all_reduce #3 of [[3]] in group 0")
-    assert suspects(own, [own, *others]) == expected
+    assert suspects(own, [own, *others], silent) == expected
+
+
+@pytest.mark.parametrize("stops", [[], [2]])
+def test_clocks_of_hosts_may_differ(tmp_path, stops, monkeypatch):
+    collective = "all_reduce #3 of [[3]] in group 0"
+    behind = {0: 100.0, 1: 95.0, 2: 100.0, 3: 3000.0}  # by the clock of its host
+    ranks = [status(rank, "" if rank == 3 else collective, time=time) for rank, time in behind.items()]
+
+    def sleep(seconds):
+        for each in ranks:
+            write(tmp_path, each._replace(time=each.time + seconds * (each.rank not in stops)))
+
+    sleep(0)
+    monkeypatch.setattr("time.sleep", sleep)
+    lines = hang_report(tmp_path, ranks[0]).splitlines()
+    assert lines[0].endswith("suspected: rank 2" if stops else "suspected: rank 3")
+    assert ["no report for 3 s" in line for line in lines[1:5]] == [rank in stops for rank in range(4)]
+
+
+def test_no_hang_is_reported_if_the_collective_ends(tmp_path, monkeypatch):
+    own = status(0, "all_reduce #3 of [[3]] in group 0", ranks=1)
+    monkeypatch.setattr("time.sleep", lambda seconds: write(tmp_path, own._replace(time=103.0, since=102.0)))
+    assert not hang_report(tmp_path, own)
+    assert not list(tmp_path.glob("hang-*"))
 
 
 def start(folder, *cases):
