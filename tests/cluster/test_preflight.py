@@ -305,11 +305,9 @@ def test_page_and_json(recorded: Recorded, tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written(
     recorded: Recorded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    other_version(recorded)
-    status, lines = recorded.run("--output", tmp_path)
-    assert (status, lines[0][1]) == (1, "versions")
     monkeypatch.setattr("isthmus.cluster.preflight.run.run", None)
-    assert recorded.run("--output", "/proc/x.html") == (1, [])
+    for path in (tmp_path, "/proc/x.html"):
+        assert recorded.run("--output", path) == (1, [])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,7 +63,7 @@ def preflight(
     python: arguments.Python = "",
 ) -> None:
     """Check all hosts and cards before a job: versions, clocks, limits, space, ports, results and speed."""
-    from isthmus._support.files import make_file, make_folder
+    from isthmus._support.files import make_folder
     from isthmus._support.progress import Bar
     from isthmus.cluster import inventory as inventories
     from isthmus.cluster.preflight import page, run
@@ -94,7 +95,12 @@ def preflight(
         hosts = inventories.read(inventory)
         if output:  # an error before the load, not after it
             make_folder(output.absolute().parent)
-            make_file(output)
+            if output.is_dir():
+                raise ClusterError(f"{output}: is a folder; give the path of a file")
+            try:
+                tempfile.TemporaryFile(dir=output.absolute().parent).close()
+            except OSError as error:
+                raise ClusterError(f"{output}: {error.strerror}; give another --output") from None
         with Bar("preflight") as bar:
             results = run.run(hosts, settings, bar.at)
         problems = examine(results, thresholds)
