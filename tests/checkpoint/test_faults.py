@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import re
 import resource
 import shutil
 import signal
@@ -15,9 +16,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
 
 from isthmus._support.files import locked
 from isthmus.checkpoint.containers.stored import Stored
+from isthmus.checkpoint.errors import CheckpointError
+from isthmus.checkpoint.formats.dcp import read_metadata
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
 
 
@@ -207,6 +211,27 @@ def test_code_in_dcp_metadata_is_not_executed(copied, tmp_path):
     (folder / ".metadata").write_bytes(pickle.dumps(Hostile(tmp_path / "executed")))
     refused(folder, "execute code", "posix.mkdir")
     assert not (tmp_path / "executed").exists()
+
+
+class Attribute:
+    """Pickled as getattr of something, as members of enumerations are by Python 3.11.0 to 3.11.3."""
+
+    def __init__(self, kind, name):
+        self.arguments = kind, name
+
+    def __reduce__(self):
+        return getattr, self.arguments
+
+
+def test_of_getattr_in_dcp_metadata_only_members_of_enumerations_are_read(tmp_path):
+    path = tmp_path / ".metadata"
+    member = _MEM_FORMAT_ENCODING.TORCH_PRESERVE_FORMAT
+    path.write_bytes(pickle.dumps(Metadata({}, {"x": Attribute(_MEM_FORMAT_ENCODING, member.name)}, {})))
+    assert read_metadata(path).planner_data == {"x": member}
+    for kind, name in [(torch.Size, "numel"), (_MEM_FORMAT_ENCODING, "__subclasses__")]:
+        path.write_bytes(pickle.dumps(Attribute(kind, name)))
+        with pytest.raises(CheckpointError, match=re.escape(str(path))):
+            read_metadata(path)
 
 
 def test_files_outside_the_folder_are_not_read(copied):
