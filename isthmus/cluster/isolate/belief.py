@@ -318,6 +318,11 @@ class Belief:
         """Return how probable it is that a part fires in half of its tests or more, if it is faulty."""
         return float(self.often[np.searchsorted(self.codes, _code(*part))])
 
+    def tests_of(self, part: Part) -> frozenset[int]:
+        """Return the numbers of the failed tests that a part may have caused."""
+        code = _code(*part)
+        return frozenset(index for index, failure in enumerate(self._failures) if code in failure.parts)
+
     def rivals(self, part: Part) -> dict[Part, float]:
         """Return the other parts that may have caused all failed tests of a part, with the log-odds to the part.
 
@@ -325,7 +330,7 @@ class Belief:
         for one culprit.
         """
         code = _code(*part)
-        failures = [failure for failure in self._failures if code in failure.parts]
+        failures = [self._failures[test] for test in self.tests_of(part)]
         shared = reduce(np.intersect1d, (failure.parts for failure in failures))
         weights = self._base(shared)[:, 1:]
         for failure in failures:

@@ -320,6 +320,11 @@ class Search:
         accused = {}
         suspected: dict[Part, float] = {}
         belief = self.belief
+        regions = {
+            part: (float(odds), belief.tests_of(part))
+            for part, odds in zip(belief.parts(), belief.log_odds, strict=True)
+            if part.kind >= RACK and odds > -limit
+        }
         for part, odds, evidence, failures, often in zip(
             belief.parts(),
             map(float, belief.log_odds),
@@ -331,7 +336,15 @@ class Search:
             rivals = {}
             hard = often > 0.5 and failures >= 3
             if odds > (limit if hard else self.settings.strict_limit) and failures >= 2:
-                rivals = {other: gain for other, gain in belief.rivals(part).items() if gain > -limit}
+                if part in regions:
+                    rivals = {
+                        other: other_odds - odds
+                        for other, (other_odds, tests) in regions.items()
+                        if other != part and tests >= regions[part][1]
+                    }
+                else:
+                    rivals = belief.rivals(part)
+                rivals = {other: gain for other, gain in rivals.items() if gain > -limit}
                 if not rivals:
                     accused[part] = self._verdict(part, odds, number)
             if odds > -limit - _CLEARED and evidence > _EXPLAINED:
