@@ -54,6 +54,23 @@ def test_a_fault_is_named_and_nothing_else(fault: Fault) -> None:
     assert all(verdict.slow == (fault.kind == "slow") for verdict in found.verdicts)
 
 
+@pytest.mark.parametrize(
+    ("fault", "seed"),
+    [
+        (
+            Fault("port", 76, firing=0.2),
+            144,
+        ),  # by chance fires nine times with one partner, and never with others
+        (Fault("scale", 57, size=32), 81),  # a healthy node is in each group that failed
+        (Fault("link", 40, 102, firing=0.2), 17),  # noise fails a test of one end
+    ],
+    ids=lambda value: value.kind if isinstance(value, Fault) else "",
+)
+def test_a_part_that_shares_the_failed_tests_is_not_accused(fault: Fault, seed: int) -> None:
+    found, _ = simulated(fault, seed=seed, noise=1e-4)
+    assert found.accused() == {fault.verdict}
+
+
 def test_hard_faults_are_found_in_four_rounds_with_fewer_node_hours_than_halving() -> None:
     found, _ = simulated(*HARD)
     assert found.accused(4) == {fault.verdict for fault in HARD}

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -231,7 +232,7 @@ class Belief:
         passes = np.stack([self.passes_any[nodes], self.passes_network[nodes], at_scale], axis=1)
         faulty = np.log(prior) + _SHARES + passes[:, :, None] * lost
         weights[kinds == NODE] = np.concatenate(
-            [np.full((len(nodes), 1), np.log1p(-prior)), faulty.reshape(len(nodes), -1)], axis=1
+            [np.full((len(nodes), 1), np.log1p(-prior)), faulty.reshape(-1, STATES - 1)], axis=1
         )
         others = np.flatnonzero(kinds != NODE)
         for index in others:
@@ -321,6 +322,26 @@ class Belief:
         """Return the numbers of the failed tests that a part may have caused."""
         code = _code(*part)
         return frozenset(index for index, failure in enumerate(self._failures) if code in failure.parts)
+
+    def rivals(self, part: Part) -> dict[Part, float]:
+        """Return the other parts that may have caused all failed tests of a part, with the log-odds to the part.
+
+        Belief propagation overstates the odds of one of several parts that share their failed tests; these are exact
+        for one culprit.
+        """
+        code = _code(*part)
+        failures = [self._failures[test] for test in self.tests_of(part)]
+        shared = reduce(np.intersect1d, (failure.parts for failure in failures))
+        weights = self._base(shared)[:, 1:]
+        for failure in failures:
+            order = np.argsort(failure.parts)
+            with np.errstate(divide="ignore"):  # of places in which a part does not fire
+                weights += np.log(failure.firing[order[np.isin(failure.parts[order], shared)], 1:])
+        total = np.logaddexp.reduce(weights, axis=1)
+        odds = total - total[shared == code]
+        return {
+            _part(int(other)): float(gain) for other, gain in zip(shared, odds, strict=True) if other != code
+        }
 
     def failed_cards(self, node: int) -> list[int]:
         """Return the card masks of the failed tests of a node."""

@@ -9,9 +9,10 @@
    nodes, then pairs and sweeps until a fault of the given firing probability would have shown itself with the given
    confidence.
 
-A part is accused when its log-odds pass the limit, at least two of its tests failed, and, if it is a rack, switch or
-rail, no other one may have caused all of these. The search ends when every part with a failed test is accused or
-cleared and either a part is accused or step 4 is exhausted, or when the budget is spent.
+A part is accused when its log-odds pass the limit, which is stricter for two failed tests and for parts that fire
+rarely, at least two of its tests failed, and no other part may have caused all of these. The search ends when every
+part with a failed test is accused or cleared and either a part is accused or step 4 is exhausted, or when the budget
+is spent.
 """
 
 from __future__ import annotations
@@ -92,8 +93,17 @@ class Settings:
 
     @property
     def limit(self) -> float:
-        """Log-odds at which a part is accused; the opposite clears it."""
+        """Log-odds at which a part is accused that fires often; the opposite clears it."""
         return math.log(self.confidence / (1 - self.confidence))
+
+    @property
+    def strict_limit(self) -> float:
+        """Log-odds at which a part is accused on two failed tests, or if it fires rarely, so that it is tested often.
+
+        A healthy part reaches odds of x times its prior odds with probability 1 / x at most (Ville 1939). The prior
+        odds of all nodes and links add up to 1.5 times `expected`, so the limit is raised by as much.
+        """
+        return self.limit + math.log(max(1.0, 1.5 * self.expected))
 
     @property
     def exposures(self) -> int:
@@ -263,6 +273,9 @@ class Search:
                     else ": ".join(filter(None, ["failed", outcome.causes.get(int(test), "")]))
                 )
                 self._bad.append((number, Kind(tests.kind[test]), nodes, what))
+                if len(nodes) <= 3:
+                    for node in nodes.tolist():
+                        self._met.setdefault(node, set()).update(nodes.tolist())
                 if tests.kind[test] == Kind.GROUP and len(nodes) > 2 and not self._swept_all:
                     self._to_sweep.append(nodes)
         for first, second in outcome.links:
@@ -304,26 +317,40 @@ class Search:
 
     def _judge(self, number: int) -> None:
         limit = self.settings.limit
-        self._open = []
         accused = {}
+        suspected: dict[Part, float] = {}
         belief = self.belief
         regions = {
-            part: (odds, belief.tests_of(part))
+            part: (float(odds), belief.tests_of(part))
             for part, odds in zip(belief.parts(), belief.log_odds, strict=True)
             if part.kind >= RACK and odds > -limit
         }
-        for part, odds, evidence, failures in zip(
-            belief.parts(), belief.log_odds, belief.evidence, belief.failures, strict=True
+        for part, odds, evidence, failures, often in zip(
+            belief.parts(),
+            map(float, belief.log_odds),
+            belief.evidence,
+            belief.failures,
+            belief.often,
+            strict=True,
         ):
-            alike = part in regions and any(
-                tests >= regions[part][1] and other_odds > odds - limit
-                for other, (other_odds, tests) in regions.items()
-                if other != part
-            )
-            if odds > limit and failures >= 2 and not alike:
-                accused[part] = self._verdict(part, float(odds), number)
-            elif odds > -limit - _CLEARED and evidence > _EXPLAINED:
-                self._open.append((float(odds), part))
+            rivals = {}
+            hard = often > 0.5 and failures >= 3
+            if odds > (limit if hard else self.settings.strict_limit) and failures >= 2:
+                if part in regions:
+                    rivals = {
+                        other: other_odds - odds
+                        for other, (other_odds, tests) in regions.items()
+                        if other != part and tests >= regions[part][1]
+                    }
+                else:
+                    rivals = belief.rivals(part)
+                rivals = {other: gain for other, gain in rivals.items() if gain > -limit}
+                if not rivals:
+                    accused[part] = self._verdict(part, odds, number)
+            if odds > -limit - _CLEARED and evidence > _EXPLAINED:
+                rivals[part] = 0.0
+            for other, gain in rivals.items():
+                suspected[other] = max(odds + gain, suspected.get(other, -math.inf))
         self.verdicts = accused
         self._accused[:] = False
         self._accused[[part.first for part in accused if part.kind == NODE]] = True
@@ -331,7 +358,14 @@ class Search:
         for part in accused:
             if part.kind in (RACK, SWITCH):
                 self._cut |= (self.topology.rack if part.kind == RACK else self.topology.switch) == part.first
-        self._open = [each for each in sorted(self._open, reverse=True) if self._testable(each[1])]
+        self._open = sorted(
+            (
+                (odds, part)
+                for part, odds in suspected.items()
+                if part not in accused and self._testable(part)
+            ),
+            reverse=True,
+        )
 
     def _testable(self, part: Part) -> bool:
         """Return whether a part can be tested without accused nodes and connections."""
@@ -478,7 +512,7 @@ class Search:
             for _, link in self._open
             if link.kind == LINK
             and faulty.isdisjoint(link[1:])
-            and len(self.rounds) % _TOGETHER[self.belief.fires_often(link) > 0.5] == 0
+            and len(self.rounds) % _TOGETHER[self.belief.fires_often(link) > 0.5] == 1
         }
 
     def _partners(self, used: Bools) -> Callable[[int], int | None]:
