@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,7 @@ def _text(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
+@cache  # a saved result makes the tree dirty for the next one
 def _commit() -> str:
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
