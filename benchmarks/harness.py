@@ -81,7 +81,7 @@ def machine() -> dict[str, Any]:
     """Return the facts that make results comparable: processor, threads, versions, commit."""
     return {
         "date": time.strftime("%Y-%m-%d"),
-        "commit": _commit(),
+        "commit": commit(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "cpu": _cpu_model(),
@@ -123,7 +123,8 @@ def _text(value: object) -> str:
 
 
 @cache  # a saved result makes the tree dirty for the next one
-def _commit() -> str:
+def commit() -> str:
+    """Return the commit of the code, with "-dirty" if it was changed."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
     return found.stdout.strip() or "unknown"
