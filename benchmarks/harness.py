@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def machine() -> dict[str, Any]:
     """Return the facts that make results comparable: processor, threads, versions, commit."""
     return {
         "date": time.strftime("%Y-%m-%d"),
-        "commit": _commit(),
+        "commit": commit(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "cpu": _cpu_model(),
@@ -121,7 +122,9 @@ def _text(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def _commit() -> str:
+@cache  # a saved result makes the tree dirty for the next one
+def commit() -> str:
+    """Return the commit of the code, with "-dirty" if it was changed."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     found = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent, check=False)
     return found.stdout.strip() or "unknown"

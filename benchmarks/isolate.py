@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from harness import RESULTS, print_table, save
+from harness import RESULTS, commit, print_table, save
 
 from isthmus.cluster.isolate.rounds import Topology
 from isthmus.cluster.isolate.search import Settings, isolate
@@ -226,7 +226,7 @@ def main() -> None:
     rows = []
     with ProcessPoolExecutor() as pool:
         for each in pool.map(row, *zip(*names, strict=True), [options.share] * len(names)):
-            rows.append(each)
+            rows.append(each | {"commit": commit()})  # the rows of other numbers of nodes may be older
             if (
                 not options.faults and options.share == 1
             ):  # each at once: the table takes a quarter of an hour
