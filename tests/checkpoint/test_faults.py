@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections import OrderedDict
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
 
 from isthmus._support.files import locked
+from isthmus.checkpoint.containers import torch_file
 from isthmus.checkpoint.containers.stored import Stored
 from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.formats.dcp import read_metadata
@@ -232,6 +234,16 @@ def test_of_getattr_in_dcp_metadata_only_members_of_enumerations_are_read(tmp_pa
         path.write_bytes(pickle.dumps(Attribute(kind, name)))
         with pytest.raises(CheckpointError, match=re.escape(str(path))):
             read_metadata(path)
+
+
+def test_of_getattr_in_files_of_torch_save_only_members_of_enumerations_are_read(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save({"weight": torch.ones(2), "x": Attribute(signal.Signals, "SIGTERM")}, path)
+    tensors, content = torch_file.read(path)
+    assert list(tensors) == ["weight"] and isinstance(content["x"], torch_file.Inert)
+    torch.save({"x": Attribute(OrderedDict, "fromkeys")}, path)
+    with pytest.raises(CheckpointError, match=re.escape(str(path))):
+        torch_file.read(path)
 
 
 def test_files_outside_the_folder_are_not_read(copied):

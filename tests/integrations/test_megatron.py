@@ -84,7 +84,7 @@ def train(*flags: str, ranks: int = 2) -> dict[str, dict]:
         for rank in range(ranks)
     ]
     try:
-        printed = [process.communicate(timeout=300) for process in processes]
+        printed = [process.communicate(timeout=900) for process in processes]
     finally:
         for process in processes:
             process.kill()
