@@ -1,5 +1,6 @@
 """Exit of a command with an error: one line and a non-zero status."""
 
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,16 @@ def fail(message: object, code: int = 1) -> typer.Exit:
     """
     print(f"isthmus: {message}", file=sys.stderr)
     return typer.Exit(code)
+
+
+@contextmanager
+def ends_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM raise KeyboardInterrupt during a block, as Ctrl-C does, so that the terminal is restored."""
+    former = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 @contextmanager

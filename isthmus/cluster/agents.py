@@ -95,6 +95,13 @@ class Agent:
         self.last_words = next(filter(None, reversed(words)), self.last_words)
         return lines
 
+    def send(self, message: Message) -> None:
+        """Write a line of JSON to its standard input; nothing if it has ended, as its output says."""
+        assert self.process.stdin
+        with contextlib.suppress(OSError):
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+
     def close(self) -> None:
         """End its standard input, and so the agent, also on a host that is reached by ssh."""
         assert self.process.stdin
@@ -182,12 +189,8 @@ class Agents:
         until = time.monotonic() + seconds
         self._number += 1
         for name, request in requests.items():
-            agent = self._alive[name]
-            agent.sent = time.time()
-            assert agent.process.stdin
-            with contextlib.suppress(OSError):  # it has ended, as its output says
-                agent.process.stdin.write(json.dumps({"id": self._number, **request}).encode() + b"\n")
-                agent.process.stdin.flush()
+            self._alive[name].sent = time.time()
+            self._alive[name].send({"id": self._number, **request})
         while (waiting := requests.keys() - found.keys() - self.lost.keys()) and time.monotonic() < until:
             for key, _ in self._events.select(max(0.0, until - time.monotonic())):
                 agent, received = key.data, time.time()

@@ -23,7 +23,7 @@ from isthmus._support.progress import say
 from isthmus._support.ranks import rank
 
 _PATIENCE = (
-    5.0  # seconds for the main thread to end its step, and for an optimizer's; torchrun kills after 30
+    5.0  # seconds that the main thread has to end its step, and an optimizer its own; torchrun kills after 30
 )
 
 
@@ -33,8 +33,8 @@ class Gasp:
     Args:
         folder: gets ``last-<rank>.pt``.
         save: returns what to save with :func:`torch.save`.
-        saves_early: whether it does so before this process has made a step, if there is no file of an earlier
-            process; otherwise beside that as ``last-<rank>.no-step.pt``.
+        saves_early: also save before the first step of this process: to the file if there is none yet, otherwise to
+            ``last-<rank>.no-step.pt``.
     """
 
     def __init__(self, folder: Path, save: Callable[[], Any], saves_early: bool = True) -> None:

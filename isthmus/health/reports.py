@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from isthmus._support.files import locked, write_file
+from isthmus._support.processes import state
 from isthmus._support.progress import say
 from isthmus._support.robust import outliers
 from isthmus.health.status import Status, read
@@ -95,12 +96,8 @@ def _why_silent(status: Status) -> str:
     """Return why a rank does not report, as far as its process can be seen from here."""
     if status.host != socket.gethostname():
         return "stopped or dead"
-    try:
-        state = Path(f"/proc/{status.process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "dead"
-    kinds = {"T": "stopped", "t": "stopped", "Z": "dead", "X": "dead"}
-    return kinds.get(state, "alive, but does not release Python's interpreter lock")
+    kinds = {"T": "stopped", "t": "stopped", "Z": "dead", "X": "dead", "": "dead"}
+    return kinds.get(state(status.process), "alive, but does not release Python's interpreter lock")
 
 
 def _native(own: Status, statuses: list[Status], silent: set[int]) -> list[str]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from isthmus._support.processes import state
 from isthmus.launch import stacks
 from isthmus.launch.progress import Progress
 from isthmus.launch.terminal import Terminal
@@ -79,13 +80,6 @@ class Tail:
             found.append(self.pending)
             self.pending = ""
         return found
-
-
-def _is_stopped(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-    except OSError:
-        return False
 
 
 def _last_state(line: str) -> str:
@@ -165,7 +159,7 @@ class Watch:
         with self._lock:
             alive = list(self._running.values())
         for rank in alive:
-            if _is_stopped(rank.pid):
+            if state(rank.pid) == "T":
                 self._stopped.add(rank.rank)
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(rank.pid, signal.SIGCONT)
@@ -198,7 +192,7 @@ class Watch:
         alive = {rank.rank: rank for rank in self._running.values()}
         late = self.progress.late(now)
         late |= {
-            number: f"rank {number} is stopped" for number, rank in alive.items() if _is_stopped(rank.pid)
+            number: f"rank {number} is stopped" for number, rank in alive.items() if state(rank.pid) == "T"
         }
         self.terminal.status(self.progress.text(now, len(alive), late), is_new=False)
         if not self.terminal.is_live:  # where no status line is refreshed

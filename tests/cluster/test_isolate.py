@@ -190,7 +190,7 @@ def test_eight_processes_with_a_stopped_a_slow_and_a_corrupt_one() -> None:
     }
     with run.Processes(inventory, load, local=True, faults=faults) as processes:
         found = search(inventory, processes)
-        agent = next(iter(processes._agents.values())).pid
+        agent = next(iter(processes._agents.values())).process.pid
     assert found.accused() == {("node", (1,), -1), ("card", (4,), 1), ("node", (6,), -1)}
     assert {verdict.nodes[0]: verdict.slow for verdict in found.verdicts} == {1: False, 4: False, 6: True}
     text = report.text(found, run.topology(inventory))

@@ -10,6 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from isthmus._support.robust import NORMAL
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -143,7 +145,7 @@ def robust_z(values: Floats, median: float, spread: float) -> Floats:
         median: of healthy values.
         spread: median absolute deviation of healthy values.
     """
-    return (values - median) / (1.4826 * spread + 0.01 * median + 1e-12)
+    return (values - median) / (NORMAL * spread + 0.01 * median + 1e-12)
 
 
 def middle(values: Floats) -> tuple[float, float]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import re
 import selectors
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -19,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.cluster import remote
+from isthmus.cluster.agents import Agent, end_all
 from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.inventory import Host, Inventory
 from isthmus.cluster.isolate.rounds import Kind, Outcome, Round, Topology, middle, robust_z
@@ -27,6 +26,7 @@ AGENT = ("-m", "isthmus.cluster.isolate.agent")
 _LOCAL_RANK = "LOCAL_RANK=000000"  # room that the processes of the cards write theirs into
 _PATIENCE = 4  # exchanges of a sweep for which the last nodes are waited for
 _SLACK_S = 10.0  # for processes to start
+_END_S = 5.0  # for agents to end
 _SLOW_LINK = 3.0  # times the median of the sweep
 
 
@@ -113,9 +113,8 @@ class Processes:
         self.local = local
         self.python = python
         self.random = random.Random(seed)
-        self._agents: dict[str, subprocess.Popen[bytes]] = {}
+        self._agents: dict[str, Agent] = {}
         self._events = selectors.DefaultSelector()
-        self._rest: dict[str, bytes] = {}
         self._lost: dict[str, str] = {}  # why agents have ended
         self._number = 0
         for host in self.hosts:
@@ -129,15 +128,9 @@ class Processes:
     def _key(self, host: Host) -> str:
         return "" if self.local or host.namespace else host.name
 
-    def _start(self, key: str, host: Host) -> subprocess.Popen[bytes]:
+    def _start(self, key: str, host: Host) -> Agent:
         arguments = ["env", _LOCAL_RANK, self.python if key else sys.executable, *AGENT]
-        command = remote.command(host, arguments) if key else arguments
-        agent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert agent.stdout
-        os.set_blocking(agent.stdout.fileno(), False)
-        self._events.register(agent.stdout, selectors.EVENT_READ, key)
-        self._rest[key] = b""
-        return agent
+        return Agent(key, remote.command(host, arguments) if key else arguments, {}, self._events)
 
     def __enter__(self) -> Processes:
         return self
@@ -146,18 +139,7 @@ class Processes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the agents, which end their processes."""
-        for agent in self._agents.values():
-            with contextlib.suppress(BrokenPipeError):  # it has ended
-                assert agent.stdin
-                agent.stdin.close()
-        for agent in self._agents.values():
-            try:
-                agent.wait(5)
-            except subprocess.TimeoutExpired:
-                agent.kill()
-                agent.wait()
-            if agent.stdout:
-                agent.stdout.close()
+        end_all(list(self._agents.values()), _END_S)
         self._events.close()
 
     # -- a round -----
@@ -224,28 +206,26 @@ class Processes:
         return self.load.timeout + late + (_SLACK_S if len(test.nodes) > 1 else 0.0)
 
     def _send(self, key: str, message: dict[str, Any]) -> None:
-        agent = self._agents[key]
-        assert agent.stdin
-        with contextlib.suppress(OSError):  # it has ended, as its output says
-            agent.stdin.write(json.dumps(message).encode() + b"\n")
-            agent.stdin.flush()
+        self._agents[key].send(message)
 
     def _lose(self, key: str) -> None:
-        self._lost[key] = f"the agent ended; check `python {' '.join(AGENT)}` on {key or 'this machine'}"
-        stream = self._agents[key].stdout
-        assert stream
-        self._events.unregister(stream)
+        words = self._agents[key].last_words
+        where = key or "this machine"
+        self._lost[key] = (
+            f"the agent ended{words and f': {words}'}; check `python {' '.join(AGENT)}` on {where}"
+        )
         if len(self._lost) == len(self._agents):
             raise ClusterError(self._lost[key])
 
     def _replies(self) -> list[dict[str, Any]]:
         found = []
         for event, _ in self._events.select(0.1):
-            data = os.read(event.fd, 1 << 20)
-            if not data:
-                self._lose(event.data)
-            *lines, self._rest[event.data] = (self._rest[event.data] + data).split(b"\n")
-            found += [json.loads(line) for line in lines]
+            agent = event.data
+            for line in agent.read(event.fd):
+                with contextlib.suppress(ValueError):  # the greeting of a host
+                    found.append(json.loads(line))
+            if agent.has_ended:
+                self._lose(agent.name)
         return found
 
     def _take(self, reply: dict[str, Any], test: _Running, number: int) -> None:

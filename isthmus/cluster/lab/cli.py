@@ -133,22 +133,19 @@ def fault(
     """Make a card or a link faulty, for the running job and later ones."""
     from isthmus.cluster.lab import cards, network
 
-    with one_line(ClusterError):
-        lab = _find(folder)
-        network.check()
-        with _locked(folder):
-            if where == "link":
-                name = _link(lab, part)
-                lab.links[name] = _link_fault(what)
-                if {"loss", "delay"} & lab.links[name].keys():
-                    network.need_netem(lab)
-                lab.write()
-                for host in name.split("-"):
-                    network.shape(lab, host)
-            else:
-                card, (kind, value) = _card(lab, where, part), _card_fault(what)
-                cards.end(lab.namespace(where), lab.cards, card)
-                cards.start(kind, lab.namespace(where), card, value, lab.folder / where / "faults.log")
+    with _changing(folder) as lab:
+        if where == "link":
+            name = _link(lab, part)
+            lab.links[name] = _link_fault(what)
+            if {"loss", "delay"} & lab.links[name].keys():
+                network.need_netem(lab)
+            lab.write()
+            for host in name.split("-"):
+                network.shape(lab, host)
+        else:
+            card, (kind, value) = _card(lab, where, part), _card_fault(what)
+            cards.end(lab.namespace(where), lab.cards, card)
+            cards.start(kind, lab.namespace(where), card, value, lab.folder / where / "faults.log")
 
 
 @app.command()
@@ -160,24 +157,33 @@ def heal(
     """End the faults of a card or a link. Default: all faults."""
     from isthmus.cluster.lab import cards, network
 
+    with _changing(folder) as lab:
+        if where == "link":
+            healed = [_link(lab, part)]
+        elif where:
+            healed = []
+            cards.end(lab.namespace(where), lab.cards, _card(lab, where, part))
+        else:
+            healed = list(lab.links)
+            for host in lab.names:
+                cards.end(lab.namespace(host), lab.cards)
+        for name in healed:
+            lab.links.pop(name, None)
+        lab.write()
+        for host in {end for name in healed for end in name.split("-")}:
+            network.shape(lab, host)
+
+
+@contextlib.contextmanager
+def _changing(folder: Path) -> "Iterator[Lab]":
+    """Yield the lab of a folder to a command that changes it; its errors are one line."""
+    from isthmus.cluster.lab import network
+
     with one_line(ClusterError):
         lab = _find(folder)
         network.check()
         with _locked(folder):
-            if where == "link":
-                healed = [_link(lab, part)]
-            elif where:
-                healed = []
-                cards.end(lab.namespace(where), lab.cards, _card(lab, where, part))
-            else:
-                healed = list(lab.links)
-                for host in lab.names:
-                    cards.end(lab.namespace(host), lab.cards)
-            for name in healed:
-                lab.links.pop(name, None)
-            lab.write()
-            for host in {end for name in healed for end in name.split("-")}:
-                network.shape(lab, host)
+            yield lab
 
 
 @contextlib.contextmanager

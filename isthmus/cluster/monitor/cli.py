@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus._support.exits import one_line
+from isthmus._support.exits import ends_as_interrupt, one_line
 from isthmus.cluster import arguments
 from isthmus.cluster.errors import ClusterError
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from isthmus.cluster.monitor.reports import Reports
 
 EPILOG = "Exit status of --once: 0 if all hosts answer and all cards are OK, else 3. Ctrl-C ends the command."
-_STEP_S = 0.1
 _TROUBLE = 3
 
 
@@ -77,12 +75,9 @@ def monitor(
             print(f"isthmus: metrics at {address}/metrics", file=sys.stderr, flush=True)
         reports = stack.enter_context(Reports(found, interval, source or "", python or sys.executable))
         show = _printer(as_json, once, is_needed=csv is None and port is None, stack=stack)
-        former = signal.signal(
-            signal.SIGTERM, signal.default_int_handler
-        )  # as Ctrl-C: the terminal is restored
-        stack.callback(signal.signal, signal.SIGTERM, former)
+        stack.enter_context(ends_as_interrupt())
         try:
-            for latest in _once(reports) if once else _repeatedly(reports, interval):
+            for latest in [reports.first()] if once else _repeatedly(reports, interval):
                 if file:
                     file.add(latest, time.time())
                 show(latest)
@@ -90,16 +85,6 @@ def monitor(
             return
     if once and not all(_is_well(report) for report in latest.values()):
         raise typer.Exit(_TROUBLE)
-
-
-def _once(reports: Reports) -> Iterator[Mapping[str, Report]]:
-    """Yield one report of each host, when all have answered or are late."""
-    from isthmus.cluster.monitor.reports import WAITING
-
-    latest = reports.poll(_STEP_S)
-    while any(report.error == WAITING for report in latest.values()):
-        latest = reports.poll(_STEP_S)
-    yield latest
 
 
 def _repeatedly(reports: Reports, interval: float) -> Iterator[Mapping[str, Report]]:

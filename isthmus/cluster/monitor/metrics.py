@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from isthmus.cluster.monitor.card import LOST, OK, WARNING, Card, Report
 
@@ -29,16 +29,28 @@ _Labels = dict[str, object]
 
 def metrics(reports: Mapping[str, Report]) -> str:
     """Return gauges of hosts, cards and processes; there is none for what is not measured, or of a lost host."""
-    samples: dict[str, list[str]] = {}
+    samples: dict[str, list[tuple[_Labels, float]]] = {}
     for report in reports.values():
         for name, labels, value in _samples(report):
             if value is not None:
-                samples.setdefault(name, []).append(f"{name}{{{_text(labels)}}} {value}\n")
-    return "".join(
-        f"# HELP {name} {text}\n# TYPE {name} gauge\n{''.join(samples[name])}"
-        for name, text in _HELP.items()
-        if name in samples
-    )
+                samples.setdefault(name, []).append((labels, value))
+    return "".join(family(name, text, samples[name]) for name, text in _HELP.items() if name in samples)
+
+
+def family(
+    name: str, text: str, samples: Iterable[tuple[Mapping[str, object], float]], kind: str = "gauge"
+) -> str:
+    """Return the lines of a metric.
+
+    Args:
+        name: of the metric.
+        text: what it is.
+        samples: labels and values.
+        kind: gauge or counter.
+    """
+    lines = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+    lines += [f"{name}{_text(labels)} {value!r}" for labels, value in samples]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _samples(report: Report) -> Iterator[tuple[str, _Labels, float | None]]:
@@ -68,8 +80,9 @@ def _values(card: Card) -> tuple[float | None, ...]:
     )
 
 
-def _text(labels: _Labels) -> str:
-    return ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
+def _text(labels: Mapping[str, object]) -> str:
+    parts = [f'{name}="{_escaped(str(value))}"' for name, value in labels.items()]
+    return f"{{{','.join(parts)}}}" if parts else ""
 
 
 def _escaped(value: str) -> str:

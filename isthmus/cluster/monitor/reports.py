@@ -18,6 +18,7 @@ from isthmus.cluster.monitor.card import Card, Report, decode
 _START_S = 30.0  # for the first report: a connection and the start of Python
 _SHORTEST_SILENCE_S = 5.0
 _RESTART_S = 10.0  # from the end of an agent to its next start
+_STEP_S = 0.1
 _PATIENCE_S = 2.0  # for agents to end
 WAITING = "waiting for the first report"  # error of a host whose agent has just started
 
@@ -92,6 +93,13 @@ class Reports:
                 self._read(key.data, key.fd)
             if time.monotonic() >= until:
                 return {name: self._report(host) for name, host in self._hosts.items()}
+
+    def first(self) -> dict[str, Report]:
+        """Wait until all hosts have reported or are late; return their reports."""
+        latest = self.poll(_STEP_S)
+        while any(report.error == WAITING for report in latest.values()):
+            latest = self.poll(_STEP_S)
+        return latest
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from isthmus import drivers, options
 from isthmus._support.parent import end_with_parent
+from isthmus._support.processes import state
 from isthmus.cluster.monitor import host_chip, npu_smi
 from isthmus.cluster.monitor.card import LOST, OK, WARNING, Card, SourceError
 from isthmus.cluster.monitor.nvml import Nvml
@@ -152,13 +153,5 @@ def watched(cards: list[Card], expected: list[int]) -> list[Card]:
 
 
 def _stopped(card: Card) -> str:
-    stopped = [process.pid for process in card.processes or () if _state(process.pid) == "T"]
+    stopped = [process.pid for process in card.processes or () if state(process.pid) == "T"]
     return f"stopped by a signal: process {', '.join(map(str, stopped))}" if stopped else ""
-
-
-def _state(pid: int) -> str:
-    """Return the state of a process as a letter of proc(5); "" if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2][:1]
-    except OSError:
-        return ""

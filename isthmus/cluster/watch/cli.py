@@ -1,14 +1,13 @@
 """``isthmus cluster watch``."""
 
 import contextlib
-import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus._support.exits import one_line
+from isthmus._support.exits import ends_as_interrupt, one_line
 from isthmus.cluster import arguments
 from isthmus.cluster.errors import ClusterError
 
@@ -56,7 +55,7 @@ def watch(
     import sys
 
     from isthmus.cluster import inventory as inventories
-    from isthmus.cluster.monitor.reports import WAITING, Reports
+    from isthmus.cluster.monitor.reports import Reports
     from isthmus.cluster.watch import terminal
     from isthmus.cluster.watch.state import Watcher
 
@@ -67,10 +66,7 @@ def watch(
         if hosts or not health_dir:
             cards = stack.enter_context(Reports(hosts, max(interval, 1.0), python=python or sys.executable))
         if once or not (web or sys.stdout.isatty()):
-            found = cards.poll(0.0) if cards else {}
-            while cards and any(each.error == WAITING for each in found.values()):
-                found = cards.poll(0.1)
-            view = watcher.look(found)
+            view = watcher.look(cards.first() if cards else {})
             print(terminal.text(view))
             if view.problems:
                 raise typer.Exit(3)
@@ -82,10 +78,7 @@ def watch(
             time.sleep(interval)
             return watcher.look()
 
-        # As Ctrl-C: the terminal is restored.
-        stack.callback(
-            signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, signal.default_int_handler)
-        )
+        stack.enter_context(ends_as_interrupt())
         watcher.look()
         with contextlib.suppress(KeyboardInterrupt):
             if web:

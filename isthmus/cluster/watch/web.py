@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -72,34 +73,21 @@ def state(watcher: Watcher, columns: int) -> dict[str, Any]:
 
 def metrics(view: View) -> str:
     """Return the state of ranks and cards in Prometheus's text format."""
-    return "".join(f"{line}\n" for line in _metrics(view)) + of_cards.metrics(view.cards)
+    return "".join(_families(view)) + of_cards.metrics(view.cards)
 
 
-def _metrics(view: View) -> Iterator[str]:
-    yield from _metric("isthmus_watch_time_seconds", "gauge", "Time of the last look.", [("", view.time)])
-    known = [
-        (f'{{rank="{each.rank}",host="{_escaped(each.host)}"}}', each)
-        for each in view.ranks
-        if each.step >= 0
-    ]
+def _families(view: View) -> Iterator[str]:
+    yield of_cards.family("isthmus_watch_time_seconds", "Time of the last look.", [({}, view.time)])
+    known = [each for each in view.ranks if each.step >= 0]
     for name, what in _RANK.items():
-        values = [(labels, float(getattr(each, name.removesuffix("_seconds")))) for labels, each in known]
-        yield from _metric(f"isthmus_rank_{name}", "gauge", what, values)
-    states = [each.state for each in view.ranks]
-    counted = [(f'{{state="{each}"}}', float(states.count(each))) for each in sorted(set(states))]
-    yield from _metric("isthmus_ranks", "gauge", "Ranks by state.", counted)
-    events = [(f'{{kind="{_escaped(kind)}"}}', float(number)) for kind, number in view.counts.items()]
-    yield from _metric("isthmus_events_total", "counter", "Faults and what was done, by kind.", events)
-
-
-def _metric(name: str, kind: str, help_text: str, values: list[tuple[str, float]]) -> Iterator[str]:
-    yield f"# HELP {name} {help_text}"
-    yield f"# TYPE {name} {kind}"
-    yield from (f"{name}{labels} {value!r}" for labels, value in values)
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+        values = [float(getattr(each, name.removesuffix("_seconds"))) for each in known]
+        labels = [{"rank": each.rank, "host": each.host} for each in known]
+        yield of_cards.family(f"isthmus_rank_{name}", what, zip(labels, values, strict=True))
+    states = Counter(each.state for each in view.ranks)
+    counted = [({"state": each}, float(number)) for each, number in sorted(states.items())]
+    yield of_cards.family("isthmus_ranks", "Ranks by state.", counted)
+    events = [({"kind": kind}, float(number)) for kind, number in view.counts.items()]
+    yield of_cards.family("isthmus_events_total", "Faults and what was done, by kind.", events, "counter")
 
 
 @contextmanager
