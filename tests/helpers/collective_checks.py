@@ -50,7 +50,7 @@ def all_reduce_of_booleans(rank: int, device: torch.device) -> None:
 
 @check
 def refusals(rank: int, device: torch.device) -> None:
-    floating = "ReduceOp.AVG takes floating-point tensors on chip, not Int"
+    floating = "ReduceOp.AVG takes floating-point tensors on chip, not torch.int32"
     raises(
         TypeError, floating, lambda: dist.all_reduce(numbers(rank, device, 2, torch.int32), dist.ReduceOp.AVG)
     )
