@@ -77,7 +77,7 @@ from isthmus.chip.memory import (
     use_mem_pool,
 )
 from isthmus.chip.memory.leaks import report_at_exit as _report_at_exit
-from isthmus.chip.patches import cross_entropy, data_parallel, lazy_modules, profiler_stacks
+from isthmus.chip.patches import cross_entropy, data_parallel, dlpack, lazy_modules, profiler_stacks
 from isthmus.chip.random import (
     _get_generator,
     default_generators,
@@ -146,6 +146,7 @@ def _install() -> None:
     sharing.install()
     cross_entropy.install()
     data_parallel.install()
+    dlpack.install()
     lazy_modules.install()
     profiler_stacks.install()
     _report_at_exit()
