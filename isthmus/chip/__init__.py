@@ -84,6 +84,7 @@ from isthmus.chip.patches import (
     flex_attention,
     higher_order,
     lazy_modules,
+    opcheck,
     profiler_stacks,
 )
 from isthmus.chip.random import (
@@ -158,6 +159,7 @@ def _install() -> None:
     flex_attention.install()
     higher_order.install()
     lazy_modules.install()
+    opcheck.install()
     profiler_stacks.install()
     _report_at_exit()
 

@@ -24,14 +24,17 @@ def choose(model: GraphModule, training: bool) -> None:
         training: whether it has a backward pass.
     """
     for module in model.modules():
-        for node in module.graph.nodes if isinstance(module, GraphModule) else ():
-            if node.target is not flex_attention:
-                continue
-            if not training and _fits_template(node):
-                node.update_arg(_OPTIONS, {**_options(node), "OUTPUT_LOGSUMEXP": False})
-            else:
-                node.target = sdpa_dense
+        if isinstance(module, GraphModule):
+            for node in module.graph.find_nodes(op="call_function", target=flex_attention):
+                _choose(node, training)
             module.recompile()
+
+
+def _choose(node: Node, training: bool) -> None:
+    if not training and _fits_template(node):
+        node.update_arg(_OPTIONS, {**_options(node), "OUTPUT_LOGSUMEXP": False})
+    else:
+        node.target = sdpa_dense
 
 
 def _options(node: Node) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._C import DispatchKey
 
 from isthmus._support.patches import Scope
+from isthmus.chip.patches.higher_order import AUTOCAST
 
 _MODULE = "torch.nn.attention.flex_attention"
 _scope = Scope("chip")
@@ -35,8 +35,8 @@ def _admit() -> None:
     )
     from torch._higher_order_ops.flex_attention import flex_attention
 
-    if DispatchKey.AutocastPrivateUse1 not in flex_attention.py_kernels:
-        flex_attention.py_impl(DispatchKey.AutocastPrivateUse1)(_under_autocast)
+    if AUTOCAST not in flex_attention.py_kernels:
+        flex_attention.py_impl(AUTOCAST)(_under_autocast)
 
 
 def _but_the_chips(original: Callable[..., None]) -> Callable[..., None]:
@@ -54,6 +54,6 @@ def _under_autocast(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
 
     dtype = torch.get_autocast_dtype("chip")
     query, key, value = (_cast(each, "chip", dtype) for each in (query, key, value))
-    keys = torch._C.DispatchKeySet(DispatchKey.AutocastPrivateUse1)
+    keys = torch._C.DispatchKeySet(AUTOCAST)
     with torch._C._ExcludeDispatchKeyGuard(keys):
         return flex_attention(query, key, value, *args)

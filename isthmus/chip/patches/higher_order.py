@@ -8,7 +8,7 @@ from torch._C import DispatchKey
 
 from isthmus._support.patches import Scope
 
-_KEY = DispatchKey.AutocastPrivateUse1
+AUTOCAST = DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
 _scope = Scope("chip")
 
 
@@ -18,11 +18,11 @@ def install() -> None:
         return
     _scope.replace(
         "torch._ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS",
-        lambda keys: [*keys, _KEY],
+        lambda keys: [*keys, AUTOCAST],
         "autocast of the chip falls through higher-order operators",
     )
     for operator in _ops._higher_order_ops.values():
-        operator.fallthrough(_KEY)
+        operator.fallthrough(AUTOCAST)
 
 
 def uninstall() -> None:
