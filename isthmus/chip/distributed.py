@@ -102,7 +102,7 @@ def _of_this_backend(original: Callable[..., None]) -> Callable[..., None]:
         backends = [chosen._get_backend(device) for device in devices]
         ours = [backend for backend in backends if isinstance(backend, _C.ChipBackend)]
         for backend in ours:
-            backend._set_default_timeout(timeout)
+            backend.set_timeout(timeout)
         if len(ours) < len(backends) or not backends:
             original(timeout, group)
 
