@@ -12,7 +12,7 @@ from isthmus._support.patches import Scope
 def install(scope: Scope) -> None:
     """Patch each library once it is imported. Does not import torch."""
     patches = {
-        "triton.runtime.jit": _refuse_triton,
+        "triton.language": _triton,
         "accelerate.accelerator": _accelerate,
         "accelerate.utils.memory": _full_memory,
         "safetensors.torch": _safetensors,
@@ -33,20 +33,11 @@ def _patch(scope: Scope, patch: Callable[[Scope, str], None]) -> None:
         patch(scope, device_type)
 
 
-def _refuse_triton(scope: Scope, device_type: str) -> None:
-    """Raise NotImplementedError when a Triton kernel is launched."""
+def _triton(scope: Scope, device_type: str) -> None:
+    """Let the script's Triton kernels run on the accelerator."""
+    from isthmus.shim import triton
 
-    def make(_: Any) -> Callable[..., Any]:
-        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            name = getattr(self, "__name__", None) or getattr(getattr(self, "fn", None), "__name__", "?")
-            raise NotImplementedError(
-                f"Triton kernel {name!r} cannot run on {device_type}: Triton compiles for GPUs; "
-                "call a PyTorch operator, or register the operator with the driver's kernel library"
-            )
-
-        return run
-
-    scope.replace("triton.runtime.jit.JITFunction.run", make, "Triton compiles for GPUs only")
+    triton.install(scope, device_type)
 
 
 class _ReadsAsCuda:
