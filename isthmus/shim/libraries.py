@@ -1,12 +1,15 @@
 """Patches for installed libraries that check for CUDA in ways that no proxy of PyTorch covers."""
 
 import functools
+import inspect
+import textwrap
 import warnings
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from isthmus._support.patches import Scope
+from isthmus.shim.rewrite import compile_source
 
 
 def install(scope: Scope) -> None:
@@ -18,6 +21,7 @@ def install(scope: Scope) -> None:
         "safetensors.torch": _safetensors,
         "deepspeed.accelerator.real_accelerator": _deepspeed,
         "transformers.utils.import_utils": _transformers,
+        "fla.modules.fused_cross_entropy.ops": _flash_linear_attention,
     }
     for module, patch in patches.items():
         scope.when_imported(module, functools.partial(_patch, scope, patch), "checks for CUDA itself")
@@ -125,6 +129,24 @@ def _transformers(scope: Scope, device_type: str) -> None:
         lambda _: lambda: True,
         "TrainingArguments refuses tf32=True where torch.version.cuda is None",
     )
+
+
+def _flash_linear_attention(scope: Scope, device_type: str) -> None:
+    """Rewrite the method that compares ``device.type`` with the names of other devices, as a user's own is."""
+    scope.replace(
+        "fla.modules.fused_cross_entropy.ops.FusedCrossEntropyLoss.forward",
+        _rewritten,
+        "supports listed device names only",
+        expects=("self", "input", "target"),
+    )
+
+
+def _rewritten(function: Any) -> Any:
+    source, line = inspect.getsourcelines(function)
+    text = "\n" * (line - 1) + textwrap.dedent("".join(source))  # keeps line numbers
+    namespace: dict[str, Any] = {}
+    exec(compile_source(text, function.__code__.co_filename), function.__globals__, namespace)
+    return namespace[function.__name__]
 
 
 def _deepspeed(scope: Scope, device_type: str) -> None:
