@@ -37,7 +37,7 @@ def register(candidate: Candidate) -> None:
         _add(path)
     delegates = _C.driver()["delegate"] != ""
     _C.register_routes(
-        candidate.prefer == "delegate", candidate.fallback, {} if delegates else _decompositions()
+        candidate.prefer == "delegate", candidate.fallback, {} if delegates else python_decompositions()
     )
 
 
@@ -70,7 +70,7 @@ def _operator_runtime() -> int:
     return ctypes.CDLL(libinfo.find_libtvm_ffi())._handle
 
 
-def _decompositions() -> dict[str, Callable[..., Any]]:
+def python_decompositions() -> dict[str, Callable[..., Any]]:
     """PyTorch's decompositions into ATen operators, and ours, which come first.
 
     Excludes torch._refs: they decompose into prims, which are implemented by the operator itself.

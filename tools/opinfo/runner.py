@@ -139,12 +139,16 @@ class Judge:
         if not leaves[1] or not any(t.requires_grad for t in tensors_of(outputs[1])):
             return
         self.report(f"{name} {where}")
-        self.verdict.part(name).judge(
+        self.judge_gradients(
+            name,
+            where,
             attempt(lambda: gradients(outputs[0], leaves[0])),
             attempt(lambda: gradients(outputs[1], leaves[1])),
-            f"{where} gradients",
-            self.values,
         )
+
+    def judge_gradients(self, name: str, where: str, chip: Outcome, cpu: Outcome) -> None:
+        """Compare the gradients of both sides."""
+        self.verdict.part(name).judge(chip, cpu, f"{where} gradients", self.values)
 
     def no_grad(self, index: int, sample: Any) -> None:
         """Judge the operator without gradients, where some take other paths."""
