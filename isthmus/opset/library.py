@@ -176,7 +176,7 @@ class Library:
                 _add_place(error, entry.function)
                 raise
             finally:
-                if compiles is not None:
+                if compiles is not None and set_frame_compiler is not None:
                     set_frame_compiler(compiles)
             return None
 
