@@ -38,6 +38,11 @@ class CompiledJudge(Judge):
         self.verdict.seconds = round(time.monotonic() - start, 2)
         return self.verdict
 
+    def without_samples(self, error: Exception) -> None:
+        """Count them as one call that the chip refuses."""
+        part = self.verdict.part("forward")
+        part.agreed, part.raised = 1, 1
+
     def both(
         self, sample: Any, function: Callable[[Any, Any, Any], Any]
     ) -> tuple[Outcome, Outcome, tuple[Any, Any, Any], tuple[Any, Any, Any]]:

@@ -87,12 +87,16 @@ class Judge:
             try:
                 made = list(self.make_samples(CHIP, self.dtype, requires_grad=wants_grad))
             except Exception as error:
-                self.verdict.part("forward").fail(f"samples: {one_line(error)}")
+                self.without_samples(error)
                 made = []
             self.verdict.samples = len(made)
             self._samples = evenly(made, self.cap)
             self.verdict.judged = len(self._samples)
         return self._samples if limit is None else [s for _, s in evenly(self._samples, limit)]
+
+    def without_samples(self, error: Exception) -> None:
+        """Judge the failure to make samples on the chip."""
+        self.verdict.part("forward").fail(f"samples: {one_line(error)}")
 
     def both(
         self, sample: Any, function: Callable[[Any, Any, Any], Any]
