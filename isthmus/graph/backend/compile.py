@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 
 from isthmus.graph.backend import decompositions
 from isthmus.graph.backend.execute import Program
+from isthmus.graph.backend.patterns import fuse_patterns
 from isthmus.graph.backend.runs import fuse_pointwise
 from isthmus.graph.backend.settings import Settings
 
@@ -26,6 +27,8 @@ def compile_graph(
         options: of :class:`Settings`, by name.
     """
     settings = Settings.of(options)
+    if settings.fuse:
+        fuse_patterns(model)
     backend = aot_autograd(
         fw_compiler=functools.partial(_compile, settings=settings),
         decompositions=decompositions.table(),

@@ -136,7 +136,7 @@ def _compute_dtype(node: Node, overload: str, operands: Sequence[Any]) -> torch.
 
 
 def _computes(expression: str, compute: torch.dtype, node: Node, tensors: Sequence[Node]) -> bool:
-    """Whether generated code may compute in the dtype: functions of numbers are floating, casts to integers differ."""
+    """Whether generated code may compute in the dtype: functions are floating, conversions to integers differ."""
     result = node.meta["val"].dtype
     if compute.is_floating_point:
         return bool(result.is_floating_point or result is torch.bool)
