@@ -1,7 +1,7 @@
 """``torch.distributed.rpc`` with chip tensors: device maps are honoured, and the data is moved through the CPU.
 
-TensorPipe transports memory of the CPU and of CUDA. So chip tensors are pickled as CPU tensors with their device: that
-of a request comes from the caller's map to the callee; that of a reply from the inverse of it, as for CUDA.
+TensorPipe transports memory of the CPU and of CUDA. So a request has CPU tensors, and the devices to which the
+caller's map takes them. A reply has CPU tensors and their devices; the caller applies the inverse, as for CUDA.
 """
 
 import functools
@@ -18,7 +18,9 @@ _RPC = "torch.distributed.rpc"
 _REASON = "device maps may name chips, whose tensors are moved through the CPU"
 _logger = logging.getLogger("isthmus")
 _scope = Scope("chip")
-_request = threading.local()  # its destination: the name of the worker that the calling thread's request goes to
+_request = (
+    threading.local()
+)  # its destination: the name of the worker that the calling thread's request goes to
 
 DeviceMap = dict[torch.device, torch.device]
 _maps: dict[str, DeviceMap] = {}  # by name of the other worker, of this process's agent
@@ -49,6 +51,9 @@ def _patch() -> None:
     _scope.replace(
         f"{_RPC}.internal._InternalRPCPickler._tensor_reducer", _reduce, _REASON, expects=("self", "tensor")
     )
+    _scope.replace(
+        f"{_RPC}.internal._InternalRPCPickler.serialize", _serialize, _REASON, expects=("self", "obj")
+    )
     table = _internal_rpc_pickler._dispatch_table  # made before, with the original
     original = table[torch.Tensor]
     table[torch.Tensor] = functools.partial(_InternalRPCPickler._tensor_reducer, _internal_rpc_pickler)
@@ -74,6 +79,10 @@ def _set_map(original: Callable[..., None]) -> Callable[..., None]:
 
         given = _to_device_map(device_map)
         chips = {source: target for source, target in given.items() if "chip" in (source.type, target.type)}
+        if mixed := {str(s): str(t) for s, t in chips.items() if s.type != t.type}:
+            raise ValueError(
+                f"set_device_map: a chip is mapped to a chip, got {mixed}; send tensor.cpu() instead"
+            )
         known = self._chip_maps.setdefault(to, {})
         for source, target in chips.items():
             if known.get(source, target) != target:
@@ -132,24 +141,51 @@ def _to_destination(original: Callable[..., Any]) -> Callable[..., Any]:
     return invoke
 
 
-def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
-    def reducer(self: Any, tensor: torch.Tensor) -> Any:
+def _serialize(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def serialize(self: Any, obj: Any) -> Any:
+        binary, tensors = original(self, obj)
         destination = getattr(_request, "destination", None)
-        device = tensor.device
         if destination is None:
-            if device.type == "cpu" and not _maps:
-                return original(self, tensor)
-            receive, index = original(self, tensor.cpu())
-            return _receive_reply, (receive, index, _worker(), device)
-        target = _maps.get(destination, {}).get(device)
-        if target is None and device.type == "chip":
-            raise RuntimeError(
-                f"RPC has no device map from {device} to worker {destination!r}; call "
-                f"set_device_map({destination!r}, {{{str(device)!r}: ...}}) on TensorPipeRpcBackendOptions before "
-                "init_rpc, or send tensor.cpu()"
-            )
-        receive, index = original(self, tensor if target is None else tensor.cpu())
-        return (receive, index) if target is None else (_receive_request, (receive, index, target))
+            return binary, tensors
+        from torch.distributed.rpc.internal import PythonUDF
+
+        targets = [_target(tensor.device, destination) for tensor in tensors]
+        if all(tensor.device == target for tensor, target in zip(tensors, targets, strict=True)):
+            return binary, tensors
+        return original(self, PythonUDF(_run, (binary, [tensor.cpu() for tensor in tensors], targets), {}))
+
+    return serialize
+
+
+def _target(device: torch.device, destination: str) -> torch.device:
+    target = _maps.get(destination, {}).get(device)
+    if target is None and device.type == "chip":
+        raise RuntimeError(
+            f"RPC has no device map from {device} to worker {destination!r}; call "
+            f"set_device_map({destination!r}, {{{str(device)!r}: ...}}) on TensorPipeRpcBackendOptions before "
+            "init_rpc, or send tensor.cpu()"
+        )
+    return target or device
+
+
+def _run(binary: bytes, tensors: list[torch.Tensor], targets: list[torch.device]) -> Any:
+    """Call the function of a request, unpickled here: distributed autograd has attached its tensors by now."""
+    from torch.distributed.rpc import internal
+
+    moved = [tensor.to(target) for tensor, target in zip(tensors, targets, strict=True)]
+    return internal._run_function(internal.deserialize(binary, moved))
+
+
+def _reduce(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Pickle a tensor of a reply with this worker's name and its device."""
+
+    @functools.wraps(original)
+    def reducer(self: Any, tensor: torch.Tensor) -> Any:
+        if tensor.device.type != "chip" or getattr(_request, "destination", None) is not None:
+            return original(self, tensor)
+        receive, index = original(self, tensor.cpu())
+        return _receive_reply, (receive, index, _worker(), tensor.device)
 
     return reducer
 
@@ -160,22 +196,18 @@ def _worker() -> str:
     return str(_get_current_rpc_agent().get_worker_info().name)
 
 
-def _receive_request(receive: Callable[..., torch.Tensor], index: Any, target: torch.device) -> torch.Tensor:
-    return receive(*index).to(target)
-
-
 def _receive_reply(
     receive: Callable[..., torch.Tensor], index: Any, worker: str, device: torch.device
 ) -> torch.Tensor:
-    """A tensor of another worker's device, on the device of this one that is mapped to it.
+    """A tensor of another worker's chip, on the chip of this one that is mapped to it.
 
     Raises:
-        RuntimeError: a chip that no device is mapped to.
+        RuntimeError: no chip is mapped to it.
     """
     inverse = {target: source for source, target in _maps.get(worker, {}).items()}
-    if device not in inverse and device.type == "chip":
+    if device not in inverse:
         raise RuntimeError(
             f"RPC has no device map for a reply on {device} of worker {worker!r}; map one of this worker's devices "
             f"to it by set_device_map({worker!r}, ...) before init_rpc, or return tensor.cpu()"
         )
-    return receive(*index).to(inverse.get(device, device))
+    return receive(*index).to(inverse[device])
