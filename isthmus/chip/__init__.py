@@ -8,6 +8,7 @@ from types import ModuleType
 
 import torch
 
+from isthmus._C import set_cuda_words as _set_cuda_words
 from isthmus.chip import _utils, amp, comm, memory, nvtx, profiler, random, sharing, streams, types
 from isthmus.chip._lazy import _is_in_bad_fork, _lazy_call, _lazy_init, init, is_initialized
 from isthmus.chip.amp import get_amp_supported_dtype

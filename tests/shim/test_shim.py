@@ -261,7 +261,7 @@ def test_memory_and_current_device(cuda):
     with torch.cuda.device("cuda:1"):
         assert torch.cuda.current_device() == 1 and torch.empty(1, device="cuda").get_device() == 1
     assert torch.cuda.current_device() == 0
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="out of memory"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"^CUDA out of memory\. chip 0 is out of memory: "):
         torch.empty(1 << 40, device="cuda")
 
 
