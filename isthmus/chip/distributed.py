@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from isthmus import _C, options
 from isthmus._support import restarts
 from isthmus._support.patches import Scope
-from isthmus.chip.patches import context_parallel, dtensor_attention, dtensor_random
+from isthmus.chip.patches import context_parallel, dtensor_attention, dtensor_random, rpc
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -60,6 +60,7 @@ def register() -> None:
     dtensor_attention.install()
     dtensor_random.install()
     context_parallel.install()
+    rpc.install()
     restarts.install()
 
 
