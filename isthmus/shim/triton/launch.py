@@ -22,13 +22,11 @@ from isthmus._support.progress import say
 
 _REASON = "Triton compiles for GPUs; its interpreter runs kernels on the host chip"
 _lock = threading.RLock()  # the interpreter's state is global
-_said = False
+_said: set[str] = set()
 
 
 def install(scope: Scope) -> None:
     """Replace launches of kernels, calls between their functions, and the choice of a configuration."""
-    global _said
-    _said = False
     for name in ("jit.JITFunction", "interpreter.InterpretedFunction"):
         scope.replace(f"triton.runtime.{name}.run", lambda _: _run, _REASON)
         scope.replace(f"triton.runtime.{name}.__call__", _called, _REASON)
@@ -49,7 +47,7 @@ def install(scope: Scope) -> None:
 
 def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     """Run the programs of a grid one after another, once the current stream has drained."""
-    _say_once()
+    say_once("Triton kernels run in Triton's interpreter on the host chip: slow")
     if warmup:
         return None
     for hook in self.pre_run_hooks:
@@ -187,8 +185,8 @@ def _refuse(name: str, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-def _say_once() -> None:
-    global _said
-    if not _said:
-        _said = True
-        say("Triton kernels run in Triton's interpreter on the host chip: slow")
+def say_once(line: str) -> None:
+    """Print a line to standard error, the first time in this process."""
+    if line not in _said:
+        _said.add(line)
+        say(line)
