@@ -74,12 +74,20 @@ class CompiledJudge(Judge):
     def judge_gradients(self, name: str, where: str, compiled: Outcome, eager: Outcome) -> None:
         """Compare gradients on the CPU; those that eager mode refuses are not claimed."""
         if eager.error is None:
-            ours, theirs = _on_cpu(compiled), _on_cpu(eager)
+            ours, theirs = _contiguous(compiled), _contiguous(eager)
             self.verdict.part(name).judge(ours, theirs, f"{where} gradients", self.values, placed=False)
 
 
 def _moved(value: Any) -> Any:
     return tree_map(lambda leaf: to_cpu(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
+
+
+def _contiguous(outcome: Outcome) -> Outcome:
+    """Gradients without their strides, which are those of the traced gradients in compiled code."""
+    value = tree_map(
+        lambda leaf: leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf, outcome.value
+    )
+    return outcome if outcome.error else _on_cpu(Outcome(value=value))
 
 
 def _on_cpu(outcome: Outcome) -> Outcome:
