@@ -78,7 +78,16 @@ from isthmus.chip.memory import (
     use_mem_pool,
 )
 from isthmus.chip.memory.leaks import report_at_exit as _report_at_exit
-from isthmus.chip.patches import cross_entropy, data_parallel, lazy_modules, profiler_stacks
+from isthmus.chip.patches import (
+    cross_entropy,
+    data_parallel,
+    dlpack,
+    flex_attention,
+    higher_order,
+    lazy_modules,
+    opcheck,
+    profiler_stacks,
+)
 from isthmus.chip.random import (
     _get_generator,
     default_generators,
@@ -147,7 +156,11 @@ def _install() -> None:
     sharing.install()
     cross_entropy.install()
     data_parallel.install()
+    dlpack.install()
+    flex_attention.install()
+    higher_order.install()
     lazy_modules.install()
+    opcheck.install()
     profiler_stacks.install()
     _report_at_exit()
 
