@@ -117,6 +117,8 @@ OPTIONS = (
            "operator libraries to load ahead of the driver's own, separated as in PATH"),
     Option("device", "text", "", "isthmus run",
            "device that 'cuda' stands for: chip:1 or 1; empty: the first"),
+    Option("compile_fuse", "switch", True, "torch.compile",
+           "fuse operators in graphs of a chip without a compiler; 0: results are bit-equal to eager ones"),
     Option("patch", "text", "", "isthmus run",
            "libraries to put the operators of isthmus.ops under: transformers,torch; empty: none",
            check=_check_patch),

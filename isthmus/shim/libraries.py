@@ -19,6 +19,7 @@ def install(scope: Scope) -> None:
         "accelerate.accelerator": _accelerate,
         "accelerate.utils.memory": _full_memory,
         "safetensors.torch": _safetensors,
+        "megatron.legacy.fused_kernels": _megatron,
         "deepspeed.accelerator.real_accelerator": _deepspeed,
         "transformers.utils.import_utils": _transformers,
         "fla.modules.fused_cross_entropy.ops": _flash_linear_attention,
@@ -120,6 +121,16 @@ def _safetensors(scope: Scope, device_type: str) -> None:
     reason = "supports listed device names only"
     for module in ("safetensors", "safetensors.torch"):
         scope.replace(f"{module}.safe_open", make, reason)
+
+
+def _megatron(scope: Scope, device_type: str) -> None:
+    """Let Megatron-LM start without nvcc, which its loader of fused kernels runs; old versions compile CUDA C++."""
+    scope.replace(
+        "megatron.legacy.fused_kernels.load",
+        lambda _: lambda args: None,
+        "asks nvcc for its version; PyTorch's operators and isthmus.ops are used instead of its kernels",
+        expects=("args",),
+    )
 
 
 def _transformers(scope: Scope, device_type: str) -> None:
