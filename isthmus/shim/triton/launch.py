@@ -19,6 +19,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from isthmus import _C
 from isthmus._support.patches import Scope
 from isthmus._support.progress import say
+from isthmus.shim.triton.rewritten import interpreted
 
 _REASON = "Triton compiles for GPUs; its interpreter runs kernels on the host chip"
 _lock = threading.RLock()  # the interpreter's state is global
@@ -52,7 +53,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         return None
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)
-    function = _interpreted(self.fn)
+    function = interpreted(self.fn)
     names = set(self.arg_names)
     named = inspect.getcallargs(function, *args, **{k: v for k, v in kwargs.items() if k in names})
     sizes = tuple(map(int, grid(named) if callable(grid) else grid))
@@ -73,15 +74,9 @@ def _called(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return (_interpreted(self.fn) if _running else original.__get__(self))(*args, **kwargs)
+        return (interpreted(self.fn) if _running else original.__get__(self))(*args, **kwargs)
 
     return call
-
-
-def _interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its assignments rewritten for the interpreter."""
-    found = interpreter.InterpretedFunction.rewritten_fn.get(function)
-    return found or interpreter.InterpretedFunction(function).rewrite()
 
 
 @functools.cache
