@@ -35,6 +35,46 @@ Members& members() {
 
 std::atomic<std::string (*)()> python_line{nullptr};
 
+// All that the driver has captured.
+class DriverGraph final : public Step {
+ public:
+  explicit DriverGraph(isthmus_graph graph) : graph_(graph) {}
+  ~DriverGraph() override {
+    if (!in_bad_fork()) static_cast<void>(driver_table()->graph_destroy(graph_));
+  }
+  DriverGraph(const DriverGraph&) = delete;
+  DriverGraph& operator=(const DriverGraph&) = delete;
+
+  void replay(c10::Stream stream) override {
+    check(driver().graph_launch(graph_, stream_handle(stream)), "graph_launch");
+    mark_busy(stream);
+  }
+  const char* name() const noexcept override { return "graph of the driver"; }
+  bool in_thread() const noexcept override { return false; }
+
+ private:
+  const isthmus_graph graph_;
+};
+
+class DriverCopy final : public Step {
+ public:
+  DriverCopy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind)
+      : to_(to), from_(from), bytes_(bytes), kind_(kind) {}
+
+  void replay(c10::Stream stream) override {
+    check(driver().copy_async(to_, from_, bytes_, kind_, stream_handle(stream)), "copy");
+    mark_busy(stream);
+  }
+  const char* name() const noexcept override { return "Memcpy"; }
+  bool in_thread() const noexcept override { return false; }
+
+ private:
+  void* const to_;
+  const void* const from_;
+  const size_t bytes_;
+  const isthmus_copy_kind kind_;
+};
+
 std::string line() {
   const auto function = python_line.load();
   const std::string text = function == nullptr ? "" : function();
@@ -53,13 +93,16 @@ std::shared_ptr<Capture> find_capture(c10::Stream stream) {
 
 }  // namespace detail
 
-std::shared_ptr<Capture> Capture::begin(c10::Stream stream) {
+std::shared_ptr<Capture> Capture::begin(c10::Stream stream, bool by_driver) {
   TORCH_CHECK(stream.id() != 0,
               "graphs must be captured on a non-default stream (however, after capture, it's ok to replay "
               "them on the default stream); use torch.chip.graph(), or make another stream current.");
   TORCH_CHECK(capture_of(stream) == nullptr, "stream ", stream.id(), " of ", stream.device(),
               " is captured already; end that capture first.");
-  std::shared_ptr<Capture> capture(new Capture(stream));
+  TORCH_CHECK(detail::capture_of_thread == nullptr,
+              "this thread captures another graph already; end that capture first.");
+  std::shared_ptr<Capture> capture(new Capture(stream, by_driver));
+  if (by_driver) check(driver().graph_begin(stream_handle(stream)), "capture");
   {
     std::lock_guard<std::mutex> lock(members().mutex);
     members().streams[key_of(stream)] = capture;
@@ -93,15 +136,31 @@ void Capture::restore() {
 }
 
 Steps Capture::end() {
+  Steps of_driver = by_driver_ ? end_driver() : Steps{};
   leave();
   restore();
   std::lock_guard<std::mutex> lock(mutex_);
-  TORCH_CHECK(refused_.empty(), "the capture failed, because of an operation that is not permitted: ", refused_,
+  TORCH_CHECK(refused_.empty(),
+              "the capture failed, because of an operation that is not permitted: ", refused_,
               " Nothing of it is left, and the device can be used.");
   TORCH_CHECK(unjoined_.empty(), "the capture has work of ", unjoined_.size(),
               " streams for which its first stream does not wait; call wait_stream() on that stream before "
               "capture_end().");
-  return std::move(steps_);
+  return by_driver_ ? std::move(of_driver) : std::move(steps_);
+}
+
+Steps Capture::end_driver() {
+  isthmus_graph graph = nullptr;
+  const isthmus_status status = driver().graph_end(stream_handle(origin_), &graph);
+  if (status != ISTHMUS_OK) {
+    leave();
+    restore();
+    if (refused_.empty()) check(status, "end of capture");
+    return {};
+  }
+  Steps steps;
+  steps.push_back(std::make_unique<DriverGraph>(graph));
+  return steps;
 }
 
 void Capture::add(c10::Stream stream, std::unique_ptr<Step> step) {
@@ -180,6 +239,12 @@ void require_not_captured(c10::DeviceIndex device, const char* what) {
       if (key.first == device && !found) found = capture.lock();
   }
   if (found) found->refuse(what);
+}
+
+void capture_copy(c10::Stream stream, void* to, const void* from, size_t bytes, isthmus_copy_kind kind) {
+  const auto capture = capture_of(stream);
+  if (capture && !capture->by_driver())
+    capture->add(stream, std::make_unique<DriverCopy>(to, from, bytes, kind));
 }
 
 void set_python_line(std::string (*function)()) { python_line = function; }
