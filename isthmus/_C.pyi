@@ -117,6 +117,32 @@ class Graph:
     def __len__(self) -> int:
         """Number of captured calls."""
 
+class Mutex:
+    """Lock that C++ takes without the GIL."""
+
+    def __init__(self) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+class MovingGraph:
+    """A captured graph as a function: its inputs and results lie elsewhere at each call.
+
+    Args:
+        graph: has captured a run.
+        inputs: tensors of the run, on one chip.
+        results: of the run, in memory of the graph or of the inputs.
+        mutex: of all graphs that share memory.
+
+    Raises:
+        RuntimeError: the addresses of a step cannot be changed, or a tensor is not a strided one of the chip.
+    """
+
+    def __init__(
+        self, graph: Graph, inputs: list[torch.Tensor], results: list[torch.Tensor], mutex: Mutex
+    ) -> None: ...
+    def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor] | None:
+        """Results for other inputs; None if these have another geometry or share memory otherwise."""
+
 def graph_pool() -> tuple[int, int]: ...
 def capturing() -> bool:
     """Whether any stream of the process is captured."""
