@@ -98,14 +98,14 @@ class _Captures:
         if self._left <= 0 or chip.is_current_stream_capturing():
             return None
         with self._lock:
-            captured = self._capture(inputs, tensors, key[:2])
-            self._left = self._left - 1 if captured else 0
-        if captured is None:
+            made = self._capture(inputs, tensors, key[:2])
+            self._left = self._left - 1 if made else 0
+        if made is None:
             return None
-        self._found.setdefault(key, []).append(captured)
-        results = captured.graph(tensors)
+        self._found.setdefault(key, []).append(made)
+        results = made.graph(tensors)
         assert results is not None
-        return [_output(output, results, inputs) for output in captured.outputs]
+        return [_output(output, results, inputs) for output in made.outputs]
 
     def _capture(
         self, inputs: list[Any], tensors: list[torch.Tensor], place: tuple[int, int]
