@@ -43,4 +43,4 @@ def _compile(graph: GraphModule, inputs: Sequence[Any], *, settings: Settings) -
     lower(graph)
     if settings.fuse:
         fuse_pointwise(graph)
-    return Program(graph)
+    return Program(graph, settings.capture)

@@ -172,8 +172,10 @@ class _Group:
     def __init__(self, members: Sequence[Node], steps: dict[Node, Step]) -> None:
         self.members = list(members)
         inside = set(members)
-        used = (operand for node in members for operand in steps[node].operands.values())
-        self.inputs = list(dict.fromkeys(x for x in used if isinstance(x, Node) and x not in inside))
+        used: Iterator[Any] = (each for node in members for each in steps[node].operands.values())
+        self.inputs: list[Node] = list(
+            dict.fromkeys(each for each in used if isinstance(each, Node) and each not in inside)
+        )
         self.outputs = [node for node in members if any(user not in inside for user in node.users)]
         position = {node: i for i, node in enumerate([*self.inputs, *self.members])}
         self.run = Run(
