@@ -118,8 +118,8 @@ std::unique_ptr<CpuStep> CpuRoute::captured(const c10::OperatorHandle& op, const
   at::Generator drawn;
   if (signature_.generator >= 0)
     drawn = generator.isGenerator() ? generator.toGenerator() : default_generator(mapping.device());
-  return capture_call(op, name_, {arguments, signature_.written.size()}, mapping, signature_.generator,
-                      std::move(drawn));
+  return capture_call(op, name_, c10::ArrayRef<c10::IValue>(arguments, signature_.written.size()), mapping,
+                      signature_.generator, std::move(drawn));
 }
 
 void CpuRoute::run(const c10::OperatorHandle& op, Stack* stack, const Mapping& mapping, Mapping::Kind kind,

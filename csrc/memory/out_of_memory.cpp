@@ -65,7 +65,7 @@ bool call_failure_callback(c10::DeviceIndex device, size_t bytes) {
   if (!callback || is_inside) return false;
   is_inside = true;
   // Within a kernel of the delegate route, the callback's CPU tensors are still the CPU's.
-  const detail::Scope scope = std::exchange(detail::scope, {false, 0, 0});
+  const detail::Scope scope = std::exchange(detail::scope, {});
   const auto leave = c10::make_scope_exit([&] {
     detail::scope = scope;
     is_inside = false;

@@ -213,8 +213,6 @@ def test_every_public_name_of_torch_cuda_works_or_raises(cuda):
         "CudaError",
         "cudaStatus",
         "DeferredCudaCallError",
-        "CUDAGraph",
-        "graph",
         "caching_allocator_enable",
     }
     for name in torch.cuda.__all__:
@@ -300,9 +298,6 @@ def test_random_numbers(cuda):
 @pytest.mark.parametrize(
     "call",
     [  # by name, since the shim is not entered yet
-        "CUDAGraph()",
-        "graph(None)",
-        "make_graphed_callables(None, ())",
         "list_gpu_processes()",
         "change_current_allocator(None)",
         "cudart().cudaMalloc",
@@ -311,6 +306,23 @@ def test_random_numbers(cuda):
 def test_meaningless_calls_raise_one_clear_line(cuda, call):
     with pytest.raises(NotImplementedError, match=r"^torch\.cuda\.\S+ is not available on chip[^\n]*$"):
         eval(f"torch.cuda.{call}")
+
+
+def test_graphs_by_their_names_of_cuda(cuda):
+    from torch.cuda.graphs import CUDAGraph, graph
+
+    assert torch.cuda.CUDAGraph is CUDAGraph and torch.cuda.graph is graph
+    x, captured = torch.ones(3, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured, pool=torch.cuda.graph_pool_handle(), stream=torch.cuda.Stream()):
+        assert torch.cuda.is_current_stream_capturing()
+        y = x + 1
+    x.fill_(2)
+    captured.replay()
+    assert y.tolist() == [3, 3, 3]
+    graphed = torch.cuda.make_graphed_callables(torch.nn.Linear(3, 2).cuda(), (x,))
+    assert graphed(x).device == CHIP0
+    with pytest.raises(RuntimeError, match="cudaGraph_t"):
+        captured.raw_cuda_graph()
 
 
 def test_nvtx_and_profiler_do_nothing(cuda):
