@@ -210,6 +210,66 @@ def test_models_of_transformers(name: str) -> None:
     )
 
 
+@pytest.mark.full
+def test_captured_kernels_follow_inputs_and_results() -> None:
+    """Inputs that share memory or not, two forward passes before a backward, errors of kernels, inference mode."""
+    (warned,) = on_numpy(
+        """
+    import torch
+
+    buffer = torch.arange(8.0, device="chip")
+    add = torch.compile(lambda a, b: a * 2 + b, backend="isthmus", options={"fuse": False})
+    pairs = [(slice(0, 4), slice(2, 6)), (slice(0, 4), slice(4, 8)), (slice(1, 5), slice(3, 7))]
+    for one, other in pairs:
+        a, b = buffer[one], buffer[other]
+        assert add(a, b).tolist() == add(a.clone(), b.clone()).tolist() == (a * 2 + b).tolist()
+    kept = [add(buffer[i:i + 1], buffer[:1]) for i in range(3)]
+    assert [each.item() for each in kept] == [0, 2, 4]
+
+    layer = torch.nn.Linear(4, 4).to("chip")
+    function = lambda x: layer(x).relu().square().sum()
+    compiled = torch.compile(function, backend="isthmus", options={"fuse": False})
+    inputs = [torch.randn(2, 4, device="chip") for _ in range(2)]
+    gradients = []
+    for each in (function, compiled, compiled):
+        sum(map(each, inputs)).backward()
+        gradients.append(layer.weight.grad.cpu())
+        layer.zero_grad()
+    assert torch.equal(gradients[0], gradients[1]) and torch.equal(gradients[0], gradients[2])
+
+    index = torch.compile(lambda x, i: x[i] + 1, backend="isthmus")
+    good, bad = (torch.tensor(each, device="chip") for each in ([1, 2], [1, 99]))
+    for i in (good, bad, good):
+        try:
+            assert index(buffer, i).tolist() == [2, 3]
+        except IndexError:
+            assert i is bad
+    with torch.inference_mode():
+        assert add(buffer, buffer).is_inference() and add(buffer, buffer).is_inference()
+    views = torch.compile(lambda x: x.view(2, 4).t(), backend="isthmus")
+    print(views(buffer).shape)
+    select = torch.compile(lambda x: x[x > 2] * 2, backend="isthmus")
+    assert select(buffer).tolist() == [6, 8, 10, 12, 14] and select(buffer + 5).numel() == 8
+    """
+    )
+    assert warned == "torch.Size([4, 2])"
+
+
+def test_captured_calls_do_not_pass_through_the_dispatcher() -> None:
+    first, later = on_numpy(
+        """
+    import torch
+    compiled = torch.compile(lambda x: (x.sum(-1) + 1).softmax(-1), backend="isthmus", options={"fuse": False})
+    for _ in range(2):
+        torch.chip.reset_dispatch_stats()
+        compiled(torch.ones(2, 3, device="chip"))
+        print(sum(name != "aten::fill_.Scalar" for name, row in torch.chip.dispatch_stats()["operators"].items()
+                  if row["route"] == "kernel"))
+    """
+    )
+    assert (int(first), int(later)) == (3, 0)
+
+
 # ---- Options
 
 

@@ -8,11 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.fx import GraphModule
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
 from torch.fx.graph import _BoxedCodeGen
 
 from isthmus import _C, chip
 
+_INPUTS = (torch.Tensor, int, float, torch.SymInt, torch.SymFloat, torch.SymBool, type(None))
 MOST_CAPTURES = 8  # of one graph: geometries of inputs, and streams
 
 _logger = logging.getLogger("isthmus.graph")
@@ -43,10 +45,21 @@ class Program:
 
 
 def _is_on_chip(graph: GraphModule) -> bool:
-    """Whether every input that is a tensor is on one chip, whose kernels take addresses."""
+    """Whether the graph has kernels, and all its input tensors are on one chip, whose kernels take addresses."""
+    if not any(map(_computes, graph.graph.nodes)):
+        return False
     values = [node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder")]
+    if not all(isinstance(value, _INPUTS) for value in values):
+        return False
     devices = {value.device for value in values if isinstance(value, torch.Tensor)}
     return len(devices) == 1 and devices.pop().type != "cpu" and not chip.is_host_addressable()
+
+
+def _computes(node: Node) -> bool:
+    """Whether a call makes tensors rather than views."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    return any(result.alias_info is None for result in node.target._schema.returns)
 
 
 class _Pool(NamedTuple):

@@ -16,8 +16,8 @@ _aten = torch.ops.aten
 
 def lower(graph: GraphModule) -> None:
     """Compute equal calls once and constants now, and drop copies and dead calls; in place."""
-    graph.graph = fx_graph_cse(graph.graph)
     if not any(_writes(node) for node in graph.graph.nodes if node.target is not _aten.copy_.default):
+        graph.graph = fx_graph_cse(graph.graph)
         _fold_constants(graph)
         _drop_copies(graph)
     graph.graph.eliminate_dead_code()

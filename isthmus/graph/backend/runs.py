@@ -153,6 +153,8 @@ def _operand(value: Any, declared: str, compute: torch.dtype) -> Any:
         return value if isinstance(value.meta.get("val"), torch.Tensor) else None
     if not isinstance(value, bool | int | float):
         return None
+    if isinstance(value, float) and not compute.is_floating_point and not value.is_integer():
+        return None
     if "Tensor" in declared:  # a number in a tensor's place is converted first
         return torch.tensor(value, dtype=compute).item()
     return value
