@@ -45,12 +45,12 @@ def export(device: str, strict: bool = False) -> Any:
 @pytest.mark.parametrize("strict", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_exported_programs_are_saved_loaded_and_moved(strict: bool, tmp_path: Path) -> None:
     torch.export.save(export("chip", strict), tmp_path / "model.pt2")
-    program = torch.export.load(tmp_path / "model.pt2")
+    program, other = (torch.export.load(tmp_path / "model.pt2") for _ in range(2))
     x = torch.randn(5, 64)
     with torch.no_grad():
         expected = make("chip")(x.to("chip"))
         loaded = program.module()(x.to("chip"))
-        moved = move_to_device_pass(program, "cpu").module()(x)
+        moved = move_to_device_pass(other, "cpu").module()(x)
     assert [each.device.type for each in loaded] == ["chip", "cpu", "chip"]
     for one, two, three in zip(expected, loaded, moved, strict=True):
         assert torch.equal(one.cpu(), two.cpu())
