@@ -120,10 +120,8 @@ def open_package(file: str, model_name: str, device: torch.device) -> PackageLoa
 
 def metadata(file: str, model_name: str = "model") -> dict[str, str]:
     """Return what AOTInductor wrote about one model of a package, without loading its code."""
-    read: Callable[[str, str], dict[str, str]] = (
-        torch._C._aoti.AOTIModelPackageLoader.load_metadata_from_package
-    )
-    return read(file, model_name)
+    loader = torch._C._aoti.AOTIModelPackageLoader
+    return dict(loader.load_metadata_from_package(file, model_name))  # type: ignore[attr-defined]
 
 
 def _load(original: Callable[..., Any]) -> Callable[..., Any]:
