@@ -1,6 +1,7 @@
 """Arithmetic that Triton's interpreter gets wrong.
 
-It keeps bfloat16 as uint16 and computes with those integers. Here each operation converts to float32 and rounds its result to the nearest bfloat16, ties to even, as GPUs do.
+It keeps bfloat16 as uint16 and computes with those integers. Here each operation converts to float32 and rounds its
+result to the nearest bfloat16, ties to even, as GPUs do.
 """
 
 import functools
