@@ -95,6 +95,12 @@ def library_kernel(x, out, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def minimum_kernel(x, y, out, flag, scale):
+    if flag:
+        tl.store(out, tl.minimum(tl.load(x), tl.load(y)) * scale.to(tl.float32))
+
+
+@triton.jit
 def assembly_kernel(x):
     tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tl.load(x)], dtype=tl.int32, is_pure=True, pack=1)
 
@@ -120,6 +126,12 @@ def library_error():
     return error(out, x.tanh() + (x * x + 1).rsqrt() + x**2)
 
 
+def minimum():
+    x, out = torch.tensor([float("nan"), 1.0], device="cuda"), torch.zeros(1, device="cuda")
+    minimum_kernel[(1,)](x, x[1:], out, True, 0.5)
+    return out.item()
+
+
 def refused():
     try:
         assembly_kernel[(1,)](torch.ones(1, dtype=torch.int32, device="cuda"))
@@ -138,6 +150,7 @@ found = {
     "matmul": max(error(matmul(a, b), a @ b), error(matmul(a, b), a @ b)),
     "bfloat16": bfloat16_errors(),
     "library": library_error(),
+    "minimum": minimum(),
     "hooks": seen,
     "refused": refused(),
     "target": [target.backend, target.arch],

@@ -27,6 +27,7 @@ def test_kernels_agree_with_pytorch_and_say_once_that_they_are_interpreted():
     found, messages = job("triton_kernels.py", ISTHMUS_HOST_STRICT="1")
     assert found["add"] == 0 and found["bfloat16"] == 0
     assert found["softmax"] < 1e-4 and found["matmul"] < 1e-5 and found["library"] < 1e-6
+    assert found["minimum"] == 0.5  # a NaN is ignored
     assert found["hooks"] == [32, 32]
     assert "inline assembly" in found["refused"]
     assert found["target"] == ["cuda", 80] and found["device"] == "cuda:0"
@@ -54,9 +55,8 @@ def test_flash_linear_attention_trains_as_pytorch_does(length):
 
 @pytest.mark.full
 def test_compiled_functions_launch_kernels():
-    found, messages = job("triton_compiled.py")
-    assert found["kernel"] < 1e-6 and found["operator"] < 1e-6
-    assert messages.count("torch.compile leaves functions that launch Triton kernels to eager execution") == 1
+    found, _ = job("triton_compiled.py")
+    assert max(found.values()) < 1e-6, found
 
 
 def test_a_device_without_a_backend_refuses_at_launch():

@@ -1,13 +1,13 @@
 """``torch.compile`` of functions that launch Triton kernels: they run eagerly, and what they call is compiled."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from isthmus._support.patches import Scope
-from isthmus.shim.triton.launch import say_once
 
 _REASON = "Inductor cannot compile a Triton kernel for the host chip"
-_KERNEL = "torch._dynamo.variables.functions.TritonKernelVariable"
+_WRAPPED = "torch._dynamo.variables.functions.TritonKernelVariable"
 
 
 def install(scope: Scope) -> None:
@@ -26,25 +26,26 @@ def install(scope: Scope) -> None:
 
 
 def _install_in_dynamo(scope: Scope) -> None:
+    for name in ("call_function", "call_method", "mp_subscript_impl"):
+        scope.replace(f"{_WRAPPED}.{name}", lambda _: _leave, _REASON)
+    for name in ("jit.JITFunction", "interpreter.InterpretedFunction"):
+        scope.replace(f"triton.runtime.{name}.run", _outside_of_graphs, "Dynamo would trace the interpreter")
+
+
+def _outside_of_graphs(run: Callable[..., Any]) -> Any:
     import torch._dynamo
 
-    for name in ("call_function", "call_method", "mp_subscript_impl"):
-        scope.replace(f"{_KERNEL}.{name}", lambda _: _leave, _REASON)
-    for name in ("jit.JITFunction", "interpreter.InterpretedFunction"):
-        scope.replace(
-            f"triton.runtime.{name}.run", torch._dynamo.disable, "Dynamo would trace the interpreter"
-        )
+    return torch._dynamo.disable(run, reason=_REASON)
 
 
 def _leave(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
-    """Leave the frame that launches the kernel to eager execution."""
+    """Leave the frame that calls ``torch.library.wrap_triton`` to eager execution."""
     from torch._dynamo.exc import unimplemented
 
-    say_once("torch.compile leaves functions that launch Triton kernels to eager execution")
     unimplemented(
         gb_type="Triton kernel on the host chip",
         context=str(self),
-        explanation="Triton's interpreter runs it: the function that launches it runs eagerly.",
+        explanation=_REASON,
         hints=[],
         skip_frame=True,
     )

@@ -4,7 +4,7 @@ import functools
 import inspect
 import itertools
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +23,7 @@ from isthmus.shim.triton.rewritten import interpreted
 
 _REASON = "Triton compiles for GPUs; its interpreter runs kernels on the host chip"
 _lock = threading.RLock()  # the interpreter's state is global
-_said: set[str] = set()
+_said = False
 
 
 def install(scope: Scope) -> None:
@@ -48,7 +48,7 @@ def install(scope: Scope) -> None:
 
 def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     """Run the programs of a grid one after another, once the current stream has drained."""
-    say_once("Triton kernels run in Triton's interpreter on the host chip: slow")
+    _say_once()
     if warmup:
         return None
     for hook in self.pre_run_hooks:
@@ -57,7 +57,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     names = set(self.arg_names)
     named = inspect.getcallargs(function, *args, **{k: v for k, v in kwargs.items() if k in names})
     sizes = tuple(map(int, grid(named) if callable(grid) else grid))
-    torch.accelerator.current_stream().synchronize()
+    _wait_for(named.values())
     constants = _constants(self.fn)
     values = {k: v if k in constants else _value(on_host(v)) for k, v in named.items()}
     with _lock, _language(), numpy.errstate(all="ignore"):
@@ -67,6 +67,14 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             builder.set_grid_idx(*place)
             function(**values)
     return None
+
+
+def _wait_for(arguments: Iterable[Any]) -> None:
+    """Wait for the current stream, and for that of each device that has one of the tensors."""
+    torch.accelerator.current_stream().synchronize()
+    for device in {each.device for each in arguments if isinstance(each, torch.Tensor)}:
+        if device.type != "cpu":
+            torch.accelerator.current_stream(device).synchronize()
 
 
 def _called(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -180,8 +188,8 @@ def _refuse(name: str, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-def say_once(line: str) -> None:
-    """Print a line to standard error, the first time in this process."""
-    if line not in _said:
-        _said.add(line)
-        say(line)
+def _say_once() -> None:
+    global _said
+    if not _said:
+        _said = True
+        say("Triton kernels run in Triton's interpreter on the host chip: slow")

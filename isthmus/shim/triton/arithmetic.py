@@ -1,6 +1,7 @@
-"""Arithmetic on bfloat16 in Triton's interpreter, which keeps it as uint16 and computes with those integers.
+"""Arithmetic that Triton's interpreter gets wrong.
 
-Each operation converts to float32 and rounds its result to the nearest bfloat16, ties to even, as GPUs do.
+It keeps bfloat16 as uint16 and computes with those integers. Here each operation converts to float32 and rounds its
+result to the nearest bfloat16, ties to even, as GPUs do.
 """
 
 import functools
@@ -26,11 +27,19 @@ _BUILDER = "triton.runtime.interpreter.InterpreterBuilder"
 
 def install(scope: Scope) -> None:
     """Correct the arithmetic and the conversions."""
+    for name, function in (("minnumf", numpy.fmin), ("maxnumf", numpy.fmax)):
+        scope.replace(
+            f"{_BUILDER}.create_{name}", _binary(function), "propagates NaN, which Triton ignores here"
+        )
     for name in _ARITHMETIC:
         scope.replace(f"{_BUILDER}.create_{name}", _in_float32, _REASON)
     scope.replace(f"{_BUILDER}.cast_impl", lambda _: _cast, _REASON, expects=("self", "src", "dst_type"))
     scope.replace(f"{_BUILDER}.create_fp_to_fp", _rounding, _REASON, expects=("self", "src", "dst_type"))
     scope.replace(f"{_BUILDER}.create_atomic_rmw", _adding, _REASON, expects=("self", "rmwOp", "ptr", "val"))
+
+
+def _binary(function: Callable[..., Any]) -> Callable[[Any], Callable[..., Any]]:
+    return lambda _: lambda self, lhs, rhs: self.binary_op(lhs, rhs, function)
 
 
 def widen(data: Any) -> Any:
