@@ -119,6 +119,8 @@ OPTIONS = (
            "device that 'cuda' stands for: chip:1 or 1; empty: the first"),
     Option("compile_fuse", "switch", True, "torch.compile",
            "fuse operators in graphs of a chip without a compiler; 0: results are bit-equal to eager ones"),
+    Option("compile_capture", "switch", True, "torch.compile",
+           "run graphs of a chip without a compiler as captured kernels, not by the dispatcher"),
     Option("patch", "text", "", "isthmus run",
            "libraries to put the operators of isthmus.ops under: transformers,torch; empty: none",
            check=_check_patch),

@@ -4,14 +4,17 @@
 ``torch._inductor.aoti_load_package`` returns takes and returns chip tensors; its weights are in the chip's memory.
 """
 
+from __future__ import annotations
+
 import functools
 import io
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._export import pt2_archive_constants as constants
 from torch.utils import _pytree as pytree
 
 from isthmus import _C
@@ -95,21 +98,24 @@ def install(scope: Scope) -> None:
     )
 
 
-def load_on_cpu(file: str, model_name: str = "model") -> Any:
-    """Return the ``AOTICompiledModel`` of a package for the chip, with CPU tensors and without a chip.
+def open_package(file: str, model_name: str, device: torch.device) -> PackageLoader:
+    """Load one model of a package for the chip, without importing Inductor.
+
+    Args:
+        file: the package.
+        model_name: of the model in it.
+        device: a chip, or the CPU: then the model takes and returns CPU tensors.
 
     Raises:
-        ValueError: the package is not for the chip.
+        ValueError: the package is not for the chip, or not for this one.
     """
-    from torch.export.pt2_archive._package import AOTICompiledModel
-
     found = signature(metadata(file, model_name))
     if found is None:
         raise ValueError(f"{file} was not compiled for the chip")
-    loader: Any = torch._C._aoti.AOTIModelPackageLoader(file, model_name, False, 1, -1)
-    model = AOTICompiledModel(loader)
-    model.loader = cast(Any, PackageLoader(loader, found, _CPU, file, model_name))
-    return model
+    if device != _CPU:
+        device = _device(file, device.index)
+    loader = torch._C._aoti.AOTIModelPackageLoader(file, model_name, False, 1, -1)
+    return PackageLoader(loader, found, device, file, model_name)
 
 
 def metadata(file: str, model_name: str = "model") -> dict[str, str]:
@@ -148,18 +154,16 @@ def _device(file: str, index: int) -> torch.device:
 
 def _weights(file: str, model_name: str, device: torch.device) -> dict[str, Tensor]:
     """The weights that the archive stores beside the code, by their names in the code, on the device."""
-    from torch.export.pt2_archive._package import PT2ArchiveReader
-    from torch.export.pt2_archive.constants import AOTINDUCTOR_DIR, WEIGHTS_DIR
-
-    config = f"{AOTINDUCTOR_DIR}{model_name}/weights_config.json"
-    with PT2ArchiveReader(file) as archive:
-        if config not in archive.get_file_names():
-            return {}
-        places = json.loads(archive.read_string(config))
-        files = {
-            place[0]: io.BytesIO(archive.read_bytes(WEIGHTS_DIR + place[0])) for place in places.values()
-        }
-    stored = {name: torch.load(data, map_location=device, weights_only=True) for name, data in files.items()}
+    archive: Any = torch._C.PyTorchFileReader(file)
+    config = f"{constants.AOTINDUCTOR_DIR}{model_name}/weights_config.json"
+    if config not in archive.get_all_records():
+        return {}
+    places = json.loads(archive.get_record(config))
+    files = {name: archive.get_record(constants.WEIGHTS_DIR + name) for name, *_ in places.values()}
+    stored = {
+        name: torch.load(io.BytesIO(data), map_location=device, weights_only=True)
+        for name, data in files.items()
+    }
     return {name: stored[each].as_strided(*where) for name, (each, *where) in places.items()}
 
 

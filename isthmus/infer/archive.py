@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -67,3 +68,18 @@ def _is_plain(data: bytes) -> bool:
     except Exception:
         return not data
     return True
+
+
+def devices(path: Path) -> set[str]:
+    """Return the types of the devices that an archive's exported programs name."""
+    with zipfile.ZipFile(path) as archive:
+        texts = [archive.read(each).decode() for each in archive.namelist() if "/models/" in each]
+    return {kind for text in texts for kind in re.findall(r'"device": \{"type": "(\w+)"', text)}
+
+
+def require_device(path: Path, kind: str) -> None:
+    """Raise an error if a type of devices is unknown to PyTorch in this process, as the chip without a driver."""
+    try:
+        torch.device(kind)
+    except RuntimeError:
+        raise InferError(f"{path}: made for {kind}, which is not registered; run `isthmus doctor`") from None

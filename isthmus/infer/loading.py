@@ -43,8 +43,12 @@ def load(path: Path, device: torch.device) -> Model:
     """
     path.open("rb").close()
     if path.suffix == ".onnx":
-        from isthmus.infer import onnx_model  # needs the package onnx
-
+        try:
+            from isthmus.infer import onnx_model
+        except ModuleNotFoundError as error:
+            if error.name != "onnx":
+                raise
+            raise InferError("ONNX models need the package onnx; pip install 'isthmus[onnx]'") from None
         return onnx_model.load(path, device)
     if path.suffix == ".pt2":
         return programs.load(path, device)

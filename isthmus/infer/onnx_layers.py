@@ -24,7 +24,7 @@ def _conv_transpose(a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | Non
     n = x.dim() - 2
     ones, pads = [1] * n, a.get("pads", [0] * 2 * n)
     if a.get("auto_pad", "NOTSET") != "NOTSET" or "output_shape" in a or pads[:n] != pads[n:]:
-        raise NotImplementedError("ConvTranspose with auto_pad, output_shape or asymmetric pads")
+        raise NotImplementedError("auto_pad, output_shape or asymmetric pads")
     function: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[n - 1]
     more = a.get("output_padding", [0] * n)
     stride, dilation = a.get("strides", ones), a.get("dilations", ones)
@@ -39,7 +39,7 @@ def _padded(a: Attributes, x: Tensor, kernel: Any, value: float) -> tuple[Tensor
     pads = a.get("pads", [0] * 2 * n)
     if auto.startswith("SAME"):
         pads = _same_pads(a, x, kernel, at_end=auto == "SAME_UPPER")
-    if pads[:n] == pads[n:]:
+    if pads[:n] == pads[n:] and all(pad <= width // 2 for pad, width in zip(pads, kernel, strict=False)):
         return x, pads[:n]
     flat = [size for pair in reversed(list(zip(pads[:n], pads[n:], strict=True))) for size in pair]
     return F.pad(x, flat, value=value), [0] * n
@@ -68,14 +68,18 @@ def _max_pool(a: Attributes, x: Tensor) -> Tensor:
 
 
 def _average_pool(a: Attributes, x: Tensor) -> Tensor:
+    if max(a.get("dilations", [1])) > 1:
+        raise NotImplementedError("dilations")
     kernel = a["kernel_shape"]
-    counted = bool(a.get("count_include_pad", 0))
-    padded, padding = _padded(a, x, kernel, 0.0)
-    if (padded is not x and not counted) or max(a.get("dilations", [1])) > 1:
-        raise NotImplementedError("AveragePool with dilations, or asymmetric pads that are not counted")
+    counted, ceil = bool(a.get("count_include_pad")), bool(a.get("ceil_mode"))
     function: Any = (F.avg_pool1d, F.avg_pool2d, F.avg_pool3d)[len(kernel) - 1]
     strides = a.get("strides", [1] * len(kernel))
-    pooled: Tensor = function(padded, kernel, strides, padding, bool(a.get("ceil_mode", 0)), counted)
+    padded, padding = _padded(a, x, kernel, 0.0)
+    pooled: Tensor = function(padded, kernel, strides, padding, ceil, counted)
+    if padded is not x and not counted:
+        pooled = pooled / function(
+            _padded(a, torch.ones_like(x), kernel, 0.0)[0], kernel, strides, padding, ceil
+        )
     return pooled
 
 
@@ -113,17 +117,21 @@ def _gemm(a: Attributes, x: Tensor, y: Tensor, c: Tensor | None = None) -> Tenso
 def _attention(
     a: Attributes, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *cache: Tensor
 ) -> Tensor:
-    if cache or q.dim() != 4 or a.get("softcap") or a.get("qk_matmul_output_mode"):
-        raise NotImplementedError("Attention of three dimensions, with a cache or with softcap")
-    return F.scaled_dot_product_attention(
-        q,
-        k,
-        v,
-        mask,
-        is_causal=bool(a.get("is_causal")),
-        scale=a.get("scale"),
-        enable_gqa=q.shape[1] != k.shape[1],
-    )
+    causal, scale = bool(a.get("is_causal")), a.get("scale")
+    if cache or q.dim() != 4 or (mask is not None and (causal or mask.dim() < 2)):
+        raise NotImplementedError("three dimensions, a cache, or a mask with is_causal")
+    shared = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=shared)
+
+
+def _selu(a: Attributes, x: Tensor) -> Tensor:
+    return a.get("gamma", 1.0507009873554805) * F.elu(x, a.get("alpha", 1.6732632423543772))
+
+
+def _dropout(a: Attributes, x: Tensor, ratio: Any = None, training: bool | None = None) -> Tensor:
+    if training:
+        raise NotImplementedError("training mode")
+    return x
 
 
 def _resize(
@@ -133,26 +141,32 @@ def _resize(
     scales: list[float] | None = None,
     sizes: list[int] | None = None,
 ) -> Tensor:
-    how = (a.get("mode", "nearest"), a.get("coordinate_transformation_mode", "half_pixel"))
-    if how not in _INTERPOLATIONS or (how[0] == "nearest" and a.get("nearest_mode") != "floor"):
-        raise NotImplementedError(f"Resize with {how[0]} and {how[1]}")
-    mode = _INTERPOLATIONS[how]
-    mode = {3: mode, 4: {"linear": "bilinear"}.get(mode, mode)}.get(
-        x.dim(), {"linear": "trilinear"}.get(mode, mode)
+    kind, how = a.get("mode", "nearest"), a.get("coordinate_transformation_mode", "half_pixel")
+    floor = a.get("nearest_mode", "round_prefer_floor") == "floor"
+    coefficient = a.get("cubic_coeff_a", -0.75)
+    if (kind, how) not in _INTERPOLATIONS or (kind == "nearest" and not floor) or coefficient != -0.75:
+        raise NotImplementedError(f"{kind} interpolation with {how}")
+    mode = {("linear", 4): "bilinear", ("linear", 5): "trilinear", ("cubic", 4): "bicubic"}.get(
+        (kind, x.dim()), kind
     )
-    corners = None if mode == "nearest" else how[1] == "align_corners"
-    size = sizes[2:] if sizes else [int(n * s) for n, s in zip(x.shape[2:], scales[2:], strict=True)]
-    return F.interpolate(x, size, mode=mode, align_corners=corners)
+    corners = None if kind == "nearest" else how == "align_corners"
+    if sizes:
+        if how == "pytorch_half_pixel" and 1 in sizes[2:]:
+            raise NotImplementedError(f"a size of 1 with {how}")
+        return F.interpolate(x, sizes[2:], mode=mode, align_corners=corners)
+    if corners:
+        raise NotImplementedError(f"scales with {how}")
+    factors = (scales or [])[2:]
+    return F.interpolate(x, scale_factor=factors, mode=mode, align_corners=corners)
 
 
 _INTERPOLATIONS = {
-    ("nearest", "asymmetric"): "nearest",
-    ("linear", "half_pixel"): "linear",
-    ("linear", "pytorch_half_pixel"): "linear",
-    ("linear", "align_corners"): "linear",
-    ("cubic", "half_pixel"): "bicubic",
-    ("cubic", "pytorch_half_pixel"): "bicubic",
-    ("cubic", "align_corners"): "bicubic",
+    ("nearest", "asymmetric"),
+    *(
+        (kind, how)
+        for kind in ("linear", "cubic")
+        for how in ("half_pixel", "pytorch_half_pixel", "align_corners")
+    ),
 }
 
 
@@ -172,7 +186,7 @@ LAYERS: dict[str, Function] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "DepthToSpace": _depth_to_space,
-    "Dropout": lambda a, x, *rest: x,
+    "Dropout": _dropout,
     "Elu": lambda a, x: F.elu(x, a.get("alpha", 1.0)),
     "Gelu": lambda a, x: F.gelu(x, approximate=a.get("approximate", "none")),
     "Gemm": _gemm,
@@ -191,7 +205,7 @@ LAYERS: dict[str, Function] = {
     "RMSNormalization": _rms_norm,
     "Relu": lambda a, x: F.relu(x),
     "Resize": _resize,
-    "Selu": lambda a, x: F.selu(x),
+    "Selu": _selu,
     "Softmax": lambda a, x: F.softmax(x, a.get("axis", -1)),
     "Softplus": lambda a, x: F.softplus(x),
     "Softsign": lambda a, x: F.softsign(x),

@@ -127,7 +127,9 @@ class OnnxModule(nn.Module):
         for node in self._nodes:
             try:
                 run.compute(node)
-            except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError) as error:
+            except NotImplementedError as error:
+                raise InferError(f"{node.label}: not supported: {error}") from error
+            except (RuntimeError, ValueError, TypeError, IndexError) as error:
                 raise InferError(f"{node.label}: {str(error).splitlines()[0]}") from error
         if run.repeatable:
             self._known = (shapes, host, moved)  # of the latest shapes
@@ -170,6 +172,9 @@ class _Run:
         ]
         results = node.function(node.attributes, *arguments)
         results = results if isinstance(results, tuple) else (results,)
+        if node.attributes.unread or any(node.outputs[len(results) :]):
+            what = [*sorted(node.attributes.unread), *filter(None, node.outputs[len(results) :])]
+            raise NotImplementedError(what[0])
         values.update(zip(node.outputs, results, strict=False))
         for name in node.last:
             self.values.pop(name, None)
@@ -230,7 +235,7 @@ def _prepare(nodes: list[onnx.NodeProto], host: set[str], outputs: list[str]) ->
             _Node(
                 f"{node.op_type} {node.name}".strip(),
                 _TABLE[node.op_type],
-                {each.name: _attribute(each) for each in node.attribute},
+                Attributes({each.name: _attribute(each) for each in node.attribute}),
                 list(node.input),
                 list(node.output),
                 HOST.get(node.op_type, ()),

@@ -1,7 +1,7 @@
 """ONNX operators (domain ai.onnx, opset 18 and later) as functions of PyTorch tensors.
 
-Source: https://onnx.ai/onnx/operators. A function takes the attributes of a node and its inputs; an absent optional input
-is None. Inputs that must be known before the kernel runs (shapes, axes, pads) are numbers: see :data:`HOST`.
+Source: https://onnx.ai/onnx/operators. A function takes the attributes of a node and its inputs; an absent optional
+input is None. Inputs that must be known before the kernel runs (shapes, axes, pads) are numbers: see :data:`HOST`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Attributes = dict[str, Any]
+
+class Attributes(dict[str, Any]):
+    """Attributes of a node, which know those that no one has asked for."""
+
+    # Of training, hints, and what the inputs say as well.
+    IGNORED = frozenset(
+        {"kernel_shape", "momentum", "round_mode", "saturate", "seed", "stash_type", "storage_order"}
+    )
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        super().__init__(values)
+        self.unread = {name for name, value in values.items() if value} - self.IGNORED
+
+    def __getitem__(self, name: str) -> Any:
+        self.unread.discard(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.unread.discard(str(name))
+        return super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an attribute, or the default."""
+        self.unread.discard(name)
+        return super().get(name, default)
+
+
 Function = Callable[..., Any]
 
 # Of each operator, the inputs that are numbers or lists of numbers.
 HOST: dict[str, tuple[int, ...]] = {
     "ConstantOfShape": (0,),
     "CumSum": (1,),
+    "Dropout": (2,),
     "Expand": (1,),
     "Pad": (1, 2, 3),
     "Reshape": (1,),
@@ -156,7 +183,7 @@ def _slice(
 def _gather(a: Attributes, x: Tensor, indices: Tensor) -> Tensor:
     axis = a.get("axis", 0) % x.dim()
     picked = x.index_select(axis, _positive(indices.reshape(-1), x.shape[axis]))
-    return picked.reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    return picked.reshape([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]])
 
 
 def _positive(indices: Tensor, size: int) -> Tensor:
@@ -173,7 +200,7 @@ def _gather_nd(a: Attributes, x: Tensor, indices: Tensor) -> Tensor:
     if batch:
         leading = x.shape[:batch]
         x, indices = x.flatten(0, batch - 1), indices.flatten(0, batch - 1)
-        each = [_gather_nd({}, part, index) for part, index in zip(x, indices, strict=True)]
+        each = [_gather_nd(Attributes({}), part, index) for part, index in zip(x, indices, strict=True)]
         return torch.stack(each).unflatten(0, leading)
     return x[tuple(indices.unbind(-1))]
 
@@ -192,14 +219,16 @@ _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 def _scatter_nd(a: Attributes, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     reduction = a.get("reduction", "none")
     if reduction not in ("none", "add"):
-        raise NotImplementedError(f"ScatterND with reduction {reduction}")
+        raise NotImplementedError(f"reduction {reduction}")
     return x.index_put(tuple(indices.unbind(-1)), updates, accumulate=reduction == "add")
 
 
 def _pad(
-    a: Attributes, x: Tensor, pads: list[int], value: float | None = None, axes: list[int] | None = None
+    a: Attributes, x: Tensor, pads: list[int], value: Any = None, axes: list[int] | None = None
 ) -> Tensor:
-    mode = {"edge": "replicate", "wrap": "circular"}.get(a.get("mode", "constant"), a.get("mode", "constant"))
+    given: str = a.get("mode", "constant")
+    mode: str = {"edge": "replicate", "wrap": "circular"}.get(given, given)
+    value = value[0] if isinstance(value, list) else value
     half = len(pads) // 2
     around = [(0, 0)] * x.dim()
     for i, axis in enumerate(range(x.dim()) if axes is None else axes):
@@ -271,12 +300,19 @@ def _arg(function: Function) -> Function:
 
 
 def _topk(a: Attributes, x: Tensor, k: list[int]) -> tuple[Tensor, ...]:
-    found = x.topk(k[0], a.get("axis", -1), bool(a.get("largest", 1)), bool(a.get("sorted", 1)))
-    return tuple(found)
+    a.get("sorted")  # always
+    axis = a.get("axis", -1)
+    found = x.sort(dim=axis, descending=bool(a.get("largest", 1)), stable=True)  # of equals the first
+    return tuple(each.narrow(axis, 0, k[0]) for each in found)
+
+
+def _is_inf(a: Attributes, x: Tensor) -> Tensor:
+    positive, negative = a.get("detect_positive", 1), a.get("detect_negative", 1)
+    return (x.isposinf() & bool(positive)) | (x.isneginf() & bool(negative))
 
 
 # Those named as in PyTorch, but for capitals.
-_SAME = "Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor IsInf IsNaN Log MatMul Mul Neg "
+_SAME = "Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor IsNaN Log MatMul Mul Neg "
 _SAME += "Reciprocal Round Sigmoid Sign Sin Sinh Sqrt Sub Tan Tanh Where"
 _ELEMENTWISE: dict[str, Function] = {
     **{name: getattr(torch, name.lower()) for name in _SAME.split()},
@@ -311,6 +347,7 @@ FUNCTIONS: dict[str, Function] = {
     "Gather": _gather,
     "GatherElements": _gather_elements,
     "GatherND": _gather_nd,
+    "IsInf": _is_inf,
     "Max": _fold(torch.maximum),
     "Mean": lambda a, *x: torch.stack(torch.broadcast_tensors(*x)).mean(0),
     "Min": _fold(torch.minimum),

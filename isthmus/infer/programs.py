@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -37,29 +37,33 @@ def load(path: Path, device: torch.device) -> Model:
 
 
 def _package(path: Path, name: str, device: torch.device) -> Model:
-    from torch._inductor.package.package import load_package
-
     about = package.metadata(str(path), name)
+    made_for = about["AOTI_DEVICE_KEY"]
+    archive.require_device(path, made_for)
+    if about.get("AOTI_CPU_ISA", "").startswith("AVX512") and "AVX512" not in _cpu():
+        raise InferError(f"{path}: compiled for a CPU with AVX-512, which this one lacks; compile it here")
     signature = package.signature(about)
-    made_for = about.get("AOTI_DEVICE_KEY", "cpu")
-    if device.type == "cpu" and signature is not None:
-        model = package.load_on_cpu(str(path), name)
+    if signature is not None and device.type in (made_for, "cpu"):
+        loader: Any = package.open_package(str(path), name, device)
     elif device.type == made_for:
-        model = load_package(str(path), name, device_index=-1 if device.type == "cpu" else device.index)
+        index = -1 if device.index is None else device.index
+        loader = torch._C._aoti.AOTIModelPackageLoader(str(path), name, False, 1, index)
     else:
         raise InferError(f"{path}: compiled for {made_for}, not for {device.type}; give --device {made_for}")
-    return Model(
-        "AOTInductor package",
-        device,
-        signature.inputs if signature else None,
-        signature.outputs if signature else [],
-        lambda inputs: list(model.loader.boxed_run(list(inputs))),
-    )
+    inputs = None if signature is None else signature.inputs
+    outputs = [] if signature is None else signature.outputs
+    return Model("AOTInductor package", device, inputs, outputs, lambda tensors: list(loader.run(tensors)))
+
+
+def _cpu() -> str:
+    return torch.backends.cpu.get_cpu_capability()
 
 
 def _exported(path: Path, device: torch.device) -> Model:
     from torch.export.passes import move_to_device_pass
 
+    for each in archive.devices(path):
+        archive.require_device(path, each)
     program = torch.export.load(path)
     inputs = _inputs(program)
     if {value.device for value in program.state_dict.values()} != {device}:

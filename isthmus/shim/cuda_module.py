@@ -157,7 +157,9 @@ def _install_profiler(scope: Scope) -> None:
 
 
 def _install_graphs(scope: Scope, accelerator: Accelerator) -> None:
-    """CUDA graphs raise NotImplementedError; the classes remain for annotations and isinstance."""
+    """Without graphs of the accelerator they raise NotImplementedError; the classes remain for annotations."""
+    if hasattr(accelerator.module, "Graph"):
+        return
     why = "CUDA graphs record CUDA kernels; run the region eagerly or with torch.compile"
     for name in rules.CUDA_GRAPHS:
         owner = f"torch.cuda.{name}"

@@ -57,7 +57,8 @@ def test_a_smaller_batch_is_tried_when_out_of_memory():
     assert done.stdout.strip() == "[64, 32, 16]", done.stderr
 
 
-def test_megatron_starts_without_nvcc(tmp_path: Path) -> None:
+@pytest.mark.parametrize("entry", ["from isthmus import shim; shim.enter()", "import isthmus.megatron"])
+def test_megatron_starts_without_nvcc(entry: str, tmp_path: Path) -> None:
     package = tmp_path / "megatron" / "legacy" / "fused_kernels"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(
@@ -68,10 +69,9 @@ def test_megatron_starts_without_nvcc(tmp_path: Path) -> None:
     code = f"""
         import sys
         sys.path.insert(0, {str(tmp_path)!r})
-        from isthmus import shim
-        with shim.enter():
-            from megatron.legacy import fused_kernels
-            print(fused_kernels.load(None))
+        {entry}
+        from megatron.legacy import fused_kernels
+        print(fused_kernels.load(None))
     """
     done = run(code)
     assert done.stdout.strip() == "None", done.stderr

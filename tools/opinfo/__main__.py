@@ -49,6 +49,7 @@ def options() -> argparse.Namespace:
         action="store_true",
         help="judge the graph backend's results against eager ones on the same chip (ISTHMUS_DRIVER)",
     )
+    add("--fused", action="store_true", help="with --compiled: fused, within a tolerance")
     add("--resume", type=Path, help="file of finished verdicts, which are not judged again")
     add("--workers", type=int, default=2, help="processes (default %(default)s)")
     add("--threads", type=int, default=1, help="intra-op threads per process (default %(default)s)")
@@ -124,7 +125,8 @@ def main() -> int:
     other = asked.forward or asked.compiled
     unused = stale(verdicts) if not asked.operators and not other else []
     if asked.compiled and not asked.operators:
-        table.write(compiled.place(PAGE.parent), compiled.page(verdicts, settings_of(asked, known)))
+        text = compiled.page(verdicts, settings_of(asked, known), asked.fused)
+        table.write(compiled.place(PAGE.parent, asked.fused), text)
     elif not asked.operators:
         driver = core.driver()["name"]
         place = PAGE.with_stem(f"opinfo-{driver}") if asked.forward else PAGE

@@ -1,25 +1,36 @@
-"""Code generators of pointwise kernels (:mod:`isthmus.opset.pointwise`): those that are shipped, and a maker's own."""
+"""Code generators of pointwise kernels (:mod:`isthmus.opset.pointwise`): the shipped ones, and a maker's own."""
 
 import importlib
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, cast
+from typing import NamedTuple
 
 from isthmus.drivers.libraries import LibraryError, import_file
 from isthmus.opset.pointwise import Kernel, Run
 
 SHIPPED = ("c",)
 
-Generator: TypeAlias = Callable[[Sequence[Run]], list[Kernel]]
+
+class Generator(NamedTuple):
+    """A code generator.
+
+    Attributes:
+        generate: one kernel per run.
+        shortest: number of operators from which a run is worth a kernel (``SHORTEST`` of its module; default 2). 1 if
+            generated kernels are faster than the library's own.
+    """
+
+    generate: Callable[[Sequence[Run]], list[Kernel]]
+    shortest: int
 
 
 def load(name: str) -> Generator:
-    """The function ``generate`` of a code generator.
+    """Import a code generator.
 
     Args:
         name: of a shipped generator, or the path of a Python file.
 
     Raises:
-        LibraryError: no such generator, or its file lacks the function.
+        LibraryError: no such generator, or its file lacks the function ``generate``.
     """
     if name.endswith(".py"):
         module = import_file(name, "code generator")
@@ -30,4 +41,4 @@ def load(name: str) -> Generator:
     generate = getattr(module, "generate", None)
     if generate is None:
         raise LibraryError(f"code generator {name} has no function `generate`")
-    return cast(Generator, generate)
+    return Generator(generate, getattr(module, "SHORTEST", 2))

@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 
 from isthmus.graph.backend import decompositions
 from isthmus.graph.backend.execute import Program
+from isthmus.graph.backend.lower import lower
 from isthmus.graph.backend.patterns import fuse_patterns
 from isthmus.graph.backend.runs import fuse_pointwise
 from isthmus.graph.backend.settings import Settings
@@ -39,6 +40,7 @@ def compile_graph(
 
 def _compile(graph: GraphModule, inputs: Sequence[Any], *, settings: Settings) -> Program:
     """Compile one graph of AOTAutograd: forward, backward or inference."""
+    lower(graph)
     if settings.fuse:
         fuse_pointwise(graph)
-    return Program(graph)
+    return Program(graph, settings.capture)

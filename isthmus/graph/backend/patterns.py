@@ -124,7 +124,7 @@ def _called(value: Any) -> tuple[str, tuple[Any, ...]] | None:
 def _uncast(value: Any) -> Any:
     """The value before conversions of dtype, and before dropout that drops nothing."""
     while isinstance(value, Node) and _is_float(value) and (_is_cast(value) or _is_idle_dropout(value)):
-        source = value.args[0]
+        source: Any = value.args[0]
         if not _is_float(source) or _example(source).device != _example(value).device:
             break
         value = source
@@ -139,7 +139,7 @@ def _is_idle_dropout(node: Node) -> bool:
     if node.target is not F.dropout:
         return False
     given = {**dict(zip(("input", "p", "training"), node.args, strict=False)), **node.kwargs}
-    return given.get("p", 0.5) == 0 or given.get("training", True) is False
+    return bool(given.get("p", 0.5) == 0 or given.get("training", True) is False)
 
 
 def _example(node: Node) -> torch.Tensor:
@@ -152,7 +152,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _is_float(value: Any) -> bool:
-    return _is_tensor(value) and _example(value).is_floating_point()
+    return _is_tensor(value) and bool(_example(value).is_floating_point())
 
 
 def _along_last(node: Node) -> bool:
@@ -161,7 +161,7 @@ def _along_last(node: Node) -> bool:
     keep = node.kwargs.get("keepdim", node.args[2] if len(node.args) > 2 else False)
     last = dim in (-1, [-1], (-1,)) or dim == _example(node).dim() - 1
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
-    return last and (name == "softmax" or bool(keep))
+    return bool(last and (name == "softmax" or keep))
 
 
 def _is_half_rotation(node: Node) -> bool:

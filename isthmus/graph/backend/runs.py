@@ -35,15 +35,17 @@ _MOST_OPERANDS = 60
 
 def fuse_pointwise(graph: GraphModule) -> None:
     """Replace runs of pointwise operators in place, if the driver has a code generator."""
-    generate = code_generator()
-    if generate is None:
+    generator = code_generator()
+    if generator is None:
         return
     steps = {node: step for node in graph.graph.nodes if (step := _step(node)) is not None}
     found = [_Group(members, steps) for members in groups_of(graph.graph, steps.keys(), _shape)]
-    found = [group for group in found if len(group.members) > 1 and group.operands <= _MOST_OPERANDS]
+    found = [
+        group for group in found if group.steps >= generator.shortest and group.operands <= _MOST_OPERANDS
+    ]
     new = {group.name: group for group in found if group.name not in _defined}
     try:
-        kernels = generate([group.run for group in new.values()]) if new else []
+        kernels = generator.generate([group.run for group in new.values()]) if new else []
     except RuntimeError as error:
         _logger.warning("isthmus: pointwise operators are not fused: %s", error)
         return
@@ -170,8 +172,10 @@ class _Group:
     def __init__(self, members: Sequence[Node], steps: dict[Node, Step]) -> None:
         self.members = list(members)
         inside = set(members)
-        used = (operand for node in members for operand in steps[node].operands.values())
-        self.inputs = list(dict.fromkeys(x for x in used if isinstance(x, Node) and x not in inside))
+        used: Iterator[Any] = (each for node in members for each in steps[node].operands.values())
+        self.inputs: list[Node] = list(
+            dict.fromkeys(each for each in used if isinstance(each, Node) and each not in inside)
+        )
         self.outputs = [node for node in members if any(user not in inside for user in node.users)]
         position = {node: i for i, node in enumerate([*self.inputs, *self.members])}
         self.run = Run(
@@ -182,6 +186,11 @@ class _Group:
         self.composite = self._composite()
         layout = hashlib.sha256(self.composite.code.encode()).hexdigest()[:8]
         self.name = f"{self.run.name}_{layout}"  # two runs may differ in the layout of their results alone
+
+    @property
+    def steps(self) -> int:
+        """Number of operators that compute."""
+        return sum(step.expression != "self" for step in self.run.steps)
 
     @property
     def operands(self) -> int:

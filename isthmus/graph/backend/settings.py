@@ -15,9 +15,11 @@ class Settings(NamedTuple):
     Attributes:
         fuse: replace patterns of operators, and runs of pointwise operators, by fused ones. Results then differ from
             eager ones by rounding; without it they are bit-equal.
+        capture: run the kernels of a graph without Python and the dispatcher, from its second call on.
     """
 
     fuse: bool
+    capture: bool
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> Settings:
@@ -26,7 +28,7 @@ class Settings(NamedTuple):
         Raises:
             ValueError: unknown option, or one of another type.
         """
-        default = cls(fuse=options.switch("compile_fuse"))
+        default = cls(options.switch("compile_fuse"), options.switch("compile_capture"))
         for name, value in (given or {}).items():
             if name not in cls._fields:
                 near = difflib.get_close_matches(name, cls._fields, n=1) or sorted(cls._fields)

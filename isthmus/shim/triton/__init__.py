@@ -25,12 +25,14 @@ def install(scope: Scope, device_type: str) -> None:
         reason = "two backends answer: CUDA's, through torch.cuda, and the accelerator's"
         scope.set(module.driver, "_active", backend.driver(), "triton.runtime.driver.active", reason)
     elif _is_host_addressable(device_type):
-        from isthmus.shim.triton import bfloat16, host_driver, launch, libdevice
+        from isthmus.shim.triton import bfloat16, compiled, host_driver, launch, libdevice, rewritten
 
+        rewritten.install(scope)
         launch.install(scope)
         host_driver.install(scope)
         bfloat16.install(scope)
         libdevice.install(scope)
+        compiled.install(scope)
     else:
         _refuse(scope, device_type)
 

@@ -19,16 +19,15 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from isthmus import _C
 from isthmus._support.patches import Scope
 from isthmus._support.progress import say
+from isthmus.shim.triton.rewritten import interpreted
 
 _REASON = "Triton compiles for GPUs; its interpreter runs kernels on the host chip"
 _lock = threading.RLock()  # the interpreter's state is global
-_said = False
+_said: set[str] = set()
 
 
 def install(scope: Scope) -> None:
     """Replace launches of kernels, calls between their functions, and the choice of a configuration."""
-    global _said
-    _said = False
     for name in ("jit.JITFunction", "interpreter.InterpretedFunction"):
         scope.replace(f"triton.runtime.{name}.run", lambda _: _run, _REASON)
         scope.replace(f"triton.runtime.{name}.__call__", _called, _REASON)
@@ -49,12 +48,12 @@ def install(scope: Scope) -> None:
 
 def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     """Run the programs of a grid one after another, once the current stream has drained."""
-    _say_once()
+    say_once("Triton kernels run in Triton's interpreter on the host chip: slow")
     if warmup:
         return None
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)
-    function = _interpreted(self.fn)
+    function = interpreted(self.fn)
     names = set(self.arg_names)
     named = inspect.getcallargs(function, *args, **{k: v for k, v in kwargs.items() if k in names})
     sizes = tuple(map(int, grid(named) if callable(grid) else grid))
@@ -75,15 +74,9 @@ def _called(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return (_interpreted(self.fn) if _running else original.__get__(self))(*args, **kwargs)
+        return (interpreted(self.fn) if _running else original.__get__(self))(*args, **kwargs)
 
     return call
-
-
-def _interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with its assignments rewritten for the interpreter."""
-    found = interpreter.InterpretedFunction.rewritten_fn.get(function)
-    return found or interpreter.InterpretedFunction(function).rewrite()
 
 
 @functools.cache
@@ -187,8 +180,8 @@ def _refuse(name: str, *args: Any, **kwargs: Any) -> Any:
     )
 
 
-def _say_once() -> None:
-    global _said
-    if not _said:
-        _said = True
-        say("Triton kernels run in Triton's interpreter on the host chip: slow")
+def say_once(line: str) -> None:
+    """Print a line to standard error, the first time in this process."""
+    if line not in _said:
+        _said.add(line)
+        say(line)
