@@ -12,12 +12,12 @@ from tests.collectives.test_faults import free_port
 from tests.helpers.children import start_module
 
 
-@pytest.fixture(scope="module")
-def answers() -> tuple[dict[str, Any], str]:
+def run(kind: str) -> tuple[dict[str, Any], str]:
     """What worker 0 was told, and its messages."""
     port = str(free_port())
     workers = [
-        start_module("tests.helpers.rpc_rank", str(rank), port, ISTHMUS_HOST_DEVICES="2") for rank in (0, 1)
+        start_module("tests.helpers.rpc_rank", str(rank), port, kind, ISTHMUS_HOST_DEVICES="2")
+        for rank in (0, 1)
     ]
     try:
         outputs = [worker.communicate(timeout=120) for worker in workers]
@@ -26,6 +26,12 @@ def answers() -> tuple[dict[str, Any], str]:
             worker.kill()
     assert [worker.returncode for worker in workers] == [0, 0], outputs
     return json.loads(outputs[0][0].splitlines()[-1]), outputs[0][1]
+
+
+@pytest.fixture(scope="module")
+def answers() -> tuple[dict[str, Any], str]:
+    """Of workers that name the chip."""
+    return run("chip")
 
 
 @pytest.mark.parametrize(
@@ -52,6 +58,11 @@ def test_tensors_without_a_device_map_raise_one_line(answers):
     )
     assert "no device map for a reply on chip:0 of worker 'w1'; map one of" in told["unmapped reply"]
     assert messages.count("isthmus: RPC moves chip tensors through the CPU") == 1
+
+
+@pytest.mark.full
+def test_names_of_cuda_under_the_shim(answers):
+    assert run("cuda")[0] == answers[0]
 
 
 @pytest.mark.parametrize(

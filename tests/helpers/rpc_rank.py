@@ -1,4 +1,4 @@
-"""One of two RPC workers: ``python -m tests.helpers.rpc_rank RANK PORT [cuda]``.
+"""One of two RPC workers: ``python -m tests.helpers.rpc_rank RANK PORT chip|cuda``; cuda runs under the shim.
 
 Worker 0 maps its chip 0 to chip 1 of worker 1 and prints one line of JSON: the result of each case below.
 """
@@ -9,12 +9,15 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch.distributed import autograd, rpc
 
-KIND = sys.argv[3] if len(sys.argv) > 3 else "chip"
+from isthmus import shim
+
+KIND = sys.argv[3]
 
 
 def where(x: torch.Tensor, y: Any = 0) -> tuple[torch.Tensor, str]:
@@ -88,4 +91,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with shim.enter() if KIND == "cuda" else nullcontext():
+        main()
