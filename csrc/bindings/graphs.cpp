@@ -5,6 +5,7 @@
 #include "bindings/bindings.h"
 #include "core/stream.h"
 #include "dispatch/graph.h"
+#include "dispatch/moving_graph.h"
 
 namespace py = pybind11;
 
@@ -45,8 +46,8 @@ void begin(Graph& graph, const Pool& pool, const std::string& mode) {
 
 void bind_graphs(py::module_& m) {
   set_python_line(&python_line);
-  py::class_<Graph>(m, "Graph")
-      .def(py::init([](bool keep_graph) { return std::make_unique<Graph>(at::GraphImplArgs{keep_graph}); }),
+  py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph")
+      .def(py::init([](bool keep_graph) { return std::make_shared<Graph>(at::GraphImplArgs{keep_graph}); }),
            py::arg("keep_graph") = false)
       .def("capture_begin", &begin, py::arg("pool") = std::nullopt, py::arg("capture_error_mode") = "global")
       .def("capture_end", torch::wrap_pybind_function_no_gil(&Graph::capture_end))
@@ -61,6 +62,15 @@ void bind_graphs(py::module_& m) {
       .def("debug_dump", &Graph::debug_dump, py::arg("debug_path"))
       .def("register_generator_state", &Graph::register_generator)
       .def("__len__", &Graph::size);
+  py::class_<std::mutex, std::shared_ptr<std::mutex>>(m, "Mutex")
+      .def(py::init<>())
+      .def(
+          "__enter__", [](std::mutex& mutex) { mutex.lock(); }, Release())
+      .def("__exit__", [](std::mutex& mutex, const py::args&) { mutex.unlock(); });
+  py::class_<MovingGraph>(m, "MovingGraph")
+      .def(py::init<std::shared_ptr<Graph>, const MovingGraph::Tensors&, const MovingGraph::Tensors&,
+                    std::shared_ptr<std::mutex>>())
+      .def("__call__", &MovingGraph::call, Release());
   m.def("graph_pool", [] {
     const c10::MempoolId_t pool = graph_pool();
     return std::pair<int64_t, int64_t>(pool.first, pool.second);

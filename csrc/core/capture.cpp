@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/movable.h"
 #include "core/stream.h"
 
 namespace isthmus {
@@ -56,10 +57,10 @@ class DriverGraph final : public Step {
   const isthmus_graph graph_;
 };
 
-class DriverCopy final : public Step {
+class DriverCopy final : public Step, public Movable {
  public:
   DriverCopy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind)
-      : to_(to), from_(from), bytes_(bytes), kind_(kind) {}
+      : to_(to), from_(const_cast<void*>(from)), bytes_(bytes), kind_(kind) {}
 
   void replay(c10::Stream stream) override {
     check(driver().copy_async(to_, from_, bytes_, kind_, stream_handle(stream)), "copy");
@@ -67,10 +68,13 @@ class DriverCopy final : public Step {
   }
   const char* name() const noexcept override { return "Memcpy"; }
   bool in_thread() const noexcept override { return false; }
+  void visit_addresses(const std::function<void(void**)>& visit) override {
+    visit(&to_);
+    visit(&from_);
+  }
 
  private:
-  void* const to_;
-  const void* const from_;
+  void *to_, *from_;
   const size_t bytes_;
   const isthmus_copy_kind kind_;
 };

@@ -34,6 +34,7 @@ class Graph final : public at::GraphImplInterface {
   void register_generator(const at::Generator& generator);
 
   size_t size() const noexcept { return steps_.size(); }
+  const Steps& steps() const noexcept { return steps_; }
 
  private:
   void leave_pool() noexcept;

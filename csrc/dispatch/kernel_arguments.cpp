@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "core/generator.h"
+#include "core/movable.h"
 #include "core/profiler.h"
 #include "dispatch/captured.h"
 #include "memory/memory.h"
@@ -196,7 +197,7 @@ bool run(const Kernel& kernel, const std::string& name, uint64_t seed, CallState
 }  // namespace
 
 // A captured call, which owns its arguments.
-class KernelStep final : public Step {
+class KernelStep final : public Step, public Movable {
  public:
   KernelStep(const KernelArguments& call, std::string name, const at::Generator& generator)
       : kernel_(call.kernel_),
@@ -226,6 +227,9 @@ class KernelStep final : public Step {
   }
   const char* name() const noexcept override { return name_.c_str(); }
   bool in_thread() const noexcept override { return kernel_.has(ISTHMUS_OPERATOR_HOST); }
+  void visit_addresses(const std::function<void(void**)>& visit) override {
+    for (DLTensor& tensor : tensors_) visit(&tensor.data);
+  }
 
  private:
   int64_t* own(const int64_t* numbers, int32_t count) {
