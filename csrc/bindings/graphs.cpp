@@ -12,6 +12,7 @@ namespace py = pybind11;
 namespace isthmus {
 namespace {
 
+using Release = py::call_guard<py::gil_scoped_release>;
 using Pool = std::optional<std::pair<int64_t, int64_t>>;
 
 // File and line of the innermost Python frame outside this package.
