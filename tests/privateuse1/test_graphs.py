@@ -785,6 +785,26 @@ def test_pinned_memory_in_a_capture():
         assert torch.all(y == value + 1)
 
 
+@covers("cuda_graphs", "test_two_graphs")
+@pytest.mark.parametrize("used", [True, False])
+@pytest.mark.parametrize("deleted", [True, False])
+def test_pinned_memory_of_two_graphs(used, deleted):
+    pool, held, addresses = torch.chip.graph_pool_handle(), [], []
+
+    def function() -> None:
+        data = torch.empty(1 << 10).pin_memory()
+        x = torch.zeros(1 << 10, device="chip")
+        if used:
+            x.copy_(data, non_blocking=True)
+        addresses.append(data.data_ptr())
+        if not deleted:
+            held.append(data)
+
+    first, second = capture(function, pool=pool), capture(function, pool=pool)
+    assert (addresses[0] == addresses[1]) == (deleted and not used)
+    del first, second
+
+
 @covers("cuda_graphs", "test_unpinned_memory_use", "test_unpinned_memory_use_device_to_host")
 @pytest.mark.parametrize("to_device", [True, False])
 def test_pageable_memory_is_not_copied_in_a_capture(to_device):
