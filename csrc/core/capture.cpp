@@ -59,8 +59,8 @@ class DriverGraph final : public Step {
 
 class DriverCopy final : public Step, public Movable {
  public:
-  DriverCopy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind)
-      : to_(to), from_(const_cast<void*>(from)), bytes_(bytes), kind_(kind) {}
+  DriverCopy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind, c10::Storage kept)
+      : to_(to), from_(const_cast<void*>(from)), bytes_(bytes), kind_(kind), kept_(std::move(kept)) {}
 
   void replay(c10::Stream stream) override {
     check(driver().copy_async(to_, from_, bytes_, kind_, stream_handle(stream)), "copy");
@@ -77,6 +77,7 @@ class DriverCopy final : public Step, public Movable {
   void *to_, *from_;
   const size_t bytes_;
   const isthmus_copy_kind kind_;
+  const c10::Storage kept_;
 };
 
 std::string line() {
@@ -245,10 +246,11 @@ void require_not_captured(c10::DeviceIndex device, const char* what) {
   if (found) found->refuse(what);
 }
 
-void capture_copy(c10::Stream stream, void* to, const void* from, size_t bytes, isthmus_copy_kind kind) {
+void capture_copy(c10::Stream stream, void* to, const void* from, size_t bytes, isthmus_copy_kind kind,
+                  c10::Storage kept) {
   const auto capture = capture_of(stream);
   if (capture && !capture->by_driver())
-    capture->add(stream, std::make_unique<DriverCopy>(to, from, bytes, kind));
+    capture->add(stream, std::make_unique<DriverCopy>(to, from, bytes, kind, std::move(kept)));
 }
 
 void set_python_line(std::string (*function)()) { python_line = function; }

@@ -5,6 +5,7 @@
 // changed outside the graph's memory is restored when the capture ends.
 #pragma once
 
+#include <c10/core/Storage.h>
 #include <c10/core/Stream.h>
 
 #include <atomic>
@@ -113,8 +114,10 @@ inline std::shared_ptr<Capture> capture_of(c10::Stream stream) {
 void require_not_captured(c10::Stream stream, const char* what);
 void require_not_captured(c10::DeviceIndex device, const char* what);
 
-// Records a copy by the driver, whose call follows, if the stream is captured.
-void capture_copy(c10::Stream stream, void* to, const void* from, size_t bytes, isthmus_copy_kind kind);
+// Records a copy by the driver, whose call follows, if the stream is captured. The graph keeps the storage:
+// pinned memory, which must not serve other tensors then.
+void capture_copy(c10::Stream stream, void* to, const void* from, size_t bytes, isthmus_copy_kind kind,
+                  c10::Storage kept = {});
 
 // Describes the line of Python that runs, "file.py:12"; set by the bindings.
 void set_python_line(std::string (*function)());

@@ -9,6 +9,8 @@ tests of the same interface, ``accelerator`` is ``test/test_accelerator.py``. ``
 
 from __future__ import annotations
 
+from pathlib import Path
+
 UPSTREAM = {
     "autocast": """
         test_autocast_with_unsupported_type test_autocast_operator_not_supported test_autocast_low_precision
@@ -224,3 +226,31 @@ REASONS = {
     "place of the chip in its process",
     "device_type.test_conditional_skip_privateuse1": "shows how a test is skipped; it runs nothing",
 }
+
+GRAPHS_PAGE = Path(__file__).parents[2] / "docs" / "results" / "cuda-graphs.md"
+
+
+def graphs_page() -> str:
+    """Return the page of the graph tests: each upstream test, and its outcome or the reason why there is none."""
+    names = UPSTREAM["cuda_graphs"].split()
+    reasons = {name: REASONS.get(f"cuda_graphs.{name}", "") for name in names}
+    passed = sum(not reason for reason in reasons.values())
+    rows = [f"| `{name}` | {reason or 'passes'} |" for name, reason in reasons.items()]
+    return "\n".join(
+        [
+            "# PyTorch's tests of CUDA graphs",
+            "",
+            "Made by `python -m tests.privateuse1.inventory`. The tests of PyTorch's `test/test_cuda.py` that are about",
+            f"graphs, restated for the chip in `tests/privateuse1/test_graphs.py`: {passed} of {len(names)} pass.",
+            "",
+            "| test | outcome |",
+            "| --- | --- |",
+            *rows,
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    GRAPHS_PAGE.write_text(graphs_page())
+    GRAPHS_PAGE.chmod(0o640)

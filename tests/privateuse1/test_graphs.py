@@ -393,7 +393,7 @@ def test_memory_of_a_graph(elements):
         found = torch.chip.memory_stats()
         return {
             name: found[f"{name}.{pool}.current"]
-            for name in ("segment", "reserved_bytes", "active", "active_bytes")
+            for name in ("segment", "reserved_bytes", "active", "requested_bytes")
         }
 
     def several(x: torch.Tensor) -> torch.Tensor:
@@ -407,7 +407,7 @@ def test_memory_of_a_graph(elements):
     graph, y = capture(several, x)
     captured = stats()
     assert captured["active"] - before["active"] == 1
-    assert captured["active_bytes"] - before["active_bytes"] == elements * 4
+    assert captured["requested_bytes"] - before["requested_bytes"] == elements * 4
     for _ in range(2):
         graph.replay()
         assert stats() == captured
@@ -418,7 +418,7 @@ def test_memory_of_a_graph(elements):
     after = stats()
     assert y.sum().item() == 6 * elements
     assert after["segment"] - before["segment"] == 1
-    assert after["active_bytes"] - before["active_bytes"] == elements * 4
+    assert after["requested_bytes"] - before["requested_bytes"] == elements * 4
 
 
 @covers("cuda_graphs", "test_graph_record_stream")
@@ -783,6 +783,26 @@ def test_pinned_memory_in_a_capture():
         held[0].fill_(value)
         graph.replay()
         assert torch.all(y == value + 1)
+
+
+@covers("cuda_graphs", "test_two_graphs")
+@pytest.mark.parametrize("used", [True, False])
+@pytest.mark.parametrize("deleted", [True, False])
+def test_pinned_memory_of_two_graphs(used, deleted):
+    pool, held, addresses = torch.chip.graph_pool_handle(), [], []
+
+    def function() -> None:
+        data = torch.empty(1 << 10).pin_memory()
+        x = torch.zeros(1 << 10, device="chip")
+        if used:
+            x.copy_(data, non_blocking=True)
+        addresses.append(data.data_ptr())
+        if not deleted:
+            held.append(data)
+
+    first, second = capture(function, pool=pool), capture(function, pool=pool)
+    assert (addresses[0] == addresses[1]) == (deleted and not used)
+    del first, second
 
 
 @covers("cuda_graphs", "test_unpinned_memory_use", "test_unpinned_memory_use_device_to_host")

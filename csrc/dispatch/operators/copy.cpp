@@ -70,7 +70,7 @@ bool copy_asynchronously(const at::Tensor& to, const at::Tensor& from) {
   const isthmus_stream handle = stream_handle(stream);
   const isthmus_copy_kind kind = on_chip(to) ? ISTHMUS_HOST_TO_DEVICE : ISTHMUS_DEVICE_TO_HOST;
   save_written(stream, to);
-  capture_copy(stream, to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(), kind);
+  capture_copy(stream, to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(), kind, host.storage());
   const profiler::Work work = watch(to, from, stream);
   check(driver().copy_async(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(), kind, handle),
         "asynchronous copy");
