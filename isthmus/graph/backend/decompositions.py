@@ -31,6 +31,27 @@ def table() -> dict[OpOverload, Callable[..., Any]]:
     return found
 
 
+@functools.cache
+def trace_kernels() -> None:
+    """Trace interpolation as the operator that eager calls take, where a library has its kernel; once.
+
+    PyTorch has Python formulas for tracing, which round otherwise.
+    """
+    key = torch._C.DispatchKey
+    routes = _C.routes()
+    for name in dir(torch.ops.aten):
+        if not name.startswith("upsample_") or routes.get(f"aten::{name}", ("",))[0] != "kernel":
+            continue
+        packet = getattr(torch.ops.aten, name)
+        for overload, kernel in (
+            ("default", key.AutogradPrivateUse1),
+            ("vec", key.CompositeImplicitAutograd),
+        ):
+            operator = getattr(packet, overload, None)
+            if isinstance(operator, OpOverload) and key.AutogradPrivateUse1 not in operator.py_kernels:
+                operator.py_impl(key.AutogradPrivateUse1)(functools.partial(operator._op_dk, kernel))
+
+
 def _overload(name: str) -> OpOverload:
     base, _, overload = name.removeprefix("aten::").partition(".")
     packet = getattr(torch.ops.aten, base)
