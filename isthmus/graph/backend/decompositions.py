@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._decomp.decompositions import upsample_compute_output_size
 from torch._ops import OpOverload
 
 from isthmus import _C
@@ -37,19 +38,24 @@ def trace_kernels() -> None:
 
     PyTorch has Python formulas for tracing, which round otherwise.
     """
-    key = torch._C.DispatchKey
+    key = torch._C.DispatchKey.AutogradPrivateUse1
     routes = _C.routes()
     for name in dir(torch.ops.aten):
         if not name.startswith("upsample_") or routes.get(f"aten::{name}", ("",))[0] != "kernel":
             continue
         packet = getattr(torch.ops.aten, name)
-        for overload, kernel in (
-            ("default", key.AutogradPrivateUse1),
-            ("vec", key.CompositeImplicitAutograd),
-        ):
-            operator = getattr(packet, overload, None)
-            if isinstance(operator, OpOverload) and key.AutogradPrivateUse1 not in operator.py_kernels:
-                operator.py_impl(key.AutogradPrivateUse1)(functools.partial(operator._op_dk, kernel))
+        packet.default.py_impl(key)(functools.partial(packet.default._op_dk, key))
+        packet.vec.py_impl(key)(functools.partial(_interpolate, packet.default))
+
+
+def _interpolate(
+    operator: OpOverload, input: torch.Tensor, output_size: Any, *options: Any, **others: Any
+) -> torch.Tensor:
+    """The overload ``vec`` by the one that takes sizes: its last argument holds the scales."""
+    *given, scales = (*options, *others.values())
+    sizes = upsample_compute_output_size(input.size(), output_size, scales)
+    found: torch.Tensor = operator(input, sizes, *given, *(scales or [None] * len(sizes)))
+    return found
 
 
 def _overload(name: str) -> OpOverload:
