@@ -41,10 +41,13 @@ def in_bad_fork() -> bool: ...
 
 # ---- device
 def device_count() -> int:
-    """Number of devices; 0 if the driver cannot be used (see device_error()) or after a fork. Never raises, and
-    does not initialise a driver that can count without it."""
+    """Number of devices; 0 if the driver cannot be used (see device_error()). Never raises, and does not initialise
+    a driver that can count without it. A process forked after the first use gets the number of its parent."""
 
 def device_error() -> str: ...
+def set_cuda_words(uses: bool) -> None:
+    """Let the errors of running out of memory and of use after a fork begin with CUDA's words."""
+
 def current_device() -> int: ...
 def set_device(device: int) -> None: ...
 def exchange_device(device: int) -> int:

@@ -12,7 +12,6 @@ namespace py = pybind11;
 namespace isthmus {
 namespace {
 
-using Release = py::call_guard<py::gil_scoped_release>;
 using Pool = std::optional<std::pair<int64_t, int64_t>>;
 
 // File and line of the innermost Python frame outside this package.
@@ -51,10 +50,10 @@ void bind_graphs(py::module_& m) {
       .def(py::init([](bool keep_graph) { return std::make_shared<Graph>(at::GraphImplArgs{keep_graph}); }),
            py::arg("keep_graph") = false)
       .def("capture_begin", &begin, py::arg("pool") = std::nullopt, py::arg("capture_error_mode") = "global")
-      .def("capture_end", &Graph::capture_end, Release())
-      .def("instantiate", &Graph::instantiate, Release())
-      .def("replay", &Graph::replay, Release())
-      .def("reset", &Graph::reset, Release())
+      .def("capture_end", torch::wrap_pybind_function_no_gil(&Graph::capture_end))
+      .def("instantiate", torch::wrap_pybind_function_no_gil(&Graph::instantiate))
+      .def("replay", torch::wrap_pybind_function_no_gil(&Graph::replay))
+      .def("reset", torch::wrap_pybind_function_no_gil(&Graph::reset))
       .def("pool",
            [](const Graph& graph) {
              return std::pair<int64_t, int64_t>(graph.pool().first, graph.pool().second);

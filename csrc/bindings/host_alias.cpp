@@ -3,6 +3,7 @@
 
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/inductor/aoti_runner/model_container_runner_cpu.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstring>
@@ -164,9 +165,19 @@ py::list call_on_host(const py::object& function, py::list inputs, int device,
   return mapped;
 }
 
+// The runner of AOTInductor's packages for the chip, whose code is the CPU's (isthmus/graph/package.py).
+std::unique_ptr<torch::inductor::AOTIModelContainerRunner> package_runner(const std::string& library,
+                                                                          size_t runners,
+                                                                          const std::string& /*device*/,
+                                                                          const std::string& /*kernels*/,
+                                                                          const bool single_threaded) {
+  return std::make_unique<torch::inductor::AOTIModelContainerRunnerCpu>(library, runners, single_threaded);
+}
+
 }  // namespace
 
 void bind_host_alias(py::module_& m) {
+  torch::inductor::getAOTIModelRunnerRegistry()["chip"] = &package_runner;
   m.def("call_on_host", &call_on_host, py::arg("function"), py::arg("inputs"), py::arg("device"),
         py::arg("same"));
   m.def("as_host", &as_host);

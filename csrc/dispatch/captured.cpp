@@ -36,7 +36,9 @@ c10::IValue constant(Capture& capture, const std::string& name, const c10::IValu
   const auto fixed = [&](const at::Tensor& tensor) {
     if (!tensor.defined() || mapping.maps(tensor)) return tensor;
     if (tensor.dim() > 0) capture.refuse(name + " of a tensor on the CPU");
-    return tensor.clone();
+    at::Tensor copy = tensor.clone();
+    copy.unsafeGetTensorImpl()->set_wrapped_number(tensor.unsafeGetTensorImpl()->is_wrapped_number());
+    return copy;
   };
   if (value.isTensor()) return fixed(value.toTensor());
   if (value.isTensorList()) {
@@ -101,8 +103,9 @@ CpuStep::CpuStep(Capture& capture, const c10::OperatorHandle& op, const std::str
 void CpuStep::set_results(c10::ArrayRef<c10::IValue> results) {
   for (const c10::IValue& value : results)
     for_each_tensor(value, [this](const at::Tensor& tensor) {
-      results_.push_back(
-          tensor.defined() && tensor.has_storage() ? memory::host_address(tensor.storage().data()) : nullptr);
+      const bool has_bytes = tensor.defined() && tensor.has_storage();
+      results_.push_back({has_bytes ? memory::host_address(tensor.storage().data()) : nullptr,
+                          has_bytes ? tensor.storage().nbytes() : 0});
     });
 }
 
@@ -121,9 +124,11 @@ void CpuStep::check_results() {
   size_t next = 0;
   for (const c10::IValue& value : stack_)
     for_each_tensor(value, [&](const at::Tensor& tensor) {
-      void* const expected = results_[next++];
-      if (C10_LIKELY(!tensor.defined() || tensor.storage().data() == expected)) return;
-      std::memcpy(expected, tensor.storage().data(), tensor.storage().nbytes());
+      const Place& place = results_[next++];
+      if (C10_LIKELY(!tensor.defined() || tensor.storage().data() == place.data)) return;
+      TORCH_CHECK(tensor.storage().nbytes() == place.bytes, name_, ": the size of a result was ", place.bytes,
+                  " bytes at the capture and is ", tensor.storage().nbytes(), " at the replay.");
+      std::memcpy(place.data, tensor.storage().data(), place.bytes);
     });
 }
 

@@ -41,6 +41,12 @@ class CpuStep final : public Step {
   const char* name() const noexcept override { return name_.c_str(); }
 
  private:
+  // Host address of a tensor's storage; null for one that has none.
+  struct Place {
+    void* data;
+    size_t bytes;
+  };
+
   void check_results();
 
   const c10::OperatorHandle op_;
@@ -51,7 +57,7 @@ class CpuStep final : public Step {
   const int generator_at_;
   const at::Generator generator_;
   memory::Tape tape_;
-  c10::SmallVector<void*, 2> results_;  // host address of each tensor's storage; null for one that has none
+  c10::SmallVector<Place, 2> results_;
 };
 
 // The step of a call whose arguments are mapped, if its stream is captured; else null.

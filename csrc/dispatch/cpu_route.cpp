@@ -68,8 +68,8 @@ CpuRoute::Signature::Signature(const c10::FunctionSchema& schema) {
   }
 }
 
-CpuRoute::CpuRoute(const c10::OperatorHandle& op)
-    : signature_(op.schema()), name_(full_name(op.operator_name())) {}
+CpuRoute::CpuRoute(const c10::OperatorHandle& op, c10::DispatchKey key)
+    : signature_(op.schema()), name_(full_name(op.operator_name())), key_(key) {}
 
 void CpuRoute::map_arguments(c10::IValue* arguments, const Signature& signature, Mapping& mapping) {
   const size_t count = signature.written.size();
@@ -125,13 +125,12 @@ std::unique_ptr<CpuStep> CpuRoute::captured(const c10::OperatorHandle& op, const
 void CpuRoute::run(const c10::OperatorHandle& op, Stack* stack, const Mapping& mapping, Mapping::Kind kind,
                    memory::Tape* tape) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
-  constexpr c10::DispatchKeySet cpu(c10::DispatchKey::CPU);
   if (kind == Mapping::Kind::kCopy) {
-    op.redispatchBoxed(cpu, stack);
+    op.redispatchBoxed(key_, stack);
     return;
   }
   const DelegateScope scope(name_.c_str(), current_stream(mapping.device()), tape);
-  op.redispatchBoxed(cpu, stack);
+  op.redispatchBoxed(key_, stack);
 }
 
 void check_fallback(const std::string& name) {

@@ -19,7 +19,8 @@ void check_fallback(const std::string& name);
 
 class CpuRoute {
  public:
-  explicit CpuRoute(const c10::OperatorHandle& op);
+  // Of the kernel for CPU, or for a layout on CPU (SparseCPU, SparseCsrCPU, NestedTensorCPU).
+  explicit CpuRoute(const c10::OperatorHandle& op, c10::DispatchKey key = c10::DispatchKey::CPU);
 
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack, Mapping::Kind kind);
 
@@ -41,6 +42,7 @@ class CpuRoute {
 
   const Signature signature_;
   const std::string name_;
+  const c10::DispatchKeySet key_;
   std::once_flag warned_;
 };
 

@@ -35,6 +35,13 @@ bool same_geometry(const c10::TensorImpl& a, const c10::TensorImpl& b) {
          bits_of(a) == bits_of(b);
 }
 
+// Whether the elements are those of the storage at sizes and strides.
+bool is_plain(const c10::TensorImpl& tensor) {
+  const c10::DispatchKeySet keys = tensor.key_set();
+  return tensor.layout() == c10::kStrided && tensor.has_storage() && !keys.has(c10::DispatchKey::Quantized) &&
+         !keys.has(c10::DispatchKey::NestedTensor);
+}
+
 }  // namespace
 
 namespace {
@@ -133,8 +140,7 @@ at::Tensor Mapping::argument(const at::Tensor& tensor, bool written, bool cpu_al
     }
   if (C10_UNLIKELY(original._is_zerotensor()))  // has no bytes: stands for zeros
     return argument(at::zeros(tensor.sizes(), tensor.options()), written, cpu_allowed);
-  TORCH_CHECK_NOT_IMPLEMENTED(original.layout() == c10::kStrided && original.has_storage(), operator_name_,
-                              " does not take a tensor of layout ", original.layout(), " on chip.");
+  if (C10_UNLIKELY(!is_plain(original))) return layout_argument(tensor, written);
   const c10::DeviceIndex index = original.device().index();
   if (device_ < 0) {
     device_ = index;
@@ -203,6 +209,8 @@ void Mapping::finish_arguments() {
     if (pair.written) finish_storage(pair);
   for (TensorPair& pair : pairs_)
     if (pair.written) finish_tensor(pair);
+  for (const LayoutPair& pair : layouts_)
+    if (pair.written) finish_layout(pair);
 }
 
 at::Tensor Mapping::result(at::Tensor tensor) {
@@ -211,12 +219,7 @@ at::Tensor Mapping::result(at::Tensor tensor) {
   for (TensorPair& pair : pairs_)
     if (pair.mapped.get() == impl) return pair.original;
   if (C10_UNLIKELY(!impl->is_cpu())) return tensor;  // made on the chip by a nested call
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      impl->layout() == c10::kStrided && impl->has_storage() &&
-          !impl->key_set().has(c10::DispatchKey::Quantized) &&
-          !impl->key_set().has(c10::DispatchKey::NestedTensor),
-      operator_name_,
-      ": sparse, quantized, nested and mkldnn tensors are not supported on chip; use .cpu() first.");
+  if (C10_UNLIKELY(!is_plain(*impl))) return layout_result(tensor);
   c10::StorageImpl& storage = *impl->unsafe_storage().unsafeGetStorageImpl();
   for (StoragePair& pair : storages_)
     if (pair.mapped.get() == &storage) {

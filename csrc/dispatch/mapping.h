@@ -2,11 +2,15 @@
 //
 // With kAlias the CPU tensors lie over the chip's own bytes (the delegate route); with kCopy over copies of
 // them that are written back (the fallback route). Either way storages that are one on the chip are one on
-// the CPU, so overlap checks, views and in-place operators behave as they do there.
+// the CPU, so overlap checks, views and in-place operators behave as they do there. Sparse and nested tensors
+// are mapped part by part (dispatch/layouts).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
+
+#include <string>
+#include <vector>
 
 #include "core/runtime.h"
 
@@ -64,11 +68,18 @@ class Mapping {
     c10::intrusive_ptr<c10::TensorImpl> mapped;
     bool written;
   };
+  struct LayoutPair {  // a sparse or nested tensor; its parts are in pairs_
+    at::Tensor original, mapped;
+    bool written;
+  };
 
   size_t map_storage(c10::StorageImpl& original, bool written);
   void finish_storage(StoragePair& pair);
   void finish_tensor(TensorPair& pair);
   void move_to_chip(c10::StorageImpl& storage);
+  at::Tensor layout_argument(const at::Tensor& tensor, bool written);
+  at::Tensor layout_result(const at::Tensor& tensor);
+  void finish_layout(const LayoutPair& pair);
   [[noreturn]] void refuse_device(c10::Device device) const;
 
   Kind kind_;
@@ -77,6 +88,7 @@ class Mapping {
   bool lent_ = false;
   c10::SmallVector<StoragePair, 4> storages_;
   c10::SmallVector<TensorPair, 4> pairs_;
+  std::vector<LayoutPair> layouts_;
 };
 
 // Bytes between a chip's storage and host memory, whatever the driver; waits for stream first.

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import torch
 
+from isthmus._C import set_cuda_words as _set_cuda_words
 from isthmus.chip import _utils, amp, comm, graphs, memory, nvtx, profiler, random, sharing, streams, types
 from isthmus.chip._lazy import _is_in_bad_fork, _lazy_call, _lazy_init, init, is_initialized
 from isthmus.chip.amp import get_amp_supported_dtype
@@ -84,7 +85,17 @@ from isthmus.chip.memory import (
     use_mem_pool,
 )
 from isthmus.chip.memory.leaks import report_at_exit as _report_at_exit
-from isthmus.chip.patches import cross_entropy, data_parallel, graph_capture, lazy_modules, profiler_stacks
+from isthmus.chip.patches import (
+    cross_entropy,
+    data_parallel,
+    dlpack,
+    flex_attention,
+    graph_capture,
+    higher_order,
+    lazy_modules,
+    opcheck,
+    profiler_stacks,
+)
 from isthmus.chip.random import (
     _get_generator,
     default_generators,
@@ -152,8 +163,12 @@ def _install() -> None:
     sharing.install()
     cross_entropy.install()
     data_parallel.install()
+    dlpack.install()
+    flex_attention.install()
     graph_capture.install()
+    higher_order.install()
     lazy_modules.install()
+    opcheck.install()
     profiler_stacks.install()
     _report_at_exit()
 

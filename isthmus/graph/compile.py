@@ -15,11 +15,13 @@ import torch
 from isthmus._support.after_import import when_imported
 from isthmus._support.patches import Scope
 from isthmus.chip.device import is_host_addressable
+from isthmus.graph import package
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
 DYNAMO = "torch._dynamo"
+INDUCTOR = "torch._inductor.compile_fx"
 
 _scope = Scope("graph")
 
@@ -34,6 +36,8 @@ def install() -> None:
             expects=("self", "model_", "inputs_"),
         )
         when_imported(DYNAMO, _register_with_dynamo)
+        _scope.when_imported(INDUCTOR, _stand_before_aot, "AOTInductor compiles the chip's programs")
+        package.install(_scope)
 
 
 def uninstall() -> None:
@@ -58,6 +62,34 @@ def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
         return host_inductor.compile_graph(model_, inputs_, config_patches=patches, region=self.name)
 
     return compile_graph
+
+
+def _stand_before_aot() -> None:
+    _scope.replace(
+        f"{INDUCTOR}.compile_fx_aot",
+        _before_aot_inductor,
+        "AOTInductor has no code generator for this device: its programs are made CPU's",
+        expects=("model_", "example_inputs_", "inner_compile", "config_patches"),
+    )
+
+
+def _before_aot_inductor(compile_fx_aot: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(compile_fx_aot)
+    def compile_program(
+        model_: GraphModule, example_inputs_: list[Any], *args: Any, config_patches: Any = None, **kwargs: Any
+    ) -> Any:
+        if not _has_device(model_, example_inputs_, torch._C._get_privateuse1_backend_name()):
+            return compile_fx_aot(model_, example_inputs_, *args, config_patches=config_patches, **kwargs)
+        if not is_host_addressable():
+            raise NotImplementedError(
+                "AOTInductor has no code generator for this chip, whose memory the CPU cannot address; save the "
+                "program by torch.export.save and run it by `isthmus infer`"
+            )
+        from isthmus.graph import aot_compile
+
+        return aot_compile.compile_program(compile_fx_aot, model_, example_inputs_, config_patches or {})
+
+    return compile_program
 
 
 def _has_device(model: GraphModule, inputs: Sequence[Any], device_type: str) -> bool:

@@ -15,6 +15,7 @@ from isthmus import shim
 from isthmus._support import patches
 from isthmus.shim import explain, rules
 from isthmus.shim.accelerator import current
+from tests.helpers.children import output
 
 CHIP0 = torch.device("chip", 0)
 
@@ -259,8 +260,31 @@ def test_memory_and_current_device(cuda):
     with torch.cuda.device("cuda:1"):
         assert torch.cuda.current_device() == 1 and torch.empty(1, device="cuda").get_device() == 1
     assert torch.cuda.current_device() == 0
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="out of memory"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"^CUDA out of memory\. chip 0 is out of memory: "):
         torch.empty(1 << 40, device="cuda")
+
+
+def test_a_forked_child_counts_devices_and_is_refused_in_cudas_words():
+    code = """
+        import os, torch
+        from isthmus import shim
+
+        with shim.enter():
+            torch.ones(1, device="cuda")
+            if os.fork() == 0:
+                print(torch.cuda.is_available(), torch.cuda.device_count())
+                try:
+                    torch.ones(1, device="cuda")
+                except RuntimeError as error:
+                    print(str(error).splitlines()[0], flush=True)
+                os._exit(0)
+            os.wait()
+    """
+    assert output(code).splitlines() == [
+        "True 2",
+        "Cannot re-initialize CUDA in forked subprocess: the chip cannot be used in a process forked after its first "
+        "use. Use the spawn start method.",
+    ]
 
 
 def test_streams_and_events(cuda):
