@@ -31,6 +31,17 @@ def add(x, y):
     return out
 
 
+def add_after_warmup(x, y):
+    out = torch.empty_like(x)
+    compiled = add_kernel.warmup(x, y, out, x.numel(), BLOCK=64, grid=(1,))
+    compiled._init_handles()
+    properties = triton.runtime.driver.active.utils.get_device_properties(x.device.index)
+    shared, registers = properties["max_shared_mem"], properties["max_num_regs"]
+    assert min(registers // compiled.n_regs, shared // compiled.metadata.shared) > 0
+    compiled[(triton.cdiv(x.numel(), 64), 1, 1)](x, y, out, x.numel(), 64)
+    return out
+
+
 @triton.heuristics({"BLOCK": lambda meta: triton.next_power_of_2(meta["columns"])})
 @triton.jit
 def softmax_kernel(x, out, stride, columns, BLOCK: tl.constexpr):
@@ -146,6 +157,7 @@ a, b = torch.randn(32, 16, device="cuda"), torch.randn(16, 32, device="cuda")
 target = triton.runtime.driver.active.get_current_target()
 found = {
     "add": error(add(x, y), 2 * (x + y)),
+    "warm": error(add_after_warmup(x, y), 2 * (x + y)),
     "softmax": error(softmax(rows), F.softmax(rows, -1)),
     "matmul": max(error(matmul(a, b), a @ b), error(matmul(a, b), a @ b)),
     "bfloat16": bfloat16_errors(),

@@ -50,7 +50,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     """Run the programs of a grid one after another, once the current stream has drained."""
     _say_once()
     if warmup:
-        return None
+        return _Warm(self)
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)
     function = interpreted(self.fn)
@@ -67,6 +67,22 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             builder.set_grid_idx(*place)
             function(**values)
     return None
+
+
+class _Warm:
+    """Result of ``kernel.warmup(...)``: launches the kernel, and reports the smallest use of a multiprocessor."""
+
+    n_regs, n_spills = 1, 0
+    metadata = SimpleNamespace(shared=1)
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return functools.partial(self._kernel.run, grid=grid, warmup=False)
+
+    def _init_handles(self) -> None:
+        """Load nothing; scripts call it before they read the attributes."""
 
 
 def _wait_for(arguments: Iterable[Any]) -> None:
