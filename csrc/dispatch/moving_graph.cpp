@@ -10,8 +10,11 @@
 namespace isthmus {
 namespace {
 
+char* begin_of(const at::Tensor& tensor) { return static_cast<char*>(tensor.storage().mutable_data()); }
+
+// Of an empty tensor too, whose data pointer is null.
 char* data_of(const at::Tensor& tensor) {
-  return static_cast<char*>(tensor.unsafeGetTensorImpl()->mutable_data());
+  return begin_of(tensor) + tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
 }
 
 // Writes to one are noticed where the other is saved for a gradient.
@@ -19,8 +22,6 @@ void share_version(const at::Tensor& view, const at::Tensor& base) {
   if (view.is_inference() || base.is_inference()) return;
   view.unsafeGetTensorImpl()->set_version_counter(base.unsafeGetTensorImpl()->version_counter());
 }
-
-char* begin_of(const at::Tensor& tensor) { return static_cast<char*>(tensor.storage().mutable_data()); }
 
 }  // namespace
 

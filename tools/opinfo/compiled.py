@@ -18,6 +18,13 @@ from .table import _cell, _note
 from .twin import CHIP, Copier, to_cpu, tree_map
 from .verdict import Verdict
 
+_PROD = "the traced gradient calls cumprod, which the chip lacks; the eager one looks for zeros first"
+REASONS = {
+    "addcdiv": "Dynamo replaces the call by a division, a product and a sum",
+    "prod": _PROD,
+    "masked.prod": _PROD,
+}
+
 
 class CompiledJudge(Judge):
     """Compares compiled results and gradients with eager ones: bit for bit, or within a tolerance if fused.
@@ -142,6 +149,10 @@ def page(verdicts: list[Verdict], settings: str, fuse: bool) -> str:
             "",
         ]
     )
+
+
+def _why(verdict: Verdict) -> str:
+    return REASONS.get(verdict.op) or _note([verdict])
 
 
 def place(pages: Path, fuse: bool) -> Path:

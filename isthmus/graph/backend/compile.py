@@ -28,6 +28,7 @@ def compile_graph(
         options: of :class:`Settings`, by name.
     """
     settings = Settings.of(options)
+    decompositions.trace_kernels()
     if settings.fuse:
         fuse_patterns(model)
     backend = aot_autograd(

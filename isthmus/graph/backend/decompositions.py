@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._decomp.decompositions import upsample_compute_output_size
 from torch._ops import OpOverload
 
 from isthmus import _C
@@ -28,6 +29,32 @@ def table() -> dict[OpOverload, Callable[..., Any]]:
         operator = _overload(name)
         if routes.get(name, ("",))[0] == "decomposition" and _traceable(operator):
             found[operator] = function
+    return found
+
+
+@functools.cache
+def trace_kernels() -> None:
+    """Trace interpolation as the operator that eager calls take, where a library has its kernel; once.
+
+    PyTorch has Python formulas for tracing, which round otherwise.
+    """
+    key = torch._C.DispatchKey.AutogradPrivateUse1
+    routes = _C.routes()
+    for name in dir(torch.ops.aten):
+        if not name.startswith("upsample_") or routes.get(f"aten::{name}", ("",))[0] != "kernel":
+            continue
+        packet = getattr(torch.ops.aten, name)
+        packet.default.py_impl(key)(functools.partial(packet.default._op_dk, key))
+        packet.vec.py_impl(key)(functools.partial(_interpolate, packet.default))
+
+
+def _interpolate(
+    operator: OpOverload, input: torch.Tensor, output_size: Any, *options: Any, **others: Any
+) -> torch.Tensor:
+    """The overload ``vec`` by the one that takes sizes: its last argument holds the scales."""
+    *given, scales = (*options, *others.values())
+    sizes = upsample_compute_output_size(input.size(), output_size, scales)
+    found: torch.Tensor = operator(input, sizes, *given, *(scales or [None] * len(sizes)))
     return found
 
 
