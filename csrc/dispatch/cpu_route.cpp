@@ -1,10 +1,8 @@
 #include "dispatch/cpu_route.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
 
 #include "core/generator.h"
-#include "dispatch/delegate_scope.h"
 #include "dispatch/modes.h"
 #include "dispatch/operator_library.h"
 #include "dispatch/statistics.h"
@@ -15,29 +13,20 @@ namespace {
 
 using torch::jit::Stack;
 
-// First use of the chip: initialises the driver and lets CPU kernels use the chip's memory.
-void prepare() {
-  static const bool once = [] {
-    driver();
-    memory::install_router();
-    return true;
-  }();
-  static_cast<void>(once);
-  if (C10_UNLIKELY(in_bad_fork())) driver();  // throws
-}
-
 void map_list(c10::IValue& value, Mapping& mapping, bool written) {
   if (value.isTensorList()) {
     c10::List<at::Tensor> mapped;
     auto list = value.toTensorList();
     mapped.reserve(list.size());
-    for (const at::Tensor& tensor : list.vec()) mapped.push_back(mapping.argument(tensor, written));
+    for (const at::Tensor& tensor : list.vec())
+      mapped.push_back(mapping.argument(mapping.keep(tensor), written));
     value = std::move(mapped);
   } else if (value.isOptionalTensorList()) {
     // Indices: CPU ones are allowed, as on CUDA.
     c10::List<std::optional<at::Tensor>> mapped;
     for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
-      mapped.push_back(tensor ? std::make_optional(mapping.argument(*tensor, written, true)) : std::nullopt);
+      mapped.push_back(tensor ? std::make_optional(mapping.argument(mapping.keep(*tensor), written, true))
+                              : std::nullopt);
     value = std::move(mapped);
   }
 }
@@ -76,7 +65,7 @@ void CpuRoute::map_arguments(c10::IValue* arguments, const Signature& signature,
   for (size_t i = 0; i < count; ++i) {
     c10::IValue& value = arguments[i];
     if (value.isTensor()) {
-      value = mapping.argument(value.toTensor(), signature.written[i]);
+      value = mapping.argument(mapping.keep(std::move(value).toTensor()), signature.written[i]);
     } else if (value.isList()) {
       map_list(value, mapping, signature.written[i]);
     } else if (value.isDevice()) {
@@ -97,26 +86,33 @@ void CpuRoute::map_arguments(c10::IValue* arguments, const Signature& signature,
 
 void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind kind) {
   if (C10_UNLIKELY(kind == Mapping::Kind::kCopy)) announce_fallback();
-  prepare();
+  prepare_delegate();
   keep_backward_in_thread();
   Mapping mapping(kind, name_);
   const size_t count = signature_.written.size();
   map_arguments(stack->data() + stack->size() - count, signature_, mapping);
-  run(op, stack, mapping, kind);
+  {
+    std::optional<DelegateCall> delegate;
+    std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
+    if (kind == Mapping::Kind::kAlias)
+      delegate.emplace(name_, mapping);
+    else
+      below_autograd.emplace();
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  }
   if (signature_.writes) mapping.finish_arguments();
   const size_t results = op.schema().returns().size();
   map_results(stack->data() + stack->size() - results, results, mapping);
 }
 
-void CpuRoute::run(const c10::OperatorHandle& op, Stack* stack, const Mapping& mapping, Mapping::Kind kind) {
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  constexpr c10::DispatchKeySet cpu(c10::DispatchKey::CPU);
-  if (kind == Mapping::Kind::kCopy) {
-    op.redispatchBoxed(cpu, stack);
-    return;
-  }
-  const DelegateScope scope(name_.c_str(), current_stream(mapping.device()));
-  op.redispatchBoxed(cpu, stack);
+void prepare_delegate() {
+  static const bool once = [] {
+    driver();
+    memory::install_router();
+    return true;
+  }();
+  static_cast<void>(once);
+  if (C10_UNLIKELY(in_bad_fork())) driver();  // throws
 }
 
 void check_fallback(const std::string& name) {
