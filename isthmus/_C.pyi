@@ -251,6 +251,9 @@ def routes() -> dict[str, tuple[str, str]]:
     """Overload name -> (route, reason) for every ATen overload; route is native, kernel, delegate,
     decomposition, fallback or none."""
 
+def unboxed_overloads() -> list[str]:
+    """Names of the overloads that are called without a stack where the CPU's kernel serves them."""
+
 def add_operators(library: str, operators: list[tuple[str, int, int, int, int]]) -> None:
     """Add an operator library after the present ones: (overload, dtypes, flags, address of the
     TVMFFISafeCallType, handle) of each operator. Before register_routes()."""

@@ -14,6 +14,7 @@
 #include "dispatch/route_table.h"
 #include "dispatch/statistics.h"
 #include "dispatch/sync_debug.h"
+#include "dispatch/unboxed.h"
 
 namespace py = pybind11;
 
@@ -121,6 +122,7 @@ void bind_dispatch(py::module_& m) {
     reset_set_device_calls();
   });
   m.def("routes", &routes);
+  m.def("unboxed_overloads", &unboxed_overloads);
   m.def("set_strict", &set_strict);
   m.def("sync_debug_mode", [] { return static_cast<int>(detail::sync_debug_mode.load()); });
   m.def("set_sync_debug_mode",

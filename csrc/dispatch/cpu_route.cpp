@@ -1,10 +1,8 @@
 #include "dispatch/cpu_route.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/ivalue.h>
 
 #include "core/generator.h"
-#include "dispatch/delegate_scope.h"
 #include "dispatch/modes.h"
 #include "dispatch/operator_library.h"
 #include "dispatch/statistics.h"
@@ -15,29 +13,20 @@ namespace {
 
 using torch::jit::Stack;
 
-// First use of the chip: initialises the driver and lets CPU kernels use the chip's memory.
-void prepare() {
-  static const bool once = [] {
-    driver();
-    memory::install_router();
-    return true;
-  }();
-  static_cast<void>(once);
-  if (C10_UNLIKELY(in_bad_fork())) driver();  // throws
-}
-
 void map_list(c10::IValue& value, Mapping& mapping, bool written) {
   if (value.isTensorList()) {
     c10::List<at::Tensor> mapped;
     auto list = value.toTensorList();
     mapped.reserve(list.size());
-    for (const at::Tensor& tensor : list.vec()) mapped.push_back(mapping.argument(tensor, written));
+    for (const at::Tensor& tensor : list.vec())
+      mapped.push_back(mapping.argument(mapping.keep(tensor), written));
     value = std::move(mapped);
   } else if (value.isOptionalTensorList()) {
     // Indices: CPU ones are allowed, as on CUDA.
     c10::List<std::optional<at::Tensor>> mapped;
     for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector())
-      mapped.push_back(tensor ? std::make_optional(mapping.argument(*tensor, written, true)) : std::nullopt);
+      mapped.push_back(tensor ? std::make_optional(mapping.argument(mapping.keep(*tensor), written, true))
+                              : std::nullopt);
     value = std::move(mapped);
   }
 }
@@ -76,7 +65,7 @@ void CpuRoute::map_arguments(c10::IValue* arguments, const Signature& signature,
   for (size_t i = 0; i < count; ++i) {
     c10::IValue& value = arguments[i];
     if (value.isTensor()) {
-      value = mapping.argument(value.toTensor(), signature.written[i]);
+      value = mapping.argument(mapping.keep(std::move(value).toTensor()), signature.written[i]);
     } else if (value.isList()) {
       map_list(value, mapping, signature.written[i]);
     } else if (value.isDevice()) {
@@ -97,7 +86,7 @@ void CpuRoute::map_arguments(c10::IValue* arguments, const Signature& signature,
 
 void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind kind) {
   if (C10_UNLIKELY(kind == Mapping::Kind::kCopy)) announce_fallback();
-  prepare();
+  prepare_delegate();
   keep_backward_in_thread();
   Mapping mapping(kind, name_);
   const size_t count = signature_.written.size();
@@ -106,7 +95,15 @@ void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind k
       capturing() && signature_.generator >= 0 ? arguments[signature_.generator] : c10::IValue();
   map_arguments(arguments, signature_, mapping);
   std::unique_ptr<CpuStep> step = capturing() ? captured(op, arguments, generator, mapping) : nullptr;
-  run(op, stack, mapping, kind, step ? &step->tape() : nullptr);
+  {
+    std::optional<DelegateCall> delegate;
+    std::optional<at::AutoDispatchBelowADInplaceOrView> below_autograd;
+    if (kind == Mapping::Kind::kAlias)
+      delegate.emplace(name_, mapping, step ? &step->tape() : nullptr);
+    else
+      below_autograd.emplace();
+    op.redispatchBoxed(key_, stack);
+  }
   if (signature_.writes) mapping.finish_arguments();
   const size_t results = op.schema().returns().size();
   map_results(stack->data() + stack->size() - results, results, mapping);
@@ -116,7 +113,7 @@ void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind k
 std::unique_ptr<CpuStep> CpuRoute::captured(const c10::OperatorHandle& op, const c10::IValue* arguments,
                                             const c10::IValue& generator, Mapping& mapping) {
   at::Generator drawn;
-  if (key_ != c10::DispatchKey::CPU)
+  if (key_ != c10::DispatchKeySet(c10::DispatchKey::CPU))
     require_not_captured(current_stream(mapping.device()),
                          (name_ + " of a tensor that is not strided").c_str());
   if (signature_.generator >= 0)
@@ -125,15 +122,14 @@ std::unique_ptr<CpuStep> CpuRoute::captured(const c10::OperatorHandle& op, const
                       signature_.generator, std::move(drawn));
 }
 
-void CpuRoute::run(const c10::OperatorHandle& op, Stack* stack, const Mapping& mapping, Mapping::Kind kind,
-                   memory::Tape* tape) {
-  at::AutoDispatchBelowADInplaceOrView below_autograd;
-  if (kind == Mapping::Kind::kCopy) {
-    op.redispatchBoxed(key_, stack);
-    return;
-  }
-  const DelegateScope scope(name_.c_str(), current_stream(mapping.device()), tape);
-  op.redispatchBoxed(key_, stack);
+void prepare_delegate() {
+  static const bool once = [] {
+    driver();
+    memory::install_router();
+    return true;
+  }();
+  static_cast<void>(once);
+  if (C10_UNLIKELY(in_bad_fork())) driver();  // throws
 }
 
 void check_fallback(const std::string& name) {

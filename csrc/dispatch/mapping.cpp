@@ -4,7 +4,6 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "core/profiler.h"
@@ -26,13 +25,9 @@ void own(c10::StorageImpl& mapped, c10::StorageImpl& original) {
   mapped.set_data_ptr_noswap(c10::DataPtr(data, owner, &release_owner, c10::Device(c10::kCPU)));
 }
 
-c10::DispatchKeySet bits_of(const c10::TensorImpl& tensor) {
-  return tensor.key_set() & c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
-}
-
 bool same_geometry(const c10::TensorImpl& a, const c10::TensorImpl& b) {
   return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
-         bits_of(a) == bits_of(b);
+         lazy_bits(a) == lazy_bits(b);
 }
 
 // Whether the elements are those of the storage at sizes and strides.
@@ -73,11 +68,26 @@ void write_device(void* to, const void* from, size_t bytes, c10::DeviceIndex dev
 }
 
 Mapping::~Mapping() {
-  // The mapping's tensors are released first; a storage still in use then has escaped the call.
-  for (TensorPair& pair : pairs_) pair.mapped.reset();
-  if (kind_ == Kind::kAlias && !lent_)
-    for (StoragePair& pair : storages_)
-      if (C10_UNLIKELY(pair.mapped.use_count() > 1)) own(*pair.mapped, *pair.original);
+  layouts_.clear();
+  if (C10_UNLIKELY(shares_storage_))
+    for (Alias* alias = first_; alias != nullptr; alias = alias->next)
+      if (alias->under != alias) alias->tensor.reset();
+  for (Alias* alias = first_; alias != nullptr;) {
+    Alias* const next = alias->next;
+    if (alias->under == alias) release(*alias);
+    give_back(*alias);
+    alias = next;
+  }
+}
+
+// A storage still in use has escaped the call, unless it is lent.
+void Mapping::release(Alias& alias) noexcept {
+  if (C10_LIKELY(is_spare(alias))) return;
+  alias.tensor.reset();
+  if (!alias.storage) return;
+  const bool borrows = alias.storage->data_ptr().get_context() == nullptr;
+  if (!lent_ && borrows && alias.storage.use_count() > 1) own(*alias.storage, *alias.original_storage);
+  alias.storage.reset();
 }
 
 void Mapping::refuse_device(c10::Device device) const {
@@ -91,76 +101,106 @@ void Mapping::set_device(c10::Device device) {
   device_ = index;
 }
 
-size_t Mapping::map_storage(c10::StorageImpl& original, bool written) {
-  if (written) original.mutable_data();  // a lazy copy becomes one before it is written
-  for (size_t i = 0; i < storages_.size(); ++i) {
-    StoragePair& pair = storages_[i];
-    if (pair.original != &original) continue;
-    pair.written |= written;
-    if (kind_ == Kind::kAlias && written && pair.data != memory::host_address(original.data())) {
-      pair.data = memory::host_address(original.data());
-      pair.mapped->set_data_ptr_noswap(borrowed(pair.data));
-    }
-    return i;
-  }
+// Where the CPU finds the bytes of the chip's storage: at the place, or in a copy.
+c10::DataPtr Mapping::host_bytes(const c10::StorageImpl& original) {
+  if (C10_LIKELY(kind_ == Kind::kAlias)) return borrowed(memory::host_address(original.data()));
   const size_t nbytes = original.nbytes();
-  void* data = nullptr;
-  c10::DataPtr pointer;
-  if (kind_ == Kind::kAlias) {
-    data = memory::host_address(original.data());
-    pointer = borrowed(data);
-  } else {
-    pointer = c10::GetCPUAllocator()->allocate(nbytes);
-    data = pointer.get();
-    read_device(data, original.data(), nbytes, original.device().index());
-    add_fallback_bytes(static_cast<int64_t>(nbytes));
-  }
-  storages_.push_back(
-      {&original,
-       c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes, std::move(pointer),
-                                             c10::GetCPUAllocator(), true),
-       data, nbytes, written});
-  return storages_.size() - 1;
+  c10::DataPtr copy = c10::GetCPUAllocator()->allocate(nbytes);
+  read_device(copy.get(), original.data(), nbytes, original.device().index());
+  add_fallback_bytes(static_cast<int64_t>(nbytes));
+  return copy;
 }
 
-at::Tensor Mapping::argument(const at::Tensor& tensor, bool written, bool cpu_allowed) {
+void Mapping::map_storage(Alias& alias, bool written) {
+  if (C10_UNLIKELY(alias.under != &alias)) {
+    shares_storage_ = true;
+    if (written) write_storage(*alias.under);
+    return;
+  }
+  alias.storage_written = written;
+  if (written) alias.original_storage->mutable_data();  // a lazy copy becomes one before it is written
+  lay_over(alias, host_bytes(*alias.original_storage), alias.original_storage->nbytes());
+}
+
+// One that was mapped to be read is written too.
+void Mapping::write_storage(Alias& alias) {
+  alias.storage_written = true;
+  alias.original_storage->mutable_data();
+  if (kind_ == Kind::kCopy) return;
+  void* const data = memory::host_address(alias.original_storage->data());
+  if (data == alias.data) return;
+  alias.data = data;
+  alias.storage->set_data_ptr_noswap(borrowed(data));
+}
+
+const at::Tensor& Mapping::argument(const at::Tensor& tensor, bool written, bool cpu_allowed) {
+  using c10::DispatchKey;
+  constexpr c10::DispatchKeySet ignored({DispatchKey::AutogradPrivateUse1, DispatchKey::ADInplaceOrView,
+                                         DispatchKey::AutocastPrivateUse1, DispatchKey::Conjugate,
+                                         DispatchKey::Negative});
+  c10::TensorImpl& original = *tensor.unsafeGetTensorImpl();
+  constexpr c10::DispatchKeySet usual = c10::DispatchKeySet(DispatchKey::PrivateUse1) | ignored;
+  if (C10_UNLIKELY((original.key_set() | ignored) != usual || !original.has_storage()))
+    return unusual_argument(tensor, written, cpu_allowed);
+  return chip_argument(original, written);
+}
+
+const at::Tensor& Mapping::unusual_argument(const at::Tensor& tensor, bool written, bool cpu_allowed) {
   if (!tensor.defined()) return tensor;
   c10::TensorImpl& original = *tensor.unsafeGetTensorImpl();
-  if (C10_UNLIKELY(!original.is_privateuseone())) {
+  if (!original.is_privateuseone()) {
     if (original.is_cpu() && ((original.dim() == 0 && !written) || cpu_allowed)) return tensor;
     refuse_device(original.device());
   }
-  for (TensorPair& pair : pairs_)
-    if (pair.original.unsafeGetTensorImpl() == &original) {
+  if (original._is_zerotensor())  // has no bytes: stands for zeros
+    return argument(keep(at::zeros(tensor.sizes(), tensor.options())), written, cpu_allowed);
+  if (!is_plain(original)) return layout_argument(tensor, written);
+  return chip_argument(original, written);
+}
+
+const at::Tensor& Mapping::chip_argument(c10::TensorImpl& original, bool written) {
+  for (Alias* alias = first_; alias != nullptr; alias = alias->next)
+    if (alias->original == &original) {
       if (written) {
-        pair.written = true;
-        map_storage(*original.unsafe_storage().unsafeGetStorageImpl(), true);
+        alias->written = true;
+        write_storage(*alias->under);
       }
-      return at::Tensor(pair.mapped);
+      return alias->tensor;
     }
-  if (C10_UNLIKELY(original._is_zerotensor()))  // has no bytes: stands for zeros
-    return argument(at::zeros(tensor.sizes(), tensor.options()), written, cpu_allowed);
-  if (C10_UNLIKELY(!is_plain(original))) return layout_argument(tensor, written);
-  const c10::DeviceIndex index = original.device().index();
+  const c10::Device device = original.device();
   if (device_ < 0) {
-    device_ = index;
-  } else if (C10_UNLIKELY(device_ != index)) {
-    refuse_device(original.device());
+    device_ = device.index();
+  } else if (C10_UNLIKELY(device_ != device.index())) {
+    refuse_device(device);
   }
-  c10::StorageImpl& storage = *original.unsafe_storage().unsafeGetStorageImpl();
-  const size_t slot = map_storage(storage, written);
-  auto mapped = c10::make_intrusive<c10::TensorImpl>(
-      c10::TensorImpl::VIEW, c10::Storage(storages_[slot].mapped),
-      c10::DispatchKeySet(c10::DispatchKey::CPU) | bits_of(original), original.dtype());
-  mapped->set_sizes_and_strides(original.sizes(), original.strides(), original.storage_offset());
-  pairs_.push_back({tensor, mapped, written});
-  return at::Tensor(std::move(mapped));
+  Alias& alias = append(original);
+  alias.written = written;
+  map_storage(alias, written);
+  shape_like(alias, original);
+  return alias.tensor;
+}
+
+// What follows may throw; the alias is released with the others.
+Alias& Mapping::append(c10::TensorImpl& original) {
+  Alias& alias = take_alias();
+  alias.original = &original;
+  alias.original_storage = original.unsafe_storage().unsafeGetStorageImpl();
+  alias.under = &alias;
+  alias.next = nullptr;
+  for (Alias* other = first_; other != nullptr; other = other->next)
+    if (other->original_storage == alias.original_storage) {
+      alias.under = other->under;
+      break;
+    }
+  *end_ = &alias;
+  end_ = &alias.next;
+  return alias;
 }
 
 bool Mapping::maps(const at::Tensor& tensor) const {
-  return std::any_of(pairs_.begin(), pairs_.end(), [&tensor](const TensorPair& pair) {
-    return pair.mapped.get() == tensor.unsafeGetTensorImpl();
-  });
+  for (const Alias* alias = first_; alias != nullptr; alias = alias->next)
+    if (alias->tensor.is_same(tensor)) return true;
+  return false;
 }
 
 // Makes a CPU storage the chip's, in place if its bytes are on the chip, else by copying them.
@@ -177,26 +217,27 @@ void Mapping::move_to_chip(c10::StorageImpl& storage) {
   storage.set_allocator(&memory::device_allocator());
 }
 
-void Mapping::finish_storage(StoragePair& pair) {
-  const bool resized = pair.mapped->data() != pair.data || pair.mapped->nbytes() != pair.nbytes;
+void Mapping::finish_storage(Alias& alias) {
+  c10::StorageImpl& mapped = *alias.storage;
+  c10::StorageImpl& original = *alias.original_storage;
+  const bool resized = mapped.data() != alias.data || mapped.nbytes() != alias.nbytes;
   if (C10_LIKELY(!resized)) {
     if (kind_ == Kind::kCopy) {
-      write_device(pair.original->mutable_data(), pair.data, pair.nbytes, pair.original->device().index());
-      add_fallback_bytes(static_cast<int64_t>(pair.nbytes));
+      write_device(original.mutable_data(), alias.data, alias.nbytes, original.device().index());
+      add_fallback_bytes(static_cast<int64_t>(alias.nbytes));
     }
     return;
   }
-  move_to_chip(*pair.mapped);
-  const size_t nbytes = pair.mapped->nbytes();
-  void* data = memory::host_address(pair.mapped->data());
-  pair.original->set_data_ptr_noswap(std::move(pair.mapped->_mutable_data_ptr_no_checks()));
-  pair.original->set_nbytes(nbytes);
-  pair.mapped->set_data_ptr_noswap(borrowed(data));
+  move_to_chip(mapped);
+  void* data = memory::host_address(mapped.data());
+  original.set_data_ptr_noswap(std::move(mapped._mutable_data_ptr_no_checks()));
+  original.set_nbytes(mapped.nbytes());
+  mapped.set_data_ptr_noswap(borrowed(data));
 }
 
-void Mapping::finish_tensor(TensorPair& pair) {
-  c10::TensorImpl& original = *pair.original.unsafeGetTensorImpl();
-  c10::TensorImpl& mapped = *pair.mapped;
+void Mapping::finish_tensor(Alias& alias) {
+  c10::TensorImpl& original = *alias.original;
+  const c10::TensorImpl& mapped = *alias.tensor.unsafeGetTensorImpl();
   if (C10_LIKELY(same_geometry(original, mapped) && original.dtype() == mapped.dtype())) return;
   original.set_storage_and_dtype(original.storage(), mapped.dtype());
   original.set_sizes_and_strides(mapped.sizes(), mapped.strides(), mapped.storage_offset());
@@ -205,32 +246,38 @@ void Mapping::finish_tensor(TensorPair& pair) {
 }
 
 void Mapping::finish_arguments() {
-  for (StoragePair& pair : storages_)
-    if (pair.written) finish_storage(pair);
-  for (TensorPair& pair : pairs_)
-    if (pair.written) finish_tensor(pair);
+  for (Alias* alias = first_; alias != nullptr; alias = alias->next)
+    if (alias->under == alias && alias->storage_written) finish_storage(*alias);
+  for (Alias* alias = first_; alias != nullptr; alias = alias->next)
+    if (alias->written) finish_tensor(*alias);
   for (const LayoutPair& pair : layouts_)
     if (pair.written) finish_layout(pair);
 }
 
+namespace {
+
+// A tensor of the chip's storage with the geometry of a CPU tensor, and otherwise like another of the chip.
+at::Tensor view_of(c10::StorageImpl& storage, const c10::TensorImpl& shape, const c10::TensorImpl& like) {
+  auto view = c10::make_intrusive<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage)),
+      (like.key_set() - lazy_bits(like)) | lazy_bits(shape), shape.dtype());
+  view->set_sizes_and_strides(shape.sizes(), shape.strides(), shape.storage_offset());
+  return at::Tensor(std::move(view));
+}
+
+}  // namespace
+
 at::Tensor Mapping::result(at::Tensor tensor) {
   if (!tensor.defined()) return tensor;
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  for (TensorPair& pair : pairs_)
-    if (pair.mapped.get() == impl) return pair.original;
+  for (Alias* alias = first_; alias != nullptr; alias = alias->next)
+    if (alias->tensor.unsafeGetTensorImpl() == impl) return own_reference(*alias->original);
   if (C10_UNLIKELY(!impl->is_cpu())) return tensor;  // made on the chip by a nested call
   if (C10_UNLIKELY(!is_plain(*impl))) return layout_result(tensor);
   c10::StorageImpl& storage = *impl->unsafe_storage().unsafeGetStorageImpl();
-  for (StoragePair& pair : storages_)
-    if (pair.mapped.get() == &storage) {
-      c10::TensorImpl& like = *pairs_[0].original.unsafeGetTensorImpl();
-      auto view = c10::make_intrusive<c10::TensorImpl>(
-          c10::TensorImpl::VIEW,
-          c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(pair.original)),
-          (like.key_set() - bits_of(like)) | bits_of(*impl), impl->dtype());
-      view->set_sizes_and_strides(impl->sizes(), impl->strides(), impl->storage_offset());
-      return at::Tensor(std::move(view));
-    }
+  for (Alias* alias = first_; alias != nullptr; alias = alias->next)
+    if (C10_UNLIKELY(alias->under == alias && alias->storage.get() == &storage))
+      return view_of(*alias->original_storage, *impl, *first_->original);
   if (storage.device_type() != kChip) move_to_chip(storage);
   impl->set_storage_keep_dtype(impl->storage());
   impl->_change_backend_component_keys(storage.device());

@@ -9,10 +9,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <list>
 #include <string>
-#include <vector>
 
 #include "core/runtime.h"
+#include "dispatch/alias.h"
 
 namespace isthmus {
 
@@ -27,9 +28,16 @@ class Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
 
-  // The CPU tensor in place of a tensor argument. Undefined tensors and 0-dim CPU tensors stay what they are;
-  // any other device raises, and so does a CPU tensor unless cpu_allowed.
-  at::Tensor argument(const at::Tensor& tensor, bool written = false, bool cpu_allowed = false);
+  // The CPU tensor in place of a tensor argument, valid while the mapping lives; the argument must outlive
+  // it. Undefined tensors and 0-dim CPU tensors stay what they are; any other device raises, and so does a
+  // CPU tensor unless cpu_allowed.
+  const at::Tensor& argument(const at::Tensor& tensor, bool written = false, bool cpu_allowed = false);
+
+  // Keeps an argument that nobody else keeps. The reference is valid until the next one is kept.
+  const at::Tensor& keep(at::Tensor tensor) {
+    kept_.push_back(std::move(tensor));
+    return kept_.back();
+  }
 
   // Names the device when no tensor does (factories, generators). Index -1 is the current device.
   void set_device(c10::Device device);
@@ -42,8 +50,8 @@ class Mapping {
   bool maps(const at::Tensor& tensor) const;
   template <class Function>
   void for_each_written(Function function) const {
-    for (const TensorPair& pair : pairs_)
-      if (pair.written) function(pair.original);
+    for (const Alias* alias = first_; alias != nullptr; alias = alias->next)
+      if (alias->written) function(own_reference(*alias->original));
   }
   // The CPU tensors may outlive the call without the chip's memory.
   void lend() { lent_ = true; }
@@ -56,28 +64,22 @@ class Mapping {
   at::Tensor result(at::Tensor tensor);
 
  private:
-  struct StoragePair {
-    c10::StorageImpl* original;  // kept by the tensors in pairs_
-    c10::intrusive_ptr<c10::StorageImpl> mapped;
-    void* data;  // what mapped was made with, to notice a resize
-    size_t nbytes;
-    bool written;
-  };
-  struct TensorPair {
-    at::Tensor original;
-    c10::intrusive_ptr<c10::TensorImpl> mapped;
-    bool written;
-  };
-  struct LayoutPair {  // a sparse or nested tensor; its parts are in pairs_
+  struct LayoutPair {  // a sparse or nested tensor; its parts are aliases
     at::Tensor original, mapped;
     bool written;
   };
 
-  size_t map_storage(c10::StorageImpl& original, bool written);
-  void finish_storage(StoragePair& pair);
-  void finish_tensor(TensorPair& pair);
+  const at::Tensor& unusual_argument(const at::Tensor& tensor, bool written, bool cpu_allowed);
+  const at::Tensor& chip_argument(c10::TensorImpl& original, bool written);
+  Alias& append(c10::TensorImpl& original);
+  void map_storage(Alias& alias, bool written);
+  void write_storage(Alias& alias);
+  c10::DataPtr host_bytes(const c10::StorageImpl& original);
+  void finish_storage(Alias& alias);
+  void finish_tensor(Alias& alias);
+  void release(Alias& alias) noexcept;
   void move_to_chip(c10::StorageImpl& storage);
-  at::Tensor layout_argument(const at::Tensor& tensor, bool written);
+  const at::Tensor& layout_argument(at::Tensor tensor, bool written);
   at::Tensor layout_result(const at::Tensor& tensor);
   void finish_layout(const LayoutPair& pair);
   [[noreturn]] void refuse_device(c10::Device device) const;
@@ -85,10 +87,12 @@ class Mapping {
   Kind kind_;
   const std::string& operator_name_;
   c10::DeviceIndex device_ = -1;
+  Alias* first_ = nullptr;  // in the order of the arguments
+  Alias** end_ = &first_;
+  bool shares_storage_ = false;  // some aliases lie over the storage of others
   bool lent_ = false;
-  c10::SmallVector<StoragePair, 4> storages_;
-  c10::SmallVector<TensorPair, 4> pairs_;
-  std::vector<LayoutPair> layouts_;
+  c10::SmallVector<at::Tensor, 1> kept_;
+  std::list<LayoutPair> layouts_;  // argument() refers to the tensors in it
 };
 
 // Bytes between a chip's storage and host memory, whatever the driver; waits for stream first.

@@ -11,6 +11,7 @@
 #include "dispatch/forced_routes.h"
 #include "dispatch/operator_library.h"
 #include "dispatch/preferences.h"
+#include "dispatch/unboxed.h"
 
 namespace isthmus {
 namespace {
@@ -22,24 +23,14 @@ std::unordered_map<std::string, PartialDelegate>& partial_delegates() {
   return delegates;
 }
 
-torch::Library& library_of(const std::string& space) {
-  static auto& libraries = *new std::map<std::string, std::unique_ptr<torch::Library>>;
-  auto& library = libraries[space];
-  if (!library)
-    library = std::make_unique<torch::Library>(torch::Library::IMPL, space, c10::DispatchKey::PrivateUse1,
-                                               __FILE__, __LINE__);
-  return *library;
-}
-
 // Registers an overload for the chip.
 void register_overload(const c10::OperatorHandle& op, Overload::Routes routes) {
-  auto overload = std::make_unique<Overload>(op, std::move(routes));
-  list_overload(*overload);
-  const std::string& name = overload->name();
-  const size_t space = name.find("::");
-  const std::string bare = name.substr(space + 2);
-  library_of(name.substr(0, space))
-      .impl(bare.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::move(overload)));
+  static auto& registered = *new std::vector<c10::RegistrationHandleRAII>;
+  Entry entry = make_entry(op, std::move(routes));
+  list_overload(*entry.overload);
+  registered.push_back(c10::Dispatcher::singleton().registerImpl(
+      op.operator_name(), c10::DispatchKey::PrivateUse1, std::move(entry.kernel), std::nullopt, nullptr,
+      "the routes of Isthmus"));
 }
 
 // The routes by CPU's kernel.

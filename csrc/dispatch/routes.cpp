@@ -17,7 +17,16 @@ Overload::Overload(const c10::OperatorHandle& op, Routes routes)
   order_ = {Route::kKernel, Route::kDelegate, Route::kDecomposition, Route::kFallback};
   if (routes_.prefer_delegate) std::swap(order_[0], order_[1]);
   std::erase_if(order_, [this](Route route) { return !has(route); });
+  choose(Route::kNone);
   note(order_.empty() ? Route::kNone : order_.front(), routes_.reason);
+}
+
+// Takes only the forced route, or the first that serves the arguments.
+void Overload::choose(Route forced) {
+  const Route first = forced != Route::kNone || order_.empty() ? forced : order_.front();
+  forced_.store(forced, std::memory_order_relaxed);
+  delegated_.store(first == Route::kDelegate && routes_.delegate_takes == nullptr && !reads_data_,
+                   std::memory_order_relaxed);
 }
 
 void Overload::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
@@ -82,29 +91,25 @@ bool Overload::decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack
   return true;
 }
 
-void Overload::count(Route route) {
-  auto& slot = calls_[static_cast<size_t>(route)];
-  OperatorCalls* calls = slot.load(std::memory_order_acquire);
-  if (C10_UNLIKELY(calls == nullptr)) {
-    calls = &operator_calls(name_, route);
-    slot.store(calls, std::memory_order_release);
-    if (tracing() && route != Route::kKernel)
-      std::fprintf(stderr, "isthmus: %s -> %s\n", name_.c_str(), route_name(route));
-  }
-  calls->count();
+OperatorCalls& Overload::first_call(Route route) {
+  OperatorCalls& calls = operator_calls(name_, route);
+  calls_[static_cast<size_t>(route)].store(&calls, std::memory_order_release);
+  if (tracing() && route != Route::kKernel)
+    std::fprintf(stderr, "isthmus: %s -> %s\n", name_.c_str(), route_name(route));
+  return calls;
 }
 
 void Overload::note(Route route, const std::string& reason) const { note_route(name_, route, reason); }
 
 bool Overload::force(std::optional<Route> route) {
   if (!route) {
-    forced_.store(Route::kNone, std::memory_order_relaxed);
+    choose(Route::kNone);
     note(order_.empty() ? Route::kNone : order_.front(), routes_.reason);
     return true;
   }
   // The user may force the fallback even where the driver does not allow it.
   if (!has(*route) && !(*route == Route::kFallback && routes_.cpu)) return false;
-  forced_.store(*route, std::memory_order_relaxed);
+  choose(*route);
   note(*route, "forced");
   return true;
 }

@@ -20,7 +20,7 @@ namespace isthmus {
 // Replaces the arguments on the stack by the results; returns false if it does not serve these arguments.
 using Decomposition = std::function<bool(const c10::OperatorHandle&, torch::jit::Stack*)>;
 
-class Overload final : public c10::OperatorKernel {
+class Overload : public c10::OperatorKernel {
  public:
   // The routes that the overload has; absent ones are null.
   struct Routes {
@@ -44,12 +44,25 @@ class Overload final : public c10::OperatorKernel {
   const KernelRoute* kernel() const { return routes_.kernel.get(); }
   const std::string& name() const { return name_; }
 
+ protected:
+  // Whether a call goes to the delegate route, whatever its arguments and the modes in effect.
+  bool is_delegated() const noexcept { return delegated_.load(std::memory_order_relaxed); }
+
+  void count(Route route) {
+    OperatorCalls* calls = calls_[static_cast<size_t>(route)].load(std::memory_order_acquire);
+    (C10_LIKELY(calls != nullptr) ? *calls : first_call(route)).count();
+  }
+
+  // Positions of the arguments that the operator writes.
+  const std::vector<bool>& written() const { return cpu_->written(); }
+
  private:
   bool has(Route route) const;
   bool take(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack);
   bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
-  void count(Route route);
+  OperatorCalls& first_call(Route route);
   void note(Route route, const std::string& reason) const;
+  void choose(Route forced);
   [[noreturn]] void refuse(std::optional<Route> forced);
 
   static constexpr size_t kRoutes = static_cast<size_t>(Route::kNone) + 1;
@@ -60,6 +73,7 @@ class Overload final : public c10::OperatorKernel {
   std::unique_ptr<CpuRoute> cpu_;
   std::vector<Route> order_;
   std::atomic<Route> forced_{Route::kNone};
+  std::atomic<bool> delegated_{false};
   std::array<std::atomic<OperatorCalls*>, kRoutes> calls_{};
 };
 

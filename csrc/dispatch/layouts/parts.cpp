@@ -68,19 +68,19 @@ at::Tensor with_parts(const at::Tensor& tensor, const std::string& operator_name
 
 }  // namespace
 
-at::Tensor Mapping::layout_argument(const at::Tensor& tensor, bool written) {
+const at::Tensor& Mapping::layout_argument(at::Tensor tensor, bool written) {
   for (LayoutPair& pair : layouts_)
     if (pair.original.is_same(tensor)) {
       if (written && !pair.written) {
         pair.written = true;
-        with_parts(tensor, operator_name_, [this](const at::Tensor& part) { return argument(part, true); });
+        with_parts(tensor, operator_name_,
+                   [this](const at::Tensor& part) { return argument(keep(part), true); });
       }
       return pair.mapped;
     }
-  const at::Tensor mapped =
-      with_parts(tensor, operator_name_, [&](const at::Tensor& part) { return argument(part, written); });
-  layouts_.push_back({tensor, mapped, written});
-  return mapped;
+  const at::Tensor mapped = with_parts(tensor, operator_name_,
+                                       [&](const at::Tensor& part) { return argument(keep(part), written); });
+  return layouts_.emplace_back(LayoutPair{tensor, mapped, written}).mapped;
 }
 
 at::Tensor Mapping::layout_result(const at::Tensor& tensor) {
