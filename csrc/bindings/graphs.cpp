@@ -1,5 +1,6 @@
 // Graphs, in isthmus._C.
 #include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bindings.h"
