@@ -17,9 +17,8 @@ from harness import difference, interleave, print_table, ratio, save
 from torch.utils.cpp_extension import include_paths, library_paths
 
 UNFAIR = (
-    "Unequal thread counts or a changing CPU clock: hence one thread, and all peers timed in every round. The kernels "
-    "are called with prepared arguments; those that allocate do so from a list of addresses in the replay and from "
-    "PyTorch's CPU allocator in the peer."
+    "Unequal thread counts or a changing CPU clock: hence one thread, and all peers timed in every round. Kernels "
+    "that allocate take memory from a list of addresses in the replay, and from PyTorch's CPU allocator in the peer."
 )
 OPERATORS = 1000
 

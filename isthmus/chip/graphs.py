@@ -43,8 +43,8 @@ class Graph(_C.Graph):
         """Begin to capture the current stream of the current device.
 
         Args:
-            pool: memory shared with other graphs: of :func:`graph_pool_handle`, ``Graph.pool()`` or ``MemPool.id``. Graphs
-                that share memory must be replayed in the order of their capture.
+            pool: memory shared with other graphs: of :func:`graph_pool_handle`, ``Graph.pool()`` or ``MemPool.id``.
+                Graphs that share memory must be replayed in the order of their capture.
             capture_error_mode: "global", "thread_local" or "relaxed", which all refuse the same.
 
         Raises:
@@ -61,7 +61,7 @@ class Graph(_C.Graph):
         raise NotImplementedError("raw_cuda_graph_exec: the chip has no cudaGraphExec_t; use replay()")
 
 
-class graph:  # noqa: N801 - torch.cuda's name
+class graph:
     """Context manager that captures the work of its block.
 
     Args:
@@ -236,10 +236,10 @@ def make_graphed_callables(
     """Callables whose forward and backward passes are replays of graphs.
 
     Args:
-        callables: a module or function of tensors, or a tuple of them in the order in which they will run. A module is
-            changed in place; in the other mode (training or evaluation) than now it runs as before.
-        sample_args: arguments of the callable, or a tuple of those of each. Shapes, dtypes and ``requires_grad`` are those
-            of every later call.
+        callables: a module or function of tensors, or a tuple of them in the order in which they will run. A module
+            is changed in place; in the other mode (training or evaluation) than now it runs as before.
+        sample_args: arguments of the callable, or a tuple of those of each. Shapes, dtypes and ``requires_grad`` are
+            those of every later call.
         num_warmup_iters: runs before the capture.
         allow_unused_input: whether inputs may have no gradient.
         pool: see :meth:`Graph.capture_begin`.
@@ -253,7 +253,7 @@ def make_graphed_callables(
             "make_graphed_callables does not support the autocast cache; set cache_enabled=False"
         )
     one = not isinstance(callables, tuple)
-    functions = (callables,) if one else cast(tuple[Callable[..., Any], ...], callables)
+    functions = cast(tuple[Callable[..., Any], ...], (callables,) if one else callables)
     samples = (sample_args,) if one else sample_args
     captured = [
         _Captured(function, args, allow_unused_input)

@@ -240,8 +240,8 @@ def graphs_page() -> str:
         [
             "# PyTorch's tests of CUDA graphs",
             "",
-            "Made by `python -m tests.privateuse1.inventory`. The tests of PyTorch's `test/test_cuda.py` that are about",
-            f"graphs, restated for the chip in `tests/privateuse1/test_graphs.py`: {passed} of {len(names)} pass.",
+            "Made by `python -m tests.privateuse1.inventory`. PyTorch's tests of graphs (`test/test_cuda.py`),",
+            f"restated for the chip in `tests/privateuse1/test_graphs.py`: {passed} of {len(names)} pass.",
             "",
             "| test | outcome |",
             "| --- | --- |",
