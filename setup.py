@@ -44,6 +44,7 @@ CORE_FOLDERS = (
     "memory/policies",
     "dispatch",
     "dispatch/operators",
+    "dispatch/layouts",
     "collectives",
     "collectives/driver",
     "collectives/gloo",

@@ -5,6 +5,7 @@
 #include "bindings/python_decomposition.h"
 #include "core/runtime.h"
 #include "dispatch/forced_routes.h"
+#include "dispatch/layouts/registration.h"
 #include "dispatch/modes.h"
 #include "dispatch/operator_library.h"
 #include "dispatch/operators/register.h"
@@ -80,6 +81,7 @@ void register_routes_with(bool prefer_delegate, bool fallback, const py::dict& d
   set_preferences({prefer_delegate, fallback});
   register_operators();
   register_routes(std::move(functions));
+  register_layouts();
 }
 
 py::list choices() {

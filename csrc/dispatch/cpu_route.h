@@ -4,10 +4,12 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "dispatch/captured.h"
 #include "dispatch/mapping.h"
 
 namespace isthmus {
@@ -17,7 +19,8 @@ void check_fallback(const std::string& name);
 
 class CpuRoute {
  public:
-  explicit CpuRoute(const c10::OperatorHandle& op);
+  // Of the kernel for CPU, or for a layout on CPU (SparseCPU, SparseCsrCPU, NestedTensorCPU).
+  explicit CpuRoute(const c10::OperatorHandle& op, c10::DispatchKey key = c10::DispatchKey::CPU);
 
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack, Mapping::Kind kind);
 
@@ -32,11 +35,14 @@ class CpuRoute {
 
   static void map_arguments(c10::IValue* arguments, const Signature& signature, Mapping& mapping);
   void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Mapping& mapping,
-           Mapping::Kind kind);
+           Mapping::Kind kind, memory::Tape* tape);
+  std::unique_ptr<CpuStep> captured(const c10::OperatorHandle& op, const c10::IValue* arguments,
+                                    const c10::IValue& generator, Mapping& mapping);
   void announce_fallback();
 
   const Signature signature_;
   const std::string name_;
+  const c10::DispatchKeySet key_;
   std::once_flag warned_;
 };
 

@@ -4,6 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/profiler.h"
@@ -32,6 +33,13 @@ c10::DispatchKeySet bits_of(const c10::TensorImpl& tensor) {
 bool same_geometry(const c10::TensorImpl& a, const c10::TensorImpl& b) {
   return a.storage_offset() == b.storage_offset() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
          bits_of(a) == bits_of(b);
+}
+
+// Whether the elements are those of the storage at sizes and strides.
+bool is_plain(const c10::TensorImpl& tensor) {
+  const c10::DispatchKeySet keys = tensor.key_set();
+  return tensor.layout() == c10::kStrided && tensor.has_storage() && !keys.has(c10::DispatchKey::Quantized) &&
+         !keys.has(c10::DispatchKey::NestedTensor);
 }
 
 }  // namespace
@@ -67,7 +75,7 @@ void write_device(void* to, const void* from, size_t bytes, c10::DeviceIndex dev
 Mapping::~Mapping() {
   // The mapping's tensors are released first; a storage still in use then has escaped the call.
   for (TensorPair& pair : pairs_) pair.mapped.reset();
-  if (kind_ == Kind::kAlias)
+  if (kind_ == Kind::kAlias && !lent_)
     for (StoragePair& pair : storages_)
       if (C10_UNLIKELY(pair.mapped.use_count() > 1)) own(*pair.mapped, *pair.original);
 }
@@ -132,8 +140,7 @@ at::Tensor Mapping::argument(const at::Tensor& tensor, bool written, bool cpu_al
     }
   if (C10_UNLIKELY(original._is_zerotensor()))  // has no bytes: stands for zeros
     return argument(at::zeros(tensor.sizes(), tensor.options()), written, cpu_allowed);
-  TORCH_CHECK_NOT_IMPLEMENTED(original.layout() == c10::kStrided && original.has_storage(), operator_name_,
-                              " does not take a tensor of layout ", original.layout(), " on chip.");
+  if (C10_UNLIKELY(!is_plain(original))) return layout_argument(tensor, written);
   const c10::DeviceIndex index = original.device().index();
   if (device_ < 0) {
     device_ = index;
@@ -148,6 +155,12 @@ at::Tensor Mapping::argument(const at::Tensor& tensor, bool written, bool cpu_al
   mapped->set_sizes_and_strides(original.sizes(), original.strides(), original.storage_offset());
   pairs_.push_back({tensor, mapped, written});
   return at::Tensor(std::move(mapped));
+}
+
+bool Mapping::maps(const at::Tensor& tensor) const {
+  return std::any_of(pairs_.begin(), pairs_.end(), [&tensor](const TensorPair& pair) {
+    return pair.mapped.get() == tensor.unsafeGetTensorImpl();
+  });
 }
 
 // Makes a CPU storage the chip's, in place if its bytes are on the chip, else by copying them.
@@ -196,6 +209,8 @@ void Mapping::finish_arguments() {
     if (pair.written) finish_storage(pair);
   for (TensorPair& pair : pairs_)
     if (pair.written) finish_tensor(pair);
+  for (const LayoutPair& pair : layouts_)
+    if (pair.written) finish_layout(pair);
 }
 
 at::Tensor Mapping::result(at::Tensor tensor) {
@@ -204,12 +219,7 @@ at::Tensor Mapping::result(at::Tensor tensor) {
   for (TensorPair& pair : pairs_)
     if (pair.mapped.get() == impl) return pair.original;
   if (C10_UNLIKELY(!impl->is_cpu())) return tensor;  // made on the chip by a nested call
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      impl->layout() == c10::kStrided && impl->has_storage() &&
-          !impl->key_set().has(c10::DispatchKey::Quantized) &&
-          !impl->key_set().has(c10::DispatchKey::NestedTensor),
-      operator_name_,
-      ": sparse, quantized, nested and mkldnn tensors are not supported on chip; use .cpu() first.");
+  if (C10_UNLIKELY(!is_plain(*impl))) return layout_result(tensor);
   c10::StorageImpl& storage = *impl->unsafe_storage().unsafeGetStorageImpl();
   for (StoragePair& pair : storages_)
     if (pair.mapped.get() == &storage) {

@@ -2,11 +2,15 @@
 //
 // With kAlias the CPU tensors lie over the chip's own bytes (the delegate route); with kCopy over copies of
 // them that are written back (the fallback route). Either way storages that are one on the chip are one on
-// the CPU, so overlap checks, views and in-place operators behave as they do there.
+// the CPU, so overlap checks, views and in-place operators behave as they do there. Sparse and nested tensors
+// are mapped part by part (dispatch/layouts).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
+
+#include <string>
+#include <vector>
 
 #include "core/runtime.h"
 
@@ -33,6 +37,17 @@ class Mapping {
   // The device of the call; the current one if no argument named any.
   c10::DeviceIndex device() const { return device_ >= 0 ? device_ : current_device(); }
 
+  bool is_alias() const { return kind_ == Kind::kAlias; }
+  // Whether it is a CPU tensor in place of an argument.
+  bool maps(const at::Tensor& tensor) const;
+  template <class Function>
+  void for_each_written(Function function) const {
+    for (const TensorPair& pair : pairs_)
+      if (pair.written) function(pair.original);
+  }
+  // The CPU tensors may outlive the call without the chip's memory.
+  void lend() { lent_ = true; }
+
   // After the call: carries new geometry, resized storages and copied bytes of written arguments back.
   void finish_arguments();
 
@@ -53,18 +68,27 @@ class Mapping {
     c10::intrusive_ptr<c10::TensorImpl> mapped;
     bool written;
   };
+  struct LayoutPair {  // a sparse or nested tensor; its parts are in pairs_
+    at::Tensor original, mapped;
+    bool written;
+  };
 
   size_t map_storage(c10::StorageImpl& original, bool written);
   void finish_storage(StoragePair& pair);
   void finish_tensor(TensorPair& pair);
   void move_to_chip(c10::StorageImpl& storage);
+  at::Tensor layout_argument(const at::Tensor& tensor, bool written);
+  at::Tensor layout_result(const at::Tensor& tensor);
+  void finish_layout(const LayoutPair& pair);
   [[noreturn]] void refuse_device(c10::Device device) const;
 
   Kind kind_;
   const std::string& operator_name_;
   c10::DeviceIndex device_ = -1;
+  bool lent_ = false;
   c10::SmallVector<StoragePair, 4> storages_;
   c10::SmallVector<TensorPair, 4> pairs_;
+  std::vector<LayoutPair> layouts_;
 };
 
 // Bytes between a chip's storage and host memory, whatever the driver; waits for stream first.

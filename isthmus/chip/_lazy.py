@@ -25,7 +25,8 @@ def _lazy_init() -> None:
     # PyTorch calls it once, before its first call that needs a device.
     _C.init()
     hook_optimizers()
-    sparse.register()
+    if not _C.driver()["delegate"]:
+        sparse.register()
 
 
 def _lazy_call(function: Callable[[], object], **_: object) -> None:

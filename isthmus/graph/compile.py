@@ -1,13 +1,12 @@
 """Stands in front of Inductor for graphs with tensors on the chip, for which it has no code generator.
 
 Where the CPU addresses the chip's memory they are compiled for the CPU (:mod:`isthmus.graph.host_inductor`);
-elsewhere they run as AOT eager.
+elsewhere they go to the graph backend (:mod:`isthmus.graph.backend`).
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +23,7 @@ if TYPE_CHECKING:
 DYNAMO = "torch._dynamo"
 INDUCTOR = "torch._inductor.compile_fx"
 
-_logger = logging.getLogger("isthmus")
 _scope = Scope("graph")
-_noticed = False
 
 
 def install() -> None:
@@ -35,7 +32,7 @@ def install() -> None:
         _scope.replace(
             "torch._TorchCompileInductorWrapper.__call__",
             _before_inductor,
-            "Inductor has no code generator for this device: its graphs are made CPU's, or run as AOT eager",
+            "Inductor has no code generator for this device: its graphs are made CPU's, or go to the graph backend",
             expects=("self", "model_", "inputs_"),
         )
         when_imported(DYNAMO, _register_with_dynamo)
@@ -45,9 +42,7 @@ def install() -> None:
 
 def uninstall() -> None:
     """Give Inductor back its place."""
-    global _noticed
     _scope.undo()
-    _noticed = False
 
 
 def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,10 +53,9 @@ def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
         if not _has_device(model_, inputs_, torch._C._get_privateuse1_backend_name()):
             return inductor(self, model_, inputs_, config_patches=config_patches)
         if not is_host_addressable():
-            _notice_once()
-            from torch._dynamo.backends.debugging import aot_eager
+            from isthmus.graph import backend
 
-            return aot_eager(model_, inputs_)
+            return backend.compile_graph(model_, inputs_)
         from isthmus.graph import host_inductor
 
         patches = {**self.config, **(config_patches or {})}
@@ -114,15 +108,6 @@ def _tensors(model: GraphModule, inputs: Sequence[Any]) -> Iterator[torch.Tensor
     for node in getattr(getattr(model, "graph", None), "nodes", ()):
         values = tree_leaves((node.meta.get("example_value"), node.meta.get("val")))
         yield from (value for value in values if isinstance(value, torch.Tensor))
-
-
-def _notice_once() -> None:
-    global _noticed
-    if not _noticed:
-        _noticed = True
-        _logger.warning(
-            "isthmus: torch.compile runs this device's graphs with AOT autograd and eager kernels"
-        )
 
 
 def _register_with_dynamo() -> None:

@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 
 from tests.privateuse1 import COVERED
-from tests.privateuse1.inventory import REASONS, UPSTREAM
+from tests.privateuse1.inventory import GRAPHS_PAGE, REASONS, UPSTREAM, graphs_page
 
 
 def upstream() -> list[str]:
@@ -22,3 +22,7 @@ def test_every_upstream_test_has_a_counterpart_or_a_reason():
     assert sorted(REASONS.keys() - set(names)) == [], "reasons for tests that upstream does not have"
     assert sorted(COVERED & REASONS.keys()) == []
     assert sorted(set(names) - COVERED - REASONS.keys()) == []
+
+
+def test_the_page_of_the_graph_tests_is_generated():
+    assert GRAPHS_PAGE.read_text() == graphs_page(), "run `python -m tests.privateuse1.inventory`"

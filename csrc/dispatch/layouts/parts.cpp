@@ -1,0 +1,107 @@
+// Sparse and nested tensors in a mapping: their parts are dense tensors, and are mapped as such.
+#include <ATen/NestedTensorImpl.h>
+#include <ATen/SparseCsrTensorImpl.h>
+#include <ATen/SparseTensorImpl.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <functional>
+
+#include "dispatch/mapping.h"
+
+namespace isthmus {
+namespace {
+
+using at::SparseCsrTensorImpl;
+using at::SparseTensorImpl;
+using at::native::NestedTensorImpl;
+using PartMap = std::function<at::Tensor(const at::Tensor& part)>;
+
+template <class Impl>
+Impl& impl_of(const at::Tensor& tensor) {
+  return *static_cast<Impl*>(tensor.unsafeGetTensorImpl());
+}
+
+void assign_coo(SparseTensorImpl& to, const SparseTensorImpl& from, const at::Tensor& indices,
+                const at::Tensor& values) {
+  to.raw_resize_(from.sparse_dim(), from.dense_dim(), from.sizes());
+  to.set_indices_and_values_unsafe(indices, values);
+  to.set_coalesced(from.coalesced());
+}
+
+at::Tensor coo(const SparseTensorImpl& from, const PartMap& map) {
+  const at::Tensor indices = map(from.indices()), values = map(from.values());
+  const c10::DeviceGuard guard(values.device());
+  auto made = c10::make_intrusive<SparseTensorImpl>(
+      c10::DispatchKeySet(values.is_cpu() ? c10::DispatchKey::SparseCPU
+                                          : c10::DispatchKey::SparsePrivateUse1),
+      from.dtype());
+  assign_coo(*made, from, indices, values);
+  return at::Tensor(std::move(made));
+}
+
+at::Tensor compressed(const SparseCsrTensorImpl& from, const PartMap& map) {
+  const at::Tensor outer = map(from.compressed_indices()), inner = map(from.plain_indices());
+  const at::Tensor values = map(from.values());
+  const auto key = values.is_cpu() ? c10::DispatchKey::SparseCsrCPU : c10::DispatchKey::SparseCsrPrivateUse1;
+  auto made = c10::make_intrusive<SparseCsrTensorImpl>(c10::DispatchKeySet(key), values.device(),
+                                                       from.layout(), from.dtype());
+  made->set_member_tensors(outer, inner, values, from.sizes());
+  return at::Tensor(std::move(made));
+}
+
+// Sizes, strides and offsets are CPU tensors on every device.
+at::Tensor nested(const NestedTensorImpl& from, const PartMap& map) {
+  return at::Tensor(c10::make_intrusive<NestedTensorImpl>(map(from.get_unsafe_storage_as_tensor()),
+                                                          from.get_nested_sizes(), from.get_nested_strides(),
+                                                          from.get_storage_offsets()));
+}
+
+// The tensor with other parts, on their device.
+at::Tensor with_parts(const at::Tensor& tensor, const std::string& operator_name, const PartMap& map) {
+  if (tensor.is_nested()) return nested(impl_of<NestedTensorImpl>(tensor), map);
+  if (tensor.is_sparse()) return coo(impl_of<SparseTensorImpl>(tensor), map);
+  if (tensor.unsafeGetTensorImpl()->is_sparse_compressed())
+    return compressed(impl_of<SparseCsrTensorImpl>(tensor), map);
+  TORCH_CHECK_NOT_IMPLEMENTED(false, operator_name,
+                              ": quantized and mkldnn tensors are not supported on chip; use .cpu() first.");
+}
+
+}  // namespace
+
+at::Tensor Mapping::layout_argument(const at::Tensor& tensor, bool written) {
+  for (LayoutPair& pair : layouts_)
+    if (pair.original.is_same(tensor)) {
+      if (written && !pair.written) {
+        pair.written = true;
+        with_parts(tensor, operator_name_, [this](const at::Tensor& part) { return argument(part, true); });
+      }
+      return pair.mapped;
+    }
+  const at::Tensor mapped =
+      with_parts(tensor, operator_name_, [&](const at::Tensor& part) { return argument(part, written); });
+  layouts_.push_back({tensor, mapped, written});
+  return mapped;
+}
+
+at::Tensor Mapping::layout_result(const at::Tensor& tensor) {
+  for (const LayoutPair& pair : layouts_)
+    if (pair.mapped.is_same(tensor)) return pair.original;
+  return with_parts(tensor, operator_name_, [this](const at::Tensor& part) { return result(part); });
+}
+
+// The call may have replaced the parts. A nested tensor keeps its own.
+void Mapping::finish_layout(const LayoutPair& pair) {
+  if (pair.mapped.is_sparse()) {
+    const auto& mapped = impl_of<SparseTensorImpl>(pair.mapped);
+    assign_coo(impl_of<SparseTensorImpl>(pair.original), mapped, result(mapped.indices()),
+               result(mapped.values()));
+  } else if (!pair.mapped.is_nested()) {
+    const auto& mapped = impl_of<SparseCsrTensorImpl>(pair.mapped);
+    auto& original = impl_of<SparseCsrTensorImpl>(pair.original);
+    original.set_layout(mapped.layout());
+    original.set_member_tensors(result(mapped.compressed_indices()), result(mapped.plain_indices()),
+                                result(mapped.values()), mapped.sizes());
+  }
+}
+
+}  // namespace isthmus

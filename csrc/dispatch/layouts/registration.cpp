@@ -1,0 +1,126 @@
+// Sparse and nested tensors: an overload with a kernel for their CPU tensors takes it, over the chip's bytes
+// or over copies. Quantized tensors are refused.
+#include "dispatch/layouts/registration.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+
+#include "dispatch/cpu_route.h"
+#include "dispatch/operator_library.h"
+#include "dispatch/preferences.h"
+#include "dispatch/route_table.h"
+
+namespace isthmus {
+namespace {
+
+using c10::DispatchKey;
+using torch::jit::Stack;
+
+struct Layout {
+  DispatchKey cpu, chip;
+};
+constexpr Layout kLayouts[] = {
+    {DispatchKey::SparseCPU, DispatchKey::SparsePrivateUse1},
+    {DispatchKey::SparseCsrCPU, DispatchKey::SparseCsrPrivateUse1},
+    {DispatchKey::NestedTensorCPU, DispatchKey::NestedTensorPrivateUse1},
+};
+
+// Kernels of CPU that only call operators on the parts of their tensors: they copy between devices, or return
+// what is a CPU tensor on every device.
+const std::unordered_set<std::string>& arranging() {
+  static const auto& names = *new std::unordered_set<std::string>{
+      "aten::_nested_tensor_size",
+      "aten::_nested_tensor_storage_offsets",
+      "aten::_nested_tensor_strides",
+      "aten::_pin_memory",
+      "aten::_to_copy",
+      "aten::copy_",
+      "aten::copy_sparse_to_sparse_",
+      "aten::is_pinned",
+  };
+  return names;
+}
+
+// The kernel calls operators that make tensors there.
+bool names_other_device(c10::ArrayRef<c10::IValue> arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::IValue& argument) {
+    return argument.isDevice() && argument.toDevice().type() != kChip;
+  });
+}
+
+class LayoutKernel final : public c10::OperatorKernel {
+ public:
+  LayoutKernel(const c10::OperatorHandle& op, DispatchKey cpu)
+      : name_(full_name(op.operator_name())),
+        cpu_(cpu),
+        arranges_(arranging().count(name_) > 0),
+        route_(op, cpu) {
+    if (!op.hasKernelForDispatchKey(DispatchKey::CPU))
+      note_route(name_, route(), "CPU's kernel for " + std::string(toString(cpu)));
+  }
+
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+    if (arranges_ || names_other_device(torch::jit::last(*stack, op.schema().arguments().size())))
+      return op.redispatchBoxed(c10::DispatchKeySet(cpu_), stack);
+    operator_calls(name_, route()).count();
+    TORCH_CHECK_NOT_IMPLEMENTED(route() != Route::kNone, name_, " on ", toString(cpu_),
+                                " has no route on driver ", driver_table()->name,
+                                ", which allows no fallback to CPU.");
+    route_.call(op, stack, route() == Route::kDelegate ? Mapping::Kind::kAlias : Mapping::Kind::kCopy);
+  }
+
+ private:
+  static Route route() {
+    if (delegates_to_cpu()) return Route::kDelegate;
+    return preferences().fallback ? Route::kFallback : Route::kNone;
+  }
+
+  const std::string name_;
+  const DispatchKey cpu_;
+  const bool arranges_;
+  CpuRoute route_;
+};
+
+void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(),
+                              ": quantized tensors, and this operator on sparse and ",
+                              "nested tensors, are not supported on chip; keep them on CPU.");
+}
+
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+}
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+}
+
+void register_layout(const Layout& layout) {
+  auto& library = *new torch::Library(torch::Library::IMPL, "aten", layout.chip, __FILE__, __LINE__);
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) continue;
+    const auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (!op || !op->hasKernelForDispatchKey(layout.cpu)) continue;
+    const std::string full = full_name(name);
+    library.impl(full.substr(6).c_str(),
+                 torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LayoutKernel>(*op, layout.cpu)));
+  }
+}
+
+}  // namespace
+
+void register_layouts() {
+  for (const Layout& layout : kLayouts) register_layout(layout);
+}
+
+}  // namespace isthmus
