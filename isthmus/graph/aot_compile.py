@@ -20,6 +20,7 @@ from torch._ops import OpOverload
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from isthmus import _C
 from isthmus.graph import chip_calls, rewrite, tracing
 from isthmus.graph.package import CHIP, METADATA, Input, Signature, describe, output_names
 
@@ -80,6 +81,9 @@ def _compile_inner(
     same = sorted(returned.inputs.items())
     found = Signature(_inputs(inputs, graph), outputs, same, list(returned.on_cpu))
     rewrite.to_cpu(graph, chip.index)
+    for name, value in graph.meta.items():  # copies of buffers that the program changes
+        if isinstance(value, torch.Tensor) and value.device.type == CHIP:
+            graph.meta[name] = _C.as_host(value)
     _refuse_calls_on_chip(graph)
     options["get_decomp_fn"] = select_decomp_table  # the graph is CPU's now
     metadata = {**config.aot_inductor.metadata, METADATA: json.dumps(found)}

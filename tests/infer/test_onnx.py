@@ -144,7 +144,7 @@ def test_every_case_of_the_standard_is_right_or_refused(tmp_path: Path) -> None:
     outcomes = Counter(_outcome(case, tmp_path / "case.onnx") for case in cases)
     wrong = {name for name in outcomes if name not in ("right", "refused", "other")}
     assert not wrong
-    assert outcomes["right"] >= 1000
+    assert outcomes["right"] >= 1000, outcomes
 
 
 def _outcome(case: Any, file: Path) -> str:
