@@ -1,7 +1,8 @@
 """Judge all of op_db on the chip and write docs/results/opinfo.md: ``python -m tools.opinfo``.
 
 Exits with 1 if anything fails that xfail.toml does not list, or anything passes that it lists. ``--forward`` judges
-another driver, whose kernels round otherwise: its results are numbers on a page.
+another driver, whose kernels round otherwise: its results are numbers on a page. ``--layouts`` judges the entries on
+sparse and nested tensors, for docs/results/opinfo-layouts.md.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def options() -> argparse.Namespace:
         action="store_true",
         help="judge forward results alone, within a tolerance: for drivers whose kernels are not the CPU's",
     )
+    add("--layouts", action="store_true", help="entries on sparse and nested tensors, in place of dense ones")
     add("--workers", type=int, default=2, help="processes (default %(default)s)")
     add("--threads", type=int, default=1, help="intra-op threads per process (default %(default)s)")
     add("--seconds", type=float, default=300, help="time limit of one operator with one dtype")
@@ -84,7 +86,7 @@ def settings_of(asked: argparse.Namespace, known: list[Any]) -> str:
 
 def main() -> int:
     asked = options()
-    known = operators()
+    known = operators(asked.layouts)
     jobs = jobs_of(known, asked)
     start = time.monotonic()
     verdicts: list[Verdict] = []
@@ -93,12 +95,16 @@ def main() -> int:
         verdicts.append(verdict)
         show(verdict, len(verdicts), len(jobs))
     failed = [v for v in verdicts if table.unexpected(v)]
-    unused = stale(verdicts) if not asked.operators and not asked.forward else []
+    unused = stale(verdicts) if not (asked.operators or asked.forward or asked.layouts) else []
     if not asked.operators:
         driver = core.driver()["name"]
-        place = PAGE.with_stem(f"opinfo-{driver}") if asked.forward else PAGE
-        make_page = table.forward_page if asked.forward else table.page
-        table.write(place, make_page(verdicts, settings_of(asked, known)))
+        if asked.layouts:
+            table.write(PAGE.with_stem("opinfo-layouts"), table.layouts_page(verdicts, torch.__version__))
+        elif asked.forward:
+            page = table.forward_page(verdicts, settings_of(asked, known))
+            table.write(PAGE.with_stem(f"opinfo-{driver}"), page)
+        else:
+            table.write(PAGE, table.page(verdicts, settings_of(asked, known)))
     for line in table.forward_counts(verdicts) if asked.forward else table.counts(verdicts):
         print(line)
     for line in unused:

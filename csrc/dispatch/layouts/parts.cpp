@@ -3,6 +3,7 @@
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
 
 #include <functional>
 
@@ -79,6 +80,10 @@ at::Tensor Mapping::layout_argument(const at::Tensor& tensor, bool written) {
     }
   const at::Tensor mapped =
       with_parts(tensor, operator_name_, [&](const at::Tensor& part) { return argument(part, written); });
+  // A kernel of _sparse_mm_reduce_impl keeps what the gradient needs only if an argument requires it.
+  if (c10::GradMode::is_enabled() && mapped.unsafeGetTensorImpl()->is_sparse_compressed() &&
+      c10::isFloatingType(mapped.scalar_type()))
+    mapped.set_requires_grad(true);
   layouts_.push_back({tensor, mapped, written});
   return mapped;
 }
