@@ -41,10 +41,13 @@ def in_bad_fork() -> bool: ...
 
 # ---- device
 def device_count() -> int:
-    """Number of devices; 0 if the driver cannot be used (see device_error()) or after a fork. Never raises, and
-    does not initialise a driver that can count without it."""
+    """Number of devices; 0 if the driver cannot be used (see device_error()). Never raises, and does not initialise
+    a driver that can count without it. A process forked after the first use gets the number of its parent."""
 
 def device_error() -> str: ...
+def set_cuda_words(uses: bool) -> None:
+    """Let the errors of running out of memory and of use after a fork begin with CUDA's words."""
+
 def current_device() -> int: ...
 def set_device(device: int) -> None: ...
 def exchange_device(device: int) -> int:
@@ -91,6 +94,65 @@ class SharedEvent:
     def device(self) -> int: ...
     @property
     def native_handle(self) -> int: ...
+
+# ---- graphs
+class Graph:
+    def __init__(self, keep_graph: bool = False) -> None: ...
+    def capture_begin(
+        self, pool: tuple[int, int] | None = None, capture_error_mode: str = "global"
+    ) -> None: ...
+    def capture_end(self) -> None:
+        """End the capture; Python errors of the captured code do not reach it.
+
+        Raises:
+            RuntimeError: an operation was not permitted in the capture, or a stream's work was not waited for.
+        """
+
+    def instantiate(self) -> None: ...
+    def replay(self) -> None:
+        """Run the captured work on the current stream, without Python and without the dispatcher."""
+
+    def reset(self) -> None: ...
+    def pool(self) -> tuple[int, int]: ...
+    def enable_debug_mode(self) -> None: ...
+    def debug_dump(self, debug_path: str) -> None: ...
+    def register_generator_state(self, generator: torch.Generator) -> None: ...
+    def __len__(self) -> int:
+        """Number of captured calls."""
+
+class Mutex:
+    """Lock that C++ takes without the GIL."""
+
+    def __init__(self) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+class MovingGraph:
+    """A captured graph as a function: its inputs and results lie elsewhere at each call.
+
+    Args:
+        graph: has captured a run.
+        inputs: tensors of the run, on one chip.
+        results: of the run, in memory of the graph or of the inputs.
+        mutex: of all graphs that share memory.
+
+    Raises:
+        RuntimeError: the addresses of a step cannot be changed, or a tensor is not a strided one of the chip.
+    """
+
+    def __init__(
+        self, graph: Graph, inputs: list[torch.Tensor], results: list[torch.Tensor], mutex: Mutex
+    ) -> None: ...
+    def __call__(self, inputs: list[torch.Tensor]) -> list[torch.Tensor] | None:
+        """Results for other inputs; None if these have another geometry or share memory otherwise."""
+
+def graph_pool() -> tuple[int, int]: ...
+def capturing() -> bool:
+    """Whether any stream of the process is captured."""
+
+def is_capturing(stream_id: int, device_index: int) -> bool: ...
+def register_graphs() -> None:
+    """Make ``torch.accelerator.Graph`` ours; once, after the device has its name."""
 
 # ---- memory; statistics and empty_cache come through torch.accelerator
 def host_memory_stats() -> dict[str, Any]:

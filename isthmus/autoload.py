@@ -195,9 +195,10 @@ def _install_device_module() -> None:
     from torch.utils import backend_registration
 
     backend_registration.rename_privateuse1_backend("chip")
-    from isthmus import chip, graph
+    from isthmus import _C, chip, graph
     from isthmus.chip import distributed
 
+    _C.register_graphs()
     torch._register_device_module("chip", chip)
     backend_registration.generate_methods_for_privateuse1_backend(
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True

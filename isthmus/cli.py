@@ -25,6 +25,7 @@ COMMANDS = {
             "isthmus.launch.cli",
             "Run a CUDA script, a module or a launcher on the available accelerator.",
         ),
+        "infer": ("isthmus.infer.cli", "Run an exported model (.pt2 or .onnx) and measure it."),
         "ascend": ("isthmus.ascend.cli", "Run programs for Ascend NPUs on a machine without one."),
     },
     "Move a project": {

@@ -10,6 +10,7 @@ namespace isthmus {
 void bind_collectives(pybind11::module_& m);  // torch.distributed has been imported
 void bind_device(pybind11::module_& m);
 void bind_dispatch(pybind11::module_& m);
+void bind_graphs(pybind11::module_& m);
 void bind_host_alias(pybind11::module_& m);
 void bind_memory(pybind11::module_& m);
 void bind_memory_history(pybind11::module_& m);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "bindings/bindings.h"
+#include "core/cuda_answers.h"
 #include "core/runtime.h"
 
 namespace py = pybind11;
@@ -98,7 +99,8 @@ void bind_device(py::module_& m) {
                ", minor=" + std::to_string(p.capability_minor) +
                ", multi_processor_count=" + std::to_string(p.multi_processor_count) + ")";
       });
-  m.def("device_count", [] { return static_cast<int>(device_count()); }, Release());
+  m.def("device_count", [] { return static_cast<int>(counted_devices()); }, Release());
+  m.def("set_cuda_words", &set_cuda_words);
   m.def("device_error", [] { return device_error(); });
   m.def("current_device", [] { return static_cast<int>(current_device()); });
   m.def("set_device", [](int device) {

@@ -2,6 +2,7 @@
 // torch.accelerator, c10d).
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "core/capture.h"
 #include "core/event.h"
 #include "core/runtime.h"
 #include "core/stream.h"
@@ -52,17 +53,21 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     set_current_stream(stream);
     return previous;
   }
+  bool isStreamCapturing(const c10::Stream& stream) const override { return capture_of(stream) != nullptr; }
   void* getStreamNativeHandle(const c10::Stream stream) const override { return stream_handle(stream); }
   bool queryStream(const c10::Stream& stream) const override {
+    require_not_captured(stream, "Stream.query()");
     const bool done = query_stream(stream);
     if (done) tell(StreamAction::kStreamDone, nullptr, stream);
     return done;
   }
   void synchronizeStream(const c10::Stream& stream) const override {
+    require_not_captured(stream, "Stream.synchronize()");
     synchronize_stream(stream);
     tell(StreamAction::kStreamDone, nullptr, stream);
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
+    require_not_captured(device < 0 ? current_device() : device, "synchronize()");
     synchronize_device(device);
     tell(StreamAction::kDeviceDone, nullptr, default_stream(device));
   }
@@ -80,11 +85,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     tell(StreamAction::kWait, event, stream);
   }
   bool queryEvent(void* event) const override {
+    require_event_not_captured(event, "Event.query()");
     const bool done = query_event(event);
     if (done) tell(StreamAction::kEventDone, event, default_stream(0));
     return done;
   }
   void synchronizeEvent(void* event) const override {
+    require_event_not_captured(event, "Event.synchronize()");
     synchronize_event(event);
     tell(StreamAction::kEventDone, event, default_stream(0));
   }

@@ -3,9 +3,15 @@
 
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/inductor/aoti_runner/model_container_runner_cpu.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <cstring>
+#include <memory>
+#include <vector>
+
 #include "bindings/bindings.h"
+#include "dispatch/captured.h"
 #include "dispatch/delegate_scope.h"
 #include "memory/memory.h"
 
@@ -61,6 +67,76 @@ at::Tensor tensor_at(const py::list& list, size_t index) {
   return THPVariable_Check(item) ? THPVariable_Unpack(item) : at::Tensor();
 }
 
+// A captured call of compiled code, which takes the GIL for the time of the call.
+class CompiledStep final : public Step {
+ public:
+  CompiledStep(py::object function, py::list inputs)
+      : code_(std::make_unique<Code>(Code{std::move(function), std::move(inputs)})) {}
+  ~CompiledStep() override {
+    if (!Py_IsInitialized()) {
+      static_cast<void>(code_.release());
+      return;
+    }
+    const py::gil_scoped_acquire gil;
+    code_.reset();
+  }
+  CompiledStep(const CompiledStep&) = delete;
+  CompiledStep& operator=(const CompiledStep&) = delete;
+
+  memory::Tape& tape() noexcept { return tape_; }
+  void set_results(const py::list& results) {
+    for (const py::handle item : results)
+      places_.push_back(THPVariable_Check(item.ptr()) ? Place(THPVariable_Unpack(item.ptr())) : Place());
+  }
+
+  void replay(c10::Stream) override {
+    const py::gil_scoped_acquire gil;
+    tape_.rewind();
+    const memory::TapeScope scope(&tape_, memory::TapeScope::Mode::kTake);
+    const py::sequence results = code_->function(code_->inputs.attr("copy")());
+    for (size_t i = 0; i < results.size(); ++i) {
+      const py::object item = results[i];
+      if (THPVariable_Check(item.ptr())) places_[i].fill(THPVariable_Unpack(item.ptr()));
+    }
+  }
+  const char* name() const noexcept override { return "compiled graph"; }
+
+ private:
+  struct Code {
+    py::object function;
+    py::list inputs;
+  };
+  // Where a result is.
+  struct Place {
+    Place() = default;
+    explicit Place(const at::Tensor& chip)
+        : data(chip.defined() && chip.is_privateuseone() ? memory::host_address(chip.storage().data())
+                                                         : nullptr) {}
+    void fill(const at::Tensor& host) const {
+      if (data == nullptr || host.storage().data() == data) return;
+      std::memcpy(data, host.storage().data(), host.storage().nbytes());
+    }
+    void* data = nullptr;
+  };
+
+  std::unique_ptr<Code> code_;
+  std::vector<Place> places_;
+  memory::Tape tape_;
+};
+
+// The step of a call whose inputs are mapped, if the stream is captured; else null.
+std::unique_ptr<CompiledStep> capture_compiled(const py::object& function, const py::list& chip_inputs,
+                                               const py::list& inputs, c10::DeviceIndex device) {
+  const auto capture = capture_of(current_stream(device));
+  if (!capture) return nullptr;
+  for (const py::handle item : chip_inputs)  // which it may change
+    if (THPVariable_Check(item.ptr())) {
+      const at::Tensor& tensor = THPVariable_Unpack(item.ptr());
+      if (tensor.is_privateuseone()) save(*capture, tensor);
+    }
+  return std::make_unique<CompiledStep>(function, py::list(inputs.attr("copy")()));
+}
+
 py::list call_on_host(const py::object& function, py::list inputs, int device,
                       const std::vector<std::pair<size_t, size_t>>& same) {
   const auto index = static_cast<c10::DeviceIndex>(device);
@@ -70,19 +146,38 @@ py::list call_on_host(const py::object& function, py::list inputs, int device,
   std::vector<Returned> returned;
   returned.reserve(same.size());
   for (const auto& [output, input] : same) returned.push_back({output, tensor_at(inputs, input), {}});
+  const py::list given = capturing() ? py::list(inputs.attr("copy")()) : py::list();
   map_inputs(inputs, index);
   for (size_t i = 0; i < same.size(); ++i) returned[i].alias = tensor_at(inputs, same[i].second);
   py::object results;
+  std::unique_ptr<CompiledStep> step =
+      capturing() ? capture_compiled(function, given, inputs, index) : nullptr;
   {
-    const DelegateScope scope("compiled graph", current_stream(index));
+    const DelegateScope scope("compiled graph", current_stream(index), step ? &step->tape() : nullptr);
     results = function(std::move(inputs));
   }
-  return map_results(results, returned, index);
+  py::list mapped = map_results(results, returned, index);
+  if (step != nullptr) {
+    step->set_results(mapped);
+    const c10::Stream stream = current_stream(index);
+    if (const auto capture = capture_of(stream)) capture->add(stream, std::move(step));
+  }
+  return mapped;
+}
+
+// The runner of AOTInductor's packages for the chip, whose code is the CPU's (isthmus/graph/package.py).
+std::unique_ptr<torch::inductor::AOTIModelContainerRunner> package_runner(const std::string& library,
+                                                                          size_t runners,
+                                                                          const std::string& /*device*/,
+                                                                          const std::string& /*kernels*/,
+                                                                          const bool single_threaded) {
+  return std::make_unique<torch::inductor::AOTIModelContainerRunnerCpu>(library, runners, single_threaded);
 }
 
 }  // namespace
 
 void bind_host_alias(py::module_& m) {
+  torch::inductor::getAOTIModelRunnerRegistry()["chip"] = &package_runner;
   m.def("call_on_host", &call_on_host, py::arg("function"), py::arg("inputs"), py::arg("device"),
         py::arg("same"));
   m.def("as_host", &as_host);

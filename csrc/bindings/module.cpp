@@ -26,6 +26,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   bind_telemetry(m);
   bind_streams(m);
   bind_dispatch(m);
+  bind_graphs(m);
   bind_host_alias(m);
   bind_collectives(m);
   bind_memory(m);

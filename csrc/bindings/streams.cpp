@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "bindings/bindings.h"
+#include "core/capture.h"
 #include "core/event.h"
 #include "core/stream.h"
 #include "core/stream_trace.h"
@@ -64,6 +65,7 @@ void listen(const py::object& function) {
 
 void synchronize(int device) {
   const auto index = static_cast<c10::DeviceIndex>(device);
+  require_not_captured(index < 0 ? current_device() : index, "synchronize()");
   synchronize_device(index);
   tell(StreamAction::kDeviceDone, nullptr, default_stream(index));
 }
@@ -86,6 +88,17 @@ void bind_events(py::module_& m) {
       .def_property_readonly("device", [](const SharedEvent& e) { return static_cast<int>(e.device()); })
       .def_property_readonly("native_handle",
                              [](const SharedEvent& e) { return reinterpret_cast<uintptr_t>(e.native()); });
+  py::class_<ExternalEvent>(m, "ExternalEvent")
+      .def(py::init<bool>(), py::arg("timing"))
+      .def(
+          "record", [](ExternalEvent& e, int64_t id, int64_t device) { e.record(chip_stream(id, device)); },
+          Release())
+      .def(
+          "wait", [](ExternalEvent& e, int64_t id, int64_t device) { e.wait(chip_stream(id, device)); },
+          Release())
+      .def("query", &ExternalEvent::query, Release())
+      .def("synchronize", &ExternalEvent::synchronize, Release())
+      .def("elapsed_ms", &ExternalEvent::elapsed_ms);
 }
 
 }  // namespace

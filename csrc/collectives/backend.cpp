@@ -107,85 +107,121 @@ Transport& ChipBackend::choose_for_barrier() { return choose_if(driver_.serves_b
 
 uint64_t ChipBackend::getSequenceNumberForGroup() { return choose().sequence_number(); }
 
+template <typename Call>
+Transport::WorkPtr ChipBackend::collective(const char* name, const Tensors& tensors, Call call) {
+  const uint64_t number = group_->collectives() + 1;
+  if (!tensors.empty() && tensors[0].is_cpu()) group_->board().note_on_cpu(number, name);
+  try {
+    return call();
+  } catch (const c10::Error& error) {
+    if (group_->failure().empty())
+      group_->board().publish_refusal(number, name, error.what_without_backtrace());
+    throw;
+  }
+}
+
 Transport::WorkPtr ChipBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
-  const at::Tensor& tensor = only(tensors, "broadcast", "tensor");
-  return choose(tensor).broadcast(tensor, options);
+  return collective("broadcast", tensors, [&] {
+    const at::Tensor& tensor = only(tensors, "broadcast", "tensor");
+    return choose(tensor).broadcast(tensor, options);
+  });
 }
 
 Transport::WorkPtr ChipBackend::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  return choose(only(tensors, "all_reduce", "tensor")).all_reduce(tensors, options, false);
+  return collective("all_reduce", tensors, [&] {
+    return choose(only(tensors, "all_reduce", "tensor")).all_reduce(tensors, options, false);
+  });
 }
 
 Transport::WorkPtr ChipBackend::allreduce_coalesced(Tensors& tensors,
                                                     const c10d::AllreduceCoalescedOptions& options) {
-  return choose(tensors.at(0)).all_reduce(tensors, options, true);
+  return collective("all_reduce_coalesced", tensors,
+                    [&] { return choose(tensors.at(0)).all_reduce(tensors, options, true); });
 }
 
 Transport::WorkPtr ChipBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  const at::Tensor& tensor = only(tensors, "reduce", "tensor");
-  return choose(tensor).reduce(tensor, options);
+  return collective("reduce", tensors, [&] {
+    const at::Tensor& tensor = only(tensors, "reduce", "tensor");
+    return choose(tensor).reduce(tensor, options);
+  });
 }
 
 Transport::WorkPtr ChipBackend::allgather(Lists& outputs, Tensors& inputs,
                                           const c10d::AllgatherOptions& options) {
-  const at::Tensor& input = only(inputs, "all_gather", "input");
-  return choose(input).all_gather(only(outputs, "all_gather", "list of outputs"), input, options);
+  return collective("all_gather", inputs, [&] {
+    const at::Tensor& input = only(inputs, "all_gather", "input");
+    return choose(input).all_gather(only(outputs, "all_gather", "list of outputs"), input, options);
+  });
 }
 
 Transport::WorkPtr ChipBackend::allgather_coalesced(Lists& outputs, Tensors& inputs,
                                                     const c10d::AllgatherOptions& options) {
-  return choose(inputs.at(0)).all_gather_coalesced(outputs, inputs, options);
+  return collective("all_gather_coalesced", inputs,
+                    [&] { return choose(inputs.at(0)).all_gather_coalesced(outputs, inputs, options); });
 }
 
 Transport::WorkPtr ChipBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                 const c10d::AllgatherOptions& options) {
-  return choose(input).all_gather_into({output}, {input}, options, false);
+  return collective("all_gather_into_tensor", {input},
+                    [&] { return choose(input).all_gather_into({output}, {input}, options, false); });
 }
 
 Transport::WorkPtr ChipBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::AllgatherOptions& options) {
-  return choose(inputs.at(0)).all_gather_into(outputs, inputs, options, true);
+  return collective("all_gather_into_tensor_coalesced", inputs,
+                    [&] { return choose(inputs.at(0)).all_gather_into(outputs, inputs, options, true); });
 }
 
 Transport::WorkPtr ChipBackend::gather(Lists& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
-  const at::Tensor& input = only(inputs, "gather", "input");
-  return choose(input).gather(of_root(outputs, "gather"), input, options);
+  return collective("gather", inputs, [&] {
+    const at::Tensor& input = only(inputs, "gather", "input");
+    return choose(input).gather(of_root(outputs, "gather"), input, options);
+  });
 }
 
 Transport::WorkPtr ChipBackend::scatter(Tensors& outputs, Lists& inputs,
                                         const c10d::ScatterOptions& options) {
-  const at::Tensor& output = only(outputs, "scatter", "output");
-  return choose(output).scatter(output, of_root(inputs, "scatter"), options);
+  return collective("scatter", outputs, [&] {
+    const at::Tensor& output = only(outputs, "scatter", "output");
+    return choose(output).scatter(output, of_root(inputs, "scatter"), options);
+  });
 }
 
 Transport::WorkPtr ChipBackend::reduce_scatter(Tensors& outputs, Lists& inputs,
                                                const c10d::ReduceScatterOptions& options) {
-  TORCH_CHECK_VALUE(
-      outputs.size() == 1 && inputs.size() == 1 && inputs[0].size() == static_cast<size_t>(getSize()),
-      "reduce_scatter takes one output and a list of ", getSize(), " inputs, one for each rank.");
-  return choose(outputs[0]).reduce_scatter(outputs[0], inputs[0], options);
+  return collective("reduce_scatter", outputs, [&] {
+    TORCH_CHECK_VALUE(
+        outputs.size() == 1 && inputs.size() == 1 && inputs[0].size() == static_cast<size_t>(getSize()),
+        "reduce_scatter takes one output and a list of ", getSize(), " inputs, one for each rank.");
+    return choose(outputs[0]).reduce_scatter(outputs[0], inputs[0], options);
+  });
 }
 
 Transport::WorkPtr ChipBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                      const c10d::ReduceScatterOptions& options) {
-  return choose(input).reduce_scatter_into({output}, {input}, options, false);
+  return collective("reduce_scatter_tensor", {input},
+                    [&] { return choose(input).reduce_scatter_into({output}, {input}, options, false); });
 }
 
 Transport::WorkPtr ChipBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                                                 const c10d::ReduceScatterOptions& options) {
-  return choose(inputs.at(0)).reduce_scatter_into(outputs, inputs, options, true);
+  return collective("reduce_scatter_tensor_coalesced", inputs,
+                    [&] { return choose(inputs.at(0)).reduce_scatter_into(outputs, inputs, options, true); });
 }
 
 Transport::WorkPtr ChipBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
                                               std::vector<int64_t>& output_splits,
                                               std::vector<int64_t>& input_splits,
                                               const c10d::AllToAllOptions& options) {
-  return choose(input).all_to_all_single(output, input, output_splits, input_splits, options);
+  return collective("all_to_all_single", {input}, [&] {
+    return choose(input).all_to_all_single(output, input, output_splits, input_splits, options);
+  });
 }
 
 Transport::WorkPtr ChipBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                          const c10d::AllToAllOptions& options) {
-  return choose(inputs.at(0)).all_to_all(outputs, inputs, options);
+  return collective("all_to_all", inputs,
+                    [&] { return choose(inputs.at(0)).all_to_all(outputs, inputs, options); });
 }
 
 Transport::WorkPtr ChipBackend::barrier(const c10d::BarrierOptions& options) {

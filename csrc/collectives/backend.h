@@ -93,6 +93,10 @@ class ChipBackend final : public c10d::Backend {
   Transport& choose(const at::Tensor& tensor);  // for an operation of all ranks
   Transport& choose(const at::Tensor& tensor, int peer, int tag);
   Transport& choose_for_barrier();
+  // Calls an operation of all ranks on tensors. If it raises, or is gloo's because they are CPU tensors, the
+  // messages of ranks that wait for this one say so.
+  template <typename Call>
+  WorkPtr collective(const char* name, const Tensors& tensors, Call call);
   // A message to a rank that is not connected yet: a thread waits for that rank and sends it then.
   WorkPtr deferred(c10d::OpType type, const at::Tensor& tensor, int peer);
 

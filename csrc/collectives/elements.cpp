@@ -53,6 +53,10 @@ at::Tensor detached(const at::Tensor& tensor) {
       impl.shallow_copy_and_detach(impl.version_counter(), /*allow_tensor_metadata_change=*/true));
 }
 
+std::string torch_name(at::ScalarType dtype) {
+  return "torch." + std::string(c10::getDtypeNames(dtype).first);
+}
+
 ElementCount moved(const at::Tensor& tensor) {
   const int code = dtype_code(tensor.scalar_type());
   if (code < 0) return {ISTHMUS_UINT8, tensor.nbytes()};
@@ -63,14 +67,14 @@ Reduction::Reduction(const ReduceOp& op, at::ScalarType dtype, const char* colle
     : op_(named(for_dtype(op, dtype), collective)) {
   const bool is_complex = at::isComplexType(dtype);
   TORCH_CHECK_TYPE(op_ != ISTHMUS_AVG || at::isFloatingType(dtype) || is_complex, collective,
-                   ": ReduceOp.AVG takes floating-point tensors on chip, not ", dtype,
+                   ": ReduceOp.AVG takes floating-point tensors on chip, not ", torch_name(dtype),
                    "; use SUM and divide.");
   TORCH_CHECK_TYPE(!is_complex || is_linear(), collective,
                    ": complex numbers have sums and averages only on chip, not this ReduceOp; use "
                    "torch.view_as_real().");
   const at::ScalarType number = is_complex ? at::toRealValueType(dtype) : dtype;
   const int code = dtype_code(number);
-  TORCH_CHECK_TYPE(code >= 0, collective, " does not reduce ", dtype,
+  TORCH_CHECK_TYPE(code >= 0, collective, " does not reduce ", torch_name(dtype),
                    " on chip; convert the tensor to another dtype.");
   dtype_ = static_cast<isthmus_dtype>(code);
   pair_ = is_complex ? 2 : 1;
@@ -92,7 +96,7 @@ void Reduction::set_factor(const ReduceOp& op, at::ScalarType dtype, const char*
   TORCH_CHECK_VALUE(given != nullptr, collective,
                     ": PREMUL_SUM lacks its factor; make it by torch.distributed._make_nccl_premul_sum().");
   TORCH_CHECK_TYPE(at::isFloatingType(dtype), collective, ": PREMUL_SUM takes floating-point tensors, not ",
-                   dtype, "; multiply the tensor and use SUM.");
+                   torch_name(dtype), "; multiply the tensor and use SUM.");
   multiplier_ = given->tensor_factor.defined() ? given->tensor_factor.item<double>() : given->double_factor;
   const at::Tensor element =
       at::scalar_tensor(multiplier_, at::TensorOptions().dtype(dtype).device(at::kCPU));

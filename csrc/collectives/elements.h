@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <string>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
 #include "driver.h"
@@ -18,6 +19,9 @@ struct ElementCount {
 // The tensor without autograd and its Python object. Another thread that released that object would take the
 // interpreter's lock, which ends the process while Python exits.
 at::Tensor detached(const at::Tensor& tensor);
+
+// "torch.float32".
+std::string torch_name(at::ScalarType dtype);
 
 // The elements of a tensor that is only moved, as bytes if the driver has no such dtype.
 ElementCount moved(const at::Tensor& tensor);

@@ -16,6 +16,16 @@ namespace isthmus {
 
 namespace {
 
+// Whether the first failure of the group is this one, found by another rank.
+bool is_same(const PublishedFailure& first, const Failure& failure) {
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != text.npos;
+  };
+  if (has(first.message, failure.what)) return true;
+  return failure.kind == Failure::Kind::kTimeout && has(first.json, "\"kind\": \"timeout\"") &&
+         has(first.json, "\"number\": " + std::to_string(failure.number) + ",");
+}
+
 // Set by a rank that will connect to the other of the pair.
 std::string asked_key(const std::string& pair) { return "chip/pair/" + pair + "/asked"; }
 
@@ -26,7 +36,7 @@ Group::Group(const c10::intrusive_ptr<c10d::Store>& store, Identity identity,
     : store_(store),
       identity_(std::move(identity)),
       title_("group '" + identity_.name + "'"),
-      board_(std::make_shared<Board>(store, identity_.rank, identity_.size, timeout)),
+      board_(std::make_shared<Board>(store, identity_.name, identity_.rank, identity_.size, timeout)),
       timeout_(timeout) {
   settings();  // throws for a wrong option here rather than in an operation
   recorder::add_group(*this);
@@ -242,7 +252,8 @@ void Group::fail(const Failure& failure) noexcept {
   const bool is_recorded = record_.write(json);  // before the store is asked, which may not respond
   const PublishedFailure first = board_->first_failure({message, json});
   if (is_recorded && !first.json.empty()) record_.add(json, first.json);
-  message += first.message;
+  if (failure.kind == Failure::Kind::kPeerLost) message += board_->refusals(failure.ranks, failure.number);
+  if (!is_same(first, failure)) message += first.message;
   LOG(ERROR) << "isthmus: " << message;
   if (recorder::writes()) write_records();
   end(message + ". The group cannot be used any more: end the job, or restart it from a checkpoint.");

@@ -3,9 +3,12 @@
 #include <c10/util/Exception.h>
 
 #include <cstring>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "core/capture.h"
 #include "core/profiler.h"
 #include "core/stream.h"
 #include "core/stream_trace.h"
@@ -17,7 +20,30 @@ struct Event {
   isthmus_event handle;
   c10::DeviceIndex device;
   bool timing;
+  // Of the last record, if it was captured.
+  std::weak_ptr<Capture> capture{};
+  std::optional<c10::Stream> captured{};
+  size_t position = 0;
 };
+
+// The capture in which the event was recorded, while it lasts.
+std::shared_ptr<Capture> capture_of(const Event& event) {
+  return capturing() && event.captured ? event.capture.lock() : nullptr;
+}
+
+void note_record(Event& event, c10::Stream stream) {
+  const std::shared_ptr<Capture> capture = isthmus::capture_of(stream);
+  event.capture = capture;
+  event.captured = capture ? std::make_optional(stream) : std::nullopt;
+  event.position = capture ? capture->position() : 0;
+}
+
+// A stream that waits for an event of a capture joins it.
+void join_capture(const Event& event, c10::Stream stream) {
+  const std::shared_ptr<Capture> capture = capture_of(event);
+  if (capture) return capture->join(*event.captured, event.position, stream);
+  require_not_captured(stream, "waiting for an event recorded outside the capture");
+}
 
 // Events are reused even if their last work is not done: a new record replaces it, and waits for the old one
 // are not affected. So a training step creates no events and sets no device for them. Leaked: events may be
@@ -41,6 +67,7 @@ class EventPool {
   }
 
   void give(Event* event) {
+    event->captured.reset();
     std::lock_guard<std::mutex> lock(mutex_);
     free_[event->device][event->timing ? 1 : 0].push_back(event);
   }
@@ -55,7 +82,9 @@ EventPool& pool() {
   return instance;
 }
 
-isthmus_event handle_of(void* event) { return static_cast<Event*>(event)->handle; }
+Event& event_at(void* event) { return *static_cast<Event*>(event); }
+
+isthmus_event handle_of(void* event) { return event_at(event).handle; }
 
 void wait_for(isthmus_event event, c10::Stream stream) {
   const profiler::Call call("chipStreamWaitEvent");
@@ -81,16 +110,24 @@ void record_event(void** event, c10::Stream stream, bool timing) {
   const isthmus_driver& d = driver();
   if (*event == nullptr) *event = pool().take(stream.device_index(), timing);
   check(d.event_record(handle_of(*event), stream_handle(stream)), "record event");
+  if (C10_UNLIKELY(capturing() || event_at(*event).captured)) note_record(event_at(*event), stream);
 }
 
 void wait_event(void* event, c10::Stream stream) {
-  if (event != nullptr) wait_for(handle_of(event), stream);  // never recorded: nothing to wait for
+  if (event == nullptr) return;  // never recorded: nothing to wait for
+  if (C10_UNLIKELY(capturing())) join_capture(event_at(event), stream);
+  wait_for(handle_of(event), stream);
 }
 
 bool query_event(void* event) { return event == nullptr || query(handle_of(event)); }
 
 void synchronize_event(void* event) {
   if (event != nullptr) synchronize(handle_of(event));
+}
+
+void require_event_not_captured(void* event, const char* what) {
+  if (!capturing() || event == nullptr) return;
+  if (const auto capture = capture_of(event_at(event))) capture->refuse(what);
 }
 
 void destroy_event(void* event) noexcept {
@@ -139,6 +176,7 @@ void SharedEvent::make(c10::DeviceIndex device) {
 }
 
 void SharedEvent::record(c10::Stream stream) {
+  require_not_captured(stream, "record() of an interprocess event");
   if (event_ == nullptr) make(stream.device_index());
   TORCH_CHECK(device_ == stream.device_index(), "an event of chip:", static_cast<int>(device_),
               " cannot be recorded on a stream of chip:", static_cast<int>(stream.device_index()), ".");
@@ -148,6 +186,7 @@ void SharedEvent::record(c10::Stream stream) {
 
 void SharedEvent::wait(c10::Stream stream) {
   if (event_ == nullptr) return;  // never recorded: nothing to wait for
+  require_not_captured(stream, "wait() for an interprocess event");
   wait_for(event_, stream);
   tell(StreamAction::kWait, event_, stream);
 }
@@ -169,6 +208,42 @@ std::string SharedEvent::ipc_handle() {
   isthmus_ipc_handle handle{};
   check(d.event_export(event_, &handle), "export event");
   return {handle.bytes, sizeof(handle.bytes)};
+}
+
+class ExternalEvent::Record final : public Step {
+ public:
+  explicit Record(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  void replay(c10::Stream stream) override { record_event(&state_->event, stream, state_->timing); }
+  const char* name() const noexcept override { return "Event.record"; }
+  bool in_thread() const noexcept override { return false; }
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+class ExternalEvent::Wait final : public Step {
+ public:
+  explicit Wait(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  void replay(c10::Stream stream) override { wait_event(state_->event, stream); }
+  const char* name() const noexcept override { return "Event.wait"; }
+  bool in_thread() const noexcept override { return false; }
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+void ExternalEvent::record(c10::Stream stream) {
+  const auto capture = capture_of(stream);
+  if (!capture) return record_event(&state_->event, stream, state_->timing);
+  if (capture->by_driver()) capture->refuse("record() of an external event");
+  capture->add(stream, std::make_unique<Record>(state_));
+}
+
+void ExternalEvent::wait(c10::Stream stream) {
+  const auto capture = capture_of(stream);
+  if (!capture) return wait_event(state_->event, stream);
+  if (capture->by_driver()) capture->refuse("wait() for an external event");
+  capture->add(stream, std::make_unique<Wait>(state_));
 }
 
 }  // namespace isthmus

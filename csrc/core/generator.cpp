@@ -11,9 +11,54 @@
 #include <string>
 #include <utility>
 
+#include "core/capture.h"
+#include "core/stream.h"
 #include "options/read.h"
 
 namespace isthmus {
+
+namespace {
+
+ChipGenerator& shared(const c10::intrusive_ptr<c10::GeneratorImpl>& generator) {
+  return static_cast<ChipGenerator&>(*generator);
+}
+
+// A state that was read in a capture; at each replay, the one of that time.
+class ReadState final : public Step {
+ public:
+  ReadState(c10::intrusive_ptr<c10::GeneratorImpl> generator, at::Tensor captured)
+      : generator_(std::move(generator)), captured_(captured.clone()), now_(captured_) {}
+
+  static bool is_of(Step& step, const c10::TensorImpl& state) {
+    const auto* read = dynamic_cast<ReadState*>(&step);
+    return read != nullptr && read->captured_.nbytes() == static_cast<size_t>(state.numel()) &&
+           std::memcmp(read->captured_.const_data_ptr(), state.data(), read->captured_.nbytes()) == 0;
+  }
+  const c10::TensorImpl& now() const { return *now_.unsafeGetTensorImpl(); }
+
+  void replay(c10::Stream) override { now_ = at::Tensor(shared(generator_).state()); }
+  const char* name() const noexcept override { return "Generator.get_state"; }
+
+ private:
+  const c10::intrusive_ptr<c10::GeneratorImpl> generator_;
+  const at::Tensor captured_;
+  at::Tensor now_;
+};
+
+class WriteState final : public Step {
+ public:
+  WriteState(c10::intrusive_ptr<c10::GeneratorImpl> generator, const ReadState& read)
+      : generator_(std::move(generator)), read_(read) {}
+
+  void replay(c10::Stream) override { shared(generator_).restore(read_.now()); }
+  const char* name() const noexcept override { return "Generator.set_state"; }
+
+ private:
+  const c10::intrusive_ptr<c10::GeneratorImpl> generator_;
+  const ReadState& read_;  // of the same graph
+};
+
+}  // namespace
 
 bool philox_is_chosen() {
   static const bool is_chosen = options::read(options::kHostRng) == "philox";
@@ -37,6 +82,10 @@ at::Generator ChipGenerator::engine() {
 }
 
 void ChipGenerator::set_current_seed(uint64_t seed) {
+  if (const auto capture = capture_of(current_stream(device_.index()))) {
+    if (seed == current_seed()) return;
+    capture->refuse("manual_seed() of another seed than the generator has");
+  }
   if (philox_) {
     philox_->set({seed, 0});
     return;
@@ -46,6 +95,7 @@ void ChipGenerator::set_current_seed(uint64_t seed) {
 }
 
 void ChipGenerator::set_offset(uint64_t offset) {
+  require_not_captured(current_stream(device_.index()), "set_offset() of a generator");
   if (!philox_) {
     TORCH_CHECK(offset == 0,
                 "a chip generator of mt19937 has no offset: set its state, or set ISTHMUS_HOST_RNG=philox.");
@@ -67,6 +117,26 @@ uint64_t ChipGenerator::seed() {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> ChipGenerator::get_state() const {
+  const c10::intrusive_ptr<c10::TensorImpl> now = state();
+  const c10::Stream stream = current_stream(device_.index());
+  if (const auto capture = capture_of(stream))
+    capture->add(stream, std::make_unique<ReadState>(graphsafe_get_state(), at::Tensor(now)));
+  return now;
+}
+
+void ChipGenerator::set_state(const c10::TensorImpl& state) {
+  const c10::Stream stream = current_stream(device_.index());
+  const auto capture = capture_of(stream);
+  if (capture) {
+    const auto* read = static_cast<ReadState*>(
+        capture->last([&state](Step& step) { return ReadState::is_of(step, state); }));
+    if (read == nullptr) capture->refuse("set_state() of a state that was not read in the capture");
+    capture->add(stream, std::make_unique<WriteState>(graphsafe_get_state(), *read));
+  }
+  restore(state);
+}
+
+c10::intrusive_ptr<c10::TensorImpl> ChipGenerator::state() const {
   if (!philox_) return engine_.unsafeGetGeneratorImpl()->get_state();
   const philox::Sequence now = philox_->get();
   at::Tensor state = at::empty({sizeof(now)}, at::TensorOptions().dtype(at::kByte).device(at::kCPU));
@@ -74,7 +144,7 @@ c10::intrusive_ptr<c10::TensorImpl> ChipGenerator::get_state() const {
   return state.getIntrusivePtr();
 }
 
-void ChipGenerator::set_state(const c10::TensorImpl& state) {
+void ChipGenerator::restore(const c10::TensorImpl& state) {
   if (!philox_) {
     engine_.unsafeGetGeneratorImpl()->set_state(state);
     return;

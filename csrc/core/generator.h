@@ -33,7 +33,15 @@ class ChipGenerator final : public c10::GeneratorImpl {
   uint64_t seed() override;
   // mt19937: CPU's state; Philox: seed and offset, 8 bytes each, or the seed alone.
   void set_state(const c10::TensorImpl& state) override;
+  // In a capture, the state read at each replay: set_state() of it goes back there.
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
+  // The same outside of any capture.
+  c10::intrusive_ptr<c10::TensorImpl> state() const;
+  void restore(const c10::TensorImpl& state);
+  // Identifies the state, which generators share after graphsafe_set_state().
+  const void* state_key() const noexcept {
+    return philox_ ? static_cast<const void*>(philox_.get()) : engine_.unsafeGetGeneratorImpl();
+  }
   // A generator that shares its state with this one, and the reverse conversion.
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override;

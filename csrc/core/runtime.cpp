@@ -3,9 +3,11 @@
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 
+#include "core/cuda_answers.h"
 #include "core/profiler.h"
 #include "loader/loader.h"
 
@@ -21,6 +23,7 @@ struct State {
   std::mutex mutex;
   std::atomic<bool> initialized{false};
   std::atomic<bool> forked{false};
+  std::atomic<bool> cuda_words{false};
   std::atomic<int> count{-1};
   std::atomic<int64_t> set_device_calls{0};
 };
@@ -81,9 +84,14 @@ bool driver_initialized() noexcept { return state().initialized.load(std::memory
 
 bool in_bad_fork() noexcept { return state().forked.load(std::memory_order_relaxed); }
 
+bool uses_cuda_words() noexcept { return state().cuda_words.load(std::memory_order_relaxed); }
+
+void set_cuda_words(bool uses) noexcept { state().cuda_words.store(uses, std::memory_order_relaxed); }
+
 const isthmus_driver& driver() {
   State& s = state();
   TORCH_CHECK(!s.forked.load(std::memory_order_relaxed),
+              s.cuda_words ? "Cannot re-initialize CUDA in forked subprocess: " : "",
               "the chip cannot be used in a process forked after its first use. Use the spawn start method.");
   if (C10_UNLIKELY(!s.initialized.load(std::memory_order_acquire))) initialize_driver(s);
   return *s.table;
@@ -113,6 +121,11 @@ c10::DeviceIndex device_count() noexcept {
     s.error = c10_error ? c10_error->what_without_backtrace() : error.what();
     return 0;
   }
+}
+
+c10::DeviceIndex counted_devices() noexcept {
+  if (!in_bad_fork()) return device_count();
+  return static_cast<c10::DeviceIndex>(std::max(0, state().count.load(std::memory_order_acquire)));
 }
 
 const std::string& device_error() noexcept { return state().error; }

@@ -60,7 +60,7 @@ void map_results(c10::IValue* results, size_t count, Mapping& mapping) {
 
 CpuRoute::Signature::Signature(const c10::FunctionSchema& schema) {
   for (const c10::Argument& argument : schema.arguments()) {
-    written.push_back(is_written(argument));
+    written.push_back(is_written(schema, argument));
     if (argument.type()->str() == "Generator?" || argument.type()->str() == "Optional[Generator]" ||
         *argument.real_type() == *c10::OptionalType::create(c10::GeneratorType::get()))
       generator = static_cast<int>(written.size()) - 1;
@@ -101,20 +101,35 @@ void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind k
   keep_backward_in_thread();
   Mapping mapping(kind, name_);
   const size_t count = signature_.written.size();
-  map_arguments(stack->data() + stack->size() - count, signature_, mapping);
-  run(op, stack, mapping, kind);
+  c10::IValue* const arguments = stack->data() + stack->size() - count;
+  const c10::IValue generator =
+      capturing() && signature_.generator >= 0 ? arguments[signature_.generator] : c10::IValue();
+  map_arguments(arguments, signature_, mapping);
+  std::unique_ptr<CpuStep> step = capturing() ? captured(op, arguments, generator, mapping) : nullptr;
+  run(op, stack, mapping, kind, step ? &step->tape() : nullptr);
   if (signature_.writes) mapping.finish_arguments();
   const size_t results = op.schema().returns().size();
   map_results(stack->data() + stack->size() - results, results, mapping);
+  if (C10_UNLIKELY(step != nullptr)) record_call(std::move(step), torch::jit::last(*stack, results), mapping);
 }
 
-void CpuRoute::run(const c10::OperatorHandle& op, Stack* stack, const Mapping& mapping, Mapping::Kind kind) {
+std::unique_ptr<CpuStep> CpuRoute::captured(const c10::OperatorHandle& op, const c10::IValue* arguments,
+                                            const c10::IValue& generator, Mapping& mapping) {
+  at::Generator drawn;
+  if (signature_.generator >= 0)
+    drawn = generator.isGenerator() ? generator.toGenerator() : default_generator(mapping.device());
+  return capture_call(op, name_, c10::ArrayRef<c10::IValue>(arguments, signature_.written.size()), mapping,
+                      signature_.generator, std::move(drawn));
+}
+
+void CpuRoute::run(const c10::OperatorHandle& op, Stack* stack, const Mapping& mapping, Mapping::Kind kind,
+                   memory::Tape* tape) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (kind == Mapping::Kind::kCopy) {
     op.redispatchBoxed(key_, stack);
     return;
   }
-  const DelegateScope scope(name_.c_str(), current_stream(mapping.device()));
+  const DelegateScope scope(name_.c_str(), current_stream(mapping.device()), tape);
   op.redispatchBoxed(key_, stack);
 }
 

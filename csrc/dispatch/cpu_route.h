@@ -4,10 +4,12 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "dispatch/captured.h"
 #include "dispatch/mapping.h"
 
 namespace isthmus {
@@ -33,7 +35,9 @@ class CpuRoute {
 
   static void map_arguments(c10::IValue* arguments, const Signature& signature, Mapping& mapping);
   void run(const c10::OperatorHandle& op, torch::jit::Stack* stack, const Mapping& mapping,
-           Mapping::Kind kind);
+           Mapping::Kind kind, memory::Tape* tape);
+  std::unique_ptr<CpuStep> captured(const c10::OperatorHandle& op, const c10::IValue* arguments,
+                                    const c10::IValue& generator, Mapping& mapping);
   void announce_fallback();
 
   const Signature signature_;

@@ -4,10 +4,18 @@
 #include <ATen/core/List.h>
 #include <c10/core/ScalarType.h>
 
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
 #include <sstream>
 
+#include "core/generator.h"
+#include "core/movable.h"
 #include "core/profiler.h"
+#include "dispatch/captured.h"
 #include "memory/memory.h"
+#include "memory/tape.h"
 
 namespace isthmus {
 namespace {
@@ -16,8 +24,10 @@ namespace {
 struct CallState {
   c10::Stream stream;
   bool on_host;
-  std::vector<c10::DataPtr> workspaces;
-  std::string argument, reason;
+  memory::Tape* noted = nullptr;  // of workspaces
+  memory::Tape* taken = nullptr;
+  std::vector<c10::DataPtr> workspaces{};
+  std::string argument{}, reason{};
 };
 
 CallState& state_of(isthmus_context* context) { return *static_cast<CallState*>(context->framework); }
@@ -25,8 +35,12 @@ CallState& state_of(isthmus_context* context) { return *static_cast<CallState*>(
 void* workspace(isthmus_context* context, size_t bytes) {
   CallState& state = state_of(context);
   try {
-    state.workspaces.push_back(memory::allocate(bytes, state.stream));
-    void* data = state.workspaces.back().get();
+    void* data = state.taken == nullptr ? nullptr : state.taken->take(bytes);
+    if (data == nullptr) {
+      state.workspaces.push_back(memory::allocate(bytes, state.stream));
+      data = state.workspaces.back().get();
+    }
+    if (state.noted != nullptr) state.noted->note(data, bytes);
     return state.on_host ? memory::host_address(data) : data;
   } catch (const c10::Error&) {
     return nullptr;
@@ -102,6 +116,7 @@ void KernelArguments::tensor(const at::Tensor& tensor, bool written) {
   dl.shape = const_cast<int64_t*>(tensor.sizes().data());
   dl.strides = const_cast<int64_t*>(tensor.strides().data());
   dl.byte_offset = 0;
+  if (written) written_.push_back(&tensor);
   push(kTVMFFIDLTensorPtr).v_ptr = &dl;
 }
 
@@ -127,49 +142,138 @@ bool KernelArguments::value(const c10::IValue& value) {
   return true;
 }
 
-bool KernelArguments::call(const std::string& name, c10::Stream stream, uint64_t seed) {
-  use_device(stream.device_index());
-  if (on_host_) drain(stream);
-  using profiler::Work;
-  const Work work(profiler::Kind::kKernel, name.c_str(), stream,
-                  on_host_ ? Work::By::kThread : Work::By::kDriver);
-  CallState state{stream, on_host_, {}, {}, {}};
-  isthmus_context context{sizeof(isthmus_context),
-                          stream.device_index(),
-                          on_host_ ? nullptr : stream_handle(stream),
-                          seed,
-                          &workspace,
-                          &explain,
-                          &state};
-  arguments_[0].type_index = kTVMFFIInt;
-  arguments_[0].v_int64 = reinterpret_cast<intptr_t>(&context);
-  TVMFFIAny result{};
-  const int code =
-      kernel_.call(kernel_.handle, arguments_.data(), static_cast<int32_t>(arguments_.size()), &result);
-  if (!on_host_) mark_busy(stream);
-  if (C10_UNLIKELY(code != 0)) raise_error(name + " by library " + kernel_.library + describe());
-  if (C10_LIKELY(result.type_index == kTVMFFINone)) return true;
-  if (C10_UNLIKELY(result.type_index != kTVMFFIInt)) {
-    release(result);
-    TORCH_CHECK(false, name, " by library ", kernel_.library, describe(),
-                ": the kernel returned a value; it writes its outputs and returns nothing or a status.");
-  }
-  if (result.v_int64 == ISTHMUS_OK) return true;
-  if (result.v_int64 == ISTHMUS_UNSUPPORTED) return false;
-  raise_status(result.v_int64, state, name + " by library " + kernel_.library + describe());
-}
+namespace {
 
-std::string KernelArguments::describe() const {
+std::string describe(c10::ArrayRef<DLTensor> tensors) {
   std::ostringstream text;
   text << " (";
   const char* separator = "";
-  for (const DLTensor& tensor : tensors_) {
+  for (const DLTensor& tensor : tensors) {
     text << separator << at::toString(at::toScalarType(tensor.dtype))
          << at::IntArrayRef(tensor.shape, static_cast<size_t>(tensor.ndim));
     separator = ", ";
   }
   text << ")";
   return text.str();
+}
+
+uint64_t seed_of(const at::Generator& generator) {
+  if (!generator.defined()) return 0;
+  at::Generator engine = engine_of(generator);
+  std::lock_guard<std::mutex> lock(engine.mutex());
+  return at::check_generator<at::CPUGeneratorImpl>(engine)->random64();
+}
+
+// Runs the kernel on the arguments, of which the first is the context, to be set.
+bool run(const Kernel& kernel, const std::string& name, uint64_t seed, CallState& state,
+         std::span<TVMFFIAny> arguments, c10::ArrayRef<DLTensor> tensors) {
+  const c10::Stream stream = state.stream;
+  isthmus_context context{sizeof(isthmus_context),
+                          stream.device_index(),
+                          state.on_host ? nullptr : stream_handle(stream),
+                          seed,
+                          &workspace,
+                          &explain,
+                          &state};
+  arguments[0].type_index = kTVMFFIInt;
+  arguments[0].v_int64 = reinterpret_cast<intptr_t>(&context);
+  TVMFFIAny result{};
+  const int code =
+      kernel.call(kernel.handle, arguments.data(), static_cast<int32_t>(arguments.size()), &result);
+  if (!state.on_host) mark_busy(stream);
+  const auto head = [&] { return name + " by library " + kernel.library + describe(tensors); };
+  if (C10_UNLIKELY(code != 0)) raise_error(head());
+  if (C10_LIKELY(result.type_index == kTVMFFINone)) return true;
+  if (C10_UNLIKELY(result.type_index != kTVMFFIInt)) {
+    release(result);
+    TORCH_CHECK(false, head(),
+                ": the kernel returned a value; it writes its outputs and returns nothing or a status.");
+  }
+  if (result.v_int64 == ISTHMUS_OK) return true;
+  if (result.v_int64 == ISTHMUS_UNSUPPORTED) return false;
+  raise_status(result.v_int64, state, head());
+}
+
+}  // namespace
+
+// A captured call, which owns its arguments.
+class KernelStep final : public Step, public Movable {
+ public:
+  KernelStep(const KernelArguments& call, std::string name, const at::Generator& generator)
+      : kernel_(call.kernel_),
+        name_(std::move(name)),
+        generator_(generator.defined() ? shared_state(generator) : at::Generator()),
+        tensors_(call.tensors_.begin(), call.tensors_.end()),
+        arguments_(call.arguments_.begin(), call.arguments_.end()) {
+    for (DLTensor& tensor : tensors_) {
+      tensor.shape = own(tensor.shape, tensor.ndim);
+      tensor.strides = own(tensor.strides, tensor.ndim);
+    }
+    for (TVMFFIAny& argument : arguments_) {
+      if (argument.type_index == kTVMFFIDLTensorPtr)
+        argument.v_ptr = &tensors_[static_cast<DLTensor*>(argument.v_ptr) - call.tensors_.data()];
+      if (argument.type_index == kTVMFFIRawStr)
+        argument.v_c_str = texts_.emplace_back(argument.v_c_str).c_str();
+    }
+  }
+
+  memory::Tape& tape() noexcept { return tape_; }
+  void replay(c10::Stream stream) override {
+    use_device(stream.device_index());
+    tape_.rewind();
+    CallState state{stream, in_thread(), nullptr, &tape_};
+    TORCH_CHECK(run(kernel_, name_, seed_of(generator_), state, arguments_, tensors_), name_, " by library ",
+                kernel_.library, ": the kernel does not support what it did at the capture.");
+  }
+  const char* name() const noexcept override { return name_.c_str(); }
+  bool in_thread() const noexcept override { return kernel_.has(ISTHMUS_OPERATOR_HOST); }
+  void visit_addresses(const std::function<void(void**)>& visit) override {
+    for (DLTensor& tensor : tensors_) visit(&tensor.data);
+  }
+
+ private:
+  int64_t* own(const int64_t* numbers, int32_t count) {
+    return numbers_.emplace_back(numbers, numbers + count).data();
+  }
+
+  const Kernel& kernel_;  // of the library, for the process
+  const std::string name_;
+  const at::Generator generator_;
+  std::vector<DLTensor> tensors_;
+  std::vector<TVMFFIAny> arguments_;
+  std::deque<std::vector<int64_t>> numbers_;
+  std::deque<std::string> texts_;
+  memory::Tape tape_;
+};
+
+bool KernelArguments::call(const std::string& name, c10::Stream stream, const at::Generator& generator) {
+  use_device(stream.device_index());
+  if (const auto capture = capture_of(stream)) return this->capture(name, stream, generator, *capture);
+  if (on_host_) drain(stream);
+  using profiler::Work;
+  const Work work(profiler::Kind::kKernel, name.c_str(), stream,
+                  on_host_ ? Work::By::kThread : Work::By::kDriver);
+  CallState state{stream, on_host_};
+  return run(kernel_, name, seed_of(generator), state, arguments_, tensors_);
+}
+
+bool KernelArguments::capture(const std::string& name, c10::Stream stream, const at::Generator& generator,
+                              Capture& capture) {
+  if (capture.by_driver()) {
+    // The driver keeps the kernel with the seed that it was given.
+    if (generator.defined()) capture.refuse(name + " (random numbers in a graph of the driver)");
+    if (on_host_) capture.refuse(name + " (a kernel that does not run on a stream)");
+    CallState state{stream, false};
+    return run(kernel_, name, 0, state, arguments_, tensors_);
+  }
+  if (generator.defined()) save(capture, generator);
+  for (const at::Tensor* tensor : written_) save(capture, *tensor);
+  if (on_host_) drain(stream);
+  auto step = std::make_unique<KernelStep>(*this, name, generator);
+  CallState state{stream, on_host_, &step->tape()};
+  if (!run(kernel_, name, seed_of(generator), state, arguments_, tensors_)) return false;
+  capture.add(stream, std::move(step));
+  return true;
 }
 
 }  // namespace isthmus

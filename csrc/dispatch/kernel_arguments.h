@@ -1,12 +1,14 @@
 // The arguments of a kernel in the format of operators.h, built on the stack of the call.
 #pragma once
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
 #include <string>
 #include <vector>
 
+#include "core/capture.h"
 #include "core/dtype.h"
 #include "core/stream.h"
 #include "dispatch/operator_library.h"
@@ -37,22 +39,25 @@ class KernelArguments {
   // Numbers, text, lists of numbers. False for types that operators.h lacks (complex numbers).
   bool value(const c10::IValue& value);
 
-  // Runs the kernel. Returns false when it answers ISTHMUS_UNSUPPORTED; throws for any other failure.
-  bool call(const std::string& name, c10::Stream stream, uint64_t seed);
+  // Runs the kernel, with a seed of the generator if it is defined, and records it if the stream is captured.
+  // Returns false when it answers ISTHMUS_UNSUPPORTED; throws for any other failure.
+  bool call(const std::string& name, c10::Stream stream, const at::Generator& generator);
 
  private:
+  friend class KernelStep;
+
+  bool capture(const std::string& name, c10::Stream stream, const at::Generator& generator, Capture& capture);
   TVMFFIAny& push(int32_t type) {
     TVMFFIAny any{};
     any.type_index = type;
     arguments_.push_back(any);
     return arguments_.back();
   }
-  std::string describe() const;
-
   const Kernel& kernel_;
   const bool on_host_;
   c10::SmallVector<DLTensor, 6> tensors_;                   // never reallocated: arguments_ points into it
   c10::SmallVector<TVMFFIAny, 16> arguments_{TVMFFIAny{}};  // the first is the context
+  c10::SmallVector<const at::Tensor*, 4> written_;          // of the caller
 };
 
 }  // namespace isthmus

@@ -49,7 +49,8 @@ bool KernelCall::run(torch::jit::Stack& results) {
   if (!prepare_inputs(*kernel, call)) return false;
   prepare_outputs(*kernel, call);
   const bool nothing_to_do = meta_ && empty_;
-  if (!nothing_to_do && !call.call(route_.name_, stream, route_.random_ ? seed() : 0)) return false;
+  if (!nothing_to_do && !call.call(route_.name_, stream, route_.random_ ? generator() : at::Generator()))
+    return false;
   for (auto& [original, copy] : write_back_) original.copy_(copy);
   return_results(results);
   return true;
@@ -258,14 +259,12 @@ bool KernelCall::may_share(const at::Tensor& output, const Kernel& kernel) const
   return true;
 }
 
-uint64_t KernelCall::seed() const {
+at::Generator KernelCall::generator() const {
   const c10::IValue* given = route_.generator_ < 0 ? nullptr : &arguments_[route_.generator_];
   const bool own = given != nullptr && given->isGenerator();
-  const at::Generator generator = own ? given->toGenerator() : default_generator(device_);
+  at::Generator generator = own ? given->toGenerator() : default_generator(device_);
   require_device(generator, device_);
-  at::Generator engine = engine_of(generator);
-  std::lock_guard<std::mutex> lock(engine.mutex());
-  return at::check_generator<at::CPUGeneratorImpl>(engine)->random64();
+  return generator;
 }
 
 void KernelCall::return_results(torch::jit::Stack& results) const {

@@ -47,7 +47,7 @@ class KernelCall {
   at::Tensor given_output(size_t i, size_t j) const;
   // An output over an input's memory: only where it is the very same elements and the kernel allows it.
   bool may_share(const at::Tensor& output, const Kernel& kernel) const;
-  uint64_t seed() const;
+  at::Generator generator() const;
   // Results that are arguments come in the order of the arguments, as the schemas have it.
   void return_results(torch::jit::Stack& results) const;
 

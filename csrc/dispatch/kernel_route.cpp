@@ -37,12 +37,6 @@ bool promotes(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::pointwise) || others.count(op.schema().name()) > 0;
 }
 
-// Batch norm's running statistics, which PyTorch's schema does not declare as written.
-bool writes_undeclared(const c10::OperatorHandle& op, const c10::Argument& argument) {
-  return op.schema().name() == "aten::native_batch_norm" &&
-         (argument.name() == "running_mean" || argument.name() == "running_var");
-}
-
 // Number of results that are not arguments.
 size_t count_outputs(const c10::FunctionSchema& schema) {
   const auto& returns = schema.returns();
@@ -87,7 +81,7 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
   outputs_ = count_outputs(canonical.schema());
   for (size_t i = 0; i < arguments.size(); ++i) {
     Role role;
-    role.written = is_written(arguments[i]) || writes_undeclared(canonical, arguments[i]);
+    role.written = is_written(arguments[i]) || is_written(canonical.schema(), arguments[i]);
     role.output = kernels_.variant == Variant::kOut && i + outputs_ >= arguments.size();
     role.passed = !omitted(arguments[i]);
     role.promoted =

@@ -4,6 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/profiler.h"
@@ -74,7 +75,7 @@ void write_device(void* to, const void* from, size_t bytes, c10::DeviceIndex dev
 Mapping::~Mapping() {
   // The mapping's tensors are released first; a storage still in use then has escaped the call.
   for (TensorPair& pair : pairs_) pair.mapped.reset();
-  if (kind_ == Kind::kAlias)
+  if (kind_ == Kind::kAlias && !lent_)
     for (StoragePair& pair : storages_)
       if (C10_UNLIKELY(pair.mapped.use_count() > 1)) own(*pair.mapped, *pair.original);
 }
@@ -154,6 +155,12 @@ at::Tensor Mapping::argument(const at::Tensor& tensor, bool written, bool cpu_al
   mapped->set_sizes_and_strides(original.sizes(), original.strides(), original.storage_offset());
   pairs_.push_back({tensor, mapped, written});
   return at::Tensor(std::move(mapped));
+}
+
+bool Mapping::maps(const at::Tensor& tensor) const {
+  return std::any_of(pairs_.begin(), pairs_.end(), [&tensor](const TensorPair& pair) {
+    return pair.mapped.get() == tensor.unsafeGetTensorImpl();
+  });
 }
 
 // Makes a CPU storage the chip's, in place if its bytes are on the chip, else by copying them.

@@ -37,6 +37,17 @@ class Mapping {
   // The device of the call; the current one if no argument named any.
   c10::DeviceIndex device() const { return device_ >= 0 ? device_ : current_device(); }
 
+  bool is_alias() const { return kind_ == Kind::kAlias; }
+  // Whether it is a CPU tensor in place of an argument.
+  bool maps(const at::Tensor& tensor) const;
+  template <class Function>
+  void for_each_written(Function function) const {
+    for (const TensorPair& pair : pairs_)
+      if (pair.written) function(pair.original);
+  }
+  // The CPU tensors may outlive the call without the chip's memory.
+  void lend() { lent_ = true; }
+
   // After the call: carries new geometry, resized storages and copied bytes of written arguments back.
   void finish_arguments();
 
@@ -74,6 +85,7 @@ class Mapping {
   Kind kind_;
   const std::string& operator_name_;
   c10::DeviceIndex device_ = -1;
+  bool lent_ = false;
   c10::SmallVector<StoragePair, 4> storages_;
   c10::SmallVector<TensorPair, 4> pairs_;
   std::vector<LayoutPair> layouts_;

@@ -90,6 +90,11 @@ bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
+bool is_written(const c10::FunctionSchema& schema, const c10::Argument& argument) {
+  return is_written(argument) || (schema.name() == "aten::native_batch_norm" &&
+                                  (argument.name() == "running_mean" || argument.name() == "running_var"));
+}
+
 std::string full_name(const c10::OperatorName& name) {
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
 }
@@ -105,6 +110,13 @@ void add_library(const std::string& name, std::vector<LibraryEntry> entries) {
     entry.kernel.library = name;
     library_kernels().kernels[entry.name].push_back(std::move(entry.kernel));
   }
+}
+
+bool libraries_run_in_thread() {
+  for (const auto& [name, kernels] : library_kernels().kernels)
+    for (const Kernel& kernel : kernels)
+      if (kernel.has(ISTHMUS_OPERATOR_HOST)) return true;
+  return false;
 }
 
 const std::vector<Kernel>* kernels_of(const std::string& name) {

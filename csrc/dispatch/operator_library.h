@@ -40,6 +40,9 @@ struct LibraryEntry {
 // Appends a library. Call before register_routes().
 void add_library(const std::string& name, std::vector<LibraryEntry> entries);
 
+// Whether some kernel computes in the calling thread.
+bool libraries_run_in_thread();
+
 // The kernels that are registered under the very name, or null.
 const std::vector<Kernel>* kernels_of(const std::string& name);
 
@@ -60,6 +63,8 @@ void release(const TVMFFIAny& value);
 // Whether the schema declares that the operator writes to the argument, or that the result is a written
 // argument.
 bool is_written(const c10::Argument& argument);
+// Also where the schema does not declare it: batch norm's running statistics.
+bool is_written(const c10::FunctionSchema& schema, const c10::Argument& argument);
 
 // "aten::add.Tensor", from and to.
 std::string full_name(const c10::OperatorName& name);

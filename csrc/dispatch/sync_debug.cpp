@@ -4,6 +4,8 @@
 
 #include <unordered_set>
 
+#include "core/stream.h"
+
 namespace isthmus {
 
 namespace detail {
@@ -11,6 +13,8 @@ namespace detail {
 std::atomic<SyncDebugMode> sync_debug_mode{SyncDebugMode::kOff};
 
 void tell_of_wait(const std::string& operation) {
+  require_not_captured(current_stream(current_device()), operation.c_str());
+  if (sync_debug_mode.load(std::memory_order_relaxed) == SyncDebugMode::kOff) return;
   TORCH_CHECK(sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::kError, operation,
               " makes the host wait for the chip, which torch.chip.set_sync_debug_mode('error') forbids.");
   TORCH_WARN(operation, " makes the host wait for the chip (torch.chip.set_sync_debug_mode).");

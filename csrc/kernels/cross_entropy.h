@@ -73,7 +73,8 @@ class RowSum {
     total_ += sum_of<V>(sums.all);
   }
 
-  W lse() const { return base_ + std::log(sum_); }
+  // That of a row with +inf is +inf, as torch.logsumexp's.
+  W lse() const { return std::isinf(base_) ? base_ : base_ + std::log(sum_); }
   W total() const { return total_; }
 
  private:

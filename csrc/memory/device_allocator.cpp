@@ -1,3 +1,4 @@
+#include "core/capture.h"
 #include "core/profiler.h"
 #include "core/stream.h"
 #include "memory/device_memory.h"
@@ -47,10 +48,11 @@ class ChipAllocator final : public c10::DeviceAllocator {
       using profiler::Work;
       const isthmus_stream handle = stream_handle(stream);
       const Work work(profiler::Kind::kCopy, "Memcpy DtoD", stream, Work::By::kDriver, bytes);
+      capture_copy(stream, to, from, bytes, ISTHMUS_DEVICE_TO_DEVICE);
       check(driver().copy_async(to, from, bytes, ISTHMUS_DEVICE_TO_DEVICE, handle), "copy");
       mark_busy(stream);
     }
-    synchronize_stream(stream);
+    if (!capture_of(stream)) synchronize_stream(stream);
   }
 
   bool initialized() override { return driver_initialized(); }
@@ -124,6 +126,7 @@ c10::DeviceAllocator& device_allocator() {
 c10::DataPtr allocate(size_t bytes, c10::Stream stream) {
   if (bytes == 0) return {nullptr, nullptr, &release_block, stream.device()};
   Block* const block = device_memory(stream.device_index()).allocate(stream.id(), bytes);
+  note_capture(block->pointer, bytes);
   return {block->pointer, block, &release_block, stream.device()};
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/capture.h"
 #include "core/profiler.h"
 #include "core/stream.h"
 #include "memory/choice.h"
@@ -161,6 +162,17 @@ void DeviceMemory::mark_communication(int64_t stream) {
     communication_.push_back(stream);
 }
 
+// The work of a captured stream runs at each replay: its block must not be reused for other work of the
+// graph.
+bool DeviceMemory::release_after_capture(Block* block, const std::vector<c10::Stream>& streams) noexcept {
+  for (const c10::Stream stream : streams)
+    if (const auto capture = capture_of(stream)) {
+      capture->on_end([this, block] { release(block); });
+      return true;
+    }
+  return false;
+}
+
 void DeviceMemory::release_recorded(Block* block) noexcept {
   std::vector<c10::Stream> streams;
   bool is_communication = false;
@@ -175,6 +187,7 @@ void DeviceMemory::release_recorded(Block* block) noexcept {
           stream.device() == device_ &&
           std::find(communication_.begin(), communication_.end(), stream.id()) != communication_.end();
   }
+  if (C10_UNLIKELY(capturing()) && release_after_capture(block, streams)) return;
   std::vector<StreamUse> uses = record_uses(streams);
   if (history::is_on() && uses.empty())
     note(history::Action::kFreeCompleted, block->pointer, block->requested, block->home->stream,
@@ -267,16 +280,17 @@ void DeviceMemory::empty_cache() {
 }
 
 bool DeviceMemory::includes(Pools pools, int64_t pool) const {
+  if (pool != 0 && pools_.at(pool).graphs > 0) return false;
   if (pools == Pools::kAll) return true;
   if (pool == 0) return pools == Pools::kNotOpen;
-  return !pools_.at(pool).is_open;
+  return pools_.at(pool).users == 0;
 }
 
 void DeviceMemory::drop_empty_pools() {
   std::lock_guard<std::mutex> one_at_a_time(reclaim_);  // a thread that frees ranges needs their policies
   std::lock_guard<SpinLock> guard(lock_);
   for (auto it = pools_.begin(); it != pools_.end();) {
-    bool is_empty = !it->second.is_open;
+    bool is_empty = it->second.users == 0;
     it->second.policy->for_each_block(
         [&is_empty](const Block& block) { is_empty &= block.state == BlockState::kUnmapped; });
     it = is_empty ? pools_.erase(it) : std::next(it);
@@ -321,23 +335,26 @@ int64_t new_pool_number() {
   return ++last;
 }
 
-int64_t DeviceMemory::open_pool(int64_t number, bool is_last_resort) {
+int64_t DeviceMemory::open_pool(int64_t number, bool is_last_resort, bool of_graph) {
   std::lock_guard<SpinLock> guard(lock_);
   PolicyContext context = context_;
   context.pool = number * kMaxDevices + device_.index();
   context.reserved = &reserved_by_pool_[context.pool];
   PrivatePool& pool = pools_[context.pool];
-  pool.is_last_resort = is_last_resort;
-  pool.policy = make_policy(policy_name_, context);
+  ++pool.users;
+  pool.graphs += of_graph ? 1 : 0;
+  pool.is_last_resort |= is_last_resort;
+  if (!pool.policy) pool.policy = make_policy(policy_name_, context);
   return context.pool;
 }
 
-void DeviceMemory::close_pool(int64_t id) {
+void DeviceMemory::close_pool(int64_t id, bool of_graph) {
   {
     std::lock_guard<SpinLock> guard(lock_);
     const auto found = pools_.find(id);
     if (found == pools_.end()) return;
-    found->second.is_open = false;
+    found->second.graphs -= of_graph ? 1 : 0;
+    if (--found->second.users > 0) return;
   }
   release_ranges(0, Pools::kClosed);
   drop_empty_pools();

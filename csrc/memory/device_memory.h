@@ -29,7 +29,8 @@ struct DriverCalls {
 // Blocks of a MemPool: a separate policy serves requests of threads that use the pool.
 struct PrivatePool {
   std::unique_ptr<Policy> policy;
-  bool is_open = true;          // its MemPool exists
+  int64_t users = 0;            // its MemPool and the graphs that were captured in it
+  int64_t graphs = 0;           // which need its free memory too
   bool is_last_resort = false;  // serves requests from outside before an out-of-memory error
 };
 
@@ -80,10 +81,11 @@ class DeviceMemory {
   void set_fraction(double fraction);
   double fraction();
 
-  // This device's part of the MemPool with this number. Returns its id on this device, never 0.
-  int64_t open_pool(int64_t number, bool is_last_resort);
-  // Frees the pool's unused memory now, and the rest when its last block is freed.
-  void close_pool(int64_t id);
+  // Adds a user of this device's part of the MemPool with this number. Returns its id on this device, never
+  // 0.
+  int64_t open_pool(int64_t number, bool is_last_resort, bool of_graph = false);
+  // After the last user, frees the pool's unused memory now, and the rest when its last block is freed.
+  void close_pool(int64_t id, bool of_graph = false);
 
   // The segment of driver memory that contains the address.
   std::optional<Segment> segment_of(const void* pointer);
@@ -151,6 +153,7 @@ class DeviceMemory {
   bool allowed(size_t bytes);
   void collect_garbage(size_t bytes);
   void release_recorded(Block* block) noexcept;
+  bool release_after_capture(Block* block, const std::vector<c10::Stream>& streams) noexcept;
   void release_unkept() noexcept;
   void collect_finished(bool wait);
   enum class Pools : uint8_t { kAll, kNotOpen, kClosed };  // kClosed: only pools that no thread can use

@@ -46,6 +46,8 @@ bool is_pinned(const void* pointer) noexcept;
 void record_pinned(const void* pointer, c10::Stream stream);
 void host_empty_cache();
 
+class Tape;  // tape.h
+
 // ---- router (router.cpp): only with the CPU delegate
 
 // Installs the router as PyTorch's CPU allocator; once, at first use of the chip.
@@ -57,6 +59,8 @@ struct Scope {
   bool active;
   c10::DeviceIndex device;
   c10::StreamId stream;
+  Tape* noted;  // null: none, as usual
+  Tape* taken;
 };
 extern __thread Scope scope __attribute__((tls_model("initial-exec"), visibility("hidden")));
 }  // namespace detail
@@ -65,7 +69,7 @@ extern __thread Scope scope __attribute__((tls_model("initial-exec"), visibility
 class PoolScope {
  public:
   explicit PoolScope(c10::Stream stream) noexcept : outer_(detail::scope) {
-    detail::scope = {true, stream.device_index(), stream.id()};
+    detail::scope = {true, stream.device_index(), stream.id(), nullptr, nullptr};
   }
   ~PoolScope() { detail::scope = outer_; }
   PoolScope(const PoolScope&) = delete;

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "core/cuda_answers.h"
 #include "memory/device_memory.h"
 #include "memory/failure_callback.h"
 #include "memory/memory.h"
@@ -65,7 +66,7 @@ bool call_failure_callback(c10::DeviceIndex device, size_t bytes) {
   if (!callback || is_inside) return false;
   is_inside = true;
   // Within a kernel of the delegate route, the callback's CPU tensors are still the CPU's.
-  const detail::Scope scope = std::exchange(detail::scope, {false, 0, 0});
+  const detail::Scope scope = std::exchange(detail::scope, {});
   const auto leave = c10::make_scope_exit([&] {
     detail::scope = scope;
     is_inside = false;
@@ -94,9 +95,10 @@ void DeviceMemory::throw_out_of_memory(size_t bytes) {
                               static_cast<int64_t>(free_bytes));
   c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), static_cast<size_t>(active),
                                    static_cast<size_t>(reserved), device_);
-  TORCH_CHECK_WITH(OutOfMemoryError, false, "chip ", int{device_.index()}, " is out of memory: asked ",
-                   with_unit(bytes), ", ", with_unit(free_bytes), " free of ", with_unit(total_bytes),
-                   " (reserved ", with_unit(static_cast<uint64_t>(reserved)), ", of which ",
+  TORCH_CHECK_WITH(OutOfMemoryError, false, uses_cuda_words() ? "CUDA out of memory. " : "", "chip ",
+                   int{device_.index()}, " is out of memory: asked ", with_unit(bytes), ", ",
+                   with_unit(free_bytes), " free of ", with_unit(total_bytes), " (reserved ",
+                   with_unit(static_cast<uint64_t>(reserved)), ", of which ",
                    with_unit(static_cast<uint64_t>(reserved - active)), " unused, largest free block ",
                    with_unit(largest), "). ", remedy(bytes, free_bytes, total_bytes, share, refused));
 }

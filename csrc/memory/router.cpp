@@ -3,13 +3,16 @@
 #include <limits>
 #include <mutex>
 
+#include "core/capture.h"
 #include "memory/device_memory.h"
 #include "memory/memory.h"
+#include "memory/tape.h"
 
 namespace isthmus::memory {
 
 namespace detail {
-__thread Scope scope __attribute__((tls_model("initial-exec"), visibility("hidden"))) = {false, 0, 0};
+__thread Scope scope
+    __attribute__((tls_model("initial-exec"), visibility("hidden"))) = {false, 0, 0, nullptr, nullptr};
 }
 
 namespace {
@@ -18,15 +21,18 @@ namespace {
 c10::Allocator* plain = nullptr;
 c10::DeleterFnPtr plain_deleter = nullptr;
 
-// Frees memory of either allocator: oneDNN frees through raw_deallocate() without knowing the owner.
+// Frees memory of either allocator: oneDNN frees through raw_deallocate() without knowing the owner. The
+// memory that a replay takes from its tape is no host view, and stays the graph's.
 void release_host_view(void* pointer) noexcept {
   if (Block* block = block_at_host(pointer)) {
-    block->host_view.store(false, std::memory_order_relaxed);
+    if (!block->host_view.exchange(false, std::memory_order_relaxed)) return;
     block->home->memory->release(block);
   } else if (plain_deleter != nullptr) {
     plain_deleter(pointer);
   }
 }
+
+void keep_taped(void*) noexcept {}
 
 // PyTorch's CPU allocator once the chip is in use. Outside a PoolScope it adds one thread-local test.
 class Router final : public c10::Allocator {
@@ -35,16 +41,23 @@ class Router final : public c10::Allocator {
     const detail::Scope scope = detail::scope;
     if (C10_LIKELY(!scope.active)) return plain->allocate(bytes);
     if (bytes == 0) return {nullptr, nullptr, &release_host_view, c10::kCPU};
+    if (C10_UNLIKELY(scope.taken != nullptr)) {
+      void* const taken = scope.taken->take(bytes);
+      return taken == nullptr ? plain->allocate(bytes) : c10::DataPtr(taken, taken, &keep_taped, c10::kCPU);
+    }
     DeviceMemory& memory = device_memory(scope.device);
     if (C10_UNLIKELY(!memory.has_window())) return plain->allocate(bytes);
     Block* const block = memory.allocate(scope.stream, bytes);
     block->host_view.store(true, std::memory_order_relaxed);
     void* const pointer = memory.to_host(block);
+    if (C10_UNLIKELY(scope.noted != nullptr)) scope.noted->note(pointer, bytes);
+    note_capture(block->pointer, bytes);
     return {pointer, pointer, &release_host_view, c10::kCPU};
   }
 
   bool is_simple_data_ptr(const c10::DataPtr& data) const override {
-    return data.get_deleter() == &release_host_view || plain->is_simple_data_ptr(data);
+    return data.get_deleter() == &release_host_view || data.get_deleter() == &keep_taped ||
+           plain->is_simple_data_ptr(data);
   }
 
   c10::DeleterFnPtr raw_deleter() const override { return &release_host_view; }

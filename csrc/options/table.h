@@ -20,6 +20,8 @@ constexpr Text kRoute{"ISTHMUS_ROUTE", ""};
 constexpr Switch kTrace{"ISTHMUS_TRACE", false};
 constexpr Text kLibraries{"ISTHMUS_LIBRARIES", ""};
 constexpr Text kDevice{"ISTHMUS_DEVICE", ""};
+constexpr Switch kCompileFuse{"ISTHMUS_COMPILE_FUSE", true};
+constexpr Switch kCompileCapture{"ISTHMUS_COMPILE_CAPTURE", true};
 constexpr Text kPatch{"ISTHMUS_PATCH", ""};
 constexpr Switch kMegatron{"ISTHMUS_MEGATRON", false};
 constexpr Text kPlan{"ISTHMUS_PLAN", ""};

@@ -50,9 +50,15 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def write_file(path: Path, data: bytes | Iterable[bytes | memoryview], mode: int = 0o640) -> str:
-    """Write a file atomically and return the SHA-256 of its bytes."""
+    """Write a file atomically and return the SHA-256 of its bytes.
+
+    A device, pipe or terminal, such as /dev/null or /dev/stdout, is written to and keeps its mode.
+    """
     beside = _beside(path)
     try:
+        if _is_device(path):
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as stream:
+                return _write_to(stream, data)
         digest = _write(beside, data, mode)
         beside.replace(path)
     except OSError as error:
@@ -127,18 +133,28 @@ def replace_files(files: Sequence[Replacement]) -> bool:
             _beside(path).unlink(missing_ok=True)
 
 
+def _is_device(path: Path) -> bool:
+    if not path.exists() or path.is_dir():
+        return False
+    return not path.is_file() or path.absolute().parent == Path("/dev")
+
+
 def _beside(path: Path) -> Path:
     """Return the path of a file's new text until it is complete, which no tool takes for a source."""
     return path.with_name(f".{path.name}.{os.getpid()}.isthmus-tmp")
 
 
 def _write(path: Path, data: bytes | Iterable[bytes | memoryview], mode: int) -> str:
-    digest = hashlib.sha256()
     with path.open("wb") as stream:
         os.fchmod(stream.fileno(), mode)
-        for chunk in [data] if isinstance(data, bytes) else data:
-            digest.update(chunk)
-            stream.write(chunk)
+        return _write_to(stream, data)
+
+
+def _write_to(stream: BinaryIO, data: bytes | Iterable[bytes | memoryview]) -> str:
+    digest = hashlib.sha256()
+    for chunk in [data] if isinstance(data, bytes) else data:
+        digest.update(chunk)
+        stream.write(chunk)
     return digest.hexdigest()
 
 

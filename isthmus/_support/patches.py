@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from isthmus._support import ctype
-from isthmus._support.after_import import AfterImport
+from isthmus._support.after_import import AfterExecution, AfterImport, is_being_executed
 
 _MISSING: Any = object()
 
@@ -161,11 +161,15 @@ class Scope:
         self.record(target, reason, undo)
 
     def when_imported(self, module: str, then: Callable[[], None], reason: str) -> None:
-        """Call then() once the module is imported, or now if it is already."""
-        if module in sys.modules:
+        """Call then() once the module is imported: now if it is already, later if it is being executed."""
+        finder: AfterImport | AfterExecution
+        if module not in sys.modules:
+            finder = AfterImport(module, then)
+        elif is_being_executed(module):
+            finder = AfterExecution(module, then)
+        else:
             then()
             return
-        finder = AfterImport(module, then)
         sys.meta_path.insert(0, finder)
         self.record(
             f"sys.meta_path: {module}",

@@ -8,7 +8,8 @@ from types import ModuleType
 
 import torch
 
-from isthmus.chip import _utils, amp, comm, memory, nvtx, profiler, random, sharing, streams, types
+from isthmus._C import set_cuda_words as _set_cuda_words
+from isthmus.chip import _utils, amp, comm, graphs, memory, nvtx, profiler, random, sharing, streams, types
 from isthmus.chip._lazy import _is_in_bad_fork, _lazy_call, _lazy_init, init, is_initialized
 from isthmus.chip.amp import get_amp_supported_dtype
 from isthmus.chip.device import (
@@ -44,6 +45,13 @@ from isthmus.chip.dispatch import (
     set_tracing,
 )
 from isthmus.chip.distributed import dump_flight_recorder
+from isthmus.chip.graphs import (
+    Graph,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
+)
 from isthmus.chip.memory import (
     MemPool,
     caching_allocator_alloc,
@@ -77,7 +85,17 @@ from isthmus.chip.memory import (
     use_mem_pool,
 )
 from isthmus.chip.memory.leaks import report_at_exit as _report_at_exit
-from isthmus.chip.patches import cross_entropy, data_parallel, lazy_modules, profiler_stacks
+from isthmus.chip.patches import (
+    cross_entropy,
+    data_parallel,
+    dlpack,
+    flex_attention,
+    graph_capture,
+    higher_order,
+    lazy_modules,
+    opcheck,
+    profiler_stacks,
+)
 from isthmus.chip.random import (
     _get_generator,
     default_generators,
@@ -100,7 +118,6 @@ from isthmus.chip.streams import (
     current_stream,
     default_stream,
     get_stream_from_external,
-    is_current_stream_capturing,
     set_stream,
     set_stream_check,
     stream,
@@ -140,13 +157,18 @@ OutOfMemoryError = torch.OutOfMemoryError
 
 def _install() -> None:
     """Make submodules importable as ``torch.chip.*``, and patch PyTorch for the device."""
-    modules: tuple[ModuleType, ...] = (amp, comm, memory, nvtx, profiler, random, streams)
+    modules: tuple[ModuleType, ...] = (amp, comm, graphs, memory, nvtx, profiler, random, streams)
     for module in modules:
         sys.modules[f"torch.chip.{module.__name__.rpartition('.')[2]}"] = module
     sharing.install()
     cross_entropy.install()
     data_parallel.install()
+    dlpack.install()
+    flex_attention.install()
+    graph_capture.install()
+    higher_order.install()
     lazy_modules.install()
+    opcheck.install()
     profiler_stacks.install()
     _report_at_exit()
 

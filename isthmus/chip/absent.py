@@ -3,17 +3,13 @@
 ``torch.chip`` lacks them, so that ``hasattr`` is False; the AttributeError states the reason.
 """
 
-_GRAPHS = "the chip has no graph capture; call the function itself, or torch.compile it"
 _STATUS = "the driver has its own status codes; failures are raised as torch.AcceleratorError"
 _ALLOCATOR = "the driver supplies the memory, and the allocator is chosen at process start"
 _ALWAYS_ON = "the caching allocator is always on"
 
 # Name in torch.chip -> reason for its absence.
 NAMES = {
-    "CUDAGraph": _GRAPHS,
-    "graph": _GRAPHS,
-    "graph_pool_handle": _GRAPHS,
-    "make_graphed_callables": _GRAPHS,
+    "CUDAGraph": "torch.chip.Graph is the class of graphs",
     "CUDAPluggableAllocator": _ALLOCATOR,
     "change_current_allocator": _ALLOCATOR,
     "caching_allocator_enable": _ALWAYS_ON,
@@ -34,7 +30,6 @@ NAMES = {
 # Submodule -> reason for its absence.
 MODULES = {
     "gds": "GPUDirect Storage is specific to NVIDIA",
-    "graphs": _GRAPHS,
     "green_contexts": NAMES["GreenContext"],
     "jiterator": "compiles CUDA C++; write the operator in Python with torch.compile, or in an operator library",
     "nccl": "use torch.distributed for collectives",
@@ -46,7 +41,7 @@ MODULES = {
 IN_MODULES = {"amp.amp_definitely_not_available": "autocast is always available on the chip"}
 
 # Names of torch.accelerator that the chip does not support.
-ACCELERATOR = {"Graph": _GRAPHS}
+ACCELERATOR: dict[str, str] = {}
 
 
 def reason(name: str) -> str:

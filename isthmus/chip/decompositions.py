@@ -70,6 +70,12 @@ def equal(self: Tensor, other: Tensor) -> bool:
     return self.shape == other.shape and bool(torch.all(torch.eq(self, other)))
 
 
+def assert_async(self: Tensor, assert_msg: str = "Expected Tensor with a true value") -> None:
+    """Raise RuntimeError unless the element is true; waits for it."""
+    if not self.item():
+        raise RuntimeError(assert_msg)
+
+
 def index_put_impl(
     self: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False, unsafe: bool = False
 ) -> Tensor:
@@ -223,6 +229,8 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::std.correction": std,
     "aten::std_mean.correction": std_mean,
     "aten::equal": equal,
+    "aten::_assert_async": assert_async,
+    "aten::_assert_async.msg": assert_async,
     "aten::nonzero": nonzero,
     "aten::masked_select": masked_select,
     "aten::_index_put_impl_": index_put_impl,

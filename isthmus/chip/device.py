@@ -6,21 +6,19 @@ import torch
 
 from isthmus import _C
 from isthmus.chip._utils import DeviceLike, _get_device_index, _index
-from isthmus.chip.fork import refuse_fork, warn_of_fork
+from isthmus.chip.fork import refuse_fork
 
 
 def device_count() -> int:
     """Number of devices; 0 if the driver cannot be used. Initializes the driver; never raises.
 
-    Warns once in a process forked after the first use of the chip.
+    A process forked after the first use of the chip cannot use it, but gets the number of its parent, as with CUDA.
     """
-    warn_of_fork()
     return _C.device_count()
 
 
 def is_available() -> bool:
-    """Whether a device is available. Warns like :func:`device_count`."""
-    warn_of_fork()
+    """Whether a device is available, as counted by :func:`device_count`."""
     return _C.device_count() > 0
 
 

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 from isthmus import _C, options
 from isthmus._support import restarts
 from isthmus._support.patches import Scope
-from isthmus.chip.patches import context_parallel, dtensor_attention, dtensor_random
+from isthmus.chip.patches import context_parallel, dtensor_attention, dtensor_random, rpc
 
 if TYPE_CHECKING:
-    from torch._C._distributed_c10d import Backend, Store, _DistributedBackendOptions
+    from datetime import timedelta
+
+    from torch._C._distributed_c10d import Backend, ProcessGroup, Store, _DistributedBackendOptions
 
 NAME = "chip"
 
@@ -44,6 +46,12 @@ def register() -> None:
                 expects=("backend",),
             )
         _scope.replace(
+            "torch.distributed.distributed_c10d._set_pg_timeout",
+            _of_this_backend,
+            "it sets the timeout of gloo and NCCL alone",
+            expects=("timeout", "group"),
+        )
+        _scope.replace(
             "torch.nn.parallel.DistributedDataParallel._check_comm_hook",
             _with_bfloat16_hooks,
             "without CUDA it refuses the bfloat16 compression hooks, by name",
@@ -52,6 +60,7 @@ def register() -> None:
     dtensor_attention.install()
     dtensor_random.install()
     context_parallel.install()
+    rpc.install()
     restarts.install()
 
 
@@ -82,6 +91,23 @@ def _with_default_backend(original: Callable[..., None]) -> Callable[..., None]:
         original(NAME if backend is None else backend, *args, **kwargs)
 
     return init_process_group
+
+
+def _of_this_backend(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def set_timeout(timeout: timedelta, group: ProcessGroup | None = None) -> None:
+        from torch.distributed import distributed_c10d as c10d
+
+        chosen = c10d._get_default_group() if group is None else group
+        devices = () if c10d._rank_not_in_group(chosen) else chosen._device_types
+        backends = [chosen._get_backend(device) for device in devices]
+        ours = [backend for backend in backends if isinstance(backend, _C.ChipBackend)]
+        for backend in ours:
+            backend.set_timeout(timeout)
+        if len(ours) < len(backends) or not backends:
+            original(timeout, group)
+
+    return set_timeout
 
 
 def _with_bfloat16_hooks(original: Callable[..., None]) -> Callable[..., None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import inspect
 import os
 from collections.abc import Callable
@@ -13,15 +14,29 @@ from isthmus import _C, options
 from isthmus.drivers import Candidate
 
 if TYPE_CHECKING:
-    from isthmus.drivers.libraries import OperatorLibrary
+    from isthmus.drivers.generators import Generator
+    from isthmus.drivers.libraries import LoadedOperator, OperatorLibrary
 
 # Never freed: the dispatcher holds addresses in them.
 _libraries: list[OperatorLibrary] = []
+_code_generator = ""
 
 
 def libraries() -> tuple[OperatorLibrary, ...]:
     """The loaded operator libraries, in order of preference."""
     return tuple(_libraries)
+
+
+@functools.cache
+def code_generator() -> Generator | None:
+    """The driver's generator of pointwise kernels, or None.
+
+    Raises:
+        RuntimeError: its ``driver.toml`` names one that cannot be loaded.
+    """
+    from isthmus.drivers.generators import load
+
+    return load(_code_generator) if _code_generator else None
 
 
 def register(candidate: Candidate) -> None:
@@ -33,11 +48,13 @@ def register(candidate: Candidate) -> None:
     Raises:
         RuntimeError: a library cannot be used, or ISTHMUS_ROUTE requests an unavailable route.
     """
+    global _code_generator
+    _code_generator = candidate.code_generator
     for path in _library_paths(candidate):
         _add(path)
     delegates = _C.driver()["delegate"] != ""
     _C.register_routes(
-        candidate.prefer == "delegate", candidate.fallback, {} if delegates else _decompositions()
+        candidate.prefer == "delegate", candidate.fallback, {} if delegates else python_decompositions()
     )
 
 
@@ -55,12 +72,19 @@ def _add(path: str) -> None:
     from isthmus.drivers.libraries import load
 
     library = load(path)
-    if not _libraries:
-        _C.set_operator_runtime(_operator_runtime())
     _libraries.append(library)
-    _C.add_operators(
-        library.name, [(o.name, o.dtypes, o.flags, o.call, o.handle) for o in library.operators.values()]
-    )
+    add_operators(library.name, list(library.operators.values()))
+
+
+def add_operators(library: str, operators: list[LoadedOperator]) -> None:
+    """Make kernels available to the dispatcher, under the name of a library."""
+    _set_operator_runtime()
+    _C.add_operators(library, [(o.name, o.dtypes, o.flags, o.call, o.handle) for o in operators])
+
+
+@functools.cache
+def _set_operator_runtime() -> None:
+    _C.set_operator_runtime(_operator_runtime())
 
 
 def _operator_runtime() -> int:
@@ -70,7 +94,7 @@ def _operator_runtime() -> int:
     return ctypes.CDLL(libinfo.find_libtvm_ffi())._handle
 
 
-def _decompositions() -> dict[str, Callable[..., Any]]:
+def python_decompositions() -> dict[str, Callable[..., Any]]:
     """PyTorch's decompositions into ATen operators, and ours, which come first.
 
     Excludes torch._refs: they decompose into prims, which are implemented by the operator itself.

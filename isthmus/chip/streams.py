@@ -132,11 +132,44 @@ class SharedEvent:
         return f"<torch.chip.Event interprocess device={self.device}>"
 
 
+class ExternalEvent:
+    """An event that a graph records, or waits for, at each replay; created by ``Event(external=True)``.
+
+    Args:
+        enable_timing: enable :meth:`elapsed_time`.
+    """
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        self._event = _C.ExternalEvent(enable_timing)
+
+    def record(self, stream: torch.Stream | None = None) -> None:
+        """Record the current work of the stream (default: the current one); in a capture, at each replay."""
+        stream = current_stream() if stream is None else stream
+        self._event.record(stream.stream_id, stream.device_index)
+
+    def wait(self, stream: torch.Stream | None = None) -> None:
+        """Make later work of the stream (default: the current one) wait; in a capture, at each replay."""
+        stream = current_stream() if stream is None else stream
+        self._event.wait(stream.stream_id, stream.device_index)
+
+    def query(self) -> bool:
+        """Whether the recorded work is complete; True before the first record."""
+        return self._event.query()
+
+    def synchronize(self) -> None:
+        """Wait for the recorded work."""
+        self._event.synchronize()
+
+    def elapsed_time(self, end_event: ExternalEvent) -> float:
+        """Milliseconds from this event to another external one; both recorded with enable_timing and done."""
+        return self._event.elapsed_ms(end_event._event)
+
+
 class _EventMeta(type):
     """Makes ``isinstance(e, torch.chip.Event)`` True for events of the chip."""
 
     def __instancecheck__(cls, instance: object) -> bool:
-        if isinstance(instance, SharedEvent):
+        if isinstance(instance, SharedEvent | ExternalEvent):
             return True
         return isinstance(instance, torch.Event) and instance.device.type == "chip"
 
@@ -148,7 +181,7 @@ class Event(torch.Event, metaclass=_EventMeta):
         enable_timing: enable :meth:`elapsed_time` (milliseconds).
         blocking: ignored; host waits always block.
         interprocess: usable by other processes (:class:`SharedEvent`).
-        external: ignored; applies only to graph capture.
+        external: recorded and waited for by graphs (:class:`ExternalEvent`).
 
     Raises:
         ValueError: both enable_timing and interprocess are True.
@@ -162,6 +195,8 @@ class Event(torch.Event, metaclass=_EventMeta):
         external: bool = False,
     ) -> Any:
         """A ``torch.Event``; PyTorch's elapsed_time and record_event do not accept a subclass."""
+        if external and not interprocess:
+            return ExternalEvent(enable_timing)
         if not interprocess:
             return torch.Event("chip", enable_timing=enable_timing, blocking=blocking)
         if enable_timing:
@@ -251,11 +286,6 @@ def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> Extern
 def stream_priority_range() -> tuple[int, int]:
     """(lowest, highest) priority; both 0 if the driver has no priorities."""
     return _C.stream_priority_range()
-
-
-def is_current_stream_capturing() -> bool:
-    """False: the chip does not support graph capture."""
-    return False
 
 
 def set_stream_check(check: bool | Literal["warn"]) -> None:

@@ -1,5 +1,6 @@
 """Set DeepSpeed's accelerator before DeepSpeed selects one."""
 
+import functools
 import os
 import sys
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import torch
 
 from isthmus._support.patches import Scope
+from isthmus.shim import extensions
 
 FEATURE = "deepspeed"
 VARIABLE = "DS_ACCELERATOR"
@@ -24,6 +26,8 @@ def adopt() -> None:
     if _scope.patches:
         return
     _scope.when_imported(MODULE, set_accelerator, "sets DeepSpeed's accelerator")
+    lock = functools.partial(extensions.replace_lock, _scope)
+    _scope.when_imported(extensions.MODULE, lock, "DeepSpeed compiles optimizers of the host")
 
 
 def undo() -> None:

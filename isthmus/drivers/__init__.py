@@ -39,6 +39,8 @@ class Candidate(NamedTuple):
         devices: pattern of the device files; a driver that has it is found by itself only where one exists.
         requires: library of the vendor that it opens, in a folder of LD_LIBRARY_PATH.
         setup: command after which that library is found.
+        code_generator: compiles runs of pointwise operators (:mod:`isthmus.opset.pointwise`): ``c``, ``triton``, the
+            path of a Python file, or "".
     """
 
     name: str
@@ -53,6 +55,7 @@ class Candidate(NamedTuple):
     devices: str = ""
     requires: str = ""
     setup: str = ""
+    code_generator: str = ""
 
 
 class Search(NamedTuple):
@@ -157,6 +160,7 @@ def read_description(file: Path, origin: str) -> Candidate:
         devices=text.text("devices"),
         requires=text.text("requires"),
         setup=text.text("setup"),
+        code_generator=text.path_or_name("code_generator", folder),
     )
     text.check_unknown()
     return candidate._replace(path=str(Path(candidate.path).resolve()))
@@ -187,6 +191,10 @@ class _Keys:
         if not all(isinstance(item, str) for item in value):
             raise DriverError(f"{self._file}: {key} = {value!r} is not a list of paths")
         return value
+
+    def path_or_name(self, key: str, folder: Path) -> str:
+        value = self.text(key)
+        return str((folder / value).resolve()) if value.endswith(".py") else value
 
     def choice(self, key: str, allowed: tuple[str, ...]) -> str:
         value: str = self._take(key, str, allowed[0])

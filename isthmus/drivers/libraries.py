@@ -111,31 +111,46 @@ def _load_python(path: str) -> OperatorLibrary:
         except ValueError as error:
             raise LibraryError(f"operator library {path}: {error}") from None
         functions.append(function)
-        handle = function.__chandle__()
-        call = ctypes.c_void_p.from_address(handle + _OBJECT_HEADER_BYTES).value or 0
-        operators[name] = LoadedOperator(name, entry.dtypes, entry.flags, call, handle)
+        operators[name] = LoadedOperator(name, entry.dtypes, entry.flags, *address_of(function))
     return OperatorLibrary(library.name, library.description, path, operators, (library, functions))
+
+
+def address_of(function: Any) -> tuple[int, int]:
+    """Address and handle of a ``tvm_ffi.Function``, which must outlive their use."""
+    handle: int = function.__chandle__()
+    return ctypes.c_void_p.from_address(handle + _OBJECT_HEADER_BYTES).value or 0, handle
 
 
 def _import(path: str) -> Library:
     """Import a Python file under a unique module name; return its ``library``."""
+    library = getattr(import_file(path, "operator library"), "library", None)
+    if not isinstance(library, Library):
+        raise LibraryError(f"operator library {path} has no `library = Library(...)` at module level.")
+    return library
+
+
+def import_file(path: str, what: str) -> ModuleType:
+    """Import a Python file under a unique module name.
+
+    Args:
+        path: the file.
+        what: names it in messages.
+
+    Raises:
+        LibraryError: it is not a Python file, or fails on import.
+    """
     name = f"isthmus._operators_{abs(hash(str(Path(path).resolve()))):x}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise LibraryError(f"operator library {path} is not a Python file.")
+        raise LibraryError(f"{what} {path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickling look up a module by its name
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise LibraryError(
-            f"operator library {path} fails on import: {type(error).__name__}: {error}"
-        ) from error
-    library = getattr(module, "library", None)
-    if not isinstance(library, Library):
-        raise LibraryError(f"operator library {path} has no `library = Library(...)` at module level.")
-    return library
+        raise LibraryError(f"{what} {path} fails on import: {type(error).__name__}: {error}") from error
+    return module
 
 
 def schema_of(name: str, path: str) -> Schema | None:

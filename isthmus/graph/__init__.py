@@ -1,4 +1,4 @@
-"""``torch.compile`` on the chip: AOT autograd, then eager kernels, until the chip has a compiler.
+"""``torch.compile`` on the chip: the CPU's compiler where it reaches the memory, elsewhere the graph backend.
 
 :func:`install` is called on ``import torch`` and imports neither Dynamo nor Inductor.
 """

@@ -1,17 +1,20 @@
 """Operators that stay on the chip inside code which is compiled for the CPU.
 
-Random ones, whose numbers come from the chip's generator, and those of extensions that have no CPU kernel. Each gets
-a twin, an operator of the namespace ``isthmus_on_chip`` with the same schema, which takes and gives CPU tensors over
-the chip's bytes and calls the original on the chip's tensors.
+Random ones, whose numbers come from the chip's generator; those that have no CPU kernel; and those whose CPU kernel
+takes fewer dtypes than the chip's. Each gets a twin, an operator of the namespace ``isthmus_on_chip`` with the same
+schema, which takes and gives CPU tensors over the chip's bytes and calls the original on the chip's tensors.
 """
 
 import functools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+from torch._C import DispatchKey
 from torch._inductor import inductor_prims
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 from torch.utils._pytree import tree_map
 
 from isthmus import _C
@@ -24,8 +27,15 @@ _DRAW_NOTHING = {
     inductor_prims.randint,
     torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
 }
-# PyTorch's own, but without a kernel for the CPU.
-_CHIP_ALONE = {torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward.default}
+_CHIP_ALONE = {
+    torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward.default,  # its composite raises
+    torch.ops.aten.histc.default,  # of integers: csrc/dispatch/operators/histogram.cpp
+}
+_COMPOSITES = (
+    DispatchKey.CompositeExplicitAutograd,
+    DispatchKey.CompositeExplicitAutogradNonFunctional,
+    DispatchKey.CompositeImplicitAutograd,
+)
 
 
 def _seeds(count: int, device: torch.device) -> torch.Tensor:
@@ -57,11 +67,8 @@ def on_chip(operator: OpOverload, device: int) -> OpOverload:
 
 
 def _runs_on_cpu(operator: OpOverload) -> bool:
-    if operator.namespace in ("aten", "prims", "prim"):
-        return True
     has = operator.has_kernel_for_dispatch_key
-    key = torch._C.DispatchKey
-    return not has(key.PrivateUse1) or has(key.CPU) or has(key.CompositeExplicitAutograd)
+    return not has(DispatchKey.PrivateUse1) or has(DispatchKey.CPU) or any(map(has, _COMPOSITES))
 
 
 @functools.cache
@@ -71,7 +78,7 @@ def _twin(operator: OpOverload, device: int) -> OpOverload:
     arguments = str(schema)[str(schema).index("(") :]
     _library.define(name + arguments, tags=tuple(operator.tags))
     _library.impl(name, _call(_ORIGINALS.get(operator, operator), device), "CompositeExplicitAutograd")
-    _library._register_fake(name, _fake(operator))
+    _library._register_fake(name, _fake(operator, device))
     twin: OpOverload = getattr(getattr(torch.ops, NAMESPACE), name).default
     return twin
 
@@ -94,8 +101,20 @@ def _call(operator: Callable[..., Any], device: int) -> Callable[..., Any]:
     return call
 
 
-def _fake(operator: OpOverload) -> Callable[..., Any]:
+def _fake(operator: OpOverload, device: int) -> Callable[..., Any]:
+    """The original on fake chip tensors: fake kernels check what the device supports."""
+    chip, cpu = torch.device("chip", device), torch.device("cpu")
+
     def fake(*args: Any, **kwargs: Any) -> Any:
-        return operator(*args, **kwargs)
+        on_chip = tree_map(partial(moved, device=chip), (args, kwargs))
+        return tree_map(partial(moved, device=cpu), operator(*on_chip[0], **on_chip[1]))
 
     return fake
+
+
+def moved(value: Any, device: torch.device) -> Any:
+    """A fake tensor of another device over the same fake storage; any other value as it is."""
+    if not isinstance(value, FakeTensor) or value.fake_device == device:
+        return value
+    with in_kernel_invocation_manager(value.fake_mode):
+        return FakeTensor(value.fake_mode, value, device)

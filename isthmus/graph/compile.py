@@ -1,13 +1,12 @@
 """Stands in front of Inductor for graphs with tensors on the chip, for which it has no code generator.
 
 Where the CPU addresses the chip's memory they are compiled for the CPU (:mod:`isthmus.graph.host_inductor`);
-elsewhere they run as AOT eager.
+elsewhere they go to the graph backend (:mod:`isthmus.graph.backend`).
 """
 
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +15,15 @@ import torch
 from isthmus._support.after_import import when_imported
 from isthmus._support.patches import Scope
 from isthmus.chip.device import is_host_addressable
+from isthmus.graph import package
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
 DYNAMO = "torch._dynamo"
+INDUCTOR = "torch._inductor.compile_fx"
 
-_logger = logging.getLogger("isthmus")
 _scope = Scope("graph")
-_noticed = False
 
 
 def install() -> None:
@@ -33,17 +32,17 @@ def install() -> None:
         _scope.replace(
             "torch._TorchCompileInductorWrapper.__call__",
             _before_inductor,
-            "Inductor has no code generator for this device: its graphs are made CPU's, or run as AOT eager",
+            "Inductor has no code generator for this device: its graphs are made CPU's, or go to the graph backend",
             expects=("self", "model_", "inputs_"),
         )
         when_imported(DYNAMO, _register_with_dynamo)
+        _scope.when_imported(INDUCTOR, _stand_before_aot, "AOTInductor compiles the chip's programs")
+        package.install(_scope)
 
 
 def uninstall() -> None:
     """Give Inductor back its place."""
-    global _noticed
     _scope.undo()
-    _noticed = False
 
 
 def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,16 +53,43 @@ def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
         if not _has_device(model_, inputs_, torch._C._get_privateuse1_backend_name()):
             return inductor(self, model_, inputs_, config_patches=config_patches)
         if not is_host_addressable():
-            _notice_once()
-            from torch._dynamo.backends.debugging import aot_eager
+            from isthmus.graph import backend
 
-            return aot_eager(model_, inputs_)
+            return backend.compile_graph(model_, inputs_)
         from isthmus.graph import host_inductor
 
         patches = {**self.config, **(config_patches or {})}
         return host_inductor.compile_graph(model_, inputs_, config_patches=patches, region=self.name)
 
     return compile_graph
+
+
+def _stand_before_aot() -> None:
+    _scope.replace(
+        f"{INDUCTOR}.compile_fx_aot",
+        _before_aot_inductor,
+        "AOTInductor has no code generator for this device: its programs are made CPU's",
+        expects=("model_", "example_inputs_", "inner_compile", "config_patches"),
+    )
+
+
+def _before_aot_inductor(compile_fx_aot: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(compile_fx_aot)
+    def compile_program(
+        model_: GraphModule, example_inputs_: list[Any], *args: Any, config_patches: Any = None, **kwargs: Any
+    ) -> Any:
+        if not _has_device(model_, example_inputs_, torch._C._get_privateuse1_backend_name()):
+            return compile_fx_aot(model_, example_inputs_, *args, config_patches=config_patches, **kwargs)
+        if not is_host_addressable():
+            raise NotImplementedError(
+                "AOTInductor has no code generator for this chip, whose memory the CPU cannot address; save the "
+                "program by torch.export.save and run it by `isthmus infer`"
+            )
+        from isthmus.graph import aot_compile
+
+        return aot_compile.compile_program(compile_fx_aot, model_, example_inputs_, config_patches or {})
+
+    return compile_program
 
 
 def _has_device(model: GraphModule, inputs: Sequence[Any], device_type: str) -> bool:
@@ -82,15 +108,6 @@ def _tensors(model: GraphModule, inputs: Sequence[Any]) -> Iterator[torch.Tensor
     for node in getattr(getattr(model, "graph", None), "nodes", ()):
         values = tree_leaves((node.meta.get("example_value"), node.meta.get("val")))
         yield from (value for value in values if isinstance(value, torch.Tensor))
-
-
-def _notice_once() -> None:
-    global _noticed
-    if not _noticed:
-        _noticed = True
-        _logger.warning(
-            "isthmus: torch.compile runs this device's graphs with AOT autograd and eager kernels"
-        )
 
 
 def _register_with_dynamo() -> None:

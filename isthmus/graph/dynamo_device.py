@@ -1,20 +1,35 @@
 """The device runtime in Dynamo's interface. Importing this module imports Dynamo."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._dynamo import trace_rules
+from torch._dynamo.backends.registry import register_backend
 from torch._dynamo.device_interface import DeviceInterface, register_interface_for_device
+from torch.fx import GraphModule
 
 from isthmus import chip
+from isthmus.opset import library
 
 
 def register() -> None:
     """Register the interface for the device type. Indexed names are registered too, as Dynamo does for CUDA."""
     trace_rules.add("isthmus.chip")  # its functions call the runtime; Dynamo would warn of each C function
+    trace_rules.add("isthmus.opset")  # calls kernels written in Python
+    library.set_frame_compiler = set_eval_frame
     register_interface_for_device("chip", ChipInterface)
     for index in range(chip.device_count()):
         register_interface_for_device(f"chip:{index}", ChipInterface)
+
+
+@register_backend
+def isthmus(model: GraphModule, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
+    """The graph backend by name, for any chip: ``torch.compile(..., backend="isthmus")``."""
+    from isthmus.graph.backend import compile_graph
+
+    return compile_graph(model, inputs, **settings)
 
 
 class ChipInterface(DeviceInterface):

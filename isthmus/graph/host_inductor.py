@@ -15,7 +15,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.fx import GraphModule
 
 from isthmus import _C
-from isthmus.graph import rewrite, tracing
+from isthmus.graph import flex_attention, rewrite, tracing
 
 _logger = logging.getLogger("isthmus")
 
@@ -32,6 +32,7 @@ def compile_graph(
         region: name of the compiled region.
     """
     tracing.trace_composites_as_cpu()
+    flex_attention.choose(model, torch.is_grad_enabled() and _requires_grad(inputs))
     with inductor_config.patch(config_patches or {}):
         decompositions = tracing.decompositions()
     # The saved result of AOTAutograd would be Inductor's code for the CPU without the call that aliases.
@@ -45,6 +46,10 @@ def compile_graph(
             compile_region_name=region,
         )
     return cast(Callable[..., Any], compiled)
+
+
+def _requires_grad(inputs: Sequence[Any]) -> bool:
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value in inputs)
 
 
 def compile_inner(graph: GraphModule, example_inputs: Sequence[Any], **options: Any) -> Any:

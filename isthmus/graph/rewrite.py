@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._ops import OpOverload
-from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves, tree_map
@@ -98,10 +98,8 @@ def _device(node: Any) -> torch.device | None:
 
 
 def _on_cpu(value: Any) -> Any:
-    if not isinstance(value, FakeTensor) or value.fake_device.type != CHIP:
-        return value
-    with in_kernel_invocation_manager(value.fake_mode):
-        return FakeTensor(value.fake_mode, value, CPU)
+    is_on_chip = isinstance(value, FakeTensor) and value.fake_device.type == CHIP
+    return chip_calls.moved(value, CPU) if is_on_chip else value
 
 
 def _rewrite_call(node: Node, device: int) -> None:

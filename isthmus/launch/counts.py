@@ -88,8 +88,9 @@ class Reporter:
         util.Finalize(None, self._report, exitpriority=0)
 
     def _report(self) -> None:
-        """Append the counts; nothing if the device was not used."""
-        if not self._accelerator.module.is_initialized():
+        """Append the counts; nothing if the device was not used by this process."""
+        module = self._accelerator.module
+        if not module.is_initialized() or module._is_in_bad_fork():
             return
         line = json.dumps(vars(Counts.of_process(self._accelerator))) + "\n"
         with contextlib.suppress(FileNotFoundError):  # the job's program has ended

@@ -39,7 +39,7 @@ def losses(
     z, ignored = _capped(logits, logit_scale, softcap), target == ignore_index
     lse = z.logsumexp(-1)
     at_target = z.gather(-1, target.masked_fill(ignored, 0).unsqueeze(-1)).squeeze(-1)
-    loss = lse - (1 - label_smoothing) * at_target + lse_square_scale * lse.square()
+    loss = lse - (1 - label_smoothing) * at_target + (lse_square_scale * lse) * lse  # the square may overflow
     if label_smoothing:
         loss = loss - label_smoothing * z.mean(-1)
     return loss.masked_fill(ignored, 0), lse
@@ -178,7 +178,7 @@ def reduced(loss: torch.Tensor, target: torch.Tensor, ignore_index: int, reducti
 
 def z_loss(lse: torch.Tensor, target: torch.Tensor, terms: Terms, reduction: str) -> torch.Tensor:
     """The reduced z-loss: ``lse_square_scale * lse ** 2``."""
-    square = terms.lse_square_scale * lse.detach().square()
+    square = terms.lse_square_scale * lse.detach() * lse.detach()
     return reduced(square.masked_fill(target == terms.ignore_index, 0), target, terms.ignore_index, reduction)
 
 

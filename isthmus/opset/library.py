@@ -30,6 +30,10 @@ from isthmus.opset.schema import Argument, Schema
 STRIDED, IN_PLACE, MIXED, HOST = 1, 2, 4, 8
 OUT_OF_MEMORY, INVALID_ARGUMENT, UNSUPPORTED = 3, 2, 5
 
+# Takes the function that compiles Python frames on this thread, and returns the previous one; None until a compiler
+# is imported. A kernel that is called outside of a compiled graph is not to be compiled.
+set_frame_compiler: Callable[[Any], Any] | None = None
+
 
 class Unsupported(Exception):
     """Raised by a kernel for unsupported arguments; the call continues with the operator's next route."""
@@ -156,6 +160,7 @@ class Library:
         unpack = Unpacker(schema)
 
         def call(context: int, *flat: Any) -> int | None:
+            compiles = set_frame_compiler(None) if set_frame_compiler else None
             try:
                 arguments = unpack(flat)
                 if wants_context:
@@ -170,6 +175,9 @@ class Library:
             except Exception as error:
                 _add_place(error, entry.function)
                 raise
+            finally:
+                if compiles is not None and set_frame_compiler is not None:
+                    set_frame_compiler(compiles)
             return None
 
         return call

@@ -115,8 +115,7 @@ def contains(words: str, value: Any) -> bool:
 
 def reports_out_of_memory(message: str) -> bool:
     """Whether a message reports that the accelerator, not CUDA, is out of memory."""
-    ours = re.search(rf"\b{re.escape(_accelerator)}\b[^\n]*\bout of memory", message, re.IGNORECASE)
-    return ours is not None and rules.OUT_OF_MEMORY not in message
+    return bool(re.search(rf"\b{re.escape(_accelerator)}\b[^\n]*\bout of memory", message, re.IGNORECASE))
 
 
 def version_cuda(version: Any) -> Any:

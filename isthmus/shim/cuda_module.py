@@ -39,6 +39,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     _install_memory_history(scope, accelerator)
     _install_profiler(scope)
     _install_graphs(scope, accelerator)
+    _install_words(scope, accelerator)
     _install_handles(scope, accelerator)
     scope.replace(
         "torch.cuda.amp.common.amp_definitely_not_available",
@@ -127,6 +128,16 @@ def _install_memory_history(scope: Scope, accelerator: Accelerator) -> None:
         scope.replace(target, functools.partial(instead, found), why)
 
 
+def _install_words(scope: Scope, accelerator: Accelerator) -> None:
+    """Let errors begin with CUDA's words, if the accelerator's module can do so."""
+    set_words = getattr(accelerator.module, "_set_cuda_words", None)
+    if set_words is not None:
+        set_words(True)
+        target = f"torch.{accelerator.type}: errors"
+        reason = "libraries look for 'CUDA out of memory' and 'CUDA in forked subprocess'"
+        scope.record(target, reason, lambda: set_words(False))
+
+
 def _install_handles(scope: Scope, accelerator: Accelerator) -> None:
     """Add ``stream.cuda_stream`` if the accelerator's streams have a handle."""
     stream = getattr(accelerator.module, "Stream", None)
@@ -146,7 +157,9 @@ def _install_profiler(scope: Scope) -> None:
 
 
 def _install_graphs(scope: Scope, accelerator: Accelerator) -> None:
-    """CUDA graphs raise NotImplementedError; the classes remain for annotations and isinstance."""
+    """Without graphs of the accelerator they raise NotImplementedError; the classes remain for annotations."""
+    if hasattr(accelerator.module, "Graph"):
+        return
     why = "CUDA graphs record CUDA kernels; run the region eagerly or with torch.compile"
     for name in rules.CUDA_GRAPHS:
         owner = f"torch.cuda.{name}"

@@ -7,18 +7,19 @@ from typing import Any
 from isthmus._support.patches import Scope
 from isthmus.shim.accelerator import CPU, CUDA, Accelerator
 
-_MODULE = "torch.utils.cpp_extension"
+MODULE = "torch.utils.cpp_extension"
 _REASON = "compiles C++ without the CUDA toolkit"
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
     """Patch the module once it is imported."""
-    scope.when_imported(_MODULE, functools.partial(_patch, scope, accelerator.type), _REASON)
+    scope.when_imported(MODULE, functools.partial(_patch, scope, accelerator.type), _REASON)
 
 
 def _patch(scope: Scope, device_type: str) -> None:
+    replace_lock(scope)
     for name in ("include_paths", "library_paths"):
-        scope.replace(f"{_MODULE}.{name}", _paths, _REASON, expects=("device_type",))
+        scope.replace(f"{MODULE}.{name}", _paths, _REASON, expects=("device_type",))
     for name, make, third in (
         ("CUDAExtension", _extension, "args"),
         ("load", _load, "extra_cflags"),
@@ -26,11 +27,23 @@ def _patch(scope: Scope, device_type: str) -> None:
     ):
         sources = "cpp_sources" if name == "load_inline" else "sources"
         scope.replace(
-            f"{_MODULE}.{name}",
+            f"{MODULE}.{name}",
             functools.partial(make, device_type),
             _REASON,
             expects=("name", sources, third),
         )
+
+
+def replace_lock(scope: Scope) -> None:
+    """Replace the lock around builds by one that a killed process does not leave behind."""
+    from isthmus._support import build_lock
+
+    scope.replace(
+        f"{MODULE}.FileBaton",
+        build_lock.improved,
+        "a build that is killed leaves a lock that others wait for; a long one prints nothing",
+        expects=("lock_file_path",),
+    )
 
 
 def _paths(original: Callable[..., list[str]]) -> Callable[..., list[str]]:

@@ -1,23 +1,28 @@
 """Patches for installed libraries that check for CUDA in ways that no proxy of PyTorch covers."""
 
 import functools
+import inspect
+import textwrap
 import warnings
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from isthmus._support.patches import Scope
+from isthmus.shim.rewrite import compile_source
 
 
 def install(scope: Scope) -> None:
     """Patch each library once it is imported. Does not import torch."""
     patches = {
-        "triton.runtime.jit": _refuse_triton,
+        "triton.language": _triton,
         "accelerate.accelerator": _accelerate,
         "accelerate.utils.memory": _full_memory,
         "safetensors.torch": _safetensors,
+        "megatron.legacy.fused_kernels": _megatron,
         "deepspeed.accelerator.real_accelerator": _deepspeed,
         "transformers.utils.import_utils": _transformers,
+        "fla.modules.fused_cross_entropy.ops": _flash_linear_attention,
     }
     for module, patch in patches.items():
         scope.when_imported(module, functools.partial(_patch, scope, patch), "checks for CUDA itself")
@@ -33,20 +38,11 @@ def _patch(scope: Scope, patch: Callable[[Scope, str], None]) -> None:
         patch(scope, device_type)
 
 
-def _refuse_triton(scope: Scope, device_type: str) -> None:
-    """Raise NotImplementedError when a Triton kernel is launched."""
+def _triton(scope: Scope, device_type: str) -> None:
+    """Let the script's Triton kernels run on the accelerator."""
+    from isthmus.shim import triton
 
-    def make(_: Any) -> Callable[..., Any]:
-        def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-            name = getattr(self, "__name__", None) or getattr(getattr(self, "fn", None), "__name__", "?")
-            raise NotImplementedError(
-                f"Triton kernel {name!r} cannot run on {device_type}: Triton compiles for GPUs; "
-                "call a PyTorch operator, or register the operator with the driver's kernel library"
-            )
-
-        return run
-
-    scope.replace("triton.runtime.jit.JITFunction.run", make, "Triton compiles for GPUs only")
+    triton.install(scope, device_type)
 
 
 class _ReadsAsCuda:
@@ -127,6 +123,16 @@ def _safetensors(scope: Scope, device_type: str) -> None:
         scope.replace(f"{module}.safe_open", make, reason)
 
 
+def _megatron(scope: Scope, device_type: str) -> None:
+    """Let Megatron-LM start without nvcc, which its loader of fused kernels runs; old versions compile CUDA C++."""
+    scope.replace(
+        "megatron.legacy.fused_kernels.load",
+        lambda _: lambda args: None,
+        "asks nvcc for its version; PyTorch's operators and isthmus.ops are used instead of its kernels",
+        expects=("args",),
+    )
+
+
 def _transformers(scope: Scope, device_type: str) -> None:
     """Accept ``TrainingArguments(tf32=True)``: computing in float32 is allowed."""
     scope.replace(
@@ -134,6 +140,24 @@ def _transformers(scope: Scope, device_type: str) -> None:
         lambda _: lambda: True,
         "TrainingArguments refuses tf32=True where torch.version.cuda is None",
     )
+
+
+def _flash_linear_attention(scope: Scope, device_type: str) -> None:
+    """Rewrite the method that compares ``device.type`` with the names of other devices, as a user's own is."""
+    scope.replace(
+        "fla.modules.fused_cross_entropy.ops.FusedCrossEntropyLoss.forward",
+        _rewritten,
+        "supports listed device names only",
+        expects=("self", "input", "target"),
+    )
+
+
+def _rewritten(function: Any) -> Any:
+    source, line = inspect.getsourcelines(function)
+    text = "\n" * (line - 1) + textwrap.dedent("".join(source))  # keeps line numbers
+    namespace: dict[str, Any] = {}
+    exec(compile_source(text, function.__code__.co_filename), function.__globals__, namespace)
+    return namespace[function.__name__]
 
 
 def _deepspeed(scope: Scope, device_type: str) -> None:

@@ -59,10 +59,11 @@ CONSTRUCTORS = {
 
 # ---- torch.cuda ----------------------------------------------------------------------------------------------
 # torch.cuda.<name> becomes <name> of the accelerator's module, if it exists. These submodules re-export names.
-CUDA_SUBMODULES = ("memory", "random", "streams")
+CUDA_SUBMODULES = ("graphs", "memory", "random", "streams")
 
 # Old names.
 CUDA_RENAMED = {
+    "CUDAGraph": "Graph",
     "memory_cached": "memory_reserved",
     "max_memory_cached": "max_memory_reserved",
     "reset_max_memory_cached": "reset_peak_memory_stats",

@@ -19,7 +19,7 @@ def text(function: Any, value: Any) -> Any:
     if function not in (str, repr) or not answers.accelerator() or isinstance(value, str):
         return found
     if function is str and isinstance(value, RuntimeError) and answers.reports_out_of_memory(found):
-        return f"{rules.OUT_OF_MEMORY}. {found}"
+        return found if rules.OUT_OF_MEMORY in found else f"{rules.OUT_OF_MEMORY}. {found}"
     return _translated(value, found)
 
 

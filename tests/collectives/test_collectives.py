@@ -182,3 +182,25 @@ def test_groups_can_be_recreated(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert sorted(done.stdout.split("\n")) == ["", "rank 0: done", "rank 1: done"]
+
+
+def test_the_timeout_of_a_group_changes_for_later_operations() -> None:
+    code = """
+    import pickle, warnings
+    from datetime import timedelta
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import _set_pg_timeout
+    warnings.simplefilter("error")
+    dist.init_process_group("chip", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=9))
+    x = torch.ones(3, device="chip")
+    dist.all_reduce(x)
+    _set_pg_timeout(timedelta(seconds=4))
+    dist.all_reduce(x)
+    both = dist.new_group(backend="cpu:gloo,chip:chip")
+    _set_pg_timeout(timedelta(seconds=5), both)
+    dist.all_reduce(x, group=both)
+    entries = pickle.loads(torch.chip.dump_flight_recorder())["entries"]
+    print([entry["timeout_ms"] for entry in entries], both._get_backend(torch.device("cpu")).options._timeout)
+    """
+    assert output(code) == "[9000, 4000, 5000] 0:00:05"

@@ -79,7 +79,7 @@ def test_a_pair_that_fails_accuses_its_peer_alone(tmp_path: Path) -> None:
     found = {record["group"]: record for record in records(tmp_path)[2]}
     unsent, killed = found["2"], found["3"]
     assert (unsent["kind"], unsent["ranks"]) == ("timeout", []), unsent
-    assert unsent["operation"] == "recv #2 from rank 3 of Float [50000] and 1 more"
+    assert unsent["operation"] == "recv #2 from rank 3 of torch.float32 [50000] and 1 more"
     assert (killed["kind"], killed["ranks"]) == ("peer_lost", [3]), killed
     assert f": rank 1 (process {killed['processes'][0]}) exited" in killed["message"]
     assert "(its rank 1 is rank 3 of the group)" in killed["message"]

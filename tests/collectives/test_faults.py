@@ -96,13 +96,13 @@ def test_a_killed_rank_is_named_immediately(tmp_path: Path) -> None:
     told = run("killed", ISTHMUS_FAILURE_FILE=f"{tmp_path}/{{rank}}.json")
     assert told[1] == {}
     for found in (told[0], told[2]):
-        assert "all_reduce #3 of Float [100000] failed" in found["error"], found
+        assert "all_reduce #3 of torch.float32 [100000] failed" in found["error"], found
         assert "rank 1 (process" in found["error"] and ") exited before operation 3" in found["error"], found
         assert found["again"] == found["error"]
     found_records = records(tmp_path)
     assert found_records.keys() == {0, 2}, "a rank that is killed writes none"
     for rank, (record,) in found_records.items():
-        operation = "all_reduce #3 of Float [100000]"
+        operation = "all_reduce #3 of torch.float32 [100000]"
         facts = {"kind": "peer_lost", "operation": operation, "number": 3, "ranks": [1]}
         assert facts.items() <= record.items(), record
         assert f"rank 1 (process {record['processes'][0]}) exited" in record["message"], record
@@ -152,13 +152,13 @@ def test_records_of_a_healthy_job_agree(tmp_path: Path) -> None:
 def test_all_ranks_write_their_records_after_one_raises(tmp_path: Path) -> None:
     told = run("raised", fresh=True, ISTHMUS_FLIGHT_RECORDER_FOLDER=str(tmp_path))  # Python's own exit
     for rank in (0, 2):
-        assert "all_reduce #3 of Float [100000] failed" in told[rank]["error"], told
+        assert "all_reduce #3 of torch.float32 [100000] failed" in told[rank]["error"], told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rank_0", "rank_1", "rank_2"]
 
 
 def test_the_operation_that_failed_is_named() -> None:
     for found in run("differs_among_others"):
-        assert "#8 of Float [100000] failed:" in found["error"], found
+        assert "#8 of torch.float32 [100000] failed:" in found["error"], found
         assert "operation 8 differs between ranks" in found["error"], found
 
 
@@ -193,20 +193,55 @@ def check_flight_records(folder: Path) -> None:
     [
         ("skipped", ("differs between ranks", "broadcast of 100000 float32", "all_reduce of 100000 float32")),
         ("other_shape", ("differs between ranks", "all_reduce of 5 float32", "all_reduce of 100000 float32")),
+        ("other_dtype", ("differs between ranks", "#3 of torch.", "all_reduce of 100000 int8")),
     ],
 )
 def test_ranks_with_different_calls_are_named(name: str, words: tuple[str, ...], tmp_path: Path) -> None:
     told = run(name, ISTHMUS_FAILURE_FILE=f"{tmp_path}/{{rank}}.json")
     assert {(record["kind"], *record["ranks"]) for (record,) in records(tmp_path).values()} == {("mismatch",)}
     for found in told:
-        assert all(word in found["error"] for word in words), found
+        assert [found["error"].count(word) for word in words] == [1] * len(words), found
         assert found["again"], found
+
+
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize(
+    ("name", "behind"),
+    [
+        ("crossed", (", then all_reduce #3 of group '1'", ", on one stream")),
+        ("crossed_on_the_host", ("", "")),
+    ],
+)
+def test_groups_in_different_orders_are_named(name: str, behind: tuple[str, str]) -> None:
+    told = run(name)
+    waits, order = f"rank 1 waits in all_reduce #2 of group '2'{behind[0]}; ", behind[1]
+    for found in told:
+        assert waits in found["error"], told
+        assert "ranks [0, 2] wait in all_reduce #3 of group '1'" in found["error"], told
+        assert f"in a different order on ranks 0 and 1{order}: use them in one order" in str(told), told
+        assert found["error"].count("timed out after 3 s") == 1, found
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        (
+            "on_cpu",
+            "rank 1 raised in all_gather_into_tensor #3: all_gather_into_tensor takes tensors of one device",
+        ),
+        ("wholly_on_cpu", "rank 1 last enqueued broadcast #2 and then called all_reduce with a CPU tensor."),
+    ],
+)
+def test_a_rank_that_passes_a_cpu_tensor_is_named(name: str, cause: str) -> None:
+    told = run(name)
+    for rank in (0, 2):
+        assert cause in told[rank]["error"], told
 
 
 @pytest.mark.full
 def test_a_message_that_is_never_sent_times_out() -> None:
     told = run("unanswered")
-    assert "recv #1 from rank 1 of Float" in told[0]["error"], told
+    assert "recv #1 from rank 1 of torch.float32" in told[0]["error"], told
     assert "timed out after 3 s" in told[0]["error"], told
 
 

@@ -1,4 +1,4 @@
-"""torch.compile on the chip: what is compiled and what is not, and chips with memory that the CPU cannot access."""
+"""torch.compile on the chip: what is compiled and what is not."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 from isthmus import graph
 from isthmus._support import patches
-from tests.helpers.children import run, run_fresh
+from tests.helpers.children import run_fresh
 
 
 @pytest.fixture(autouse=True)
@@ -97,28 +97,3 @@ def test_dynamo_interface_is_registered_when_dynamo_is_imported():
     )
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["ChipInterface", "2", "True", "0"]
-
-
-def test_a_chip_with_memory_that_the_cpu_cannot_access_runs_eager_kernels():
-    result = run(
-        """
-        import torch
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)).to("chip")
-        x = torch.ones(2, 4, device="chip")
-        for forward in (model, torch.compile(model, fullgraph=True), torch.compile(model, dynamic=True)):
-            loss = forward(x).sum()
-            loss.backward()
-            print(loss.item(), model[0].weight.grad.sum().item())
-            model.zero_grad()
-        from torch._dynamo.utils import counters
-        assert not any(name.startswith("fxgraph_cache") for name in counters["inductor"])
-        """,
-        ISTHMUS_DRIVER="numpy",
-    )
-    assert result.returncode == 0, result.stderr
-    eager, compiled, dynamic = result.stdout.splitlines()
-    assert eager == compiled == dynamic
-    assert [line for line in result.stderr.splitlines() if line.startswith("isthmus:")] == [
-        "isthmus: torch.compile runs this device's graphs with AOT autograd and eager kernels"
-    ]

@@ -106,6 +106,18 @@ def test_operators_without_a_cpu_kernel_stay_on_the_chip() -> None:
     assert set(seen) == {"chip"}
 
 
+def test_dtypes_that_the_cpu_lacks() -> None:
+    def function(x: Tensor, a: Tensor) -> tuple[Tensor, ...]:
+        mean, invstd = torch.batch_norm_stats(a, 1e-5)
+        return torch.histc(x, bins=8, min=0, max=7), torch.mm(a, a, out_dtype=torch.float32), mean, invstd
+
+    x = torch.randint(0, 8, (100,), dtype=torch.int32).chip()
+    a = torch.randn(4, 4, dtype=torch.bfloat16).chip()
+    for compiled, eager in zip(torch.compile(function)(x, a), function(x, a), strict=True):
+        assert torch.equal(compiled, eager)
+        assert compiled.dtype is eager.dtype
+
+
 # ---- Ways to call it
 
 

@@ -207,7 +207,7 @@ def test_a_forked_child_is_refused_with_a_message():
         print(os.read(read, 4096).decode())
         """
     )
-    assert found.startswith("True 0 the chip cannot be used in a process forked after its first use")
+    assert found.startswith("True 2 the chip cannot be used in a process forked after its first use")
 
 
 def test_fork_before_first_use_works():

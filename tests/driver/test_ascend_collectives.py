@@ -27,7 +27,7 @@ def test_a_killed_rank_ends_the_others_with_the_vendors_error() -> None:
     assert told[1] == {}
     for found in (told[0], told[2]):
         assert found["error"].startswith("DistBackendError"), found
-        assert "all_reduce #3 of Float [" in found["error"], found  # it, or the last of several
+        assert "all_reduce #3 of torch.float32 [" in found["error"], found  # it, or the last of several
         assert "failed with 21 (a rank of the communicator is lost)" in found["error"], found
         assert found["seconds"] < 3
         assert found["again"] == found["error"]

@@ -50,7 +50,7 @@ def all_reduce_of_booleans(rank: int, device: torch.device) -> None:
 
 @check
 def refusals(rank: int, device: torch.device) -> None:
-    floating = "ReduceOp.AVG takes floating-point tensors on chip, not Int"
+    floating = "ReduceOp.AVG takes floating-point tensors on chip, not torch.int32"
     raises(
         TypeError, floating, lambda: dist.all_reduce(numbers(rank, device, 2, torch.int32), dist.ReduceOp.AVG)
     )
@@ -97,7 +97,7 @@ def lists_of_several_tensors(rank: int, device: torch.device) -> None:
 @check
 def refusals_of_gloo(rank: int, device: torch.device) -> None:
     short = numbers(rank, device, 2, torch.int16)
-    raises(TypeError, "all_reduce does not reduce Short on chip", lambda: dist.all_reduce(short))
+    raises(TypeError, "all_reduce does not reduce torch.int16 on chip", lambda: dist.all_reduce(short))
     premultiplied = dist._make_nccl_premul_sum(2.0)
     raises(RuntimeError, "PREMUL_SUM", lambda: dist.all_reduce(torch.ones(2, device=device), premultiplied))
 

@@ -110,6 +110,50 @@ def other_shape(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> No
 
 
 @case
+def other_dtype(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    dist.all_reduce(tensor if rank != 1 else tensor.to(torch.int8), group=group)
+    tensor.sum().item()
+
+
+@case
+def on_cpu(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Rank 1 passes tensors of two devices, which raises there and is caught."""
+    output = tensor.new_empty(tensor.numel() * dist.get_world_size(group))
+    dist.all_gather_into_tensor(output, tensor.cpu() if rank == 1 else tensor, group=group)
+    torch.chip.synchronize()
+
+
+@case
+def wholly_on_cpu(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Rank 1 passes a CPU tensor, which goes to gloo."""
+    dist.all_reduce(tensor.cpu() if rank == 1 else tensor, group=group)
+    torch.chip.synchronize()
+
+
+@case
+def crossed_on_the_host(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """The same, where the host waits for each operation."""
+    cross(rank, tensor, group, torch.chip.synchronize)
+
+
+@case
+def crossed(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Two groups in one order on rank 1 and in the other on the other ranks, on one stream."""
+    cross(rank, tensor, group, lambda: None)
+
+
+def cross(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup, between: Callable[[], object]) -> None:
+    second = dist.new_group()
+    dist.all_reduce(tensor, group=second)
+    torch.chip.synchronize()
+    second.set_timeout(TIMEOUT)
+    for each in (second, group) if rank == 1 else (group, second):
+        dist.all_reduce(tensor, group=each)
+        between()
+    torch.chip.synchronize()
+
+
+@case
 def unanswered(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     """A message that rank 1 does not receive."""
     if rank == 0:

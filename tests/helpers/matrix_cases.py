@@ -311,6 +311,6 @@ def refusals(team: Team) -> None:
         tensor = team.empty(3, dtype)
         raises(
             TypeError,
-            "all_reduce does not reduce Float8",
+            "all_reduce does not reduce torch.float8",
             lambda t=tensor: dist.all_reduce(t, group=team.group),
         )

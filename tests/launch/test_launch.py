@@ -30,7 +30,7 @@ MINE = (
 )
 
 
-OPERATION = "all_reduce #3 of Float [5]"
+OPERATION = "all_reduce #3 of torch.float32 [5]"
 
 
 def collective(

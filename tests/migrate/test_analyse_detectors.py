@@ -395,5 +395,5 @@ def test_triton_functions_that_only_kernels_call_are_parts_of_these():
     assert ["tests for CUDA in front of its launch stay" in each.advice for each in kernels] == [True, False]
     converted = findings(TRITON.replace("if x.is_cuda:", "assert x.is_cuda\n    if x.any():"))
     assert next(each for each in converted if each.code == "IM408").advice.startswith(
-        "it runs if Triton has a"
+        "`isthmus run` interprets it on the host chip"
     )

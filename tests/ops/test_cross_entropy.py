@@ -162,3 +162,18 @@ def test_compiled_without_a_break(device):
     plain = logits.detach().cpu().requires_grad_()
     loss = reference(plain, target.cpu(), label_smoothing=0.1)
     torch.testing.assert_close(got[0].cpu(), torch.autograd.grad(loss, plain)[0])
+
+
+@by_each
+def test_huge_and_infinite_logits(implementation):
+    logits = torch.tensor([[1e30, 0.0, -1e30], [float("inf"), 0.0, 1.0]])
+    target = torch.tensor([1, 1])
+    with ops.use("cross_entropy", implementation):
+        loss, z_loss, lse = ops.cross_entropy(
+            logits, target, reduction="none", logit_scale=0.7, return_z_loss=True, return_lse=True
+        )
+    expected = torch.nn.functional.cross_entropy(logits * 0.7, target, reduction="none")
+    torch.testing.assert_close(loss[0], expected[0])
+    torch.testing.assert_close(lse, (logits * 0.7).logsumexp(-1))
+    assert loss[1].isnan() and expected[1].isnan()
+    assert z_loss[0] == 0

@@ -3,7 +3,8 @@
 The first seventeen files are those of PyTorch's reference backend, in
 ``test/cpp_extensions/open_registration_extension/torch_openreg/tests`` of PyTorch 2.13; where a later revision of a
 file has more tests, they are here too. ``open_device_registration``, ``openreg`` and ``python_backend`` are older
-tests of the same interface, ``accelerator`` is ``test/test_accelerator.py``.
+tests of the same interface, ``accelerator`` is ``test/test_accelerator.py``. ``cuda_graphs`` are the tests of
+``test/test_cuda.py`` that are about graphs: those with graph or capture in their name or class.
 """
 
 from __future__ import annotations
@@ -145,6 +146,24 @@ UPSTREAM = {
         test_custom_pin_memory_device_varargs test_custom_pin_memory_legacy_no_argument
         test_custom_pin_memory_unrelated_optional_argument test_generic_event_behavior test_empty_host_cache
         test_memory_stats test_get_memory_info test_device_capability_supported_dtypes""",
+    "cuda_graphs": """
+        test_graph_is_current_stream_capturing test_graph_capture_simple test_accelerator_graph_simple
+        test_graphsafe_set_get_rng_state test_memory_stats_of_multiple_generators_and_graphs
+        test_graph_capture_reset_recapture test_graph_debugdump test_graph_timing test_graph_error
+        test_graph_warn_if_has_zero_nodes test_graph_capture_oom
+        test_repeat_graph_capture_cublas_workspace_memory test_graph_rng_functional test_graph_rng_distributions
+        test_graph_two_successive test_graph_concurrent_replay test_graph_three_successive
+        test_graph_memory_stats_and_use_result_after_destroy_graph test_graph_record_stream
+        test_graph_cudnn_dropout test_graph_checkpoint_preserve_rng_state test_graph_manual_seed_mismatch_raises
+        test_graph_make_graphed_callables test_graph_make_graphed_callables_parameterless_nograd_module
+        test_graph_make_graphed_callables_same_pool test_graph_optims_with_explicitly_capturable_param_groups
+        test_cuda_graph_error_options test_cuda_graph_raw_graph_keep_graph_false test_cuda_graph_raw_graph
+        test_cuda_graph_raw_graph_exec test_cuda_graph_raw_graph_reset_and_recapture
+        test_cuda_graph_allocator_propagates_stream test_cuda_graph_tensor_item_not_allowed
+        test_pin_memory_no_use test_pin_memory_no_use2 test_pin_memory_use test_two_graphs
+        test_unpinned_memory_use test_unpinned_memory_use_device_to_host test_graph_capture_reclaim_2_streams
+        test_graph_capture_reclaim_4_streams test_graph_optims test_graph_scaling_fused_optimizers
+        test_graph_grad_scaling test_graph_external_wait_and_record""",
 }
 
 _QUANTIZED = (
@@ -157,8 +176,18 @@ _OVERRIDEABLE = (
     "(test_attention.py); the overrideable kernel, on request, is tested in tests/ops/test_sdpa.py"
 )
 
+_RAW = "of CUDA's cudaGraph_t, which another library reads; debug_dump() shows the captured calls"
+_RECLAIM = (
+    "of an option of CUDA's allocator (off by default); here memory that another stream of a capture used is "
+    "reused after the capture"
+)
+
 # file.test -> reason for not having a counterpart.
 REASONS = {
+    "cuda_graphs.test_cuda_graph_raw_graph": _RAW,
+    "cuda_graphs.test_cuda_graph_raw_graph_exec": _RAW,
+    "cuda_graphs.test_graph_capture_reclaim_2_streams": _RECLAIM,
+    "cuda_graphs.test_graph_capture_reclaim_4_streams": _RECLAIM,
     **{
         f"accelerator.{name}": _LATER.format("a batch that pins itself is not given the device")
         for name in ("test_custom_pin_memory_device_argument", "test_custom_pin_memory_device_varargs")

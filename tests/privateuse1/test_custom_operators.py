@@ -73,3 +73,41 @@ def test_autograd_functions_compile(operator: Operator):
     assert torch.equal(y.detach().cpu(), x.detach().cpu())
     y.sum().backward()
     assert x.grad is not None and x.grad.tolist() == [0.5] * 4
+
+
+library.define("doubles(Tensor x) -> Tensor")
+library.define("doubles_inside(Tensor x) -> Tensor")
+
+
+class _Doubles(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return x * 2
+
+    @staticmethod
+    def backward(context, gradient):
+        return gradient * 2
+
+
+library.impl("doubles", torch.empty_like, "Meta")
+library.impl("doubles", lambda x: x * 2, "PrivateUse1")
+library.impl("doubles_inside", torch.empty_like, "Meta")
+library.impl("doubles_inside", _Doubles.apply, "PrivateUse1")
+torch.library.register_autograd("isthmus_test::doubles", lambda context, gradient: gradient * 2, lib=library)
+
+
+def test_opcheck_tests_operators_on_the_chip():
+    x = torch.randn(3, device="chip", requires_grad=True)
+    for operator in (torch.ops.isthmus_test.doubles.default, torch.ops.aten.sin.default):
+        assert set(torch.library.opcheck(operator, (x,)).values()) == {"SUCCESS"}
+
+
+@pytest.mark.filterwarnings("ignore:isthmus_test")
+def test_opcheck_finds_autograd_in_a_kernel_of_the_chip():
+    found = torch.library.opcheck(
+        torch.ops.isthmus_test.doubles_inside.default,
+        (torch.randn(3, device="chip", requires_grad=True),),
+        test_utils="test_autograd_registration",
+        raise_exception=False,
+    )
+    assert "register its autograd at Autograd, not at PrivateUse1" in str(found["test_autograd_registration"])

@@ -57,6 +57,26 @@ def test_a_smaller_batch_is_tried_when_out_of_memory():
     assert done.stdout.strip() == "[64, 32, 16]", done.stderr
 
 
+@pytest.mark.parametrize("entry", ["from isthmus import shim; shim.enter()", "import isthmus.megatron"])
+def test_megatron_starts_without_nvcc(entry: str, tmp_path: Path) -> None:
+    package = tmp_path / "megatron" / "legacy" / "fused_kernels"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "from torch.utils import cpp_extension\n"
+        "def load(args):\n"
+        "    return cpp_extension.CUDA_HOME + '/bin/nvcc'\n"
+    )
+    code = f"""
+        import sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        {entry}
+        from megatron.legacy import fused_kernels
+        print(fused_kernels.load(None))
+    """
+    done = run(code)
+    assert done.stdout.strip() == "None", done.stderr
+
+
 def test_peft(tmp_path):
     found = found_by("peft", tmp_path, "peft", "transformers")
     assert found["losses"][0] > found["losses"][1] > found["losses"][2]

@@ -15,6 +15,7 @@ from isthmus import shim
 from isthmus._support import patches
 from isthmus.shim import explain, rules
 from isthmus.shim.accelerator import current
+from tests.helpers.children import output
 
 CHIP0 = torch.device("chip", 0)
 
@@ -213,8 +214,6 @@ def test_every_public_name_of_torch_cuda_works_or_raises(cuda):
         "CudaError",
         "cudaStatus",
         "DeferredCudaCallError",
-        "CUDAGraph",
-        "graph",
         "caching_allocator_enable",
     }
     for name in torch.cuda.__all__:
@@ -261,8 +260,31 @@ def test_memory_and_current_device(cuda):
     with torch.cuda.device("cuda:1"):
         assert torch.cuda.current_device() == 1 and torch.empty(1, device="cuda").get_device() == 1
     assert torch.cuda.current_device() == 0
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="out of memory"):
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"^CUDA out of memory\. chip 0 is out of memory: "):
         torch.empty(1 << 40, device="cuda")
+
+
+def test_a_forked_child_counts_devices_and_is_refused_in_cudas_words():
+    code = """
+        import os, torch
+        from isthmus import shim
+
+        with shim.enter():
+            torch.ones(1, device="cuda")
+            if os.fork() == 0:
+                print(torch.cuda.is_available(), torch.cuda.device_count())
+                try:
+                    torch.ones(1, device="cuda")
+                except RuntimeError as error:
+                    print(str(error).splitlines()[0], flush=True)
+                os._exit(0)
+            os.wait()
+    """
+    assert output(code).splitlines() == [
+        "True 2",
+        "Cannot re-initialize CUDA in forked subprocess: the chip cannot be used in a process forked after its first "
+        "use. Use the spawn start method.",
+    ]
 
 
 def test_streams_and_events(cuda):
@@ -300,9 +322,6 @@ def test_random_numbers(cuda):
 @pytest.mark.parametrize(
     "call",
     [  # by name, since the shim is not entered yet
-        "CUDAGraph()",
-        "graph(None)",
-        "make_graphed_callables(None, ())",
         "list_gpu_processes()",
         "change_current_allocator(None)",
         "cudart().cudaMalloc",
@@ -311,6 +330,23 @@ def test_random_numbers(cuda):
 def test_meaningless_calls_raise_one_clear_line(cuda, call):
     with pytest.raises(NotImplementedError, match=r"^torch\.cuda\.\S+ is not available on chip[^\n]*$"):
         eval(f"torch.cuda.{call}")
+
+
+def test_graphs_by_their_names_of_cuda(cuda):
+    from torch.cuda.graphs import CUDAGraph, graph
+
+    assert torch.cuda.CUDAGraph is CUDAGraph and torch.cuda.graph is graph
+    x, captured = torch.ones(3, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured, pool=torch.cuda.graph_pool_handle(), stream=torch.cuda.Stream()):
+        assert torch.cuda.is_current_stream_capturing()
+        y = x + 1
+    x.fill_(2)
+    captured.replay()
+    assert y.tolist() == [3, 3, 3]
+    graphed = torch.cuda.make_graphed_callables(torch.nn.Linear(3, 2).cuda(), (x,))
+    assert graphed(x).device == CHIP0
+    with pytest.raises(RuntimeError, match="cudaGraph_t"):
+        captured.raw_cuda_graph()
 
 
 def test_nvtx_and_profiler_do_nothing(cuda):

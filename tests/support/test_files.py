@@ -51,6 +51,17 @@ def test_the_digest_of_the_written_bytes(tmp_path: Path) -> None:
         assert path.read_bytes() == b"abc"
 
 
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    """Likewise a device: ``-o /dev/null`` as root would otherwise replace it by a file."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o600)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    assert write_file(pipe, b"abc") == hashlib.sha256(b"abc").hexdigest()
+    assert os.read(reader, 10) == b"abc"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode) and mode(pipe) == 0o600
+
+
 def test_a_failure_keeps_the_old_file(tmp_path: Path) -> None:
     def chunks() -> Iterator[bytes]:
         yield b"half"

@@ -110,8 +110,10 @@ def test_python_block(block: Block):
 @pytest.mark.parametrize(
     "block",
     [
-        # The tests of checkpoints run these commands, in one process.
-        pytest.param(block, marks=pytest.mark.full) if block.page.endswith("checkpoints.md") else block
+        # The tests of checkpoints run the commands of the one, in one process; the other compiles C++.
+        pytest.param(block, marks=pytest.mark.full)
+        if block.page.endswith(("checkpoints.md", "guides/infer.md"))
+        else block
         for block in RUNNABLE
         if block not in PYTHON
     ],

@@ -8,9 +8,12 @@ sparse and nested tensors, for docs/results/opinfo-layouts.md.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import pickle
 import sys
 import time
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,7 @@ import torch
 
 import isthmus._C as core
 
-from . import table
+from . import compiled, table
 from .data import expected, expected_failures
 from .pool import Job, Pool, operators
 from .runner import JUDGED_DTYPES, dtypes_of, short_name
@@ -43,6 +46,13 @@ def options() -> argparse.Namespace:
         help="judge forward results alone, within a tolerance: for drivers whose kernels are not the CPU's",
     )
     add("--layouts", action="store_true", help="entries on sparse and nested tensors, in place of dense ones")
+    add(
+        "--compiled",
+        action="store_true",
+        help="judge the graph backend's results against eager ones on the same chip (ISTHMUS_DRIVER)",
+    )
+    add("--fused", action="store_true", help="with --compiled: fused, within a tolerance")
+    add("--resume", type=Path, help="file of finished verdicts, which are not judged again")
     add("--workers", type=int, default=2, help="processes (default %(default)s)")
     add("--threads", type=int, default=1, help="intra-op threads per process (default %(default)s)")
     add("--seconds", type=float, default=300, help="time limit of one operator with one dtype")
@@ -64,6 +74,22 @@ def stale(verdicts: list[Verdict]) -> list[str]:
     """Return the entries of xfail.toml that covered no failure."""
     used = {expected(verdict.op, verdict.dtype, part) for verdict in verdicts for part in verdict.failures}
     return [f"{entry.op}: {entry.reason}" for entry in expected_failures() if entry not in used]
+
+
+def finished(path: Path | None) -> Iterator[Verdict]:
+    """Yield the verdicts of an interrupted run."""
+    if path is None or not path.exists():
+        return
+    with path.open("rb") as file, contextlib.suppress(EOFError):
+        while True:
+            yield pickle.load(file)
+
+
+def keep(verdict: Verdict, path: Path | None) -> None:
+    """Append a verdict to the file of finished ones."""
+    if path is not None:
+        with path.open("ab") as file:
+            pickle.dump(verdict, file)
 
 
 def show(verdict: Verdict, done: int, total: int) -> None:
@@ -89,30 +115,38 @@ def main() -> int:
     known = operators(asked.layouts)
     jobs = jobs_of(known, asked)
     start = time.monotonic()
-    verdicts: list[Verdict] = []
+    verdicts = list(finished(asked.resume))
+    done = {(verdict.op, verdict.dtype) for verdict in verdicts}
+    waiting = [job for job in jobs if (known[job[0]].full_name, short_name(job[1])) not in done]
     pool = Pool([op.full_name for op in known], asked)
-    for verdict in pool.run(jobs):
+    for verdict in pool.run(waiting):
         verdicts.append(verdict)
+        keep(verdict, asked.resume)
         show(verdict, len(verdicts), len(jobs))
     failed = [v for v in verdicts if table.unexpected(v)]
-    unused = stale(verdicts) if not (asked.operators or asked.forward or asked.layouts) else []
-    if not asked.operators:
+    other = asked.forward or asked.compiled or asked.layouts
+    unused = stale(verdicts) if not asked.operators and not other else []
+    if asked.operators:
+        pass
+    elif asked.compiled:
+        text = compiled.page(verdicts, settings_of(asked, known), asked.fused)
+        table.write(compiled.place(PAGE.parent, asked.fused), text)
+    elif asked.layouts:
+        table.write(PAGE.with_stem("opinfo-layouts"), table.layouts_page(verdicts, torch.__version__))
+    else:
         driver = core.driver()["name"]
-        if asked.layouts:
-            table.write(PAGE.with_stem("opinfo-layouts"), table.layouts_page(verdicts, torch.__version__))
-        elif asked.forward:
-            page = table.forward_page(verdicts, settings_of(asked, known))
-            table.write(PAGE.with_stem(f"opinfo-{driver}"), page)
-        else:
-            table.write(PAGE, table.page(verdicts, settings_of(asked, known)))
-    for line in table.forward_counts(verdicts) if asked.forward else table.counts(verdicts):
+        place = PAGE.with_stem(f"opinfo-{driver}") if asked.forward else PAGE
+        make_page = table.forward_page if asked.forward else table.page
+        table.write(place, make_page(verdicts, settings_of(asked, known)))
+    count = table.forward_counts if asked.forward else table.counts
+    for line in (compiled.counts if asked.compiled else count)(verdicts):
         print(line)
     for line in unused:
         print(f"opinfo: passes, though xfail.toml expects a failure: {line}")
     print(
         f"opinfo: {len(jobs)} judged in {time.monotonic() - start:.0f} s, {len(failed)} failed unexpectedly"
     )
-    return 1 if not asked.forward and (failed or unused) else 0
+    return 1 if not other and (failed or unused) else 0
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import torch
 
 from isthmus._support.text import signal_name
 
+from . import compiled
 from .runner import judge, short_name
 from .verdict import Verdict
 
@@ -33,7 +34,11 @@ def _work(asked: Namespace, pipe: Connection) -> None:
     torch.set_num_threads(asked.threads)
     known = operators(asked.layouts)
     while (job := pipe.recv()) is not None:
-        pipe.send(judge(known[job[0]], job[1], asked.cap, pipe.send, asked.reference, asked.forward))
+        op, dtype = known[job[0]], job[1]
+        if asked.compiled:
+            pipe.send(compiled.judge(op, dtype, asked.cap, pipe.send, asked.fused))
+        else:
+            pipe.send(judge(op, dtype, asked.cap, pipe.send, asked.reference, asked.forward))
 
 
 class Worker:

@@ -90,12 +90,16 @@ class Judge:
             try:
                 made = list(self.make_samples(CHIP, self.dtype, requires_grad=wants_grad))
             except Exception as error:
-                self.verdict.part("forward").fail(f"samples: {one_line(error)}")
+                self.without_samples(error)
                 made = []
             self.verdict.samples = len(made)
             self._samples = evenly(made, self.cap)
             self.verdict.judged = len(self._samples)
         return self._samples if limit is None else [s for _, s in evenly(self._samples, limit)]
+
+    def without_samples(self, error: Exception) -> None:
+        """Judge the failure to make samples on the chip."""
+        self.verdict.part("forward").fail(f"samples: {one_line(error)}")
 
     def both(
         self, sample: Any, function: Callable[[Any, Any, Any], Any]
@@ -142,12 +146,16 @@ class Judge:
         if not leaves[1] or not any(t.requires_grad for t in tensors_of(outputs[1])):
             return
         self.report(f"{name} {where}")
-        self.verdict.part(name).judge(
+        self.judge_gradients(
+            name,
+            where,
             attempt(lambda: gradients(outputs[0], leaves[0])),
             attempt(lambda: gradients(outputs[1], leaves[1])),
-            f"{where} gradients",
-            self.values,
         )
+
+    def judge_gradients(self, name: str, where: str, chip: Outcome, cpu: Outcome) -> None:
+        """Compare the gradients of both sides."""
+        self.verdict.part(name).judge(chip, cpu, f"{where} gradients", self.values)
 
     def no_grad(self, index: int, sample: Any) -> None:
         """Judge the operator without gradients, where some take other paths."""

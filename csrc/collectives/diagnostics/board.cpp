@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "collectives/diagnostics/flight_recorder.h"
+#include "collectives/diagnostics/watchdog.h"
 #include "core/runtime.h"
 
 namespace isthmus {
@@ -119,9 +120,9 @@ void ignoring_lost_store(Function function) noexcept {
 
 }  // namespace
 
-Board::Board(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+Board::Board(const c10::intrusive_ptr<c10d::Store>& store, std::string group, int rank, int size,
              std::chrono::milliseconds timeout)
-    : store_(store), rank_(rank), size_(size), interval_(interval_for(timeout)) {}
+    : store_(store), group_(std::move(group)), rank_(rank), size_(size), interval_(interval_for(timeout)) {}
 
 template <typename Answer>
 Answer Board::ask(std::function<Answer(const Board&)> question, Answer (*without_store)(const char*)) {
@@ -144,51 +145,107 @@ void Board::note(uint64_t number, const char* operation) noexcept {
   publisher().add(shared_from_this());
 }
 
+void Board::note_on_cpu(uint64_t number, const char* operation) noexcept {
+  number_on_cpu_.store(number, std::memory_order_relaxed);
+  if (on_cpu_.exchange(operation) == nullptr) publisher().add(shared_from_this());
+}
+
+void Board::publish_refusal(uint64_t number, const char* operation, const std::string& error) noexcept {
+  in_time<bool>([self = shared_from_this(), text = std::to_string(number) + " " + operation + " #" +
+                                                   std::to_string(number) + ": " + error] {
+    ignoring_lost_store([&] { self->store_->set(refusal_key(self->rank_), text); });
+    return true;
+  });
+}
+
 void Board::publish(bool at_once) {
   const char* const operation = operation_.load();
-  if (operation == nullptr) return;
+  const char* const on_cpu = on_cpu_.load();
+  if (operation == nullptr && on_cpu == nullptr) return;
   const std::lock_guard<std::mutex> lock(publishing_);
   const auto now = Clock::now();
   if (!at_once && now - published_ < interval_.load()) return;
   published_ = now;
-  ignoring_lost_store([&] {
-    store_->set(key(rank_),
-                std::to_string(number_.load()) + " " + std::to_string(seconds()) + " " + operation);
-  });
+  std::ostringstream text;
+  text << number_.load() << ' ' << seconds() << ' ' << (operation == nullptr ? "" : operation) << '\n'
+       << number_on_cpu_.load() << ' ' << (on_cpu == nullptr ? "" : on_cpu) << '\n'
+       << lines_of(watchdog::waits());
+  ignoring_lost_store([&] { store_->set(key(rank_), text.str()); });
 }
 
-std::string Board::describe(int rank, uint64_t number) const {
-  const std::string name = "rank " + std::to_string(rank);
-  if (!store_->check({key(rank)})) return name + " has not enqueued any operation";
-  const std::vector<uint8_t> value = store_->get(key(rank));
-  std::istringstream text(std::string(value.begin(), value.end()));
-  uint64_t reached = 0;
-  int64_t at = 0;
-  std::string operation;
-  text >> reached >> at;
-  std::getline(text >> std::ws, operation);
-  const int64_t silence = seconds() - at;
-  const bool is_silent = silence > 1 + std::chrono::ceil<std::chrono::seconds>(3 * interval_.load()).count();
-  if (reached >= number && !is_silent) return {};
-  return name + " last enqueued " + operation + " #" + std::to_string(reached) +
-         (is_silent ? " and has not been heard from for " + std::to_string(silence) + " s" : "");
+Board::Notice Board::read(int rank) const {
+  Notice notice;
+  if (!store_->check({key(rank)})) return notice;
+  std::istringstream text(store_->get_to_str(key(rank)));
+  std::getline((text >> notice.number >> notice.seconds).ignore(1), notice.operation);
+  std::getline((text >> notice.number_on_cpu).ignore(1), notice.on_cpu);
+  std::ostringstream rest;
+  rest << text.rdbuf();
+  notice.waits = waits_of(rest.str());
+  return notice;
 }
 
-MissingRanks Board::missing_from_collective(uint64_t number, const std::vector<int>& peers) {
+std::string Board::refusal(int rank, uint64_t number) const {
+  if (!store_->check({refusal_key(rank)})) return {};
+  const std::string text = store_->get_to_str(refusal_key(rank));
+  if (std::stoull(text) != number) return {};
+  const size_t begin = text.find(' ') + 1,
+               end = text.find_last_not_of('.') + 1;  // more of the sentence follows
+  return "; rank " + std::to_string(rank) + " raised in " + text.substr(begin, end - begin);
+}
+
+std::string Board::describe(int rank, uint64_t number, const Notice& notice) const {
+  const int64_t silence = seconds() - notice.seconds;
+  const bool is_silent = notice.seconds != 0 &&
+                         silence > 1 + std::chrono::ceil<std::chrono::seconds>(3 * interval_.load()).count();
+  if (notice.number >= number && !is_silent) return {};
+  const std::string raised = refusal(rank, number);
+  if (!raised.empty()) return raised;
+  std::string text = "; rank " + std::to_string(rank) + " last enqueued " + notice.operation + " #" +
+                     std::to_string(notice.number);
+  if (notice.operation.empty()) text = "; rank " + std::to_string(rank) + " has not enqueued any operation";
+  if (notice.number_on_cpu == number) text += " and then called " + notice.on_cpu + " with a CPU tensor";
+  if (is_silent) text += " and has not been heard from for " + std::to_string(silence) + " s";
+  return text;
+}
+
+MissingRanks Board::missing_from_collective(uint64_t number, const std::vector<int>& peers,
+                                            const Waits& waits) {
   return ask<MissingRanks>(
-      [number, peers](const Board& self) {
+      [number, peers, waits](const Board& self) {
         MissingRanks found;
+        std::map<int, RankState> states{{self.rank_, {self.number_.load(), waits}}};
         for (int rank = 0; rank < self.size_; ++rank) {
           const bool is_peer = std::find(peers.begin(), peers.end(), rank) != peers.end();
           if (rank == self.rank_ || (!peers.empty() && !is_peer)) continue;
-          const std::string line = self.describe(rank, number);
+          const Notice notice = self.read(rank);
+          states[rank] = {notice.number, notice.waits};
+          const std::string line = self.describe(rank, number, notice);
           if (line.empty()) continue;
           found.ranks.push_back(rank);
-          if (found.ranks.size() <= kDescribed) found.details += "; " + line;
+          if (found.ranks.size() <= kDescribed) found.details += line;
         }
+        found.details += explain_waits({self.group_, number}, self.rank_, states, reached_in);
         return found;
       },
       [](const char* why) { return MissingRanks{{}, why}; });
+}
+
+std::string Board::refusals(const std::vector<int>& ranks, uint64_t number) {
+  return ask<std::string>(
+      [ranks, number](const Board& self) {
+        std::string found;
+        for (const int rank : ranks) found += self.refusal(rank, number);
+        return found;
+      },
+      [](const char*) { return std::string(); });
+}
+
+std::optional<uint64_t> Board::reached_in(const std::string& group) {
+  std::optional<uint64_t> found;
+  for (const auto& board : publisher().known())
+    if (board->group_ == group) found = board->number_.load();
+  return found;
 }
 
 void Board::arrive_at_barrier() noexcept {

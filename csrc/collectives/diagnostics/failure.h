@@ -19,7 +19,7 @@ struct Failure {
   enum class Kind { kTimeout, kPeerLost, kAborted, kMismatch, kError };
 
   Kind kind;
-  std::string operation;        // for messages: "all_reduce #3 of Float [4, 3]"
+  std::string operation;        // for messages: "all_reduce #3 of torch.float32 [4, 3]"
   std::string what;             // continues the operation: "timed out after 3 s waiting for ranks [1]"
   uint64_t number = 0;          // of the collective in its group; 0 if unknown or not a collective
   std::vector<int> ranks = {};  // of the group, that are missing or lost

@@ -15,6 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kLook = 50ms;
+constexpr auto kKept = 60s;        // the waits of a timeout
+constexpr size_t kPublished = 16;  // waits
 
 using Works = std::vector<c10::intrusive_ptr<DriverWork>>;
 
@@ -42,6 +44,22 @@ class Watchdog {
       return std::find(ended.begin(), ended.end(), work) != ended.end();
     };
     works_.erase(std::remove_if(works_.begin(), works_.end(), is_known), works_.end());
+  }
+
+  Waits waits() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (std::chrono::steady_clock::now() < kept_until_) return kept_;
+    }
+    Waits found;
+    for (const auto& work : outstanding()) {
+      if (found.size() == kPublished) break;
+      if (work->poll()) continue;
+      const Description& description = work->description();
+      found.push_back(
+          {work->stream().id(), work->group().identity().name, description.collective, description.label()});
+    }
+    return found;
   }
 
   void poll() {
@@ -110,13 +128,22 @@ class Watchdog {
                              cause, error);
   }
 
-  static void report_timeout(DriverWork& work) {
+  Waits keep_waits() {
+    Waits found = waits();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    kept_ = found;
+    kept_until_ = std::chrono::steady_clock::now() + kKept;
+    return found;
+  }
+
+  void report_timeout(DriverWork& work) {
     Group& group = work.group();
     if (work.poll() || work.age() <= work.timeout() || !group.failure().empty()) return;
     const Description& description = work.description();
+    const Waits waits = keep_waits();
     group.board().publish(true);
     const MissingRanks missing =
-        group.board().missing_from_collective(description.collective, description.peers);
+        group.board().missing_from_collective(description.collective, description.peers, waits);
     group.fail({Failure::Kind::kTimeout, description.text(), timeout_text(work.timeout(), missing),
                 description.collective, missing.ranks});
   }
@@ -135,6 +162,8 @@ class Watchdog {
   std::mutex mutex_;  // guards the members below
   std::condition_variable added_;
   Works works_;
+  Waits kept_;
+  std::chrono::steady_clock::time_point kept_until_{};
   bool is_running_ = false;
 };
 
@@ -148,6 +177,8 @@ Watchdog& watchdog() {
 void watch(c10::intrusive_ptr<DriverWork> work) { watchdog().watch(std::move(work)); }
 
 void look() { watchdog().look(); }
+
+Waits waits() { return watchdog().waits(); }
 
 void poll() { watchdog().poll(); }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "collectives/diagnostics/failure.h"
+#include "collectives/diagnostics/waits.h"
 
 namespace isthmus {
 
@@ -20,6 +21,10 @@ void watch(c10::intrusive_ptr<DriverWork> work);
 
 // Checks all works now, and reports those that have failed.
 void look();
+
+// The outstanding operations of the process. After a timeout, for a minute, those of that time: the end of
+// the operation that timed out lets others proceed, and the other ranks still ask where this one waited.
+Waits waits();
 
 // Updates the state of all works in the flight recorder, and reports nothing.
 void poll();

@@ -11,7 +11,7 @@ namespace isthmus::collective_checks {
 
 inline void check_same_dtype(const at::Tensor& a, const at::Tensor& b, const char* name) {
   TORCH_CHECK_TYPE(a.scalar_type() == b.scalar_type(), name, " takes tensors of one dtype, not ",
-                   a.scalar_type(), " and ", b.scalar_type(), ".");
+                   torch_name(a.scalar_type()), " and ", torch_name(b.scalar_type()), ".");
 }
 
 inline void check_list(const at::Tensor& one, const std::vector<at::Tensor>& list, int size,

@@ -262,7 +262,9 @@ std::string Communicator::failure() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (!message_.empty()) return message_;
   const isthmus_driver& table = *driver_table();
-  return table.comm_error(handle_) == ISTHMUS_OK ? std::string() : table.last_error();
+  if (table.comm_error(handle_) == ISTHMUS_OK) return {};
+  const std::string message = table.last_error(), title = "communicator '" + place_.name + "': ";
+  return message.rfind(title, 0) == 0 ? message.substr(title.size()) : message;  // messages name the group
 }
 
 CommunicatorFailure Communicator::driver_failure() const {

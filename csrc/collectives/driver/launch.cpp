@@ -173,10 +173,79 @@ void Launch::enqueue(std::vector<Launch>& launches, Group& group,
   }
 }
 
+void Launch::enqueue_all(std::vector<Launch>& launches, Group& group,
+                         const std::vector<std::shared_ptr<Communicator>>& communicators,
+                         c10::Stream stream) {
+  const isthmus_stream handle = stream_handle(stream);
+  for (Launch& launch : launches) copy(launch.before_, handle);
+  enqueue(launches, group, communicators, handle);
+  mark_busy(stream);
+  for (Launch& launch : launches) copy(launch.after_, handle);
+}
+
+void Launch::hand_over(std::vector<Launch>& launches, DriverWork::Launched& launched) {
+  for (Launch& launch : launches) {
+    launched.kept.insert(launched.kept.end(), launch.kept_.begin(), launch.kept_.end());
+    launched.computations.insert(launched.computations.end(), launch.computations_.begin(),
+                                 launch.computations_.end());
+    launched.copies.insert(launched.copies.end(), launch.strided_.begin(), launch.strided_.end());
+  }
+}
+
+// The driver's number of the last collective, of which it counts all; 0 if there is none.
+uint64_t Launch::count(const std::vector<Launch>& launches,
+                       const std::vector<std::shared_ptr<Communicator>>& communicators) {
+  uint64_t number = 0;
+  for (size_t i = 0; i < launches.size(); ++i)
+    if (launches[i].peer() < 0)
+      number = communicators[i]->next_collective(launches.size() == 1 && !launches[i].is_group_);
+  return number;
+}
+
+// Operations of a graph: all ranks must replay them in the same order.
+class CollectiveStep final : public Step {
+ public:
+  CollectiveStep(std::vector<Launch> launches, c10::intrusive_ptr<DriverWork> work,
+                 std::vector<std::shared_ptr<Communicator>> communicators)
+      : launches_(std::move(launches)), work_(std::move(work)), communicators_(std::move(communicators)) {}
+
+  void replay(c10::Stream stream) override {
+    use_device(stream.device_index());
+    static_cast<void>(Launch::count(launches_, communicators_));
+    Launch::enqueue_all(launches_, work_->group(), communicators_, stream);
+    for (const auto& communicator : communicators_) Communicator::note_waiting(communicator, stream);
+  }
+  const char* name() const noexcept override { return work_->description().name; }
+  bool in_thread() const noexcept override { return false; }
+
+ private:
+  std::vector<Launch> launches_;
+  const c10::intrusive_ptr<DriverWork> work_;  // for its group and its name
+  const std::vector<std::shared_ptr<Communicator>> communicators_;
+};
+
+// Nothing is sent before the replay: other ranks may not be here.
+void Launch::capture(std::vector<Launch>& launches, DriverWork& work, Capture& capture,
+                     DriverWork::Launched launched, Description description) {
+  const c10::Stream stream = launched.stream;
+  const std::vector<std::shared_ptr<Communicator>> communicators = launched.communicators;
+  hand_over(launches, launched);
+  work.begin().record(stream);
+  work.launched(std::move(description), std::move(launched));
+  work.poll();
+  capture.add(stream,
+              std::make_unique<CollectiveStep>(
+                  std::move(launches), c10::intrusive_ptr<DriverWork>::reclaim_copy(&work), communicators));
+}
+
 void Launch::run(std::vector<Launch>& launches, DriverWork& work, Group& group,
                  const std::vector<std::shared_ptr<Communicator>>& communicators, c10::Stream stream,
                  const Options& options, Description description) {
   const c10::Stream from = current_stream(stream.device_index());
+  if (const auto capture = capture_of(from); C10_UNLIKELY(capture && !capture->by_driver()))
+    return Launch::capture(launches, work, *capture,
+                           {from, from, options.timeout, communicators, {}, {}, {}, options.blocks},
+                           std::move(description));
   use_device(stream.device_index());
   if (stream != from) {
     Event now;
@@ -184,22 +253,11 @@ void Launch::run(std::vector<Launch>& launches, DriverWork& work, Group& group,
     now.block(stream);
   }
   work.begin().record(stream);
-  const isthmus_stream handle = stream_handle(stream);
   DriverWork::Launched launched{stream, from, options.timeout, communicators, {}, {}, {}, options.blocks};
-  for (Launch& launch : launches) copy(launch.before_, handle);
-  for (size_t i = 0; i < launches.size(); ++i)
-    if (launches[i].peer() < 0)
-      description.in_driver =
-          communicators[i]->next_collective(launches.size() == 1 && !launches[i].is_group_);
-  enqueue(launches, group, communicators, handle);
-  mark_busy(stream);
-  for (Launch& launch : launches) {
-    copy(launch.after_, handle);
-    launched.kept.insert(launched.kept.end(), launch.kept_.begin(), launch.kept_.end());
-    launched.computations.insert(launched.computations.end(), launch.computations_.begin(),
-                                 launch.computations_.end());
-    launched.copies.insert(launched.copies.end(), launch.strided_.begin(), launch.strided_.end());
-  }
+  const uint64_t number = count(launches, communicators);
+  if (number != 0) description.in_driver = number;
+  enqueue_all(launches, group, communicators, stream);
+  hand_over(launches, launched);
   work.launched(std::move(description), std::move(launched));
   for (Launch& launch : launches) launch.row_.enqueued(group.identity().size, stream);
   if (!work.poll() || work.exception()) watchdog::watch(c10::intrusive_ptr<DriverWork>::reclaim_copy(&work));

@@ -7,6 +7,7 @@
 
 #include "collectives/driver/work.h"
 #include "collectives/elements.h"
+#include "core/capture.h"
 
 namespace isthmus {
 
@@ -62,12 +63,22 @@ class Launch {
                   const Options& options, Description description);
 
  private:
+  friend class CollectiveStep;
   using Copy = DriverWork::Copy;
 
   void check(const at::Tensor& tensor);
   static void enqueue(std::vector<Launch>& launches, Group& group,
                       const std::vector<std::shared_ptr<Communicator>>& communicators, isthmus_stream stream);
   static void copy(const std::vector<Copy>& copies, isthmus_stream stream);
+  // Enqueues launches with their copies, and hands what remains to be done after them to the work.
+  static void enqueue_all(std::vector<Launch>& launches, Group& group,
+                          const std::vector<std::shared_ptr<Communicator>>& communicators,
+                          c10::Stream stream);
+  static uint64_t count(const std::vector<Launch>& launches,
+                        const std::vector<std::shared_ptr<Communicator>>& communicators);
+  static void hand_over(std::vector<Launch>& launches, DriverWork::Launched& launched);
+  static void capture(std::vector<Launch>& launches, DriverWork& work, Capture& capture,
+                      DriverWork::Launched launched, Description description);
 
   c10d::OpType type_;
   Description description_;

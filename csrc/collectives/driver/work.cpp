@@ -8,6 +8,7 @@
 
 #include "collectives/diagnostics/flight_recorder.h"
 #include "collectives/diagnostics/watchdog.h"
+#include "collectives/elements.h"
 #include "collectives/settings.h"
 #include "core/event.h"
 #include "core/stream.h"
@@ -22,15 +23,21 @@ void Event::block(c10::Stream stream) const { wait_event(event_, stream); }
 
 bool Event::has_completed() const { return query_event(event_); }
 
-std::string Description::text() const {
+std::string Description::label() const {
   std::ostringstream text;
   text << name;
   if (collective != 0) text << " #" << collective;
   if (peer() >= 0)
     text << " #" << message << (std::strcmp(name, "send") == 0 ? " to rank " : " from rank ") << peer();
   if (peers.size() > 1) text << " #" << message << " with ranks " << c10::ArrayRef<int>(peers);
+  return text.str();
+}
+
+std::string Description::text() const {
+  std::ostringstream text;
+  text << label();
   const auto& tensors = inputs.empty() ? outputs : inputs;
-  if (!tensors.empty()) text << " of " << tensors[0].scalar_type() << " " << tensors[0].sizes();
+  if (!tensors.empty()) text << " of " << torch_name(tensors[0].scalar_type()) << " " << tensors[0].sizes();
   if (tensors.size() > 1) text << " and " << tensors.size() - 1 << " more";
   return text.str();
 }

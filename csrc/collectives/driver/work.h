@@ -41,7 +41,9 @@ struct Description {
   uint64_t in_driver = 0;                               // the driver's number of a collective; 0 if unknown
 
   int peer() const { return peers.size() == 1 ? peers[0] : -1; }
-  // "all_reduce #7 of Float [4, 3]" or "recv #1 from rank 2 of Float [8]".
+  // "all_reduce #7" or "recv #1 from rank 2".
+  std::string label() const;
+  // "all_reduce #7 of torch.float32 [4, 3]".
   std::string text() const;
 };
 
@@ -69,6 +71,7 @@ class DriverWork final : public c10d::Work {
   Event& begin() { return begin_; }
   const Description& description() const { return description_; }
   Group& group() const { return *group_; }
+  c10::Stream stream() const { return launched_->stream; }
   std::chrono::milliseconds timeout() const { return launched_->timeout; }
   // Called once the operation is enqueued.
   void launched(Description description, Launched launched);

@@ -72,11 +72,12 @@ void HostViews::check(const at::Tensor& tensor) {
                               " does not take a tensor of layout ", tensor.layout(),
                               " on chip; use .to_dense().");
   const at::ScalarType dtype = tensor.scalar_type(), first = first_.scalar_type();
-  TORCH_CHECK_TYPE(elements_ == Elements::kMoved || gloo_has(dtype), collective_, " does not reduce ", dtype,
+  TORCH_CHECK_TYPE(elements_ == Elements::kMoved || gloo_has(dtype), collective_, " does not reduce ",
+                   torch_name(dtype),
                    " on chip; convert the tensor to float32, float64, float16, bfloat16, int8, uint8, int32, "
                    "int64 or bool.");
   TORCH_CHECK_TYPE(dtype == first || (gloo_has(dtype) && gloo_has(first)), collective_,
-                   " takes tensors of one dtype, not ", first, " and ", dtype, ".");
+                   " takes tensors of one dtype, not ", torch_name(first), " and ", torch_name(dtype), ".");
 }
 
 at::Tensor HostViews::copy(const at::Tensor& tensor, Access access) {
@@ -129,8 +130,8 @@ at::Tensor HostViews::concatenated(const std::vector<at::Tensor>& tensors) {
 void HostViews::deliver(const at::Tensor& tensor, const at::Tensor& host) {
   check(tensor);
   TORCH_CHECK_TYPE(tensor.scalar_type() == host.scalar_type(), collective_,
-                   " takes tensors of one dtype, not ", host.scalar_type(), " and ", tensor.scalar_type(),
-                   ".");
+                   " takes tensors of one dtype, not ", torch_name(host.scalar_type()), " and ",
+                   torch_name(tensor.scalar_type()), ".");
   drain(current_stream(tensor.device().index()));
   row_.add(0, host.nbytes());
   results_.push_back(detached(tensor));

@@ -28,7 +28,7 @@ using WorkPtr = Transport::WorkPtr;
 ReduceOp reduce_op(const ReduceOp& op, const at::Tensor& tensor, const char* collective) {
   const at::ScalarType dtype = tensor.scalar_type();
   TORCH_CHECK_TYPE(op.op_ != ReduceOp::AVG || at::isFloatingType(dtype), collective,
-                   ": ReduceOp.AVG takes floating-point tensors on chip, not ", dtype,
+                   ": ReduceOp.AVG takes floating-point tensors on chip, not ", torch_name(dtype),
                    "; use SUM and divide.");
   return for_dtype(op, dtype);
 }

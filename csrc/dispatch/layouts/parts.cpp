@@ -7,6 +7,8 @@
 
 #include <functional>
 
+#include "core/capture.h"
+#include "core/stream.h"
 #include "dispatch/mapping.h"
 
 namespace isthmus {
@@ -59,6 +61,8 @@ at::Tensor nested(const NestedTensorImpl& from, const PartMap& map) {
 
 // The tensor with other parts, on their device.
 at::Tensor with_parts(const at::Tensor& tensor, const std::string& operator_name, const PartMap& map) {
+  if (C10_UNLIKELY(capturing()))  // a graph records dense tensors
+    require_not_captured(current_stream(current_device()), operator_name.c_str());
   if (tensor.is_nested()) return nested(impl_of<NestedTensorImpl>(tensor), map);
   if (tensor.is_sparse()) return coo(impl_of<SparseTensorImpl>(tensor), map);
   if (tensor.unsafeGetTensorImpl()->is_sparse_compressed())

@@ -5,6 +5,7 @@
 #include <ATen/ops/convolution_backward.h>
 #include <torch/library.h>
 
+#include "dispatch/captured.h"
 #include "dispatch/cpu_route.h"
 #include "dispatch/delegate_scope.h"
 #include "dispatch/operators/register.h"
@@ -41,6 +42,24 @@ class CpuCall {
     return function();
   }
 
+  // The results of the operator, recorded for a graph. arguments: on the CPU.
+  torch::jit::Stack record(const char* op_name, torch::jit::Stack arguments) {
+    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(op_name, "");
+    std::unique_ptr<CpuStep> step = capture_call(op, name_, arguments, mapping_);
+    torch::jit::Stack results = std::move(arguments);
+    {
+      at::AutoDispatchBelowADInplaceOrView below_autograd;
+      const DelegateScope scope(name_.c_str(), current_stream(mapping_.device()), &step->tape());
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &results);
+    }
+    for (c10::IValue& value : results) value = mapping_.result(std::move(value).toTensor());
+    record_call(std::move(step), results, mapping_);
+    return results;
+  }
+  bool captured() const {
+    return capturing() && capture_of(current_stream(mapping_.device())) != nullptr && alias_;
+  }
+
   at::Tensor result(at::Tensor tensor) { return mapping_.result(std::move(tensor)); }
 
  private:
@@ -67,6 +86,11 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
   CpuCall call(kConvolution);
   const at::Tensor cpu_input = call.argument(input), cpu_weight = call.argument(weight);
   const std::optional<at::Tensor> cpu_bias = call.argument(bias);
+  if (C10_UNLIKELY(call.captured()))
+    return call
+        .record("aten::convolution", {cpu_input, cpu_weight, cpu_bias, stride, padding, dilation, transposed,
+                                      output_padding, groups})[0]
+        .toTensor();
   return call.result(call.run([&] {
     return at::convolution(cpu_input, cpu_weight, cpu_bias, stride, padding, dilation, transposed,
                            output_padding, groups);
@@ -83,6 +107,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   const at::Tensor cpu_grad = call.argument(grad_output), cpu_input = call.argument(input),
                    cpu_weight = call.argument(weight);
   const int64_t bias_size = transposed ? weight.size(1) * groups : weight.size(0);
+  if (C10_UNLIKELY(call.captured())) {
+    const torch::jit::Stack results = call.record(
+        "aten::convolution_backward", {cpu_grad, cpu_input, cpu_weight, c10::List<int64_t>({bias_size}),
+                                       stride, padding, dilation, transposed, output_padding, groups,
+                                       c10::List<bool>({output_mask[0], output_mask[1], output_mask[2]})});
+    return {results[0].toTensor(), results[1].toTensor(), results[2].toTensor()};
+  }
   auto [grad_input, grad_weight, grad_bias] = call.run([&] {
     return at::convolution_backward(cpu_grad, cpu_input, cpu_weight, at::IntArrayRef(bias_size), stride,
                                     padding, dilation, transposed, output_padding, groups, output_mask);

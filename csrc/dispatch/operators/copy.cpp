@@ -8,11 +8,14 @@
 #include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
+#include <array>
+#include <memory>
 #include <optional>
 
 #include "core/profiler.h"
 #include "core/stream.h"
 #include "core/stream_trace.h"
+#include "dispatch/captured.h"
 #include "dispatch/kernel_route.h"
 #include "dispatch/mapping.h"
 #include "dispatch/modes.h"
@@ -52,6 +55,12 @@ void watch_on_cpu(std::optional<profiler::Work>& work, const at::Tensor& to, con
     work.emplace(profiler::Kind::kCopy, copy_name(to, from), stream, Work::By::kThread, to.nbytes());
 }
 
+void save_written(c10::Stream stream, const at::Tensor& to) {
+  const auto capture = capture_of(stream);
+  if (!capture || capture->by_driver()) return;
+  on_chip(to) ? save(*capture, to) : save_host(*capture, to.mutable_data_ptr(), to.nbytes());
+}
+
 // Enqueues a copy between pinned host memory and the chip; false if another way is needed.
 bool copy_asynchronously(const at::Tensor& to, const at::Tensor& from) {
   if (on_chip(to) == on_chip(from) || !bytewise(to, from)) return false;
@@ -59,9 +68,11 @@ bool copy_asynchronously(const at::Tensor& to, const at::Tensor& from) {
   if (!memory::is_pinned(host.const_data_ptr())) return false;
   const c10::Stream stream = current_stream((on_chip(to) ? to : from).device().index());
   const isthmus_stream handle = stream_handle(stream);
+  const isthmus_copy_kind kind = on_chip(to) ? ISTHMUS_HOST_TO_DEVICE : ISTHMUS_DEVICE_TO_HOST;
+  save_written(stream, to);
+  capture_copy(stream, to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(), kind);
   const profiler::Work work = watch(to, from, stream);
-  check(driver().copy_async(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(),
-                            on_chip(to) ? ISTHMUS_HOST_TO_DEVICE : ISTHMUS_DEVICE_TO_HOST, handle),
+  check(driver().copy_async(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(), kind, handle),
         "asynchronous copy");
   mark_busy(stream);
   memory::record_pinned(host.const_data_ptr(), stream);
@@ -99,6 +110,8 @@ bool copy_within(const at::Tensor& to, const at::Tensor& from) {
   const c10::Stream stream = current_stream(to.device().index());
   use_device(to.device().index());
   const profiler::Work work = watch(to, from, stream);
+  save_written(stream, to);
+  capture_copy(stream, to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(), ISTHMUS_DEVICE_TO_DEVICE);
   check(driver().copy_async(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(),
                             ISTHMUS_DEVICE_TO_DEVICE, stream_handle(stream)),
         "copy on the device");
@@ -118,6 +131,8 @@ void copy_between_chips(const at::Tensor& to, const at::Tensor& from) {
     return;
   }
   const c10::Stream stream = current_stream(to.device().index());
+  require_not_captured(stream, "a copy between chips");
+  require_not_captured(current_stream(from.device().index()), "a copy between chips");
   synchronize_stream(current_stream(from.device().index()));
   const isthmus_stream handle = stream_handle(stream);
   if (ISTHMUS_HAS(driver(), copy_peer_async)) {
@@ -134,6 +149,15 @@ void copy_between_chips(const at::Tensor& to, const at::Tensor& from) {
   write_device(to.mutable_data_ptr(), staging.get(), to.nbytes(), to.device().index());
 }
 
+std::unique_ptr<CpuStep> captured_copy(const at::Tensor& to, const at::Tensor& from, Mapping& to_mapping,
+                                       Mapping& from_mapping) {
+  static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  static const std::string name = "aten::copy_";
+  const std::array<c10::IValue, 3> arguments{to, from, false};
+  from_mapping.lend();
+  return capture_call(op, name, arguments, to_mapping);
+}
+
 // A CPU tensor over the chip's bytes, or over a copy of them, for either side.
 void copy_on_cpu(const at::Tensor& to, const at::Tensor& from) {
   static const std::string name = "aten::_copy_from";
@@ -147,9 +171,12 @@ void copy_on_cpu(const at::Tensor& to, const at::Tensor& from) {
   const at::Tensor cpu_from = (together ? to_mapping : from_mapping).argument(from, false, true);
   std::optional<profiler::Work> work;
   if (kind == Mapping::Kind::kAlias) watch_on_cpu(work, to, from);
+  std::unique_ptr<CpuStep> step =
+      capturing() ? captured_copy(cpu_to, cpu_from, to_mapping, from_mapping) : nullptr;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   cpu_to.copy_(cpu_from);
   to_mapping.finish_arguments();
+  if (C10_UNLIKELY(step != nullptr)) record_call(std::move(step), {to}, to_mapping);
 }
 
 // Informs the listener where it does not see the operator: print() switches dispatch modes off.

@@ -97,8 +97,7 @@ at::Tensor& randperm_out(int64_t n, GeneratorArgument generator, at::Tensor& out
   at::native::check_supported_max_int_with_precision(n, out);
   out.resize_({n});
   if (n == 0) return out;
-  const philox::Sequence sequence = take(generator, out, 2 * n);
-  write("aten::randperm", out, [&](const at::Tensor& elements) {
+  write("aten::randperm", out, generator, 2 * n, [n](const at::Tensor& elements, philox::Sequence sequence) {
     ISTHMUS_DISPATCH_NUMBERS(elements.scalar_type(), "randperm", [&] {
       scalar_t* order = elements.mutable_data_ptr<scalar_t>();
       for (int64_t i = 0; i < n; ++i) order[i] = static_cast<scalar_t>(i);

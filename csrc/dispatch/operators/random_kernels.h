@@ -19,6 +19,7 @@
 #include <type_traits>
 
 #include "core/generator.h"
+#include "dispatch/captured.h"
 #include "dispatch/delegate_scope.h"
 #include "dispatch/mapping.h"
 
@@ -31,28 +32,61 @@ constexpr double kTwoPi = 6.283185307179586;
 
 // ---- where numbers go, and which they are
 
-inline philox::Sequence take(const GeneratorArgument& generator, const at::Tensor& self, int64_t words) {
-  const c10::DeviceIndex device = self.device().index();
-  if (!generator || !generator->defined()) return chip_generator(default_generator(device)).take(words);
-  require_device(*generator, device);
-  return chip_generator(*generator).take(words);
+inline at::Generator generator_of(const GeneratorArgument& given, c10::DeviceIndex device) {
+  if (!given || !given->defined()) return default_generator(device);
+  require_device(*given, device);
+  return *given;
 }
 
-// Calls body with a CPU tensor over the elements of self in row-major order, to be written.
+// A captured write(), which draws again at each replay.
 template <class Body>
-void write(const char* name, const at::Tensor& self, const Body& body) {
+class Written final : public Step {
+ public:
+  Written(const char* name, at::Tensor elements, const at::Generator& generator, int64_t words, Body body)
+      : name_(name),
+        elements_(std::move(elements)),
+        generator_(shared_state(generator)),
+        words_(words),
+        body_(body) {}
+
+  void replay(c10::Stream) override { body_(elements_, chip_generator(generator_).take(words_)); }
+  const char* name() const noexcept override { return name_; }
+
+ private:
+  const char* const name_;
+  const at::Tensor elements_;
+  const at::Generator generator_;
+  const int64_t words_;
+  const Body body_;
+};
+
+// Calls body with a CPU tensor over the elements of self in row-major order, to be written, and the words of
+// the generator that it takes. body must own what it uses.
+template <class Body>
+void write(const char* name, const at::Tensor& self, const GeneratorArgument& given, int64_t words,
+           const Body& body) {
   at::assert_no_internal_overlap(self);
   if (!self.is_contiguous()) {
     const at::Tensor dense = at::empty(self.sizes(), self.options());
-    write(name, dense, body);
+    write(name, dense, given, words, body);
     self.copy_(dense);
     return;
   }
   static const std::string caller = "Philox";
   Mapping mapping(Mapping::Kind::kAlias, caller);
   const at::Tensor elements = mapping.argument(self, true);
-  const DelegateScope scope(name, current_stream(mapping.device()));
-  body(elements);
+  const c10::Stream stream = current_stream(mapping.device());
+  const at::Generator generator = generator_of(given, mapping.device());
+  memory::Tape tape;
+  if (const auto capture = capture_of(stream)) {
+    save(*capture, generator);
+    save(*capture, self);
+    mapping.lend();
+    capture->add(stream, std::make_unique<Written<Body>>(name, elements, generator, words, body));
+  }
+  const philox::Sequence sequence = chip_generator(generator).take(words);
+  const DelegateScope scope(name, stream, &tape);
+  body(elements, sequence);
 }
 
 // Element i is make(word i, i), with words of 32 or 64 bits.
@@ -78,8 +112,8 @@ void generate(scalar_t* out, int64_t count, philox::Sequence sequence, const Mak
 template <class word_t, class scalar_t, class Make>
 void fill(const char* name, const at::Tensor& self, const GeneratorArgument& generator, const Make& make) {
   const int64_t count = self.numel();
-  const philox::Sequence sequence = take(generator, self, count * static_cast<int64_t>(sizeof(word_t) / 4));
-  write(name, self, [&](const at::Tensor& elements) {
+  const int64_t words = count * static_cast<int64_t>(sizeof(word_t) / 4);
+  write(name, self, generator, words, [count, make](const at::Tensor& elements, philox::Sequence sequence) {
     generate<word_t>(elements.mutable_data_ptr<scalar_t>(), count, sequence, make);
   });
 }
@@ -111,9 +145,9 @@ void fill_normal(const char* name, const at::Tensor& self, const GeneratorArgume
   using real_t = Real<scalar_t>;
   using word_t = Word<scalar_t>;
   const int64_t count = self.numel();
-  const philox::Sequence sequence = take(generator, self, count * static_cast<int64_t>(sizeof(word_t) / 4));
-  constexpr int64_t per_block = 16 / sizeof(word_t);
-  write(name, self, [&](const at::Tensor& elements) {
+  const int64_t words = count * static_cast<int64_t>(sizeof(word_t) / 4);
+  write(name, self, generator, words, [count, make](const at::Tensor& elements, philox::Sequence sequence) {
+    constexpr int64_t per_block = 16 / sizeof(word_t);
     scalar_t* out = elements.mutable_data_ptr<scalar_t>();
     at::parallel_for(0, (count + per_block - 1) / per_block, kGrain, [&](int64_t begin, int64_t end) {
       for (int64_t block = begin; block < end; ++block) {

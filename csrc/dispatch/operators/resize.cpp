@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "core/capture.h"
 #include "core/profiler.h"
 #include "core/stream.h"
 #include "dispatch/statistics.h"
@@ -98,6 +99,7 @@ void resize_storage(c10::StorageImpl& storage, size_t bytes) {
     using profiler::Work;
     const Work work(profiler::Kind::kCopy, "Memcpy DtoD", stream, Work::By::kDriver, kept);
     const isthmus_stream handle = stream_handle(stream);
+    capture_copy(stream, grown.get(), storage.data(), kept, ISTHMUS_DEVICE_TO_DEVICE);
     check(driver().copy_async(grown.get(), storage.data(), kept, ISTHMUS_DEVICE_TO_DEVICE, handle), "resize");
     mark_busy(stream);
   }

@@ -11,6 +11,7 @@ from isthmus.migrate.source.guarded import guarded, keeps_cuda
 from isthmus.migrate.source.module import Module
 
 _TRITON = frozenset(("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit"))
+_RUNS = "`isthmus run` interprets it on the host chip, and runs it natively where Triton has a backend for the target"
 _CUDA_JIT = frozenset(("numba.cuda.jit", "cupyx.jit.rawkernel", "cutlass.cute.kernel", "cutlass.cute.jit"))
 _RAW = {
     **dict.fromkeys(
@@ -91,7 +92,7 @@ def todo(code: str, name: str) -> tuple[Severity, str]:
     """Return the severity of a kernel of :func:`kernels`, and the advice."""
     if code == "IM408":
         other = advice(name, "with PyTorch's operators")
-        return Severity.REVIEW, f"it runs if Triton has a backend for the target; else {other}"
+        return Severity.REVIEW, f"{_RUNS}; else {other}"
     return Severity.MANUAL, advice(name)
 
 

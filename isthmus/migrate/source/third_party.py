@@ -5,6 +5,10 @@ from typing import NamedTuple
 
 from isthmus.migrate.source.findings import Severity
 
+_TRITON = (
+    "`isthmus run` interprets its Triton kernels on the host chip; elsewhere they need a Triton backend, or "
+)
+
 
 class Library(NamedTuple):
     """Compatibility of a library, or of a part of it.
@@ -122,8 +126,8 @@ LIBRARIES: dict[str, Library] = {
     **_only(
         "its scan is CUDA C++; write it in PyTorch operators", "mamba_ssm", "causal_conv1d", "selective_scan_cuda"
     ),
-    **_attention("its kernels are Triton's; the target needs a Triton backend", "fla", "native_sparse_attention"),
-    **_attention("its kernels are Triton's; isthmus.ops has RMSNorm, SwiGLU, rotary, losses", "liger_kernel"),
+    **_attention(_TRITON + "PyTorch's operators instead", "fla", "native_sparse_attention"),
+    **_attention(_TRITON + "isthmus.ops, which has RMSNorm, SwiGLU, rotary, losses", "liger_kernel"),
     **_attention("it is written for CUDA first; see its platform plugins", "vllm", "sglang", "lmdeploy"),
     **_only(
         "its kernels are CUDA's; load the weights in bfloat16",

@@ -10,7 +10,7 @@ _REVIEW, _MANUAL, _NONE = Severity.REVIEW, Severity.MANUAL, Severity.NONE
 UNCONVERTED = (
     (
         "IM405",
-        "a CUDA graph records CUDA kernels: run the region eagerly or with torch.compile",
+        "a CUDA graph: other accelerators have torch.accelerator.Graph, or run the region eagerly or compiled",
         "torch.cuda.CUDAGraph torch.cuda.graph torch.cuda.make_graphed_callables torch.cuda.graph_pool_handle",
         _MANUAL,
     ),

@@ -1,0 +1,161 @@
+"""A training step compiled by the graph backend against the same step in eager mode, on the numpy chip.
+
+Tiny LLaMA, BERT and ResNet of transformers, forward and backward. Peers, in turn: eager; compiled unfused, whose
+results must be bit-equal to the eager kernels of the same traced graph; compiled fused, within a tolerance. Goal:
+fused at most 0.8x of eager. The limit of each peer is the time inside its kernels, from the profiler.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("ISTHMUS_DRIVER", "numpy")
+
+GOAL = 0.8
+UNFAIR = (
+    "Transformers takes other branches while it is traced (an explicit attention mask, repeated keys), so results "
+    "are compared with torch.compile(backend='eager'), which runs the traced code by the same kernels; times are "
+    "compared with plain eager mode. The kernels are Python functions over NumPy, slower than those of a chip, so "
+    "that the time outside of them is a smaller part. Compilation is not in the step."
+)
+
+
+def llama() -> tuple[Any, dict[str, Any]]:
+    """LLaMA with its inputs, on the CPU."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 128}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    ids = torch.randint(0, 128, (2, 32))
+    return LlamaForCausalLM(LlamaConfig(**sizes, **heads, use_cache=False)), {"input_ids": ids, "labels": ids}
+
+
+def bert() -> tuple[Any, dict[str, Any]]:
+    """BERT with its inputs, on the CPU."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 128}
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = BertForSequenceClassification(BertConfig(**sizes, **dropout, num_attention_heads=4))
+    mask = torch.ones(2, 32, dtype=torch.long)
+    ids = torch.randint(0, 128, (2, 32))
+    return model, {"input_ids": ids, "attention_mask": mask, "labels": torch.tensor([0, 1])}
+
+
+def resnet() -> tuple[Any, dict[str, Any]]:
+    """ResNet with its inputs, on the CPU."""
+    import torch
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+    model = ResNetForImageClassification(ResNetConfig(**sizes, num_labels=4))
+    return model, {"pixel_values": torch.randn(2, 3, 32, 32), "labels": torch.tensor([0, 1])}
+
+
+class Case:
+    """A model on the chip, and its step under each peer."""
+
+    def __init__(self, make: Callable[[], tuple[Any, dict[str, Any]]]) -> None:
+        import torch
+
+        torch.manual_seed(0)
+        model, inputs = make()
+        self.model, self.inputs = model.to("chip"), {name: x.to("chip") for name, x in inputs.items()}
+        self.state = {name: x.clone() for name, x in self.model.state_dict().items()}
+        compile = torch.compile
+        self.peers: dict[str, Any] = {
+            "eager": self.model,
+            "unfused": compile(self.model, backend="isthmus", options={"fuse": False}),
+            "fused": compile(self.model, backend="isthmus"),
+        }
+        self.traced = self.results(compile(self.model, backend="eager"))
+
+    def step(self, forward: Any) -> list[Any]:
+        """Loss, logits and gradients of one step."""
+        out = forward(**self.inputs)
+        out.loss.backward()
+        found = [out.loss, out.logits, *(parameter.grad for parameter in self.model.parameters())]
+        self.model.zero_grad()
+        return found
+
+    def results(self, forward: Any) -> list[Any]:
+        """Those of the initial state, on the CPU."""
+        self.model.load_state_dict(self.state)
+        return [x.detach().cpu() for x in self.step(forward)]
+
+    def check(self) -> None:
+        """Exit unless unfused results are bit-equal, and fused ones close."""
+        import torch
+
+        if not all(map(torch.equal, self.results(self.peers["unfused"]), self.traced)):
+            raise SystemExit("graph_backend: unfused results are not bit-equal to those of eager kernels")
+        for fused, expected in zip(self.results(self.peers["fused"]), self.traced, strict=True):
+            torch.testing.assert_close(fused, expected, rtol=1e-4, atol=1e-5)
+
+    def timed(self, name: str) -> Callable[[], float]:
+        """Function that returns the seconds of a peer's step."""
+
+        def run() -> float:
+            start = time.perf_counter()
+            self.step(self.peers[name])
+            return time.perf_counter() - start
+
+        return run
+
+    def kernels(self, name: str) -> float:
+        """Seconds inside kernels of one step."""
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]) as trace:
+            self.step(self.peers[name])
+        events = [e for e in trace.events() if e.device_type != torch.autograd.DeviceType.CPU]
+        return sum(event.time_range.elapsed_us() for event in events) / 1e6
+
+
+def measure(rounds: int) -> list[dict[str, Any]]:
+    """Return the rows of the result table."""
+    import torch
+    from harness import interleave, ratio
+
+    rows = []
+    for make in (llama, bert, resnet):
+        torch._dynamo.reset()
+        case = Case(make)
+        case.check()
+        times = interleave({name: case.timed(name) for name in case.peers}, rounds=rounds, warm_up=2)
+        rows += [
+            {
+                "model": make.__name__,
+                "peer": name,
+                "step_ms": times[name].median * 1e3,
+                "over_eager": ratio(times[name], times["eager"]),
+                "kernels_ms": case.kernels(name) * 1e3,
+            }
+            for name in case.peers
+        ]
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=9, help="measured rounds (default 9)")
+    options = parser.parse_args()
+    from harness import print_table, save
+
+    rows = measure(options.rounds)
+    print_table(rows)
+    slowest = max(row["over_eager"] for row in rows if row["peer"] == "fused")
+    print(f"fused / eager: at most {slowest:.3f} (goal at most {GOAL})")
+    save("graph_backend", rows, unfair=UNFAIR, settings={"rounds": options.rounds})
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()

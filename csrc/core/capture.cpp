@@ -1,0 +1,256 @@
+#include "core/capture.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/movable.h"
+#include "core/stream.h"
+
+namespace isthmus {
+namespace detail {
+
+std::atomic<int> captures{0};
+__thread Capture* capture_of_thread __attribute__((tls_model("initial-exec"), visibility("hidden"))) =
+    nullptr;
+
+}  // namespace detail
+
+namespace {
+
+using Key = std::pair<c10::DeviceIndex, c10::StreamId>;
+
+Key key_of(c10::Stream stream) { return {stream.device_index(), stream.id()}; }
+
+// Streams that are captured. Leaked: a graph may be destroyed during static destruction.
+struct Members {
+  std::mutex mutex;
+  std::map<Key, std::weak_ptr<Capture>> streams;
+};
+
+Members& members() {
+  static Members& instance = *new Members;
+  return instance;
+}
+
+std::atomic<std::string (*)()> python_line{nullptr};
+
+// All that the driver has captured.
+class DriverGraph final : public Step {
+ public:
+  explicit DriverGraph(isthmus_graph graph) : graph_(graph) {}
+  ~DriverGraph() override {
+    if (!in_bad_fork()) static_cast<void>(driver_table()->graph_destroy(graph_));
+  }
+  DriverGraph(const DriverGraph&) = delete;
+  DriverGraph& operator=(const DriverGraph&) = delete;
+
+  void replay(c10::Stream stream) override {
+    check(driver().graph_launch(graph_, stream_handle(stream)), "graph_launch");
+    mark_busy(stream);
+  }
+  const char* name() const noexcept override { return "graph of the driver"; }
+  bool in_thread() const noexcept override { return false; }
+
+ private:
+  const isthmus_graph graph_;
+};
+
+class DriverCopy final : public Step, public Movable {
+ public:
+  DriverCopy(void* to, const void* from, size_t bytes, isthmus_copy_kind kind)
+      : to_(to), from_(const_cast<void*>(from)), bytes_(bytes), kind_(kind) {}
+
+  void replay(c10::Stream stream) override {
+    check(driver().copy_async(to_, from_, bytes_, kind_, stream_handle(stream)), "copy");
+    mark_busy(stream);
+  }
+  const char* name() const noexcept override { return "Memcpy"; }
+  bool in_thread() const noexcept override { return false; }
+  void visit_addresses(const std::function<void(void**)>& visit) override {
+    visit(&to_);
+    visit(&from_);
+  }
+
+ private:
+  void *to_, *from_;
+  const size_t bytes_;
+  const isthmus_copy_kind kind_;
+};
+
+std::string line() {
+  const auto function = python_line.load();
+  const std::string text = function == nullptr ? "" : function();
+  return text.empty() ? "" : " (" + text + ")";
+}
+
+}  // namespace
+
+namespace detail {
+
+std::shared_ptr<Capture> find_capture(c10::Stream stream) {
+  std::lock_guard<std::mutex> lock(members().mutex);
+  const auto found = members().streams.find(key_of(stream));
+  return found == members().streams.end() ? nullptr : found->second.lock();
+}
+
+}  // namespace detail
+
+std::shared_ptr<Capture> Capture::begin(c10::Stream stream, bool by_driver) {
+  TORCH_CHECK(stream.id() != 0,
+              "graphs must be captured on a non-default stream (however, after capture, it's ok to replay "
+              "them on the default stream); use torch.chip.graph(), or make another stream current.");
+  TORCH_CHECK(capture_of(stream) == nullptr, "stream ", stream.id(), " of ", stream.device(),
+              " is captured already; end that capture first.");
+  TORCH_CHECK(detail::capture_of_thread == nullptr,
+              "this thread captures another graph already; end that capture first.");
+  std::shared_ptr<Capture> capture(new Capture(stream, by_driver));
+  if (by_driver) check(driver().graph_begin(stream_handle(stream)), "capture");
+  {
+    std::lock_guard<std::mutex> lock(members().mutex);
+    members().streams[key_of(stream)] = capture;
+  }
+  detail::captures.fetch_add(1);
+  detail::capture_of_thread = capture.get();
+  return capture;
+}
+
+void Capture::leave() noexcept {
+  {
+    std::lock_guard<std::mutex> lock(members().mutex);
+    if (std::erase_if(members().streams, [this](const auto& entry) {
+          return entry.second.expired() || entry.second.lock().get() == this;
+        }) == 0)
+      return;
+  }
+  detail::captures.fetch_sub(1);
+  if (detail::capture_of_thread == this) detail::capture_of_thread = nullptr;
+}
+
+Capture::~Capture() { leave(); }
+
+void Capture::restore() {
+  std::vector<std::function<void()>> restores;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    restores.swap(restores_);
+  }
+  std::for_each(restores.rbegin(), restores.rend(), [](const auto& function) { function(); });
+}
+
+Steps Capture::end() {
+  Steps of_driver = by_driver_ ? end_driver() : Steps{};
+  leave();
+  restore();
+  std::lock_guard<std::mutex> lock(mutex_);
+  TORCH_CHECK(refused_.empty(),
+              "the capture failed, because of an operation that is not permitted: ", refused_,
+              " Nothing of it is left, and the device can be used.");
+  TORCH_CHECK(unjoined_.empty(), "the capture has work of ", unjoined_.size(),
+              " streams for which its first stream does not wait; call wait_stream() on that stream before "
+              "capture_end().");
+  return by_driver_ ? std::move(of_driver) : std::move(steps_);
+}
+
+Steps Capture::end_driver() {
+  isthmus_graph graph = nullptr;
+  const isthmus_status status = driver().graph_end(stream_handle(origin_), &graph);
+  if (status != ISTHMUS_OK) {
+    leave();
+    restore();
+    if (refused_.empty()) check(status, "end of capture");
+    return {};
+  }
+  Steps steps;
+  steps.push_back(std::make_unique<DriverGraph>(graph));
+  return steps;
+}
+
+void Capture::add(c10::Stream stream, std::unique_ptr<Step> step) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  steps_.push_back(std::move(step));
+  if (stream != origin_) unjoined_[key_of(stream)] = steps_.size();
+}
+
+void Capture::on_end(std::function<void()> restore) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  restores_.push_back(std::move(restore));
+}
+
+bool Capture::first_use(const void* key) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return used_.emplace(key, true).second;
+}
+
+void Capture::note_allocated(const void* address, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  std::lock_guard<std::mutex> lock(mutex_);
+  // A block that was freed and is allocated again in other parts replaces what it overlaps.
+  auto next = allocated_.lower_bound(begin);
+  if (next != allocated_.begin() && std::prev(next)->second > begin) std::prev(next)->second = begin;
+  while (next != allocated_.end() && next->first < begin + bytes) next = allocated_.erase(next);
+  allocated_[begin] = begin + bytes;
+}
+
+bool Capture::allocated(const void* address, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto next = allocated_.upper_bound(begin);
+  return next != allocated_.begin() && std::prev(next)->second >= begin + bytes;
+}
+
+size_t Capture::position() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return steps_.size();
+}
+
+void Capture::join(c10::Stream from, size_t position, c10::Stream to) {
+  {
+    std::lock_guard<std::mutex> lock(members().mutex);
+    std::weak_ptr<Capture>& member = members().streams[key_of(to)];
+    const std::shared_ptr<Capture> other = member.lock();
+    TORCH_CHECK(other == nullptr || other.get() == this, "stream ", to.id(),
+                " is in another capture than the event that it waits for.");
+    member = weak_from_this();
+  }
+  std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = unjoined_.find(key_of(from));
+  if (from == to || found == unjoined_.end() || found->second > position) return;
+  unjoined_.erase(found);
+  if (to != origin_) unjoined_[key_of(to)] = steps_.size();
+}
+
+void Capture::refuse(const std::string& what) {
+  const std::string text = what + ": operation not permitted when stream is capturing" + line() + ".";
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (refused_.empty()) refused_ = text;
+  }
+  TORCH_CHECK(false, text, " Move it out of the captured region.");
+}
+
+void require_not_captured(c10::Stream stream, const char* what) {
+  if (const auto capture = capture_of(stream)) capture->refuse(what);
+}
+
+void require_not_captured(c10::DeviceIndex device, const char* what) {
+  if (!capturing()) return;
+  std::shared_ptr<Capture> found;
+  {
+    std::lock_guard<std::mutex> lock(members().mutex);
+    for (const auto& [key, capture] : members().streams)
+      if (key.first == device && !found) found = capture.lock();
+  }
+  if (found) found->refuse(what);
+}
+
+void capture_copy(c10::Stream stream, void* to, const void* from, size_t bytes, isthmus_copy_kind kind) {
+  const auto capture = capture_of(stream);
+  if (capture && !capture->by_driver())
+    capture->add(stream, std::make_unique<DriverCopy>(to, from, bytes, kind));
+}
+
+void set_python_line(std::string (*function)()) { python_line = function; }
+
+}  // namespace isthmus

@@ -1,0 +1,122 @@
+// Graph capture: the streams that are captured, and the work recorded for the graph.
+//
+// Where kernels run on streams and the driver captures them (graph_begin), the graph is the driver's. Else
+// the work of a captured stream runs once while it is recorded here, so that shapes are known, and what it
+// changed outside the graph's memory is restored when the capture ends.
+#pragma once
+
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/runtime.h"
+
+namespace isthmus {
+
+// Work of one call that was captured.
+class Step {
+ public:
+  virtual ~Step() = default;
+  // Runs it again over the same addresses, after earlier work of the stream or enqueued on it.
+  virtual void replay(c10::Stream stream) = 0;
+  virtual const char* name() const noexcept = 0;
+  // Whether the calling thread does the work, after the stream's earlier work.
+  virtual bool in_thread() const noexcept { return true; }
+};
+
+using Steps = std::vector<std::unique_ptr<Step>>;
+
+class Capture : public std::enable_shared_from_this<Capture> {
+ public:
+  // Captures the stream, not the default one. Allocations of this thread are noted until end().
+  static std::shared_ptr<Capture> begin(c10::Stream stream, bool by_driver);
+  // Every stream leaves, and what was changed is restored. Throws if a call was refused, or the work of a
+  // stream that joined has not been waited for.
+  Steps end();
+  ~Capture();
+
+  // Whether the driver keeps what is enqueued on the streams, so that nothing is to be added.
+  bool by_driver() const noexcept { return by_driver_; }
+  void add(c10::Stream stream, std::unique_ptr<Step> step);
+  // The last step that the function accepts, or null.
+  template <class Accepts>
+  Step* last(Accepts accepts) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step)
+      if (accepts(**step)) return step->get();
+    return nullptr;
+  }
+  // Called in reverse order by end().
+  void on_end(std::function<void()> restore);
+  // Whether on_end() has been called for the key before; else notes it.
+  bool first_use(const void* key);
+  // Memory that was allocated during the capture, whose content need not be restored.
+  void note_allocated(const void* address, size_t bytes);
+  bool allocated(const void* address, size_t bytes);
+
+  // Number of steps so far; what an event of the capture stands for.
+  size_t position();
+  // `to` waits for the work of `from` before the position, and takes part from now on.
+  void join(c10::Stream from, size_t position, c10::Stream to);
+  // The capture fails: throws what was not permitted, now and in end().
+  [[noreturn]] void refuse(const std::string& what);
+
+  c10::Stream stream() const { return origin_; }
+
+ private:
+  Capture(c10::Stream stream, bool by_driver) : origin_(stream), by_driver_(by_driver) {}
+  Steps end_driver();
+  void leave() noexcept;
+  void restore();
+
+  const c10::Stream origin_;
+  const bool by_driver_;
+  std::mutex mutex_;  // guards what follows
+  Steps steps_;
+  std::vector<std::function<void()>> restores_;
+  std::map<const void*, bool> used_;
+  std::map<uintptr_t, uintptr_t> allocated_;  // begin to end
+  std::map<std::pair<c10::DeviceIndex, c10::StreamId>, size_t> unjoined_;
+  std::string refused_;
+};
+
+namespace detail {
+extern std::atomic<int> captures;
+// Notes allocations of the thread that began the capture.
+extern __thread Capture* capture_of_thread __attribute__((tls_model("initial-exec"), visibility("hidden")));
+std::shared_ptr<Capture> find_capture(c10::Stream stream);
+}  // namespace detail
+
+// Whether any stream of the process is captured. Entries that record nothing must not run then.
+inline bool capturing() noexcept {
+  return C10_UNLIKELY(detail::captures.load(std::memory_order_relaxed) != 0);
+}
+
+// Notes memory that this thread has allocated, if it captures.
+inline void note_capture(const void* address, size_t bytes) {
+  if (C10_UNLIKELY(detail::capture_of_thread != nullptr))
+    detail::capture_of_thread->note_allocated(address, bytes);
+}
+
+// The capture that the stream takes part in; null if none.
+inline std::shared_ptr<Capture> capture_of(c10::Stream stream) {
+  return capturing() ? detail::find_capture(stream) : nullptr;
+}
+
+// Throws if the stream, or any stream of the device, is captured: what is not permitted then.
+void require_not_captured(c10::Stream stream, const char* what);
+void require_not_captured(c10::DeviceIndex device, const char* what);
+
+// Records a copy by the driver, whose call follows, if the stream is captured.
+void capture_copy(c10::Stream stream, void* to, const void* from, size_t bytes, isthmus_copy_kind kind);
+
+// Describes the line of Python that runs, "file.py:12"; set by the bindings.
+void set_python_line(std::string (*function)());
+
+}  // namespace isthmus

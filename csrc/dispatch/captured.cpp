@@ -1,0 +1,149 @@
+#include "dispatch/captured.h"
+
+#include <ATen/ops/clone.h>
+
+#include <cstring>
+#include <utility>
+
+#include "core/stream.h"
+#include "memory/memory.h"
+
+namespace isthmus {
+namespace {
+
+// The bytes from the first to the last element.
+std::pair<char*, size_t> extent_of(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return {nullptr, 0};
+  size_t last = 0;
+  for (int64_t i = 0; i < tensor.dim(); ++i)
+    last += static_cast<size_t>(tensor.size(i) - 1) * static_cast<size_t>(tensor.stride(i));
+  return {static_cast<char*>(tensor.mutable_data_ptr()), (last + 1) * tensor.element_size()};
+}
+
+template <class Visit>
+void for_each_tensor(const c10::IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const c10::IValue& item : value.toListRef())
+      if (item.isTensor()) visit(item.toTensor());
+  }
+}
+
+// Numbers from the CPU are those of the capture.
+c10::IValue constant(Capture& capture, const std::string& name, const c10::IValue& value,
+                     const Mapping& mapping) {
+  const auto fixed = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || mapping.maps(tensor)) return tensor;
+    if (tensor.dim() > 0) capture.refuse(name + " of a tensor on the CPU");
+    return tensor.clone();
+  };
+  if (value.isTensor()) return fixed(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& item : value.toTensorVector()) list.push_back(fixed(item));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor>& item : value.toOptionalTensorVector())
+      list.push_back(item ? std::make_optional(fixed(*item)) : std::nullopt);
+    return list;
+  }
+  return value;
+}
+
+}  // namespace
+
+void save(Capture& capture, const at::Tensor& written) {
+  const auto [begin, bytes] = extent_of(written);
+  if (bytes == 0 || capture.allocated(begin, bytes)) return;
+  const c10::DeviceIndex device = written.device().index();
+  std::shared_ptr<char[]> copy(new char[bytes]);
+  read_device(copy.get(), begin, bytes, device);
+  capture.note_allocated(begin, bytes);
+  capture.on_end(
+      [copy, begin = begin, bytes = bytes, device] { write_device(begin, copy.get(), bytes, device); });
+}
+
+void save_host(Capture& capture, void* pointer, size_t bytes) {
+  std::shared_ptr<char[]> copy(new char[bytes]);
+  std::memcpy(copy.get(), pointer, bytes);
+  capture.on_end([copy, pointer, bytes, stream = capture.stream()] {
+    synchronize_stream(stream);
+    std::memcpy(pointer, copy.get(), bytes);
+  });
+}
+
+at::Generator shared_state(const at::Generator& generator) {
+  return at::Generator(chip_generator(generator).graphsafe_get_state());
+}
+
+void save(Capture& capture, const at::Generator& generator) {
+  ChipGenerator& chip = chip_generator(generator);
+  if (!capture.first_use(chip.state_key())) return;
+  capture.on_end(
+      [shared = shared_state(generator), state = chip.state()] { chip_generator(shared).restore(*state); });
+}
+
+CpuStep::CpuStep(Capture& capture, const c10::OperatorHandle& op, const std::string& name,
+                 c10::ArrayRef<c10::IValue> arguments, Mapping& mapping, int generator_at,
+                 at::Generator generator)
+    : op_(op),
+      kernel_(op.getComputedKernelForDispatchKey(c10::DispatchKey::CPU)),
+      name_(name),
+      generator_at_(generator_at),
+      generator_(generator.defined() ? shared_state(generator) : at::Generator()) {
+  arguments_.reserve(arguments.size());
+  for (const c10::IValue& value : arguments) arguments_.push_back(constant(capture, name, value, mapping));
+}
+
+void CpuStep::set_results(c10::ArrayRef<c10::IValue> results) {
+  for (const c10::IValue& value : results)
+    for_each_tensor(value, [this](const at::Tensor& tensor) {
+      results_.push_back(
+          tensor.defined() && tensor.has_storage() ? memory::host_address(tensor.storage().data()) : nullptr);
+    });
+}
+
+void CpuStep::replay(c10::Stream) {
+  stack_ = arguments_;
+  if (generator_at_ >= 0) stack_[generator_at_] = engine_of(generator_);
+  tape_.rewind();
+  const memory::TapeScope scope(&tape_, memory::TapeScope::Mode::kTake);
+  kernel_.callBoxed(op_, c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
+  check_results();
+  stack_.clear();
+}
+
+// A result that the kernel did not place where it was at the capture is copied there.
+void CpuStep::check_results() {
+  size_t next = 0;
+  for (const c10::IValue& value : stack_)
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      void* const expected = results_[next++];
+      if (C10_LIKELY(!tensor.defined() || tensor.storage().data() == expected)) return;
+      std::memcpy(expected, tensor.storage().data(), tensor.storage().nbytes());
+    });
+}
+
+std::unique_ptr<CpuStep> capture_call(const c10::OperatorHandle& op, const std::string& name,
+                                      c10::ArrayRef<c10::IValue> arguments, Mapping& mapping,
+                                      int generator_at, at::Generator generator) {
+  const auto capture = capture_of(current_stream(mapping.device()));
+  if (!capture || capture->by_driver()) return nullptr;
+  if (!mapping.is_alias()) capture->refuse(name + " by copies on the CPU");
+  if (generator_at >= 0) save(*capture, generator);
+  mapping.for_each_written([&](const at::Tensor& tensor) { save(*capture, tensor); });
+  mapping.lend();
+  return std::make_unique<CpuStep>(*capture, op, name, arguments, mapping, generator_at,
+                                   std::move(generator));
+}
+
+void record_call(std::unique_ptr<CpuStep> step, c10::ArrayRef<c10::IValue> results, Mapping& mapping) {
+  const c10::Stream stream = current_stream(mapping.device());
+  step->set_results(results);
+  if (const auto capture = capture_of(stream)) capture->add(stream, std::move(step));
+}
+
+}  // namespace isthmus

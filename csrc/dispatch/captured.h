@@ -1,0 +1,64 @@
+// What the routes record of a call while its stream is captured (core/capture.h).
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/capture.h"
+#include "core/generator.h"
+#include "dispatch/mapping.h"
+#include "memory/tape.h"
+
+namespace isthmus {
+
+// Before a captured call writes the chip tensor's memory, or bytes of the host's: they are as before after
+// the capture.
+void save(Capture& capture, const at::Tensor& written);
+void save_host(Capture& capture, void* pointer, size_t bytes);
+// Before a captured call draws from the generator.
+void save(Capture& capture, const at::Generator& generator);
+
+// A generator that keeps the state of now after graphsafe_set_state() of the given one.
+at::Generator shared_state(const at::Generator& generator);
+
+// A call of a CPU kernel over the chip's bytes.
+class CpuStep final : public Step {
+ public:
+  // arguments: of the kernel, mapped. generator: the chip's in place of the argument at generator_at.
+  CpuStep(Capture& capture, const c10::OperatorHandle& op, const std::string& name,
+          c10::ArrayRef<c10::IValue> arguments, Mapping& mapping, int generator_at, at::Generator generator);
+
+  memory::Tape& tape() noexcept { return tape_; }
+  // The results on the chip: a replay writes to their memory.
+  void set_results(c10::ArrayRef<c10::IValue> results);
+
+  void replay(c10::Stream stream) override;
+  const char* name() const noexcept override { return name_.c_str(); }
+
+ private:
+  void check_results();
+
+  const c10::OperatorHandle op_;
+  const c10::SafeKernelFunction kernel_;
+  const std::string name_;
+  torch::jit::Stack arguments_;
+  torch::jit::Stack stack_;
+  const int generator_at_;
+  const at::Generator generator_;
+  memory::Tape tape_;
+  c10::SmallVector<void*, 2> results_;  // host address of each tensor's storage; null for one that has none
+};
+
+// The step of a call whose arguments are mapped, if its stream is captured; else null.
+std::unique_ptr<CpuStep> capture_call(const c10::OperatorHandle& op, const std::string& name,
+                                      c10::ArrayRef<c10::IValue> arguments, Mapping& mapping,
+                                      int generator_at = -1, at::Generator generator = {});
+// Records the step after the call.
+void record_call(std::unique_ptr<CpuStep> step, c10::ArrayRef<c10::IValue> results, Mapping& mapping);
+
+}  // namespace isthmus

@@ -1,0 +1,153 @@
+#include "dispatch/graph.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <fstream>
+#include <utility>
+
+#include "core/generator.h"
+#include "core/profiler.h"
+#include "core/stream.h"
+#include "dispatch/operator_library.h"
+#include "memory/device_memory.h"
+#include "memory/memory.h"
+
+namespace isthmus {
+namespace {
+
+// Whether the driver captures all that a stream does: some of a chip's work is done by the calling thread if
+// the CPU's kernels serve it, or those of a library that are no work of a stream.
+bool driver_captures() {
+  return ISTHMUS_HAS(driver(), graph_begin) && !delegates_to_cpu() && !libraries_run_in_thread();
+}
+
+}  // namespace
+
+Graph::~Graph() {
+  try {
+    reset();
+  } catch (const std::exception& error) {
+    TORCH_WARN("a graph could not be released: ", error.what());
+  }
+}
+
+void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode) {
+  TORCH_CHECK(!captured_ && !capture_,
+              "this graph has captured already; call reset() first, or use another one.");
+  driver();
+  device_ = current_device();
+  const c10::Stream stream = current_stream(device_);
+  memory::install_router();
+  capture_ = Capture::begin(stream, driver_captures());
+  pool_number_ = pool.second != 0 ? static_cast<int64_t>(pool.second) : memory::new_pool_number();
+  pool_ = memory::device_memory(device_).open_pool(pool_number_, /*is_last_resort=*/false, /*of_graph=*/true);
+  outer_pool_ = std::exchange(memory::detail::pool_of_thread, pool_);
+}
+
+void Graph::capture_end() {
+  TORCH_CHECK(capture_ != nullptr, "this graph is not capturing; call capture_begin() first.");
+  memory::detail::pool_of_thread = outer_pool_;
+  const std::shared_ptr<Capture> capture = std::exchange(capture_, nullptr);
+  try {
+    steps_ = capture->end();
+  } catch (...) {
+    leave_pool();
+    throw;
+  }
+  captured_ = true;
+  if (steps_.empty())
+    TORCH_WARN(
+        "The graph is empty. This usually means that the graph was attempted to be captured on wrong device "
+        "or "
+        "stream.");
+  instantiated_ = !keeps_graph_;
+}
+
+void Graph::instantiate() {
+  TORCH_CHECK(captured_, "this graph has captured nothing; call capture_begin() and capture_end() first.");
+  TORCH_CHECK(keeps_graph_, "instantiate() is intended to be called by the user only when keep_graph=true");
+  instantiated_ = true;
+}
+
+void Graph::replay() {
+  TORCH_CHECK(captured_, "Called replay() on a graph that has captured nothing; capture it first.");
+  instantiated_ = true;
+  const c10::Stream stream = current_stream(device_);
+  require_not_captured(stream, "replay() of another graph");
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const memory::PoolScope pool(stream);
+  const bool profiled = profiler::recording();
+  bool drained = false;
+  for (const auto& step : steps_) {
+    const bool in_thread = step->in_thread();
+    if (in_thread && !drained) drain(stream);
+    drained = in_thread;
+    if (C10_LIKELY(!profiled)) {
+      step->replay(stream);
+      continue;
+    }
+    using profiler::Work;
+    const Work work(profiler::Kind::kKernel, step->name(), stream,
+                    in_thread ? Work::By::kThread : Work::By::kDriver);
+    step->replay(stream);
+  }
+}
+
+void Graph::reset() {
+  if (const std::shared_ptr<Capture> capture = std::exchange(capture_, nullptr)) {
+    memory::detail::pool_of_thread = outer_pool_;
+    try {
+      capture->end();
+    } catch (const c10::Error&) {
+      // Its capture is given up.
+    }
+  }
+  captured_ = instantiated_ = false;
+  steps_.clear();
+  leave_pool();
+}
+
+void Graph::leave_pool() noexcept {
+  const int64_t pool = std::exchange(pool_, 0);
+  if (pool == 0 || in_bad_fork()) return;
+  try {
+    memory::device_memory(device_).close_pool(pool, /*of_graph=*/true);
+  } catch (const std::exception& error) {
+    TORCH_WARN("the memory of a graph could not be released: ", error.what());
+  }
+}
+
+c10::MempoolId_t Graph::pool() const {
+  TORCH_CHECK(captured_, "Called pool() on a graph that has captured nothing; capture it first.");
+  return {0, static_cast<c10::CaptureId_t>(pool_number_)};
+}
+
+void Graph::debug_dump(const std::string& path) {
+  TORCH_CHECK(debugs_ || keeps_graph_, "call enable_debug_mode() before the capture, then debug_dump().");
+  TORCH_CHECK(captured_, "this graph has captured nothing; capture it first.");
+  std::ofstream file(path);
+  file << "digraph isthmus {\n";
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    file << "  n" << i << " [label=\"" << i << ": " << steps_[i]->name() << "\"];\n";
+    if (i > 0) file << "  n" << i - 1 << " -> n" << i << ";\n";
+  }
+  file << "}\n";
+  TORCH_CHECK(file.good(), "cannot write ", path, ".");
+}
+
+void Graph::register_generator(const at::Generator& generator) {
+  require_device(generator, device_ < 0 ? current_device() : device_);
+}
+
+c10::MempoolId_t graph_pool() { return {0, static_cast<c10::CaptureId_t>(memory::new_pool_number())}; }
+
+void register_graphs() {
+  const std::string key = c10::DeviceTypeName(kChip, /*lower_case=*/false);
+  if (!at::GraphImplRegistry()->Has(key))
+    at::GraphImplRegistry()->Register(key,
+                                      [](at::GraphImplArgs args) -> std::unique_ptr<at::GraphImplInterface> {
+                                        return std::make_unique<Graph>(args);
+                                      });
+}
+
+}  // namespace isthmus

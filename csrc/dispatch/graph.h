@@ -1,0 +1,60 @@
+// A graph: the work of captured streams, replayed without Python and without the dispatcher.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/GraphImplInterface.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/capture.h"
+
+namespace isthmus {
+
+// Implements torch.accelerator.Graph and torch.chip.Graph. Its memory is a part of a MemPool, whose blocks
+// stay reserved until reset() or the graph's destruction. Used by one thread at a time.
+class Graph final : public at::GraphImplInterface {
+ public:
+  explicit Graph(const at::GraphImplArgs& args) : keeps_graph_(args.keep_graph) {}
+  ~Graph() override;
+
+  // Captures the current stream. pool: of another graph or of graph_pool(); {0, 0} is a new one.
+  void capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) override;
+  void capture_end() override;
+  void instantiate() override;
+  // On the current stream of the device.
+  void replay() override;
+  void reset() override;
+  c10::MempoolId_t pool() const override;
+  void enable_debug_mode() override { debugs_ = true; }
+  // Writes the steps in the order of replay as a graph in the DOT language.
+  void debug_dump(const std::string& path) override;
+  // The generator draws for the graph. All generators may; they must be of the graph's device.
+  void register_generator(const at::Generator& generator);
+
+  size_t size() const noexcept { return steps_.size(); }
+  const Steps& steps() const noexcept { return steps_; }
+
+ private:
+  void leave_pool() noexcept;
+
+  const bool keeps_graph_;
+  bool debugs_ = false;
+  bool captured_ = false;      // capture_end() has succeeded
+  bool instantiated_ = false;  // replay() may run
+  std::shared_ptr<Capture> capture_;
+  Steps steps_;
+  c10::DeviceIndex device_ = -1;
+  int64_t pool_number_ = 0;
+  int64_t pool_ = 0;  // this device's part of it; 0: none
+  int64_t outer_pool_ = 0;
+};
+
+// A new pool that graphs can share.
+c10::MempoolId_t graph_pool();
+
+// Registers Graph as the implementation of torch.accelerator.Graph; once, under the device's name.
+void register_graphs();
+
+}  // namespace isthmus

@@ -1,0 +1,290 @@
+"""Graphs: capture the work of a stream once, and replay it without Python.
+
+A captured operator runs once during the capture, so that its outputs exist; what it wrote outside the graph's memory
+is restored at the end. :meth:`Graph.replay` then runs the same kernels over the same addresses.
+
+Code that has a list of calls to run again and again, such as a backend of ``torch.compile``, captures one run of it::
+
+    graph = torch.chip.Graph()
+    with torch.chip.graph(graph):
+        outputs = run(inputs)  # any operators on chip tensors, by any route
+    inputs[0].copy_(new)       # the addresses are fixed: fill the inputs in place
+    graph.replay()             # outputs now hold the new results
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import torch
+from torch.utils import _pytree as pytree
+
+from isthmus import _C
+from isthmus.chip.device import synchronize
+from isthmus.chip.memory import empty_cache, empty_host_cache
+from isthmus.chip.streams import Stream, StreamContext, current_stream
+
+PoolHandle = tuple[int, int]
+CallableT = TypeVar("CallableT", bound=Callable[..., Any])
+CallablesT = TypeVar("CallablesT", bound=Callable[..., Any] | tuple[Callable[..., Any], ...])
+
+
+class Graph(_C.Graph):
+    """A graph of captured work, as ``torch.cuda.CUDAGraph``.
+
+    Args:
+        keep_graph: instantiate at the first :meth:`replay`, or by :meth:`instantiate`, rather than in
+            :meth:`capture_end`.
+    """
+
+    def capture_begin(self, pool: PoolHandle | None = None, capture_error_mode: str = "global") -> None:
+        """Begin to capture the current stream of the current device.
+
+        Args:
+            pool: memory shared with other graphs: of :func:`graph_pool_handle`, ``Graph.pool()`` or ``MemPool.id``. Graphs
+                that share memory must be replayed in the order of their capture.
+            capture_error_mode: "global", "thread_local" or "relaxed", which all refuse the same.
+
+        Raises:
+            RuntimeError: the current stream is the default one or captured already, or an unknown mode.
+        """
+        super().capture_begin(pool, capture_error_mode)
+
+    def raw_cuda_graph(self) -> int:
+        """Raise NotImplementedError: there is no graph of CUDA."""
+        raise NotImplementedError("raw_cuda_graph: the chip has no cudaGraph_t; use debug_dump()")
+
+    def raw_cuda_graph_exec(self) -> int:
+        """Raise NotImplementedError: there is no graph of CUDA."""
+        raise NotImplementedError("raw_cuda_graph_exec: the chip has no cudaGraphExec_t; use replay()")
+
+
+class graph:  # noqa: N801 - torch.cuda's name
+    """Context manager that captures the work of its block.
+
+    Args:
+        cuda_graph: the graph that receives the work.
+        pool: see :meth:`Graph.capture_begin`.
+        stream: the stream to capture; one that all contexts share by default.
+        capture_error_mode: see :meth:`Graph.capture_begin`.
+        enable_annotations: must be False.
+        check_input_liveness: must be False.
+
+    Raises:
+        NotImplementedError: an option that is not supported.
+    """
+
+    default_capture_stream: Stream | None = None
+
+    def __init__(
+        self,
+        cuda_graph: Graph,
+        pool: PoolHandle | None = None,
+        stream: torch.Stream | None = None,
+        capture_error_mode: str = "global",
+        enable_annotations: bool = False,
+        check_input_liveness: bool = False,
+    ) -> None:
+        if enable_annotations or check_input_liveness:
+            raise NotImplementedError("graph: enable_annotations and check_input_liveness are not supported")
+        if stream is None:
+            if graph.default_capture_stream is None:
+                graph.default_capture_stream = Stream()
+            stream = graph.default_capture_stream
+        self.cuda_graph = cuda_graph
+        self.pool = pool
+        self.capture_stream = stream
+        self.capture_error_mode = capture_error_mode
+        self._stream = StreamContext(stream)
+
+    def __enter__(self) -> None:
+        synchronize()
+        if torch.compiler.config.force_cudagraph_gc:
+            gc.collect()
+        empty_cache()
+        empty_host_cache()
+        self._stream.__enter__()
+        try:
+            self.cuda_graph.capture_begin(self.pool, self.capture_error_mode)
+        except BaseException:
+            self._stream.__exit__(None, None, None)
+            raise
+
+    def __exit__(self, *exception: object) -> None:
+        try:
+            self.cuda_graph.capture_end()
+        finally:
+            self._stream.__exit__(None, None, None)
+
+
+def graph_pool_handle() -> PoolHandle:
+    """A new pool of memory that graphs can share."""
+    return _C.graph_pool()
+
+
+def is_current_stream_capturing() -> bool:
+    """Whether the current stream is captured."""
+    stream = current_stream()
+    return _C.is_capturing(stream.stream_id, stream.device_index)
+
+
+class _Captured:
+    """Graphs of a callable's forward and backward pass, over fixed inputs and outputs.
+
+    Args:
+        function: the callable, a module or function of tensors.
+        args: its sample arguments.
+        allow_unused: whether an input may have no gradient.
+    """
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], allow_unused: bool) -> None:
+        self.function = function
+        self.args = args
+        self.allow_unused = allow_unused
+        self.user_inputs = tuple(pytree.arg_tree_leaves(*args))
+        self.parameters = tuple(function.parameters()) if isinstance(function, torch.nn.Module) else ()
+        self.inputs = self.user_inputs + self.parameters
+        self.forward_graph, self.backward_graph = Graph(), Graph()
+        self.outputs: tuple[Any, ...] = ()
+        self.output_spec: pytree.TreeSpec
+        self.output_grads: tuple[torch.Tensor | None, ...] = ()
+        self.input_grads: tuple[torch.Tensor | None, ...] = ()
+
+    def check(self) -> None:
+        if not all(isinstance(leaf, torch.Tensor) for leaf in self.user_inputs):
+            raise AssertionError("make_graphed_callables: sample_args must contain only tensors")
+        if not isinstance(self.function, torch.nn.Module):
+            return
+        module = self.function
+        if module._backward_hooks or module._forward_hooks or module._forward_pre_hooks:
+            raise AssertionError(
+                "make_graphed_callables: a module must have no hooks; register them on the result"
+            )
+        if any(buffer.requires_grad for buffer in module.buffers()):
+            raise AssertionError("make_graphed_callables: only parameters may require gradients, not buffers")
+
+    def gradients(self, outputs: Sequence[Any], grads: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+        return torch.autograd.grad(
+            outputs=[output for output in outputs if output.requires_grad],
+            inputs=[leaf for leaf in self.inputs if leaf.requires_grad],
+            grad_outputs=grads,
+            allow_unused=self.allow_unused,
+        )
+
+    def warm_up(self, iterations: int) -> None:
+        for _ in range(iterations):
+            outputs = pytree.tree_leaves(self.function(*self.args))
+            grads = [torch.empty_like(output) for output in outputs if output.requires_grad]
+            if grads:
+                self.gradients(outputs, grads)
+
+    def capture_forward(self, pool: PoolHandle) -> None:
+        with graph(self.forward_graph, pool=pool):
+            outputs = self.function(*self.args)
+        leaves, self.output_spec = pytree.tree_flatten(outputs)
+        self.outputs = tuple(leaves)
+
+    def capture_backward(self, pool: PoolHandle) -> None:
+        self.output_grads = tuple(
+            torch.empty_like(output) if output.requires_grad else None for output in self.outputs
+        )
+        grads = [grad for grad in self.output_grads if grad is not None]
+        found: list[torch.Tensor | None] = []
+        if grads:
+            with graph(self.backward_graph, pool=pool):
+                found = list(self.gradients(self.outputs, grads))
+        given = iter(found)
+        self.input_grads = tuple(next(given, None) if leaf.requires_grad else None for leaf in self.inputs)
+
+    def __call__(self, *args: Any) -> Any:
+        leaves = tuple(pytree.arg_tree_leaves(*args))
+        return pytree.tree_unflatten(_Replay.apply(self, *leaves, *self.parameters), self.output_spec)
+
+
+class _Replay(torch.autograd.Function):
+    """Replay of the graphs of a :class:`_Captured`."""
+
+    @staticmethod
+    def forward(ctx: Any, captured: _Captured, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        ctx.captured = captured
+        for fixed, given in zip(captured.user_inputs, inputs, strict=False):
+            if fixed.data_ptr() != given.data_ptr():
+                fixed.copy_(given)
+        captured.forward_graph.replay()
+        return tuple(output.detach() for output in captured.outputs)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        captured: _Captured = ctx.captured
+        for fixed, given in zip(captured.output_grads, grads, strict=True):
+            if fixed is not None and fixed.data_ptr() != given.data_ptr():
+                fixed.copy_(given)
+        captured.backward_graph.replay()
+        return (None, *(None if grad is None else grad.detach() for grad in captured.input_grads))
+
+
+def make_graphed_callables(
+    callables: CallablesT,
+    sample_args: tuple[Any, ...],
+    num_warmup_iters: int = 3,
+    allow_unused_input: bool = False,
+    pool: PoolHandle | None = None,
+) -> CallablesT:
+    """Callables whose forward and backward passes are replays of graphs.
+
+    Args:
+        callables: a module or function of tensors, or a tuple of them in the order in which they will run. A module is
+            changed in place; in the other mode (training or evaluation) than now it runs as before.
+        sample_args: arguments of the callable, or a tuple of those of each. Shapes, dtypes and ``requires_grad`` are those
+            of every later call.
+        num_warmup_iters: runs before the capture.
+        allow_unused_input: whether inputs may have no gradient.
+        pool: see :meth:`Graph.capture_begin`.
+
+    Raises:
+        RuntimeError: autocast is active with its cache, or the capture fails.
+        AssertionError: an argument that is no tensor, a module with hooks, a buffer that requires gradients.
+    """
+    if torch.is_autocast_enabled("chip") and torch.is_autocast_cache_enabled():
+        raise RuntimeError(
+            "make_graphed_callables does not support the autocast cache; set cache_enabled=False"
+        )
+    one = not isinstance(callables, tuple)
+    functions = (callables,) if one else cast(tuple[Callable[..., Any], ...], callables)
+    samples = (sample_args,) if one else sample_args
+    captured = [
+        _Captured(function, args, allow_unused_input)
+        for function, args in zip(functions, samples, strict=True)
+    ]
+    for each in captured:
+        each.check()
+    synchronize()
+    with StreamContext(Stream()):
+        for each in captured:
+            each.warm_up(num_warmup_iters)
+    synchronize()
+    # In the order in which they will run, because they share memory.
+    shared = graph_pool_handle() if pool is None else pool
+    for each in captured:
+        each.capture_forward(shared)
+    for each in reversed(captured):
+        each.capture_backward(shared)
+    graphed = tuple(_in_place_of(each) for each in captured)
+    return cast(CallablesT, graphed[0] if one else graphed)
+
+
+def _in_place_of(captured: _Captured) -> Callable[..., Any]:
+    """The graphed function; for a module the module itself, with another forward."""
+    module = captured.function
+    if not isinstance(module, torch.nn.Module):
+        return captured
+    original, training = module.forward, module.training
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return captured(*args, **kwargs) if module.training == training else original(*args, **kwargs)
+
+    module.forward = forward
+    return module

@@ -1,0 +1,44 @@
+"""Code generators of pointwise kernels (:mod:`isthmus.opset.pointwise`): the shipped ones, and a maker's own."""
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from isthmus.drivers.libraries import LibraryError, import_file
+from isthmus.opset.pointwise import Kernel, Run
+
+SHIPPED = ("c",)
+
+
+class Generator(NamedTuple):
+    """A code generator.
+
+    Attributes:
+        generate: one kernel per run.
+        shortest: number of operators from which a run is worth a kernel (``SHORTEST`` of its module; default 2). 1 if
+            generated kernels are faster than the library's own.
+    """
+
+    generate: Callable[[Sequence[Run]], list[Kernel]]
+    shortest: int
+
+
+def load(name: str) -> Generator:
+    """Import a code generator.
+
+    Args:
+        name: of a shipped generator, or the path of a Python file.
+
+    Raises:
+        LibraryError: no such generator, or its file lacks the function ``generate``.
+    """
+    if name.endswith(".py"):
+        module = import_file(name, "code generator")
+    elif name in SHIPPED:
+        module = importlib.import_module(f"isthmus.drivers.generators.{name}")
+    else:
+        raise LibraryError(f"unknown code generator {name!r}; expected {', '.join(SHIPPED)} or a Python file")
+    generate = getattr(module, "generate", None)
+    if generate is None:
+        raise LibraryError(f"code generator {name} has no function `generate`")
+    return Generator(generate, getattr(module, "SHORTEST", 2))

@@ -1,0 +1,290 @@
+"""Runs an ONNX model on any PyTorch device: its operators are PyTorch's.
+
+What depends on the inputs' shapes alone (shape arithmetic, masks) is computed on the CPU, once for each shape.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import torch
+from onnx import inliner, numpy_helper, version_converter
+from torch import Tensor, nn
+
+from isthmus.graph.package import Input
+from isthmus.infer.model import InferError, Model
+from isthmus.infer.onnx_layers import LAYERS
+from isthmus.infer.onnx_operators import DATA_DEPENDENT, DTYPES, FUNCTIONS, HOST, Attributes, Function
+
+OPSET = 18  # the oldest whose operators the tables have; older models are converted
+_SMALL = 64  # elements of a constant vector that may be part of shape arithmetic
+_SHAPE_ONLY = frozenset({"Shape", "Size"})
+_TABLE = {**FUNCTIONS, **LAYERS}
+
+
+def load(path: Path, device: torch.device) -> Model:
+    """Load an ONNX model to a device.
+
+    Args:
+        path: the model; its external data is beside it.
+        device: where it runs.
+
+    Raises:
+        InferError: malformed, or it has operators that are not in the tables.
+    """
+    try:
+        proto = inliner.inline_local_functions(onnx.load(path))
+        opset = max(
+            (each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")), default=0
+        )
+        if opset < OPSET:
+            proto = version_converter.convert_version(proto, OPSET)
+        module = OnnxModule(proto.graph, device)
+    except InferError as error:
+        raise InferError(f"{path}: {error}") from None
+    except Exception as error:  # of protobuf, onnx and its C++ converter
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InferError(f"{path}: not a valid ONNX model: {reason}") from None
+    inputs = [_declared(each, device) for each in proto.graph.input if each.name in module.inputs]
+    return Model("ONNX model", device, inputs, module.outputs, module)
+
+
+class _Node(NamedTuple):
+    """A node of the graph.
+
+    Attributes:
+        label: operator and name, for messages.
+        function: of the attributes and the inputs.
+        attributes: by name.
+        inputs: names; "" for an absent one.
+        outputs: names.
+        numbers: positions of the inputs that are numbers.
+        on_host: whether it depends on shapes and constants alone.
+        data_dependent: whether the shape of its results depends on values.
+        last: names of values that no later node reads.
+    """
+
+    label: str
+    function: Function
+    attributes: Attributes
+    inputs: list[str]
+    outputs: list[str]
+    numbers: tuple[int, ...]
+    on_host: bool
+    data_dependent: bool
+    last: list[str]
+
+
+class OnnxModule(nn.Module):
+    """The graph of an ONNX model; called with a list of tensors.
+
+    Args:
+        graph: without functions, of opset 18 or later.
+        device: for constants and inputs.
+
+    Attributes:
+        inputs: names.
+        outputs: names.
+
+    Raises:
+        InferError: an operator is not in the tables, or a constant has an unknown dtype.
+    """
+
+    def __init__(self, graph: onnx.GraphProto, device: torch.device) -> None:
+        super().__init__()
+        _refuse_unknown(graph)
+        self.device = device
+        constants = {each.name: _tensor(each) for each in graph.initializer}
+        nodes = []
+        for node in graph.node:
+            if node.op_type == "Constant":
+                constants[node.output[0]] = _constant(node)
+            else:
+                nodes.append(node)
+        self.inputs = [each.name for each in graph.input if each.name not in constants]
+        self.outputs = [each.name for each in graph.output]
+        self._buffer_names = {name: f"constant_{i}" for i, name in enumerate(constants)}
+        for name, buffer in self._buffer_names.items():
+            self.register_buffer(buffer, constants[name].to(device))
+        self._host = {name: t for name, t in constants.items() if t.dim() <= 1 and t.numel() <= _SMALL}
+        self._nodes = _prepare(nodes, set(self._host), self.outputs)
+        self._known: tuple[Any, dict[str, Tensor], dict[str, Tensor]] = ((), {}, {})
+
+    def forward(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Compute the outputs.
+
+        Raises:
+            InferError: an operator fails; the message names it.
+        """
+        shapes = tuple(each.shape for each in inputs)
+        known, host, moved = self._known
+        if known != shapes:
+            host, moved = dict(self._host), {}
+        run = _Run(self, dict(zip(self.inputs, inputs, strict=True)), host, moved)
+        for node in self._nodes:
+            try:
+                run.compute(node)
+            except NotImplementedError as error:
+                raise InferError(f"{node.label}: not supported: {error}") from error
+            except (RuntimeError, ValueError, TypeError, IndexError) as error:
+                raise InferError(f"{node.label}: {str(error).splitlines()[0]}") from error
+        if run.repeatable:
+            self._known = (shapes, host, moved)  # of the latest shapes
+        return [run.value(name) for name in self.outputs]
+
+    def constant(self, name: str) -> Tensor | None:
+        """Return a constant, on the device."""
+        buffer = self._buffer_names.get(name)
+        return None if buffer is None else self.get_buffer(buffer)
+
+
+class _Run:
+    """One computation of a graph.
+
+    Args:
+        module: of the graph.
+        values: of the inputs, on the device; those of the nodes are added.
+        host: values that depend on shapes alone, on the CPU; computed where they are missing.
+        moved: copies of them on the device, likewise.
+    """
+
+    def __init__(
+        self, module: OnnxModule, values: dict[str, Tensor], host: dict[str, Tensor], moved: dict[str, Tensor]
+    ) -> None:
+        self.module = module
+        self.values = values
+        self.host = host
+        self.moved = moved
+        self.repeatable = True  # for inputs of the same shapes, the values on the host are the same
+
+    def compute(self, node: _Node) -> None:
+        """Compute the outputs of a node, unless they are known, and free what no later node reads."""
+        values = self.host if node.on_host else self.values
+        if node.outputs[0] in values:
+            return
+        self.repeatable &= not node.data_dependent or node.on_host
+        arguments = [
+            self._number(name) if i in node.numbers else self._tensor(name, node.on_host)
+            for i, name in enumerate(node.inputs)
+        ]
+        results = node.function(node.attributes, *arguments)
+        results = results if isinstance(results, tuple) else (results,)
+        if node.attributes.unread or any(node.outputs[len(results) :]):
+            what = [*sorted(node.attributes.unread), *filter(None, node.outputs[len(results) :])]
+            raise NotImplementedError(what[0])
+        values.update(zip(node.outputs, results, strict=False))
+        for name in node.last:
+            self.values.pop(name, None)
+
+    def _number(self, name: str) -> Any:
+        if not name:
+            return None
+        if name not in self.host:
+            self.repeatable = False
+            return self.value(name).tolist()
+        return self.host[name].tolist()
+
+    def _tensor(self, name: str, on_host: bool) -> Tensor | None:
+        if not name:
+            return None
+        return self.host[name] if on_host and name in self.host else self.value(name)
+
+    def value(self, name: str) -> Tensor:
+        """Return a value on the device."""
+        if name in self.values:
+            return self.values[name]
+        constant = self.module.constant(name)
+        if constant is not None:
+            return constant
+        if name not in self.moved:
+            self.moved[name] = self.host[name].to(self.module.device)
+        return self.moved[name]
+
+
+def _refuse_unknown(graph: onnx.GraphProto) -> None:
+    known = {*_TABLE, "Constant"}
+    names = {
+        f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
+        for node in graph.node
+    }
+    if unknown := sorted(names - known):
+        raise InferError(
+            f"operators that are not supported: {', '.join(unknown)}; export the model by torch.export (.pt2) instead"
+        )
+
+
+def _prepare(nodes: list[onnx.NodeProto], host: set[str], outputs: list[str]) -> list[_Node]:
+    """Decide where each node runs.
+
+    Args:
+        nodes: in the order of the graph, which is topological.
+        host: names of the constants that may be on the CPU; extended by the outputs of nodes there.
+        outputs: of the graph.
+    """
+    last: dict[str, int] = {name: i for i, node in enumerate(nodes) for name in node.input}
+    prepared = []
+    for i, node in enumerate(nodes):
+        named = [name for name in node.input if name]
+        on_host = node.op_type in _SHAPE_ONLY or (bool(named) and host.issuperset(named))
+        if on_host:
+            host.update(node.output)
+        prepared.append(
+            _Node(
+                f"{node.op_type} {node.name}".strip(),
+                _TABLE[node.op_type],
+                Attributes({each.name: _attribute(each) for each in node.attribute}),
+                list(node.input),
+                list(node.output),
+                HOST.get(node.op_type, ()),
+                on_host,
+                node.op_type in DATA_DEPENDENT,
+                [name for name in {*named} if last[name] == i and name not in outputs],
+            )
+        )
+    return prepared
+
+
+def _attribute(proto: onnx.AttributeProto) -> Any:
+    value = onnx.helper.get_attribute_value(proto)
+    if isinstance(value, bytes):
+        return value.decode()
+    return _tensor(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def _constant(node: onnx.NodeProto) -> Tensor:
+    """The value of a Constant, which is a tensor, numbers, or a number."""
+    (attribute,) = node.attribute
+    value = _attribute(attribute)
+    if isinstance(value, Tensor):
+        return value
+    if not attribute.name.startswith(("value_int", "value_float")):
+        raise InferError(f"Constant with {attribute.name} is not supported")
+    dtype = torch.int64 if attribute.name.startswith("value_int") else torch.float32
+    return torch.tensor(value, dtype=dtype)
+
+
+def _tensor(proto: onnx.TensorProto) -> Tensor:
+    dtype = _dtype(proto.data_type)
+    array = np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(tuple(proto.dims))
+    raw = array.view(f"u{array.itemsize}") if array.dtype.kind == "V" else array
+    return torch.from_numpy(raw.copy()).view(dtype)
+
+
+def _dtype(number: int) -> torch.dtype:
+    if number not in DTYPES:
+        raise InferError(f"dtype {onnx.TensorProto.DataType.Name(number)} is not supported")
+    return DTYPES[number]
+
+
+def _declared(value: onnx.ValueInfoProto, device: torch.device) -> Input:
+    """Description of an input; the example size of a dynamic dimension is 1."""
+    kind = value.type.tensor_type
+    sizes = [
+        (each.dim_value, "") if each.HasField("dim_value") else (1, each.dim_param or f"{value.name}_{i}")
+        for i, each in enumerate(kind.shape.dim)
+    ]
+    dtype = str(_dtype(kind.elem_type)).removeprefix("torch.")
+    return Input(value.name, device.type, dtype, [n for n, _ in sizes], [symbol for _, symbol in sizes])

@@ -1,0 +1,125 @@
+"""``libdevice`` functions in Triton's interpreter: NumPy's and the standard library's of the same mathematics."""
+
+import functools
+import math
+from collections.abc import Callable
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+import numpy
+from triton.runtime import interpreter
+
+from isthmus._support.patches import Scope
+
+_CUDA = "triton.language.extra.cuda.libdevice"
+_EITHER = "triton.language.extra.libdevice"  # declarations without a body
+
+
+def _each(function: Callable[..., float]) -> Callable[..., Any]:
+    """A function of Python floats, for arrays."""
+
+    def value(*args: float) -> float:
+        try:
+            return function(*args)
+        except ValueError:  # outside of the domain
+            return math.nan
+        except OverflowError:
+            return math.inf
+
+    return numpy.vectorize(value, otypes=[numpy.float64])
+
+
+def _to_integer(x: Any) -> Any:
+    return numpy.nan_to_num(x).astype(numpy.int64)
+
+
+# By CUDA's names without `__nv_` and the suffix of float32.
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(numpy, name) for name in (
+        "ceil copysign cos cosh exp exp2 expm1 fabs floor fmax fmin fmod hypot isinf isnan ldexp log log10 log1p "
+        "log2 nextafter rint signbit sin sinh sqrt tan tanh trunc cbrt"
+    ).split()},
+    **{f"fast_{name}": getattr(numpy, name) for name in "cos exp log log10 log2 sin tan tanh".split()},
+    "abs": numpy.abs,
+    "acos": numpy.arccos,
+    "acosh": numpy.arccosh,
+    "asin": numpy.arcsin,
+    "asinh": numpy.arcsinh,
+    "atan": numpy.arctan,
+    "atan2": numpy.arctan2,
+    "atanh": numpy.arctanh,
+    "cospi": lambda x: numpy.cos(x * numpy.pi),
+    "div_rn": numpy.divide,
+    "erf": _each(math.erf),
+    "erfc": _each(math.erfc),
+    "exp10": lambda x: numpy.power(10.0, x, dtype=x.dtype),
+    "fast_exp10": lambda x: numpy.power(10.0, x, dtype=x.dtype),
+    "fast_fdivide": numpy.divide,
+    "fast_pow": numpy.power,
+    "fdim": lambda x, y: numpy.maximum(x - y, 0),
+    "finite": numpy.isfinite,
+    "float2int_rn": lambda x: _to_integer(numpy.rint(x)),
+    "float2int_rz": lambda x: _to_integer(numpy.trunc(x)),
+    "fma": lambda x, y, z: x * y + z,
+    "isfinited": numpy.isfinite,
+    "isinfd": numpy.isinf,
+    "isnand": numpy.isnan,
+    "lgamma": _each(math.lgamma),
+    "llrint": lambda x: _to_integer(numpy.rint(x)),
+    "nearbyint": numpy.rint,
+    "pow": numpy.power,
+    "powi": numpy.power,
+    "rcbrt": lambda x: 1 / numpy.cbrt(x),
+    "remainder": _each(math.remainder),
+    "round": lambda x: numpy.copysign(numpy.floor(numpy.abs(x) + 0.5), x),
+    "rsqrt": lambda x: 1 / numpy.sqrt(x),
+    "sinpi": lambda x: numpy.sin(x * numpy.pi),
+    "sqrt_rn": numpy.sqrt,
+    "tgamma": _each(math.gamma),
+}  # fmt: skip
+
+
+def install(scope: Scope) -> None:
+    """Let kernels call the functions of both modules in the interpreter."""
+    cuda, either = import_module(_CUDA), import_module(_EITHER)
+    known = {name: each for name, each in vars(cuda).items() if isinstance(each, FunctionType)}
+    before = {module: dict(vars(module)) for module in (cuda, either)}
+    for module in (cuda, either):
+        for name in known.keys() & vars(module).keys():
+            setattr(module, name, _with_semantic(vars(module)[name], known[name]))
+
+    def undo() -> None:
+        for module, names in before.items():
+            vars(module).update(names)
+
+    scope.record(_EITHER, "its functions are compiled code for GPUs", undo)
+    scope.replace(
+        "triton.runtime.interpreter.InterpreterBuilder.create_extern_elementwise",
+        lambda _: _compute,
+        "calls compiled code for GPUs",
+    )
+
+
+def _with_semantic(original: Callable[..., Any], cuda: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, called by the interpreter without the argument that Triton's compiler adds."""
+
+    @functools.wraps(original)
+    def call(*args: Any, _semantic: Any = interpreter.interpreter_semantic) -> Any:
+        return cuda(*args, _semantic=_semantic)
+
+    return call
+
+
+def _compute(
+    self: Any, library: str, path: str, symbol: str, arguments: list[Any], result: Any, pure: bool
+) -> Any:
+    name = symbol.removeprefix("__nv_")
+    function = _FUNCTIONS.get(name) or _FUNCTIONS.get(name.removesuffix("f"))
+    if function is None:
+        raise NotImplementedError(
+            f"libdevice function {symbol} cannot run in Triton's interpreter; use a function of triton.language, "
+            "or run the kernel on a device with a Triton backend"
+        )
+    data = function(*(each.data for each in arguments))
+    return interpreter.TensorHandle(data.astype(interpreter._get_np_dtype(result)), result.scalar)

@@ -1,0 +1,339 @@
+"""The graph backend: torch.compile on a chip with kernels and no compiler."""
+
+from __future__ import annotations
+
+import operator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.fx import Graph, Node
+
+from isthmus.graph.backend import Settings
+from isthmus.graph.backend.grouping import groups_of, sort
+from tests.helpers.children import output, run
+
+TRAIN = """
+    import torch
+    from torch import nn
+
+    def results(model, forward, inputs, target):
+        loss = nn.functional.cross_entropy(forward(inputs), target)
+        loss.backward()
+        found = [loss.detach(), *(parameter.grad for parameter in model.parameters())]
+        model.zero_grad()
+        return [each.cpu() for each in found]
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)).to("chip")
+    batch = torch.randn(5, 8, device="chip"), torch.randint(0, 4, (5,), device="chip")
+    expected = results(model, model, *batch)
+"""
+BLOCK = """
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    class Norm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(16))
+
+        def forward(self, x):
+            wide = x.to(torch.float32)
+            return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+    def rotated(x, cos, sin):
+        half = torch.cat((-x[..., 4:], x[..., :4]), dim=-1)
+        return x * cos + half * sin
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.third = Norm(), Norm(), nn.LayerNorm(16)
+            self.packed, self.out = nn.Linear(16, 48, bias=False), nn.Linear(16, 16, bias=False)
+            self.gate, self.up, self.down = nn.Linear(16, 32), nn.Linear(16, 32), nn.Linear(32, 16)
+
+        def forward(self, x, cos, sin):
+            q, k, v = (each.transpose(1, 2) for each in self.packed(self.first(x)).view(2, 6, 6, 8).chunk(3, 2))
+            q, k = (rotated(each, cos.unsqueeze(1), sin.unsqueeze(1)) for each in (q, k))
+            weights = F.softmax(torch.matmul(q, k.transpose(2, 3)) * 8 ** -0.5, dim=-1)
+            x = x + self.out(F.dropout(weights, 0.0).matmul(v).transpose(1, 2).reshape(2, 6, 16))
+            h = self.second(x)
+            return self.third(x + self.down(F.silu(self.gate(h)) * self.up(h)))
+
+    torch.manual_seed(0)
+    model = Block().to("chip")
+    inputs = [torch.randn(shape, device="chip") for shape in ((2, 6, 16), (1, 6, 8), (1, 6, 8))]
+
+    def step(forward):
+        out = forward(*inputs)
+        out.square().sum().backward()
+        gradients = [parameter.grad.cpu() for parameter in model.parameters()]
+        model.zero_grad()
+        return [out.detach().cpu(), *gradients]
+"""
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+FUSED = (
+    "rms_norm add_rms_norm rms_norm_backward rotary swiglu swiglu_backward attention attention_backward "
+    "dropout_add_norm dropout_add_norm_backward"
+)
+
+
+def on_numpy(code: str, **environment: str) -> list[str]:
+    return output(code, ISTHMUS_DRIVER="numpy", **environment).splitlines()
+
+
+# ---- Results
+
+
+def test_an_unfused_training_step_is_equal_to_the_bit() -> None:
+    on_numpy(
+        TRAIN
+        + """
+    unfused = torch.compile(model, backend="isthmus", options={"fuse": False}, fullgraph=True)
+    for _ in range(2):
+        assert all(map(torch.equal, results(model, unfused, *batch), expected))
+    from torch._dynamo.utils import counters
+    assert not any(name.startswith("fxgraph_cache") for name in counters["inductor"])
+    """
+    )
+
+
+def test_patterns_and_pointwise_runs_are_fused() -> None:
+    expected = " ".join(sorted(f"isthmus::{name}" for name in FUSED.split()))
+    fused, generated = on_numpy(
+        BLOCK
+        + """
+    expected = step(model)
+    fused = torch.compile(model, backend="isthmus", options={"capture": False}, fullgraph=True)
+    for got, want in zip(step(fused), expected):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    torch.chip.reset_dispatch_stats()
+    step(fused)
+    rows = torch.chip.dispatch_stats()["operators"]
+    print(*sorted(name for name in rows if name.startswith("isthmus::")))
+    print(sum(row["route"] == "kernel" for name, row in rows.items() if name.startswith("isthmus_fused::")))
+    """
+    )
+    assert fused == expected
+    assert int(generated) > 0
+
+
+@pytest.mark.full
+def test_without_a_compiler_pointwise_operators_are_not_fused() -> None:
+    result = run(
+        TRAIN
+        + """
+    for got, want in zip(results(model, torch.compile(model), *batch), expected):
+        torch.testing.assert_close(got, want)
+    assert not any(name.startswith("isthmus_fused") for name in torch.chip.dispatch_stats()["operators"])
+    """,
+        ISTHMUS_DRIVER="numpy",
+        CC="no-such-compiler",
+    )
+    assert result.returncode == 0, result.stderr
+    assert "isthmus: pointwise operators are not fused: no C compiler 'no-such-compiler'" in result.stderr
+
+
+@pytest.mark.full
+def test_constants_mutation_randomness_and_asserts() -> None:
+    """Results are fresh although they depend on constants alone; written inputs, random numbers, CPU numbers."""
+    on_numpy(
+        """
+    import torch
+
+    def constant(x):
+        mask = torch.ones(4, 4, device=x.device).tril()
+        return mask, x * mask.sum(-1)
+
+    def mutates(x):
+        x.add_(1).mul_(2)
+        return x.relu().clone()
+
+    def draws(x):
+        return torch.nn.functional.dropout(x, 0.5) + torch.rand_like(x), x.new_empty(3).normal_()
+
+    def one_hot(x):
+        return torch.nn.functional.one_hot(x.long().abs(), 4) * x
+
+    for fuse in (False, True):
+        for function in (constant, mutates, draws, one_hot):
+            results = []
+            compiled = torch.compile(function, backend="isthmus", options={"fuse": fuse})
+            for each in (function, compiled, compiled):
+                torch.manual_seed(3)
+                x = torch.arange(4.0, device="chip")
+                results.append([x, *([found] if isinstance(found := each(x), torch.Tensor) else found)])
+                results[-1][1].add_(0)
+            eager, first, second = results
+            assert all(map(torch.equal, *([x.cpu() for x in side] for side in (eager, first)))), function
+            assert all(map(torch.equal, *([x.cpu() for x in side] for side in (eager, second)))), function
+            found = torch.compile(constant, backend="isthmus", options={"fuse": fuse})
+            found(x)[0].zero_()
+            assert found(x)[0].sum().item() == 10
+    number = torch.compile(lambda x, n: x * n + 1, backend="isthmus")
+    assert [number(torch.ones(1, device="chip"), torch.tensor(n)).item() for n in (2.0, 3.0)] == [3, 4]
+    """
+    )
+
+
+@pytest.mark.full
+def test_dynamic_shapes() -> None:
+    on_numpy(
+        """
+    import torch
+
+    def function(x):
+        return (x.reshape(-1, x.shape[0]).softmax(-1) * x.shape[1]).exp() + 1
+
+    for fuse in (False, True):
+        compiled = torch.compile(function, backend="isthmus", options={"fuse": fuse}, dynamic=True)
+        for rows, columns in ((2, 3), (4, 5), (7, 2), (4, 5)):
+            x = torch.randn(rows, columns, device="chip")
+            torch.testing.assert_close(compiled(x).cpu(), function(x).cpu(), rtol=1e-6 * fuse, atol=0)
+    """
+    )
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", ["llama", "bert", "resnet"])
+def test_models_of_transformers(name: str) -> None:
+    on_numpy(
+        f"""
+    import os, sys
+    sys.path.insert(0, {str(BENCHMARKS)!r})
+    import graph_backend
+    graph_backend.Case(graph_backend.{name}).check()
+    """
+    )
+
+
+@pytest.mark.full
+def test_captured_kernels_follow_inputs_and_results() -> None:
+    """Inputs that share memory or not, two forward passes before a backward, errors of kernels, inference mode."""
+    (warned,) = on_numpy(
+        """
+    import torch
+
+    buffer = torch.arange(8.0, device="chip")
+    add = torch.compile(lambda a, b: a * 2 + b, backend="isthmus", options={"fuse": False})
+    pairs = [(slice(0, 4), slice(2, 6)), (slice(0, 4), slice(4, 8)), (slice(1, 5), slice(3, 7))]
+    for one, other in pairs:
+        a, b = buffer[one], buffer[other]
+        assert add(a, b).tolist() == add(a.clone(), b.clone()).tolist() == (a * 2 + b).tolist()
+    kept = [add(buffer[i:i + 1], buffer[:1]) for i in range(3)]
+    assert [each.item() for each in kept] == [0, 2, 4]
+
+    layer = torch.nn.Linear(4, 4).to("chip")
+    function = lambda x: layer(x).relu().square().sum()
+    compiled = torch.compile(function, backend="isthmus", options={"fuse": False})
+    inputs = [torch.randn(2, 4, device="chip") for _ in range(2)]
+    gradients = []
+    for each in (function, compiled, compiled):
+        sum(map(each, inputs)).backward()
+        gradients.append(layer.weight.grad.cpu())
+        layer.zero_grad()
+    assert torch.equal(gradients[0], gradients[1]) and torch.equal(gradients[0], gradients[2])
+
+    index = torch.compile(lambda x, i: x[i] + 1, backend="isthmus")
+    good, bad = (torch.tensor(each, device="chip") for each in ([1, 2], [1, 99]))
+    for i in (good, bad, good):
+        try:
+            assert index(buffer, i).tolist() == [2, 3]
+        except IndexError:
+            assert i is bad
+    with torch.inference_mode():
+        assert add(buffer, buffer).is_inference() and add(buffer, buffer).is_inference()
+    views = torch.compile(lambda x: x.view(2, 4).t(), backend="isthmus")
+    print(views(buffer).shape)
+    select = torch.compile(lambda x: x[x > 2] * 2, backend="isthmus")
+    assert select(buffer).tolist() == [6, 8, 10, 12, 14] and select(buffer + 5).numel() == 8
+    """
+    )
+    assert warned == "torch.Size([4, 2])"
+
+
+def test_captured_calls_do_not_pass_through_the_dispatcher() -> None:
+    first, later = on_numpy(
+        """
+    import torch
+    compiled = torch.compile(lambda x: (x.sum(-1) + 1).softmax(-1), backend="isthmus", options={"fuse": False})
+    for _ in range(2):
+        torch.chip.reset_dispatch_stats()
+        compiled(torch.ones(2, 3, device="chip"))
+        print(sum(name != "aten::fill_.Scalar" for name, row in torch.chip.dispatch_stats()["operators"].items()
+                  if row["route"] == "kernel"))
+    """
+    )
+    assert (int(first), int(later)) == (3, 0)
+
+
+# ---- Options
+
+
+def test_options_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings.of(None).fuse
+    monkeypatch.setenv("ISTHMUS_COMPILE_FUSE", "0")
+    assert not Settings.of({}).fuse
+    assert Settings.of({"fuse": True}).fuse
+    with pytest.raises(ValueError, match="unknown option 'fused' of backend isthmus; expected fuse"):
+        Settings.of({"fused": True})
+    with pytest.raises(ValueError, match="option fuse is 1; expected True or False"):
+        Settings.of({"fuse": 1})
+
+
+# ---- Grouping
+
+
+def graph_of(*edges: str) -> tuple[Graph, dict[str, Node]]:
+    """A graph from lines such as ``"c a b"``: c is computed from a and b."""
+    graph, nodes = Graph(), dict[str, Node]()
+    for edge in edges:
+        name, *inputs = edge.split()
+        if inputs:
+            nodes[name] = graph.call_function(operator.add, tuple(nodes[each] for each in inputs))
+        else:
+            nodes[name] = graph.placeholder(name)
+    graph.output(nodes[name])
+    return graph, nodes
+
+
+def groups(graph: Graph, nodes: dict[str, Node], fusible: str, keys: Any = None) -> list[str]:
+    names = {node: name for name, node in nodes.items()}
+    found = groups_of(
+        graph, {nodes[name] for name in fusible.split()}, lambda node: keys and keys[names[node]]
+    )
+    return ["".join(names[node] for node in group) for group in found]
+
+
+def test_groups_close_no_cycle() -> None:
+    graph, nodes = graph_of("x", "a x", "b a", "c a b", "d c")
+    assert groups(graph, nodes, "a b c d") == ["abcd"]
+    assert groups(graph, nodes, "a c d") == ["a", "cd"]  # a would be before and behind b
+    assert groups(graph, nodes, "a b c d", {"a": 1, "b": 1, "c": 2, "d": 2}) == ["ab", "cd"]
+    graph, nodes = graph_of("x", "y", "a x", "b y", "c a", "d b", "e c d")
+    assert groups(graph, nodes, "a b c d", {"a": 1, "d": 1, "b": 2, "c": 2}) == ["a", "b", "c", "d"]
+    # Each alone could be contracted; both would depend on each other.
+    graph, nodes = graph_of("x", "a x", "b x", "c a b", "d a c", "e b a", "f d e")
+    assert groups(graph, nodes, "a b d e", {"a": 1, "d": 1, "b": 2, "e": 2}) in (
+        ["a", "be", "d"],
+        ["a", "d", "be"],
+    )
+
+
+def test_sorting_keeps_the_order_of_random_numbers_and_of_writes() -> None:
+    graph = Graph()
+    x = graph.placeholder("x")
+    first = graph.call_function(torch.ops.aten.rand_like.default, (x,))
+    second = graph.call_function(torch.ops.aten.rand_like.default, (x,))
+    late = graph.call_function(torch.ops.aten.relu.default, (x,))
+    write = graph.call_function(torch.ops.aten.copy_.default, (x, second))
+    after = graph.call_function(torch.ops.aten.relu.default, (x,))
+    graph.output((first, late, write, after))
+    first.args = (late,)  # which moves it behind
+    sort(graph)
+    assert [node.name for node in graph.nodes] == [
+        x.name, late.name, first.name, second.name, write.name, after.name, "output"
+    ]  # fmt: skip

@@ -1,0 +1,254 @@
+"""Graphs of torch.chip: what a capture leaves unchanged, what it records, and what it refuses."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+
+def capture(function: Callable[..., Any], *args: Any, **options: Any) -> tuple[torch.chip.Graph, Any]:
+    graph = torch.chip.Graph()
+    with torch.chip.graph(graph, **options):
+        result = function(*args)
+    return graph, result
+
+
+def test_a_capture_changes_nothing_outside_its_memory():
+    x, y = torch.arange(12.0, device="chip").view(3, 4), torch.ones(3, device="chip")
+    images, norm = torch.randn(2, 3, 4, 4, device="chip"), torch.nn.BatchNorm2d(3).to("chip")
+    host = torch.zeros(3, pin_memory=True)
+    state = torch.chip.get_rng_state()
+
+    def function() -> torch.Tensor:
+        x[1:, ::2].add_(1)
+        torch.add(y, 1, out=y)
+        torch._foreach_mul_([x, y], 2.0)
+        x.normal_()
+        host.copy_(y, non_blocking=True)
+        return norm(images)
+
+    graph, result = capture(function)
+    assert torch.equal(x.cpu(), torch.arange(12.0).view(3, 4))
+    assert torch.equal(y.cpu(), torch.ones(3)) and torch.equal(host, torch.zeros(3))
+    assert torch.equal(norm.running_mean.cpu(), torch.zeros(3)) and norm.num_batches_tracked.item() == 0
+    assert torch.equal(torch.chip.get_rng_state(), state)
+    graph.replay()
+    graph.replay()
+    torch.chip.synchronize()
+    assert torch.equal(y.cpu(), torch.full((3,), 10.0)) and torch.equal(host, torch.full((3,), 10.0))
+    assert norm.num_batches_tracked.item() == 2 and norm.running_mean.abs().sum().item() > 0
+    assert result.shape == images.shape
+
+
+MODELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "convolution": lambda x: F.conv2d(x.view(1, 1, 4, 6), x.view(1, 1, 4, 6)[..., :3, :3], padding=1).relu(),
+    "attention": lambda x: F.scaled_dot_product_attention(*[x.view(1, 2, 2, 6)] * 3, is_causal=True),
+    "sort": lambda x: torch.sort(x, 1).values + torch.topk(x, 2, 1).indices[:, :1],
+    "cat": lambda x: torch.cat([x, x * 2])[1:3],
+    "index": lambda x: x[:, x[0].argsort()],
+    "norm": lambda x: F.layer_norm(x, (6,)) + F.softmax(x, -1) + x.var(),
+    "complex": lambda x: torch.fft.fft(x).real,
+    "linalg": lambda x: torch.linalg.qr(x @ x.T + torch.eye(4, device="chip"))[1],
+    "out": lambda x: torch.add(x, 1, out=torch.empty(0, device="chip")),
+    "half": lambda x: (x.half() @ x.half().T).float(),
+    "where": lambda x: torch.where(x > 0, x, 0.5).masked_fill(x < -1, 3.0),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_replays_are_bit_equal_to_eager_calls(name):
+    function, x = MODELS[name], torch.randn(4, 6, device="chip")
+    graph, y = capture(function, x)
+    for seed in range(2):
+        x.copy_(torch.randn(4, 6, generator=torch.Generator().manual_seed(seed)))
+        torch.empty(4, 6, device="chip")  # memory of eager calls is not the graph's
+        graph.replay()
+        assert torch.equal(y, function(x))
+
+
+def test_a_training_step_is_replayed_bit_equal():
+    def build() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)).to("chip")
+        return model, torch.optim.AdamW(model.parameters(), capturable=True)
+
+    (eager, eager_optimizer), (model, optimizer) = build(), build()
+    x = torch.randn(4, 6, device="chip")
+
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=False)
+        loss = model(x).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    for each in ((eager, eager_optimizer), (model, optimizer)):
+        step(*each)
+    graph, loss = capture(step, model, optimizer)
+    for _ in range(3):
+        expected = step(eager, eager_optimizer)
+        graph.replay()
+        assert torch.equal(loss, expected)
+    assert all(map(torch.equal, model.parameters(), eager.parameters()))
+
+
+REFUSED: dict[str, Callable[[torch.Tensor], object]] = {
+    "item": lambda x: x.sum().item(),
+    "nonzero": torch.nonzero,
+    "mask": lambda x: x[x > 0],
+    "to the CPU": lambda x: x.cpu(),
+    "from the CPU": lambda x: torch.tensor([1.0], device="chip"),
+    "print": repr,
+    "synchronize": lambda x: torch.chip.synchronize(),
+    "stream": lambda x: torch.chip.current_stream().synchronize(),
+    "query": lambda x: torch.chip.current_stream().query(),
+    "event": lambda x: torch.chip.current_stream().record_event().synchronize(),
+    "index of the CPU": lambda x: x[torch.tensor([0])],
+    "set_rng_state": lambda x: torch.chip.set_rng_state(STATE),
+    "another stream": lambda x: torch.chip.current_stream().wait_stream(torch.chip.default_stream()),
+}
+STATE = torch.Generator().manual_seed(77).get_state()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_makes_the_host_wait_is_refused_by_name_and_line(name):
+    x = torch.ones(4, device="chip")
+    graph = torch.chip.Graph()
+    line = r"not permitted when stream is capturing \(.*\.py:\d+\)"
+    with pytest.raises(RuntimeError, match="capture failed.*" + line), torch.chip.graph(graph):
+        with pytest.raises(RuntimeError, match=line):
+            REFUSED[name](x)
+        x.add_(1)
+    assert torch.equal(x.cpu(), torch.ones(4)), "the failed capture left a change"
+    assert not torch.chip.is_current_stream_capturing()
+    graph, y = capture(lambda: x + 1)
+    graph.replay()
+    assert y.sum().item() == 8
+
+
+def test_a_python_error_ends_the_capture():
+    x = torch.ones(4, device="chip")
+    with pytest.raises(ZeroDivisionError):
+        capture(lambda: (x.add_(1), 1 // 0))
+    assert torch.equal(x.cpu(), torch.ones(4))
+    x.add_(1)
+    assert x.sum().item() == 8
+
+
+def test_work_of_a_stream_that_is_not_joined_fails_the_capture():
+    x, side = torch.ones(4, device="chip"), torch.chip.Stream()
+
+    def function() -> None:
+        side.wait_stream(torch.chip.current_stream())
+        with torch.chip.stream(side):
+            x.add_(1)
+
+    with pytest.raises(RuntimeError, match="first stream does not wait"):
+        capture(function)
+    assert not side.is_capturing() and x.sum().item() == 4
+
+
+def test_calls_on_other_streams_are_not_captured():
+    x, y = torch.ones(4, device="chip"), torch.ones(4, device="chip")
+
+    def function() -> None:
+        x.add_(1)
+        with torch.chip.stream(torch.chip.default_stream()):
+            y.add_(1)
+
+    graph, _ = capture(function)
+    assert y.sum().item() == 8 and x.sum().item() == 4
+    graph.replay()
+    assert y.sum().item() == 8 and x.sum().item() == 8
+
+
+def test_pinned_memory_is_read_and_written_at_each_replay():
+    given, result = torch.zeros(1000, pin_memory=True), torch.zeros(1000, pin_memory=True)
+
+    def function() -> torch.Tensor:
+        x = torch.empty(1000, device="chip")
+        x.copy_(given, non_blocking=True)
+        y = x * 2
+        result.copy_(y, non_blocking=True)
+        return y
+
+    graph, _ = capture(function)
+    for value in (1.0, 2.0):
+        given.fill_(value)
+        graph.replay()
+        torch.chip.synchronize()
+        assert torch.all(result == 2 * value)
+
+
+def test_memory_of_a_graph_is_not_given_to_others_when_memory_is_short():
+    gc.collect()
+    torch.chip.empty_cache()
+    x = torch.ones(1 << 20, device="chip")
+    graph, y = capture(lambda: (x + 1) * 2 + 3)
+    reserved = torch.chip.memory_reserved()
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(1 << 40, device="chip")
+    torch.chip.empty_cache()
+    assert torch.chip.memory_reserved() >= reserved - (20 << 20)
+    others = [torch.zeros(1 << 20, device="chip") for _ in range(8)]
+    graph.replay()
+    assert torch.all(y == 7) and all(torch.all(other == 0) for other in others)
+    del graph, y, others
+    torch.chip.empty_cache()
+
+
+def test_a_pool_of_use_mem_pool_serves_a_graph():
+    pool = torch.chip.MemPool()
+    graph, _y = capture(lambda: torch.ones(1000, device="chip") + 1, pool=pool.id)
+    assert graph.pool() == pool.id
+    assert [segment["segment_pool_id"] for segment in pool.snapshot()] == [pool.id]
+    del graph
+    gc.collect()
+    assert len(pool.snapshot()) == 1
+
+
+def test_a_graph_is_replayed_in_another_thread_of_the_autograd_engine():
+    x = torch.ones(4, device="chip", requires_grad=True)
+    graph, y = capture(lambda: x.detach() * 3)
+
+    class Replay(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            graph.replay()
+            return y * grad
+
+    Replay.apply(x).sum().backward()
+    assert torch.equal(x.grad.cpu(), torch.full((4,), 3.0))
+
+
+def test_the_profiler_shows_the_kernels_of_a_replay():
+    x = torch.ones(4, device="chip")
+    graph, _ = capture((x + 1).exp)
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.PrivateUse1]
+    with torch.profiler.profile(activities=activities) as profile:
+        graph.replay()
+    names = {event.name for event in profile.events()}
+    assert {"aten::add.Tensor", "aten::exp"} <= names
+
+
+def test_a_graph_outlives_what_it_captured():
+    def build() -> tuple[torch.chip.Graph, torch.Tensor, torch.Tensor]:
+        x = torch.ones(100, device="chip")
+        graph, y = capture(lambda: torch.relu(x * 2) + 1)
+        return graph, x, y
+
+    built = [build() for _ in range(3)]
+    gc.collect()
+    for graph, x, y in built:
+        x.fill_(4)
+        graph.replay()
+        assert torch.all(y == 9)

@@ -1,0 +1,144 @@
+"""``isthmus infer``: exported programs and their files of tensors."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from typer.testing import CliRunner, Result
+
+from isthmus.cli import app
+from isthmus.infer import archive
+from isthmus.infer.model import InferError
+
+
+class Scale(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.arange(4.0))
+
+    def forward(self, x: Tensor, ids: Tensor, factor: int) -> dict[str, Tensor]:
+        return {"scaled": x * self.weight * factor, "picked": self.weight[ids]}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model.pt2"
+    batch = torch.export.Dim("batch", max=64)
+    program = torch.export.export(
+        Scale().to("chip"),
+        (torch.ones(2, 4, device="chip"), torch.ones(3, dtype=torch.int64, device="chip"), 3),
+        dynamic_shapes={"x": {0: batch}, "ids": None, "factor": None},
+    )
+    torch.export.save(program, path)
+    return path
+
+
+def infer(*words: object) -> Result:
+    return CliRunner().invoke(app, ["infer", *map(str, words), "--iterations", "2", "--warmup", "0"])
+
+
+def test_outputs_are_written_and_compared_on_the_chip_and_the_cpu(model: Path, tmp_path: Path) -> None:
+    x, ids = torch.randn(5, 4), torch.tensor([0, 2, 3])
+    np.savez(tmp_path / "in.npz", x=x, ids=ids)
+    outputs = tmp_path / "out.safetensors"
+    result = infer(model, "--inputs", tmp_path / "in.npz", "--output", outputs)
+    assert result.exit_code == 0, result.output
+    assert "exported program on chip:0" in result.stdout
+    for device in ("cpu", "chip:1"):
+        result = infer(model, "--inputs", tmp_path / "in.npz", "--device", device, "--compare", outputs)
+        assert result.exit_code == 0, result.output
+        assert f"on {device}" in result.stdout
+        assert "compare: scaled: largest error 0; equal" in result.stdout
+    from safetensors.torch import load_file
+
+    written = load_file(outputs)
+    assert torch.equal(written["scaled"], x * torch.arange(4.0) * 3)
+    assert written["picked"].tolist() == [0, 2, 3]
+    assert outputs.stat().st_mode & 0o777 == 0o640
+
+
+def test_random_inputs_have_the_declared_shapes_and_the_given_batch(model: Path, tmp_path: Path) -> None:
+    result = infer(model, "--batch", 6, "--json", "--output", tmp_path / "out.npz")
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout)
+    assert (report["batch"], report["iterations"], report["device"]) == (6, 2, "chip:0")
+    assert 0 < report["p50_ms"] <= report["p90_ms"] <= report["p99_ms"]
+    assert report["samples_per_s"] == pytest.approx(6 * report["runs_per_s"])
+    assert report["peak_memory"] > 0
+    assert np.load(tmp_path / "out.npz")["scaled"].shape == (6, 4)
+    again = infer(model, "--batch", 6, "--compare", tmp_path / "out.npz")
+    assert again.exit_code == 0, again.output
+
+
+def test_a_difference_beyond_the_tolerance_fails(model: Path, tmp_path: Path) -> None:
+    assert infer(model, "--output", tmp_path / "out.npz").exit_code == 0
+    arrays = dict(np.load(tmp_path / "out.npz"))
+    arrays["scaled"][0, 0] += 0.5
+    np.savez(tmp_path / "other.npz", scaled=arrays["scaled"])
+    result = infer(model, "--compare", tmp_path / "other.npz")
+    assert result.exit_code == 1
+    assert "scaled: largest error 0.5; Tensor-likes are not close" in result.stdout
+    assert "picked: largest error inf; not in the file" in result.stdout
+    np.savez(tmp_path / "other.npz", **arrays)
+    assert infer(model, "--compare", tmp_path / "other.npz", "--rtol", 0, "--atol", 1).exit_code == 0
+
+
+def test_wrong_inputs_are_named(model: Path, tmp_path: Path) -> None:
+    def error(**arrays: object) -> str:
+        np.savez(tmp_path / "in.npz", **arrays)
+        result = infer(model, "--inputs", tmp_path / "in.npz")
+        assert result.exit_code == 1
+        return result.stderr
+
+    x, ids = np.ones((2, 4), np.float32), np.ones(3, np.int64)
+    assert "in.npz: no tensor 'ids', which the model takes" in error(x=x)
+    assert "in.npz: the model has no input 'y'; it takes x, ids" in error(x=x, ids=ids, y=x)
+    assert "x is float64 [2, 4]; the model takes float32 [" in error(x=x.astype(np.float64), ids=ids)
+    assert "ids is int64 [4]; the model takes int64 [3]" in error(x=x, ids=np.ones(4, np.int64))
+    assert "cannot be read as tensors" in error(x=np.array([{}], dtype=object), ids=ids)
+
+
+def test_wrong_files_and_devices_are_named(model: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.pt2").write_bytes(b"PK")
+    assert "no such device" in infer(model, "--device", "cuda:0").stderr
+    assert "--device chip:9: 2 available" in infer(model, "--device", "chip:9").stderr
+    assert "not a .pt2 archive" in infer(tmp_path / "bad.pt2").stderr
+    assert "No such file" in infer(tmp_path / "none.pt2").stderr
+    assert "unknown format; expected .pt2 or .onnx" in infer(Path(__file__)).stderr
+
+
+def rewrite(model: Path, changed: Path, name: str, data: bytes) -> Path:
+    """A copy of an archive with another member, in place of the one of that name."""
+    with zipfile.ZipFile(model) as source, zipfile.ZipFile(changed, "w") as target:
+        root = source.namelist()[0].partition("/")[0]
+        for member in source.namelist():
+            if member != f"{root}/{name}":
+                target.writestr(member, source.read(member))
+        target.writestr(f"{root}/{name}", data)
+    return changed
+
+
+def test_nothing_of_a_strangers_archive_is_unpickled(model: Path, tmp_path: Path) -> None:
+    class Hostile:
+        def __reduce__(self) -> tuple[object, tuple[str]]:
+            return Path.touch, (tmp_path / "touched",)  # type: ignore[return-value]
+
+    pickled = io.BytesIO()
+    torch.save((Hostile(),), pickled)
+    config = json.dumps({"config": {"weight": {"path_name": "weight_0", "use_pickle": True}}}).encode()
+    for name, data in (
+        ("data/sample_inputs/model.pt", pickled.getvalue()),
+        ("data/weights/model_weights_config.json", config),
+        ("data/constants/custom_obj_0", b"x"),
+        ("../../outside", b"x"),
+    ):
+        with pytest.raises(InferError, match=r"not loaded|leaves the archive"):
+            archive.models(rewrite(model, tmp_path / "changed.pt2", name, data))
+    assert not (tmp_path / "touched").exists()

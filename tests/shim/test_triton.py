@@ -1,0 +1,93 @@
+"""Triton kernels of the user's own under ``isthmus run``: in Triton's interpreter on the host chip."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.children import output, start_module
+
+pytest.importorskip("triton")
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+
+
+def job(script: str, *arguments: object, **environment: str) -> tuple[dict[str, Any], str]:
+    """The last line of JSON and the messages of a script under ``isthmus run``."""
+    child = start_module("isthmus", "run", str(SCRIPTS / script), *map(str, arguments), **environment)
+    out, err = child.communicate(timeout=300)
+    assert child.returncode == 0, err[-8000:]
+    return json.loads([line for line in out.splitlines() if line.startswith("{")][-1]), err
+
+
+def test_kernels_agree_with_pytorch_and_say_once_that_they_are_interpreted():
+    found, messages = job("triton_kernels.py", ISTHMUS_HOST_STRICT="1")
+    assert found["add"] == 0 and found["warm"] == 0 and found["bfloat16"] == 0
+    assert found["softmax"] < 1e-4 and found["matmul"] < 1e-5 and found["library"] < 1e-6
+    assert found["minimum"] == 0.5  # a NaN is ignored
+    assert found["hooks"] == [32, 32]
+    assert "inline assembly" in found["refused"]
+    assert found["target"] == ["cuda", 80] and found["device"] == "cuda:0"
+    assert messages.count("Triton kernels run in Triton's interpreter on the host chip: slow") == 1
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not find_spec("liger_kernel"), reason="no liger-kernel")
+def test_liger_trains_as_transformers_does():
+    found, _ = job("shim_liger.py")
+    for (name, losses), (_, expected), tolerance in zip(
+        found["liger"], found["torch"], (1e-5, 2e-3), strict=True
+    ):
+        assert name == "LigerRMSNorm"
+        assert losses == pytest.approx(expected, rel=tolerance)
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not find_spec("fla"), reason="no flash-linear-attention")
+@pytest.mark.parametrize("length", (24, 72))  # its recurrent kernels; those of chunks of 64
+def test_flash_linear_attention_trains_as_pytorch_does(length):
+    found, _ = job("shim_flash_linear_attention.py", length)
+    assert found["triton"] == pytest.approx(found["torch"], rel=1e-5)
+
+
+@pytest.mark.full
+def test_compiled_functions_launch_kernels():
+    found, _ = job("triton_compiled.py")
+    assert max(found.values()) < 1e-6, found
+
+
+def test_a_device_without_a_backend_refuses_at_launch():
+    code = """
+        from unittest.mock import patch
+        import torch
+        from isthmus import shim
+        with patch("torch.chip.is_host_addressable", lambda: False), shim.enter():
+            from triton.language.standard import cdiv
+            try:
+                cdiv[(1,)](1, 2)
+            except NotImplementedError as error:
+                print(error)
+    """
+    assert "Triton kernel 'cdiv' cannot run on chip: no Triton backend for it is installed" in output(code)
+
+
+def test_the_backend_of_the_chips_maker_is_used():
+    code = """
+        from types import SimpleNamespace
+        import torch
+        from isthmus import shim
+        with shim.enter():
+            import triton.backends as of_triton
+        class Driver:
+            is_active = staticmethod(lambda: True)
+            get_current_target = staticmethod(lambda: "the maker's")
+        of_triton.backends["maker"] = SimpleNamespace(driver=Driver)
+        from triton.runtime import JITFunction, driver
+        run = JITFunction.run
+        with shim.enter():
+            print(driver.active.get_current_target(), JITFunction.run is run)
+    """
+    assert output(code) == "the maker's True"

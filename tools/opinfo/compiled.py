@@ -1,0 +1,149 @@
+"""Judge one OpInfo compiled by the graph backend, unfused, against the same calls in eager mode on the same chip."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import isthmus._C as core
+
+from .compare import TOLERANCES, Outcome, attempt
+from .runner import Judge, Report
+from .table import _cell, _note
+from .twin import CHIP, Copier, to_cpu, tree_map
+from .verdict import Verdict
+
+
+class CompiledJudge(Judge):
+    """Compares compiled results and gradients with eager ones: bit for bit, or within a tolerance if fused.
+
+    A sample that eager mode refuses is not of the operators that the chip claims.
+    """
+
+    fuse = False
+
+    def run(self) -> Verdict:
+        """Judge the operator and its gradients."""
+        start = time.monotonic()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for index, sample in self.samples():
+                self.forward_backward(index, sample)
+        self.verdict.seconds = round(time.monotonic() - start, 2)
+        return self.verdict
+
+    def without_samples(self, error: Exception) -> None:
+        """Count them as one call that the chip refuses."""
+        part = self.verdict.part("forward")
+        part.agreed, part.raised = 1, 1
+
+    def both(
+        self, sample: Any, function: Callable[[Any, Any, Any], Any]
+    ) -> tuple[Outcome, Outcome, tuple[Any, Any, Any], tuple[Any, Any, Any]]:
+        """Call function(input, args, kwargs) compiled and in eager mode, on fresh copies of the sample."""
+        arguments = (sample.input, sample.args, sample.kwargs)
+        ours, theirs = Copier(CHIP)(arguments), Copier(CHIP)(arguments)
+        torch._dynamo.reset()
+        compiled = torch.compile(function, backend="isthmus", options={"fuse": self.fuse}, dynamic=False)
+        eager = attempt(lambda: function(*theirs))
+        if eager.error is not None:  # refused: there is nothing to compile
+            return eager, eager, ours, theirs
+        return attempt(lambda: compiled(*ours)), eager, ours, theirs
+
+    def forward_backward(self, index: int, sample: Any) -> None:
+        """Judge one sample; results are compared on the CPU."""
+        where = f"sample {index}"
+        self.report(f"forward {where}")
+
+        def call(input: Any, args: Any, kwargs: Any) -> Any:
+            return self.op(input, *args, **kwargs)
+
+        compiled, eager, ours, theirs = self.both(sample, call)
+        part = self.verdict.part("forward")
+        returned = part.judge(_on_cpu(compiled), _on_cpu(eager), where, self.values, placed=False)
+        if returned:
+            self.judge_arguments(part, where, _moved(ours), _moved(theirs))
+            self.backward("backward", where, sample, (compiled.value, ours), (eager.value, theirs))
+
+    def judge_gradients(self, name: str, where: str, compiled: Outcome, eager: Outcome) -> None:
+        """Compare gradients on the CPU; those that eager mode refuses are not claimed."""
+        if eager.error is None:
+            ours, theirs = _contiguous(compiled), _contiguous(eager)
+            self.verdict.part(name).judge(ours, theirs, f"{where} gradients", self.values, placed=False)
+
+
+def _moved(value: Any) -> Any:
+    return tree_map(lambda leaf: to_cpu(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
+
+
+def _contiguous(outcome: Outcome) -> Outcome:
+    """Gradients without their strides, which are those of the traced gradients in compiled code."""
+    value = tree_map(
+        lambda leaf: leaf.contiguous() if isinstance(leaf, torch.Tensor) else leaf, outcome.value
+    )
+    return outcome if outcome.error else _on_cpu(Outcome(value=value))
+
+
+def _on_cpu(outcome: Outcome) -> Outcome:
+    return outcome if outcome.error else Outcome(value=_moved(outcome.value))
+
+
+def judge(op: Any, dtype: torch.dtype, cap: int, report: Report, fuse: bool) -> Verdict:
+    """Judge one operator; see :func:`tools.opinfo.runner.judge`."""
+    judged = CompiledJudge(op, dtype, cap, report, reference=False, forward=False)
+    judged.fuse = fuse
+    if fuse and judged.values == "bits":
+        judged.values = "near"
+    return judged.run()
+
+
+def counts(verdicts: list[Verdict]) -> list[str]:
+    """Return the summary: an operator is claimed if eager mode serves at least one sample."""
+    claimed = [v for v in verdicts if v.runs_on_cpu]
+    equal = [v for v in claimed if not v.failures]
+    forward, backward = ([v.part(name) for v in verdicts] for name in ("forward", "backward"))
+    return [
+        f"- judged: {len(verdicts)}; served by the chip in eager mode: {len(claimed)}; equal: {len(equal)}"
+        f" ({len(equal) / max(1, len(claimed)):.1%})",
+        f"- calls: {sum(p.agreed - p.raised for p in forward)} equal, {sum(p.failed for p in forward)} not"
+        f" ({sum(p.raised for p in forward)} refused by the chip)",
+        f"- gradients: {sum(p.agreed for p in backward)} equal, {sum(p.failed for p in backward)} not",
+        f"- crashes and hangs: {sum('crash' in v.failures for v in verdicts)}",
+    ]
+
+
+def page(verdicts: list[Verdict], settings: str, fuse: bool) -> str:
+    """Return the page: the summary, and the operators that are not equal."""
+    near = f"equal within {TOLERANCES['near'][0]:g}, or {TOLERANCES['near'][1]:g} of the largest element"
+    rows = [v for v in sorted(verdicts, key=lambda v: v.op.lower()) if v.failures]
+    return "\n".join(
+        [
+            f"# PyTorch's operator samples compiled by the graph backend on the {core.driver()['name']} chip",
+            "",
+            "Generated by `python -m tools.opinfo --compiled`; do not edit. Samples of `torch.testing`'s `op_db`,",
+            f'each compiled by `torch.compile(backend="isthmus", options={{"fuse": {fuse}}})` and, from the same',
+            "bytes, called in eager mode on the same chip. Results, gradients and modified arguments must be",
+            f"{near if fuse else 'equal to the bit'}.",
+            f"{settings}",
+            "",
+            *counts(verdicts),
+            "",
+            "| operator | forward | gradients | what differs |",
+            "| --- | --- | --- | --- |",
+            *(
+                f"| {v.op} | {_cell([v.part('forward')])} | {_cell([v.part('backward')])} | {_note([v])} |"
+                for v in rows
+            ),
+            "",
+        ]
+    )
+
+
+def place(pages: Path, fuse: bool) -> Path:
+    """Return the file of the page, in the folder of pages."""
+    return pages / f"opinfo-{'fused' if fuse else 'compiled'}-{core.driver()['name']}.md"
