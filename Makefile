@@ -134,6 +134,7 @@ format: $(STAMPS)/tools
 
 opinfo: setup
 	@$(BIN)/python -m tools.opinfo
+	@$(BIN)/python -m tools.opinfo --layouts
 
 docs: setup
 	@$(BIN)/python -m tools.docs

@@ -33,7 +33,7 @@ MODULES = {
     "green_contexts": NAMES["GreenContext"],
     "jiterator": "compiles CUDA C++; write the operator in Python with torch.compile, or in an operator library",
     "nccl": "use torch.distributed for collectives",
-    "sparse": "the semi-structured products of NVIDIA; torch.sparse computes on the chip",
+    "sparse": "tensor types of an old interface; torch.sparse makes the chip's sparse tensors",
     "tunable": "the operator libraries choose among their own kernels; ISTHMUS_ROUTE chooses among libraries",
 }
 

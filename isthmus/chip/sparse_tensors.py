@@ -1,7 +1,8 @@
-"""Sparse COO tensors on the chip: indices and values are dense chip tensors, and so is every computation.
+"""Sparse COO tensors on chips whose memory the CPU cannot address: what training needs runs in dense operators.
 
-PyTorch's kernels for sparse CPU tensors that only arrange indices and values run as they are; those that compute on
-host pointers are decomposed into dense operators here. Sparse CSR tensors are refused (csrc/dispatch).
+Indices and values are dense chip tensors. PyTorch's kernels for sparse CPU tensors that only arrange indices and
+values run as they are; those that compute on host pointers are decomposed into dense operators here. Everything else
+takes the fallback, and where the CPU can address the memory everything is delegated (csrc/dispatch/layouts).
 """
 
 from __future__ import annotations

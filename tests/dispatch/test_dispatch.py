@@ -96,19 +96,6 @@ def test_numpy_is_refused() -> None:
         torch.ones(2, device="chip").numpy()
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: torch.eye(3, device="chip").to_sparse_csr(),
-        lambda: torch.quantize_per_tensor(torch.ones(3, device="chip"), 0.1, 0, torch.qint8),
-    ],
-)
-def test_other_layouts_are_refused_by_name(make: object) -> None:
-    assert callable(make)
-    with pytest.raises(NotImplementedError, match="chip"):
-        make()
-
-
 def test_random_state_is_not_shared_with_cpu() -> None:
     torch.manual_seed(1)
     first = torch.rand(3)

@@ -13,6 +13,7 @@ import torch
 
 from tools.opinfo.compare import Outcome, outcome_difference, tensor_difference, value_difference
 from tools.opinfo.data import expected, expected_failures, fast_subset
+from tools.opinfo.layouts import LayoutEntry, entries
 from tools.opinfo.runner import dtypes_of, evenly, judge
 from tools.opinfo.twin import Copier
 
@@ -40,6 +41,31 @@ def test_operator(name: str) -> None:
     }
     assert not failures
     assert any(verdict.runs_on_cpu for verdict in verdicts)
+
+
+@functools.cache
+def layout_entries() -> dict[str, LayoutEntry]:
+    return {entry.full_name: entry for entry in entries()}
+
+
+@pytest.mark.host("its results are the CPU's; other drivers copy, or refuse")
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(
+    "name",
+    ["mul [sparse_coo]", "sum [sparse_csr]", "sin [sparse_csc]", "abs [sparse_bsr]", "neg [sparse_bsc]"]
+    + ["mul [jagged]", "nn.functional.linear [jagged]", "add [nested]"],
+)
+def test_entry_on_a_layout(name: str) -> None:
+    verdict = judge(layout_entries()[name], torch.float32, SAMPLES)
+    assert not verdict.failures and verdict.runs_on_cpu
+
+
+def test_parts_of_sparse_tensors_are_compared() -> None:
+    sparse = torch.eye(2).to_sparse()
+    assert tensor_difference(sparse.to("chip"), sparse) == ""
+    assert "differ" in tensor_difference(sparse.to("chip"), torch.eye(2).flip(0).to_sparse())
+    unsorted = torch.sparse_coo_tensor(sparse.indices(), sparse.values(), (2, 2), device="chip")
+    assert "coalesced" in tensor_difference(unsorted, sparse)
 
 
 def test_every_expected_failure_names_an_operator() -> None:

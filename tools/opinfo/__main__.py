@@ -1,7 +1,8 @@
 """Judge all of op_db on the chip and write docs/results/opinfo.md: ``python -m tools.opinfo``.
 
 Exits with 1 if anything fails that xfail.toml does not list, or anything passes that it lists. ``--forward`` judges
-another driver, whose kernels round otherwise: its results are numbers on a page.
+another driver, whose kernels round otherwise: its results are numbers on a page. ``--layouts`` judges the entries on
+sparse and nested tensors, for docs/results/opinfo-layouts.md.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ def options() -> argparse.Namespace:
         action="store_true",
         help="judge forward results alone, within a tolerance: for drivers whose kernels are not the CPU's",
     )
+    add("--layouts", action="store_true", help="entries on sparse and nested tensors, in place of dense ones")
     add(
         "--compiled",
         action="store_true",
@@ -110,7 +112,7 @@ def settings_of(asked: argparse.Namespace, known: list[Any]) -> str:
 
 def main() -> int:
     asked = options()
-    known = operators()
+    known = operators(asked.layouts)
     jobs = jobs_of(known, asked)
     start = time.monotonic()
     verdicts = list(finished(asked.resume))
@@ -122,12 +124,16 @@ def main() -> int:
         keep(verdict, asked.resume)
         show(verdict, len(verdicts), len(jobs))
     failed = [v for v in verdicts if table.unexpected(v)]
-    other = asked.forward or asked.compiled
+    other = asked.forward or asked.compiled or asked.layouts
     unused = stale(verdicts) if not asked.operators and not other else []
-    if asked.compiled and not asked.operators:
+    if asked.operators:
+        pass
+    elif asked.compiled:
         text = compiled.page(verdicts, settings_of(asked, known), asked.fused)
         table.write(compiled.place(PAGE.parent, asked.fused), text)
-    elif not asked.operators:
+    elif asked.layouts:
+        table.write(PAGE.with_stem("opinfo-layouts"), table.layouts_page(verdicts, torch.__version__))
+    else:
         driver = core.driver()["name"]
         place = PAGE.with_stem(f"opinfo-{driver}") if asked.forward else PAGE
         make_page = table.forward_page if asked.forward else table.page

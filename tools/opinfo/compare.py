@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from .twin import CHIP, to_cpu
+from .twin import CHIP, parts_of, to_cpu
 
 # What has to agree: every bit, values within a tolerance, or only dtypes, shapes and strides. "near" is of kernels
 # that compute in another order, "close" of operators that are not repeatable.
@@ -52,8 +52,12 @@ def same_message(chip: BaseException, cpu: BaseException) -> bool:
 
 
 def _geometry(tensor: torch.Tensor) -> dict[str, Any]:
-    facts: dict[str, Any] = {"dtype": tensor.dtype, "shape": tuple(tensor.shape), "layout": tensor.layout}
-    if tensor.layout == torch.strided:
+    facts: dict[str, Any] = {"dtype": tensor.dtype, "layout": tensor.layout, "dimensions": tensor.dim()}
+    if tensor.layout == torch.sparse_coo:
+        facts["coalesced"] = tensor.is_coalesced()
+    if not tensor.is_nested:
+        facts["shape"] = tuple(tensor.shape)
+    if tensor.layout == torch.strided and not tensor.is_nested:
         facts["stride"] = tensor.stride()
         facts["offset"] = tensor.storage_offset()
     facts["conj"], facts["neg"] = tensor.is_conj(), tensor.is_neg()
@@ -67,8 +71,6 @@ def raw(tensor: torch.Tensor) -> torch.Tensor:
     plain = tensor.detach().resolve_conj().resolve_neg()
     if plain._is_zerotensor():
         plain = torch.zeros(plain.shape, dtype=plain.dtype)
-    if plain.layout != torch.strided:
-        plain = plain.to_dense()
     flat = torch.empty(
         plain.numel(), dtype=plain.dtype
     )  # whose stride is 1 even where a dimension has one element
@@ -98,6 +100,14 @@ def tensor_difference(chip: torch.Tensor, cpu: torch.Tensor, values: Compared = 
         if here[key] != there[key]:
             return f"{key} is {here[key]}, on CPU {there[key]}"
     if values == "metadata" or cpu.device.type == "meta":
+        return ""
+    ours, theirs = parts_of(chip.detach()), parts_of(cpu.detach())
+    if len(ours) != len(theirs):
+        return f"{len(ours)} parts, on CPU {len(theirs)}"
+    for one, other in zip(ours, theirs, strict=True):
+        if found := tensor_difference(one, other, values):
+            return f"a part's {found}"
+    if ours:
         return ""
     moved = to_cpu(chip)
     if torch.equal(raw(moved), raw(cpu)):

@@ -20,17 +20,19 @@ from .verdict import Verdict
 Job = tuple[int, torch.dtype]  # position in the list of operators, dtype
 
 
-def operators() -> list[Any]:
-    """Return op_db; its import takes seconds."""
+def operators(layouts: bool) -> list[Any]:
+    """Return op_db, or its entries on sparse and nested tensors; the import takes seconds."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    return list(op_db)
+    from .layouts import entries
+
+    return list(entries() if layouts else op_db)
 
 
 def _work(asked: Namespace, pipe: Connection) -> None:
     """Worker: receive jobs, send progress and verdicts, until None is received."""
     torch.set_num_threads(asked.threads)
-    known = operators()
+    known = operators(asked.layouts)
     while (job := pipe.recv()) is not None:
         op, dtype = known[job[0]], job[1]
         if asked.compiled:

@@ -36,6 +36,9 @@ def gradients(outputs: Any, leaves: list[torch.Tensor]) -> list[torch.Tensor | N
     generator = torch.Generator().manual_seed(1)
     upstream = []
     for tensor in differentiable:
+        if tensor.layout != torch.strided or tensor.is_nested:
+            upstream.append(tensor.detach().clone())
+            continue
         drawn = torch.randn(tensor.shape, dtype=torch.float64, generator=generator)
         upstream.append(drawn.to(tensor.dtype).to(tensor.device))
     return list(torch.autograd.grad(differentiable, leaves, upstream, allow_unused=True))

@@ -92,6 +92,8 @@ class Copier:
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
         device = self.device if tensor.device.type == CHIP else "cpu"
+        if tensor.layout == torch.jagged:
+            return self._jagged(tensor)
         if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
             return tensor.to(device, copy=True)
         if tensor.device.type == "meta":
@@ -108,6 +110,28 @@ class Copier:
         if tensor.is_conj():
             twin = torch.conj(twin)
         return torch._neg_view(twin) if tensor.is_neg() else twin
+
+    def _jagged(self, tensor: Any) -> torch.Tensor:
+        # Nested tensors with one tensor of offsets have one ragged structure, and so have their copies.
+        lengths = None if tensor._lengths is None else self._tensor(tensor._lengths)
+        made: torch.Tensor = torch.nested._internal.nested_tensor.nested_view_from_values_offsets_lengths(
+            self._tensor(tensor._values), self._tensor(tensor._offsets), lengths, ragged_idx=tensor._ragged_idx,
+            min_seqlen=tensor._maybe_min_seqlen, max_seqlen=tensor._maybe_max_seqlen,
+        )  # fmt: skip
+        return made
+
+
+def parts_of(tensor: Any) -> list[torch.Tensor]:
+    """Return the dense tensors of which a tensor of another layout consists; [] for a dense tensor."""
+    if tensor.layout == torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    if tensor.layout == torch.jagged:
+        return [tensor._values, tensor._offsets, *([] if tensor._lengths is None else [tensor._lengths])]
+    return list(tensor.unbind()) if tensor.is_nested else []
 
 
 def to_cpu(tensor: torch.Tensor) -> torch.Tensor:

@@ -3,9 +3,12 @@
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/GradMode.h>
 
 #include <functional>
 
+#include "core/capture.h"
+#include "core/stream.h"
 #include "dispatch/mapping.h"
 
 namespace isthmus {
@@ -58,6 +61,8 @@ at::Tensor nested(const NestedTensorImpl& from, const PartMap& map) {
 
 // The tensor with other parts, on their device.
 at::Tensor with_parts(const at::Tensor& tensor, const std::string& operator_name, const PartMap& map) {
+  if (C10_UNLIKELY(capturing()))  // a graph records dense tensors
+    require_not_captured(current_stream(current_device()), operator_name.c_str());
   if (tensor.is_nested()) return nested(impl_of<NestedTensorImpl>(tensor), map);
   if (tensor.is_sparse()) return coo(impl_of<SparseTensorImpl>(tensor), map);
   if (tensor.unsafeGetTensorImpl()->is_sparse_compressed())
@@ -80,6 +85,10 @@ const at::Tensor& Mapping::layout_argument(at::Tensor tensor, bool written) {
     }
   const at::Tensor mapped = with_parts(tensor, operator_name_,
                                        [&](const at::Tensor& part) { return argument(keep(part), written); });
+  // A kernel of _sparse_mm_reduce_impl keeps what the gradient needs only if an argument requires it.
+  if (c10::GradMode::is_enabled() && mapped.unsafeGetTensorImpl()->is_sparse_compressed() &&
+      c10::isFloatingType(mapped.scalar_type()))
+    mapped.set_requires_grad(true);
   return layouts_.emplace_back(LayoutPair{tensor, mapped, written}).mapped;
 }
 

@@ -92,6 +92,15 @@ void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack*) {
                               "nested tensors, are not supported on chip; keep them on CPU.");
 }
 
+// Sizes, strides and offsets of nested tensors are CPU tensors on every device.
+void arrange_dense(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  op.redispatchBoxed(c10::DispatchKeySet(DispatchKey::CPU), stack);
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_nested_from_padded", torch::CppFunction::makeFromBoxedFunction<&arrange_dense>());
+  m.impl("_nested_view_from_buffer", torch::CppFunction::makeFromBoxedFunction<&arrange_dense>());
+}
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
 }
