@@ -143,7 +143,7 @@ def page(verdicts: list[Verdict], settings: str, fuse: bool) -> str:
             "| operator | forward | gradients | what differs |",
             "| --- | --- | --- | --- |",
             *(
-                f"| {v.op} | {_cell([v.part('forward')])} | {_cell([v.part('backward')])} | {_note([v])} |"
+                f"| {v.op} | {_cell([v.part('forward')])} | {_cell([v.part('backward')])} | {_why(v)} |"
                 for v in rows
             ),
             "",
