@@ -232,7 +232,7 @@ def test_a_graph_is_replayed_in_another_thread_of_the_autograd_engine():
 
 def test_the_profiler_shows_the_kernels_of_a_replay():
     x = torch.ones(4, device="chip")
-    graph, _ = capture(lambda: (x + 1).exp())
+    graph, _ = capture(lambda: torch.exp(x + 1))
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.PrivateUse1]
     with torch.profiler.profile(activities=activities) as profile:
         graph.replay()

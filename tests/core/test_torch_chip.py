@@ -27,7 +27,7 @@ def test_names_with_a_reason_are_absent():
 
 
 def test_reading_an_absent_name_gives_the_reason():
-    with pytest.raises(AttributeError, match="'CUDAGraph': torch.chip.Graph is the class of graphs"):
+    with pytest.raises(AttributeError, match=r"'CUDAGraph': torch\.chip\.Graph is the class of graphs"):
         torch.chip.CUDAGraph  # noqa: B018
     with pytest.raises(AttributeError, match=r"'nonsense'$"):
         torch.chip.nonsense  # noqa: B018
