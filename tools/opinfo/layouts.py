@@ -64,7 +64,7 @@ def _to_sparse(sample: Any, layout: torch.layout) -> bool:
 
 def _to_strided(sample: Any) -> bool:
     """Convert nested tensors of a sample from the jagged layout; False if one has no counterpart."""
-    values = [sample.input, *sample.args, *sample.kwargs.values()]
+    values: list[Any] = [sample.input, *sample.args, *sample.kwargs.values()]
     if any(isinstance(v, torch.Tensor) and v.is_nested and v._ragged_idx != 1 for v in values):
         return False
     sample.input = _strided(sample.input)
