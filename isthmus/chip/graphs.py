@@ -15,6 +15,7 @@ Code that has a list of calls to run again and again, such as a backend of ``tor
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -119,6 +120,10 @@ class graph:
             self.cuda_graph.capture_end()
         finally:
             self._stream.__exit__(None, None, None)
+        if len(self.cuda_graph) == 0:
+            warnings.warn(
+                "The graph is empty: its stream had no work of this device in the capture.", stacklevel=2
+            )
 
 
 def graph_pool_handle() -> PoolHandle:
