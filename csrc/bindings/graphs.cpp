@@ -64,7 +64,8 @@ void bind_graphs(py::module_& m) {
       .def("debug_dump", &Graph::debug_dump, py::arg("debug_path"))
       .def("register_generator_state", &Graph::register_generator)
       .def("__len__", &Graph::size);
-  py::class_<std::mutex, std::shared_ptr<std::mutex>>(m, "Mutex")
+  // Of this module: other extensions may bind the type too.
+  py::class_<std::mutex, std::shared_ptr<std::mutex>>(m, "Mutex", py::module_local())
       .def(py::init<>())
       .def(
           "__enter__", [](std::mutex& mutex) { mutex.lock(); }, Release())

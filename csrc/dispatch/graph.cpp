@@ -55,11 +55,6 @@ void Graph::capture_end() {
     throw;
   }
   captured_ = true;
-  if (steps_.empty())
-    TORCH_WARN(
-        "The graph is empty. This usually means that the graph was attempted to be captured on wrong device "
-        "or "
-        "stream.");
   instantiated_ = !keeps_graph_;
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -180,7 +181,8 @@ class PackageLoader:
         self, loader: Any, package: Signature, device: torch.device, file: str, model_name: str
     ) -> None:
         self._loader = loader
-        self._weights: dict[str, Tensor] = {}  # the code has pointers to them
+        self._aliases: list[Tensor] = []  # of the weights; the code never deletes the handles to them
+        weakref.finalize(self, _release, self._aliases).atexit = False
         self.signature = package
         self.device = device
         if weights := _weights(file, model_name, device):
@@ -210,10 +212,15 @@ class PackageLoader:
             if tensor.device != device:
                 raise ValueError(f"input {each.name} is on {tensor.device}; the package takes it on {device}")
         if self.device == _CPU:
-            return list(self._loader.boxed_run(inputs))
-        results = _C.call_on_host(self._loader.boxed_run, inputs, self.device.index, self.signature.same)
+            return self._run_code(inputs)
+        results = _C.call_on_host(self._run_code, inputs, self.device.index, self.signature.same)
         for position in self.signature.on_cpu:
             results[position] = results[position].cpu()
+        return results
+
+    def _run_code(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Run the code on CPU tensors; a captured graph that holds this method holds the weights too."""
+        results: list[Tensor] = self._loader.boxed_run(inputs)
         return results
 
     def load_constants(
@@ -238,6 +245,12 @@ class PackageLoader:
         self._use(weights, use_inactive, check_full_update)
 
     def _use(self, weights: dict[str, Tensor], inactive: bool, all_of_them: bool) -> None:
-        self._weights.update(weights)
-        aliases = {name: t if t.is_cpu else _C.as_host(t) for name, t in weights.items()}
+        aliases = {name: t.detach() if t.is_cpu else _C.as_host(t) for name, t in weights.items()}
+        self._aliases += aliases.values()
         self._loader.load_constants(aliases, inactive, all_of_them, True)
+
+
+def _release(aliases: list[Tensor]) -> None:
+    """Free what the tensors hold, which other references to them share."""
+    for alias in aliases:
+        alias.set_()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from isthmus.infer import programs
 from isthmus.infer.model import InferError, Model
@@ -42,6 +43,18 @@ def load(path: Path, device: torch.device) -> Model:
         OSError: it cannot be opened.
     """
     path.open("rb").close()
+    model = _load(path, device)
+
+    def run(tensors: list[Tensor]) -> list[Tensor]:
+        try:
+            return model.run(tensors)
+        except Exception as error:
+            raise InferError.because(path, error) from error
+
+    return model._replace(run=run)
+
+
+def _load(path: Path, device: torch.device) -> Model:
     if path.suffix == ".onnx":
         try:
             from isthmus.infer import onnx_model

@@ -33,7 +33,14 @@ def read(path: Path) -> dict[str, Tensor]:
         if path.suffix == ".npz":
             with np.load(path, allow_pickle=False) as arrays:
                 return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    except (ValueError, TypeError, KeyError, zipfile.BadZipFile, safetensors.SafetensorError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        zipfile.BadZipFile,
+        MemoryError,
+        safetensors.SafetensorError,
+    ) as error:
         raise InferError(f"{path}: cannot be read as tensors: {error}") from None
     raise InferError(f"{path}: unknown format; expected .npz or .safetensors")
 
@@ -79,17 +86,24 @@ def with_batch(inputs: list[Input], batch: int) -> list[Input]:
 
 
 def random(inputs: list[Input], seed: int) -> list[Tensor]:
-    """Return random CPU tensors: normal floating-point numbers; integers and bools that are 0 or 1."""
+    """Return random CPU tensors: normal floating-point numbers; integers and bools that are 0 or 1.
+
+    Raises:
+        InferError: one is too large.
+    """
     generator = torch.Generator().manual_seed(seed)
     return [_random(each, generator) for each in inputs]
 
 
 def _random(wanted: Input, generator: torch.Generator) -> Tensor:
     dtype: torch.dtype = getattr(torch, wanted.dtype)
-    if dtype.is_floating_point or dtype.is_complex:
-        drawn = torch.complex64 if dtype.is_complex else torch.float32
-        return torch.randn(wanted.shape, generator=generator, dtype=drawn).to(dtype)
-    return torch.randint(0, 2, wanted.shape, generator=generator).to(dtype)
+    try:
+        if dtype.is_floating_point or dtype.is_complex:
+            drawn = torch.complex64 if dtype.is_complex else torch.float32
+            return torch.randn(wanted.shape, generator=generator, dtype=drawn).to(dtype)
+        return torch.randint(0, 2, wanted.shape, generator=generator).to(dtype)
+    except RuntimeError as error:
+        raise InferError.because(f"input {wanted.name} {wanted.shape}", error) from error
 
 
 def select(tensors: dict[str, Tensor], inputs: list[Input] | None, path: Path) -> list[Tensor]:

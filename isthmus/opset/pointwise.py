@@ -25,6 +25,7 @@ FUNCTIONS = frozenset(
 )
 
 _SIGMOID = "(1 / (1 + exp(-{0})))"
+_LERP = "where(abs(weight) < 0.5, self + weight * (end - self), end - (end - self) * (1 - weight))"
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _DERIVED = {
     "relu": "where(self > 0, self, where(self == self, 0, self))",
@@ -45,8 +46,8 @@ _DERIVED = {
     "atan2": "atan2(self, other)",
     "addcmul": "self + value * tensor1 * tensor2",
     "addcdiv": "self + value * tensor1 / tensor2",
-    "lerp.Scalar": "self + weight * (end - self)",
-    "lerp.Tensor": "self + weight * (end - self)",
+    "lerp.Scalar": _LERP,
+    "lerp.Tensor": _LERP,
     "where.self": "where(condition, self, other)",
     "masked_fill.Scalar": "where(mask, value, self)",
     "logical_not": "self == 0",

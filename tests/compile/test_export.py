@@ -83,6 +83,9 @@ def test_weights_are_in_the_chips_memory_once(packaged: str) -> None:
     weights = (64 * 64 + 64) * 4
     assert weights <= torch.chip.memory_allocated() - before < 1.5 * weights
     assert model.get_constant_fqns()
+    model(torch.ones(3, 64, device="chip"))
+    del model
+    assert torch.chip.memory_allocated() == before
 
 
 def test_weights_can_be_replaced(packaged: str) -> None:

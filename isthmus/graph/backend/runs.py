@@ -44,13 +44,14 @@ def fuse_pointwise(graph: GraphModule) -> None:
         group for group in found if group.steps >= generator.shortest and group.operands <= _MOST_OPERANDS
     ]
     new = {group.name: group for group in found if group.name not in _defined}
+    runs = {group.run.name: group.run for group in new.values()}
     try:
-        kernels = generator.generate([group.run for group in new.values()]) if new else []
+        kernels = dict(zip(runs, generator.generate([*runs.values()]) if runs else [], strict=True))
     except RuntimeError as error:
         _logger.warning("isthmus: pointwise operators are not fused: %s", error)
         return
-    for group, kernel in zip(new.values(), kernels, strict=True):
-        _defined[group.name] = _define(group, kernel)
+    for group in new.values():
+        _defined[group.name] = _define(group, kernels[group.run.name])
     replaced: dict[Node, Node] = {}
     for group in found:
         group.replace(_defined[group.name], replaced)
@@ -155,9 +156,7 @@ def _operand(value: Any, declared: str, compute: torch.dtype) -> Any:
         return None
     if isinstance(value, float) and not compute.is_floating_point and not value.is_integer():
         return None
-    if "Tensor" in declared:  # a number in a tensor's place is converted first
-        return torch.tensor(value, dtype=compute).item()
-    return value
+    return torch.tensor(value).to(compute).item()
 
 
 # ---- A run and its operator

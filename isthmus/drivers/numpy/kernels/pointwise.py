@@ -42,7 +42,8 @@ def addcdiv(x: Array, a: Array, b: Array, value: Any) -> Any:
 
 
 def lerp(x: Array, end: Array, weight: Any) -> Any:
-    return x + weight * (double(end) - x)
+    end = double(end)
+    return np.where(np.abs(weight) < 0.5, x + weight * (end - x), end - (end - x) * (1 - weight))
 
 
 def clamp(x: Array, low: Any, high: Any) -> Array:
