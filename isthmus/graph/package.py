@@ -253,4 +253,4 @@ class PackageLoader:
 def _release(aliases: list[Tensor]) -> None:
     """Free what the tensors hold, which other references to them share."""
     for alias in aliases:
-        alias.set_()  # type: ignore[call-overload]
+        alias.set_()  # type: ignore[call-overload]  # absent from the stubs

@@ -605,6 +605,9 @@ def test_graphed_callables_refuse_what_cannot_be_graphed():
         torch.chip.make_graphed_callables(hooked, (x,))
     with pytest.raises(RuntimeError, match="allow_unused"):
         torch.chip.make_graphed_callables(lambda x, y: x * 2, (x, x.detach().clone().requires_grad_()))
+    graphed = torch.chip.make_graphed_callables(lambda x: x * 2, (x.detach(),))
+    with pytest.raises(ValueError, match=r"\(1, 16\).*\(4, 16\)"):
+        graphed(x.detach()[:1])
 
 
 @covers("cuda_graphs", "test_graph_make_graphed_callables_parameterless_nograd_module")
