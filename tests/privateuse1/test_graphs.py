@@ -383,6 +383,7 @@ def test_graphs_replayed_on_two_streams():
 
 
 @covers("cuda_graphs", "test_graph_memory_stats_and_use_result_after_destroy_graph")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("elements", [128, 1 << 18, (10 << 18) + 128])
 def test_memory_of_a_graph(elements):
     gc.collect()
