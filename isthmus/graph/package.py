@@ -46,6 +46,28 @@ class Input(NamedTuple):
     shape: list[int]
     symbols: list[str]
 
+    def kind(self) -> str:
+        """Return the dtype and shape, such as ``float32 [s0, 4]``."""
+        sizes = [symbol or str(size) for size, symbol in zip(self.shape, self.symbols, strict=True)]
+        return f"{self.dtype} [{', '.join(sizes)}]"
+
+    def accepts(self, tensor: Tensor) -> bool:
+        """Return whether a tensor has the dtype and the fixed sizes."""
+        fixed = [
+            size if symbol else wanted
+            for size, wanted, symbol in zip(tensor.shape, self.shape, self.symbols, strict=False)
+        ]
+        return (
+            str(tensor.dtype) == f"torch.{self.dtype}"
+            and fixed == list(tensor.shape)
+            and len(fixed) == len(self.shape)
+        )
+
+
+def kind_of(tensor: Tensor) -> str:
+    """Return the dtype and shape of a tensor, such as ``float32 [2, 4]``."""
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
 
 class Signature(NamedTuple):
     """What the code of a package, which was compiled for the CPU, does not say.
@@ -202,7 +224,7 @@ class PackageLoader:
             inputs: as the signature says.
 
         Raises:
-            ValueError: another number of inputs, or one on another type of device.
+            ValueError: another number of inputs, or one of another device, dtype or shape.
         """
         wanted = self.signature.inputs
         if len(inputs) != len(wanted):
@@ -211,6 +233,8 @@ class PackageLoader:
             device = self.device if each.device == CHIP else _CPU
             if tensor.device != device:
                 raise ValueError(f"input {each.name} is on {tensor.device}; the package takes it on {device}")
+            if not each.accepts(tensor):
+                raise ValueError(f"input {each.name} is {kind_of(tensor)}; the package takes {each.kind()}")
         if self.device == _CPU:
             return self._run_code(inputs)
         results = _C.call_on_host(self._run_code, inputs, self.device.index, self.signature.same)
@@ -253,4 +277,4 @@ class PackageLoader:
 def _release(aliases: list[Tensor]) -> None:
     """Free what the tensors hold, which other references to them share."""
     for alias in aliases:
-        alias.set_()
+        alias.set_()  # type: ignore[call-overload]
