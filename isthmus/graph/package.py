@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import io
 import json
+import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -38,6 +39,7 @@ class Input(NamedTuple):
         dtype: as ``str(torch.dtype)`` without the prefix.
         shape: of the example.
         symbols: per dimension the name of its size if that is dynamic, else "".
+        largest: per dimension the largest size; empty if none is known.
     """
 
     name: str
@@ -45,22 +47,23 @@ class Input(NamedTuple):
     dtype: str
     shape: list[int]
     symbols: list[str]
+    largest: Sequence[int] = ()
 
     def kind(self) -> str:
-        """Return the dtype and shape, such as ``float32 [s0, 4]``."""
+        """Return the dtype and shape, such as ``float32 [s0, 4]``, and what limits it."""
         sizes = [symbol or str(size) for size, symbol in zip(self.shape, self.symbols, strict=True)]
+        for i, most in enumerate(self.largest):
+            sizes[i] += f" <= {most}" if self.symbols[i] and most < sys.maxsize else ""
         return f"{self.dtype} [{', '.join(sizes)}]"
 
     def accepts(self, tensor: Tensor) -> bool:
-        """Return whether a tensor has the dtype and the fixed sizes."""
-        fixed = [
-            size if symbol else wanted
-            for size, wanted, symbol in zip(tensor.shape, self.shape, self.symbols, strict=False)
-        ]
+        """Return whether a tensor has the dtype, the fixed sizes, and dynamic ones that are not too large."""
+        most = self.largest or [sys.maxsize] * len(self.shape)
+        sizes = zip(tensor.shape, self.shape, self.symbols, most, strict=False)
         return (
             str(tensor.dtype) == f"torch.{self.dtype}"
-            and fixed == list(tensor.shape)
-            and len(fixed) == len(self.shape)
+            and tensor.dim() == len(self.shape)
+            and all(size <= largest if symbol else size == fixed for size, fixed, symbol, largest in sizes)
         )
 
 
@@ -97,7 +100,15 @@ def describe(name: str, value: Tensor) -> Input:
     """Return the description of an input from its example or fake tensor."""
     sizes = [(size, "") if isinstance(size, int) else (size.node.hint, str(size)) for size in value.shape]
     dtype = str(value.dtype).removeprefix("torch.")
-    return Input(name, value.device.type, dtype, [hint for hint, _ in sizes], [symbol for _, symbol in sizes])
+    shape, symbols = [hint for hint, _ in sizes], [symbol for _, symbol in sizes]
+    return Input(name, value.device.type, dtype, shape, symbols, [_largest(size) for size in value.shape])
+
+
+def _largest(size: int | torch.SymInt) -> int:
+    if isinstance(size, int):
+        return size
+    upper = size.node.shape_env.bound_sympy(size.node.expr).upper
+    return int(upper) if upper.is_Integer else sys.maxsize
 
 
 def output_names(spec: pytree.TreeSpec) -> list[str]:

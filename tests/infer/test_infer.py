@@ -111,6 +111,7 @@ def test_wrong_inputs_are_named(model: Path, tmp_path: Path) -> None:
     assert "in.npz: the model has no input 'y'; it takes x, ids" in error(x=x, ids=ids, y=x)
     assert "x is float64 [2, 4]; the model takes float32 [" in error(x=x.astype(np.float64), ids=ids)
     assert "ids is int64 [4]; the model takes int64 [3]" in error(x=x, ids=np.ones(4, np.int64))
+    assert " <= 64, 4]" in error(x=np.ones((65, 4), np.float32), ids=ids)
     failed = error(x=x, ids=np.full(3, 99))
     assert failed.startswith(f"isthmus: {model}: ") and failed.count("\n") == 1
     with zipfile.ZipFile(tmp_path / "huge.npz", "w") as file:
