@@ -15,6 +15,7 @@ Code that has a list of calls to run again and again, such as a backend of ``tor
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -53,6 +54,20 @@ class Graph(_C.Graph):
         The thread that begins a capture has to end it.
         """
         super().capture_begin(pool, capture_error_mode)
+
+    def capture_end(self) -> None:
+        """End the capture; warns if it has captured nothing.
+
+        Raises:
+            RuntimeError: this graph is not capturing, or its capture failed.
+        """
+        super().capture_end()
+        if len(self) == 0:
+            warnings.warn(
+                "The graph is empty. This usually means that the graph was attempted to be captured on wrong "
+                "device or stream.",
+                stacklevel=2,
+            )
 
     def raw_cuda_graph(self) -> int:
         """Raise NotImplementedError: there is no graph of CUDA."""
