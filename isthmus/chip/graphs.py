@@ -55,6 +55,20 @@ class Graph(_C.Graph):
         """
         super().capture_begin(pool, capture_error_mode)
 
+    def capture_end(self) -> None:
+        """End the capture; warns if it has captured nothing.
+
+        Raises:
+            RuntimeError: this graph is not capturing, or its capture failed.
+        """
+        super().capture_end()
+        if len(self) == 0:
+            warnings.warn(
+                "The graph is empty. This usually means that the graph was attempted to be captured on wrong "
+                "device or stream.",
+                stacklevel=2,
+            )
+
     def raw_cuda_graph(self) -> int:
         """Raise NotImplementedError: there is no graph of CUDA."""
         raise NotImplementedError("raw_cuda_graph: the chip has no cudaGraph_t; use debug_dump()")

@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from isthmus._support.text import count
 from isthmus.infer import programs
 from isthmus.infer.model import InferError, Model
 
@@ -26,7 +27,7 @@ def choose_device(name: str) -> torch.device:
         raise InferError(f"--device {device}: no such device is available; run `isthmus doctor`")
     index = torch.accelerator.current_device_index() if device.index is None else device.index
     if index >= torch.accelerator.device_count():
-        raise InferError(f"--device {device}: {torch.accelerator.device_count()} available")
+        raise InferError(f"--device {device}: {count(torch.accelerator.device_count(), 'device')} available")
     return torch.device(device.type, index)
 
 

@@ -18,7 +18,7 @@ from torch.utils._sympy import functions
 _EXPRESSIONS = frozenset({"expr_str", "guards_code"})
 _OPERATORS = frozenset({"target", "as_operator"})
 _TEXT = frozenset({"as_string", "as_strings", "metadata"})  # never evaluated
-_NAME = re.compile(r"[\w.+-]*")
+_NAME = re.compile(r"[\w .+/-]*")  # cannot form a call
 _MODULES = {"torch": torch, "_operator": operator, "math": math}
 _FUNCTIONS = frozenset(functions.__all__) | frozenset(
     "Symbol Integer Float Rational Add Mul Pow Max Min Abs floor ceiling sqrt log Piecewise ExprCondPair "

@@ -270,6 +270,47 @@ def test_captured_calls_do_not_pass_through_the_dispatcher() -> None:
     assert (int(first), int(later)) == (3, 0)
 
 
+def test_fused_numbers_constants_and_pools() -> None:
+    """Numbers at the boundary of a comparison, lerp from 0.5 on, quotients of bool, equal runs, views of constants,
+    empty graphs, and memory of captures that are gone.
+    """
+    on_numpy(
+        """
+    import gc, warnings
+    import torch
+    from isthmus.graph.backend import execute
+    warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", module="torch")
+
+    def function(x, y):
+        return (x == 0.1, x <= 0.1, torch.where(x > 0.7, x, -x), torch.lerp(x * 1e30, y, 1.0), (x > 1) / (x > 5) * 2,
+                (x.t() + y.t()).t() * 2, (x + y) * 2)
+
+    x, y = torch.tensor([[0.1, 0.7, 3.0], [-0.1, 0.2, 1.0]]), torch.ones(2, 3)
+    compiled = torch.compile(function, backend="isthmus")
+    for dtype in (torch.float32, torch.bfloat16):
+        inputs = x.to(dtype), y.to(dtype)
+        for got, want in zip(compiled(*(each.to("chip") for each in inputs)), function(*inputs)):
+            torch.testing.assert_close(got.cpu(), want, equal_nan=True)
+
+    def view(x):
+        return torch.arange(10, device="chip")[:x.shape[0]], x + 1
+
+    compiled = torch.compile(view, backend="isthmus", dynamic=True)
+    for _ in range(2):
+        found = compiled(torch.ones(6, device="chip"))[0]
+        assert found.tolist() == [0, 1, 2, 3, 4, 5]
+        found.add_(100)
+    torch.compile(lambda x: x * 2 + 1, backend="isthmus")(torch.ones(0, device="chip"))
+    assert len(execute._pools) == 1
+    del compiled
+    torch._dynamo.reset()
+    gc.collect()
+    assert len(execute._pools) == 0
+    """
+    )
+
+
 # ---- Options
 
 

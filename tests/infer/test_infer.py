@@ -83,12 +83,19 @@ def test_a_difference_beyond_the_tolerance_fails(model: Path, tmp_path: Path) ->
     assert infer(model, "--output", tmp_path / "out.npz").exit_code == 0
     arrays = dict(np.load(tmp_path / "out.npz"))
     arrays["scaled"][0, 0] += 0.5
-    np.savez(tmp_path / "other.npz", scaled=arrays["scaled"])
+    np.savez(tmp_path / "other.npz", **arrays)
     result = infer(model, "--compare", tmp_path / "other.npz")
     assert result.exit_code == 1
     assert "scaled: largest error 0.5; Tensor-likes are not close" in result.stdout
-    assert "picked: largest error inf; not in the file" in result.stdout
-    np.savez(tmp_path / "other.npz", **arrays)
+    np.savez(tmp_path / "lacks.npz", scaled=arrays["scaled"])
+    assert (
+        "no tensor 'picked' to compare with; the file has scaled"
+        in infer(model, "--compare", tmp_path / "lacks.npz").stderr
+    )
+    arrays["scaled"] = arrays["scaled"][:1]
+    np.savez(tmp_path / "short.npz", **arrays)
+    report = json.loads(infer(model, "--compare", tmp_path / "short.npz", "--json").stdout)
+    assert report["compare"]["scaled"]["largest"] is None
     assert infer(model, "--compare", tmp_path / "other.npz", "--rtol", 0, "--atol", 1).exit_code == 0
 
 
@@ -104,6 +111,7 @@ def test_wrong_inputs_are_named(model: Path, tmp_path: Path) -> None:
     assert "in.npz: the model has no input 'y'; it takes x, ids" in error(x=x, ids=ids, y=x)
     assert "x is float64 [2, 4]; the model takes float32 [" in error(x=x.astype(np.float64), ids=ids)
     assert "ids is int64 [4]; the model takes int64 [3]" in error(x=x, ids=np.ones(4, np.int64))
+    assert " <= 64, 4]" in error(x=np.ones((65, 4), np.float32), ids=ids)
     failed = error(x=x, ids=np.full(3, 99))
     assert failed.startswith(f"isthmus: {model}: ") and failed.count("\n") == 1
     with zipfile.ZipFile(tmp_path / "huge.npz", "w") as file:
@@ -121,7 +129,7 @@ def test_wrong_files_and_devices_are_named(model: Path, tmp_path: Path) -> None:
     assert "no such device" in infer(model, "--device", "cuda:0").stderr
     assert "Guard failed: x.size()[0] <= 64" in infer(model, "--batch", 65).stderr
     assert f"input x [{1 << 50}, 4]: " in infer(model, "--batch", 1 << 50).stderr
-    assert "--device chip:9: 2 available" in infer(model, "--device", "chip:9").stderr
+    assert "--device chip:9: 2 devices available" in infer(model, "--device", "chip:9").stderr
     assert "not a .pt2 archive" in infer(tmp_path / "bad.pt2").stderr
     assert "No such file" in infer(tmp_path / "none.pt2").stderr
     assert "unknown format; expected .pt2 or .onnx" in infer(Path(__file__)).stderr

@@ -38,7 +38,7 @@ def test_patches_are_in_force_and_are_undone():
     print(state(), patches.active("distributed"))
     """
     before, after = output(code).splitlines()
-    assert before == f"{[True] * 5} 7"
+    assert before == f"{[True] * 5} 8"
     assert after == f"{[False] * 5} []"
 
 

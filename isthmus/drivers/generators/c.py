@@ -93,7 +93,7 @@ def _operand(run: Run, step: Step, operand: Value | bool | int | float) -> str:
     if not isinstance(operand, Value):
         return _number(operand, _is_float(step.compute))
     name, dtype = f"v{operand.position}", run.dtype(operand.position)
-    if dtype in (step.compute, "bool"):
+    if dtype == step.compute:
         return name
     return f"ROUND_{step.compute}({name})"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -62,14 +63,14 @@ def _computes(node: Node) -> bool:
     return any(result.alias_info is None for result in node.target._schema.returns)
 
 
-class _Pool(NamedTuple):
+class _Pool:
     """Memory that the graphs of a stream share: nothing in it outlives a call."""
 
-    handle: tuple[int, int]
-    mutex: _C.Mutex
+    def __init__(self) -> None:
+        self.handle, self.mutex = _C.graph_pool(), _C.Mutex()
 
 
-_pools: dict[tuple[int, int], _Pool] = {}  # by device and stream
+_pools = weakref.WeakValueDictionary[tuple[int, int], _Pool]()  # by device and stream
 
 
 class _Capture(NamedTuple):
@@ -79,10 +80,12 @@ class _Capture(NamedTuple):
         graph: its kernels.
         outputs: for each output of the run: position among the graph's results, or among the inputs as -1 - position,
             or a value that is no tensor.
+        pool: held while a graph uses it.
     """
 
     graph: _C.MovingGraph
     outputs: list[Any]
+    pool: _Pool
 
 
 class _Captures:
@@ -123,9 +126,7 @@ class _Captures:
     def _capture(
         self, inputs: list[Any], tensors: list[torch.Tensor], place: tuple[int, int]
     ) -> _Capture | None:
-        if place not in _pools:
-            _pools[place] = _Pool(_C.graph_pool(), _C.Mutex())
-        pool, graph = _pools[place], chip.Graph()
+        pool, graph = _pools.setdefault(place, _Pool()), _C.Graph()
         chip.synchronize()  # kernels may check values
         try:
             with pool.mutex, chip.stream(chip.Stream(place[0])):
@@ -141,7 +142,7 @@ class _Captures:
 
     def _moving(
         self,
-        graph: chip.Graph,
+        graph: _C.Graph,
         tensors: list[torch.Tensor],
         inputs: list[Any],
         outputs: Sequence[Any],
@@ -160,7 +161,7 @@ class _Captures:
                 fresh.append(output)
         if any(output.untyped_storage().data_ptr() in self._constants for output in fresh):
             raise RuntimeError("an output is a constant")
-        return _Capture(_C.MovingGraph(graph, tensors, fresh, pool.mutex), kinds)
+        return _Capture(_C.MovingGraph(graph, tensors, fresh, pool.mutex), kinds, pool)
 
 
 def _output(kind: Any, results: list[torch.Tensor], inputs: list[Any]) -> Any:

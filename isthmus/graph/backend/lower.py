@@ -34,7 +34,7 @@ def _writes(node: Node) -> bool:
 def _fold_constants(graph: GraphModule) -> None:
     """Replace what depends on no input by tensors that are computed once.
 
-    A result of the graph stays a call: it has to be fresh each time.
+    A result of the graph, and what may be a view of it, stays a call: it has to be fresh each time.
     """
     known: dict[Node, torch.Tensor] = {}
     with _disable_current_modes(), unset_fake_temporarily(), torch.no_grad():
@@ -43,7 +43,9 @@ def _fold_constants(graph: GraphModule) -> None:
                 args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
                 known[node] = node.target(*args, **kwargs)
     for node, value in known.items():
-        users = [user for user in node.users if user not in known and user.op != "output"]
+        users = [
+            user for user in node.users if user not in known and user.op != "output" and not _is_view(user)
+        ]
         if users:
             _replace_by_constant(graph, node, value, users)
 
@@ -57,6 +59,14 @@ def _is_constant(node: Node, known: dict[Node, torch.Tensor]) -> bool:
         return False
     sizes = (*value.shape, value.untyped_storage().nbytes())
     return all(isinstance(size, int) for size in sizes) and sizes[-1] <= LARGEST_CONSTANT
+
+
+def _is_view(node: Node) -> bool:
+    """Whether a node's result may share the memory of its input."""
+    operator = node.target
+    if not isinstance(operator, OpOverload) or operator is _aten._unsafe_view.default:
+        return True
+    return any(result.alias_info for result in operator._schema.returns)
 
 
 def _replace_by_constant(graph: GraphModule, node: Node, value: torch.Tensor, users: list[Node]) -> None:
@@ -90,14 +100,7 @@ def _drop_copies(graph: GraphModule) -> None:
 
 def _is_fresh(node: Node) -> bool:
     """Whether a node's result shares its memory with nothing."""
-    if not isinstance(node.target, OpOverload):
-        return False
-    returned = node.target._schema.returns
-    return (
-        len(returned) == 1
-        and returned[0].alias_info is None
-        and node.target is not _aten._unsafe_view.default
-    )
+    return not _is_view(node) and len(node.target._schema.returns) == 1  # type: ignore[union-attr]
 
 
 def _same_kind(first: Node, second: Node) -> bool:

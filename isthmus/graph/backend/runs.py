@@ -31,6 +31,8 @@ _logger = logging.getLogger("isthmus")
 _defined: dict[str, OpOverload] = {}
 _kept: list[Any] = []  # functions whose addresses the dispatcher holds
 _MOST_OPERANDS = 60
+# Their eager calls use numbers in float32 with halves; others convert them to the halves' dtype.
+_WIDE_NUMBERS = ("mul.", "div.", "addcmul", "addcdiv", "lerp", "leaky_relu", "threshold_backward")
 
 
 def fuse_pointwise(graph: GraphModule) -> None:
@@ -87,8 +89,8 @@ def _step(node: Node) -> Step | None:
     compute = _compute_dtype(node, overload, [arguments[name] for name in names])
     if not _computes(expression, compute, node, tensors):
         return None
-    declared = {argument.name: str(argument.type) for argument in target._schema.arguments}
-    operands = {name: _operand(arguments[name], declared[name], compute) for name in names}
+    wide = overload.startswith(_WIDE_NUMBERS) and compute in (torch.float16, torch.bfloat16)
+    operands = {name: _operand(arguments[name], torch.float32 if wide else compute) for name in names}
     if any(operand is None for operand in operands.values()):
         return None
     return Step(expression, operands, _name(compute), _name(node.meta["val"].dtype))
@@ -149,14 +151,15 @@ def _computes(expression: str, compute: torch.dtype, node: Node, tensors: Sequen
     return "/" not in expression and called <= {"where", "maximum", "minimum", "abs"}
 
 
-def _operand(value: Any, declared: str, compute: torch.dtype) -> Any:
+def _operand(value: Any, dtype: torch.dtype) -> Any:
+    """A node, or a number in the dtype to which an eager call converts it; None if neither."""
     if isinstance(value, Node):
         return value if isinstance(value.meta.get("val"), torch.Tensor) else None
     if not isinstance(value, bool | int | float):
         return None
-    if isinstance(value, float) and not compute.is_floating_point and not value.is_integer():
+    if isinstance(value, float) and not dtype.is_floating_point and not value.is_integer():
         return None
-    return torch.tensor(value).to(compute).item()
+    return torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None).to(dtype).item()
 
 
 # ---- A run and its operator
