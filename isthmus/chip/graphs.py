@@ -134,10 +134,6 @@ class graph:
             self.cuda_graph.capture_end()
         finally:
             self._stream.__exit__(None, None, None)
-        if len(self.cuda_graph) == 0:
-            warnings.warn(
-                "The graph is empty: its stream had no work of this device in the capture.", stacklevel=2
-            )
 
 
 def graph_pool_handle() -> PoolHandle:
