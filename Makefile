@@ -119,6 +119,8 @@ test: setup-and-lint
 	@$(PYTEST) --hypothesis-profile=ci
 
 test-all: setup-and-lint
+	@$(REQUIREMENTS) full >$(STAMPS)/full-requirements.txt
+	@$(PIP) --requirement $(STAMPS)/full-requirements.txt
 	@$(PYTEST) --full
 
 lint: $(STAMPS)/tools

@@ -16,12 +16,24 @@ namespace {
 using Release = py::call_guard<py::gil_scoped_release>;
 using Pool = std::optional<std::pair<int64_t, int64_t>>;
 
-// File and line of the innermost Python frame outside this package.
+// Whether the frame is of a package that a script calls, rather than of the script.
+bool is_of_library(const py::object& frame) {
+  const auto name = py::str(frame.attr("f_globals").attr("get")("__name__", "")).cast<std::string>();
+  const std::string package = name.substr(0, name.find('.'));
+  return package == "isthmus" || package == "torch" || package == "triton";
+}
+
+// File and line of the script: of the innermost Python frame outside libraries, else of the innermost.
 std::string python_line() {
   if (!Py_IsInitialized()) return "";
   const py::gil_scoped_acquire gil;
   py::object frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
   if (!frame) return "";
+  for (py::object outer = frame; !outer.is_none(); outer = outer.attr("f_back")) {
+    if (is_of_library(outer)) continue;
+    frame = outer;
+    break;
+  }
   const py::object name = frame.attr("f_code").attr("co_filename");
   return name.cast<std::string>() + ":" + std::to_string(frame.attr("f_lineno").cast<int>());
 }

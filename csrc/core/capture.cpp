@@ -34,6 +34,14 @@ Members& members() {
   return instance;
 }
 
+// Whether it has not ended. Another thread may have ended what this thread began.
+bool is_captured(const Capture* capture) {
+  if (capture == nullptr) return false;
+  std::lock_guard<std::mutex> lock(members().mutex);
+  return std::any_of(members().streams.begin(), members().streams.end(),
+                     [capture](const auto& entry) { return entry.second.lock().get() == capture; });
+}
+
 std::atomic<std::string (*)()> python_line{nullptr};
 
 // All that the driver has captured.
@@ -104,7 +112,7 @@ std::shared_ptr<Capture> Capture::begin(c10::Stream stream, bool by_driver) {
               "them on the default stream); use torch.chip.graph(), or make another stream current.");
   TORCH_CHECK(capture_of(stream) == nullptr, "stream ", stream.id(), " of ", stream.device(),
               " is captured already; end that capture first.");
-  TORCH_CHECK(detail::capture_of_thread == nullptr,
+  TORCH_CHECK(!is_captured(detail::capture_of_thread),
               "this thread captures another graph already; end that capture first.");
   std::shared_ptr<Capture> capture(new Capture(stream, by_driver));
   if (by_driver) check(driver().graph_begin(stream_handle(stream)), "capture");
@@ -145,12 +153,11 @@ Steps Capture::end() {
   leave();
   restore();
   std::lock_guard<std::mutex> lock(mutex_);
-  TORCH_CHECK(refused_.empty(),
-              "the capture failed, because of an operation that is not permitted: ", refused_,
+  TORCH_CHECK(refused_.empty(), "the capture failed: ", refused_,
               " Nothing of it is left, and the device can be used.");
-  TORCH_CHECK(unjoined_.empty(), "the capture has work of ", unjoined_.size(),
-              " streams for which its first stream does not wait; call wait_stream() on that stream before "
-              "capture_end().");
+  TORCH_CHECK(unjoined_.empty(),
+              "the capture has work of other streams for which its first stream does not wait; call "
+              "wait_stream() on that stream before capture_end().");
   return by_driver_ ? std::move(of_driver) : std::move(steps_);
 }
 

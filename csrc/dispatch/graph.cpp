@@ -21,6 +21,8 @@ bool driver_captures() {
   return ISTHMUS_HAS(driver(), graph_begin) && !delegates_to_cpu() && !libraries_run_in_thread();
 }
 
+bool began_here(const Capture& capture) { return detail::capture_of_thread == &capture; }
+
 }  // namespace
 
 Graph::~Graph() {
@@ -37,6 +39,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode) {
   driver();
   device_ = current_device();
   const c10::Stream stream = current_stream(device_);
+  default_generator(device_);  // is seeded when it is made, which a capture refuses
   memory::install_router();
   capture_ = Capture::begin(stream, driver_captures());
   pool_number_ = pool.second != 0 ? static_cast<int64_t>(pool.second) : memory::new_pool_number();
@@ -46,6 +49,8 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode) {
 
 void Graph::capture_end() {
   TORCH_CHECK(capture_ != nullptr, "this graph is not capturing; call capture_begin() first.");
+  TORCH_CHECK(began_here(*capture_),
+              "capture_end() in another thread than capture_begin(); call it in the thread that began.");
   memory::detail::pool_of_thread = outer_pool_;
   const std::shared_ptr<Capture> capture = std::exchange(capture_, nullptr);
   try {
@@ -90,7 +95,11 @@ void Graph::replay() {
 
 void Graph::reset() {
   if (const std::shared_ptr<Capture> capture = std::exchange(capture_, nullptr)) {
-    memory::detail::pool_of_thread = outer_pool_;
+    if (began_here(*capture)) {
+      memory::detail::pool_of_thread = outer_pool_;
+    } else {
+      new std::shared_ptr<Capture>(capture);  // leaked: the thread that began has its address
+    }
     try {
       capture->end();
     } catch (const c10::Error&) {

@@ -53,7 +53,8 @@ def improved(original: Any) -> Any:
 
         def release(self) -> None:
             self._isthmus_progress.close()
-            original.release(self)
+            with _alone(Path(self.lock_file_path).parent):  # closed and removed in one step
+                original.release(self)
 
     return BuildLock
 

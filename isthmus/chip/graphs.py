@@ -50,6 +50,8 @@ class Graph(_C.Graph):
 
         Raises:
             RuntimeError: the current stream is the default one or captured already, or an unknown mode.
+
+        The thread that begins a capture has to end it.
         """
         super().capture_begin(pool, capture_error_mode)
 
@@ -215,6 +217,12 @@ class _Captured:
 
     def __call__(self, *args: Any) -> Any:
         leaves = tuple(pytree.arg_tree_leaves(*args))
+        for fixed, given in zip(self.user_inputs, leaves, strict=True):
+            if given.shape != fixed.shape:
+                raise ValueError(
+                    f"make_graphed_callables: an argument has the shape {tuple(given.shape)}, but its sample "
+                    f"{tuple(fixed.shape)}; graph the callable with samples of the new shape"
+                )
         return pytree.tree_unflatten(_Replay.apply(self, *leaves, *self.parameters), self.output_spec)
 
 
@@ -262,6 +270,8 @@ def make_graphed_callables(
     Raises:
         RuntimeError: autocast is active with its cache, or the capture fails.
         AssertionError: an argument that is no tensor, a module with hooks, a buffer that requires gradients.
+
+    The result raises ValueError for arguments of other shapes than the samples.
     """
     if torch.is_autocast_enabled("chip") and torch.is_autocast_cache_enabled():
         raise RuntimeError(

@@ -47,6 +47,8 @@ def compile_program(
     tracing.trace_composites_as_cpu()
     if options.get("aot_inductor.package", config.aot_inductor.package) and not config.freezing:
         options = {**_WEIGHTS, **options}
+    if _changes_buffers(model):  # the pass takes a uniform buffer, as a counter, for a constant
+        options = {**options, "joint_graph_constant_folding": False}
     with config.patch(options):
         table = tracing.decompositions()
     # compile_fx_aot has no parameter for decompositions; compile_fx, which it calls, has.
@@ -60,6 +62,11 @@ def compile_program(
         if isinstance(file, str) and file.endswith("_metadata.json"):
             _name_device(Path(file))
     return files
+
+
+def _changes_buffers(model: GraphModule) -> bool:
+    operators = (node.target for node in model.graph.nodes if isinstance(node.target, OpOverload))
+    return any(operator._schema.is_mutable for operator in operators)
 
 
 def _name_device(file: Path) -> None:

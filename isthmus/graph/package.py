@@ -9,7 +9,9 @@ from __future__ import annotations
 import functools
 import io
 import json
-from collections.abc import Callable
+import sys
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +39,7 @@ class Input(NamedTuple):
         dtype: as ``str(torch.dtype)`` without the prefix.
         shape: of the example.
         symbols: per dimension the name of its size if that is dynamic, else "".
+        largest: per dimension the largest size; empty if none is known.
     """
 
     name: str
@@ -44,6 +47,29 @@ class Input(NamedTuple):
     dtype: str
     shape: list[int]
     symbols: list[str]
+    largest: Sequence[int] = ()
+
+    def kind(self) -> str:
+        """Return the dtype and shape, such as ``float32 [s0, 4]``, and what limits it."""
+        sizes = [symbol or str(size) for size, symbol in zip(self.shape, self.symbols, strict=True)]
+        for i, most in enumerate(self.largest):
+            sizes[i] += f" <= {most}" if self.symbols[i] and most < sys.maxsize else ""
+        return f"{self.dtype} [{', '.join(sizes)}]"
+
+    def accepts(self, tensor: Tensor) -> bool:
+        """Return whether a tensor has the dtype, the fixed sizes, and dynamic ones that are not too large."""
+        most = self.largest or [sys.maxsize] * len(self.shape)
+        sizes = zip(tensor.shape, self.shape, self.symbols, most, strict=False)
+        return (
+            str(tensor.dtype) == f"torch.{self.dtype}"
+            and tensor.dim() == len(self.shape)
+            and all(size <= largest if symbol else size == fixed for size, fixed, symbol, largest in sizes)
+        )
+
+
+def kind_of(tensor: Tensor) -> str:
+    """Return the dtype and shape of a tensor, such as ``float32 [2, 4]``."""
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 class Signature(NamedTuple):
@@ -74,7 +100,15 @@ def describe(name: str, value: Tensor) -> Input:
     """Return the description of an input from its example or fake tensor."""
     sizes = [(size, "") if isinstance(size, int) else (size.node.hint, str(size)) for size in value.shape]
     dtype = str(value.dtype).removeprefix("torch.")
-    return Input(name, value.device.type, dtype, [hint for hint, _ in sizes], [symbol for _, symbol in sizes])
+    shape, symbols = [hint for hint, _ in sizes], [symbol for _, symbol in sizes]
+    return Input(name, value.device.type, dtype, shape, symbols, [_largest(size) for size in value.shape])
+
+
+def _largest(size: int | torch.SymInt) -> int:
+    if isinstance(size, int):
+        return size
+    upper = size.node.shape_env.bound_sympy(size.node.expr).upper
+    return int(upper) if upper.is_Integer else sys.maxsize
 
 
 def output_names(spec: pytree.TreeSpec) -> list[str]:
@@ -180,7 +214,8 @@ class PackageLoader:
         self, loader: Any, package: Signature, device: torch.device, file: str, model_name: str
     ) -> None:
         self._loader = loader
-        self._weights: dict[str, Tensor] = {}  # the code has pointers to them
+        self._aliases: list[Tensor] = []  # of the weights; the code never deletes the handles to them
+        weakref.finalize(self, _release, self._aliases).atexit = False
         self.signature = package
         self.device = device
         if weights := _weights(file, model_name, device):
@@ -200,7 +235,7 @@ class PackageLoader:
             inputs: as the signature says.
 
         Raises:
-            ValueError: another number of inputs, or one on another type of device.
+            ValueError: another number of inputs, or one of another device, dtype or shape.
         """
         wanted = self.signature.inputs
         if len(inputs) != len(wanted):
@@ -209,11 +244,18 @@ class PackageLoader:
             device = self.device if each.device == CHIP else _CPU
             if tensor.device != device:
                 raise ValueError(f"input {each.name} is on {tensor.device}; the package takes it on {device}")
+            if not each.accepts(tensor):
+                raise ValueError(f"input {each.name} is {kind_of(tensor)}; the package takes {each.kind()}")
         if self.device == _CPU:
-            return list(self._loader.boxed_run(inputs))
-        results = _C.call_on_host(self._loader.boxed_run, inputs, self.device.index, self.signature.same)
+            return self._run_code(inputs)
+        results = _C.call_on_host(self._run_code, inputs, self.device.index, self.signature.same)
         for position in self.signature.on_cpu:
             results[position] = results[position].cpu()
+        return results
+
+    def _run_code(self, inputs: list[Tensor]) -> list[Tensor]:
+        """Run the code on CPU tensors; a captured graph that holds this method holds the weights too."""
+        results: list[Tensor] = self._loader.boxed_run(inputs)
         return results
 
     def load_constants(
@@ -238,6 +280,12 @@ class PackageLoader:
         self._use(weights, use_inactive, check_full_update)
 
     def _use(self, weights: dict[str, Tensor], inactive: bool, all_of_them: bool) -> None:
-        self._weights.update(weights)
-        aliases = {name: t if t.is_cpu else _C.as_host(t) for name, t in weights.items()}
+        aliases = {name: t.detach() if t.is_cpu else _C.as_host(t) for name, t in weights.items()}
+        self._aliases += aliases.values()
         self._loader.load_constants(aliases, inactive, all_of_them, True)
+
+
+def _release(aliases: list[Tensor]) -> None:
+    """Free what the tensors hold, which other references to them share."""
+    for alias in aliases:
+        alias.set_()  # type: ignore[call-overload]

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 
 from isthmus.infer.model import InferError
 
-_PICKLED = ("custom_obj_", "opaque_obj_")  # names of objects that PyTorch unpickles
+_PICKLED = re.compile(r"(^|/)(custom|opaque)_obj_", re.IGNORECASE)  # names of objects that PyTorch unpickles
 _SAMPLES = "data/sample_inputs/"
 
 
@@ -19,47 +18,63 @@ def models(path: Path) -> tuple[list[str], list[str]]:
     """Return the names of an archive's exported programs and of its AOTInductor packages.
 
     Raises:
-        InferError: not such an archive, a member's path leaves it, or loading it would unpickle arbitrary objects.
+        InferError: not such an archive, a member's path leaves it, or loading it would execute more than the code of
+            a package: unpickle objects, or evaluate text that is no arithmetic.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = _members(path, archive)
-            for name, member in members.items():
-                _refuse_pickles(path, name, archive, member)
-    except (zipfile.BadZipFile, UnicodeDecodeError, json.JSONDecodeError, KeyError) as error:
-        raise InferError(f"{path}: not a .pt2 archive ({error})") from None
-    programs = [PurePosixPath(name).stem for name in members if name.startswith("models/")]
-    packages = {name.split("/")[2] for name in members if name.startswith("data/aotinductor/")}
+        archive = _open(path)
+        names = archive.get_all_records()
+        _refuse_paths(path, names)
+        for name in names:
+            _refuse_code(path, name, archive)
+        if archive.get_record("archive_format") != b"pt2":
+            raise InferError(f"{path}: not a .pt2 archive")
+    except InferError:
+        raise
+    except (RuntimeError, ValueError, AttributeError) as error:
+        raise InferError(f"{path}: not a .pt2 archive ({str(error).splitlines()[0]})") from None
+    programs = [PurePosixPath(name).stem for name in names if name.startswith("models/")]
+    packages = {name.split("/")[2] for name in names if name.startswith("data/aotinductor/")}
     if not programs and not packages:
         raise InferError(f"{path}: neither an exported program nor an AOTInductor package in the archive")
     return sorted(programs), sorted(packages)
 
 
-def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, str]:
-    """Members by their name below the archive's folder."""
-    found = {}
-    for member in archive.namelist():
-        parts = PurePosixPath(member).parts
-        if member.startswith("/") or "\\" in member or ".." in parts:
-            raise InferError(f"{path}: a member's path leaves the archive: {member!r}")
-        found["/".join(parts[1:])] = member
-    if archive.read(found["archive_format"]) != b"pt2":
-        raise InferError(f"{path}: not a .pt2 archive")
-    return found
+def _open(path: Path) -> Any:
+    """PyTorch's own reader: another one may see other members."""
+    return torch._C.PyTorchFileReader(str(path))
 
 
-def _refuse_pickles(path: Path, name: str, archive: zipfile.ZipFile, member: str) -> None:
-    if PurePosixPath(name).name.startswith(_PICKLED) or (
-        name.endswith("_config.json") and _uses_pickle(json.loads(archive.read(member)))
-    ):
+def _refuse_paths(path: Path, names: list[str]) -> None:
+    for name in names:
+        if name.startswith("/") or "\\" in name or ".." in PurePosixPath(name).parts:
+            raise InferError(f"{path}: a member's path leaves the archive: {name!r}")
+    if len({name.lower() for name in names}) != len(names):  # the reader ignores case
+        raise InferError(f"{path}: not a .pt2 archive (two members of one name)")
+
+
+def _refuse_code(path: Path, name: str, archive: Any) -> None:
+    lower = name.lower()
+    if _PICKLED.search(name) or (lower.endswith("_config.json") and _uses_pickle(_json(archive, name))):
         raise InferError(f"{path}: {name} has pickled objects, which are not loaded")
-    if name.startswith(_SAMPLES) and not _is_plain(archive.read(member)):
+    if (lower.startswith(_SAMPLES) or lower.endswith(".pt")) and not _is_plain(archive.get_record(name)):
         raise InferError(f"{path}: {name} has objects other than tensors, which are not loaded")
+    if lower.startswith("models/"):
+        from isthmus.infer.program_check import strange
+
+        if (text := strange(_json(archive, name))) is not None:
+            raise InferError(
+                f"{path}: {name} has text that PyTorch may execute, which is not loaded: {text!r:.80}"
+            )
+
+
+def _json(archive: Any, name: str) -> Any:
+    return json.loads(archive.get_record(name))
 
 
 def _uses_pickle(config: dict[str, Any]) -> bool:
-    entries = config.get("config", {})
-    return any(isinstance(each, dict) and each.get("use_pickle") for each in entries.values())
+    entries = config.get("config", {}).values()
+    return any(isinstance(each, dict) and each.get("use_pickle") for each in entries)
 
 
 def _is_plain(data: bytes) -> bool:
@@ -72,8 +87,10 @@ def _is_plain(data: bytes) -> bool:
 
 def devices(path: Path) -> set[str]:
     """Return the types of the devices that an archive's exported programs name."""
-    with zipfile.ZipFile(path) as archive:
-        texts = [archive.read(each).decode() for each in archive.namelist() if "/models/" in each]
+    archive = _open(path)
+    texts = [
+        archive.get_record(each).decode() for each in archive.get_all_records() if each.startswith("models/")
+    ]
     return {kind for text in texts for kind in re.findall(r'"device": \{"type": "(\w+)"', text)}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,7 +30,8 @@ def infer(
     file: Annotated[
         Path,
         typer.Argument(
-            help="model.pt2 or model.onnx. Compiled code in a .pt2 is executed.", show_default=False
+            help="model.pt2 or model.onnx. A .pt2 may execute code: take it from those whom you trust.",
+            show_default=False,
         ),
     ],
     inputs: Annotated[
@@ -53,13 +55,16 @@ def infer(
 ) -> None:
     """Run an exported model: latency, throughput, memory; write or compare its outputs."""
     if (rtol is None) != (atol is None):
-        raise fail("--rtol and --atol are given together", 2)
+        raise fail("give --rtol and --atol together", 2)
     from isthmus.infer import tensors
     from isthmus.infer.loading import choose_device, load
     from isthmus.infer.measure import measure
     from isthmus.infer.model import InferError
 
     try:
+        for each in filter(None, (inputs, output, compare)):
+            tensors.require_format(each)
+        reference = tensors.read(compare) if compare is not None else {}
         start = time.perf_counter()
         model = load(file, choose_device(device))
         load_s = time.perf_counter() - start
@@ -69,8 +74,7 @@ def infer(
         found = {name: tensor.cpu() for name, tensor in zip(names, results, strict=True)}
         if output is not None:
             tensors.write(output, found)
-        reference = tensors.read(compare) if compare is not None else None
-        differences = [] if reference is None else tensors.compare(found, reference, rtol, atol)
+        differences = [] if compare is None else tensors.compare(found, reference, rtol, atol)
     except (InferError, OSError) as error:
         raise fail(error) from None
     if as_json:
@@ -101,7 +105,10 @@ def _inputs(model: Model, file: Path | None, batch: int | None, seed: int) -> li
 def _as_json(
     file: Path, model: Model, load_s: float, measured: Measured, differences: list[Difference]
 ) -> dict[str, object]:
-    compared = {each.name: {"largest": each.largest, "reason": each.reason} for each in differences}
+    compared = {
+        each.name: {"largest": each.largest if isfinite(each.largest) else None, "reason": each.reason}
+        for each in differences
+    }
     return {
         "file": str(file),
         "kind": model.kind,

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
+from isthmus._support.text import count
 from isthmus.infer import programs
 from isthmus.infer.model import InferError, Model
 
@@ -25,7 +27,7 @@ def choose_device(name: str) -> torch.device:
         raise InferError(f"--device {device}: no such device is available; run `isthmus doctor`")
     index = torch.accelerator.current_device_index() if device.index is None else device.index
     if index >= torch.accelerator.device_count():
-        raise InferError(f"--device {device}: {torch.accelerator.device_count()} available")
+        raise InferError(f"--device {device}: {count(torch.accelerator.device_count(), 'device')} available")
     return torch.device(device.type, index)
 
 
@@ -42,6 +44,18 @@ def load(path: Path, device: torch.device) -> Model:
         OSError: it cannot be opened.
     """
     path.open("rb").close()
+    model = _load(path, device)
+
+    def run(tensors: list[Tensor]) -> list[Tensor]:
+        try:
+            return model.run(tensors)
+        except Exception as error:
+            raise InferError.because(path, error) from error
+
+    return model._replace(run=run)
+
+
+def _load(path: Path, device: torch.device) -> Model:
     if path.suffix == ".onnx":
         try:
             from isthmus.infer import onnx_model

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.infer.model import Model
+from isthmus.infer.model import InferError, Model
 
 
 class Measured(NamedTuple):
@@ -45,8 +45,11 @@ def measure(
         inputs: on their devices; copied before each run, which may write to them.
         warmup: runs before the timed ones.
         iterations: timed runs, at least 1.
+
+    Raises:
+        InferError: the model fails, or an output is too large to be copied.
     """
-    outputs = [tensor.clone() for tensor in model.run([tensor.clone() for tensor in inputs])]
+    outputs = [_copy(tensor) for tensor in model.run([tensor.clone() for tensor in inputs])]
     for _ in range(warmup):
         _timed(model, inputs)
     times = [_timed(model, inputs) for _ in range(iterations)]
@@ -54,6 +57,13 @@ def measure(
     batch = inputs[0].shape[0] if inputs and inputs[0].dim() else 1
     rate = iterations / sum(times)
     return Measured(iterations, batch, p50, p90, p99, rate, rate * batch, _peak_memory(model.device)), outputs
+
+
+def _copy(output: Tensor) -> Tensor:
+    try:
+        return output.clone()
+    except RuntimeError as error:
+        raise InferError.because(f"output {list(output.shape)}", error) from error
 
 
 def _timed(model: Model, inputs: list[Tensor]) -> float:

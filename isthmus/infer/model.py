@@ -14,6 +14,11 @@ from isthmus.graph.package import Input
 class InferError(ValueError):
     """A model or a file of tensors cannot be used; the message is one line."""
 
+    @classmethod
+    def because(cls, what: object, error: BaseException) -> InferError:
+        """Return an error with the first line of another one."""
+        return cls(f"{what}: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
+
 
 class Model(NamedTuple):
     """A loaded model.

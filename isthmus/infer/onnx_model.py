@@ -43,12 +43,11 @@ def load(path: Path, device: torch.device) -> Model:
         if opset < OPSET:
             proto = version_converter.convert_version(proto, OPSET)
         module = OnnxModule(proto.graph, device)
+        inputs = [_declared(each, device) for each in proto.graph.input if each.name in module.inputs]
     except InferError as error:
         raise InferError(f"{path}: {error}") from None
     except Exception as error:  # of protobuf, onnx and its C++ converter
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InferError(f"{path}: not a valid ONNX model: {reason}") from None
-    inputs = [_declared(each, device) for each in proto.graph.input if each.name in module.inputs]
+        raise InferError.because(f"{path}: not a valid ONNX model", error) from None
     return Model("ONNX model", device, inputs, module.outputs, module)
 
 
@@ -96,6 +95,7 @@ class OnnxModule(nn.Module):
     def __init__(self, graph: onnx.GraphProto, device: torch.device) -> None:
         super().__init__()
         _refuse_unknown(graph)
+        _refuse_undefined(graph)
         self.device = device
         constants = {each.name: _tensor(each) for each in graph.initializer}
         nodes = []
@@ -130,7 +130,7 @@ class OnnxModule(nn.Module):
             except NotImplementedError as error:
                 raise InferError(f"{node.label}: not supported: {error}") from error
             except (RuntimeError, ValueError, TypeError, IndexError) as error:
-                raise InferError(f"{node.label}: {str(error).splitlines()[0]}") from error
+                raise InferError.because(node.label, error) from error
         if run.repeatable:
             self._known = (shapes, host, moved)  # of the latest shapes
         return [run.value(name) for name in self.outputs]
@@ -175,7 +175,7 @@ class _Run:
         if node.attributes.unread or any(node.outputs[len(results) :]):
             what = [*sorted(node.attributes.unread), *filter(None, node.outputs[len(results) :])]
             raise NotImplementedError(what[0])
-        values.update(zip(node.outputs, results, strict=False))
+        values.update((name, result) for name, result in zip(node.outputs, results, strict=False) if name)
         for name in node.last:
             self.values.pop(name, None)
 
@@ -214,6 +214,18 @@ def _refuse_unknown(graph: onnx.GraphProto) -> None:
         raise InferError(
             f"operators that are not supported: {', '.join(unknown)}; export the model by torch.export (.pt2) instead"
         )
+
+
+def _refuse_undefined(graph: onnx.GraphProto) -> None:
+    known = {"", *(each.name for each in graph.input), *(each.name for each in graph.initializer)}
+    for node in graph.node:
+        if unknown := sorted(set(node.input) - known):
+            raise InferError(
+                f"{node.op_type} {node.name or node.output[0]}: no value {unknown[0]!r} before it"
+            )
+        known.update(node.output)
+    if unknown := sorted({each.name for each in graph.output} - known):
+        raise InferError(f"no value {unknown[0]!r}, which is an output")
 
 
 def _prepare(nodes: list[onnx.NodeProto], host: set[str], outputs: list[str]) -> list[_Node]:

@@ -32,8 +32,7 @@ def load(path: Path, device: torch.device) -> Model:
     except InferError:
         raise
     except Exception as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InferError(f"{path}: {reason}") from error
+        raise InferError.because(path, error) from error
 
 
 def _package(path: Path, name: str, device: torch.device) -> Model:

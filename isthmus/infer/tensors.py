@@ -13,8 +13,14 @@ import torch
 from torch import Tensor
 
 from isthmus._support.files import write_file
-from isthmus.graph.package import Input
+from isthmus.graph.package import Input, kind_of
 from isthmus.infer.model import InferError
+
+
+def require_format(path: Path) -> None:
+    """Raise an error if the name of a file is not that of a format of tensors."""
+    if path.suffix not in (".npz", ".safetensors"):
+        raise InferError(f"{path}: unknown format; expected .npz or .safetensors")
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -27,15 +33,21 @@ def read(path: Path) -> dict[str, Tensor]:
     import safetensors
     import safetensors.torch
 
+    require_format(path)
     try:
         if path.suffix == ".safetensors":
             return safetensors.torch.load(path.read_bytes())
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
-    except (ValueError, TypeError, KeyError, zipfile.BadZipFile, safetensors.SafetensorError) as error:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        zipfile.BadZipFile,
+        MemoryError,
+        safetensors.SafetensorError,
+    ) as error:
         raise InferError(f"{path}: cannot be read as tensors: {error}") from None
-    raise InferError(f"{path}: unknown format; expected .npz or .safetensors")
 
 
 def write(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -46,10 +58,11 @@ def write(path: Path, tensors: dict[str, Tensor]) -> None:
     """
     import safetensors.torch
 
+    require_format(path)
     on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     if path.suffix == ".safetensors":
         write_file(path, safetensors.torch.save({name: t.clone() for name, t in on_cpu.items()}))
-    elif path.suffix == ".npz":
+    else:
         stream = io.BytesIO()
         try:
             arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in on_cpu.items()}
@@ -57,8 +70,6 @@ def write(path: Path, tensors: dict[str, Tensor]) -> None:
         except TypeError as error:
             raise InferError(f"{path}: {error}; write .safetensors") from None
         write_file(path, stream.getvalue())
-    else:
-        raise InferError(f"{path}: unknown format; expected .npz or .safetensors")
 
 
 def with_batch(inputs: list[Input], batch: int) -> list[Input]:
@@ -79,17 +90,24 @@ def with_batch(inputs: list[Input], batch: int) -> list[Input]:
 
 
 def random(inputs: list[Input], seed: int) -> list[Tensor]:
-    """Return random CPU tensors: normal floating-point numbers; integers and bools that are 0 or 1."""
+    """Return random CPU tensors: normal floating-point numbers; integers and bools that are 0 or 1.
+
+    Raises:
+        InferError: one is too large.
+    """
     generator = torch.Generator().manual_seed(seed)
     return [_random(each, generator) for each in inputs]
 
 
 def _random(wanted: Input, generator: torch.Generator) -> Tensor:
     dtype: torch.dtype = getattr(torch, wanted.dtype)
-    if dtype.is_floating_point or dtype.is_complex:
-        drawn = torch.complex64 if dtype.is_complex else torch.float32
-        return torch.randn(wanted.shape, generator=generator, dtype=drawn).to(dtype)
-    return torch.randint(0, 2, wanted.shape, generator=generator).to(dtype)
+    try:
+        if dtype.is_floating_point or dtype.is_complex:
+            drawn = torch.complex64 if dtype.is_complex else torch.float32
+            return torch.randn(wanted.shape, generator=generator, dtype=drawn).to(dtype)
+        return torch.randint(0, 2, wanted.shape, generator=generator).to(dtype)
+    except RuntimeError as error:
+        raise InferError.because(f"input {wanted.name} {wanted.shape}", error) from error
 
 
 def select(tensors: dict[str, Tensor], inputs: list[Input] | None, path: Path) -> list[Tensor]:
@@ -110,17 +128,8 @@ def _checked(tensors: dict[str, Tensor], wanted: Input, path: Path) -> Tensor:
     if wanted.name not in tensors:
         raise InferError(f"{path}: no tensor {wanted.name!r}, which the model takes")
     tensor = tensors[wanted.name]
-    sizes = zip(wanted.shape, wanted.symbols, strict=True)
-    shape = [symbol or size for size, symbol in sizes]
-    fits = tensor.dim() == len(shape) and all(
-        isinstance(size, str) or size == found for size, found in zip(shape, tensor.shape, strict=True)
-    )
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if not fits or dtype != wanted.dtype:
-        raise InferError(
-            f"{path}: {wanted.name} is {dtype} {list(tensor.shape)}; the model takes {wanted.dtype} "
-            f"[{', '.join(map(str, shape))}]"
-        )
+    if not wanted.accepts(tensor):
+        raise InferError(f"{path}: {wanted.name} is {kind_of(tensor)}; the model takes {wanted.kind()}")
     return tensor
 
 
@@ -152,15 +161,20 @@ def compare(
         reference: of the file.
         rtol: relative tolerance; with None those of ``torch.testing.assert_close`` for the dtype.
         atol: absolute tolerance, likewise.
+
+    Raises:
+        InferError: the file lacks an output.
     """
-    return [_difference(name, tensor, reference.get(name), rtol, atol) for name, tensor in outputs.items()]
+    if missing := sorted(set(outputs) - set(reference)):
+        raise InferError(
+            f"no tensor {missing[0]!r} to compare with; the file has {', '.join(sorted(reference))}"
+        )
+    return [_difference(name, tensor, reference[name], rtol, atol) for name, tensor in outputs.items()]
 
 
 def _difference(
-    name: str, found: Tensor, wanted: Tensor | None, rtol: float | None, atol: float | None
+    name: str, found: Tensor, wanted: Tensor, rtol: float | None, atol: float | None
 ) -> Difference:
-    if wanted is None:
-        return Difference(name, math.inf, "not in the file")
     reason = ""
     try:
         torch.testing.assert_close(found, wanted, rtol=rtol, atol=atol, equal_nan=True, check_dtype=False)

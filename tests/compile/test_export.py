@@ -64,6 +64,7 @@ def packaged(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+@pytest.mark.full
 def test_a_package_takes_and_returns_chip_tensors(packaged: str) -> None:
     model = torch._inductor.aoti_load_package(packaged)
     eager = make("chip")
@@ -77,14 +78,19 @@ def test_a_package_takes_and_returns_chip_tensors(packaged: str) -> None:
         torch.testing.assert_close(results, expected)
 
 
+@pytest.mark.full
 def test_weights_are_in_the_chips_memory_once(packaged: str) -> None:
     before = torch.chip.memory_allocated()
     model = torch._inductor.aoti_load_package(packaged)
     weights = (64 * 64 + 64) * 4
     assert weights <= torch.chip.memory_allocated() - before < 1.5 * weights
     assert model.get_constant_fqns()
+    model(torch.ones(3, 64, device="chip"))
+    del model
+    assert torch.chip.memory_allocated() == before
 
 
+@pytest.mark.full
 def test_weights_can_be_replaced(packaged: str) -> None:
     model = torch._inductor.aoti_load_package(packaged)
     state = {name: torch.zeros_like(tensor) for name, tensor in make("chip").state_dict().items()}
@@ -94,14 +100,21 @@ def test_weights_can_be_replaced(packaged: str) -> None:
         model.load_constants({"calls": torch.zeros(())}, check_full_update=False)
 
 
+@pytest.mark.full
 def test_wrong_inputs_are_refused(packaged: str) -> None:
     model = torch._inductor.aoti_load_package(packaged)
     with pytest.raises(ValueError, match="input x is on cpu; the package takes it on chip:0"):
         model(torch.ones(2, 64))
+    for wrong in (torch.ones(65, 64), torch.ones(2, 65), torch.ones(64), torch.ones(2, 64).double()):
+        with pytest.raises(
+            ValueError, match=r"input x is float\d\d \[.*\]; the package takes float32 \[s\d+ <= 64, 64\]"
+        ):
+            model(wrong.to("chip"))
     with pytest.raises(ValueError, match="no device chip:7; 2 devices available"):
         torch._inductor.aoti_load_package(packaged, device_index=7)
 
 
+@pytest.mark.full
 def test_a_package_runs_on_another_chip_and_on_the_cpu(packaged: str) -> None:
     x = torch.randn(4, 64)
     second = torch._inductor.aoti_load_package(packaged, device_index=1)

@@ -64,7 +64,9 @@ def test_parts_of_sparse_tensors_are_compared() -> None:
     sparse = torch.eye(2).to_sparse()
     assert tensor_difference(sparse.to("chip"), sparse) == ""
     assert "differ" in tensor_difference(sparse.to("chip"), torch.eye(2).flip(0).to_sparse())
-    unsorted = torch.sparse_coo_tensor(sparse.indices(), sparse.values(), (2, 2), device="chip")
+    unsorted = torch.sparse_coo_tensor(
+        sparse.indices(), sparse.values(), (2, 2), device="chip", check_invariants=True
+    )
     assert "coalesced" in tensor_difference(unsorted, sparse)
 
 

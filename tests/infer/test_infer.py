@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner, Result
 from isthmus.cli import app
 from isthmus.infer import archive
 from isthmus.infer.model import InferError
+from isthmus.infer.program_check import is_expression
 
 
 class Scale(nn.Module):
@@ -81,12 +83,19 @@ def test_a_difference_beyond_the_tolerance_fails(model: Path, tmp_path: Path) ->
     assert infer(model, "--output", tmp_path / "out.npz").exit_code == 0
     arrays = dict(np.load(tmp_path / "out.npz"))
     arrays["scaled"][0, 0] += 0.5
-    np.savez(tmp_path / "other.npz", scaled=arrays["scaled"])
+    np.savez(tmp_path / "other.npz", **arrays)
     result = infer(model, "--compare", tmp_path / "other.npz")
     assert result.exit_code == 1
     assert "scaled: largest error 0.5; Tensor-likes are not close" in result.stdout
-    assert "picked: largest error inf; not in the file" in result.stdout
-    np.savez(tmp_path / "other.npz", **arrays)
+    np.savez(tmp_path / "lacks.npz", scaled=arrays["scaled"])
+    assert (
+        "no tensor 'picked' to compare with; the file has scaled"
+        in infer(model, "--compare", tmp_path / "lacks.npz").stderr
+    )
+    arrays["scaled"] = arrays["scaled"][:1]
+    np.savez(tmp_path / "short.npz", **arrays)
+    report = json.loads(infer(model, "--compare", tmp_path / "short.npz", "--json").stdout)
+    assert report["compare"]["scaled"]["largest"] is None
     assert infer(model, "--compare", tmp_path / "other.npz", "--rtol", 0, "--atol", 1).exit_code == 0
 
 
@@ -102,13 +111,25 @@ def test_wrong_inputs_are_named(model: Path, tmp_path: Path) -> None:
     assert "in.npz: the model has no input 'y'; it takes x, ids" in error(x=x, ids=ids, y=x)
     assert "x is float64 [2, 4]; the model takes float32 [" in error(x=x.astype(np.float64), ids=ids)
     assert "ids is int64 [4]; the model takes int64 [3]" in error(x=x, ids=np.ones(4, np.int64))
+    assert " <= 64, 4]" in error(x=np.ones((65, 4), np.float32), ids=ids)
+    failed = error(x=x, ids=np.full(3, 99))
+    assert failed.startswith(f"isthmus: {model}: ") and failed.count("\n") == 1
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as file:
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(
+            header, {"descr": "<f4", "fortran_order": False, "shape": (1 << 50,)}
+        )
+        file.writestr("x.npy", header.getvalue())
+    assert "huge.npz: cannot be read as tensors" in infer(model, "--inputs", tmp_path / "huge.npz").stderr
     assert "cannot be read as tensors" in error(x=np.array([{}], dtype=object), ids=ids)
 
 
 def test_wrong_files_and_devices_are_named(model: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.pt2").write_bytes(b"PK")
     assert "no such device" in infer(model, "--device", "cuda:0").stderr
-    assert "--device chip:9: 2 available" in infer(model, "--device", "chip:9").stderr
+    assert "Guard failed: x.size()[0] <= 64" in infer(model, "--batch", 65).stderr
+    assert f"input x [{1 << 50}, 4]: " in infer(model, "--batch", 1 << 50).stderr
+    assert "--device chip:9: 2 devices available" in infer(model, "--device", "chip:9").stderr
     assert "not a .pt2 archive" in infer(tmp_path / "bad.pt2").stderr
     assert "No such file" in infer(tmp_path / "none.pt2").stderr
     assert "unknown format; expected .pt2 or .onnx" in infer(Path(__file__)).stderr
@@ -125,7 +146,7 @@ def rewrite(model: Path, changed: Path, name: str, data: bytes) -> Path:
     return changed
 
 
-def test_nothing_of_a_strangers_archive_is_unpickled(model: Path, tmp_path: Path) -> None:
+def test_nothing_of_a_strangers_archive_is_executed(model: Path, tmp_path: Path) -> None:
     class Hostile:
         def __reduce__(self) -> tuple[object, tuple[str]]:
             return Path.touch, (tmp_path / "touched",)  # type: ignore[return-value]
@@ -135,10 +156,56 @@ def test_nothing_of_a_strangers_archive_is_unpickled(model: Path, tmp_path: Path
     config = json.dumps({"config": {"weight": {"path_name": "weight_0", "use_pickle": True}}}).encode()
     for name, data in (
         ("data/sample_inputs/model.pt", pickled.getvalue()),
+        ("data/weights/model.pt", pickled.getvalue()),
+        ("data/constants/MODEL.PT", pickled.getvalue()),
         ("data/weights/model_weights_config.json", config),
+        ("data/weights/Model_weights_config.json", b"{}"),
         ("data/constants/custom_obj_0", b"x"),
+        ("data/constants/opaque_obj_0/x", b"x"),
         ("../../outside", b"x"),
     ):
-        with pytest.raises(InferError, match=r"not loaded|leaves the archive"):
+        with pytest.raises(InferError, match=r"not loaded|leaves the archive|two members of one name"):
             archive.models(rewrite(model, tmp_path / "changed.pt2", name, data))
     assert not (tmp_path / "touched").exists()
+
+
+HOSTILE = "__import__('os').abort()"
+
+
+def test_text_of_a_program_that_pytorch_would_execute_is_refused(model: Path, tmp_path: Path) -> None:
+    program = zipfile.ZipFile(model).read(f"{model.stem}/models/model.json").decode()
+    for pattern, changed in (
+        (r'"expr_str": "[^"]*"', f'"expr_str": "{HOSTILE}"'),
+        (r'"guards_code": \[[^]]*\]', f'"guards_code": ["{HOSTILE}"]'),
+        (r'"guards_code": \[[^]]*\]', '"guards_code": ["True # \\n"]'),
+        (r'"target": "[^"]*"', '"target": "torch.os.abort"'),
+        (r'"name": "x"', f'"name": "x={HOSTILE}"'),
+    ):
+        text, count = re.subn(pattern, changed.replace("\\", "\\\\"), program)
+        assert count
+        path = rewrite(model, tmp_path / "changed.pt2", "models/model.json", text.encode())
+        result = infer(path)
+        assert result.exit_code == 1
+        assert result.stderr.startswith(
+            f"isthmus: {path}: models/model.json has text that PyTorch may execute"
+        )
+        assert result.stderr.count("\n") == 1
+
+
+def test_sizes_and_guards_are_expressions() -> None:
+    for text in (
+        "2*Max(1, s0) + 1",
+        "Symbol('s77', integer=True)",
+        "L['x'].size()[0] <= 64",
+        "Mod(s0, 2) == 0",
+    ):
+        assert is_expression(text)
+    for text in (
+        "exit()",
+        "s0.subs(1)",
+        "Max('exit()')",
+        "().__class__",
+        "(lambda: 1)()",
+        "[s0 for s0 in s1]",
+    ):
+        assert not is_expression(text)

@@ -74,6 +74,13 @@ def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
     head = '<ir_version: 9, opset_import: ["" : 18]> g (float[2] x) => (float[2] y)'
     with pytest.raises(InferError, match=r"model.onnx: operators that are not supported: Hardmax; export"):
         load(head + "{ y = Hardmax(x) }", tmp_path)
+    for nodes, missing in (
+        ("y = Add(x, z)", "Add y: no value 'z' before it"),
+        ("z = Relu(x)", "no value 'y', which is"),
+    ):
+        onnx.save(onnx.parser.parse_model(head + "{" + nodes + "}"), tmp_path / "model.onnx")
+        with pytest.raises(InferError, match=f"model.onnx: {missing}"):
+            onnx_model.load(tmp_path / "model.onnx", CHIP)
     model = load(head + "{ h = Softmax(x) y, m = Dropout(h) }", tmp_path)
     with pytest.raises(InferError, match="Dropout: not supported: m"):
         model.run([torch.ones(2, device=CHIP)])

@@ -106,6 +106,14 @@ def library_kernel(x, out, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def rounding_kernel(x, out, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + at)
+    tl.store(out + at, libdevice.round(value))
+    tl.store(out + BLOCK + at, tl.extra.cuda.libdevice.float2int_rn(value).to(tl.float32))
+
+
+@triton.jit
 def minimum_kernel(x, y, out, flag, scale):
     if flag:
         tl.store(out, tl.minimum(tl.load(x), tl.load(y)) * scale.to(tl.float32))
@@ -137,17 +145,33 @@ def library_error():
     return error(out, x.tanh() + (x * x + 1).rsqrt() + x**2)
 
 
+def rounded():
+    x = torch.tensor([0.49999997, -0.5, 2.5, 3e9], device="cuda")
+    out = torch.empty(8, device="cuda")
+    rounding_kernel[(1,)](x, out, BLOCK=4)
+    return out.tolist()
+
+
 def minimum():
     x, out = torch.tensor([float("nan"), 1.0], device="cuda"), torch.zeros(1, device="cuda")
     minimum_kernel[(1,)](x, x[1:], out, True, 0.5)
     return out.item()
 
 
-def refused():
+def refusal(launch, argument):
     try:
-        assembly_kernel[(1,)](torch.ones(1, dtype=torch.int32, device="cuda"))
-    except NotImplementedError as failure:
+        launch(argument)
+    except (NotImplementedError, RuntimeError, ValueError) as failure:
         return str(failure)
+
+
+def refused():
+    whole = torch.ones(1, dtype=torch.int32, device="cuda")
+    yield refusal(assembly_kernel[(1,)], whole)
+    yield refusal(assembly_kernel[(1,)], whole.cpu())
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        yield refusal(assembly_kernel[(1,)], whole)
+        whole.add_(1)
 
 
 torch.manual_seed(0)
@@ -162,9 +186,10 @@ found = {
     "matmul": max(error(matmul(a, b), a @ b), error(matmul(a, b), a @ b)),
     "bfloat16": bfloat16_errors(),
     "library": library_error(),
+    "rounded": rounded(),
     "minimum": minimum(),
     "hooks": seen,
-    "refused": refused(),
+    "refused": list(refused()),
     "target": [target.backend, target.arch],
     "device": str(triton.runtime.driver.active.get_active_torch_device()),
 }

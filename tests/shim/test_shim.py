@@ -210,12 +210,7 @@ def test_default_tensor_type(cuda, kind):
 # ---- torch.cuda ----------------------------------------------------------------------------------------------
 def test_every_public_name_of_torch_cuda_works_or_raises(cuda):
     left = []
-    with_meaning = {
-        "CudaError",
-        "cudaStatus",
-        "DeferredCudaCallError",
-        "caching_allocator_enable",
-    }
+    with_meaning = {"CudaError", "cudaStatus", "DeferredCudaCallError", "caching_allocator_enable"}
     for name in torch.cuda.__all__:
         value = getattr(torch.cuda, name)
         module = getattr(value, "__module__", "") or ""

@@ -27,9 +27,12 @@ def test_kernels_agree_with_pytorch_and_say_once_that_they_are_interpreted():
     found, messages = job("triton_kernels.py", ISTHMUS_HOST_STRICT="1")
     assert found["add"] == 0 and found["warm"] == 0 and found["bfloat16"] == 0
     assert found["softmax"] < 1e-4 and found["matmul"] < 1e-5 and found["library"] < 1e-6
+    assert found["rounded"] == [0, -1, 3, 3e9, 0, 0, 2, 2.0**31]  # float2int_rn saturates
     assert found["minimum"] == 0.5  # a NaN is ignored
     assert found["hooks"] == [32, 32]
-    assert "inline assembly" in found["refused"]
+    assembly, cpu, capture = found["refused"]
+    assert "inline assembly" in assembly and "Pointer argument (at 0)" in cpu
+    assert capture.startswith("Triton kernel 'assembly_kernel' cannot be captured in a graph")
     assert found["target"] == ["cuda", 80] and found["device"] == "cuda:0"
     assert messages.count("Triton kernels run in Triton's interpreter on the host chip: slow") == 1
 

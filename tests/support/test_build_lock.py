@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
@@ -77,6 +78,23 @@ def test_one_process_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for child in children:
         os.waitpid(child, 0)
     assert {int(path.stem) for path in tmp_path.glob("*.done")} == set(children)
+
+
+def test_a_lock_is_released_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No process sees the file of a closed lock, which is that of a killed process."""
+
+    def remove(path: str) -> None:
+        folder = os.open(tmp_path, os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(folder)
+        Path(path).unlink()
+
+    lock = BuildLock(str(tmp_path / "lock"))
+    lock.try_acquire()
+    monkeypatch.setattr(os, "remove", remove)
+    lock.release()
+    assert not (tmp_path / "lock").exists()
 
 
 def test_an_unnamed_lock_is_removed_once_it_is_old(tmp_path: Path) -> None:

@@ -51,12 +51,18 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     _say_once()
     if warmup:
         return _Warm(self)
+    if torch.accelerator.current_stream().is_capturing():
+        raise RuntimeError(
+            f"Triton kernel {self.fn.__name__!r} cannot be captured in a graph: Triton's interpreter runs it"
+        )
     for hook in self.pre_run_hooks:
         hook(*args, **kwargs)
     function = interpreted(self.fn)
     names = set(self.arg_names)
     named = inspect.getcallargs(function, *args, **{k: v for k, v in kwargs.items() if k in names})
     sizes = tuple(map(int, grid(named) if callable(grid) else grid))
+    if isinstance(self, JITFunction):
+        _require_device(named)
     _wait_for(named.values())
     constants = _constants(self.fn)
     values = {k: v if k in constants else _value(on_host(v)) for k, v in named.items()}
@@ -83,6 +89,13 @@ class _Warm:
 
     def _init_handles(self) -> None:
         """Load nothing; scripts call it before they read the attributes."""
+
+
+def _require_device(arguments: dict[str, Any]) -> None:
+    """Raise ValueError, as Triton's launcher, for a tensor that a GPU could not read."""
+    for place, value in enumerate(arguments.values()):
+        if isinstance(value, torch.Tensor) and value.is_cpu and value.numel() and not value.is_pinned():
+            raise ValueError(f"Pointer argument (at {place}) cannot be accessed from Triton (cpu tensor?)")
 
 
 def _wait_for(arguments: Iterable[Any]) -> None:

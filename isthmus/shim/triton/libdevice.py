@@ -34,6 +34,10 @@ def _to_integer(x: Any) -> Any:
     return numpy.nan_to_num(x).astype(numpy.int64)
 
 
+def _to_int32(x: Any) -> Any:
+    return numpy.clip(numpy.nan_to_num(x.astype(numpy.float64)), -(2**31), 2**31 - 1).astype(numpy.int32)
+
+
 # By CUDA's names without `__nv_` and the suffix of float32.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(numpy, name) for name in (
@@ -59,8 +63,8 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "fast_pow": numpy.power,
     "fdim": lambda x, y: numpy.maximum(x - y, 0),
     "finite": numpy.isfinite,
-    "float2int_rn": lambda x: _to_integer(numpy.rint(x)),
-    "float2int_rz": lambda x: _to_integer(numpy.trunc(x)),
+    "float2int_rn": lambda x: _to_int32(numpy.rint(x)),
+    "float2int_rz": lambda x: _to_int32(numpy.trunc(x)),
     "fma": lambda x, y, z: x * y + z,
     "isfinited": numpy.isfinite,
     "isinfd": numpy.isinf,
@@ -72,7 +76,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "powi": numpy.power,
     "rcbrt": lambda x: 1 / numpy.cbrt(x),
     "remainder": _each(math.remainder),
-    "round": lambda x: numpy.copysign(numpy.floor(numpy.abs(x) + 0.5), x),
+    "round": lambda x: numpy.trunc(x) + numpy.copysign(numpy.abs(x - numpy.trunc(x)) >= 0.5, x),
     "rsqrt": lambda x: 1 / numpy.sqrt(x),
     "sinpi": lambda x: numpy.sin(x * numpy.pi),
     "sqrt_rn": numpy.sqrt,
