@@ -191,21 +191,33 @@ bool Capture::first_use(const void* key) {
   return used_.emplace(key, true).second;
 }
 
-void Capture::note_allocated(const void* address, size_t bytes) {
+void Capture::note_allocated(const void* address, size_t bytes) { note(address, bytes, position()); }
+
+void Capture::note_saved(const void* address, size_t bytes) { note(address, bytes, std::nullopt); }
+
+void Capture::note(const void* address, size_t bytes, std::optional<size_t> position) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
   std::lock_guard<std::mutex> lock(mutex_);
   // A block that was freed and is allocated again in other parts replaces what it overlaps.
-  auto next = allocated_.lower_bound(begin);
-  if (next != allocated_.begin() && std::prev(next)->second > begin) std::prev(next)->second = begin;
-  while (next != allocated_.end() && next->first < begin + bytes) next = allocated_.erase(next);
-  allocated_[begin] = begin + bytes;
+  auto next = noted_.lower_bound(begin);
+  if (next != noted_.begin() && std::prev(next)->second.end > begin) std::prev(next)->second.end = begin;
+  while (next != noted_.end() && next->first < begin + bytes) next = noted_.erase(next);
+  noted_[begin] = {begin + bytes, position};
 }
 
-bool Capture::allocated(const void* address, size_t bytes) {
+bool Capture::noted(const void* address, size_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto next = allocated_.upper_bound(begin);
-  return next != allocated_.begin() && std::prev(next)->second >= begin + bytes;
+  const auto next = noted_.upper_bound(begin);
+  return next != noted_.begin() && std::prev(next)->second.end >= begin + bytes;
+}
+
+std::map<uintptr_t, size_t> Capture::allocations() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  std::map<uintptr_t, size_t> positions;
+  for (const auto& [begin, noted] : noted_)
+    if (noted.position) positions.emplace(begin, *noted.position);
+  return positions;
 }
 
 size_t Capture::position() {

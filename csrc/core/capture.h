@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,13 @@ class Capture : public std::enable_shared_from_this<Capture> {
   bool first_use(const void* key);
   // Memory that was allocated during the capture, whose content need not be restored.
   void note_allocated(const void* address, size_t bytes);
-  bool allocated(const void* address, size_t bytes);
+  // Memory from before the capture whose content on_end() restores: it needs to be saved once.
+  void note_saved(const void* address, size_t bytes);
+  // Whether it was noted in either way.
+  bool noted(const void* address, size_t bytes);
+
+  // Begin of each block that was allocated during the capture, last -> number of steps before that.
+  std::map<uintptr_t, size_t> allocations();
 
   // Number of steps so far; what an event of the capture stands for.
   size_t position();
@@ -75,6 +82,11 @@ class Capture : public std::enable_shared_from_this<Capture> {
   Steps end_driver();
   void leave() noexcept;
   void restore();
+  struct Noted {
+    uintptr_t end;
+    std::optional<size_t> position;  // none: saved
+  };
+  void note(const void* address, size_t bytes, std::optional<size_t> position);
 
   const c10::Stream origin_;
   const bool by_driver_;
@@ -82,7 +94,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   Steps steps_;
   std::vector<std::function<void()>> restores_;
   std::map<const void*, bool> used_;
-  std::map<uintptr_t, uintptr_t> allocated_;  // begin to end
+  std::map<uintptr_t, Noted> noted_;  // by their begin
   std::map<std::pair<c10::DeviceIndex, c10::StreamId>, size_t> unjoined_;
   std::string refused_;
 };

@@ -59,11 +59,11 @@ c10::IValue constant(Capture& capture, const std::string& name, const c10::IValu
 
 void save(Capture& capture, const at::Tensor& written) {
   const auto [begin, bytes] = extent_of(written);
-  if (bytes == 0 || capture.allocated(begin, bytes)) return;
+  if (bytes == 0 || capture.noted(begin, bytes)) return;
   const c10::DeviceIndex device = written.device().index();
   std::shared_ptr<char[]> copy(new char[bytes]);
   read_device(copy.get(), begin, bytes, device);
-  capture.note_allocated(begin, bytes);
+  capture.note_saved(begin, bytes);
   capture.on_end(
       [copy, begin = begin, bytes = bytes, device] { write_device(begin, copy.get(), bytes, device); });
 }

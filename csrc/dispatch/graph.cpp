@@ -59,6 +59,7 @@ void Graph::capture_end() {
     leave_pool();
     throw;
   }
+  allocations_ = capture->allocations();
   captured_ = true;
   instantiated_ = !keeps_graph_;
 }
@@ -108,7 +109,13 @@ void Graph::reset() {
   }
   captured_ = instantiated_ = false;
   steps_.clear();
+  allocations_.clear();
   leave_pool();
+}
+
+std::optional<size_t> Graph::allocated_after(const void* address) const {
+  const auto found = allocations_.find(reinterpret_cast<uintptr_t>(address));
+  return found == allocations_.end() ? std::nullopt : std::make_optional(found->second);
 }
 
 void Graph::leave_pool() noexcept {

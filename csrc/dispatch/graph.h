@@ -4,6 +4,7 @@
 #include <ATen/core/Generator.h>
 #include <ATen/core/GraphImplInterface.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,8 @@ class Graph final : public at::GraphImplInterface {
 
   size_t size() const noexcept { return steps_.size(); }
   const Steps& steps() const noexcept { return steps_; }
+  // Number of steps before the block at the address was allocated in the capture; none if it was not.
+  std::optional<size_t> allocated_after(const void* address) const;
 
  private:
   void leave_pool() noexcept;
@@ -45,6 +48,7 @@ class Graph final : public at::GraphImplInterface {
   bool instantiated_ = false;  // replay() may run
   std::shared_ptr<Capture> capture_;
   Steps steps_;
+  std::map<uintptr_t, size_t> allocations_;  // of the capture
   c10::DeviceIndex device_ = -1;
   int64_t pool_number_ = 0;
   int64_t pool_ = 0;  // this device's part of it; 0: none

@@ -39,7 +39,7 @@ MovingGraph::MovingGraph(std::shared_ptr<Graph> graph, const Tensors& inputs, co
   for (size_t i = 0; i < inputs.size(); ++i) inputs_.push_back(place(inputs[i], static_cast<ptrdiff_t>(i)));
   for (const at::Tensor& tensor : results) results_.push_back(place(tensor, -1));
   if (!storages_.empty()) device_ = (inputs.empty() ? results : inputs).front().device();
-  for (const auto& step : graph_->steps()) find_addresses(*step);
+  for (size_t i = 0; i < graph_->size(); ++i) find_addresses(i);
 }
 
 size_t MovingGraph::storage_of(const at::Tensor& tensor, ptrdiff_t input) {
@@ -49,18 +49,25 @@ size_t MovingGraph::storage_of(const at::Tensor& tensor, ptrdiff_t input) {
     return storage.begin == begin && storage.bytes == bytes;
   });
   if (known != storages_.end()) return static_cast<size_t>(known - storages_.begin());
-  storages_.push_back({input, input < 0 ? begin : data_of(tensor), begin, begin + bytes, bytes});
+  size_t first_step = 0;
+  if (input < 0 && bytes > 0) {
+    const std::optional<size_t> allocated = graph_->allocated_after(begin);
+    TORCH_CHECK(allocated, "a result lies in memory from before the capture.");
+    first_step = *allocated;
+  }
+  storages_.push_back({input, input < 0 ? begin : data_of(tensor), begin, begin + bytes, bytes, first_step});
   return storages_.size() - 1;
 }
 
-void MovingGraph::find_addresses(Step& step) {
+void MovingGraph::find_addresses(size_t index) {
+  Step& step = *graph_->steps()[index];
   const bool on_host = step.in_thread();
   auto* const movable = dynamic_cast<Movable*>(&step);
   TORCH_CHECK(movable != nullptr, step.name(), ": its addresses are fixed.");
   movable->visit_addresses([&](void** pointer) {
     for (size_t i = 0; i < storages_.size(); ++i) {
       const Moved& storage = storages_[i];
-      if (storage.begin == storage.end) continue;
+      if (storage.begin == storage.end || index < storage.first_step) continue;
       char* const begin = on_host ? static_cast<char*>(memory::host_address(storage.begin)) : storage.begin;
       char* const found = static_cast<char*>(*pointer);
       if (found < begin || found >= begin + storage.bytes) continue;

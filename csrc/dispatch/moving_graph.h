@@ -40,6 +40,7 @@ class MovingGraph {
     char* reference;
     char *begin, *end;
     size_t bytes;
+    size_t first_step;  // before it, other tensors lay there
   };
   // An address in a step's arguments.
   struct Address {
@@ -50,7 +51,7 @@ class MovingGraph {
   };
 
   size_t storage_of(const at::Tensor& tensor, ptrdiff_t input);
-  void find_addresses(Step& step);
+  void find_addresses(size_t index);
   bool fits(const Tensors& inputs) const;
   // reference: the storage's reference address.
   at::Tensor result(const Place& place, const c10::Storage& storage, const char* reference) const;

@@ -311,6 +311,28 @@ def test_fused_numbers_constants_and_pools() -> None:
     )
 
 
+@pytest.mark.full
+def test_a_result_at_the_place_of_a_dead_value_moves_alone() -> None:
+    """A capture places the result (2 MiB) where a value of 16 MiB died; calls write the result alone."""
+    (line,) = on_numpy(
+        """
+    import torch
+
+    def function(x):
+        return x.exp().sum(0).expand(512, 1024) + 1
+
+    x = torch.zeros(4096, 1024, device="chip")
+    compiled = torch.compile(function, backend="isthmus", options={"fuse": False})
+    want = compiled(x).cpu()
+    neighbours = [torch.full((512, 1024), 7.0, device="chip") for _ in range(24)]
+    del neighbours[1::2]
+    found = [compiled(x) for _ in range(6)]
+    print(all(bool((each == 7).all()) for each in neighbours), all(torch.equal(each.cpu(), want) for each in found))
+    """
+    )
+    assert line == "True True"
+
+
 # ---- Options
 
 
