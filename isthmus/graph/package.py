@@ -25,7 +25,7 @@ from isthmus._support.text import count
 from isthmus.chip.device import device_count, is_host_addressable
 
 CHIP = "chip"
-METADATA = "ISTHMUS_PACKAGE"  # key in the package's metadata; the value is a Signature as JSON
+METADATA = "isthmus_package"  # key in the package's metadata; the value is a Signature as JSON
 _CPU = torch.device("cpu")
 _LOADER = "torch.export.pt2_archive._package"
 
