@@ -38,15 +38,14 @@ def register() -> None:
     if _library is not None:
         return
     _library = torch.library.Library("aten", "IMPL")
-    for name in _ARRANGING:
-        operator = _operator(name)
-        _library.impl(name, functools.partial(operator.redispatch, _HOST), _KEY)
-    for name, function in _COMPUTING.items():
-        _library.impl(name, function, _KEY)
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Warning only once for all operators"
-        )  # the core refuses sparse layouts
+        # They replace the fallback (csrc/dispatch/layouts), which chips without one refuse.
+        warnings.filterwarnings("ignore", "Warning only once for all operators")
+        for name in _ARRANGING:
+            operator = _operator(name)
+            _library.impl(name, functools.partial(operator.redispatch, _HOST), _KEY)
+        for name, function in _COMPUTING.items():
+            _library.impl(name, function, _KEY)
         for name, function in _FROM_DENSE.items():
             _library.impl(name, function, "PrivateUse1", allow_override=True)
 

@@ -51,6 +51,13 @@ def test_it_has_no_delegate_and_no_fallback() -> None:
     assert [Path(path).name for path in candidate.operators] == ["operators.py"]
 
 
+@pytest.mark.full
+def test_its_first_use_prints_nothing() -> None:
+    code = "import torch; assert torch.ones(2, device='chip').to_sparse()._nnz() == 2"
+    done = run(sys.executable, "-c", code, ISTHMUS_DRIVER="numpy", ISTHMUS_STRICT="1")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("tier", sorted(tiers()))
 def test_it_has_a_kernel_for_every_operator_of_a_tier(tier: str) -> None:
     claimed = load(find("numpy").candidates[0].operators[0]).operators
