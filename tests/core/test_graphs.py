@@ -13,6 +13,10 @@ from torch.nn import functional as F
 
 from tests.helpers.children import output
 
+OF_THE_CORE = pytest.mark.host(
+    "a driver's own graphs refuse random numbers, external events and copies to the host, and name no kernels"
+)
+
 
 def capture(function: Callable[..., Any], *args: Any, **options: Any) -> tuple[torch.chip.Graph, Any]:
     graph = torch.chip.Graph()
@@ -21,6 +25,7 @@ def capture(function: Callable[..., Any], *args: Any, **options: Any) -> tuple[t
     return graph, result
 
 
+@OF_THE_CORE
 def test_a_capture_changes_nothing_outside_its_memory():
     x, y = torch.arange(12.0, device="chip").view(3, 4), torch.ones(3, device="chip")
     images, norm = torch.randn(2, 3, 4, 4, device="chip"), torch.nn.BatchNorm2d(3).to("chip")
@@ -64,6 +69,7 @@ MODELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
+@OF_THE_CORE
 def test_replays_are_bit_equal_to_eager_calls(name):
     function, x = MODELS[name], torch.randn(4, 6, device="chip")
     graph, y = capture(function, x)
@@ -136,6 +142,7 @@ def test_what_makes_the_host_wait_is_refused_by_name_and_line(name):
 
 
 @pytest.mark.parametrize("given_up", [False, True])
+@OF_THE_CORE
 def test_a_thread_that_did_not_begin_a_capture_leaves_it_sound(given_up):
     graphs, stream = [torch.chip.Graph()], torch.chip.Stream()
     x = torch.ones(4, device="chip")
@@ -170,6 +177,7 @@ def test_a_thread_that_did_not_begin_a_capture_leaves_it_sound(given_up):
     assert torch.all(y == 4) and (given_up or torch.all(z == 5))
 
 
+@OF_THE_CORE
 def test_the_first_random_numbers_of_a_process_are_drawn_in_a_capture():
     code = """
         import torch
@@ -193,6 +201,7 @@ def test_a_python_error_ends_the_capture():
     assert x.sum().item() == 8
 
 
+@OF_THE_CORE
 def test_work_of_a_stream_that_is_not_joined_fails_the_capture():
     x, side = torch.ones(4, device="chip"), torch.chip.Stream()
 
@@ -283,6 +292,7 @@ def test_a_graph_is_replayed_in_another_thread_of_the_autograd_engine():
     assert torch.equal(x.grad.cpu(), torch.full((4,), 3.0))
 
 
+@OF_THE_CORE
 def test_the_profiler_shows_the_kernels_of_a_replay():
     x = torch.ones(4, device="chip")
     graph, _ = capture(lambda: torch.exp(x + 1))

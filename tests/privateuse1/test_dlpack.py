@@ -11,6 +11,8 @@ from torch.utils.dlpack import DLDeviceType
 from isthmus.chip.patches import dlpack
 from tests.privateuse1 import covers
 
+ADDRESSABLE = pytest.mark.host("the CPU addresses its memory")
+
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int32, torch.int64])
 @pytest.mark.parametrize("shape", [(1,), (2, 3), (4, 5, 6), (1, 2, 3, 4)])
@@ -60,6 +62,7 @@ def test_pinned_memory_is_the_cpus():
     assert torch.ones(2).pin_memory().__dlpack_device__() == (DLDeviceType.kDLCPU, 0)
 
 
+@ADDRESSABLE
 def test_numpy_gets_a_copy_unless_it_asks_for_none():
     x = _six()
     copy, alias = np.from_dlpack(x, device="cpu"), np.from_dlpack(x, device="cpu", copy=False)
@@ -97,6 +100,7 @@ def test_numpy_without_a_copy_needs_memory_that_the_cpu_addresses(monkeypatch):
         (_six, {"dl_device": (12, 1), "copy": False}, BufferError, "in place"),
     ],
 )
+@ADDRESSABLE
 def test_refusals(tensor, options, error, text):
     with pytest.raises(error, match=text):
         tensor().__dlpack__(**options)

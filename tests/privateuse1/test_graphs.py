@@ -15,6 +15,10 @@ from torch.utils.checkpoint import checkpoint
 
 from tests.privateuse1 import covers
 
+OF_THE_CORE = pytest.mark.host(
+    "a driver's own graphs refuse random numbers, external events and copies to the host, and name no kernels"
+)
+
 POOLS = ("own", "of another graph", "of a handle")
 
 
@@ -114,6 +118,7 @@ def test_instantiate():
 
 
 @covers("cuda_graphs", "test_graph_debugdump")
+@OF_THE_CORE
 def test_debug_dump(tmp_path):
     x, graph, side = torch.ones(100, device="chip"), torch.chip.Graph(), torch.chip.Stream()
     graph.enable_debug_mode()
@@ -138,12 +143,14 @@ def test_the_default_stream_is_not_captured():
 
 
 @covers("cuda_graphs", "test_graph_warn_if_has_zero_nodes")
+@OF_THE_CORE
 def test_an_empty_graph_warns():
     with pytest.warns(UserWarning, match="graph is empty"):
         capture(lambda: None)
 
 
 @covers("cuda_graphs", "test_graph_capture_oom")
+@OF_THE_CORE
 def test_out_of_memory_in_a_capture():
     with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="out of memory"):
         capture(lambda: torch.zeros(2**40, device="chip"))
@@ -171,6 +178,7 @@ def test_captures_leave_no_memory_behind():
     "function",
     [lambda x: torch.nn.functional.dropout(x, p=0.1), lambda x: torch.nn.functional.rrelu(x, training=True)],
 )
+@OF_THE_CORE
 def test_random_layers_advance_the_generator_at_each_replay(function):
     x = torch.randn(1000, device="chip")
     torch.chip.manual_seed(5)
@@ -217,6 +225,7 @@ DRAWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @covers("cuda_graphs", "test_graph_rng_distributions")
 @pytest.mark.parametrize("name", DRAWS)
+@OF_THE_CORE
 def test_a_replay_draws_the_numbers_of_eager(name):
     draw, x = DRAWS[name], P.to("chip")
     torch.chip.manual_seed(5)
@@ -232,6 +241,7 @@ def test_a_replay_draws_the_numbers_of_eager(name):
 
 
 @covers("cuda_graphs", "test_graphsafe_set_get_rng_state")
+@OF_THE_CORE
 def test_states_of_generators_are_those_of_the_capture():
     def states(generator: torch.Generator) -> tuple[torch.Generator, torch.Generator]:
         generator.manual_seed(0)
@@ -260,6 +270,7 @@ def test_states_of_generators_are_those_of_the_capture():
 
 
 @covers("cuda_graphs", "test_memory_stats_of_multiple_generators_and_graphs")
+@OF_THE_CORE
 def test_graphs_and_generators_leave_no_memory():
     gc.collect()
     torch.chip.empty_cache()
@@ -280,6 +291,7 @@ def test_graphs_and_generators_leave_no_memory():
 
 
 @covers("cuda_graphs", "test_graph_manual_seed_mismatch_raises")
+@OF_THE_CORE
 def test_a_capture_takes_no_other_seed():
     torch.chip.manual_seed(0)
     with pytest.raises(RuntimeError, match="manual_seed"):
@@ -291,6 +303,7 @@ def test_a_capture_takes_no_other_seed():
 
 
 @covers("cuda_graphs", "test_graph_checkpoint_preserve_rng_state")
+@OF_THE_CORE
 def test_checkpoint_restores_the_generator_in_a_graph():
     def function(x: torch.Tensor) -> torch.Tensor:
         return x * torch.sigmoid(torch.randn(1, device="chip"))
@@ -450,6 +463,7 @@ def test_record_stream_in_a_capture():
 
 
 @covers("cuda_graphs", "test_graph_cudnn_dropout")
+@OF_THE_CORE
 def test_a_recurrent_layer_with_dropout():
     model = torch.nn.LSTM(16, 16, 2, dropout=0.5).to("chip")
     x = torch.ones(5, 4, 16, device="chip")
@@ -558,6 +572,7 @@ def build() -> torch.nn.Sequential:
 
 @covers("cuda_graphs", "test_graph_make_graphed_callables")
 @pytest.mark.parametrize(("amp", "unused"), [(False, True), (True, True), (False, False)])
+@OF_THE_CORE
 def test_graphed_callables_train_as_eager_ones(amp, unused):
     control, graphed = build(), build()
     graphed.load_state_dict(control.state_dict())
@@ -688,6 +703,7 @@ def test_a_group_that_is_not_capturable_is_refused(kind):
 
 @covers("cuda_graphs", "test_graph_scaling_fused_optimizers")
 @pytest.mark.parametrize("kind", [Adam, AdamW, SGD], ids=lambda kind: kind.__name__)
+@OF_THE_CORE
 def test_captured_fused_optimizers_with_a_scaler(kind):
     start = [torch.randn(5, 5, device="chip") for _ in range(2)]
     grads = [[torch.randn_like(x) for x in start] for _ in range(4)]
@@ -741,6 +757,7 @@ def test_a_scaler_of_captured_gradients():
 
 
 @covers("cuda_graphs", "test_graph_timing", "test_graph_external_wait_and_record")
+@OF_THE_CORE
 def test_external_events_are_those_of_each_replay():
     x = torch.ones(1000, device="chip")
     start, end = (torch.chip.Event(enable_timing=True, external=True) for _ in range(2))

@@ -11,6 +11,8 @@ from torch import nn
 
 from tests.helpers import children
 
+KERNELS_OF_CPU = pytest.mark.host("compressed layouts need kernels of the CPU")
+
 CASES: dict[str, Callable[[torch.Tensor, str], torch.Tensor]] = {
     "round trip": lambda s, device: s.cpu().to(device),
     "coalesce": lambda s, device: s.coalesce(),
@@ -74,6 +76,7 @@ def test_gradients_of_a_product() -> None:
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adagrad, torch.optim.SparseAdam])
+@KERNELS_OF_CPU
 def test_sparse_gradients_of_an_embedding(kind: type[torch.optim.Optimizer]) -> None:
     weights = []
     for device in ("cpu", "chip"):
@@ -128,6 +131,7 @@ def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
 @pytest.mark.filterwarnings("ignore:Sparse")
 @pytest.mark.parametrize("case", COMPRESSED)
 @pytest.mark.parametrize("layout", ["sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc"])
+@KERNELS_OF_CPU
 def test_compressed_layouts_give_the_results_of_cpu(layout: str, case: str) -> None:
     kind = getattr(torch, layout)
     dense = (torch.arange(24.0).view(4, 6) % 5 - 2).relu()
