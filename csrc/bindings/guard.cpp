@@ -67,7 +67,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     tell(StreamAction::kStreamDone, nullptr, stream);
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
-    require_not_captured(device < 0 ? current_device() : device, "synchronize()");
+    require_not_captured(device, "synchronize()");
     synchronize_device(device);
     tell(StreamAction::kDeviceDone, nullptr, default_stream(device));
   }

@@ -6,8 +6,8 @@
 #include <torch/csrc/inductor/aoti_runner/model_container_runner_cpu.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "bindings/bindings.h"
@@ -85,8 +85,11 @@ class CompiledStep final : public Step {
 
   memory::Tape& tape() noexcept { return tape_; }
   void set_results(const py::list& results) {
-    for (const py::handle item : results)
-      places_.push_back(THPVariable_Check(item.ptr()) ? Place(THPVariable_Unpack(item.ptr())) : Place());
+    for (const py::handle item : results) {
+      const at::Tensor tensor = THPVariable_Check(item.ptr()) ? THPVariable_Unpack(item.ptr()) : at::Tensor();
+      const bool on_chip = tensor.defined() && tensor.is_privateuseone();
+      places_.push_back(on_chip ? std::make_optional<ResultPlace>(tensor) : std::nullopt);
+    }
   }
 
   void replay(c10::Stream) override {
@@ -96,7 +99,7 @@ class CompiledStep final : public Step {
     const py::sequence results = code_->function(code_->inputs.attr("copy")());
     for (size_t i = 0; i < results.size(); ++i) {
       const py::object item = results[i];
-      if (THPVariable_Check(item.ptr())) places_[i].fill(THPVariable_Unpack(item.ptr()));
+      if (places_[i]) places_[i]->fill(THPVariable_Unpack(item.ptr()), name());
     }
   }
   const char* name() const noexcept override { return "compiled graph"; }
@@ -106,21 +109,8 @@ class CompiledStep final : public Step {
     py::object function;
     py::list inputs;
   };
-  // Where a result is.
-  struct Place {
-    Place() = default;
-    explicit Place(const at::Tensor& chip)
-        : data(chip.defined() && chip.is_privateuseone() ? memory::host_address(chip.storage().data())
-                                                         : nullptr) {}
-    void fill(const at::Tensor& host) const {
-      if (data == nullptr || host.storage().data() == data) return;
-      std::memcpy(data, host.storage().data(), host.storage().nbytes());
-    }
-    void* data = nullptr;
-  };
-
   std::unique_ptr<Code> code_;
-  std::vector<Place> places_;
+  std::vector<std::optional<ResultPlace>> places_;  // of those on the chip
   memory::Tape tape_;
 };
 

@@ -65,39 +65,36 @@ void listen(const py::object& function) {
 
 void synchronize(int device) {
   const auto index = static_cast<c10::DeviceIndex>(device);
-  require_not_captured(index < 0 ? current_device() : index, "synchronize()");
+  require_not_captured(index, "synchronize()");
   synchronize_device(index);
   tell(StreamAction::kDeviceDone, nullptr, default_stream(index));
 }
 
+// What the two kinds of events have in common.
+template <class Event>
+py::class_<Event> bind_event(py::module_& m, const char* name) {
+  return py::class_<Event>(m, name)
+      .def(
+          "record", [](Event& e, int64_t id, int64_t device) { e.record(chip_stream(id, device)); },
+          Release())
+      .def(
+          "wait", [](Event& e, int64_t id, int64_t device) { e.wait(chip_stream(id, device)); }, Release())
+      .def("query", &Event::query, Release())
+      .def("synchronize", &Event::synchronize, Release());
+}
+
 void bind_events(py::module_& m) {
-  py::class_<SharedEvent>(m, "SharedEvent")
+  bind_event<SharedEvent>(m, "SharedEvent")
       .def(py::init<>())
       .def(py::init([](int device, const py::bytes& handle) {
         return std::make_unique<SharedEvent>(static_cast<c10::DeviceIndex>(device), std::string(handle));
       }))
-      .def(
-          "record", [](SharedEvent& e, int64_t id, int64_t device) { e.record(chip_stream(id, device)); },
-          Release())
-      .def(
-          "wait", [](SharedEvent& e, int64_t id, int64_t device) { e.wait(chip_stream(id, device)); },
-          Release())
-      .def("query", &SharedEvent::query, Release())
-      .def("synchronize", &SharedEvent::synchronize, Release())
       .def("ipc_handle", [](SharedEvent& e) { return py::bytes(e.ipc_handle()); })
       .def_property_readonly("device", [](const SharedEvent& e) { return static_cast<int>(e.device()); })
       .def_property_readonly("native_handle",
                              [](const SharedEvent& e) { return reinterpret_cast<uintptr_t>(e.native()); });
-  py::class_<ExternalEvent>(m, "ExternalEvent")
+  bind_event<ExternalEvent>(m, "ExternalEvent")
       .def(py::init<bool>(), py::arg("timing"))
-      .def(
-          "record", [](ExternalEvent& e, int64_t id, int64_t device) { e.record(chip_stream(id, device)); },
-          Release())
-      .def(
-          "wait", [](ExternalEvent& e, int64_t id, int64_t device) { e.wait(chip_stream(id, device)); },
-          Release())
-      .def("query", &ExternalEvent::query, Release())
-      .def("synchronize", &ExternalEvent::synchronize, Release())
       .def("elapsed_ms", &ExternalEvent::elapsed_ms);
 }
 

@@ -256,6 +256,7 @@ void require_not_captured(c10::Stream stream, const char* what) {
 
 void require_not_captured(c10::DeviceIndex device, const char* what) {
   if (!capturing()) return;
+  if (device < 0) device = current_device();
   std::shared_ptr<Capture> found;
   {
     std::lock_guard<std::mutex> lock(members().mutex);

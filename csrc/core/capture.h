@@ -122,7 +122,8 @@ inline std::shared_ptr<Capture> capture_of(c10::Stream stream) {
   return capturing() ? detail::find_capture(stream) : nullptr;
 }
 
-// Throws if the stream, or any stream of the device, is captured: what is not permitted then.
+// Throws if the stream, or any stream of the device (-1: the current one), is captured: what is not permitted
+// then.
 void require_not_captured(c10::Stream stream, const char* what);
 void require_not_captured(c10::DeviceIndex device, const char* what);
 

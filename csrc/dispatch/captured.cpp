@@ -88,6 +88,19 @@ void save(Capture& capture, const at::Generator& generator) {
       [shared = shared_state(generator), state = chip.state()] { chip_generator(shared).restore(*state); });
 }
 
+ResultPlace::ResultPlace(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  data_ = memory::host_address(tensor.storage().data());
+  bytes_ = tensor.storage().nbytes();
+}
+
+void ResultPlace::fill(const at::Tensor& result, const char* name) const {
+  if (C10_LIKELY(!result.defined() || result.storage().data() == data_)) return;
+  TORCH_CHECK(result.storage().nbytes() == bytes_, name, ": the size of a result was ", bytes_,
+              " bytes at the capture and is ", result.storage().nbytes(), " at the replay.");
+  std::memcpy(data_, result.storage().data(), bytes_);
+}
+
 CpuStep::CpuStep(Capture& capture, const c10::OperatorHandle& op, const std::string& name,
                  c10::ArrayRef<c10::IValue> arguments, Mapping& mapping, int generator_at,
                  at::Generator generator)
@@ -102,11 +115,7 @@ CpuStep::CpuStep(Capture& capture, const c10::OperatorHandle& op, const std::str
 
 void CpuStep::set_results(c10::ArrayRef<c10::IValue> results) {
   for (const c10::IValue& value : results)
-    for_each_tensor(value, [this](const at::Tensor& tensor) {
-      const bool has_bytes = tensor.defined() && tensor.has_storage();
-      results_.push_back({has_bytes ? memory::host_address(tensor.storage().data()) : nullptr,
-                          has_bytes ? tensor.storage().nbytes() : 0});
-    });
+    for_each_tensor(value, [this](const at::Tensor& tensor) { results_.emplace_back(tensor); });
 }
 
 void CpuStep::replay(c10::Stream) {
@@ -119,17 +128,10 @@ void CpuStep::replay(c10::Stream) {
   stack_.clear();
 }
 
-// A result that the kernel did not place where it was at the capture is copied there.
 void CpuStep::check_results() {
   size_t next = 0;
   for (const c10::IValue& value : stack_)
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
-      const Place& place = results_[next++];
-      if (C10_LIKELY(!tensor.defined() || tensor.storage().data() == place.data)) return;
-      TORCH_CHECK(tensor.storage().nbytes() == place.bytes, name_, ": the size of a result was ", place.bytes,
-                  " bytes at the capture and is ", tensor.storage().nbytes(), " at the replay.");
-      std::memcpy(place.data, tensor.storage().data(), place.bytes);
-    });
+    for_each_tensor(value, [&](const at::Tensor& tensor) { results_[next++].fill(tensor, name()); });
 }
 
 std::unique_ptr<CpuStep> capture_call(const c10::OperatorHandle& op, const std::string& name,

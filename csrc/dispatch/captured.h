@@ -26,6 +26,20 @@ void save(Capture& capture, const at::Generator& generator);
 // A generator that keeps the state of now after graphsafe_set_state() of the given one.
 at::Generator shared_state(const at::Generator& generator);
 
+// Where a captured call left a result: a replay has to leave it there too.
+class ResultPlace {
+ public:
+  // tensor: the result on the chip; undefined or without storage: no place.
+  explicit ResultPlace(const at::Tensor& tensor);
+
+  // Copies the result of a replay there, if its kernel placed it elsewhere. Throws if it has another size.
+  void fill(const at::Tensor& result, const char* name) const;
+
+ private:
+  void* data_ = nullptr;  // on the host
+  size_t bytes_ = 0;
+};
+
 // A call of a CPU kernel over the chip's bytes.
 class CpuStep final : public Step {
  public:
@@ -41,12 +55,6 @@ class CpuStep final : public Step {
   const char* name() const noexcept override { return name_.c_str(); }
 
  private:
-  // Host address of a tensor's storage; null for one that has none.
-  struct Place {
-    void* data;
-    size_t bytes;
-  };
-
   void check_results();
 
   const c10::OperatorHandle op_;
@@ -57,7 +65,7 @@ class CpuStep final : public Step {
   const int generator_at_;
   const at::Generator generator_;
   memory::Tape tape_;
-  c10::SmallVector<Place, 2> results_;
+  c10::SmallVector<ResultPlace, 2> results_;
 };
 
 // The step of a call whose arguments are mapped, if its stream is captured; else null.

@@ -113,9 +113,6 @@ void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind k
 std::unique_ptr<CpuStep> CpuRoute::captured(const c10::OperatorHandle& op, const c10::IValue* arguments,
                                             const c10::IValue& generator, Mapping& mapping) {
   at::Generator drawn;
-  if (key_ != c10::DispatchKeySet(c10::DispatchKey::CPU))
-    require_not_captured(current_stream(mapping.device()),
-                         (name_ + " of a tensor that is not strided").c_str());
   if (signature_.generator >= 0)
     drawn = generator.isGenerator() ? generator.toGenerator() : default_generator(mapping.device());
   return capture_call(op, name_, c10::ArrayRef<c10::IValue>(arguments, signature_.written.size()), mapping,

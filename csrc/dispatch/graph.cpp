@@ -61,18 +61,15 @@ void Graph::capture_end() {
   }
   allocations_ = capture->allocations();
   captured_ = true;
-  instantiated_ = !keeps_graph_;
 }
 
 void Graph::instantiate() {
   TORCH_CHECK(captured_, "this graph has captured nothing; call capture_begin() and capture_end() first.");
   TORCH_CHECK(keeps_graph_, "instantiate() is intended to be called by the user only when keep_graph=true");
-  instantiated_ = true;
 }
 
 void Graph::replay() {
   TORCH_CHECK(captured_, "Called replay() on a graph that has captured nothing; capture it first.");
-  instantiated_ = true;
   const c10::Stream stream = current_stream(device_);
   require_not_captured(stream, "replay() of another graph");
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -107,7 +104,7 @@ void Graph::reset() {
       // Its capture is given up.
     }
   }
-  captured_ = instantiated_ = false;
+  captured_ = false;
   steps_.clear();
   allocations_.clear();
   leave_pool();

@@ -44,8 +44,7 @@ class Graph final : public at::GraphImplInterface {
 
   const bool keeps_graph_;
   bool debugs_ = false;
-  bool captured_ = false;      // capture_end() has succeeded
-  bool instantiated_ = false;  // replay() may run
+  bool captured_ = false;  // capture_end() has succeeded
   std::shared_ptr<Capture> capture_;
   Steps steps_;
   std::map<uintptr_t, size_t> allocations_;  // of the capture

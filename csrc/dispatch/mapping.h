@@ -82,6 +82,7 @@ class Mapping {
   const at::Tensor& layout_argument(at::Tensor tensor, bool written);
   at::Tensor layout_result(const at::Tensor& tensor);
   void finish_layout(const LayoutPair& pair);
+  void refuse_capture() const;  // a graph records dense tensors
   [[noreturn]] void refuse_device(c10::Device device) const;
 
   Kind kind_;

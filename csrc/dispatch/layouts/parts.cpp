@@ -61,8 +61,6 @@ at::Tensor nested(const NestedTensorImpl& from, const PartMap& map) {
 
 // The tensor with other parts, on their device.
 at::Tensor with_parts(const at::Tensor& tensor, const std::string& operator_name, const PartMap& map) {
-  if (C10_UNLIKELY(capturing()))  // a graph records dense tensors
-    require_not_captured(current_stream(current_device()), operator_name.c_str());
   if (tensor.is_nested()) return nested(impl_of<NestedTensorImpl>(tensor), map);
   if (tensor.is_sparse()) return coo(impl_of<SparseTensorImpl>(tensor), map);
   if (tensor.unsafeGetTensorImpl()->is_sparse_compressed())
@@ -85,6 +83,7 @@ const at::Tensor& Mapping::layout_argument(at::Tensor tensor, bool written) {
     }
   const at::Tensor mapped = with_parts(tensor, operator_name_,
                                        [&](const at::Tensor& part) { return argument(keep(part), written); });
+  refuse_capture();
   // A kernel of _sparse_mm_reduce_impl keeps what the gradient needs only if an argument requires it.
   if (c10::GradMode::is_enabled() && mapped.unsafeGetTensorImpl()->is_sparse_compressed() &&
       c10::isFloatingType(mapped.scalar_type()))
@@ -95,7 +94,12 @@ const at::Tensor& Mapping::layout_argument(at::Tensor tensor, bool written) {
 at::Tensor Mapping::layout_result(const at::Tensor& tensor) {
   for (const LayoutPair& pair : layouts_)
     if (pair.mapped.is_same(tensor)) return pair.original;
+  refuse_capture();
   return with_parts(tensor, operator_name_, [this](const at::Tensor& part) { return result(part); });
+}
+
+void Mapping::refuse_capture() const {
+  require_not_captured(current_stream(device()), operator_name_.c_str());
 }
 
 // The call may have replaced the parts. A nested tensor keeps its own.
