@@ -1,8 +1,9 @@
-"""Convert device arguments to device indices."""
+"""Convert device arguments to device indices, and names of operators to operators."""
 
 from typing import TypeAlias
 
 import torch
+from torch._ops import OpOverload
 
 from isthmus import _C
 
@@ -53,3 +54,11 @@ def _index(device: DeviceLike) -> int:
         available = "1 device available, chip:0" if count == 1 else f"{count} devices available, from chip:0"
         raise RuntimeError(f"chip:{index} does not exist: {available}")
     return index
+
+
+def overload(name: str) -> OpOverload | None:
+    """Return the operator of a full name, such as "aten::add.Tensor" or "aten::clone"; None if there is none."""
+    namespace, _, rest = name.partition("::")
+    packet, _, kind = rest.partition(".")
+    found = getattr(getattr(torch.ops, namespace), packet, None)
+    return getattr(found, kind or "default", None)

@@ -70,11 +70,11 @@ class Graph(_C.Graph):
             )
 
     def raw_cuda_graph(self) -> int:
-        """Raise NotImplementedError: there is no graph of CUDA."""
+        """Raise NotImplementedError: not supported on the chip."""
         raise NotImplementedError("raw_cuda_graph: the chip has no cudaGraph_t; use debug_dump()")
 
     def raw_cuda_graph_exec(self) -> int:
-        """Raise NotImplementedError: there is no graph of CUDA."""
+        """Raise NotImplementedError: not supported on the chip."""
         raise NotImplementedError("raw_cuda_graph_exec: the chip has no cudaGraphExec_t; use replay()")
 
 

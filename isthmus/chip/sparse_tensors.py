@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch._C import DispatchKey, DispatchKeySet
 
+from isthmus.chip._utils import overload
+
 _HOST = DispatchKeySet(DispatchKey.SparseCPU)
 _KEY = "SparsePrivateUse1"
 
@@ -42,17 +44,13 @@ def register() -> None:
         # They replace the fallback (csrc/dispatch/layouts), which chips without one refuse.
         warnings.filterwarnings("ignore", "Warning only once for all operators")
         for name in _ARRANGING:
-            operator = _operator(name)
+            operator = overload(f"aten::{name}")
+            assert operator is not None, name
             _library.impl(name, functools.partial(operator.redispatch, _HOST), _KEY)
         for name, function in _COMPUTING.items():
             _library.impl(name, function, _KEY)
         for name, function in _FROM_DENSE.items():
             _library.impl(name, function, "PrivateUse1", allow_override=True)
-
-
-def _operator(name: str) -> Any:
-    packet, _, overload = name.partition(".")
-    return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
 def _made(indices: Tensor, values: Tensor, size: Any, is_coalesced: bool = False) -> Tensor:

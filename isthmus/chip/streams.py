@@ -79,12 +79,38 @@ class ExternalStream(Stream):
         return stream
 
 
-class SharedEvent:
+class _OwnEvent:
+    """What the events of the core have in common that are not PyTorch's."""
+
+    _event: _C.SharedEvent | _C.ExternalEvent
+
+    def record(self, stream: torch.Stream | None = None) -> None:
+        """Record the current work of the stream; the current stream by default."""
+        stream = current_stream() if stream is None else stream
+        self._event.record(stream.stream_id, stream.device_index)
+
+    def wait(self, stream: torch.Stream | None = None) -> None:
+        """Make later work of the stream (default: the current one) wait for the recorded work."""
+        stream = current_stream() if stream is None else stream
+        self._event.wait(stream.stream_id, stream.device_index)
+
+    def query(self) -> bool:
+        """Whether the recorded work is complete; True before the first record."""
+        return self._event.query()
+
+    def synchronize(self) -> None:
+        """Wait for the recorded work, of any process."""
+        self._event.synchronize()
+
+
+class SharedEvent(_OwnEvent):
     """An event that other processes can wait for and record; created by ``Event(interprocess=True)``.
 
     It has no timing. Another process opens it with :meth:`Event.from_ipc_handle` from its :meth:`ipc_handle`, while
     this process still holds the event.
     """
+
+    _event: _C.SharedEvent
 
     def __init__(self, event: _C.SharedEvent | None = None) -> None:
         self._event = _C.SharedEvent() if event is None else event
@@ -100,24 +126,6 @@ class SharedEvent:
         """The driver's handle; 0 before the first record or export."""
         return self._event.native_handle
 
-    def record(self, stream: torch.Stream | None = None) -> None:
-        """Capture the current work of the stream; the current stream by default."""
-        stream = current_stream() if stream is None else stream
-        self._event.record(stream.stream_id, stream.device_index)
-
-    def wait(self, stream: torch.Stream | None = None) -> None:
-        """Make later work of the stream (default: the current one) wait for the captured work."""
-        stream = current_stream() if stream is None else stream
-        self._event.wait(stream.stream_id, stream.device_index)
-
-    def query(self) -> bool:
-        """Whether the captured work is complete; True before the first record."""
-        return self._event.query()
-
-    def synchronize(self) -> None:
-        """Wait for the captured work, of any process."""
-        self._event.synchronize()
-
     def elapsed_time(self, end_event: object) -> float:
         """Not supported; raises ValueError."""
         raise ValueError(
@@ -132,33 +140,17 @@ class SharedEvent:
         return f"<torch.chip.Event interprocess device={self.device}>"
 
 
-class ExternalEvent:
+class ExternalEvent(_OwnEvent):
     """An event that a graph records, or waits for, at each replay; created by ``Event(external=True)``.
 
     Args:
         enable_timing: enable :meth:`elapsed_time`.
     """
 
+    _event: _C.ExternalEvent
+
     def __init__(self, enable_timing: bool = False) -> None:
         self._event = _C.ExternalEvent(enable_timing)
-
-    def record(self, stream: torch.Stream | None = None) -> None:
-        """Record the current work of the stream (default: the current one); in a capture, at each replay."""
-        stream = current_stream() if stream is None else stream
-        self._event.record(stream.stream_id, stream.device_index)
-
-    def wait(self, stream: torch.Stream | None = None) -> None:
-        """Make later work of the stream (default: the current one) wait; in a capture, at each replay."""
-        stream = current_stream() if stream is None else stream
-        self._event.wait(stream.stream_id, stream.device_index)
-
-    def query(self) -> bool:
-        """Whether the recorded work is complete; True before the first record."""
-        return self._event.query()
-
-    def synchronize(self) -> None:
-        """Wait for the recorded work."""
-        self._event.synchronize()
 
     def elapsed_time(self, end_event: ExternalEvent) -> float:
         """Milliseconds from this event to another external one; both recorded with enable_timing and done."""

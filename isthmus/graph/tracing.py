@@ -16,6 +16,8 @@ from torch._inductor.decomposition import select_decomp_table
 from torch._ops import OpOverload, resolve_key
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
+from isthmus.chip._utils import overload
+
 _KEYS = (
     (DispatchKey.AutogradPrivateUse1, DispatchKey.AutogradCPU),
     (DispatchKey.PrivateUse1, DispatchKey.CPU),
@@ -29,17 +31,10 @@ def trace_composites_as_cpu() -> None:
     registered = torch._C._dispatch_get_registrations_for_dispatch_key
     for chip_key, cpu_key in _KEYS:
         for name in set(registered(chip_key.name)) - set(registered(cpu_key.name)):
-            operator = _overload(name)
+            operator = overload(name)
             function = operator and _composite(operator, cpu_key)
             if operator and function and chip_key not in operator.py_kernels:
                 operator.py_impl(chip_key)(function)
-
-
-def _overload(name: str) -> OpOverload | None:
-    namespace, _, rest = name.partition("::")
-    packet, _, overload = rest.partition(".")
-    found = getattr(getattr(torch.ops, namespace), packet, None)
-    return getattr(found, overload or "default", None)
 
 
 def _composite(operator: OpOverload, key: DispatchKey) -> Callable[..., Any] | None:

@@ -337,7 +337,6 @@ FUNCTIONS: dict[str, Function] = {
     "Cast": _cast,
     "Clip": _clip,
     "Concat": _concat,
-    "Constant": lambda a: a["value"],
     "ConstantOfShape": _constant_of_shape,
     "CumSum": _cumsum,
     "Div": _div,

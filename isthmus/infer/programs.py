@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(path: Path, device: torch.device) -> Model:
-    """Load the model of an archive; errors as of :func:`isthmus.infer.model.load`."""
+    """Load the model of an archive; errors as of :func:`isthmus.infer.loading.load`."""
     exported, packages = archive.models(path)
     name = (packages or exported)[0] if len(packages or exported) == 1 else "model"
     if name not in (packages or exported):

@@ -11,6 +11,7 @@ from torch._decomp.decompositions import upsample_compute_output_size
 from torch._ops import OpOverload
 
 from isthmus import _C
+from isthmus.chip._utils import overload
 from isthmus.chip.registration import python_decompositions
 
 _VALUE_DEPENDENT = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
@@ -26,8 +27,8 @@ def table() -> dict[OpOverload, Callable[..., Any]]:
     routes = _C.routes()
     found = {}
     for name, function in python_decompositions().items():
-        operator = _overload(name)
-        if routes.get(name, ("",))[0] == "decomposition" and _traceable(operator):
+        operator = overload(name)
+        if operator and routes.get(name, ("",))[0] == "decomposition" and _traceable(operator):
             found[operator] = function
     return found
 
@@ -56,13 +57,6 @@ def _interpolate(
     sizes = upsample_compute_output_size(input.size(), output_size, scales)
     found: torch.Tensor = operator(input, sizes, *given, *(scales or [None] * len(sizes)))
     return found
-
-
-def _overload(name: str) -> OpOverload:
-    base, _, overload = name.removeprefix("aten::").partition(".")
-    packet = getattr(torch.ops.aten, base)
-    operator: OpOverload = getattr(packet, overload or "default")
-    return operator
 
 
 def _traceable(operator: OpOverload) -> bool:

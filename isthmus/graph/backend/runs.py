@@ -77,8 +77,7 @@ def _step(node: Node) -> Step | None:
     ):
         return None
     arguments = _arguments(node, target)
-    overload = target._schema.name.removeprefix("aten::")
-    overload += f".{target._schema.overload_name}" if target._schema.overload_name else ""
+    overload = target.name().removeprefix("aten::")
     expression = pointwise.expression_of(overload, arguments)
     if expression is None:
         return None
