@@ -46,7 +46,6 @@ LONG_FILES = (
     "tests/tools/test_debug_bisect.py",
     "tests/tools/test_cli.py",
     "tests/compile/test_graph_backend.py",
-    "tests/privateuse1/test_graphs.py",
 )
 _SAMPLED = pytest.StashKey[tuple[int, int]]()
 

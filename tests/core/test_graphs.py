@@ -12,17 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.helpers.children import output
-
-OF_THE_CORE = pytest.mark.host(
-    "a driver's own graphs refuse random numbers, external events and copies to the host, and name no kernels"
-)
-
-
-def capture(function: Callable[..., Any], *args: Any, **options: Any) -> tuple[torch.chip.Graph, Any]:
-    graph = torch.chip.Graph()
-    with torch.chip.graph(graph, **options):
-        result = function(*args)
-    return graph, result
+from tests.helpers.graphs import OF_THE_CORE, capture
 
 
 @OF_THE_CORE

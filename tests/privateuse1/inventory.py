@@ -241,7 +241,7 @@ def graphs_page() -> str:
             "# PyTorch's tests of CUDA graphs",
             "",
             "Made by `python -m tests.privateuse1.inventory`. PyTorch's tests of graphs (`test/test_cuda.py`),",
-            f"restated for the chip in `tests/privateuse1/test_graphs.py`: {passed} of {len(names)} pass.",
+            f"restated for the chip in `tests/privateuse1/test_graph*.py`: {passed} of {len(names)} pass.",
             "",
             "| test | outcome |",
             "| --- | --- |",
