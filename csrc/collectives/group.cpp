@@ -252,7 +252,9 @@ void Group::fail(const Failure& failure) noexcept {
   const bool is_recorded = record_.write(json);  // before the store is asked, which may not respond
   const PublishedFailure first = board_->first_failure({message, json});
   if (is_recorded && !first.json.empty()) record_.add(json, first.json);
-  if (failure.kind == Failure::Kind::kPeerLost) message += board_->refusals(failure.ranks, failure.number);
+  // A rank that raised has ended, or is at a later operation by now.
+  if (failure.kind == Failure::Kind::kPeerLost || failure.kind == Failure::Kind::kMismatch)
+    message += board_->refusals(failure.number);
   if (!is_same(first, failure)) message += first.message;
   LOG(ERROR) << "isthmus: " << message;
   if (recorder::writes()) write_records();

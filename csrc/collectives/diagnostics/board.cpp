@@ -231,11 +231,11 @@ MissingRanks Board::missing_from_collective(uint64_t number, const std::vector<i
       [](const char* why) { return MissingRanks{{}, why}; });
 }
 
-std::string Board::refusals(const std::vector<int>& ranks, uint64_t number) {
+std::string Board::refusals(uint64_t number) {
   return ask<std::string>(
-      [ranks, number](const Board& self) {
+      [number](const Board& self) {
         std::string found;
-        for (const int rank : ranks) found += self.refusal(rank, number);
+        for (int rank = 0; rank < self.size_; ++rank) found += self.refusal(rank, number);
         return found;
       },
       [](const char*) { return std::string(); });

@@ -42,7 +42,7 @@ class Board : public std::enable_shared_from_this<Board> {
   // This and the following three ask the store, for a short time only.
   MissingRanks missing_from_collective(uint64_t number, const std::vector<int>& peers, const Waits& waits);
   // What the ranks published that raised in place of the collective; "" if none did.
-  std::string refusals(const std::vector<int>& ranks, uint64_t number);
+  std::string refusals(uint64_t number);
   // Ranks that have arrived at fewer barriers than this one.
   MissingRanks missing_from_barrier();
   // The first failure of the group, if another rank published it; otherwise publishes this one, and returns
