@@ -66,7 +66,7 @@ def std_mean(
 
 
 def cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
-    """Product of the elements up to each one along a dimension, as in torch._refs: holds n x n factors for n elements."""
+    """Product of the elements up to each one along a dimension, as torch._refs: n x n factors for n elements."""
     if self.dim() == 0:
         return torch.prod(self, dtype=dtype)
     dim %= self.dim()
