@@ -48,6 +48,7 @@ def load(path: Path, device: torch.device) -> Model:
         raise InferError(f"{path}: {error.strerror}; give a .pt2 or .onnx file") from None
     model = _load(path, device)
 
+    @torch.no_grad()
     def run(tensors: list[Tensor]) -> list[Tensor]:
         try:
             return model.run(tensors)
