@@ -51,15 +51,35 @@ class Watchdog {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (std::chrono::steady_clock::now() < kept_until_) return kept_;
     }
-    Waits found;
+    Waits found = host_waits();
     for (const auto& work : outstanding()) {
-      if (found.size() == kPublished) break;
+      if (found.size() >= kPublished) break;
       if (work->poll()) continue;
       const Description& description = work->description();
       found.push_back(
           {work->stream().id(), work->group().identity().name, description.collective, description.label()});
     }
     return found;
+  }
+
+  Waits keep_waits() {
+    Waits found = waits();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    kept_ = found;
+    kept_until_ = std::chrono::steady_clock::now() + kKept;
+    return found;
+  }
+
+  void begin_wait(Wait wait) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    host_waits_.push_back(std::move(wait));
+  }
+
+  void end_wait(const std::string& group) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto is_of_group = [&](const Wait& wait) { return wait.group == group; };
+    const auto found = std::find_if(host_waits_.begin(), host_waits_.end(), is_of_group);
+    if (found != host_waits_.end()) host_waits_.erase(found);
   }
 
   void poll() {
@@ -76,6 +96,11 @@ class Watchdog {
       std::this_thread::sleep_for(kLook);
       look();
     }
+  }
+
+  Waits host_waits() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return host_waits_;
   }
 
   Works outstanding() {
@@ -128,14 +153,6 @@ class Watchdog {
                              cause, error);
   }
 
-  Waits keep_waits() {
-    Waits found = waits();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    kept_ = found;
-    kept_until_ = std::chrono::steady_clock::now() + kKept;
-    return found;
-  }
-
   void report_timeout(DriverWork& work) {
     Group& group = work.group();
     if (work.poll() || work.age() <= work.timeout() || !group.failure().empty()) return;
@@ -162,7 +179,7 @@ class Watchdog {
   std::mutex mutex_;  // guards the members below
   std::condition_variable added_;
   Works works_;
-  Waits kept_;
+  Waits host_waits_, kept_;
   std::chrono::steady_clock::time_point kept_until_{};
   bool is_running_ = false;
 };
@@ -179,6 +196,12 @@ void watch(c10::intrusive_ptr<DriverWork> work) { watchdog().watch(std::move(wor
 void look() { watchdog().look(); }
 
 Waits waits() { return watchdog().waits(); }
+
+Waits keep_waits() { return watchdog().keep_waits(); }
+
+void begin_wait(Wait wait) { watchdog().begin_wait(std::move(wait)); }
+
+void end_wait(const std::string& group) noexcept { watchdog().end_wait(group); }
 
 void poll() { watchdog().poll(); }
 
