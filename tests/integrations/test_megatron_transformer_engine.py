@@ -200,24 +200,6 @@ for _ in range(2):
     )
 
 
-def test_a_weak_reference_does_not_keep_memory():
-    output(
-        START
-        + """
-from transformer_engine.pytorch.utils import make_weak_ref
-
-x = torch.full((3, 1024), 5.0, device=device)
-before = torch.cuda.memory_allocated()
-weak, number = make_weak_ref((x[1:], 7))
-assert number == 7 and weak.data_ptr() == x[1:].data_ptr() and torch.equal(weak, x[1:])
-weak.fill_(2)
-assert x.sum() == 1024 * 9
-del x
-assert torch.cuda.memory_allocated() < before
-"""
-    )
-
-
 @pytest.mark.parametrize(
     ("code", "said"),
     [
