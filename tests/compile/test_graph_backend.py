@@ -88,8 +88,9 @@ def on_numpy(code: str, **environment: str) -> list[str]:
 # ---- Results
 
 
-def test_an_unfused_training_step_is_equal_to_the_bit() -> None:
-    on_numpy(
+def test_an_unfused_training_step_is_equal_to_the_bit_and_then_captured() -> None:
+    """Captured calls do not pass through the dispatcher."""
+    first, later = on_numpy(
         TRAIN
         + """
     unfused = torch.compile(model, backend="isthmus", options={"fuse": False}, fullgraph=True)
@@ -97,8 +98,16 @@ def test_an_unfused_training_step_is_equal_to_the_bit() -> None:
         assert all(map(torch.equal, results(model, unfused, *batch), expected))
     from torch._dynamo.utils import counters
     assert not any(name.startswith("fxgraph_cache") for name in counters["inductor"])
+
+    compiled = torch.compile(lambda x: (x.sum(-1) + 1).softmax(-1), backend="isthmus", options={"fuse": False})
+    for _ in range(2):
+        torch.chip.reset_dispatch_stats()
+        compiled(torch.ones(2, 3, device="chip"))
+        print(sum(name != "aten::fill_.Scalar" for name, row in torch.chip.dispatch_stats()["operators"].items()
+                  if row["route"] == "kernel"))
     """
     )
+    assert (int(first), int(later)) == (3, 0)
 
 
 def test_patterns_and_pointwise_runs_are_fused() -> None:
@@ -255,21 +264,6 @@ def test_captured_kernels_follow_inputs_and_results() -> None:
     assert warned == "torch.Size([4, 2])"
 
 
-def test_captured_calls_do_not_pass_through_the_dispatcher() -> None:
-    first, later = on_numpy(
-        """
-    import torch
-    compiled = torch.compile(lambda x: (x.sum(-1) + 1).softmax(-1), backend="isthmus", options={"fuse": False})
-    for _ in range(2):
-        torch.chip.reset_dispatch_stats()
-        compiled(torch.ones(2, 3, device="chip"))
-        print(sum(name != "aten::fill_.Scalar" for name, row in torch.chip.dispatch_stats()["operators"].items()
-                  if row["route"] == "kernel"))
-    """
-    )
-    assert (int(first), int(later)) == (3, 0)
-
-
 def test_fused_numbers_constants_and_pools() -> None:
     """Numbers at the boundary of a comparison, lerp from 0.5 on, quotients of bool, equal runs, views of constants,
     empty graphs, and memory of captures that are gone.
@@ -331,6 +325,36 @@ def test_a_result_at_the_place_of_a_dead_value_moves_alone() -> None:
     """
     )
     assert line == "True True"
+
+
+def test_sizes_that_come_again_are_captured_in_memory_of_the_largest() -> None:
+    """A compilation for all sizes. They are captured at the second call, and share memory; the last used ones stay."""
+    on_numpy(
+        """
+    import torch
+    from isthmus.graph.backend import execute
+    execute.MOST_SIZES = 16
+
+    def dispatched(size):
+        x = torch.arange(float(size), device="chip")
+        want = function(x).cpu()
+        torch.chip.reset_dispatch_stats()
+        assert torch.equal(compiled(x).cpu(), want)
+        return "aten::cumsum" in torch.chip.dispatch_stats()["operators"]
+
+    function = lambda x: ((x * 2).view(-1, 4).sum(-1, keepdim=True) + 1).sqrt().cumsum(0)
+    compiled = torch.compile(function, backend="isthmus", options={"fuse": False}, dynamic=True)
+    sizes = [4 * (1000 + n) for n in range(12)]
+    assert all(map(dispatched, sizes))
+    before = torch.chip.memory_reserved()
+    assert all(map(dispatched, sizes))
+    assert torch.chip.memory_reserved() - before <= 2 << 20
+    assert not any(map(dispatched, sizes))
+    assert all(map(dispatched, range(8, 32, 4)))
+    assert [dispatched(size) for size in sizes[::-1]] == [False] * 10 + [True] * 2
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    """
+    )
 
 
 # ---- Options
