@@ -20,7 +20,7 @@ from .verdict import Verdict
 
 TRACED = "traced"  # part of the samples that equal the operators of the traced graph, not those of the script
 _PROD = "autograd divides by the elements if none is zero; traced code cannot ask, and multiplies the others"
-REASONS = {
+REASONS = {  # why only the traced graph is equal
     "addcdiv": "Dynamo replaces the call by a division, a product and a sum",
     "prod": _PROD,
     "masked.prod": _PROD,
@@ -174,7 +174,7 @@ def page(verdicts: list[Verdict], settings: str, fuse: bool) -> str:
 
 
 def _why(verdict: Verdict) -> str:
-    return REASONS.get(verdict.op) or _note([verdict])
+    return _note([verdict]) if verdict.failures else REASONS.get(verdict.op, "not known")
 
 
 def place(pages: Path, fuse: bool) -> Path:
