@@ -12,9 +12,11 @@ def fail(message: object, code: int = 1) -> typer.Exit:
     """Print an error; return the exception to raise.
 
     Args:
-        message: what failed, on what value, and the remedy, in one line.
+        message: what failed, on what value, and the remedy, in one line; of an error of a file its path and reason.
         code: exit status: 1 for an error, 2 for wrong usage.
     """
+    if isinstance(message, OSError) and message.filename:
+        message = f"{message.filename}: {message.strerror}"
     print(f"isthmus: {message}", file=sys.stderr)
     return typer.Exit(code)
 
@@ -43,4 +45,4 @@ def one_line(kind: type[Exception]) -> Iterator[None]:
     except KeyboardInterrupt:
         raise fail("interrupted; repeat the command to continue", 130) from None
     except OSError as error:
-        raise fail(f"{error.filename}: {error.strerror}" if error.filename else error) from None
+        raise fail(error) from None

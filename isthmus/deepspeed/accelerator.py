@@ -3,7 +3,7 @@
 import functools
 import os
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator
@@ -191,23 +191,22 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
         """False: DeepSpeed's Triton kernels are for GPUs."""
         return False
 
-    def create_graph(self) -> NoReturn:
-        """Not supported.
+    def create_graph(self) -> Any:
+        """Return an empty graph.
 
         Raises:
-            NotImplementedError: always.
+            NotImplementedError: the device has no graphs.
         """
-        raise NotImplementedError(
-            f"graph capture is not supported on {self._name}; omit enable_cuda_graph of DeepSpeed's inference"
-        )
+        if not hasattr(self._module, "Graph"):
+            raise NotImplementedError(f"{self._name} has no graphs; omit DeepSpeed's enable_cuda_graph")
+        return self._module.Graph()
 
-    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> NoReturn:
-        """Not supported; raises NotImplementedError."""
-        self.create_graph()
+    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Any:
+        """Return a context in which work is captured to a graph."""
+        return self._module.graph(graph, pool, stream)
 
-    def replay_graph(self, graph: Any) -> NoReturn:
-        """Not supported; raises NotImplementedError."""
-        self.create_graph()
+    def replay_graph(self, graph: Any) -> None:
+        graph.replay()
 
     def get_compile_backend(self) -> str:
         return str(self._compile_backend)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DYNAMO = "torch._dynamo"
 INDUCTOR = "torch._inductor.compile_fx"
+EXPORT = "torch.export._trace"
 
 _scope = Scope("graph")
 
@@ -36,6 +37,7 @@ def install() -> None:
             expects=("self", "model_", "inputs_"),
         )
         when_imported(DYNAMO, _register_with_dynamo)
+        when_imported(EXPORT, _export_as_cpu)
         _scope.when_imported(INDUCTOR, _stand_before_aot, "AOTInductor compiles the chip's programs")
         package.install(_scope)
 
@@ -62,6 +64,14 @@ def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
         return host_inductor.compile_graph(model_, inputs_, config_patches=patches, region=self.name)
 
     return compile_graph
+
+
+def _export_as_cpu() -> None:
+    """Let torch.export trace composites as on the CPU: kernels of the chip's would make their sizes constants."""
+    if is_host_addressable():
+        from isthmus.graph import tracing
+
+        tracing.trace_composites_as_cpu()
 
 
 def _stand_before_aot() -> None:

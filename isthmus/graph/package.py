@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import io
 import json
@@ -112,10 +113,20 @@ def _largest(size: int | torch.SymInt) -> int:
 
 
 def output_names(spec: pytree.TreeSpec) -> list[str]:
-    """Return a name for each leaf of what a program returns: its key, or ``output_0`` and so on."""
+    """Return a name for each leaf of what a program returns.
+
+    Keys and fields are joined by dots, as ``hidden.0``; where all are positions, leaf i is ``output_i``.
+    """
     leaves = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-    paths = [pytree.keystr(path).strip(".[]'") for path, _ in pytree.tree_flatten_with_path(leaves)[0]]
-    return [f"output_{i}" if not path or path.isdigit() else path for i, path in enumerate(paths)]
+    paths = [[_part(key) for key in path] for path, _ in pytree.tree_flatten_with_path(leaves)[0]]
+    return [
+        f"output_{i}" if all(part.isdigit() for part in path) else ".".join(path)
+        for i, path in enumerate(paths)
+    ]
+
+
+def _part(key: Any) -> str:
+    return str(*dataclasses.astuple(key))
 
 
 def install(scope: Scope) -> None:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch._C import DispatchKey
 from torch._decomp.decompositions import pw_cast_for_opmath
-from torch._inductor.decomposition import select_decomp_table
 from torch._ops import OpOverload, resolve_key
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
@@ -49,6 +48,8 @@ def _composite(operator: OpOverload, key: DispatchKey) -> Callable[..., Any] | N
 
 def decompositions() -> dict[OpOverload, Callable[..., Any]]:
     """Inductor's decompositions, with CPU's rules for matrix products where they differ by device."""
+    from torch._inductor.decomposition import select_decomp_table
+
     table = dict(select_decomp_table())
     for operator, rule in ((_aten.mm.default, _mm), (_aten.bmm.default, _bmm), (_aten.addmm.default, _addmm)):
         table[operator] = _on_chip(rule, table[operator])

@@ -44,16 +44,22 @@ def infer(
     device: Annotated[
         str, typer.Option(help="Such as chip:0 or cpu. Default: the current accelerator.")
     ] = "",
-    output: Annotated[Path | None, typer.Option(help="Write the outputs: .npz or .safetensors.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Write the outputs by name: .npz or .safetensors.")
+    ] = None,
     compare: Annotated[
         Path | None,
-        typer.Option(help="Compare the outputs with those of a file; exit with 1 if they differ."),
+        typer.Option(help="Compare the outputs with those of a file, by name; exit with 1 if they differ."),
     ] = None,
     rtol: Annotated[float | None, typer.Option(help="Relative tolerance. Default: by dtype.")] = None,
     atol: Annotated[float | None, typer.Option(help="Absolute tolerance. Default: by dtype.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run an exported model: latency, throughput, memory; write or compare its outputs."""
+    """Run an exported model: latency, throughput, memory; write or compare its outputs.
+
+    Outputs are named by the keys or fields that the model returns (logits, hidden.0), or by position (output_0).
+    ONNX names its own.
+    """
     if (rtol is None) != (atol is None):
         raise fail("give --rtol and --atol together", 2)
     from isthmus.infer import tensors
@@ -75,7 +81,7 @@ def infer(
         if output is not None:
             tensors.write(output, found)
         differences = [] if compare is None else tensors.compare(found, reference, rtol, atol)
-    except (InferError, OSError) as error:
+    except InferError as error:
         raise fail(error) from None
     if as_json:
         print(json.dumps(_as_json(file, model, load_s, measured, differences), indent=2))

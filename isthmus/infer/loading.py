@@ -41,11 +41,14 @@ def load(path: Path, device: torch.device) -> Model:
 
     Raises:
         InferError: the file cannot be read, is malformed, or is for another device.
-        OSError: it cannot be opened.
     """
-    path.open("rb").close()
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise InferError(f"{path}: {error.strerror}; give a .pt2 or .onnx file") from None
     model = _load(path, device)
 
+    @torch.no_grad()
     def run(tensors: list[Tensor]) -> list[Tensor]:
         try:
             return model.run(tensors)

@@ -5,6 +5,7 @@ What depends on the inputs' shapes alone (shape arithmetic, masks) is computed o
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,13 +37,12 @@ def load(path: Path, device: torch.device) -> Model:
         InferError: malformed, or it has operators that are not in the tables.
     """
     try:
-        proto = inliner.inline_local_functions(onnx.load(path))
-        opset = max(
-            (each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")), default=0
-        )
+        proto = onnx.load(path)
+        opset = next((each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")), 0)
+        proto = _inlined(proto, opset)
         if opset < OPSET:
             proto = version_converter.convert_version(proto, OPSET)
-        module = OnnxModule(proto.graph, device)
+        module = OnnxModule(proto.graph, max(opset, OPSET), device)
         inputs = [_declared(each, device) for each in proto.graph.input if each.name in module.inputs]
     except InferError as error:
         raise InferError(f"{path}: {error}") from None
@@ -81,7 +81,8 @@ class OnnxModule(nn.Module):
     """The graph of an ONNX model; called with a list of tensors.
 
     Args:
-        graph: without functions, of opset 18 or later.
+        graph: without functions.
+        opset: its version, 18 or later.
         device: for constants and inputs.
 
     Attributes:
@@ -92,7 +93,7 @@ class OnnxModule(nn.Module):
         InferError: an operator is not in the tables, or a constant has an unknown dtype.
     """
 
-    def __init__(self, graph: onnx.GraphProto, device: torch.device) -> None:
+    def __init__(self, graph: onnx.GraphProto, opset: int, device: torch.device) -> None:
         super().__init__()
         _refuse_unknown(graph)
         _refuse_undefined(graph)
@@ -110,7 +111,7 @@ class OnnxModule(nn.Module):
         for name, buffer in self._buffer_names.items():
             self.register_buffer(buffer, constants[name].to(device))
         self._host = {name: t for name, t in constants.items() if t.dim() <= 1 and t.numel() <= _SMALL}
-        self._nodes = _prepare(nodes, set(self._host), self.outputs)
+        self._nodes = _prepare(nodes, opset, set(self._host), self.outputs)
         self._known: tuple[Any, dict[str, Tensor], dict[str, Tensor]] = ((), {}, {})
 
     def forward(self, inputs: list[Tensor]) -> list[Tensor]:
@@ -228,11 +229,12 @@ def _refuse_undefined(graph: onnx.GraphProto) -> None:
         raise InferError(f"no value {unknown[0]!r}, which is an output")
 
 
-def _prepare(nodes: list[onnx.NodeProto], host: set[str], outputs: list[str]) -> list[_Node]:
+def _prepare(nodes: list[onnx.NodeProto], opset: int, host: set[str], outputs: list[str]) -> list[_Node]:
     """Decide where each node runs.
 
     Args:
         nodes: in the order of the graph, which is topological.
+        opset: their version.
         host: names of the constants that may be on the CPU; extended by the outputs of nodes there.
         outputs: of the graph.
     """
@@ -247,7 +249,7 @@ def _prepare(nodes: list[onnx.NodeProto], host: set[str], outputs: list[str]) ->
             _Node(
                 f"{node.op_type} {node.name}".strip(),
                 _TABLE[node.op_type],
-                Attributes({each.name: _attribute(each) for each in node.attribute}),
+                Attributes(_values(node.attribute), _defaults(node.op_type, opset)),
                 list(node.input),
                 list(node.output),
                 HOST.get(node.op_type, ()),
@@ -257,6 +259,27 @@ def _prepare(nodes: list[onnx.NodeProto], host: set[str], outputs: list[str]) ->
             )
         )
     return prepared
+
+
+def _inlined(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Inline the model's functions, and the standard's where the tables lack the operator."""
+    for node in model.graph.node:
+        if node.domain in ("", "ai.onnx") and onnx.defs.has(node.op_type) and node.op_type not in _TABLE:
+            given = {each.name for each in node.attribute}  # the inliner omits defaults
+            attributes = onnx.defs.get_schema(node.op_type, opset).attributes.values()
+            defaults = (each.default_value for each in attributes if each.name not in given)
+            node.attribute.extend(each for each in defaults if each.name)
+    kept = [("", name) for name in _TABLE]
+    return inliner.inline_selected_functions(model, kept, exclude=True, inline_schema_functions=True)
+
+
+def _defaults(operator: str, opset: int) -> dict[str, Any]:
+    schema = onnx.defs.get_schema(operator, opset)
+    return _values(each.default_value for each in schema.attributes.values() if each.default_value.name)
+
+
+def _values(attributes: Iterable[onnx.AttributeProto]) -> dict[str, Any]:
+    return {each.name: _attribute(each) for each in attributes}
 
 
 def _attribute(proto: onnx.AttributeProto) -> Any:

@@ -6,33 +6,48 @@ input is None. Inputs that must be known before the kernel runs (shapes, axes, p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import onnx
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 
 class Attributes(dict[str, Any]):
-    """Attributes of a node, which know those that no one has asked for."""
+    """Attributes of a node, which know those that no one has asked for.
+
+    Args:
+        given: by the model.
+        defaults: of the standard.
+    """
 
     # Of training, hints, and what the inputs say as well.
     IGNORED = frozenset(
-        {"kernel_shape", "momentum", "round_mode", "saturate", "seed", "stash_type", "storage_order"}
+        {
+            "kernel_shape",
+            "momentum",
+            "round_mode",
+            "saturate",
+            "seed",
+            "sorted",
+            "stash_type",
+            "storage_order",
+        }
     )
 
-    def __init__(self, values: dict[str, Any]) -> None:
-        super().__init__(values)
-        self.unread = {name for name, value in values.items() if value} - self.IGNORED
+    def __init__(self, given: dict[str, Any], defaults: dict[str, Any]) -> None:
+        super().__init__({**defaults, **given})
+        changed = {name for name, value in given.items() if value and value != defaults.get(name)}
+        self.unread = changed - self.IGNORED
 
     def __getitem__(self, name: str) -> Any:
         self.unread.discard(name)
+        if name not in self:
+            raise ValueError(f"no attribute {name!r}")
         return super().__getitem__(name)
-
-    def __contains__(self, name: object) -> bool:
-        self.unread.discard(str(name))
-        return super().__contains__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return an attribute, or the default."""
@@ -64,24 +79,10 @@ HOST: dict[str, tuple[int, ...]] = {
 # The shape of the result depends on values.
 DATA_DEPENDENT = frozenset({"NonZero", "Range"})
 
-DTYPES: dict[int, torch.dtype] = {  # by onnx.TensorProto.DataType
-    1: torch.float32,
-    2: torch.uint8,
-    3: torch.int8,
-    4: torch.uint16,
-    5: torch.int16,
-    6: torch.int32,
-    7: torch.int64,
-    9: torch.bool,
-    10: torch.float16,
-    11: torch.float64,
-    12: torch.uint32,
-    13: torch.uint64,
-    14: torch.complex64,
-    15: torch.complex128,
-    16: torch.bfloat16,
-    17: torch.float8_e4m3fn,
-    19: torch.float8_e5m2,
+# By onnx.TensorProto.DataType.
+DTYPES: dict[int, torch.dtype] = {
+    number: getattr(torch, onnx.helper.tensor_dtype_to_np_dtype(number).name)
+    for number in (*range(1, 8), *range(9, 18), 19)  # all but strings, and kinds of float8 and of 4 bits
 }
 
 
@@ -95,7 +96,7 @@ def _div(a: Attributes, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _mod(a: Attributes, x: Tensor, y: Tensor) -> Tensor:
-    return torch.fmod(x, y) if a.get("fmod") else torch.remainder(x, y)
+    return torch.fmod(x, y) if a["fmod"] else torch.remainder(x, y)
 
 
 def _fold(function: Function) -> Function:
@@ -114,7 +115,7 @@ def _clip(a: Attributes, x: Tensor, low: Tensor | None = None, high: Tensor | No
 
 
 def _reshape(a: Attributes, x: Tensor, shape: list[int]) -> Tensor:
-    copied = not a.get("allowzero")
+    copied = not a["allowzero"]
     return x.reshape([x.shape[i] if size == 0 and copied else size for i, size in enumerate(shape)])
 
 
@@ -130,12 +131,8 @@ def _unsqueeze(a: Attributes, x: Tensor, axes: list[int]) -> Tensor:
 
 
 def _flatten(a: Attributes, x: Tensor) -> Tensor:
-    axis = a.get("axis", 1)
-    axis += x.dim() if axis < 0 else 0
-    rows = 1
-    for size in x.shape[:axis]:
-        rows *= size
-    return x.reshape(rows, -1) if x.numel() else x.reshape(rows, x.numel() // max(rows, 1))
+    axis = a["axis"]
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
 
 
 def _transpose(a: Attributes, x: Tensor) -> Tensor:
@@ -155,7 +152,7 @@ def _concat(a: Attributes, *x: Tensor) -> Tensor:
 
 
 def _split(a: Attributes, x: Tensor, sizes: list[int] | None = None) -> tuple[Tensor, ...]:
-    axis = a.get("axis", 0)
+    axis = a["axis"]
     if sizes is None:
         return x.split(-(-x.shape[axis] // a["num_outputs"]), axis)
     return x.split(sizes, axis)
@@ -171,17 +168,16 @@ def _slice(
 ) -> Tensor:
     axes = list(range(len(starts))) if axes is None else axes
     for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(axes), strict=True):
-        places = range(x.shape[axis])[start:end:step]
         if step > 0:
-            x = x.narrow(axis, places.start, max(0, places.stop - places.start))
-            x = x[(slice(None),) * (axis % x.dim()) + (slice(None, None, step),)] if step > 1 else x
+            x = x[(slice(None),) * (axis % x.dim()) + (slice(start, end, step),)]
         else:
-            x = x.index_select(axis, torch.tensor(list(places), dtype=torch.int64, device=x.device))
+            places = list(range(x.shape[axis])[start:end:step])
+            x = x.index_select(axis, torch.tensor(places, dtype=torch.int64, device=x.device))
     return x
 
 
 def _gather(a: Attributes, x: Tensor, indices: Tensor) -> Tensor:
-    axis = a.get("axis", 0) % x.dim()
+    axis = a["axis"] % x.dim()
     picked = x.index_select(axis, _positive(indices.reshape(-1), x.shape[axis]))
     return picked.reshape([*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :]])
 
@@ -191,22 +187,25 @@ def _positive(indices: Tensor, size: int) -> Tensor:
 
 
 def _gather_elements(a: Attributes, x: Tensor, indices: Tensor) -> Tensor:
-    axis = a.get("axis", 0)
+    axis = a["axis"]
     return x.gather(axis, _positive(indices, x.shape[axis]))
 
 
 def _gather_nd(a: Attributes, x: Tensor, indices: Tensor) -> Tensor:
-    batch = a.get("batch_dims", 0)
+    batch = a["batch_dims"]
     if batch:
         leading = x.shape[:batch]
         x, indices = x.flatten(0, batch - 1), indices.flatten(0, batch - 1)
-        each = [_gather_nd(Attributes({}), part, index) for part, index in zip(x, indices, strict=True)]
+        each = [
+            _gather_nd(Attributes({}, {"batch_dims": 0}), part, index)
+            for part, index in zip(x, indices, strict=True)
+        ]
         return torch.stack(each).unflatten(0, leading)
     return x[tuple(indices.unbind(-1))]
 
 
 def _scatter_elements(a: Attributes, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    axis, reduction = a.get("axis", 0), a.get("reduction", "none")
+    axis, reduction = a["axis"], a["reduction"]
     indices = _positive(indices, x.shape[axis])
     if reduction == "none":
         return x.scatter(axis, indices, updates)
@@ -217,7 +216,7 @@ _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
 def _scatter_nd(a: Attributes, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    reduction = a.get("reduction", "none")
+    reduction = a["reduction"]
     if reduction not in ("none", "add"):
         raise NotImplementedError(f"reduction {reduction}")
     return x.index_put(tuple(indices.unbind(-1)), updates, accumulate=reduction == "add")
@@ -226,7 +225,7 @@ def _scatter_nd(a: Attributes, x: Tensor, indices: Tensor, updates: Tensor) -> T
 def _pad(
     a: Attributes, x: Tensor, pads: list[int], value: Any = None, axes: list[int] | None = None
 ) -> Tensor:
-    given: str = a.get("mode", "constant")
+    given = a["mode"]
     mode: str = {"edge": "replicate", "wrap": "circular"}.get(given, given)
     value = value[0] if isinstance(value, list) else value
     half = len(pads) // 2
@@ -246,7 +245,7 @@ def _cast(a: Attributes, x: Tensor) -> Tensor:
 
 
 def _shape(a: Attributes, x: Tensor) -> Tensor:
-    return torch.tensor(x.shape[a.get("start", 0) : a.get("end", x.dim())], dtype=torch.int64)
+    return torch.tensor(x.shape[a["start"] : a.get("end", x.dim())], dtype=torch.int64)
 
 
 def _constant_of_shape(a: Attributes, shape: list[int]) -> Tensor:
@@ -259,24 +258,24 @@ def _range(a: Attributes, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
 
 
 def _cumsum(a: Attributes, x: Tensor, axis: int) -> Tensor:
-    x = x.flip(axis) if a.get("reverse") else x
+    x = x.flip(axis) if a["reverse"] else x
     total = x.cumsum(axis, dtype=x.dtype)
-    total = total - x if a.get("exclusive") else total
-    return total.flip(axis) if a.get("reverse") else total
+    total = total - x if a["exclusive"] else total
+    return total.flip(axis) if a["reverse"] else total
 
 
 def _trilu(a: Attributes, x: Tensor, k: int = 0) -> Tensor:
-    return x.triu(k) if a.get("upper", 1) else x.tril(k)
+    return x.triu(k) if a["upper"] else x.tril(k)
 
 
 def _reduce(function: Function) -> Function:
     """Over some axes: function(x, axes, keepdim)."""
 
     def reduce(a: Attributes, x: Tensor, axes: list[int] | None = None) -> Tensor:
-        if not axes and a.get("noop_with_empty_axes"):
+        if not axes and a["noop_with_empty_axes"]:
             return x
         over = axes or list(range(x.dim()))
-        reduced: Tensor = function(x, over, bool(a.get("keepdims", 1)))
+        reduced: Tensor = function(x, over, bool(a["keepdims"]))
         return reduced
 
     return reduce
@@ -290,24 +289,23 @@ def _prod(x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
 
 def _arg(function: Function) -> Function:
     def arg(a: Attributes, x: Tensor) -> Tensor:
-        axis = a.get("axis", 0)
-        if a.get("select_last_index"):
+        axis = a["axis"]
+        if a["select_last_index"]:
             x = x.flip(axis)
-        found = function(x, axis, bool(a.get("keepdims", 1)))
-        return x.shape[axis] - 1 - found if a.get("select_last_index") else found
+        found = function(x, axis, bool(a["keepdims"]))
+        return x.shape[axis] - 1 - found if a["select_last_index"] else found
 
     return arg
 
 
 def _topk(a: Attributes, x: Tensor, k: list[int]) -> tuple[Tensor, ...]:
-    a.get("sorted")  # always
-    axis = a.get("axis", -1)
-    found = x.sort(dim=axis, descending=bool(a.get("largest", 1)), stable=True)  # of equals the first
+    axis = a["axis"]
+    found = x.sort(dim=axis, descending=bool(a["largest"]), stable=True)  # of equals the first
     return tuple(each.narrow(axis, 0, k[0]) for each in found)
 
 
 def _is_inf(a: Attributes, x: Tensor) -> Tensor:
-    positive, negative = a.get("detect_positive", 1), a.get("detect_negative", 1)
+    positive, negative = a["detect_positive"], a["detect_negative"]
     return (x.isposinf() & bool(positive)) | (x.isneginf() & bool(negative))
 
 
@@ -353,7 +351,6 @@ FUNCTIONS: dict[str, Function] = {
     "Mod": _mod,
     "Pad": _pad,
     "Range": _range,
-    "ReduceL1": _reduce(lambda x, axes, keep: x.abs().sum(axes, keep)),
     "ReduceL2": _reduce(lambda x, axes, keep: torch.linalg.vector_norm(x, 2, axes, keep)),
     "ReduceLogSumExp": _reduce(torch.logsumexp),
     "ReduceMax": _reduce(torch.amax),
@@ -361,7 +358,6 @@ FUNCTIONS: dict[str, Function] = {
     "ReduceMin": _reduce(torch.amin),
     "ReduceProd": _reduce(_prod),
     "ReduceSum": _reduce(lambda x, axes, keep: x.sum(axes, keep, dtype=x.dtype)),
-    "ReduceSumSquare": _reduce(lambda x, axes, keep: (x * x).sum(axes, keep, dtype=x.dtype)),
     "Reshape": _reshape,
     "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_nd,

@@ -68,8 +68,7 @@ def _exported(path: Path, device: torch.device) -> Model:
     if {value.device for value in program.state_dict.values()} != {device}:
         program = move_to_device_pass(program, str(device))
         inputs = [each._replace(device=device.type) for each in inputs]
-    outputs = package.output_names(program.call_spec.out_spec)
-    return Model("exported program", device, inputs, outputs, _flat(program))
+    return Model("exported program", device, inputs, _outputs(program), _flat(program))
 
 
 def _inputs(program: ExportedProgram) -> list[Input]:
@@ -80,6 +79,15 @@ def _inputs(program: ExportedProgram) -> list[Input]:
         for name in wanted
         if isinstance(name, str) and isinstance(nodes.get(name), Tensor)
     ]
+
+
+def _outputs(program: ExportedProgram) -> list[str]:
+    """Names of the outputs that are tensors."""
+    from torch.export.graph_signature import OutputKind, TensorArgument
+
+    returned = [each for each in program.graph_signature.output_specs if each.kind is OutputKind.USER_OUTPUT]
+    names = package.output_names(program.call_spec.out_spec)
+    return [name for name, each in zip(names, returned, strict=True) if isinstance(each.arg, TensorArgument)]
 
 
 def _flat(program: ExportedProgram) -> Callable[[list[Tensor]], list[Tensor]]:

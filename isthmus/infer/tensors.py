@@ -27,8 +27,7 @@ def read(path: Path) -> dict[str, Tensor]:
     """Return the tensors of an ``.npz`` or ``.safetensors`` file, on the CPU.
 
     Raises:
-        InferError: another format, or malformed. Pickled objects are refused.
-        OSError: it cannot be read.
+        InferError: another format, or malformed, or it cannot be read. Pickled objects are refused.
     """
     import safetensors
     import safetensors.torch
@@ -39,6 +38,8 @@ def read(path: Path) -> dict[str, Tensor]:
             return safetensors.torch.load(path.read_bytes())
         with np.load(path, allow_pickle=False) as arrays:
             return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    except OSError as error:
+        raise InferError(f"{path}: {error.strerror or error}; give a file of tensors") from None
     except (
         ValueError,
         TypeError,
@@ -54,22 +55,27 @@ def write(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write tensors to an ``.npz`` or ``.safetensors`` file, atomically.
 
     Raises:
-        InferError: another format, or one of the tensors has a dtype that it does not have.
+        InferError: another format, one of the tensors has a dtype that it does not have, or it cannot be written.
     """
     import safetensors.torch
 
     require_format(path)
-    on_cpu = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    if path.suffix == ".safetensors":
-        write_file(path, safetensors.torch.save({name: t.clone() for name, t in on_cpu.items()}))
-    else:
-        stream = io.BytesIO()
-        try:
-            arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in on_cpu.items()}
-            np.savez(stream, **arrays)
-        except TypeError as error:
-            raise InferError(f"{path}: {error}; write .safetensors") from None
-        write_file(path, stream.getvalue())
+    on_cpu = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    data = safetensors.torch.save(on_cpu) if path.suffix == ".safetensors" else _npz(path, on_cpu)
+    try:
+        write_file(path, data)
+    except OSError as error:
+        raise InferError(f"{path}: {error.strerror}; give a writable path") from None
+
+
+def _npz(path: Path, tensors: dict[str, Tensor]) -> bytes:
+    stream = io.BytesIO()
+    try:
+        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in tensors.items()}
+    except TypeError as error:
+        raise InferError(f"{path}: {error}; write .safetensors") from None
+    np.savez(stream, **arrays)
+    return stream.getvalue()
 
 
 def with_batch(inputs: list[Input], batch: int) -> list[Input]:

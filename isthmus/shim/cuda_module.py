@@ -160,7 +160,7 @@ def _install_graphs(scope: Scope, accelerator: Accelerator) -> None:
     """Without graphs of the accelerator they raise NotImplementedError; the classes remain for annotations."""
     if hasattr(accelerator.module, "Graph"):
         return
-    why = "CUDA graphs record CUDA kernels; run the region eagerly or with torch.compile"
+    why = "the accelerator has no graphs; run the region eagerly or with torch.compile"
     for name in rules.CUDA_GRAPHS:
         owner = f"torch.cuda.{name}"
         target = f"{owner}.__init__" if inspect.isclass(getattr(torch.cuda, name)) else owner

@@ -18,6 +18,7 @@ from isthmus.drivers.libraries import load
 from isthmus.drivers.numpy.operators import ABSENT, library
 from isthmus.opset import operators
 from isthmus.opset.tiers import tiers
+from tests.helpers.children import start_module
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
@@ -94,9 +95,10 @@ def test_dropout_in_bfloat16_repeats_with_the_seed(tmp_path: Path) -> None:
 
 
 def test_routes_are_native_kernel_decomposition_or_none() -> None:
-    result = run(*ISTHMUS, "ops", ISTHMUS_DRIVER="numpy")
-    assert result.returncode == 0, result.stderr
-    rows = [line.split("\t") for line in result.stdout.splitlines() if line.startswith("aten::")]
+    child = start_module("isthmus", "ops", ISTHMUS_DRIVER="numpy")
+    out, err = child.communicate(timeout=300)
+    assert child.returncode == 0, err
+    rows = [line.split("\t") for line in out.splitlines() if line.startswith("aten::")]
     assert {row[1] for row in rows} == {"native", "kernel", "decomposition", "none"}
 
 

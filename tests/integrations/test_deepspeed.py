@@ -111,9 +111,21 @@ def test_deepspeed_gets_the_chips_capabilities():
             start.record(); y.fill_(1); end.record()
         end.synchronize()
         print(start.elapsed_time(end) >= 0, here.is_pinned(here.pin_memory(torch.ones(4))))
+        graph = here.create_graph()
+        with here.capture_to_graph(graph):
+            z = x + 1
+        x.zero_()
+        here.replay_graph(graph)
+        print(z.tolist())
     """
     lines = output(code, ISTHMUS_HOST_DEVICES="2", ISTHMUS_HOST_MEMORY="64MiB").splitlines()
-    assert lines == ["chip:1 chip:1 torch.float16 True False", f"{1 << 20} True 64", "7 True", "True True"]
+    assert lines == [
+        "chip:1 chip:1 torch.float16 True False",
+        f"{1 << 20} True 64",
+        "7 True",
+        "True True",
+        "[1.0, 1.0]",
+    ]
 
 
 def test_fused_adam_is_the_formula():

@@ -107,7 +107,7 @@ def test_python_block(block: Block):
     children.output(block.body)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "block",
     [

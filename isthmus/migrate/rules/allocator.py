@@ -9,6 +9,6 @@ class Allocator(StaysRule):
     code = "IM190"
     name = "allocator"
     summary = "CUDA's allocator stays: the accelerator's has its own settings"
-    before = "pool = torch.cuda.MemPool()"
+    before = "torch.cuda.change_current_allocator(allocator)"
     after = before
     words = ("cuda",)

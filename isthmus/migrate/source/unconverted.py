@@ -10,15 +10,21 @@ _REVIEW, _MANUAL, _NONE = Severity.REVIEW, Severity.MANUAL, Severity.NONE
 UNCONVERTED = (
     (
         "IM405",
-        "a CUDA graph: other accelerators have torch.accelerator.Graph, or run the region eagerly or compiled",
+        "a CUDA graph: `isthmus run` serves it, except for its raw handles (raw_cuda_graph, raw_cuda_graph_exec); in "
+        "the source, use torch.accelerator.Graph, or run the region eagerly or compiled",
         "torch.cuda.CUDAGraph torch.cuda.graph torch.cuda.make_graphed_callables torch.cuda.graph_pool_handle",
         _MANUAL,
     ),
     (
         "IM190",
+        "a pool of CUDA's allocator: `isthmus run` serves it; in the source, use the MemPool of the accelerator's module",
+        "torch.cuda.MemPool torch.cuda.use_mem_pool",
+        _MANUAL,
+    ),
+    (
+        "IM190",
         "belongs to CUDA's allocator; the accelerator's has its own settings",
-        "torch.cuda.CUDAPluggableAllocator torch.cuda.MemPool torch.cuda.use_mem_pool "
-        "torch.cuda.change_current_allocator torch.cuda.caching_allocator_alloc "
+        "torch.cuda.CUDAPluggableAllocator torch.cuda.change_current_allocator torch.cuda.caching_allocator_alloc "
         "torch.cuda.caching_allocator_delete torch.cuda.caching_allocator_enable "
         "torch.cuda.get_allocator_backend",
         _MANUAL,
