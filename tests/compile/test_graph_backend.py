@@ -328,7 +328,7 @@ def test_a_result_at_the_place_of_a_dead_value_moves_alone() -> None:
 
 
 def test_sizes_that_come_again_are_captured_in_memory_of_the_largest() -> None:
-    """A compilation for all sizes. They are captured at the second call, and share memory; the last used ones stay."""
+    """All sizes are compiled once, and captured at their second call; those used last are kept."""
     on_numpy(
         """
     import torch
