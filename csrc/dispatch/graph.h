@@ -31,7 +31,7 @@ class Graph final : public at::GraphImplInterface {
   void enable_debug_mode() override { debugs_ = true; }
   // Writes the steps in the order of replay as a graph in the DOT language.
   void debug_dump(const std::string& path) override;
-  // The generator draws for the graph. All generators may; they must be of the graph's device.
+  // The generator draws for the graph. Those of any device may, registered or not.
   void register_generator(const at::Generator& generator);
 
   size_t size() const noexcept { return steps_.size(); }

@@ -65,6 +65,17 @@ def std_mean(
     return torch.sqrt(variance), mean
 
 
+def cumprod(self: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
+    """Product of the elements up to each one along a dimension, as torch._refs: n x n factors for n elements."""
+    if self.dim() == 0:
+        return torch.prod(self, dtype=dtype)
+    dim %= self.dim()
+    count = self.size(dim)
+    not_after = torch.ones(count, count, dtype=torch.bool, device=self.device).triu()
+    not_after = not_after.view(count, count, *[1] * (self.dim() - dim - 1))
+    return torch.prod(torch.where(not_after, self.unsqueeze(dim + 1), 1), dim, dtype=dtype)
+
+
 def equal(self: Tensor, other: Tensor) -> bool:
     """Whether shapes and all elements are equal."""
     return self.shape == other.shape and bool(torch.all(torch.eq(self, other)))
@@ -228,6 +239,7 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::var_mean.correction": var_mean,
     "aten::std.correction": std,
     "aten::std_mean.correction": std_mean,
+    "aten::cumprod": cumprod,
     "aten::equal": equal,
     "aten::_assert_async": assert_async,
     "aten::_assert_async.msg": assert_async,

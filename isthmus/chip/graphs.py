@@ -147,20 +147,31 @@ def is_current_stream_capturing() -> bool:
     return _C.is_capturing(stream.stream_id, stream.device_index)
 
 
-class _Captured:
+class GraphedCall:
     """Graphs of a callable's forward and backward pass, over fixed inputs and outputs.
 
     Args:
         function: the callable, a module or function of tensors.
         args: its sample arguments.
+        kwargs: its sample keyword arguments.
         allow_unused: whether an input may have no gradient.
+        retain_graph: whether the autograd graph remains after the capture of the backward pass.
     """
 
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], allow_unused: bool) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None = None,
+        allow_unused: bool = False,
+        retain_graph: bool = False,
+    ) -> None:
         self.function = function
         self.args = args
+        self.kwargs = kwargs or {}
         self.allow_unused = allow_unused
-        self.user_inputs = tuple(pytree.arg_tree_leaves(*args))
+        self.retain_graph = retain_graph
+        self.user_inputs = self._leaves(args, self.kwargs)
         self.parameters = tuple(function.parameters()) if isinstance(function, torch.nn.Module) else ()
         self.inputs = self.user_inputs + self.parameters
         self.forward_graph, self.backward_graph = Graph(), Graph()
@@ -169,7 +180,11 @@ class _Captured:
         self.output_grads: tuple[torch.Tensor | None, ...] = ()
         self.input_grads: tuple[torch.Tensor | None, ...] = ()
 
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(pytree.tree_leaves((args, [kwargs[name] for name in self.kwargs])))
+
     def check(self) -> None:
+        """Raise AssertionError for arguments that are no tensors, hooks, and buffers that require gradients."""
         if not all(isinstance(leaf, torch.Tensor) for leaf in self.user_inputs):
             raise AssertionError("make_graphed_callables: sample_args must contain only tensors")
         if not isinstance(self.function, torch.nn.Module):
@@ -182,28 +197,32 @@ class _Captured:
         if any(buffer.requires_grad for buffer in module.buffers()):
             raise AssertionError("make_graphed_callables: only parameters may require gradients, not buffers")
 
-    def gradients(self, outputs: Sequence[Any], grads: Sequence[torch.Tensor]) -> tuple[Any, ...]:
+    def _gradients(self, outputs: Sequence[Any], grads: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         return torch.autograd.grad(
             outputs=[output for output in outputs if output.requires_grad],
             inputs=[leaf for leaf in self.inputs if leaf.requires_grad],
             grad_outputs=grads,
+            retain_graph=self.retain_graph,
             allow_unused=self.allow_unused,
         )
 
     def warm_up(self, iterations: int) -> None:
+        """Run forward and backward pass a number of times."""
         for _ in range(iterations):
-            outputs = pytree.tree_leaves(self.function(*self.args))
+            outputs = pytree.tree_leaves(self.function(*self.args, **self.kwargs))
             grads = [torch.empty_like(output) for output in outputs if output.requires_grad]
             if grads:
-                self.gradients(outputs, grads)
+                self._gradients(outputs, grads)
 
     def capture_forward(self, pool: PoolHandle) -> None:
+        """Capture the forward pass."""
         with graph(self.forward_graph, pool=pool):
-            outputs = self.function(*self.args)
+            outputs = self.function(*self.args, **self.kwargs)
         leaves, self.output_spec = pytree.tree_flatten(outputs)
         self.outputs = tuple(leaves)
 
     def capture_backward(self, pool: PoolHandle) -> None:
+        """Capture the backward pass, after :meth:`capture_forward`."""
         self.output_grads = tuple(
             torch.empty_like(output) if output.requires_grad else None for output in self.outputs
         )
@@ -211,12 +230,13 @@ class _Captured:
         found: list[torch.Tensor | None] = []
         if grads:
             with graph(self.backward_graph, pool=pool):
-                found = list(self.gradients(self.outputs, grads))
+                found = list(self._gradients(self.outputs, grads))
         given = iter(found)
         self.input_grads = tuple(next(given, None) if leaf.requires_grad else None for leaf in self.inputs)
 
-    def __call__(self, *args: Any) -> Any:
-        leaves = tuple(pytree.arg_tree_leaves(*args))
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Replay; keyword arguments that the sample lacks are ignored."""
+        leaves = self._leaves(args, kwargs)
         for fixed, given in zip(self.user_inputs, leaves, strict=True):
             if given.shape != fixed.shape:
                 raise ValueError(
@@ -225,12 +245,24 @@ class _Captured:
                 )
         return pytree.tree_unflatten(_Replay.apply(self, *leaves, *self.parameters), self.output_spec)
 
+    def forward(self) -> Callable[..., Any]:
+        """Return the replay; of a module a forward that runs the module's own in the other mode than now."""
+        module = self.function
+        if not isinstance(module, torch.nn.Module):
+            return self
+        original, training = module.forward, module.training
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return self(*args, **kwargs) if module.training == training else original(*args, **kwargs)
+
+        return forward
+
 
 class _Replay(torch.autograd.Function):
-    """Replay of the graphs of a :class:`_Captured`."""
+    """Replay of the graphs of a :class:`GraphedCall`."""
 
     @staticmethod
-    def forward(ctx: Any, captured: _Captured, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(ctx: Any, captured: GraphedCall, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.captured = captured
         for fixed, given in zip(captured.user_inputs, inputs, strict=False):
             if fixed.data_ptr() != given.data_ptr():
@@ -241,7 +273,7 @@ class _Replay(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        captured: _Captured = ctx.captured
+        captured: GraphedCall = ctx.captured
         for fixed, given in zip(captured.output_grads, grads, strict=True):
             if fixed is not None and fixed.data_ptr() != given.data_ptr():
                 fixed.copy_(given)
@@ -281,7 +313,7 @@ def make_graphed_callables(
     functions = cast(tuple[Callable[..., Any], ...], (callables,) if one else callables)
     samples = (sample_args,) if one else sample_args
     captured = [
-        _Captured(function, args, allow_unused_input)
+        GraphedCall(function, args, allow_unused=allow_unused_input)
         for function, args in zip(functions, samples, strict=True)
     ]
     for each in captured:
@@ -297,19 +329,13 @@ def make_graphed_callables(
         each.capture_forward(shared)
     for each in reversed(captured):
         each.capture_backward(shared)
-    graphed = tuple(_in_place_of(each) for each in captured)
+    graphed = tuple(_in_place(each) for each in captured)
     return cast(CallablesT, graphed[0] if one else graphed)
 
 
-def _in_place_of(captured: _Captured) -> Callable[..., Any]:
-    """The graphed function; for a module the module itself, with another forward."""
-    module = captured.function
-    if not isinstance(module, torch.nn.Module):
-        return captured
-    original, training = module.forward, module.training
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        return captured(*args, **kwargs) if module.training == training else original(*args, **kwargs)
-
-    module.forward = forward
-    return module
+def _in_place(captured: GraphedCall) -> Callable[..., Any]:
+    """The replay; for a module the module itself, with another forward."""
+    if isinstance(captured.function, torch.nn.Module):
+        captured.function.forward = captured.forward()
+        return captured.function
+    return captured

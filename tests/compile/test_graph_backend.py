@@ -327,6 +327,36 @@ def test_a_result_at_the_place_of_a_dead_value_moves_alone() -> None:
     assert line == "True True"
 
 
+def test_sizes_that_come_again_are_captured_in_memory_of_the_largest() -> None:
+    """A compilation for all sizes. They are captured at the second call, and share memory; the last used ones stay."""
+    on_numpy(
+        """
+    import torch
+    from isthmus.graph.backend import execute
+    execute.MOST_SIZES = 16
+
+    def dispatched(size):
+        x = torch.arange(float(size), device="chip")
+        want = function(x).cpu()
+        torch.chip.reset_dispatch_stats()
+        assert torch.equal(compiled(x).cpu(), want)
+        return "aten::cumsum" in torch.chip.dispatch_stats()["operators"]
+
+    function = lambda x: ((x * 2).view(-1, 4).sum(-1, keepdim=True) + 1).sqrt().cumsum(0)
+    compiled = torch.compile(function, backend="isthmus", options={"fuse": False}, dynamic=True)
+    sizes = [4 * (1000 + n) for n in range(12)]
+    assert all(map(dispatched, sizes))
+    before = torch.chip.memory_reserved()
+    assert all(map(dispatched, sizes))
+    assert torch.chip.memory_reserved() - before <= 2 << 20
+    assert not any(map(dispatched, sizes))
+    assert all(map(dispatched, range(8, 32, 4)))
+    assert [dispatched(size) for size in sizes[::-1]] == [False] * 10 + [True] * 2
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    """
+    )
+
+
 # ---- Options
 
 

@@ -161,3 +161,20 @@ print(torch.mode(values).values.item(), torch.kaiser_window(4, device="chip").sh
 
 def test_composites_that_need_kernels_of_a_device_run_whole_on_the_cpu() -> None:
     assert children.output(COMPOSITES, **WITHOUT_DELEGATE).split() == ["1.0", "4"]
+
+
+CUMPROD = """
+import torch
+for shape, dim in (((), 0), ((2, 3, 4), 1), ((2, 0, 4), -2)):
+    for dtype in (torch.float32, torch.float16, torch.int64, torch.bool):
+        values = (3 * torch.randn(shape)).to(dtype)
+        expected, found = torch.cumprod(values, dim), torch.cumprod(values.to("chip"), dim)
+        assert torch.equal(found.cpu(), expected) and found.dtype == expected.dtype
+        assert found.stride() == expected.stride()
+print(torch.cumprod(torch.tensor([2.0, 3.0], device="chip"), 0, out=torch.empty(2, device="chip")).tolist())
+"""
+
+
+def test_cumprod_is_made_of_products() -> None:
+    """Traced gradients of prod call it."""
+    assert children.output(CUMPROD, ISTHMUS_DRIVER="numpy") == "[2.0, 6.0]"

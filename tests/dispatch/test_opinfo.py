@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.helpers.children import output
 from tools.opinfo.compare import Outcome, outcome_difference, tensor_difference, value_difference
 from tools.opinfo.data import expected, expected_failures, fast_subset
 from tools.opinfo.layouts import LayoutEntry, entries
@@ -134,6 +135,28 @@ def test_copies_share_what_the_originals_share() -> None:
 def test_samples_are_spread_evenly() -> None:
     assert [i for i, _ in evenly(list(range(10)), 4)] == [0, 3, 6, 9]
     assert len(evenly(list(range(3)), 8)) == len(evenly(list(range(3)), 0)) == 3
+
+
+COMPILED = """
+import torch
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+from tools.opinfo.compiled import TRACED, judge
+
+def samples(op, device, dtype, requires_grad, **_):
+    made = [torch.randn(64, device=device, dtype=dtype, requires_grad=requires_grad) for _ in range(3)]
+    return [SampleInput(made[0], args=tuple(made[1:]), kwargs={"value": 1.5})]
+
+for op in (torch.addcmul, torch.addcdiv):
+    info = OpInfo(op.__name__, op=op, dtypes=(torch.float32,), sample_inputs_func=samples)
+    verdict = judge(info, torch.float32, 0, lambda _: None, fuse=False)
+    print(len(verdict.failures), verdict.part("backward").agreed, verdict.part(TRACED).agreed)
+"""
+
+
+@pytest.mark.full
+def test_compiled_code_may_equal_the_traced_graph_in_place_of_the_script() -> None:
+    """Dynamo replaces addcdiv by a division, a product and a sum; it leaves addcmul."""
+    assert output(COMPILED, ISTHMUS_DRIVER="numpy").splitlines() == ["0 1 0", "0 1 1"]
 
 
 # ---- what the samples do not show

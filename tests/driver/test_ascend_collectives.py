@@ -29,7 +29,6 @@ def test_a_killed_rank_ends_the_others_with_the_vendors_error() -> None:
         assert found["error"].startswith("DistBackendError"), found
         assert "all_reduce #3 of torch.float32 [" in found["error"], found  # it, or the last of several
         assert "failed with 21 (a rank of the communicator is lost)" in found["error"], found
-        assert found["seconds"] < 3
         assert found["again"] == found["error"]
 
 
@@ -39,4 +38,3 @@ def test_a_stopped_rank_ends_the_others_within_the_timeout() -> None:
     for found in (told[0], told[2]):
         assert found["error"].startswith("DistBackendError"), found
         assert "timed out after 3 s waiting for ranks [1]" in found["error"], found
-        assert found["seconds"] < 6

@@ -1,6 +1,7 @@
 """One rank of a job that goes wrong: ``python -m tests.helpers.fault_cases RANK SIZE PORT CASE``.
 
-Prints one line of JSON: what the rank was told and after how many seconds, and what the next operation said.
+Prints one line of JSON: what the rank was told, and what the next operation said. No case depends on how soon ranks
+call their operations: one that is to report waits until the others have published theirs in the store.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,13 +22,7 @@ import torch
 import torch.distributed as dist
 
 TIMEOUT = timedelta(seconds=3)
-SAY_HOW_FAR = ("stopped", "late")  # their rank 1 must have reported its last operation
-HEALTHY = (
-    "full_shared_memory",
-    "dies_with_its_job",
-    "follows_a_dead_job",
-    "healthy",
-)  # no rank waits for the timeout
+PATIENCE = timedelta(seconds=60)  # of ranks that something else ends, however late on a busy machine
 CASES: dict[str, Callable[[int, torch.Tensor, dist.ProcessGroup], None]] = {}
 Case = Callable[[int, torch.Tensor, dist.ProcessGroup], None]
 
@@ -42,28 +38,32 @@ def case(function: Case) -> Case:
 
 @case
 def killed(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    if rank == 1:
-        torch.chip.synchronize()
-        time.sleep(0.3)  # until the others have completed what is before it
-        os.kill(os.getpid(), signal.SIGKILL)
-    dist.all_reduce(tensor, group=group)
+    with rank_1_last(rank, group):
+        if rank == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.all_reduce(tensor, group=group)
     tensor.sum().item()
 
 
 @case
 def stopped(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     if rank == 1:
+        group.set_timeout(TIMEOUT)  # reports ten times in it
+        await_notices(group, [1], " broadcast\n")
         os.kill(os.getpid(), signal.SIGSTOP)
-    dist.all_reduce(tensor, group=group)
+    with rank_0_reports(rank, group, " broadcast\n"):
+        dist.all_reduce(tensor, group=group)
     tensor.sum().item()
 
 
 @case
 def late(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """Rank 1 runs but does not call the collective."""
+    """Rank 1 runs but does not call the collective before the others have failed."""
     if rank == 1:
-        time.sleep(TIMEOUT.total_seconds() + 2)
-    dist.all_reduce(tensor, group=group, async_op=True).wait()
+        group.set_timeout(TIMEOUT)  # reports ten times in it
+        await_ends(0, 2)
+    with rank_0_reports(rank, group, " broadcast\n"):
+        dist.all_reduce(tensor, group=group, async_op=True).wait()
     torch.chip.synchronize()
 
 
@@ -77,89 +77,130 @@ def healthy(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
 @case
 def raised(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     """Rank 1 raises an exception; the others wait for it."""
-    if rank == 1:
-        print("{}", flush=True)
-        raise Uncaught
-    dist.all_reduce(tensor, group=group)
+    with rank_1_last(rank, group):
+        if rank == 1:
+            print("{}", flush=True)
+            raise Uncaught
+        dist.all_reduce(tensor, group=group)
     torch.chip.synchronize()
 
 
 @case
 def differs_among_others(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     """Operation 8 differs; 3 to 7 are probably not yet known to be complete, and 9 and 10 are queued after it."""
-    for operation in range(3, 11):
-        if operation == 8 and rank == 1:
-            dist.broadcast(tensor, 0, group=group)
-        else:
-            dist.all_reduce(tensor, group=group)
+    with rank_1_last(rank, group, last=10):
+        for operation in range(3, 11):
+            if operation == 8 and rank == 1:
+                dist.broadcast(tensor, 0, group=group)
+            else:
+                dist.all_reduce(tensor, group=group)
     torch.chip.synchronize()
 
 
 @case
 def skipped(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    if rank != 1:
-        dist.broadcast(tensor, 0, group=group)
-    dist.all_reduce(tensor, group=group)
+    with rank_1_last(rank, group):
+        if rank != 1:
+            dist.broadcast(tensor, 0, group=group)
+        dist.all_reduce(tensor, group=group)
     torch.chip.synchronize()
 
 
 @case
 def other_shape(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    dist.all_reduce(tensor if rank != 1 else tensor[:5], group=group)
+    with rank_1_last(rank, group):
+        dist.all_reduce(tensor if rank != 1 else tensor[:5], group=group)
     tensor.sum().item()
 
 
 @case
 def other_dtype(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    dist.all_reduce(tensor if rank != 1 else tensor.to(torch.int8), group=group)
+    with rank_1_last(rank, group):
+        dist.all_reduce(tensor if rank != 1 else tensor.to(torch.int8), group=group)
     tensor.sum().item()
 
 
 @case
 def on_cpu(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     """Rank 1 passes tensors of two devices, which raises there and is caught."""
+    try:
+        if rank == 0:
+            await_key(store_of(group), "chip/refused/1")
+        with rank_0_reports(rank, group, ""):
+            gather_into_tensor(rank, tensor, group)
+        torch.chip.synchronize()
+    finally:
+        if rank == 1:
+            await_ends(0, 2)
+
+
+@case
+def on_cpu_and_goes_on(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """The same, where rank 1 calls the next operation at once."""
+    with rank_1_last(rank, group):
+        gather_into_tensor(rank, tensor, group)
+    torch.chip.synchronize()
+
+
+def gather_into_tensor(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     output = tensor.new_empty(tensor.numel() * dist.get_world_size(group))
     dist.all_gather_into_tensor(output, tensor.cpu() if rank == 1 else tensor, group=group)
-    torch.chip.synchronize()
 
 
 @case
 def wholly_on_cpu(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     """Rank 1 passes a CPU tensor, which goes to gloo."""
-    dist.all_reduce(tensor.cpu() if rank == 1 else tensor, group=group)
-    torch.chip.synchronize()
+    try:
+        with rank_0_reports(rank, group, "\n3 all_reduce\n"):
+            work = dist.all_reduce(tensor.cpu() if rank == 1 else tensor, group=group, async_op=True)
+        work.wait()
+        torch.chip.synchronize()
+    finally:
+        if rank == 1:
+            await_ends(0, 2)
 
 
 @case
 def crossed_on_the_host(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     """The same, where the host waits for each operation."""
-    cross(rank, tensor, group, torch.chip.synchronize)
+    cross(rank, tensor, group, torch.chip.synchronize, "\tall_reduce #3\n")
 
 
 @case
 def crossed(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     """Two groups in one order on rank 1 and in the other on the other ranks, on one stream."""
-    cross(rank, tensor, group, lambda: None)
+    cross(rank, tensor, group, lambda: None, "\tall_reduce #2\n")
 
 
-def cross(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup, between: Callable[[], object]) -> None:
+def cross(
+    rank: int, tensor: torch.Tensor, group: dist.ProcessGroup, between: Callable[[], object], last: str
+) -> None:
+    """Rank 1 calls its operations once the others have published their last ones; it alone times out."""
     second = dist.new_group()
     dist.all_reduce(tensor, group=second)
     torch.chip.synchronize()
-    second.set_timeout(TIMEOUT)
-    for each in (second, group) if rank == 1 else (group, second):
-        dist.all_reduce(tensor, group=each)
-        between()
-    torch.chip.synchronize()
+    if rank == 1:
+        await_notices(second, [0, 2], last)
+    try:
+        for each in (second, group) if rank == 1 else (group, second):
+            with reporting(each, rank == 1 and each is second):
+                dist.all_reduce(tensor, group=each)
+            between()
+        torch.chip.synchronize()
+    finally:
+        if rank == 1:
+            dist.all_reduce(tensor, group=group)  # the others may wait for it
+            await_ends(0, 2)
 
 
 @case
 def unanswered(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     """A message that rank 1 does not receive."""
     if rank == 0:
+        group.set_timeout(TIMEOUT)
         dist.recv(tensor, 1, group=group)
         tensor.sum().item()
-    time.sleep(TIMEOUT.total_seconds() + 2)
+    await_ends(0)
 
 
 def exchange(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
@@ -211,28 +252,31 @@ def batch(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
 @case
 def absent(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     """Rank 1 does not join the first operation of a group."""
-    group = dist.new_group(timeout=TIMEOUT)
+    group = dist.new_group()
+    group.set_timeout(TIMEOUT)
     if rank == 1:
-        time.sleep(TIMEOUT.total_seconds() + 2)
-    dist.all_reduce(tensor, group=group)
+        await_ends(0, 2)
+    else:
+        dist.all_reduce(tensor, group=group)
 
 
 @case
 def absent_from_the_first_barrier(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    group = dist.new_group(timeout=TIMEOUT)
+    group = dist.new_group()
+    group.set_timeout(TIMEOUT)
     if rank == 1:
-        time.sleep(TIMEOUT.total_seconds() + 2)
-    dist.barrier(group=group)
+        await_ends(0, 2)
+    else:
+        dist.barrier(group=group)
 
 
 @case
 def aborted(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     if rank == 0:
-        time.sleep(0.5)
+        await_notices(group, [1], " #3\n")
         group.abort()
-        dist.all_reduce(tensor, group=group)
-    work = dist.all_reduce(tensor, group=group, async_op=True)
-    work.wait()
+    with reporting(group, times_out=False):
+        dist.all_reduce(tensor, group=group, async_op=True).wait()
     tensor.sum().item()
 
 
@@ -297,17 +341,62 @@ def said(call: Callable[[], object]) -> str:
     return ""
 
 
-def await_boards(group: dist.ProcessGroup, size: int) -> None:
-    """Wait until every rank has reported in the store that it reached the second operation."""
+@contextmanager
+def rank_1_last(rank: int, group: dist.ProcessGroup, last: int = 3) -> Iterator[None]:
+    """Call operations on rank 1 once ranks 0 and 2 have enqueued theirs; no rank times out."""
+    if rank == 1:
+        await_notices(group, [0, 2], f" #{last}\n")
+    with reporting(group, times_out=False):
+        yield
+
+
+@contextmanager
+def rank_0_reports(rank: int, group: dist.ProcessGroup, of_rank_1: str) -> Iterator[None]:
+    """Call operation 3 on rank 0 once rank 2 waits in it and rank 1 has published the text; rank 0 times out."""
+    if rank == 0:
+        await_notices(group, [1], of_rank_1)
+        await_notices(group, [2], " #3\n")
+    with reporting(group, rank == 0):
+        yield
+
+
+@contextmanager
+def reporting(group: dist.ProcessGroup, times_out: bool) -> Iterator[None]:
+    """Enqueue operations; if they do not time out here, another rank's report ends them."""
+    group.set_timeout(TIMEOUT if times_out else PATIENCE)
+    yield
+    # Outstanding operations keep theirs. Ranks publish ten times in a timeout, and count as silent after that.
+    group.set_timeout(PATIENCE if times_out else TIMEOUT)
+
+
+def await_notices(group: dist.ProcessGroup, ranks: list[int], text: str) -> None:
+    """Wait until each of the ranks has published its progress with this text in the store."""
+    store = store_of(group)
+    for key in (f"chip/at/{rank}" for rank in ranks):
+        await_key(store, key)
+        while text.encode() not in store.get(key):
+            time.sleep(0.02)
+
+
+def await_ends(*ranks: int) -> None:
+    """Wait until the ranks' cases have ended."""
+    for rank in ranks:
+        await_key(dist.distributed_c10d._get_default_store(), f"ended/{rank}")
+
+
+def await_key(store: dist.Store, key: str) -> None:
+    # A blocking get() would hold the store, which this rank itself needs to report.
+    while not store.check([key]):
+        time.sleep(0.02)
+
+
+def store_of(group: dist.ProcessGroup) -> dist.Store:
+    """Return the part of the store where the chip's backend of the group keeps its keys."""
     _, parent = dist.distributed_c10d._world.pg_map[group]
     assert parent is not None
     members = "".join(f"{each}," for each in dist.get_process_group_ranks(group))
     part = f"chip/{hashlib.sha1(members.encode()).hexdigest()}/1/group"
-    store = dist.PrefixStore(part, dist.PrefixStore("chip/", parent))
-    for key in (f"chip/at/{rank}" for rank in range(size)):
-        # A blocking get() would hold the store, which this rank itself needs to report.
-        while not store.check([key]) or int(store.get(key).split()[0]) < 2:
-            time.sleep(0.02)
+    return dist.PrefixStore(part, dist.PrefixStore("chip/", parent))
 
 
 def main() -> None:
@@ -318,21 +407,22 @@ def main() -> None:
     address = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("chip", init_method=address, rank=rank, world_size=size)
     tensor = torch.ones(100_000, device=device)
-    # With a long timeout: ranks start late on a busy machine.
     group = dist.group.WORLD if os.environ.get("FAULT_GROUP") == "default" else dist.new_group()
     assert group is not None
-    dist.all_reduce(tensor, group=group)
-    dist.broadcast(tensor, 0, group=group)
+    works = [
+        dist.all_reduce(tensor, group=group, async_op=True),
+        dist.broadcast(tensor, 0, group=group, async_op=True),
+    ]
     torch.chip.synchronize()
-    if name not in HEALTHY:
-        group.set_timeout(TIMEOUT)
-    if name in SAY_HOW_FAR:
-        await_boards(group, size)
-    begin = time.monotonic()
+    assert all(work.is_completed() for work in works)  # a later failure is not theirs
+    store = dist.distributed_c10d._get_default_store()
+    store.set(f"starts/{rank}", "")
+    for each in range(size):  # ranks start late on a busy machine
+        await_key(store, f"starts/{each}")
     error = said(lambda: CASES[name](rank, tensor, group))
-    seconds = time.monotonic() - begin
+    store.set(f"ended/{rank}", "")
     again = said(lambda: dist.all_reduce(tensor, group=group))
-    print(json.dumps({"error": error, "seconds": seconds, "again": again}), flush=True)
+    print(json.dumps({"error": error, "again": again}), flush=True)
     if rank == 0:
         sys.stdin.read()  # until the others have exited: it serves the store, which they query
     os._exit(0)  # like a failed job

@@ -55,6 +55,7 @@ def options() -> argparse.Namespace:
     add("--resume", type=Path, help="file of finished verdicts, which are not judged again")
     add("--workers", type=int, default=2, help="processes (default %(default)s)")
     add("--threads", type=int, default=1, help="intra-op threads per process (default %(default)s)")
+    add("--minutes", type=float, default=0, help="begin no operator after these (default 0: judge all)")
     add("--seconds", type=float, default=300, help="time limit of one operator with one dtype")
     return parser.parse_args()
 
@@ -100,13 +101,14 @@ def show(verdict: Verdict, done: int, total: int) -> None:
         print(f"opinfo: {done} of {total}", flush=True)
 
 
-def settings_of(asked: argparse.Namespace, known: list[Any]) -> str:
+def settings_of(asked: argparse.Namespace, known: list[Any], missing: int) -> str:
     """Describe the coverage of the run in a sentence."""
     samples = f"at most {asked.cap} samples, spread evenly" if asked.cap else "all samples"
     without = [op.full_name for op in known if not dtypes_of(op)]
     return (
         f"\nOf torch {torch.__version__}: {asked.dtypes.replace(',', ', ')} where the CPU has them, {samples}."
         f" op_db has {len(known)} entries; no dtype on CPU have: {', '.join(without) or 'none'}."
+        + (f" The run ended before {missing} operators and dtypes were judged." if missing else "")
     )
 
 
@@ -123,13 +125,15 @@ def main() -> int:
         verdicts.append(verdict)
         keep(verdict, asked.resume)
         show(verdict, len(verdicts), len(jobs))
+    missing = len(jobs) - len(verdicts)
+    settings = settings_of(asked, known, missing)
     failed = [v for v in verdicts if table.unexpected(v)]
     other = asked.forward or asked.compiled or asked.layouts
-    unused = stale(verdicts) if not asked.operators and not other else []
+    unused = stale(verdicts) if not (asked.operators or other or missing) else []
     if asked.operators:
         pass
     elif asked.compiled:
-        text = compiled.page(verdicts, settings_of(asked, known), asked.fused)
+        text = compiled.page(verdicts, settings, asked.fused)
         table.write(compiled.place(PAGE.parent, asked.fused), text)
     elif asked.layouts:
         table.write(PAGE.with_stem("opinfo-layouts"), table.layouts_page(verdicts, torch.__version__))
@@ -137,14 +141,14 @@ def main() -> int:
         driver = core.driver()["name"]
         place = PAGE.with_stem(f"opinfo-{driver}") if asked.forward else PAGE
         make_page = table.forward_page if asked.forward else table.page
-        table.write(place, make_page(verdicts, settings_of(asked, known)))
+        table.write(place, make_page(verdicts, settings))
     count = table.forward_counts if asked.forward else table.counts
     for line in (compiled.counts if asked.compiled else count)(verdicts):
         print(line)
     for line in unused:
         print(f"opinfo: passes, though xfail.toml expects a failure: {line}")
     print(
-        f"opinfo: {len(jobs)} judged in {time.monotonic() - start:.0f} s, {len(failed)} failed unexpectedly"
+        f"opinfo: {len(verdicts)} judged in {time.monotonic() - start:.0f} s, {len(failed)} failed unexpectedly"
     )
     return 1 if not other and (failed or unused) else 0
 

@@ -18,7 +18,8 @@ from .table import _cell, _note
 from .twin import CHIP, Copier, to_cpu, tree_map
 from .verdict import Verdict
 
-_PROD = "the traced gradient calls cumprod, which the chip lacks; the eager one looks for zeros first"
+TRACED = "traced"  # part of the samples that equal the operators of the traced graph, not those of the script
+_PROD = "autograd divides by the elements if none is zero; traced code cannot ask, and multiplies the others"
 REASONS = {
     "addcdiv": "Dynamo replaces the call by a division, a product and a sum",
     "prod": _PROD,
@@ -29,10 +30,12 @@ REASONS = {
 class CompiledJudge(Judge):
     """Compares compiled results and gradients with eager ones: bit for bit, or within a tolerance if fused.
 
-    A sample that eager mode refuses is not of the operators that the chip claims.
+    A sample that eager mode refuses is not of the operators that the chip claims. Where tracing replaces operators,
+    whatever the backend, a sample has to equal the traced graph that runs in eager mode (``aot_eager``).
     """
 
     fuse = False
+    peer = ""  # the backend that gives the expected results; none: eager mode
 
     def run(self) -> Verdict:
         """Judge the operator and its gradients."""
@@ -49,6 +52,18 @@ class CompiledJudge(Judge):
         part = self.verdict.part("forward")
         part.agreed, part.raised = 1, 1
 
+    def forward_backward(self, index: int, sample: Any) -> None:
+        """Judge one sample against eager mode; if that differs, against the traced graph in eager mode."""
+        whole = self.verdict
+        eager = self._against("", index, sample)
+        traced = self._against("aot_eager", index, sample) if eager.failures else eager
+        raised = any(part.raised for part in traced.parts.values())
+        chosen = eager if traced.failures or raised else traced
+        for name, part in chosen.parts.items():
+            whole.part(name).add(part)
+        whole.part(TRACED).agreed += chosen is not eager
+        self.verdict = whole
+
     def both(
         self, sample: Any, function: Callable[[Any, Any, Any], Any]
     ) -> tuple[Outcome, Outcome, tuple[Any, Any, Any], tuple[Any, Any, Any]]:
@@ -57,13 +72,15 @@ class CompiledJudge(Judge):
         ours, theirs = Copier(CHIP)(arguments), Copier(CHIP)(arguments)
         torch._dynamo.reset()
         compiled = torch.compile(function, backend="isthmus", options={"fuse": self.fuse}, dynamic=False)
-        eager = attempt(lambda: function(*theirs))
+        expected = torch.compile(function, backend=self.peer, dynamic=False) if self.peer else function
+        eager = attempt(lambda: expected(*theirs))
         if eager.error is not None:  # refused: there is nothing to compile
             return eager, eager, ours, theirs
         return attempt(lambda: compiled(*ours)), eager, ours, theirs
 
-    def forward_backward(self, index: int, sample: Any) -> None:
-        """Judge one sample; results are compared on the CPU."""
+    def _against(self, peer: str, index: int, sample: Any) -> Verdict:
+        """Judge one sample against a peer; results are compared on the CPU."""
+        self.peer, self.verdict = peer, Verdict(self.verdict.op, self.verdict.dtype)
         where = f"sample {index}"
         self.report(f"forward {where}")
 
@@ -76,10 +93,11 @@ class CompiledJudge(Judge):
         if returned:
             self.judge_arguments(part, where, _moved(ours), _moved(theirs))
             self.backward("backward", where, sample, (compiled.value, ours), (eager.value, theirs))
+        return self.verdict
 
     def judge_gradients(self, name: str, where: str, compiled: Outcome, eager: Outcome) -> None:
         """Compare gradients on the CPU; those that eager mode refuses are not claimed."""
-        if eager.error is None:
+        if eager.error is None or self.peer:
             ours, theirs = _contiguous(compiled), _contiguous(eager)
             self.verdict.part(name).judge(ours, theirs, f"{where} gradients", self.values, placed=False)
 
@@ -113,10 +131,11 @@ def counts(verdicts: list[Verdict]) -> list[str]:
     """Return the summary: an operator is claimed if eager mode serves at least one sample."""
     claimed = [v for v in verdicts if v.runs_on_cpu]
     equal = [v for v in claimed if not v.failures]
+    traced = [v.op for v in equal if v.part(TRACED).agreed]
     forward, backward = ([v.part(name) for v in verdicts] for name in ("forward", "backward"))
     return [
         f"- judged: {len(verdicts)}; served by the chip in eager mode: {len(claimed)}; equal: {len(equal)}"
-        f" ({len(equal) / max(1, len(claimed)):.1%})",
+        f" ({len(equal) / max(1, len(claimed)):.1%}), of these {len(traced)} to the traced graph alone",
         f"- calls: {sum(p.agreed - p.raised for p in forward)} equal, {sum(p.failed for p in forward)} not"
         f" ({sum(p.raised for p in forward)} refused by the chip)",
         f"- gradients: {sum(p.agreed for p in backward)} equal, {sum(p.failed for p in backward)} not",
@@ -125,9 +144,9 @@ def counts(verdicts: list[Verdict]) -> list[str]:
 
 
 def page(verdicts: list[Verdict], settings: str, fuse: bool) -> str:
-    """Return the page: the summary, and the operators that are not equal."""
+    """Return the page: the summary, and the operators that are not equal, or to the traced graph alone."""
     near = f"equal within {TOLERANCES['near'][0]:g}, or {TOLERANCES['near'][1]:g} of the largest element"
-    rows = [v for v in sorted(verdicts, key=lambda v: v.op.lower()) if v.failures]
+    rows = [v for v in sorted(verdicts, key=lambda v: v.op.lower()) if v.failures or v.part(TRACED).agreed]
     return "\n".join(
         [
             f"# PyTorch's operator samples compiled by the graph backend on the {core.driver()['name']} chip",
@@ -135,15 +154,18 @@ def page(verdicts: list[Verdict], settings: str, fuse: bool) -> str:
             "Generated by `python -m tools.opinfo --compiled`; do not edit. Samples of `torch.testing`'s `op_db`,",
             f'each compiled by `torch.compile(backend="isthmus", options={{"fuse": {fuse}}})` and, from the same',
             "bytes, called in eager mode on the same chip. Results, gradients and modified arguments must be",
-            f"{near if fuse else 'equal to the bit'}.",
+            f"{near if fuse else 'equal to the bit'}. Where tracing itself replaces operators (on the CPU, too, the",
+            'results of `backend="aot_eager"` then differ from eager ones), they must equal those of the traced',
+            "graph in eager mode on the chip; the table counts these samples.",
             f"{settings}",
             "",
             *counts(verdicts),
             "",
-            "| operator | forward | gradients | what differs |",
-            "| --- | --- | --- | --- |",
+            "| operator | forward | gradients | samples equal to the traced graph alone | what differs |",
+            "| --- | --- | --- | --- | --- |",
             *(
-                f"| {v.op} | {_cell([v.part('forward')])} | {_cell([v.part('backward')])} | {_why(v)} |"
+                f"| {v.op} | {_cell([v.part('forward')])} | {_cell([v.part('backward')])} |"
+                f" {v.part(TRACED).agreed or ''} | {_why(v)} |"
                 for v in rows
             ),
             "",

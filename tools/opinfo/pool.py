@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import time
 from argparse import Namespace
@@ -78,6 +79,7 @@ class Pool:
 
     def __init__(self, names: list[str], asked: Namespace) -> None:
         self.names, self.asked, self.seconds = names, asked, asked.seconds
+        self.end = time.monotonic() + 60 * asked.minutes if asked.minutes else math.inf
         self.context = multiprocessing.get_context("spawn")
         self.workers = [self._worker() for _ in range(asked.workers)]
 
@@ -90,7 +92,7 @@ class Pool:
         return Worker(start)
 
     def run(self, jobs: list[Job]) -> Iterator[Verdict]:
-        """Yield a verdict for every job as it finishes."""
+        """Yield a verdict for every job as it finishes; none is begun when the time of the run is over."""
         waiting = list(reversed(jobs))
         for worker in self.workers:
             if waiting:
@@ -103,7 +105,7 @@ class Pool:
                 worker.job = None
                 if worker.ended:
                     self.workers[index] = self._worker()
-                if waiting:
+                if waiting and time.monotonic() < self.end:
                     self.workers[index].give(waiting.pop(), self.seconds)
                 yield verdict
             wait([worker.pipe for worker in self.workers if worker.job], timeout=1)

@@ -71,14 +71,15 @@ def passed(verdicts: Iterable[Verdict]) -> bool:
     return not any(verdict.failures for verdict in verdicts)
 
 
-def counts(verdicts: list[Verdict]) -> list[str]:
-    """Return the summary lines of the page."""
+def counts(verdicts: list[Verdict], named: bool = True) -> list[str]:
+    """Return the summary lines of the page; with the names of entries that raise on the CPU, and empty parts."""
     by_op = _by_operator(verdicts)
     whole = sum(passed(rows) for rows in by_op.values())
     nowhere = [op for op, rows in by_op.items() if not any(v.runs_on_cpu or v.failures for v in rows)]
     lines = [
         f"- operators: {len(by_op)}; {whole} agree with the CPU in everything",
-        f"- {len(nowhere)} of these raise on the CPU too, for every sample: {', '.join(nowhere) or 'none'}",
+        f"- {len(nowhere)} of these raise on the CPU too, for every sample"
+        + (f": {', '.join(nowhere) or 'none'}" if named else ""),
     ]
     for dtype in sorted({v.dtype for v in verdicts}):
         rows = [v for v in verdicts if v.dtype == dtype]
@@ -91,6 +92,8 @@ def counts(verdicts: list[Verdict]) -> list[str]:
             totals[name + " messages"] += part.messages_differ
             totals[name + " failed"] += part.failed
     for name in PARTS[:-1]:
+        if not named and not totals[name] + totals[name + " failed"]:
+            continue
         lines.append(
             f"- calls, {HEADINGS[name]}: {totals[name]} agree to the bit"
             f" ({totals[name + ' raised']} of them raise the same exception,"
@@ -135,16 +138,15 @@ def layouts_page(verdicts: list[Verdict], version: str) -> str:
             "as on [the page of dense tensors](opinfo.md), part by part (indices, values, offsets). Of torch",
             f"{version}. Not judged, since their gradients end the process on the CPU too: {', '.join(CRASHING)}.",
             "",
-            *counts(verdicts),
+            *counts(verdicts, named=False),
             "",
             "| layout | entries | agree | run on CPU | of these agree | samples | calls that agree |",
             "| --- | --- | --- | --- | --- | --- | --- |",
             *(_layout_row(layout, rows) for layout, rows in sorted(by_layout.items())),
             "",
-            "| entry | what does not agree |",
-            "| --- | --- |",
+            *(["| entry | what does not agree |", "| --- | --- |"] if bad else []),
             *(f"| {v.op} | {_note([v])} |" for v in bad),
-            "",
+            *([""] if bad else []),
         ]
     )
 

@@ -19,6 +19,12 @@ class Part:
     messages_differ: int = 0
     first: str = ""  # the first disagreement
 
+    def add(self, other: Part) -> None:
+        """Add the counts of another part."""
+        for name in ("agreed", "raised", "failed", "messages_differ"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.first = self.first or other.first
+
     def fail(self, message: str) -> None:
         self.failed += 1
         self.first = self.first or message

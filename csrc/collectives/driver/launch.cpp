@@ -9,6 +9,15 @@
 namespace isthmus {
 namespace {
 
+void release_storage(void* storage) { delete static_cast<c10::Storage*>(storage); }
+
+// A storage of the same memory, which stays there when the given one is resized.
+c10::Storage fixed_storage(const c10::Storage& storage) {
+  c10::DataPtr data(storage.mutable_data(), new c10::Storage(storage), &release_storage, storage.device());
+  return c10::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data),
+                      /*allocator=*/nullptr, /*resizable=*/false);
+}
+
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() && !tensor._is_zerotensor();
 }
@@ -49,15 +58,26 @@ void Launch::check(const at::Tensor& tensor) {
     device_ = tensor.device();
     has_device_ = true;
     row_.begin(name, device_, tensor.scalar_type());
-    row_.enqueues_on(current_stream(device_.index()));
+    const c10::Stream stream = current_stream(device_.index());
+    row_.enqueues_on(stream);
+    is_captured_ = capture_of(stream) != nullptr;
   }
   TORCH_CHECK(tensor.device() == device_, name, " takes tensors of one device, not ", device_, " and ",
               tensor.device(), ".");
 }
 
+at::Tensor Launch::hold(const at::Tensor& tensor) {
+  at::Tensor held = detached(tensor);
+  if (C10_LIKELY(!is_captured_)) return held;
+  c10::Storage& fixed = fixed_[tensor.storage().unsafeGetStorageImpl()];
+  if (!fixed) fixed = fixed_storage(tensor.storage());
+  held.unsafeGetTensorImpl()->set_storage_keep_dtype(fixed);
+  return held;
+}
+
 at::Tensor Launch::read(const at::Tensor& tensor) {
   check(tensor);
-  description_.inputs.push_back(detached(tensor));
+  description_.inputs.push_back(hold(tensor));
   row_.add(tensor.nbytes(), 0);
   if (is_plain(tensor)) {
     kept_.push_back(description_.inputs.back());
@@ -70,7 +90,7 @@ at::Tensor Launch::read(const at::Tensor& tensor) {
 
 at::Tensor Launch::write(const at::Tensor& tensor) {
   check(tensor);
-  description_.outputs.push_back(detached(tensor));
+  description_.outputs.push_back(hold(tensor));
   row_.add(0, tensor.nbytes());
   if (is_plain(tensor)) {
     kept_.push_back(description_.outputs.back());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -67,6 +68,8 @@ class Launch {
   using Copy = DriverWork::Copy;
 
   void check(const at::Tensor& tensor);
+  // The tensor without its gradient; for a graph over the memory of now.
+  at::Tensor hold(const at::Tensor& tensor);
   static void enqueue(std::vector<Launch>& launches, Group& group,
                       const std::vector<std::shared_ptr<Communicator>>& communicators, isthmus_stream stream);
   static void copy(const std::vector<Copy>& copies, isthmus_stream stream);
@@ -85,6 +88,8 @@ class Launch {
   c10::Device device_{c10::DeviceType::PrivateUse1, 0};
   bool has_device_ = false;
   bool is_group_ = false;
+  bool is_captured_ = false;
+  std::map<const c10::StorageImpl*, c10::Storage> fixed_;
   Enqueue enqueue_;
   std::vector<Copy> before_, after_, strided_;
   std::vector<std::function<void()>> computations_;

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ from torch.fx.graph import _BoxedCodeGen
 from isthmus import _C, chip
 
 _INPUTS = (torch.Tensor, int, float, torch.SymInt, torch.SymFloat, torch.SymBool, type(None))
-MOST_CAPTURES = 8  # of one graph: geometries of inputs, and streams
+MOST_SIZES = 64  # of one graph: values of its symbolic sizes, and streams
+MOST_CAPTURES = 8  # of one of them: inputs with other strides, or that share memory otherwise
 
 _logger = logging.getLogger("isthmus.graph")
 
@@ -64,10 +66,13 @@ def _computes(node: Node) -> bool:
 
 
 class _Pool:
-    """Memory that the graphs of a stream share: nothing in it outlives a call."""
+    """Memory that the graphs of a stream share: nothing in it outlives a call.
 
-    def __init__(self) -> None:
-        self.handle, self.mutex = _C.graph_pool(), _C.Mutex()
+    It grows to what the largest of them needs: blocks that one capture frees serve the next on the same stream.
+    """
+
+    def __init__(self, device: int) -> None:
+        self.handle, self.mutex, self.stream = _C.graph_pool(), _C.Mutex(), chip.Stream(device)
 
 
 _pools = weakref.WeakValueDictionary[tuple[int, int], _Pool]()  # by device and stream
@@ -89,7 +94,10 @@ class _Capture(NamedTuple):
 
 
 class _Captures:
-    """The captured runs of a graph, one for each geometry of its inputs, up to ``MOST_CAPTURES``."""
+    """The captured runs of a graph, one for each geometry of its inputs; those not used for longest are dropped.
+
+    Symbolic sizes are captured when they come for the second time: a capture costs as much as it saves.
+    """
 
     def __init__(self, graph: GraphModule) -> None:
         self._run: Callable[[list[Any]], Any] = graph.forward
@@ -98,8 +106,10 @@ class _Captures:
         self._numbers = [i for i, value in enumerate(values) if not isinstance(value, torch.Tensor)]
         constants = (*graph.buffers(), *graph.parameters(), *vars(graph).values())
         self._constants = {c.untyped_storage().data_ptr() for c in constants if isinstance(c, torch.Tensor)}
-        self._found: dict[Any, list[_Capture]] = {}
-        self._left = MOST_CAPTURES
+        self._found = OrderedDict[
+            Any, list[_Capture]
+        ]()  # by stream and symbolic sizes, the last used at the end
+        self._fails = False
         self._lock = threading.Lock()
 
     def __call__(self, inputs: list[Any]) -> list[Any] | None:
@@ -107,29 +117,42 @@ class _Captures:
         tensors = [inputs[i] for i in self._tensors]
         stream = chip.current_stream(tensors[0].device)
         key = (stream.device_index, stream.stream_id, *(inputs[i] for i in self._numbers))
-        for captured in self._found.get(key, ()):
+        with self._lock:
+            known, is_new = self._known(key)
+        for captured in known:
             results = captured.graph(tensors)
             if results is not None:
                 return [_output(output, results, inputs) for output in captured.outputs]
-        if self._left <= 0 or chip.is_current_stream_capturing():
+        if self._fails or (is_new and self._numbers) or len(known) >= MOST_CAPTURES:
+            return None
+        if chip.is_current_stream_capturing():
             return None
         with self._lock:
             made = self._capture(inputs, tensors, key[:2])
-            self._left = self._left - 1 if made else 0
+            self._fails = made is None
         if made is None:
             return None
-        self._found.setdefault(key, []).append(made)
+        known.append(made)
         results = made.graph(tensors)
         assert results is not None
         return [_output(output, results, inputs) for output in made.outputs]
 
+    def _known(self, key: Any) -> tuple[list[_Capture], bool]:
+        """The captures for sizes, and whether the sizes are new."""
+        is_new = key not in self._found
+        known = self._found.setdefault(key, [])
+        self._found.move_to_end(key)
+        if len(self._found) > MOST_SIZES:
+            self._found.popitem(last=False)
+        return known, is_new
+
     def _capture(
         self, inputs: list[Any], tensors: list[torch.Tensor], place: tuple[int, int]
     ) -> _Capture | None:
-        pool, graph = _pools.setdefault(place, _Pool()), _C.Graph()
+        pool, graph = _pools.setdefault(place, _Pool(place[0])), _C.Graph()
         chip.synchronize()  # kernels may check values
         try:
-            with pool.mutex, chip.stream(chip.Stream(place[0])):
+            with pool.mutex, chip.stream(pool.stream):
                 graph.capture_begin(pool.handle)
                 try:
                     outputs = self._run(list(inputs))

@@ -2,6 +2,8 @@
 
 # ruff: noqa: D102, D103 (a kernel is documented where its operator is: in the opset)
 
+import itertools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -12,16 +14,26 @@ from isthmus.drivers.numpy.kernels.normalization import affine, per_channel
 from isthmus.drivers.numpy.kernels.reductions import total
 
 
-def taps(x: Any, kernel: Any, stride: Any, dilation: Any, out: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield each position of a kernel, and its view (..., *out) of a padded x (..., *space)."""
-    for offset in np.ndindex(*kernel):
-        spots = zip(offset, dilation, stride, out, strict=True)
-        yield offset, x[(..., *(slice(o * d, o * d + (n - 1) * s + 1, s) for o, d, s, n in spots))]
+def taps(x: Any, kernel: Any, stride: Any, dilation: Any, out: Any) -> Iterator[Any]:
+    """Yield the view (..., *out) of a padded x (..., *space) for each position of a kernel."""
+    spots = [
+        [slice(o * d, o * d + (n - 1) * s + 1, s) for o in range(k)]
+        for k, d, s, n in zip(kernel, dilation, stride, out, strict=True)
+    ]
+    return (x[(..., *place)] for place in itertools.product(*spots))
 
 
 def padded(x: Array, padding: Sequence[int], extra: Sequence[int], fill: float = 0) -> Array:
-    around = [(p, p + e) for p, e in zip(padding, extra, strict=True)]
-    return np.pad(x, [*[(0, 0)] * (x.ndim - len(around)), *around], constant_values=fill)
+    lead = x.ndim - len(padding)
+    around = [n + 2 * p + e for n, p, e in zip(x.shape[lead:], padding, extra, strict=True)]
+    result = np.full((*x.shape[:lead], *around), fill, x.dtype)
+    result[interior(padding, x.shape[lead:])] = x
+    return result
+
+
+def interior(padding: Sequence[int], space: Sequence[int]) -> Any:
+    """Return the index of what padding surrounds."""
+    return (..., *(slice(p, p + n) for p, n in zip(padding, space, strict=True)))
 
 
 def grouped(x: Array, groups: int, dim: int) -> Array:
@@ -36,35 +48,44 @@ class Geometry(NamedTuple):
     dilation: list[int]
     groups: int
 
-    def around(self, x: Array, w: Array, out: Sequence[int]) -> tuple[Any, list[tuple[Any, Any]]]:
-        """Return x padded and split into groups, and its taps."""
-        space = grouped(padded(x, self.padding, [0] * len(out)), self.groups, 1)
-        return space, list(taps(space, w.shape[2:], self.stride, self.dilation, out))
+    def taps(self, x: Array, w: Array, out: Sequence[int]) -> Iterator[Any]:
+        """Yield the view (N, groups, C / groups, *out) of a padded x for each tap."""
+        return taps(grouped(x, self.groups, 1), w.shape[2:], self.stride, self.dilation, out)
+
+    def columns(self, x: Array, w: Array, out: Sequence[int]) -> Array:
+        """Return what each position meets, as matrices (N, groups, C / groups * taps, positions)."""
+        met_by = self.taps(padded(x, self.padding, [0] * len(out)), w, out)
+        columns = np.empty((len(x), self.groups, w.shape[1], math.prod(w.shape[2:]), *out))
+        for tap, met in enumerate(met_by):
+            columns[:, :, :, tap] = met
+        return columns.reshape(len(x), self.groups, math.prod(w.shape[1:]), math.prod(out))
+
+    def rows(self, y: Array, w: Array) -> Array:
+        """Return y as matrices (N, groups, O / groups, positions)."""
+        return y.reshape(len(y), self.groups, len(w) // self.groups, math.prod(y.shape[2:]))
+
+    def matrices(self, w: Array) -> Array:
+        """Return w as matrices (groups, O / groups, C / groups * taps)."""
+        return w.reshape(self.groups, len(w) // self.groups, math.prod(w.shape[1:]))
 
     def forward(self, x: Array, w: Array) -> Array:
         sizes = zip(x.shape[2:], w.shape[2:], self.stride, self.padding, self.dilation, strict=True)
         out = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes]
-        y, w_g = np.zeros((len(x), self.groups, len(w) // self.groups, *out)), grouped(w, self.groups, 0)
-        for k, met in self.around(x, w, out)[1]:
-            y += np.einsum("ngi...,goi->ngo...", met, w_g[(..., *k)], optimize=True)
-        return y.reshape(len(x), len(w), *out)
+        return np.matmul(self.matrices(w), self.columns(x, w, out)).reshape(len(x), len(w), *out)
 
     def input_gradient(self, y: Array, w: Array, space: Sequence[int]) -> Array:
-        zeros = np.zeros((len(y), w.shape[1] * self.groups, *space))
-        x, met_by = self.around(zeros, w, y.shape[2:])
-        y, w_g = grouped(y, self.groups, 1), grouped(w, self.groups, 0)
-        for k, met in met_by:
-            met[...] += np.einsum("ngo...,goi->ngi...", y, w_g[(..., *k)], optimize=True)
-        inside = tuple(slice(p, p + n) for p, n in zip(self.padding, space, strict=True))
-        return np.asarray(x[(..., *inside)]).reshape(zeros.shape)
+        columns = np.matmul(self.matrices(w).swapaxes(1, 2), self.rows(y, w))
+        columns = columns.reshape(len(y), self.groups, w.shape[1], math.prod(w.shape[2:]), *y.shape[2:])
+        around = [n + 2 * p for n, p in zip(space, self.padding, strict=True)]
+        x = np.zeros((len(y), w.shape[1] * self.groups, *around))
+        for tap, met in enumerate(self.taps(x, w, y.shape[2:])):
+            met[...] += columns[:, :, :, tap]
+        return np.asarray(x[interior(self.padding, space)])
 
     def weight_gradient(self, x: Array, y: Array, w: Array) -> Array:
-        gradient = np.zeros_like(grouped(w, self.groups, 0))
-        for k, met in self.around(x, w, y.shape[2:])[1]:
-            gradient[(..., *k)] = np.einsum(
-                "ngi...,ngo...->goi", met, grouped(y, self.groups, 1), optimize=True
-            )
-        return gradient.reshape(w.shape)
+        columns = self.columns(x, w, y.shape[2:]).swapaxes(2, 3)
+        zeros = np.zeros_like(self.matrices(w))
+        return np.asarray(sum(map(np.matmul, self.rows(y, w), columns), zeros)).reshape(w.shape)
 
 
 @operator("aten::convolution")
@@ -85,6 +106,9 @@ def convolution_backward(
     transposed: bool, output_padding: list[int], groups: int, mask: list[bool],
 ) -> tuple[Any, ...]:  # fmt: skip
     grad, x, w, geometry = double(grad), double(x), double(w), Geometry(stride, padding, dilation, groups)
-    dx = geometry.forward(grad, w) if transposed else geometry.input_gradient(grad, w, x.shape[2:])
-    dw = geometry.weight_gradient(grad, x, w) if transposed else geometry.weight_gradient(x, grad, w)
+    dx = dw = None
+    if mask[0]:
+        dx = geometry.forward(grad, w) if transposed else geometry.input_gradient(grad, w, x.shape[2:])
+    if mask[1]:
+        dw = geometry.weight_gradient(grad, x, w) if transposed else geometry.weight_gradient(x, grad, w)
     return dx, dw, total(grad, (0, *range(2, grad.ndim)))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isthmus.drivers.numpy.kernels.convolution import padded, taps
+from isthmus.drivers.numpy.kernels.convolution import interior, padded, taps
 from isthmus.drivers.numpy.kernels.kernel import Array, double, operator, wide, writes
 
 
@@ -34,7 +34,7 @@ def register_max_pool(name: str, rank: int) -> None:
         values = taps(padded(wide(x), padding, stride, -np.inf), *geometry, shape)  # ceil_mode reads further
         places = taps(padded(numbers, padding, stride, -1), *geometry, shape)
         best, found = np.full(out.shape, -np.inf), np.full(out.shape, -1)
-        for (_, value), (_, number) in zip(values, places, strict=True):
+        for value, number in zip(values, places, strict=True):
             wins = (number >= 0) & ((value > best) | np.isnan(value) | (found < 0))
             best, found = np.where(wins, value, best), np.where(wins, number, found)
         out[...], indices[...] = best, found
@@ -64,7 +64,7 @@ class Windows(NamedTuple):
     count_include_pad: bool
     divisor: int | None
 
-    def taps(self, x: Array, out: Sequence[int]) -> tuple[Array, Iterator[tuple[Any, Any]]]:
+    def taps(self, x: Array, out: Sequence[int]) -> tuple[Array, Iterator[Any]]:
         """Return x padded with zeros, and its views; windows of ceil_mode reach past the padding."""
         space = padded(x, self.padding, [k + s for k, s in zip(self.kernel, self.stride, strict=True)])
         return space, taps(space, self.kernel, self.stride, [1] * len(out), out)
@@ -82,7 +82,7 @@ class Windows(NamedTuple):
 
     def forward(self, x: Array, out: Sequence[int]) -> Any:
         total = np.zeros((*x.shape[: -len(out)], *out))
-        for _, met in self.taps(double(x), out)[1]:
+        for met in self.taps(double(x), out)[1]:
             total += met
         divisor, inside = self.counts(x.shape[-len(out) :], out)
         return np.where(inside == 0, 0, total / divisor)
@@ -93,10 +93,9 @@ class Windows(NamedTuple):
         divisor, counted = self.counts(space, out)
         share = np.where(counted == 0, 0, double(grad) / divisor)
         x, met_by = self.taps(np.zeros(shape), out)
-        for _, met in met_by:
+        for met in met_by:
             met[...] += share
-        inside: Any = (..., *(slice(p, p + n) for p, n in zip(self.padding, space, strict=True)))
-        return x[inside]
+        return np.asarray(x[interior(self.padding, space)])
 
 
 def mean_windows(

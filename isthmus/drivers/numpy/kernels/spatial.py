@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.drivers.numpy.kernels.convolution import padded, taps
+from isthmus.drivers.numpy.kernels.convolution import interior, padded, taps
 from isthmus.drivers.numpy.kernels.kernel import Array, double, operator, register
 from isthmus.drivers.numpy.kernels.reductions import vector_norm
 
@@ -74,7 +74,7 @@ def bilinear(
 def im2col(x: Array, kernel: list[int], dilation: list[int], padding: list[int], stride: list[int]) -> Array:
     sizes = zip(x.shape[-2:], kernel, dilation, padding, stride, strict=True)
     out = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in sizes]
-    parts = [met for _, met in taps(padded(x, padding, [0, 0]), kernel, stride, dilation, out)]
+    parts = [*taps(padded(x, padding, [0, 0]), kernel, stride, dilation, out)]
     return np.stack(parts, -3).reshape(*x.shape[:-3], x.shape[-3] * math.prod(kernel), math.prod(out))
 
 
@@ -88,9 +88,9 @@ def col2im(
     lead = (*columns.shape[:-2], columns.shape[-2] // taken)
     parts = double(columns).reshape(*lead, taken, *out)
     x = padded(np.zeros((*lead, *size)), padding, [0, 0])
-    for i, (_, met) in enumerate(taps(x, kernel, stride, dilation, out)):
+    for i, met in enumerate(taps(x, kernel, stride, dilation, out)):
         met[...] += parts[..., i, :, :]
-    return x[..., padding[0] : padding[0] + size[0], padding[1] : padding[1] + size[1]]
+    return np.asarray(x[interior(padding, size)])
 
 
 def norm(difference: Array, p: float) -> Array:

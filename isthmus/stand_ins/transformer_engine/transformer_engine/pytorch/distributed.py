@@ -1,10 +1,47 @@
 """RNG states by name, and activation checkpointing."""
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+
+# A generator that shares its state where graphs exist, else the state's bytes.
+State = torch.Generator | torch.Tensor
+
+# The states of the tracker that changed last; graphs register them.
+_states: dict[str, State] = {}
+
+
+def get_all_rng_states() -> dict[str, State]:
+    """States by name of the tracker that changed last."""
+    return _states
+
+
+@functools.cache
+def graph_safe_rng_available() -> bool:
+    """Whether generators share their states, so that graphs advance them."""
+    try:
+        _generator().graphsafe_get_state()
+    except RuntimeError:  # NotImplementedError is one
+        return False
+    return True
+
+
+def _generator() -> torch.Generator:
+    return torch.cuda.default_generators[torch.cuda.current_device()]
+
+
+def _get() -> State:
+    return _generator().graphsafe_get_state() if graph_safe_rng_available() else torch.cuda.get_rng_state()
+
+
+def _set(state: State) -> None:
+    if isinstance(state, torch.Generator):
+        _generator().graphsafe_set_state(state)
+    else:
+        torch.cuda.set_rng_state(state)
 
 
 class CudaRNGStatesTracker:
@@ -15,16 +52,21 @@ class CudaRNGStatesTracker:
 
     def reset(self) -> None:
         """Delete all states."""
-        self.states_: dict[str, torch.Tensor] = {}
+        self.states_: dict[str, State] = {}
         self.seeds_: set[int] = set()
 
-    def get_states(self) -> dict[str, torch.Tensor]:
+    def get_states(self) -> dict[str, State]:
         """The states by name."""
         return dict(self.states_)
 
-    def set_states(self, states: dict[str, torch.Tensor]) -> None:
+    def set_states(self, states: dict[str, State]) -> None:
         """Restore states of :meth:`get_states`."""
         self.states_ = dict(states)
+        self._publish()
+
+    def _publish(self) -> None:
+        global _states
+        _states = self.states_
 
     def add(self, name: str, seed: int) -> None:
         """Add a state with a seed.
@@ -37,10 +79,14 @@ class CudaRNGStatesTracker:
         if name in self.states_:
             raise RuntimeError(f"the RNG state {name!r} already exists")
         self.seeds_.add(seed)
-        before = torch.cuda.get_rng_state()
-        torch.cuda.manual_seed(seed)
-        self.states_[name] = torch.cuda.get_rng_state()
-        torch.cuda.set_rng_state(before)
+        if graph_safe_rng_available():
+            self.states_[name] = _generator().clone_state().manual_seed(seed)
+        else:
+            before = torch.cuda.get_rng_state()
+            torch.cuda.manual_seed(seed)
+            self.states_[name] = torch.cuda.get_rng_state()
+            torch.cuda.set_rng_state(before)
+        self._publish()
 
     @contextlib.contextmanager
     def fork(self, name: str = "model-parallel-rng") -> Iterator[None]:
@@ -49,13 +95,13 @@ class CudaRNGStatesTracker:
         Raises:
             KeyError: unknown state.
         """
-        before = torch.cuda.get_rng_state()
-        torch.cuda.set_rng_state(self.states_[name])
+        before = _get()
+        _set(self.states_[name])
         try:
             yield
         finally:
-            self.states_[name] = torch.cuda.get_rng_state()
-            torch.cuda.set_rng_state(before)
+            self.states_[name] = _get()
+            _set(before)
 
 
 def checkpoint(
@@ -79,3 +125,8 @@ def checkpoint(
 def activation_recompute_forward(*_: Any, **__: Any) -> Iterator[None]:
     """No-op: only FP8 has state for the recompute."""
     yield
+
+
+def is_fp8_activation_recompute_enabled() -> bool:
+    """False: FP8 is not supported."""
+    return False

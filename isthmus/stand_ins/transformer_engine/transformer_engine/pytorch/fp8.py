@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 from ..common.recipe import REASON, refuse_fp8
 
 
@@ -14,6 +16,20 @@ def check_fp8_support() -> tuple[bool, str]:
 
 class FP8GlobalStateManager:
     """Global FP8 state: disabled."""
+
+    skip_fp8_weight_update_tensor: torch.Tensor | None = None
+
+    @classmethod
+    def set_skip_fp8_weight_update_tensor(cls, skip: bool) -> None:
+        """Fill the flag in place, at the address that graphs have captured."""
+        if cls.skip_fp8_weight_update_tensor is None:
+            cls.skip_fp8_weight_update_tensor = torch.empty(1, dtype=torch.float32, device="cuda")
+        cls.skip_fp8_weight_update_tensor.fill_(skip)
+
+    @classmethod
+    def get_skip_fp8_weight_update_tensor(cls) -> torch.Tensor | None:
+        """The flag, of one float32 element; None before it is set."""
+        return cls.skip_fp8_weight_update_tensor
 
     @classmethod
     def is_fp8_enabled(cls) -> bool:
