@@ -115,7 +115,7 @@ class _Captures:
             return None
         with self._lock:
             made = self._capture(inputs, tensors, key[:2])
-            self._left = self._left - 1 if made else 0
+            self._left -= 1
         if made is None:
             return None
         self._found.setdefault(key, []).append(made)
