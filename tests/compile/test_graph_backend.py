@@ -264,6 +264,25 @@ def test_captured_kernels_follow_inputs_and_results() -> None:
     assert warned == "torch.Size([4, 2])"
 
 
+def test_captured_calls_do_not_pass_through_the_dispatcher() -> None:
+    """A call whose capture fails does; the next one captures."""
+    failed, first, later = on_numpy(
+        """
+    import torch
+    from isthmus.graph.backend import execute
+    compiled = torch.compile(lambda x: (x.sum(-1) + 1).softmax(-1), backend="isthmus", options={"fuse": False})
+    capture = execute._Captures._capture
+    for attempt in range(3):
+        execute._Captures._capture = capture if attempt else lambda *_: None
+        torch.chip.reset_dispatch_stats()
+        compiled(torch.ones(2, 3, device="chip"))
+        print(sum(name != "aten::fill_.Scalar" for name, row in torch.chip.dispatch_stats()["operators"].items()
+                  if row["route"] == "kernel"))
+    """
+    )
+    assert (int(failed), int(first), int(later)) == (3, 3, 0)
+
+
 def test_fused_numbers_constants_and_pools() -> None:
     """Numbers at the boundary of a comparison, lerp from 0.5 on, quotients of bool, equal runs, views of constants,
     empty graphs, and memory of captures that are gone.
