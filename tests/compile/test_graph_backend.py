@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.fx import Graph, Node
 
+import isthmus
 from isthmus.graph.backend import Settings
 from isthmus.graph.backend.grouping import groups_of, sort
 from tests.helpers.children import output, run
@@ -144,6 +145,37 @@ def test_without_a_compiler_pointwise_operators_are_not_fused() -> None:
     )
     assert result.returncode == 0, result.stderr
     assert "isthmus: pointwise operators are not fused: no C compiler 'no-such-compiler'" in result.stderr
+
+
+@pytest.mark.full
+def test_pointwise_runs_are_fused_by_triton(tmp_path: Path) -> None:
+    """By its interpreter, since the numpy chip has no Triton backend."""
+    pytest.importorskip("triton")
+    numpy = Path(isthmus.__file__).parent / "drivers" / "numpy"
+    text = (numpy / "driver.toml").read_text().replace('code_generator = "c"', 'code_generator = "triton"')
+    text = text.replace("../host", f"{numpy.parent}/host").replace(
+        '"operators.py"', f'"{numpy}/operators.py"'
+    )
+    (tmp_path / "driver.toml").write_text(text)
+    (generated,) = output(
+        """
+    import torch
+
+    x, y = torch.randn(5, 7, device="chip", requires_grad=True), torch.randn(7, device="chip")
+    function = lambda: torch.where(x > 0, (x * 2 + y).sigmoid() * y, x.bfloat16().float() - y).square().sum()
+    (expected,) = torch.autograd.grad(function(), x)
+    for capture in (True, False):
+        compiled = torch.compile(function, backend="isthmus", fullgraph=True, options={"capture": capture})
+        for _ in range(3):
+            torch.testing.assert_close(compiled(), function())
+            torch.testing.assert_close(torch.autograd.grad(compiled(), x)[0], expected)
+        torch.compiler.reset()
+    rows = torch.chip.dispatch_stats()["operators"]
+    print(sum(row["route"] == "kernel" for name, row in rows.items() if name.startswith("isthmus_fused::")))
+    """,
+        ISTHMUS_DRIVER=str(tmp_path / "driver.toml"),
+    ).splitlines()
+    assert int(generated) > 0
 
 
 @pytest.mark.full

@@ -19,10 +19,12 @@ from torch.fx import Graph, GraphModule, Node
 
 from isthmus import _C
 from isthmus.chip.registration import add_operators, code_generator
+from isthmus.drivers.generators import Generator
 from isthmus.drivers.libraries import LoadedOperator, address_of, import_tvm_ffi
 from isthmus.graph.backend.grouping import groups_of, sort
 from isthmus.opset import dtypes as dt
 from isthmus.opset import pointwise
+from isthmus.opset.library import HOST
 from isthmus.opset.pointwise import Kernel, Run, Step, Value
 
 NAMESPACE = "isthmus_fused"
@@ -48,7 +50,7 @@ def fuse_pointwise(graph: GraphModule) -> None:
     new = {group.name: group for group in found if group.name not in _defined}
     runs = {group.run.name: group.run for group in new.values()}
     try:
-        kernels = dict(zip(runs, generator.generate([*runs.values()]) if runs else [], strict=True))
+        kernels = dict(zip(runs, _generated(generator, [*runs.values()]), strict=True))
     except RuntimeError as error:
         _logger.warning("isthmus: pointwise operators are not fused: %s", error)
         return
@@ -58,6 +60,21 @@ def fuse_pointwise(graph: GraphModule) -> None:
     for group in found:
         group.replace(_defined[group.name], replaced)
     sort(graph.graph)
+
+
+def _generated(generator: Generator, runs: list[Run]) -> list[Kernel]:
+    """The kernels of new runs.
+
+    Raises:
+        RuntimeError: the generator failed, or its kernels cannot access the chip's memory.
+    """
+    kernels = generator.generate(runs) if runs else []
+    if any(kernel.flags & HOST for kernel in kernels) and not _C.driver()["functions"]["host_window"]:
+        raise RuntimeError(
+            "generated kernels compute on the CPU, which cannot address this chip's memory; for code_generator = "
+            '"triton", install the Triton backend of the chip\'s maker'
+        )
+    return kernels
 
 
 def _shape(node: Node) -> Any:
@@ -206,6 +223,8 @@ class _Group:
         for i, node in enumerate(self.members, len(copies)):
             copies[node] = graph.node_copy(node, copies.__getitem__)
             copies[node].name = f"v{i}"
+            # _to_copy names the device; shapes are inferred on meta.
+            copies[node].kwargs = {k: v for k, v in copies[node].kwargs.items() if k != "device"}
         results = tuple(copies[node] for node in self.outputs)
         graph.output(results if len(results) > 1 else results[0])
         return GraphModule(torch.nn.Module(), graph)

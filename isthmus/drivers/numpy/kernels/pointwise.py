@@ -1,6 +1,6 @@
 """Pointwise operators."""
 
-# ruff: noqa: D103 (a kernel is documented where its operator is: in the opset)
+# ruff: noqa: D103, PLR0124 (a kernel is documented where its operator is: in the opset; NaN differs from itself)
 
 import math
 from typing import Any
@@ -46,9 +46,18 @@ def lerp(x: Array, end: Array, weight: Any) -> Any:
     return np.where(np.abs(weight) < 0.5, x + weight * (end - x), end - (end - x) * (1 - weight))
 
 
+def maximum(x: Array, y: Any) -> Array:
+    """The first of two equal numbers, so that a clamp keeps the sign of a zero; NaN if either is."""
+    return np.where((y > x) | (y != y), y, x)
+
+
+def minimum(x: Array, y: Any) -> Array:
+    return np.where((y < x) | (y != y), y, x)
+
+
 def clamp(x: Array, low: Any, high: Any) -> Array:
-    x = x if low is None else np.maximum(x, np.asarray(low))
-    return x if high is None else np.minimum(x, np.asarray(high))
+    x = x if low is None else maximum(x, np.asarray(low))
+    return x if high is None else minimum(x, np.asarray(high))
 
 
 def gelu_cdf(x: Array, approximate: str) -> Any:
@@ -80,7 +89,7 @@ UNARY: dict[str, Function] = {
     **{name: getattr(np, name) for name in ("floor", "ceil", "trunc", "logical_not", "isnan", "isinf")},
     "round": np.rint,
     "bitwise_not": np.invert,
-    "relu": lambda x: np.maximum(x, 0),
+    "relu": lambda x: np.where(x < 0, like(0, x), x),
     "frac": lambda x: x - np.trunc(x),
 }
 FLOATING: dict[str, Function] = {  # of one tensor, as float64
@@ -94,7 +103,9 @@ FLOATING: dict[str, Function] = {  # of one tensor, as float64
     "erf": np.vectorize(math.erf, otypes=[np.float64]),
 }
 BINARY: dict[str, Function] = {
-    **{name: getattr(np, name) for name in ("maximum", "minimum", "floor_divide")},
+    "maximum": maximum,
+    "minimum": minimum,
+    "floor_divide": np.floor_divide,
     **{name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_xor")},
     **{f"{name}.Tensor": getattr(np, name) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
     "mul.Tensor": np.multiply,
