@@ -37,7 +37,7 @@ class Watchdog {
     Works ended = which_ended(works);
     // A work that was polled early may have failed after that, and others with it.
     if (std::any_of(ended.begin(), ended.end(), has_failed)) ended = which_ended(works);
-    report_failures(ended);
+    report_failures(works, ended);
     for (const auto& work : works) report_timeout(*work);
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto is_known = [&](const auto& work) {
@@ -118,8 +118,8 @@ class Watchdog {
   static bool has_failed(const c10::intrusive_ptr<DriverWork>& work) { return work->exception() != nullptr; }
 
   // A failure is one of a communicator: all works that ended since the last check share it, also those before
-  // and after the operation that failed.
-  static void report_failures(const Works& ended) {
+  // and after the operation that failed, which may have ended only after it was looked at.
+  static void report_failures(const Works& works, const Works& ended) {
     for (const auto& work : ended) {
       Group& group = work->group();
       if (!has_failed(work) || !group.failure().empty()) continue;
@@ -128,18 +128,25 @@ class Watchdog {
       std::copy_if(ended.begin(), ended.end(), std::back_inserter(alike), [&](const auto& other) {
         return has_failed(other) && &other->group() == &group && error_of(*other) == error;
       });
-      group.fail(failure_of(alike, work->driver_failure(), error));
+      group.fail(failure_of(alike, named(works, *work), work->driver_failure(), error));
     }
   }
 
-  // Of the operation whose number the driver gives, or of all that may have failed.
-  static Failure failure_of(const Works& alike, const CommunicatorFailure& cause, const std::string& error) {
-    const auto is_failed = [&](const auto& work) {
-      return cause.operation != 0 && work->description().in_driver == cause.operation;
-    };
-    const auto found = std::find_if(alike.begin(), alike.end(), is_failed);
-    if (found != alike.end() || alike.size() == 1) {
-      const Description& description = (found != alike.end() ? *found : alike.front())->description();
+  // The operation whose number the driver gives for the failure of a work; null if it is not outstanding
+  // here.
+  static const DriverWork* named(const Works& works, DriverWork& failed) {
+    const uint64_t number = failed.driver_failure().operation;
+    const auto found = std::find_if(works.begin(), works.end(), [&](const auto& work) {
+      return number != 0 && work->description().in_driver == number && &work->group() == &failed.group();
+    });
+    return found == works.end() ? nullptr : found->get();
+  }
+
+  // Of the operation that the driver named, or of all that may have failed.
+  static Failure failure_of(const Works& alike, const DriverWork* named, const CommunicatorFailure& cause,
+                            const std::string& error) {
+    if (named != nullptr || alike.size() == 1) {
+      const Description& description = (named != nullptr ? *named : *alike.front()).description();
       Failure failure = watchdog::failure(description.text(), cause, error);
       failure.number = description.collective;
       return failure;
