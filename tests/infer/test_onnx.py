@@ -16,6 +16,7 @@ from isthmus.infer.model import InferError, Model
 
 onnx = pytest.importorskip("onnx")
 onnx_model = pytest.importorskip("isthmus.infer.onnx_model")
+onnx_values = pytest.importorskip("isthmus.infer.onnx_values")
 
 CHIP = torch.device("chip:0")
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "infer.md"
@@ -218,4 +219,4 @@ def _outcome(case: Any, file: Path) -> str:
 
 
 def _tensor(array: Any) -> Tensor:
-    return onnx_model._tensor(onnx.numpy_helper.from_array(np.asarray(array)))
+    return onnx_values.tensor(onnx.numpy_helper.from_array(np.asarray(array)))
