@@ -2,8 +2,8 @@
 
 Every file runs on 1, 2 and 4 ranks. Results are appended to a file as they arrive, so that an interrupted run can be
 resumed; docs/results/megatron-unit-tests.md is generated from it. ``--again CHECKOUT FILES...`` runs files after a
-change and adds a section to the page, which the next whole run removes. Failures do not change the exit status: most tests
-need eight GPUs.
+change and adds a section to the page, which the next whole run removes. Failures do not change the exit status: most
+tests need eight GPUs.
 """
 
 from __future__ import annotations
