@@ -317,7 +317,7 @@ def test_captured_calls_do_not_pass_through_the_dispatcher() -> None:
 
 def test_fused_numbers_constants_and_pools() -> None:
     """Numbers at the boundary of a comparison, lerp from 0.5 on, quotients of bool, equal runs, views of constants,
-    empty graphs, and memory of captures that are gone.
+    conversions that name the device, empty graphs, and memory of captures that are gone.
     """
     on_numpy(
         """
@@ -329,7 +329,7 @@ def test_fused_numbers_constants_and_pools() -> None:
 
     def function(x, y):
         return (x == 0.1, x <= 0.1, torch.where(x > 0.7, x, -x), torch.lerp(x * 1e30, y, 1.0), (x > 1) / (x > 5) * 2,
-                (x.t() + y.t()).t() * 2, (x + y) * 2)
+                (x.t() + y.t()).t() * 2, (x + y) * 2, torch.nn.functional.softmin(x, 1, dtype=torch.float64))
 
     x, y = torch.tensor([[0.1, 0.7, 3.0], [-0.1, 0.2, 1.0]]), torch.ones(2, 3)
     compiled = torch.compile(function, backend="isthmus")

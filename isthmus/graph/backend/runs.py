@@ -223,7 +223,7 @@ class _Group:
         for i, node in enumerate(self.members, len(copies)):
             copies[node] = graph.node_copy(node, copies.__getitem__)
             copies[node].name = f"v{i}"
-            # _to_copy names the device; shapes are inferred on meta.
+            # A conversion may name the device, which is that of its input: shapes are inferred on meta tensors.
             copies[node].kwargs = {k: v for k, v in copies[node].kwargs.items() if k != "device"}
         results = tuple(copies[node] for node in self.outputs)
         graph.output(results if len(results) > 1 else results[0])
