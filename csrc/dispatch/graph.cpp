@@ -78,7 +78,8 @@ void Graph::replay() {
   const c10::impl::ForceDispatchKeyGuard keys(
       c10::default_included_set,
       c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView);
-  const c10::AutoGradMode outer_mode(c10::GradMode::is_enabled());
+  bool grad_mode = c10::GradMode::is_enabled();
+  const c10::AutoGradMode outer_mode(grad_mode);
   const memory::PoolScope pool(stream);
   const bool profiled = profiler::recording();
   bool drained = false;
@@ -86,7 +87,7 @@ void Graph::replay() {
     const bool in_thread = step->in_thread();
     if (in_thread && !drained) drain(stream);
     drained = in_thread;
-    c10::GradMode::set_enabled(step->grad_mode());
+    if (step->grad_mode() != grad_mode) c10::GradMode::set_enabled(grad_mode = !grad_mode);
     if (C10_LIKELY(!profiled)) {
       step->replay(stream);
       continue;
