@@ -34,7 +34,7 @@ _defined: dict[str, OpOverload] = {}
 _kept: list[Any] = []  # functions whose addresses the dispatcher holds
 _MOST_OPERANDS = 60
 # Their eager calls use numbers in float32 with halves; others convert them to the halves' dtype.
-_WIDE_NUMBERS = ("mul.", "div.", "addcmul", "addcdiv", "lerp", "leaky_relu", "threshold_backward")
+_WIDE_NUMBERS = ("mul.", "div.", "pow.", "addcmul", "addcdiv", "lerp", "leaky_relu", "threshold_backward")
 
 
 def fuse_pointwise(graph: GraphModule) -> None:
