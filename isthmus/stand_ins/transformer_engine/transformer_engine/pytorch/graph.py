@@ -4,7 +4,7 @@ Megatron captures its layers by them with ``--cuda-graph-impl transformer_engine
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -146,7 +146,8 @@ def _run(
 
 def _expect_first_batch(layer: Callable[..., Any]) -> None:
     """Undo what a warm-up changed in Megatron's layers."""
-    for module in layer.modules() if isinstance(layer, nn.Module) else ():
+    modules: Iterable[Any] = layer.modules() if isinstance(layer, nn.Module) else ()
+    for module in modules:
         if hasattr(module, "is_first_microbatch"):
             module.is_first_microbatch = True
 
