@@ -155,9 +155,6 @@ class MovingGraph:
         """Results for other inputs; None if these have another geometry or share memory otherwise."""
 
 def graph_pool() -> tuple[int, int]: ...
-def weak_reference(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor over the same memory that does not keep it."""
-
 def capturing() -> bool:
     """Whether any stream of the process is captured."""
 

@@ -4,7 +4,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "bindings/bindings.h"
-#include "collectives/elements.h"
 #include "core/stream.h"
 #include "dispatch/graph.h"
 #include "dispatch/moving_graph.h"
@@ -57,17 +56,6 @@ void begin(Graph& graph, const Pool& pool, const std::string& mode) {
   graph.capture_begin(pool ? c10::MempoolId_t(pool->first, pool->second) : c10::MempoolId_t(0, 0), parsed);
 }
 
-// A tensor over the same memory that does not keep it.
-at::Tensor weak_reference(const at::Tensor& tensor) {
-  const c10::Storage& storage = tensor.storage();
-  c10::Storage weak(c10::Storage::use_byte_size_t(), storage.nbytes(),
-                    c10::DataPtr(storage.mutable_data(), storage.device()), /*allocator=*/nullptr,
-                    /*resizable=*/false);
-  at::Tensor made = detached(tensor);
-  made.unsafeGetTensorImpl()->set_storage_keep_dtype(std::move(weak));
-  return made;
-}
-
 }  // namespace
 
 void bind_graphs(py::module_& m) {
@@ -107,7 +95,6 @@ void bind_graphs(py::module_& m) {
   });
   m.def("capturing", [] { return capturing(); });
   m.def("register_graphs", &register_graphs);
-  m.def("weak_reference", &weak_reference);
 }
 
 }  // namespace isthmus

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "collectives/diagnostics/flight_recorder.h"
+#include "collectives/diagnostics/watchdog.h"
 #include "collectives/settings.h"
 #include "core/stream.h"
 #include "memory/device_memory.h"
@@ -40,7 +41,7 @@ Group::Group(const c10::intrusive_ptr<c10d::Store>& store, Identity identity,
       timeout_(timeout) {
   settings();  // throws for a wrong option here rather than in an operation
   recorder::add_group(*this);
-  if (recorder::writes()) board_->answer_requests();
+  board_->start();
 }
 
 std::shared_ptr<Communicator> Group::find(const Key& key, bool* is_known) const {
@@ -59,7 +60,10 @@ std::shared_ptr<Communicator> Group::make(const Key& key, const std::string& nam
     TORCH_CHECK_WITH(DistBackendError, failure_.empty(), failure_);
     connecting_.insert(key);
   }
+  if (key.second == kEverybody)
+    watchdog::begin_wait({-1, identity_.name, collectives_ + 1, "the first operation"});
   const auto leave = c10::make_scope_exit([&] {
+    if (key.second == kEverybody) watchdog::end_wait(identity_.name);
     const std::lock_guard<std::mutex> lock(mutex_);
     connecting_.erase(key);
     connected_.notify_all();
@@ -71,7 +75,10 @@ std::shared_ptr<Communicator> Group::make(const Key& key, const std::string& nam
   try {
     made = connect(*store_, "chip/" + name + "/", place, timeout(), &refusal, &failed);
   } catch (const c10::Error& error) {
-    if (!failed) failed = Failure{Failure::Kind::kError, "connect", error.what_without_backtrace()};
+    if (!failed)
+      failed = Failure{Failure::Kind::kError, "connect", error.what_without_backtrace()};
+    else if (key.second == kEverybody)
+      failed->what += explain(failed->ranks);
     fail(*failed);
   }
   require_alive();
@@ -80,6 +87,14 @@ std::shared_ptr<Communicator> Group::make(const Key& key, const std::string& nam
   const std::lock_guard<std::mutex> lock(mutex_);
   communicators_[key] = made;
   return made;
+}
+
+// What is known of the ranks that are missing from the next collective, and what this one waits in.
+std::string Group::explain(const std::vector<int>& missing) {
+  if (missing.empty()) return {};
+  const Waits waits = watchdog::keep_waits();
+  board_->publish(true);
+  return board_->missing_from_collective(collectives_ + 1, missing, waits).details;
 }
 
 std::shared_ptr<Communicator> Group::all(c10::DeviceIndex device) {

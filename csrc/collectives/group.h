@@ -88,6 +88,7 @@ class Group {
   void end(const std::string& message) noexcept;
   std::shared_ptr<Communicator> find(const Key& key, bool* is_known) const;
   std::shared_ptr<Communicator> make(const Key& key, const std::string& name, Communicator::Place place);
+  std::string explain(const std::vector<int>& missing);
   bool is_pair(int peer) const;
   std::string pair_with(int peer) const;
   bool is_pair_agreed(int peer);

@@ -5,6 +5,7 @@
 // changed outside the graph's memory is restored when the capture ends.
 #pragma once
 
+#include <c10/core/GradMode.h>
 #include <c10/core/Storage.h>
 #include <c10/core/Stream.h>
 
@@ -30,6 +31,11 @@ class Step {
   virtual const char* name() const noexcept = 0;
   // Whether the calling thread does the work, after the stream's earlier work.
   virtual bool in_thread() const noexcept { return true; }
+  // Whether gradients were enabled at the capture, on which results of CPU kernels can depend.
+  bool grad_mode() const noexcept { return grad_mode_; }
+
+ private:
+  const bool grad_mode_ = c10::GradMode::is_enabled();
 };
 
 using Steps = std::vector<std::unique_ptr<Step>>;

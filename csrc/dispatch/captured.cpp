@@ -114,6 +114,10 @@ CpuStep::CpuStep(Capture& capture, const c10::OperatorHandle& op, const std::str
 }
 
 void CpuStep::set_results(c10::ArrayRef<c10::IValue> results) {
+  for (const c10::IValue& value : arguments_)
+    for_each_tensor(value, [this](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.has_storage()) tape_.forget(tensor.storage().data());
+    });
   for (const c10::IValue& value : results)
     for_each_tensor(value, [this](const at::Tensor& tensor) { results_.emplace_back(tensor); });
 }

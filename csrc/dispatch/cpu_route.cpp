@@ -112,6 +112,7 @@ void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind k
 
 std::unique_ptr<CpuStep> CpuRoute::captured(const c10::OperatorHandle& op, const c10::IValue* arguments,
                                             const c10::IValue& generator, Mapping& mapping) {
+  if (!key_.has(c10::DispatchKey::CPU)) require_not_captured(current_stream(mapping.device()), name_.c_str());
   at::Generator drawn;
   if (signature_.generator >= 0)
     drawn = generator.isGenerator() ? generator.toGenerator() : default_generator(mapping.device());

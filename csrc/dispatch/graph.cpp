@@ -1,6 +1,6 @@
 #include "dispatch/graph.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <fstream>
 #include <utility>
@@ -70,9 +70,16 @@ void Graph::instantiate() {
 
 void Graph::replay() {
   TORCH_CHECK(captured_, "Called replay() on a graph that has captured nothing; capture it first.");
+  driver();  // refuses a forked process
   const c10::Stream stream = current_stream(device_);
   require_not_captured(stream, "replay() of another graph");
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const std::lock_guard<std::mutex> lock(replaying_);
+  // Modes and transforms of the caller are no matter of the kernels.
+  const c10::impl::ForceDispatchKeyGuard keys(
+      c10::default_included_set,
+      c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView);
+  bool grad_mode = c10::GradMode::is_enabled();
+  const c10::AutoGradMode outer_mode(grad_mode);
   const memory::PoolScope pool(stream);
   const bool profiled = profiler::recording();
   bool drained = false;
@@ -80,6 +87,7 @@ void Graph::replay() {
     const bool in_thread = step->in_thread();
     if (in_thread && !drained) drain(stream);
     drained = in_thread;
+    if (step->grad_mode() != grad_mode) c10::GradMode::set_enabled(grad_mode = !grad_mode);
     if (C10_LIKELY(!profiled)) {
       step->replay(stream);
       continue;

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 
@@ -14,7 +15,8 @@
 namespace isthmus {
 
 // Implements torch.accelerator.Graph and torch.chip.Graph. Its memory is a part of a MemPool, whose blocks
-// stay reserved until reset() or the graph's destruction. Used by one thread at a time.
+// stay reserved until reset() or the graph's destruction. Used by one thread at a time, except that replays
+// of several threads run one after the other.
 class Graph final : public at::GraphImplInterface {
  public:
   explicit Graph(const at::GraphImplArgs& args) : keeps_graph_(args.keep_graph) {}
@@ -52,6 +54,7 @@ class Graph final : public at::GraphImplInterface {
   int64_t pool_number_ = 0;
   int64_t pool_ = 0;  // this device's part of it; 0: none
   int64_t outer_pool_ = 0;
+  std::mutex replaying_;
 };
 
 // A new pool that graphs can share.

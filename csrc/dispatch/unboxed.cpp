@@ -21,8 +21,10 @@ Entry make(const c10::OperatorHandle& op, Overload::Routes routes) {
 
 using Maker = Entry (*)(const c10::OperatorHandle&, Overload::Routes);
 
-#define ISTHMUS_UNBOXED(op) \
-  {{at::_ops::op::name, at::_ops::op::overload_name}, &make<UnboxedOverload<at::_ops::op::schema>>}
+// Further arguments: kWritten.
+#define ISTHMUS_UNBOXED(op, ...)                      \
+  {{at::_ops::op::name, at::_ops::op::overload_name}, \
+   &make<UnboxedOverload<at::_ops::op::schema __VA_OPT__(, ) __VA_ARGS__>>}
 
 // The overloads that training steps of LLaMA, BERT and ResNet with AdamW and SGD call most, as
 // torch.chip.dispatch_stats() counts them, and their like. Those that draw random numbers and those whose
@@ -144,6 +146,7 @@ const std::unordered_map<c10::OperatorName, Maker>& makers() {
       // Layers and losses
       ISTHMUS_UNBOXED(native_layer_norm),
       ISTHMUS_UNBOXED(native_layer_norm_backward),
+      ISTHMUS_UNBOXED(native_batch_norm, 3, 4),  // running_mean, running_var
       ISTHMUS_UNBOXED(native_batch_norm_backward),
       ISTHMUS_UNBOXED(max_pool2d_with_indices),
       ISTHMUS_UNBOXED(max_pool2d_with_indices_backward),

@@ -82,6 +82,10 @@ struct Carried<const at::ITensorListRef&> : CarriedList<at::ITensorListRef> {
 template <class A>
 constexpr bool is_written = std::is_same_v<A, at::Tensor&>;
 
+inline void note_written(const std::optional<at::Tensor>& tensor, Mapping& mapping) {
+  if (tensor) mapping.argument(*tensor, /*written=*/true);
+}
+
 inline at::Tensor deliver(at::Tensor result, Mapping& mapping) { return mapping.result(std::move(result)); }
 
 template <class... T>
@@ -101,17 +105,19 @@ at::Tensor& written_of(First&& first, Rest&&... rest) {
 
 }  // namespace unboxed
 
-template <class Signature>
+// kWritten: positions of optional tensors that the operator writes, though its schema does not say so.
+template <class Signature, size_t... kWritten>
 class UnboxedOverload;
 
-template <class R, class... A>
-class UnboxedOverload<R(A...)> final : public Overload {
+template <class R, class... A, size_t... kWritten>
+class UnboxedOverload<R(A...), kWritten...> final : public Overload {
  public:
   UnboxedOverload(const c10::OperatorHandle& op, Routes routes)
       : Overload(op, std::move(routes)),
         op_(op.typed<R(A...)>()),
         boxed_(c10::BoxedKernel::makeFromFunctor(std::make_unique<Boxed>(*this))) {
-    const std::vector<bool> expected{unboxed::is_written<A>...};
+    std::vector<bool> expected{unboxed::is_written<A>...};
+    ((expected[kWritten] = true), ...);
     TORCH_INTERNAL_ASSERT(written() == expected, name());
   }
 
@@ -130,6 +136,12 @@ class UnboxedOverload<R(A...)> final : public Overload {
       call_cpu(carried, mapping);
       mapping.finish_arguments();
       return unboxed::written_of<A...>(arguments...);
+    } else if constexpr (sizeof...(kWritten) > 0) {
+      const auto all = std::forward_as_tuple(arguments...);
+      (unboxed::note_written(std::get<kWritten>(all), mapping), ...);
+      R results = call_cpu(carried, mapping);
+      mapping.finish_arguments();
+      return unboxed::deliver(std::move(results), mapping);
     } else {
       return unboxed::deliver(call_cpu(carried, mapping), mapping);
     }
@@ -161,8 +173,9 @@ class UnboxedOverload<R(A...)> final : public Overload {
 }  // namespace isthmus
 
 // A call from a stack is the overload's.
-template <class Signature, bool kAllowDeprecated>
-struct c10::impl::make_boxed_from_unboxed_functor<isthmus::UnboxedOverload<Signature>, kAllowDeprecated> {
+template <class Signature, size_t... kWritten, bool kAllowDeprecated>
+struct c10::impl::make_boxed_from_unboxed_functor<isthmus::UnboxedOverload<Signature, kWritten...>,
+                                                  kAllowDeprecated> {
   static void call(OperatorKernel* kernel, const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     (*static_cast<isthmus::Overload*>(kernel))(op, keys, stack);
   }

@@ -12,11 +12,20 @@ namespace isthmus::memory {
 class Tape {
  public:
   void note(void* pointer, size_t bytes) { entries_.push_back({pointer, bytes}); }
+  // Memory that an argument got in the captured call, and has in a replay without allocating it.
+  void forget(const void* pointer) noexcept {
+    for (auto entry = entries_.end(); entry != entries_.begin();)
+      if ((--entry)->pointer == pointer) {
+        entries_.erase(entry);
+        return;
+      }
+  }
   void rewind() noexcept { next_ = 0; }
-  // Null if the next allocation of the captured call had another size.
+  // Null from the first allocation on that had another size in the captured call.
   void* take(size_t bytes) noexcept {
-    if (next_ == entries_.size() || entries_[next_].bytes != bytes) return nullptr;
-    return entries_[next_++].pointer;
+    if (next_ < entries_.size() && entries_[next_].bytes == bytes) return entries_[next_++].pointer;
+    next_ = entries_.size();
+    return nullptr;
   }
 
  private:

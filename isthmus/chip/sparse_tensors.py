@@ -2,7 +2,8 @@
 
 Indices and values are dense chip tensors. PyTorch's kernels for sparse CPU tensors that only arrange indices and
 values run as they are; those that compute on host pointers are decomposed into dense operators here. Everything else
-takes the fallback, and where the CPU can address the memory everything is delegated (csrc/dispatch/layouts).
+takes the fallback, and where the CPU can address the memory everything is delegated (csrc/dispatch/layouts). Both
+exist because a chip may forbid the fallback, which also copies whole embedding tables in each sparse update.
 """
 
 from __future__ import annotations
@@ -68,8 +69,10 @@ def _rows(sparse: Tensor) -> tuple[Tensor, int, torch.Size]:
 
 def coalesce(self: Tensor) -> Tensor:
     """Sum the values that have the same indices, and sort the indices."""
-    found, places = torch.unique(_rows(self)[0], return_inverse=True)
-    values = self._values()
+    rows, order = torch.sort(_rows(self)[0], stable=True)
+    is_first = torch.cat([rows[:1] == rows[:1], rows[1:] != rows[:-1]])
+    found, places = rows[is_first], is_first.cumsum(0) - 1
+    values = self._values().index_select(0, order)
     summed = values.new_zeros(len(found), *values.shape[1:]).index_add_(0, places, values)
     indices: list[Tensor] = []
     for size in reversed(self.shape[: self.sparse_dim()]):

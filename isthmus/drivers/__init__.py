@@ -39,8 +39,8 @@ class Candidate(NamedTuple):
         devices: pattern of the device files; a driver that has it is found by itself only where one exists.
         requires: library of the vendor that it opens, in a folder of LD_LIBRARY_PATH.
         setup: command after which that library is found.
-        code_generator: compiles runs of pointwise operators (:mod:`isthmus.opset.pointwise`): ``c``, the path of a
-            Python file, or "".
+        code_generator: compiles runs of pointwise operators (:mod:`isthmus.opset.pointwise`): ``c``, ``triton``,
+            the path of a Python file, or "".
     """
 
     name: str

@@ -16,8 +16,9 @@ class InferError(ValueError):
 
     @classmethod
     def because(cls, what: object, error: BaseException) -> InferError:
-        """Return an error with the first line of another one."""
-        return cls(f"{what}: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
+        """Return an error with the first line of another one, which may begin with the same thing."""
+        line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return cls(line if line.startswith(str(what)) else f"{what}: {line}")
 
 
 class Model(NamedTuple):

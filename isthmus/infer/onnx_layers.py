@@ -125,6 +125,38 @@ def _attention(
     return F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=shared)
 
 
+def _recurrent(function: Function, order: list[int], states: int) -> Function:
+    """An LSTM or GRU of PyTorch, whose gates are the standard's in another order."""
+
+    def run(
+        a: Attributes,
+        x: Tensor,
+        w: Tensor,
+        r: Tensor,
+        b: Tensor | None = None,
+        lengths: Any = None,
+        *initial: Any,
+    ) -> tuple[Tensor, ...]:
+        if lengths is not None or a["direction"] == "reverse" or a.get("linear_before_reset", 1) != 1:
+            raise NotImplementedError("sequence_lens, one direction in reverse, or linear_before_reset=0")
+        if any(each is not None for each in initial[states:]):
+            raise NotImplementedError("peepholes")
+        gates, hidden = len(order), r.shape[2]
+        zeros = x.new_zeros(len(w), x.shape[1], hidden)
+        first = [zeros if each is None else each for each in (*initial, None, None)[:states]]
+        biases = x.new_zeros(len(w), 2 * gates * hidden) if b is None else b
+        weights = [
+            torch.cat([part.chunk(gates)[i] for i in order])
+            for direction in zip(w, r, *biases.chunk(2, 1), strict=True)
+            for part in direction
+        ]
+        start = first[0] if states == 1 else first
+        y, *last = function(x, start, weights, True, 1, 0.0, False, len(w) == 2, False)
+        return y.unflatten(2, (len(w), hidden)).transpose(1, 2), *last
+
+    return run
+
+
 def _dropout(a: Attributes, x: Tensor, ratio: Any = None, training: bool | None = None) -> Tensor:
     if training:
         raise NotImplementedError("training mode")
@@ -178,10 +210,12 @@ LAYERS: dict[str, Function] = {
     "Gelu": lambda a, x: F.gelu(x, approximate=a["approximate"]),
     "Gemm": _gemm,
     "GlobalAveragePool": _global(torch.mean),
+    "GRU": _recurrent(torch.gru, [1, 0, 2], states=1),
     "GlobalMaxPool": _global(torch.amax),
     "GroupNormalization": _group_norm,
     "HardSwish": lambda a, x: F.hardswish(x),
     "InstanceNormalization": _instance_norm,
+    "LSTM": _recurrent(torch.lstm, [0, 2, 3, 1], states=2),
     "LayerNormalization": _layer_norm,
     "LeakyRelu": lambda a, x: F.leaky_relu(x, a["alpha"]),
     "LogSoftmax": lambda a, x: F.log_softmax(x, a["axis"]),

@@ -5,20 +5,18 @@ What depends on the inputs' shapes alone (shape arithmetic, masks) is computed o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import onnx
 import torch
-from onnx import inliner, numpy_helper, version_converter
+from onnx import version_converter
 from torch import Tensor, nn
 
-from isthmus.graph.package import Input
+from isthmus.infer import onnx_values
 from isthmus.infer.model import InferError, Model
 from isthmus.infer.onnx_layers import LAYERS
-from isthmus.infer.onnx_operators import DATA_DEPENDENT, DTYPES, FUNCTIONS, HOST, Attributes, Function
+from isthmus.infer.onnx_operators import DATA_DEPENDENT, FUNCTIONS, HOST, Attributes, Function
 
 OPSET = 18  # the oldest whose operators the tables have; older models are converted
 _SMALL = 64  # elements of a constant vector that may be part of shape arithmetic
@@ -39,11 +37,13 @@ def load(path: Path, device: torch.device) -> Model:
     try:
         proto = onnx.load(path)
         opset = next((each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")), 0)
-        proto = _inlined(proto, opset)
+        proto = onnx_values.inlined(proto, opset, _TABLE)
         if opset < OPSET:
             proto = version_converter.convert_version(proto, OPSET)
         module = OnnxModule(proto.graph, max(opset, OPSET), device)
-        inputs = [_declared(each, device) for each in proto.graph.input if each.name in module.inputs]
+        inputs = [
+            onnx_values.declared(each, device) for each in proto.graph.input if each.name in module.inputs
+        ]
     except InferError as error:
         raise InferError(f"{path}: {error}") from None
     except Exception as error:  # of protobuf, onnx and its C++ converter
@@ -98,11 +98,11 @@ class OnnxModule(nn.Module):
         _refuse_unknown(graph)
         _refuse_undefined(graph)
         self.device = device
-        constants = {each.name: _tensor(each) for each in graph.initializer}
+        constants = {each.name: onnx_values.tensor(each) for each in graph.initializer}
         nodes = []
         for node in graph.node:
             if node.op_type == "Constant":
-                constants[node.output[0]] = _constant(node)
+                constants[node.output[0]] = onnx_values.constant(node)
             else:
                 nodes.append(node)
         self.inputs = [each.name for each in graph.input if each.name not in constants]
@@ -168,7 +168,7 @@ class _Run:
             return
         self.repeatable &= not node.data_dependent or node.on_host
         arguments = [
-            self._number(name) if i in node.numbers else self._tensor(name, node.on_host)
+            self._number(name) if i in node.numbers else self.tensor(name, node.on_host)
             for i, name in enumerate(node.inputs)
         ]
         results = node.function(node.attributes, *arguments)
@@ -188,7 +188,7 @@ class _Run:
             return self.value(name).tolist()
         return self.host[name].tolist()
 
-    def _tensor(self, name: str, on_host: bool) -> Tensor | None:
+    def tensor(self, name: str, on_host: bool) -> Tensor | None:
         if not name:
             return None
         return self.host[name] if on_host and name in self.host else self.value(name)
@@ -249,7 +249,7 @@ def _prepare(nodes: list[onnx.NodeProto], opset: int, host: set[str], outputs: l
             _Node(
                 f"{node.op_type} {node.name}".strip(),
                 _TABLE[node.op_type],
-                Attributes(_values(node.attribute), _defaults(node.op_type, opset)),
+                Attributes(onnx_values.values(node.attribute), onnx_values.defaults(node.op_type, opset)),
                 list(node.input),
                 list(node.output),
                 HOST.get(node.op_type, ()),
@@ -259,67 +259,3 @@ def _prepare(nodes: list[onnx.NodeProto], opset: int, host: set[str], outputs: l
             )
         )
     return prepared
-
-
-def _inlined(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """Inline the model's functions, and the standard's where the tables lack the operator."""
-    for node in model.graph.node:
-        if node.domain in ("", "ai.onnx") and onnx.defs.has(node.op_type) and node.op_type not in _TABLE:
-            given = {each.name for each in node.attribute}  # the inliner omits defaults
-            attributes = onnx.defs.get_schema(node.op_type, opset).attributes.values()
-            defaults = (each.default_value for each in attributes if each.name not in given)
-            node.attribute.extend(each for each in defaults if each.name)
-    kept = [("", name) for name in _TABLE]
-    return inliner.inline_selected_functions(model, kept, exclude=True, inline_schema_functions=True)
-
-
-def _defaults(operator: str, opset: int) -> dict[str, Any]:
-    schema = onnx.defs.get_schema(operator, opset)
-    return _values(each.default_value for each in schema.attributes.values() if each.default_value.name)
-
-
-def _values(attributes: Iterable[onnx.AttributeProto]) -> dict[str, Any]:
-    return {each.name: _attribute(each) for each in attributes}
-
-
-def _attribute(proto: onnx.AttributeProto) -> Any:
-    value = onnx.helper.get_attribute_value(proto)
-    if isinstance(value, bytes):
-        return value.decode()
-    return _tensor(value) if isinstance(value, onnx.TensorProto) else value
-
-
-def _constant(node: onnx.NodeProto) -> Tensor:
-    """The value of a Constant, which is a tensor, numbers, or a number."""
-    (attribute,) = node.attribute
-    value = _attribute(attribute)
-    if isinstance(value, Tensor):
-        return value
-    if not attribute.name.startswith(("value_int", "value_float")):
-        raise InferError(f"Constant with {attribute.name} is not supported")
-    dtype = torch.int64 if attribute.name.startswith("value_int") else torch.float32
-    return torch.tensor(value, dtype=dtype)
-
-
-def _tensor(proto: onnx.TensorProto) -> Tensor:
-    dtype = _dtype(proto.data_type)
-    array = np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(tuple(proto.dims))
-    raw = array.view(f"u{array.itemsize}") if array.dtype.kind == "V" else array
-    return torch.from_numpy(raw.copy()).view(dtype)
-
-
-def _dtype(number: int) -> torch.dtype:
-    if number not in DTYPES:
-        raise InferError(f"dtype {onnx.TensorProto.DataType.Name(number)} is not supported")
-    return DTYPES[number]
-
-
-def _declared(value: onnx.ValueInfoProto, device: torch.device) -> Input:
-    """Description of an input; the example size of a dynamic dimension is 1."""
-    kind = value.type.tensor_type
-    sizes = [
-        (each.dim_value, "") if each.HasField("dim_value") else (1, each.dim_param or f"{value.name}_{i}")
-        for i, each in enumerate(kind.shape.dim)
-    ]
-    dtype = str(_dtype(kind.elem_type)).removeprefix("torch.")
-    return Input(value.name, device.type, dtype, [n for n, _ in sizes], [symbol for _, symbol in sizes])

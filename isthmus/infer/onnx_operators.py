@@ -26,16 +26,7 @@ class Attributes(dict[str, Any]):
 
     # Of training, hints, and what the inputs say as well.
     IGNORED = frozenset(
-        {
-            "kernel_shape",
-            "momentum",
-            "round_mode",
-            "saturate",
-            "seed",
-            "sorted",
-            "stash_type",
-            "storage_order",
-        }
+        "hidden_size kernel_shape momentum round_mode saturate seed sorted stash_type storage_order".split()
     )
 
     def __init__(self, given: dict[str, Any], defaults: dict[str, Any]) -> None:

@@ -83,6 +83,7 @@ class Operator:
             dtype and of functions for pointwise operators, for none of others.
         denormal: whether denormal inputs are tested; False where valid formulas underflow, or round them twice.
         limits: whether it is defined for the limits of integers; False for divisions.
+        rounds_numbers: whether its numbers are rounded to the dtype of its tensors first, as on CPU and CUDA.
         strided: whether tensors may be strided; False where PyTorch requires contiguous tensors.
         special: tested values among NaN and infinity; not infinity if valid orders of evaluation differ in
             infinity or NaN.
@@ -108,6 +109,7 @@ class Operator:
     extreme: tuple[float, ...] | None = None
     denormal: bool = True
     limits: bool = True
+    rounds_numbers: bool = False
     leading: bool = False
     resizable: bool = False
     strided: bool = True

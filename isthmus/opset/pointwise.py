@@ -17,7 +17,8 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-# Of one number each, but where(condition, yes, no) and the last row, of two. maximum and minimum propagate NaN.
+# Of one number each, but where(condition, yes, no) and the last row, of two. maximum and minimum propagate NaN and
+# return the first of two equal numbers, of which zeros may differ.
 FUNCTIONS = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
     "floor ceil trunc rint abs isnan isinf where "
@@ -28,7 +29,7 @@ _SIGMOID = "(1 / (1 + exp(-{0})))"
 _LERP = "where(abs(weight) < 0.5, self + weight * (end - self), end - (end - self) * (1 - weight))"
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _DERIVED = {
-    "relu": "where(self > 0, self, where(self == self, 0, self))",
+    "relu": "where(self < 0, 0, self)",
     "sigmoid": _SIGMOID.format("self"),
     "silu": f"self * {_SIGMOID.format('self')}",
     "silu_backward": "grad_output * {0} * (1 + self * (1 - {0}))".format(_SIGMOID.format("self")),

@@ -62,6 +62,8 @@ def torch_arguments(case: Case, upcast: bool, device: str = "cpu") -> dict[str, 
     """The arguments of a case for PyTorch; with ``upcast``, floats and float dtypes become float64."""
     import torch
 
+    rounds = upcast and operators()[case.operator].rounds_numbers and dt.DTYPES[case.dtype].kind == "float"
+
     def convert(name: str, base: str, value: Any) -> Any:
         if isinstance(value, list):
             return [convert(name, base, item) for item in value]
@@ -73,6 +75,8 @@ def torch_arguments(case: Case, upcast: bool, device: str = "cpu") -> dict[str, 
             return torch.float64 if upcast and kind.is_floating_point else kind
         if base == "Device":
             return torch.device(device)
+        if base == "Scalar" and rounds:
+            return torch.tensor(value, dtype=torch.float64).to(getattr(torch, case.dtype)).item()
         return None if base in ("Layout", "MemoryFormat") else value
 
     return {

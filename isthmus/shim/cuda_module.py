@@ -39,6 +39,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     _install_memory_history(scope, accelerator)
     _install_profiler(scope)
     _install_graphs(scope, accelerator)
+    _install_pools(scope, accelerator)
     _install_words(scope, accelerator)
     _install_handles(scope, accelerator)
     scope.replace(
@@ -154,6 +155,14 @@ def _install_profiler(scope: Scope) -> None:
             lambda _: cuda_answers.profiler,
             "starts and stops NVIDIA's profiler",
         )
+
+
+def _install_pools(scope: Scope, accelerator: Accelerator) -> None:
+    pools = getattr(getattr(accelerator.module, "memory", None), "pools", None)
+    for theirs, name in rules.MEMORY_POOLS.items():
+        if hasattr(pools, name):
+            reason = "Megatron allocates inputs from the memory of its graphs"
+            scope.set(torch._C, theirs, getattr(pools, name), f"torch._C.{theirs}", reason)
 
 
 def _install_graphs(scope: Scope, accelerator: Accelerator) -> None:

@@ -70,6 +70,13 @@ CUDA_RENAMED = {
     "reset_max_memory_allocated": "reset_peak_memory_stats",
 }
 
+# Functions of torch._C, and the accelerator's in memory.pools.
+MEMORY_POOLS = {
+    "_cuda_beginAllocateCurrentThreadToPool": "begin_allocate_to_pool",
+    "_cuda_endAllocateToPool": "end_allocate_to_pool",
+    "_cuda_releasePool": "release_pool",
+}
+
 # Names that have no meaning on another accelerator: calling them raises NotImplementedError with this reason.
 CUDA_GRAPHS = ("graph", "make_graphed_callables", "graph_pool_handle")
 CUDA_REFUSED = {

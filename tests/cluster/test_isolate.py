@@ -15,6 +15,7 @@ from isthmus.cluster import inventory as inventories
 from isthmus.cluster.errors import ClusterError
 from isthmus.cluster.inventory import Inventory
 from isthmus.cluster.isolate import report, run
+from isthmus.cluster.isolate.agent import _slow_cards
 from isthmus.cluster.isolate.rounds import Kind, Outcome, Round, Topology
 from isthmus.cluster.isolate.search import Found, Settings, isolate
 from isthmus.cluster.isolate.simulate import Fault, Simulator, halving, pairing
@@ -175,27 +176,39 @@ def hosts(number: int, **each: str) -> Inventory:
     return inventories.parse({"hosts": values}, "test")
 
 
-def search(inventory: Inventory, processes: run.Processes) -> Found:
-    settings = Settings(expected=1, noise=1e-3, firing=0.9, slow=5.0, rounds=30)
+def search(inventory: Inventory, processes: run.Processes, slow: float = 5.0) -> Found:
+    settings = Settings(expected=1, noise=1e-3, firing=0.9, slow=slow, rounds=30)
     return isolate(run.topology(inventory), processes, settings)
 
 
 def test_eight_processes_with_a_stopped_a_slow_and_a_corrupt_one() -> None:
     inventory = hosts(8)
-    load = run.Load(matrix=64, length=64, timeout=3, step_timeout=1, interface="lo")
-    faults = {
-        1: run.Injected("stop"),
-        4: run.Injected("corrupt", card=1),
-        6: run.Injected("sleep", seconds=1.5),
-    }
+    load = run.Load(matrix=64, length=64, timeout=6, step_timeout=1, interface="lo")
+    # All nodes sleep, because milliseconds of work vary by more than a slow node's on a busy machine.
+    faults = {node: run.Injected("sleep", seconds=3.5 if node == 6 else 0.3) for node in range(8)}
+    faults |= {1: run.Injected("stop"), 4: run.Injected("corrupt", card=1)}
     with run.Processes(inventory, load, local=True, faults=faults) as processes:
-        found = search(inventory, processes)
+        found = search(inventory, processes, slow=3.0)
         agent = next(iter(processes._agents.values())).process.pid
     assert found.accused() == {("node", (1,), -1), ("card", (4,), 1), ("node", (6,), -1)}
     assert {verdict.nodes[0]: verdict.slow for verdict in found.verdicts} == {1: False, 4: False, 6: True}
     text = report.text(found, run.topology(inventory))
     assert "card 1 of n4: faulty" in text and "self of n4: failed: cards 1: a repeated matmul differs" in text
     assert not Path(f"/proc/{agent}").exists()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "work", "cards"),
+    [
+        ({0: 1.0, 1: 1.1, 2: 5.0}, 5.2, 0b100),
+        ({0: 0.001, 1: 0.2}, 3.7, 0),  # something else is slow
+        ({}, 1.0, 0),
+    ],
+)
+def test_a_card_is_slow_if_it_explains_the_time_of_the_test(
+    seconds: dict[int, float], work: float, cards: int
+) -> None:
+    assert _slow_cards(seconds, work) == cards
 
 
 @pytest.mark.full

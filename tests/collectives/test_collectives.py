@@ -204,3 +204,24 @@ def test_the_timeout_of_a_group_changes_for_later_operations() -> None:
     print([entry["timeout_ms"] for entry in entries], both._get_backend(torch.device("cpu")).options._timeout)
     """
     assert output(code) == "[9000, 4000, 5000] 0:00:05"
+
+
+def test_a_graph_gathers_into_the_memory_of_its_capture() -> None:
+    """Megatron's FSDP allocates and releases storages within the capture."""
+    code = """
+    import torch
+    import torch.distributed as dist
+    dist.init_process_group("chip", store=dist.HashStore(), rank=0, world_size=1)
+    own, whole = torch.ones(4, device="chip"), torch.empty(4, device="chip")
+    graph = torch.chip.Graph()
+    whole.untyped_storage().resize_(0)
+    with torch.chip.graph(graph):
+        whole.untyped_storage().resize_(16)
+        dist.all_gather_into_tensor(whole, own)
+        double = whole * 2
+        whole.untyped_storage().resize_(0)
+    own.fill_(3)
+    graph.replay()
+    print(double.tolist())
+    """
+    assert output(code) == "[6.0, 6.0, 6.0, 6.0]"

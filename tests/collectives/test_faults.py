@@ -221,6 +221,13 @@ def test_groups_in_different_orders_are_named(name: str, behind: tuple[str, str]
         assert found["error"].count("timed out after 3 s") == 1, found
 
 
+def test_groups_that_connect_in_different_orders_are_named() -> None:
+    told = run("first_crossed")
+    for rank in (0, 2):
+        assert "rank 1 waits in the first operation of group '3'" in told[rank]["error"], told
+        assert "groups '2' and '3' are used in a different order on ranks" in told[rank]["error"], told
+
+
 @pytest.mark.parametrize(
     ("name", "cause"),
     [
@@ -232,6 +239,7 @@ def test_groups_in_different_orders_are_named(name: str, behind: tuple[str, str]
             for name in ("on_cpu", "on_cpu_and_goes_on")
         ),
         ("wholly_on_cpu", "rank 1 last enqueued broadcast #2 and then called all_reduce with a CPU tensor."),
+        ("first_on_cpu", "rank 1 has not enqueued any operation but called all_reduce with a CPU tensor"),
     ],
 )
 def test_a_rank_that_passes_a_cpu_tensor_is_named(name: str, cause: str) -> None:

@@ -57,6 +57,16 @@ def test_exported_programs_are_saved_loaded_and_moved(strict: bool, tmp_path: Pa
         assert torch.equal(one.cpu(), three)
 
 
+@pytest.mark.filterwarnings("ignore:The tensor attributes")
+@pytest.mark.parametrize("make_layer", [nn.LSTM, pytest.param(nn.GRU, marks=pytest.mark.full)])
+def test_the_batch_of_a_recurrent_layer_is_dynamic(make_layer: Any) -> None:
+    layer = make_layer(4, 5).to("chip")
+    dynamic = {"input": {1: torch.export.Dim("batch", min=2, max=64)}}
+    program = torch.export.export(layer, (torch.ones(3, 2, 4, device="chip"),), dynamic_shapes=dynamic)
+    x = torch.randn(3, 6, 4, device="chip")
+    assert torch.equal(program.module()(x)[0], layer(x)[0])
+
+
 @pytest.fixture(scope="module")
 def packaged(tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("package") / "model.pt2"

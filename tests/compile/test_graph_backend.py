@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.fx import Graph, Node
 
+import isthmus
 from isthmus.graph.backend import Settings
 from isthmus.graph.backend.grouping import groups_of, sort
 from tests.helpers.children import output, run
@@ -147,6 +148,37 @@ def test_without_a_compiler_pointwise_operators_are_not_fused() -> None:
 
 
 @pytest.mark.full
+def test_pointwise_runs_are_fused_by_triton(tmp_path: Path) -> None:
+    """By its interpreter, since the numpy chip has no Triton backend."""
+    pytest.importorskip("triton")
+    numpy = Path(isthmus.__file__).parent / "drivers" / "numpy"
+    text = (numpy / "driver.toml").read_text().replace('code_generator = "c"', 'code_generator = "triton"')
+    text = text.replace("../host", f"{numpy.parent}/host").replace(
+        '"operators.py"', f'"{numpy}/operators.py"'
+    )
+    (tmp_path / "driver.toml").write_text(text)
+    (generated,) = output(
+        """
+    import torch
+
+    x, y = torch.randn(5, 7, device="chip", requires_grad=True), torch.randn(7, device="chip")
+    function = lambda: torch.where(x > 0, (x * 2 + y).sigmoid() * y, x.bfloat16().float() - y).square().sum()
+    (expected,) = torch.autograd.grad(function(), x)
+    for capture in (True, False):
+        compiled = torch.compile(function, backend="isthmus", fullgraph=True, options={"capture": capture})
+        for _ in range(3):
+            torch.testing.assert_close(compiled(), function())
+            torch.testing.assert_close(torch.autograd.grad(compiled(), x)[0], expected)
+        torch.compiler.reset()
+    rows = torch.chip.dispatch_stats()["operators"]
+    print(sum(row["route"] == "kernel" for name, row in rows.items() if name.startswith("isthmus_fused::")))
+    """,
+        ISTHMUS_DRIVER=str(tmp_path / "driver.toml"),
+    ).splitlines()
+    assert int(generated) > 0
+
+
+@pytest.mark.full
 def test_constants_mutation_randomness_and_asserts() -> None:
     """Results are fresh although they depend on constants alone; written inputs, random numbers, CPU numbers."""
     on_numpy(
@@ -264,6 +296,25 @@ def test_captured_kernels_follow_inputs_and_results() -> None:
     assert warned == "torch.Size([4, 2])"
 
 
+def test_captured_calls_do_not_pass_through_the_dispatcher() -> None:
+    """A call whose capture fails does; the next one captures."""
+    failed, first, later = on_numpy(
+        """
+    import torch
+    from isthmus.graph.backend import execute
+    compiled = torch.compile(lambda x: (x.sum(-1) + 1).softmax(-1), backend="isthmus", options={"fuse": False})
+    capture = execute._Captures._capture
+    for attempt in range(3):
+        execute._Captures._capture = capture if attempt else lambda *_: None
+        torch.chip.reset_dispatch_stats()
+        compiled(torch.ones(2, 3, device="chip"))
+        print(sum(name != "aten::fill_.Scalar" for name, row in torch.chip.dispatch_stats()["operators"].items()
+                  if row["route"] == "kernel"))
+    """
+    )
+    assert (int(failed), int(first), int(later)) == (3, 3, 0)
+
+
 def test_fused_numbers_constants_and_pools() -> None:
     """Numbers at the boundary of a comparison, lerp from 0.5 on, quotients of bool, equal runs, views of constants,
     conversions that name the device, empty graphs, and memory of captures that are gone.
@@ -328,7 +379,7 @@ def test_a_result_at_the_place_of_a_dead_value_moves_alone() -> None:
 
 
 def test_sizes_that_come_again_are_captured_in_memory_of_the_largest() -> None:
-    """A compilation for all sizes. They are captured at the second call, and share memory; the last used ones stay."""
+    """All sizes are compiled once, and captured at their second call; those used last are kept."""
     on_numpy(
         """
     import torch

@@ -148,6 +148,21 @@ def test_a_lazy_copy_is_made_before_it_is_written() -> None:
     assert value.tolist() == [1.0] * 4 and copy.tolist() == [3.0] * 4
 
 
+@pytest.mark.parametrize("tracks", [False, True])
+def test_running_statistics_are_written_as_from_a_stack(tracks: bool) -> None:
+    """Which the schema of native_batch_norm does not say; a lazy copy is made before."""
+    value, results = torch.arange(12.0, device="chip").view(4, 3), []
+    operator = torch.ops.aten.native_batch_norm.default
+    for way in (boxed, lambda call, *arguments: call(*arguments)):
+        original = torch.ones(3, device="chip")
+        mean, variance = torch._lazy_clone(original), torch.ones(3, device="chip")
+        tracked = (mean, variance) if tracks else (None, None)
+        result = way(operator, value, None, None, *tracked, True, 0.5, 1e-5)
+        assert original.tolist() == [1.0] * 3 and (mean.tolist() != [1.0] * 3) == tracks
+        results.append([*(each.tolist() for each in result), mean.tolist(), variance.tolist()])
+    assert results[0] == results[1]
+
+
 def test_gradients_are_recorded() -> None:
     value = torch.arange(3.0, device="chip", requires_grad=True)
     (torch.sigmoid(value) * value).sum().backward()

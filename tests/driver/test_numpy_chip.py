@@ -18,7 +18,7 @@ from isthmus.drivers.libraries import load
 from isthmus.drivers.numpy.operators import ABSENT, library
 from isthmus.opset import operators
 from isthmus.opset.tiers import tiers
-from tests.helpers.children import start_module
+from tests.helpers.children import output, start_module
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
@@ -100,6 +100,20 @@ def test_routes_are_native_kernel_decomposition_or_none() -> None:
     assert child.returncode == 0, err
     rows = [line.split("\t") for line in out.splitlines() if line.startswith("aten::")]
     assert {row[1] for row in rows} == {"native", "kernel", "decomposition", "none"}
+
+
+def test_an_lstm_is_computed_without_onednn() -> None:
+    code = """
+        import torch
+        layer = torch.nn.LSTM(4, 5)
+        x = torch.randn(3, 2, 4)
+        expected = layer(x)[0].detach()
+        found = layer.to("chip")(x.to("chip"))[0]
+        found.sum().backward()
+        torch.testing.assert_close(found.detach().cpu(), expected)
+        print(found.device.type)
+    """
+    assert output(code, ISTHMUS_DRIVER="numpy") == "chip"
 
 
 # ---- The chip of the tutorial --------------------------------------------------------------------------

@@ -261,6 +261,43 @@ def absent(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
 
 
 @case
+def first_on_cpu(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Rank 1 passes a CPU tensor to the first operation of a group."""
+    group = dist.new_group()
+    try:
+        if rank == 1:
+            with reporting(group, times_out=False):
+                work = dist.all_reduce(tensor.cpu(), group=group, async_op=True)
+            work.wait()
+        else:
+            call_first(rank, tensor, group, "\n1 all_reduce\n")
+    finally:
+        if rank == 1:
+            await_ends(0, 2)
+
+
+@case
+def first_crossed(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Rank 1 calls the first operation of another group than the others do."""
+    first, second = dist.new_group(), dist.new_group()
+    for each in (first, second):
+        each.set_timeout(TIMEOUT)
+    if rank == 1:
+        dist.all_reduce(tensor, group=second)
+    else:
+        call_first(rank, tensor, first, "\tthe first operation\n")
+
+
+def call_first(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup, of_rank_1: str) -> None:
+    """Call the first operation, on rank 2 once rank 0 joins; they time out after rank 1 published the text."""
+    await_notices(group, [1], of_rank_1)
+    if rank == 2:
+        await_key(store_of(group), "chip/all/0/rank0")
+    group.set_timeout(TIMEOUT)
+    dist.all_reduce(tensor, group=group)
+
+
+@case
 def absent_from_the_first_barrier(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
     group = dist.new_group()
     group.set_timeout(TIMEOUT)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from isthmus.cli import app
 from isthmus.infer import archive
+from isthmus.infer.loading import load
 from isthmus.infer.model import InferError
 from isthmus.infer.program_check import is_expression
 
@@ -131,8 +132,29 @@ def test_wrong_files_and_devices_are_named(model: Path, tmp_path: Path) -> None:
     assert f"input x [{1 << 50}, 4]: " in infer(model, "--batch", 1 << 50).stderr
     assert "--device chip:9: 2 devices available" in infer(model, "--device", "chip:9").stderr
     assert "not a .pt2 archive" in infer(tmp_path / "bad.pt2").stderr
-    assert "No such file" in infer(tmp_path / "none.pt2").stderr
+    none = tmp_path / "none"
+    for words, line in (
+        (["none.pt2"], "none.pt2: No such file or directory; give a .pt2 or .onnx file"),
+        ([model, "--inputs", none / "x.npz"], "x.npz: No such file or directory; give a file of tensors"),
+        ([model, "--output", none / "x.npz"], "x.npz: No such file or directory; give a writable path"),
+    ):
+        assert infer(*words).stderr.endswith(f"{line}\n")
     assert "unknown format; expected .pt2 or .onnx" in infer(Path(__file__)).stderr
+
+
+class Nested(nn.Module):
+    def forward(self, x: Tensor) -> tuple[dict[str, object], Tensor]:
+        return {"state": [x + 1, None, x.shape[0]], "size": 3}, x * 2
+
+
+def test_outputs_have_the_names_of_their_places(tmp_path: Path) -> None:
+    layer = nn.Linear(4, 4)
+    torch.export.save(torch.export.export(Nested(), (torch.ones(2),)), tmp_path / "nested.pt2")
+    torch.export.save(torch.export.export(layer, (torch.ones(1, 4),)), tmp_path / "layer.pt2")
+    assert infer(tmp_path / "nested.pt2", "--output", tmp_path / "out.npz").exit_code == 0
+    assert list(np.load(tmp_path / "out.npz")) == ["0.state.0", "output_4"]
+    program = load(tmp_path / "layer.pt2", torch.device("cpu"))
+    assert not program.run([torch.ones(1, 4)])[0].requires_grad
 
 
 def rewrite(model: Path, changed: Path, name: str, data: bytes) -> Path:

@@ -147,6 +147,59 @@ for arguments in (("a", 6), ("b", 5)):
     )
 
 
+def test_graphs_of_layers_and_micro_batches():
+    """Two layers, two micro-batches in the order of a pipeline, one keyword argument, dropout by a named state."""
+    output(
+        START
+        + """
+from transformer_engine.pytorch.distributed import CudaRNGStatesTracker, get_all_rng_states
+
+tracker = CudaRNGStatesTracker()
+tracker.add("a", 5)
+
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = te.Linear(8, 8, params_dtype=torch.float32)
+
+    def forward(self, x, *, scale):
+        with tracker.fork("a"):
+            return F.dropout(self.linear(x) * scale)
+
+layers = (Layer(), Layer())
+make = lambda: torch.randn(4, 8, device=device, requires_grad=True)
+batches, scale = [make() for _ in range(2)], torch.tensor(2.0, device=device)
+
+def run(calls):
+    get_all_rng_states()["a"].manual_seed(5)
+    outputs = []
+    for batch, x in enumerate(batches):
+        hidden = x
+        for number in range(2):
+            hidden = calls(batch, number)(hidden, scale=scale)
+        outputs.append(hidden)
+    for each in outputs:
+        each.square().sum().backward()
+    tensors = [*batches, *(each for layer in layers for each in layer.parameters())]
+    grads = [each.grad.clone() for each in tensors]
+    for each in tensors:
+        each.grad = None
+    return [*(each.detach() for each in outputs), *grads]
+
+expected = [run(lambda _, number: layers[number]) for _ in range(2)][1]
+samples, before = [(make(),) for _ in range(4)], torch.cuda.get_rng_state()
+calls = te.make_graphed_callables(
+    layers, samples, sample_kwargs=[{"scale": torch.ones_like(scale)} for _ in range(4)],
+    _order=[1, 1, -1, -1], allow_unused_input=True,
+)
+assert len(calls) == 4 and torch.equal(torch.cuda.get_rng_state(), before)
+for _ in range(2):
+    found = run(lambda batch, number: calls[2 * batch + number])
+    assert all(map(torch.equal, found, expected))
+"""
+    )
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [

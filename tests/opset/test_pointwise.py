@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import stat
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,12 +16,14 @@ import pytest
 from isthmus import opset
 from isthmus.conformance.calling import Frame, Placed, make_context
 from isthmus.drivers.generators import c, load
-from isthmus.drivers.libraries import LibraryError, LoadedOperator
+from isthmus.drivers.libraries import LibraryError, LoadedOperator, address_of, import_tvm_ffi
 from isthmus.drivers.numpy.operators import library
 from isthmus.opset import dtypes as dt
 from isthmus.opset import pointwise
 from isthmus.opset.pointwise import Kernel, Run, Step, Value
 
+needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
+GENERATORS = pytest.mark.parametrize("generator", ["c", pytest.param("triton", marks=needs_triton)])
 BOOLEAN = "eq ne lt le gt ge logical isnan isinf"
 
 
@@ -36,9 +41,12 @@ def call(kernel: Kernel, arrays: Sequence[np.ndarray[Any, Any]]) -> None:
     frame = Frame((1, 0))
     for array in arrays:
         frame.push(placed(array))
-    assert isinstance(kernel.function, int)
     context, _callbacks = make_context(0, 0, 0, lambda _: 0, [])
-    frame.call(LoadedOperator("run", 0, kernel.flags, kernel.function, 0), context, [])
+    address, handle, function = kernel.function, 0, None
+    if not isinstance(address, int):
+        function = import_tvm_ffi().convert(address)
+        address, handle = address_of(function)
+    frame.call(LoadedOperator("run", 0, kernel.flags, address, handle), context, [])
 
 
 def arguments_of(overload: str) -> dict[str, Any]:
@@ -72,35 +80,40 @@ def overloads() -> list[str]:
     return [name for name in named if f"aten::{name}" in library.entries and name not in integers]
 
 
-def compare(names: Sequence[str]) -> None:
+def compare(generator: str, names: Sequence[str]) -> None:
+    """Against the NumPy library, whose arithmetic is in float64 as that of the C kernels."""
+    tolerance = {"c": 1e-7, "triton": 2e-6}[generator]  # an ulp is 6e-8 to 1.2e-7
     cases = [(name, arguments_of(name)) for name in names]
-    kernels = c.generate([run_of(name, given) for name, given in cases])
+    kernels = load(generator).generate([run_of(name, given) for name, given in cases])
     for (name, given), kernel in zip(cases, kernels, strict=True):
         dtype = np.dtype(run_of(name, given).steps[0].dtype)
         expected, out = np.empty((5, 7), dtype), np.empty((7, 5), dtype).T
         library.entries[f"aten::{name}"].function(*given.values(), expected, context=None)
         call(kernel, [*(value for value in given.values() if isinstance(value, np.ndarray)), out])
-        assert np.allclose(out, expected, rtol=1e-7, atol=0, equal_nan=True), name  # an ulp is 6e-8 to 1.2e-7
+        assert np.allclose(out, expected, rtol=tolerance, atol=0, equal_nan=True), name
 
 
-def test_kernels_equal_those_of_numpy() -> None:
-    compare(["add.Tensor", "exp", "where.self", "gt.Scalar", "gelu", "maximum"])
+@GENERATORS
+def test_kernels_equal_those_of_numpy(generator: str) -> None:
+    compare(generator, ["add.Tensor", "exp", "where.self", "gt.Scalar", "gelu", "maximum"])
 
 
+@GENERATORS
 @pytest.mark.full
-def test_kernels_of_all_expressions() -> None:
+def test_kernels_of_all_expressions(generator: str) -> None:
     assert len(overloads()) > 80
-    compare(overloads())
+    compare(generator, overloads())
 
 
-def test_broadcasting_strides_dtypes_and_several_outputs() -> None:
+@GENERATORS
+def test_broadcasting_strides_dtypes_and_several_outputs(generator: str) -> None:
     """(a + b) in float32, rounded to bfloat16; and the integer sum i + 1, by other strides."""
     steps = (
         Step("self + other", {"self": Value(0), "other": Value(1)}, "float32", "float32"),
         Step("self", {"self": Value(3)}, "float32", "bfloat16"),
         Step("self + other", {"self": Value(2), "other": 1}, "int8", "int8"),
     )
-    (kernel,) = c.generate([Run(("float32", "float32", "int8"), steps, (4, 5))])
+    (kernel,) = load(generator).generate([Run(("float32", "float32", "int8"), steps, (4, 5))])
     a, b = np.arange(12, dtype=np.float32).reshape(3, 4) / 3, np.float32([[1], [2], [3]])
     i = np.array([127, 1, 2, 3], np.int8)
     rounded, sums = np.empty((3, 4), dt.DTYPES["bfloat16"].numpy), np.empty((4, 3), np.int8).T
@@ -109,6 +122,116 @@ def test_broadcasting_strides_dtypes_and_several_outputs() -> None:
     assert (sums == np.array([-128, 2, 3, 4], np.int8)).all()
     empty = np.empty((0, 4), np.float32)
     call(kernel, [empty, np.float32([[1]]), i, rounded[:0], sums[:0]])
+
+
+EXACT = (
+    "self + other", "self - other", "self * other", "self / other", "maximum(self, other)", "minimum(self, other)",
+    "where(self < other, self, other)", "self == other", "-self", "abs(self)", "self & other", "sqrt(self)",
+    "rint(self)", "floor(self)",
+)  # fmt: skip
+
+
+def exact_run(dtype: str) -> Run:
+    """Steps that have one right result each: operators in a dtype, and conversions to the others."""
+    floating = dt.DTYPES[dtype].kind == "float"
+    texts = [t for t in EXACT if (t != "self & other" if floating else "/" not in t and t not in EXACT[-3:])]
+    steps = [
+        Step(t, {name: Value(i) for i, name in enumerate(("self", "other")) if name in t}, dtype,
+             "bool" if "==" in t else dtype)
+        for t in texts
+    ]  # fmt: skip
+    others = dt.FLOATS if floating else dt.ALL
+    steps += [Step("self", {"self": Value(0)}, dtype, other) for other in others]
+    return Run((dtype, dtype), tuple(steps), tuple(range(2, 2 + len(steps))))
+
+
+def bits(dtype: str, count: int) -> np.ndarray[Any, Any]:
+    random = np.random.default_rng(0)
+    if dtype == "bool":
+        return random.random(count) > 0.5
+    of = dt.DTYPES[dtype].numpy
+    drawn = np.frombuffer(random.bytes(count * of.itemsize), of)
+    few = random.integers(-3, 4, 64).astype(of)
+    return np.concatenate([drawn, few, few * few.dtype.type(0)])  # with zeros of both signs
+
+
+@needs_triton
+@pytest.mark.full
+def test_exactly_rounded_steps_are_equal_to_the_bit() -> None:
+    runs = [exact_run(dtype) for dtype in dt.ALL]
+    for dtype, run, *kernels in zip(
+        dt.ALL, runs, c.generate(runs), load("triton").generate(runs), strict=True
+    ):
+        first = bits(dtype, 3000)
+        made = []
+        for kernel in kernels:
+            outs = [np.empty(first.shape, dt.DTYPES[run.dtype(i)].numpy) for i in run.outputs]
+            call(kernel, [first, first[::-1], *outs])
+            made.append(outs)
+        for step, left, right in zip(run.steps, *made, strict=True):
+            same = (left.view(np.uint8) == right.view(np.uint8)).reshape(len(first), -1).all(1)
+            assert (same | (np.isnan(left) & np.isnan(right))).all(), step
+
+
+def run_of_all() -> Run:
+    """Every expression, of one float32 tensor and a mask."""
+    texts = {pointwise.expression_of(name, arguments_of(name)) for name in overloads()}
+    steps = []
+    for text in sorted(filter(None, texts)):
+        names = {
+            node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)
+        } - pointwise.FUNCTIONS
+        operands = {name: Value(int(name in ("condition", "mask"))) for name in names}
+        steps.append(Step(text, operands, "float32", "float32"))
+    return Run(("float32", "bool"), tuple(steps), tuple(range(2, 2 + len(steps))))
+
+
+@needs_triton
+@pytest.mark.full
+def test_triton_kernels_compile_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with the active backend of a maker, but for launches; roundings are those of the C kernels."""
+    from triton import runtime
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+    from triton.runtime.jit import mangle_type
+
+    from isthmus.drivers.generators import triton
+
+    target, codes = GPUTarget("cuda", 90, 32), []
+
+    def compiled(kernel: Any, *given: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        values = dict(zip(kernel.arg_names, given, strict=True))
+        fixed = {each.name: values[each.name] for each in kernel.params if each.is_constexpr}
+        kinds = {name: "constexpr" if name in fixed else mangle_type(value) for name, value in values.items()}
+        fixed |= {name: 1 for name, kind in kinds.items() if kind == "constexpr" and name not in fixed}
+        source = ASTSource(kernel, kinds, {(kernel.arg_names.index(k),): v for k, v in fixed.items()})
+        codes.append(compile(source, target=target, options=options).asm["ptx"])
+
+    monkeypatch.setattr(triton, "vendor_backend", lambda: "the maker's")
+    monkeypatch.setattr(runtime.JITFunction, "run", compiled)
+    monkeypatch.setattr(runtime.driver, "_active", SimpleNamespace(get_current_target=lambda: target))
+    triton._options.cache_clear()
+    runs = [exact_run("float32"), exact_run("bfloat16"), exact_run("int8"), run_of_all()]
+    for run, kernel in zip(runs, triton.generate(runs), strict=True):
+        tensors = [(5, 7), *[(5, 1)] * (len(run.inputs) - 1), *[(5, 7)] * len(run.outputs)]
+        dtypes = map(run.dtype, (*range(len(run.inputs)), *run.outputs))
+        call(kernel, [np.ones(shape, dt.DTYPES[d].numpy) for shape, d in zip(tensors, dtypes, strict=True)])
+    triton._options.cache_clear()
+    assert len(codes) == 4
+    assert "div.rn.f32" in codes[0] and "sqrt.rn.f32" in codes[0]
+    assert not any("fma.rn.f32" in code for code in codes[:3])
+
+
+@GENERATORS
+def test_a_clamp_keeps_the_sign_of_a_zero(generator: str) -> None:
+    clamped = Step(
+        "minimum(maximum(self, bound), bound)", {"self": Value(0), "bound": 0.0}, "float32", "float32"
+    )
+    rectified = Step(pointwise.EXPRESSIONS["relu"], {"self": Value(0)}, "float32", "float32")
+    (kernel,) = load(generator).generate([Run(("float32",), (clamped, rectified), (1, 2))])
+    zeros, outs = np.float32([-0.0, 0.0]), [np.empty(2, np.float32) for _ in range(2)]
+    call(kernel, [zeros, *outs])
+    assert [np.signbit(out).tolist() for out in outs] == [[True, False]] * 2
 
 
 def test_libraries_are_kept_where_only_the_user_writes(tmp_path: Path) -> None:
@@ -146,5 +269,7 @@ def test_a_makers_generator_is_a_file(tmp_path: Path) -> None:
     file.write_text("x = 1\n")
     with pytest.raises(LibraryError, match="has no function `generate`"):
         load(str(file))
-    with pytest.raises(LibraryError, match="unknown code generator 'cuda'; expected c or a Python file"):
+    with pytest.raises(
+        LibraryError, match="unknown code generator 'cuda'; expected c, triton or a Python file"
+    ):
         load("cuda")

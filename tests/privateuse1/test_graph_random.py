@@ -160,3 +160,10 @@ def test_checkpoint_restores_the_generator_in_a_graph():
         graph.replay()
         assert torch.equal(result, expected)
         assert torch.equal(torch.rand(3, device="chip"), following)
+
+
+def test_a_graph_registers_generators_of_any_device():
+    for generator in torch.chip.default_generators:
+        torch.chip.Graph().register_generator_state(generator)
+    with pytest.raises(RuntimeError, match="'chip' device type"):
+        torch.chip.Graph().register_generator_state(torch.default_generator)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.optim import ASGD, SGD, Adadelta, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
+from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
 
 from tests.helpers.graphs import OF_THE_CORE, capture
 from tests.privateuse1 import covers
@@ -200,6 +200,45 @@ def test_captured_fused_optimizers_with_a_scaler(kind):
         return parameters
 
     torch.testing.assert_close(train(True), train(False), rtol=0, atol=0)
+
+
+FUSED = (Adam, AdamW, SGD, Adagrad)
+
+
+@pytest.mark.parametrize("kind", [*CAPTURABLE, SGD, Adagrad], ids=lambda kind: kind.__name__)
+@OF_THE_CORE
+def test_captured_training_steps_are_bit_equal(kind):
+    """Every implementation of the optimizer; fused ones with a scaler, which skips a step of infinite gradients."""
+    data = torch.randn(8, 4, 16)
+    data[6] *= float("inf")
+
+    def train(graphs: bool, options: dict[str, bool]) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model, x, fused = mlp(), torch.empty(4, 16, device="chip"), "fused" in options
+        if kind in CAPTURABLE:
+            options = {**options, "capturable": True}
+        optimizer = kind(model.parameters(), **options)
+        scaler = torch.amp.GradScaler("chip", init_scale=128.0, growth_interval=3, enabled=fused)
+
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            scaler.scale(model(x).square().sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+        graph, stream = None, torch.chip.Stream()
+        for index, each in enumerate(data if fused else data[:6]):
+            x.copy_(each)
+            if index == 3 and graphs:
+                graph, _ = capture(step, stream=stream)
+            with torch.chip.stream(stream):
+                graph.replay() if graph else step()
+            torch.chip.synchronize()
+        return [*model.parameters(), torch.tensor(scaler.get_scale())]
+
+    for options in ({"foreach": False}, {"foreach": True}, {"fused": True}):
+        if "fused" not in options or kind in FUSED:
+            assert all(map(torch.equal, train(True, options), train(False, options))), options
 
 
 @covers("cuda_graphs", "test_graph_grad_scaling")

@@ -158,3 +158,22 @@ def test_csr_tensors_made_on_the_chip_train_and_are_saved() -> None:
     torch.save(sparse.detach(), file)
     file.seek(0)
     assert str(torch.load(file)) == str(sparse.detach()) and "device='chip:0'" in str(sparse)
+
+
+@pytest.mark.full
+def test_embeddings_train_where_there_is_neither_delegate_nor_fallback() -> None:
+    code = """
+        import torch
+        def trained(device):
+            torch.manual_seed(0)
+            layer = torch.nn.Embedding(9, 4, sparse=True).to(device)
+            optimizer = torch.optim.SparseAdam(layer.parameters(), lr=0.1)
+            for rows in ([1, 2, 2, 7], [2, 0, 7, 7]):
+                optimizer.zero_grad()
+                layer(torch.tensor(rows, device=device)).square().sum().backward()
+                optimizer.step()
+            return layer.weight.grad.coalesce().cpu(), layer.weight.detach().cpu()
+        for got, want in zip(trained("chip"), trained("cpu")):
+            torch.testing.assert_close(got, want)
+    """
+    children.output(code, ISTHMUS_DRIVER="numpy", ISTHMUS_STRICT="1")

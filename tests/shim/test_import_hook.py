@@ -47,51 +47,51 @@ def run(source, **names):
 
 
 # ---- results --------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("x.device.type == 'cuda'", True),
-        ("x.device.type != 'cuda'", False),
-        ("x.device.type in ('cuda', 'xpu')", True),
-        ("{'cuda': 1}[x.device.type]", 1),
-        ("x.device.type.startswith('cuda')", True),
-        ("x.is_cuda and not c.is_cuda", True),
-        ("getattr(x, 'is_cuda', False)", True),
-        ("getattr(c, 'is_cuda'), getattr(3, 'is_cuda', 'none')", (False, "none")),
-        ("getattr(x.device, 'type')", "cuda"),
-        ("str(x.device)", "cuda:0"),
-        ("'cuda' in str(torch.device('cuda'))", True),
-        ("str(x.device).split(':')[1]", "0"),
-        ("f'{x.device}', f'{x.device!s:>8}'", ("cuda:0", "  cuda:0")),
-        ("f'{x.device!r}'", "device(type='cuda', index=0)"),
-        ("f'{x.sum():.1f}', '%d %.1f' % (x, x)", ("1.0", "1 1.0")),
-        ("repr(x), str([x])", ("tensor([1.], device='cuda:0')", "[tensor([1.], device='cuda:0')]")),
-        ("'{0.type} {0} {1}'.format(x.device, c.device)", "cuda cuda:0 cpu"),
-        ("'{d[k]}'.format(d={'k': x.device}), format(x.device)", ("cuda:0", "cuda:0")),
-        ("'on %s' % x.device, '%(a)s' % {'a': x.device}", ("on cuda:0", "cuda:0")),
-        ("[getattr(x, name) for name in ('is_cuda', 'ndim')]", [True, 1]),
-        ("operator.attrgetter('is_cuda', 'device.type')(x)", (True, "cuda")),
-        ("operator.attrgetter('ndim')(x)", 1),
-        ("eval('x.is_cuda'), eval('  f(x)', {'f': lambda t: t.ndim, 'x': x})", (True, 1)),
-        ("eval(compile('x.device.type', 'made', mode='eval'))", "cuda"),
-        ("eval(compile(ast.parse('x.is_cuda', mode='eval'), 'made', 'eval'))", True),
-        ("eval('x.is_cuda', {'__builtins__': {}, 'x': x})", False),
-        ("torch.version.cuda", "12.8"),
-        ("x.untyped_storage().is_cuda", True),
-        ("isinstance(x, torch.cuda.FloatTensor)", True),
-        ("x.type()", "torch.cuda.FloatTensor"),
-        ("getattr(torch, x.device.type).current_device()", 0),
-        ("torch.device(x.device.type, 1).type", "cuda"),
-        ("torch.device(str(x.device)) == x.device", True),
-        ("c.device.type, str(c.device)", ("cpu", "cpu")),
-        ("(lambda d: d.type)(x.device)", "cuda"),
-        ("[d.type for d in (x.device, c.device)]", ["cuda", "cpu"]),
-    ],
-)
-def test_expressions_on_the_accelerator(cuda, expression, expected):
+EXPRESSIONS = [
+    ("x.device.type == 'cuda'", True),
+    ("x.device.type != 'cuda'", False),
+    ("x.device.type in ('cuda', 'xpu')", True),
+    ("{'cuda': 1}[x.device.type]", 1),
+    ("x.device.type.startswith('cuda')", True),
+    ("x.is_cuda and not c.is_cuda", True),
+    ("getattr(x, 'is_cuda', False)", True),
+    ("getattr(c, 'is_cuda'), getattr(3, 'is_cuda', 'none')", (False, "none")),
+    ("getattr(x.device, 'type')", "cuda"),
+    ("str(x.device)", "cuda:0"),
+    ("'cuda' in str(torch.device('cuda'))", True),
+    ("str(x.device).split(':')[1]", "0"),
+    ("f'{x.device}', f'{x.device!s:>8}'", ("cuda:0", "  cuda:0")),
+    ("f'{x.device!r}'", "device(type='cuda', index=0)"),
+    ("f'{x.sum():.1f}', '%d %.1f' % (x, x)", ("1.0", "1 1.0")),
+    ("repr(x), str([x])", ("tensor([1.], device='cuda:0')", "[tensor([1.], device='cuda:0')]")),
+    ("'{0.type} {0} {1}'.format(x.device, c.device)", "cuda cuda:0 cpu"),
+    ("'{d[k]}'.format(d={'k': x.device}), format(x.device)", ("cuda:0", "cuda:0")),
+    ("'on %s' % x.device, '%(a)s' % {'a': x.device}", ("on cuda:0", "cuda:0")),
+    ("[getattr(x, name) for name in ('is_cuda', 'ndim')]", [True, 1]),
+    ("operator.attrgetter('is_cuda', 'device.type')(x)", (True, "cuda")),
+    ("operator.attrgetter('ndim')(x)", 1),
+    ("eval('x.is_cuda'), eval('  f(x)', {'f': lambda t: t.ndim, 'x': x})", (True, 1)),
+    ("eval(compile('x.device.type', 'made', mode='eval'))", "cuda"),
+    ("eval(compile(ast.parse('x.is_cuda', mode='eval'), 'made', 'eval'))", True),
+    ("eval('x.is_cuda', {'__builtins__': {}, 'x': x})", False),
+    ("torch.version.cuda", "12.8"),
+    ("x.untyped_storage().is_cuda", True),
+    ("isinstance(x, torch.cuda.FloatTensor)", True),
+    ("x.type()", "torch.cuda.FloatTensor"),
+    ("getattr(torch, x.device.type).current_device()", 0),
+    ("torch.device(x.device.type, 1).type", "cuda"),
+    ("torch.device(str(x.device)) == x.device", True),
+    ("c.device.type, str(c.device)", ("cpu", "cpu")),
+    ("(lambda d: d.type)(x.device)", "cuda"),
+    ("[d.type for d in (x.device, c.device)]", ["cuda", "cpu"]),
+]
+
+
+def test_expressions_on_the_accelerator(cuda):
     names = {"torch": torch, "x": torch.ones(1, device="cuda"), "c": torch.ones(1)}
     names.update(operator=operator, ast=ast)
-    assert run(f"result = {expression}", **names)["result"] == expected
+    for expression, expected in EXPRESSIONS:
+        assert run(f"result = {expression}", **names)["result"] == expected, expression
 
 
 @pytest.fixture

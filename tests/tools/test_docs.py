@@ -8,6 +8,7 @@ pages have the blocks of the English ones, so that these are run once.
 from __future__ import annotations
 
 import doctest
+import functools
 import json
 import os
 import re
@@ -157,11 +158,16 @@ def test_commands_exist(page: Path):
             assert words, command
 
 
-def check_isthmus(words: list[str], command: str) -> None:
-    """Each word names a command of the group before it, and each option is one of the command's."""
+@functools.cache
+def application() -> Any:
     from isthmus.cli import app
 
-    found: Any = get_command(app)
+    return get_command(app)
+
+
+def check_isthmus(words: list[str], command: str) -> None:
+    """Each word names a command of the group before it, and each option is one of the command's."""
+    found = application()
     path: tuple[str, ...] = ()
     while words and hasattr(found, "commands"):
         inner = found.get_command(None, words[0])

@@ -8,6 +8,7 @@ import json
 import sys
 import time
 import types
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from tools import suites
 from tools.ascend.vendor import runner
 from tools.ascend.vendor.page import page
+from tools.megatron import unit_page
 from tools.megatron.checkout import Job
 from tools.mindspeed.checkout import Versions
 from tools.mindspeed.page import page as mindspeed_page
@@ -116,3 +118,22 @@ def test_page_of_mindspeed() -> None:
     assert "| ops/cann | 3 | 1 | 1 | 1 | 0 | 0 |" in text
     assert "| an extension that is compiled with CANN's headers | 1 |" in text
     assert "| more ranks than devices | 1 |" in text
+
+
+def test_files_that_ran_again_are_a_section_of_megatrons_page() -> None:
+    name = f"{unit_page.ROOT}transformer/test_a.py"
+    tests = {"a": ["passed", ""], "b": ["failed", "RuntimeError: world_size (1) is not divisible by 2"]}
+    about = (
+        [{"ranks": 1, "file": name, "seconds": 1, "tests": tests}],
+        [name],
+        [1],
+        "0.20.0",
+        "Limits: none.",
+    )
+    page_before = unit_page.page(*about)
+    text = unit_page.again(page_before, date(2026, 1, 2), *about)
+    assert text == unit_page.again(text, date(2026, 1, 2), *about)
+    before, _, section = text.partition("\n## Run again\n")
+    assert before == page_before and "ran again on 2026-01-02, with Megatron-LM 0.20.0" in section
+    assert "| transformer/test_a.py | 1 passed, 1 failed |" in section
+    assert "| another number of ranks | 1 |" in section

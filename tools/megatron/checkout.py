@@ -37,6 +37,7 @@ MOE = "--num-experts 4 --moe-router-load-balancing-type none --moe-token-dispatc
 ANEW = "--no-load-optim"
 FULL = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
 ENGINE = "--transformer-impl transformer_engine"
+GRAPHS = "--cuda-graph-impl local"
 # Ranks and flags: the first saves a checkpoint; the others resume from it.
 CONTINUED = {
     "dense": [
@@ -64,6 +65,7 @@ CONTINUED = {
 # Ranks and flags of jobs from iteration 0, compared with the first; looser limits for low-precision dtypes.
 FROM_START = [
     (1, "", 1e-5),
+    (1, GRAPHS, 0.0),
     (2, "--use-distributed-optimizer", 1e-5),
     (2, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather", 1e-5),
     (1, "--bf16", 1e-2),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from datetime import date
 
 from tools.suites import UNDECIDED, Row, counts, file_cell, head, line, outcome_cells, reasons
 
 ROOT = "tests/unit_tests/"
+AGAIN = "\n## Run again\n"
 # Missing requirement -> pattern of a test's message; the first match counts.
 REASONS = {
     "more memory than a device has (8 GiB)": r"OutOfMemoryError",
@@ -78,5 +80,28 @@ def page(rows: list[Row], names: list[str], worlds: list[int], version: str, lim
         "\n".join(reasons(rows, ("skipped",), REASONS)),
         "## Each file",
         "\n".join(files(rows, names, worlds)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def again(
+    text: str, day: date, rows: list[Row], names: list[str], worlds: list[int], version: str, limits: str
+) -> str:
+    """Return the page with a last section about files that ran again; one of an earlier day is replaced.
+
+    Args:
+        text: the page.
+        day: day of the run.
+    """
+    parts = [
+        text.partition(AGAIN)[0].rstrip("\n"),
+        AGAIN.strip(),
+        f"These files ran again on {day}, with Megatron-LM {version}, after the runs of the tables above, which do "
+        f"not count them. {limits}",
+        "\n".join(files(rows, names, worlds)),
+        "Why tests fail:",
+        "\n".join(reasons(rows, ("failed", *UNDECIDED), REASONS)),
+        "Why tests are skipped:",
+        "\n".join(reasons(rows, ("skipped",), REASONS)),
     ]
     return "\n\n".join(parts) + "\n"

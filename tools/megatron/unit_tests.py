@@ -1,8 +1,9 @@
 """Run Megatron-LM's own unit tests on host devices: ``python -m tools.megatron.unit_tests CHECKOUT``.
 
 Every file runs on 1, 2 and 4 ranks. Results are appended to a file as they arrive, so that an interrupted run can be
-resumed; docs/results/megatron-unit-tests.md is generated from it. Failures do not change the exit status: most tests
-need eight GPUs.
+resumed; docs/results/megatron-unit-tests.md is generated from it. ``--again CHECKOUT FILES...`` runs files after a
+change and adds a section to the page, which the next whole run removes. Failures do not change the exit status: most
+tests need eight GPUs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tools.megatron import unit_page as page
@@ -44,9 +46,14 @@ def options() -> argparse.Namespace:
     add("checkout", type=Path, nargs="?", help="a checkout of Megatron-LM")
     add("files", nargs="*", help="files or folders under tests/unit_tests (default: those of the page)")
     add("--ranks", type=int, nargs="+", default=[1, 2, 4], help="default: 1 2 4")
-    add("--results", type=Path, default=RESULTS, help="results file (default: %(default)s)")
+    add("--results", type=Path, help=f"results file (default: {RESULTS}; with --again one beside it)")
     add("--anew", action="store_true", help="delete earlier results first")
     add("--report", action="store_true", help="run nothing; write the page from earlier results")
+    add(
+        "--again",
+        action="store_true",
+        help="put the files' results into a section of the page, which remains",
+    )
     add("--test-seconds", type=float, default=60, help="time limit of one test")
     add("--file-seconds", type=float, default=600, help="time limit of one file")
     return parser.parse_args()
@@ -146,7 +153,10 @@ def main(asked: argparse.Namespace) -> None:
         sys.exit(
             "make megatron-tests: set MEGATRON to a checkout of Megatron-LM: make megatron-tests MEGATRON=path"
         )
+    if asked.again and not asked.files:
+        sys.exit("make megatron-tests: --again needs the names of files or folders")
     asked.checkout = asked.checkout.resolve()
+    asked.results = asked.results or (RESULTS.with_stem(f"{RESULTS.stem}-again") if asked.again else RESULTS)
     files = test_files(asked.checkout, asked.files or list(PARTS))
     asked.results.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     if asked.anew:
@@ -166,9 +176,11 @@ def main(asked: argparse.Namespace) -> None:
     chosen = [row for ranks in asked.ranks for file in files for row in rows
               if (row["ranks"], row["file"]) == (ranks, file)]  # fmt: skip
     print("\n".join(page.totals(chosen)))
-    if not asked.files:
+    if asked.again or not asked.files:
         limits = f"Limits: {asked.test_seconds:.0f} s per test, {asked.file_seconds:.0f} s per file."
-        PAGE.write_text(page.page(chosen, files, asked.ranks, version(asked.checkout), limits))
+        about = chosen, files, asked.ranks, version(asked.checkout), limits
+        day = datetime.now(UTC).date()
+        PAGE.write_text(page.again(PAGE.read_text(), day, *about) if asked.again else page.page(*about))
         print(f"written: {PAGE.relative_to(Path.cwd())}")
 
 

@@ -141,13 +141,12 @@ void Board::set_timeout(std::chrono::milliseconds timeout) { interval_ = interva
 
 void Board::note(uint64_t number, const char* operation) noexcept {
   number_.store(number, std::memory_order_relaxed);
-  if (C10_LIKELY(operation_.exchange(operation) != nullptr)) return;
-  publisher().add(shared_from_this());
+  operation_.store(operation, std::memory_order_relaxed);
 }
 
 void Board::note_on_cpu(uint64_t number, const char* operation) noexcept {
   number_on_cpu_.store(number, std::memory_order_relaxed);
-  if (on_cpu_.exchange(operation) == nullptr) publisher().add(shared_from_this());
+  on_cpu_.store(operation, std::memory_order_relaxed);
 }
 
 void Board::publish_refusal(uint64_t number, const char* operation, const std::string& error) noexcept {
@@ -159,17 +158,18 @@ void Board::publish_refusal(uint64_t number, const char* operation, const std::s
 }
 
 void Board::publish(bool at_once) {
-  const char* const operation = operation_.load();
-  const char* const on_cpu = on_cpu_.load();
-  if (operation == nullptr && on_cpu == nullptr) return;
   const std::lock_guard<std::mutex> lock(publishing_);
   const auto now = Clock::now();
   if (!at_once && now - published_ < interval_.load()) return;
   published_ = now;
+  const char* const operation = operation_.load();
+  const char* const on_cpu = on_cpu_.load();
+  const Waits waits = watchdog::waits();
+  if (operation == nullptr && on_cpu == nullptr && waits.empty()) return;
   std::ostringstream text;
   text << number_.load() << ' ' << seconds() << ' ' << (operation == nullptr ? "" : operation) << '\n'
        << number_on_cpu_.load() << ' ' << (on_cpu == nullptr ? "" : on_cpu) << '\n'
-       << lines_of(watchdog::waits());
+       << lines_of(waits);
   ignoring_lost_store([&] { store_->set(key(rank_), text.str()); });
 }
 
@@ -201,10 +201,14 @@ std::string Board::describe(int rank, uint64_t number, const Notice& notice) con
   if (notice.number >= number && !is_silent) return {};
   const std::string raised = refusal(rank, number);
   if (!raised.empty()) return raised;
-  std::string text = "; rank " + std::to_string(rank) + " last enqueued " + notice.operation + " #" +
-                     std::to_string(notice.number);
-  if (notice.operation.empty()) text = "; rank " + std::to_string(rank) + " has not enqueued any operation";
-  if (notice.number_on_cpu == number) text += " and then called " + notice.on_cpu + " with a CPU tensor";
+  std::string text = "; rank " + std::to_string(rank);
+  if (notice.operation.empty())
+    text += " has not enqueued any operation";
+  else
+    text += " last enqueued " + notice.operation + " #" + std::to_string(notice.number);
+  if (notice.number_on_cpu == number)
+    text += std::string(notice.operation.empty() ? " but" : " and then") + " called " + notice.on_cpu +
+            " with a CPU tensor";
   if (is_silent) text += " and has not been heard from for " + std::to_string(silence) + " s";
   return text;
 }
@@ -280,7 +284,7 @@ PublishedFailure Board::first_failure(const PublishedFailure& own) {
       [](const char* why) { return PublishedFailure{why, ""}; });
 }
 
-void Board::answer_requests() { publisher().add(shared_from_this()); }
+void Board::start() { publisher().add(shared_from_this()); }
 
 void Board::answer() {
   const auto now = Clock::now();

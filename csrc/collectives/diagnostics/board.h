@@ -26,15 +26,17 @@ class Board : public std::enable_shared_from_this<Board> {
   Board(const c10::intrusive_ptr<c10d::Store>& store, std::string group, int rank, int size,
         std::chrono::milliseconds timeout);
 
+  // From now on a thread of the process publishes what this rank noted, and where the process waits, ten
+  // times in a timeout; and it writes the flight record when a rank of the group requests all of them.
+  void start();
   // Notes that this rank has enqueued an operation; number is that of the last collective, and operation a
-  // string literal. From the first call on, a thread of the process publishes the last operation, ten times
-  // in a timeout.
+  // string literal.
   void note(uint64_t number, const char* operation) noexcept;
   // Notes that this rank called an operation on CPU tensors in place of the chip's collective of this number.
   void note_on_cpu(uint64_t number, const char* operation) noexcept;
   // Publishes that an operation raised on this rank, in place of the collective of this number.
   void publish_refusal(uint64_t number, const char* operation, const std::string& error) noexcept;
-  // Publishes the last operation, if that is due or at_once.
+  // Publishes this rank's state, if that is due or at_once.
   void publish(bool at_once);
   void set_timeout(std::chrono::milliseconds timeout);
   // Ranks that have not enqueued the collective of this number or have stopped publishing: of all ranks, or
@@ -50,8 +52,6 @@ class Board : public std::enable_shared_from_this<Board> {
   PublishedFailure first_failure(const PublishedFailure& own);
   // Notes that this rank has arrived at a barrier.
   void arrive_at_barrier() noexcept;
-  // Lets the process write its flight record when a rank of the group requests all of them.
-  void answer_requests();
 
   // For the publisher.
   void answer();

@@ -37,7 +37,7 @@ class Watchdog {
     Works ended = which_ended(works);
     // A work that was polled early may have failed after that, and others with it.
     if (std::any_of(ended.begin(), ended.end(), has_failed)) ended = which_ended(works);
-    report_failures(ended);
+    report_failures(works, ended);
     for (const auto& work : works) report_timeout(*work);
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto is_known = [&](const auto& work) {
@@ -51,15 +51,35 @@ class Watchdog {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (std::chrono::steady_clock::now() < kept_until_) return kept_;
     }
-    Waits found;
+    Waits found = host_waits();
     for (const auto& work : outstanding()) {
-      if (found.size() == kPublished) break;
+      if (found.size() >= kPublished) break;
       if (work->poll()) continue;
       const Description& description = work->description();
       found.push_back(
           {work->stream().id(), work->group().identity().name, description.collective, description.label()});
     }
     return found;
+  }
+
+  Waits keep_waits() {
+    Waits found = waits();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    kept_ = found;
+    kept_until_ = std::chrono::steady_clock::now() + kKept;
+    return found;
+  }
+
+  void begin_wait(Wait wait) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    host_waits_.push_back(std::move(wait));
+  }
+
+  void end_wait(const std::string& group) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto is_of_group = [&](const Wait& wait) { return wait.group == group; };
+    const auto found = std::find_if(host_waits_.begin(), host_waits_.end(), is_of_group);
+    if (found != host_waits_.end()) host_waits_.erase(found);
   }
 
   void poll() {
@@ -78,6 +98,11 @@ class Watchdog {
     }
   }
 
+  Waits host_waits() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return host_waits_;
+  }
+
   Works outstanding() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return works_;
@@ -93,8 +118,8 @@ class Watchdog {
   static bool has_failed(const c10::intrusive_ptr<DriverWork>& work) { return work->exception() != nullptr; }
 
   // A failure is one of a communicator: all works that ended since the last check share it, also those before
-  // and after the operation that failed.
-  static void report_failures(const Works& ended) {
+  // and after the operation that failed, which may have ended only after it was looked at.
+  static void report_failures(const Works& works, const Works& ended) {
     for (const auto& work : ended) {
       Group& group = work->group();
       if (!has_failed(work) || !group.failure().empty()) continue;
@@ -103,18 +128,25 @@ class Watchdog {
       std::copy_if(ended.begin(), ended.end(), std::back_inserter(alike), [&](const auto& other) {
         return has_failed(other) && &other->group() == &group && error_of(*other) == error;
       });
-      group.fail(failure_of(alike, work->driver_failure(), error));
+      group.fail(failure_of(alike, named(works, *work), work->driver_failure(), error));
     }
   }
 
-  // Of the operation whose number the driver gives, or of all that may have failed.
-  static Failure failure_of(const Works& alike, const CommunicatorFailure& cause, const std::string& error) {
-    const auto is_failed = [&](const auto& work) {
-      return cause.operation != 0 && work->description().in_driver == cause.operation;
-    };
-    const auto found = std::find_if(alike.begin(), alike.end(), is_failed);
-    if (found != alike.end() || alike.size() == 1) {
-      const Description& description = (found != alike.end() ? *found : alike.front())->description();
+  // The operation whose number the driver gives for the failure of a work; null if it is not outstanding
+  // here.
+  static const DriverWork* named(const Works& works, DriverWork& failed) {
+    const uint64_t number = failed.driver_failure().operation;
+    const auto found = std::find_if(works.begin(), works.end(), [&](const auto& work) {
+      return number != 0 && work->description().in_driver == number && &work->group() == &failed.group();
+    });
+    return found == works.end() ? nullptr : found->get();
+  }
+
+  // Of the operation that the driver named, or of all that may have failed.
+  static Failure failure_of(const Works& alike, const DriverWork* named, const CommunicatorFailure& cause,
+                            const std::string& error) {
+    if (named != nullptr || alike.size() == 1) {
+      const Description& description = (named != nullptr ? *named : *alike.front()).description();
       Failure failure = watchdog::failure(description.text(), cause, error);
       failure.number = description.collective;
       return failure;
@@ -126,14 +158,6 @@ class Watchdog {
                                  alike.front()->description().text() + " to " +
                                  alike.back()->description().text() + ",",
                              cause, error);
-  }
-
-  Waits keep_waits() {
-    Waits found = waits();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    kept_ = found;
-    kept_until_ = std::chrono::steady_clock::now() + kKept;
-    return found;
   }
 
   void report_timeout(DriverWork& work) {
@@ -162,7 +186,7 @@ class Watchdog {
   std::mutex mutex_;  // guards the members below
   std::condition_variable added_;
   Works works_;
-  Waits kept_;
+  Waits host_waits_, kept_;
   std::chrono::steady_clock::time_point kept_until_{};
   bool is_running_ = false;
 };
@@ -179,6 +203,12 @@ void watch(c10::intrusive_ptr<DriverWork> work) { watchdog().watch(std::move(wor
 void look() { watchdog().look(); }
 
 Waits waits() { return watchdog().waits(); }
+
+Waits keep_waits() { return watchdog().keep_waits(); }
+
+void begin_wait(Wait wait) { watchdog().begin_wait(std::move(wait)); }
+
+void end_wait(const std::string& group) noexcept { watchdog().end_wait(group); }
 
 void poll() { watchdog().poll(); }
 

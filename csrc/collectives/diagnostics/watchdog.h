@@ -25,6 +25,11 @@ void look();
 // The outstanding operations of the process. After a timeout, for a minute, those of that time: the end of
 // the operation that timed out lets others proceed, and the other ranks still ask where this one waited.
 Waits waits();
+// The waits now, which waits() then returns for a minute.
+Waits keep_waits();
+// Adds an operation that the host waits in to the outstanding ones, until end_wait() for its group.
+void begin_wait(Wait wait);
+void end_wait(const std::string& group) noexcept;
 
 // Updates the state of all works in the flight recorder, and reports nothing.
 void poll();

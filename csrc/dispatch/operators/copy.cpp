@@ -131,8 +131,6 @@ void copy_between_chips(const at::Tensor& to, const at::Tensor& from) {
     return;
   }
   const c10::Stream stream = current_stream(to.device().index());
-  require_not_captured(stream, "a copy between chips");
-  require_not_captured(current_stream(from.device().index()), "a copy between chips");
   synchronize_stream(current_stream(from.device().index()));
   const isthmus_stream handle = stream_handle(stream);
   if (ISTHMUS_HAS(driver(), copy_peer_async)) {
@@ -198,6 +196,9 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
     return to.numel() == 0 ? to : to.zero_();
   }
   if (non_blocking && copy_asynchronously(to, from)) return to;
+  if (on_chip(to) && on_chip(from) && to.device() != from.device())
+    for (const at::Tensor* tensor : {&to, &from})
+      require_not_captured(current_stream(tensor->device().index()), "a copy between chips");
   if (on_chip(to) != on_chip(from)) waits(on_chip(to) ? "a copy to the chip" : "a copy from the chip");
   if (delegates_to_cpu()) {
     copy_on_cpu(to, from);

@@ -13,6 +13,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
+#include "core/runtime.h"
 #include "dispatch/operators/recurrent.h"
 #include "dispatch/statistics.h"
 
@@ -78,7 +79,7 @@ std::tuple<Tensor, Tensor> packed(const Tensor& data, const Tensor& batch_sizes,
                        {has_biases, layers, dropout, train, bidirectional});
 }
 
-// ---- LSTM: two hidden states, and oneDNN's layer where CPU would take it
+// ---- LSTM: two hidden states, and oneDNN's layer where the CPU would take it
 
 bool onednn_supports(const char* operator_name) {
   const auto op = c10::Dispatcher::singleton().findSchema({operator_name, ""});
@@ -88,7 +89,7 @@ bool onednn_supports(const char* operator_name) {
 bool takes_onednn(const Tensor& input) {
   static const bool bfloat16 = onednn_supports("mkldnn::_is_mkldnn_bf16_supported");
   static const bool half = onednn_supports("mkldnn::_is_mkldnn_fp16_supported");
-  if (!at::globalContext().userEnabledMkldnn() || input.sym_numel() == 0) return false;
+  if (!delegates_to_cpu() || !at::globalContext().userEnabledMkldnn() || input.sym_numel() == 0) return false;
   switch (input.scalar_type()) {
     case at::kFloat:
       return true;

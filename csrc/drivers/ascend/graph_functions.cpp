@@ -1,4 +1,6 @@
-// Captured work: the vendor's runtime instances of models.
+// Captured work: the vendor's runtime instances of models. The core refuses random operators in them: the
+// seed of isthmus_context is a number of one call, which each launch would repeat. To serve them, the context
+// would need the address of a seed in device memory, as aclnnInplaceNormalTensor and its like read.
 #include "parts.h"
 #include "runtime.h"
 

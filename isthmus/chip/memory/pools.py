@@ -1,5 +1,6 @@
 """Memory pools, and raw allocations by address."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -79,6 +80,47 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
     finally:
         pool._users -= 1
         _C.exchange_memory_pool(outer)
+
+
+class _Redirections(threading.local):
+    """The pools that this thread allocated from before those of :func:`begin_allocate_to_pool`."""
+
+    def __init__(self) -> None:
+        self.outer: list[int] = []
+
+
+_redirections = _Redirections()
+
+
+def begin_allocate_to_pool(device: int, pool: tuple[int, int]) -> None:
+    """Allocate from a pool for this thread, as ``torch._C._cuda_beginAllocateCurrentThreadToPool``.
+
+    Args:
+        device: its number.
+        pool: ``MemPool.id``, ``Graph.pool()`` or ``graph_pool_handle()``. It remains until :func:`release_pool`.
+    """
+    opened = _C.open_memory_pool(device, pool[1], False)
+    _redirections.outer.append(_C.exchange_memory_pool(opened))
+
+
+def end_allocate_to_pool(device: int, pool: tuple[int, int]) -> None:
+    """End the last :func:`begin_allocate_to_pool` of this thread.
+
+    Raises:
+        RuntimeError: there is none.
+    """
+    if not _redirections.outer:
+        raise RuntimeError(
+            f"end_allocate_to_pool: this thread does not allocate to pool {pool} of device {device}"
+        )
+    _C.exchange_memory_pool(_redirections.outer.pop())
+
+
+def release_pool(device: int, pool: tuple[int, int]) -> None:
+    """Give up a pool once per :func:`begin_allocate_to_pool`; its tensors remain."""
+    opened = _C.open_memory_pool(device, pool[1], False)
+    for _ in range(2):  # this opening, and that of begin_allocate_to_pool()
+        _C.close_memory_pool(device, opened)
 
 
 def caching_allocator_alloc(

@@ -35,7 +35,7 @@ _CLONE_NEWNET = 0x40000000  # linux/sched.h
 _STEPS_OF_A_WAIT = 3  # exchanges that a partner may be late in a sweep
 _MOST_BAD_LINKS = 3  # after which a node leaves a sweep
 _SHARE_OF_A_BURN = 0.8  # of a test's time, so that a card that hangs is named before the collectives time out
-_SLOW_CARD = 2.0  # times the fastest card of the node
+_SLOW_CARD = 2.0  # times the work of a test without the card's delay: less does not explain a slow test
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 
 
@@ -160,7 +160,8 @@ class Part:
         self.rank: int = request["rank"]
         self.size: int = request["size"]
         self.fault: dict[str, Any] = request["fault"]
-        self.bad_cards = self.slow_cards = 0  # masks
+        self.bad_cards = 0  # mask
+        self.card_seconds: dict[int, float] = {}
         self.why = ""
         if interface := request["interface"] or _interface(request["address"]):
             os.environ["GLOO_SOCKET_IFNAME"] = interface
@@ -188,7 +189,7 @@ class Part:
 
     def _result(self, begin: float, digests: list[int]) -> dict[str, Any]:
         seconds = time.monotonic() - begin
-        cards = self.bad_cards or self.slow_cards
+        cards = self.bad_cards or _slow_cards(self.card_seconds, seconds)
         return {"seconds": seconds, "cards": cards, "digests": digests, "error": self._card_error()}
 
     def _card_error(self) -> str:
@@ -247,13 +248,11 @@ class Part:
         return [results[card].get("digest", 0) for card in sorted(results)]
 
     def _judge_cards(self, results: dict[int, dict[str, Any]]) -> None:
-        fastest = min((each["seconds"] for each in results.values() if each), default=0.0)
+        self.card_seconds = {card: each["seconds"] for card, each in results.items() if each}
         for card, each in results.items():
             if not each.get("same"):
                 self.bad_cards |= 1 << card
                 self.why = each.get("error", "a repeated matmul differs") if each else "no result in time"
-            elif each["seconds"] > _SLOW_CARD * fastest:
-                self.slow_cards |= 1 << card
 
     def _burn_card(self, card: int, writer: int) -> None:
         """Multiply a matrix by itself twice, and exit. Equal work gives equal bits."""
@@ -360,6 +359,18 @@ def _partners(rank: int, size: int) -> list[int]:
         if partner < size:
             found.append(partner)
     return found
+
+
+def _slow_cards(seconds: dict[int, float], work: float) -> int:
+    """Return, as a mask, the cards that were later than the fastest one by so much that the test was slow.
+
+    Args:
+        seconds: of the burn of each card.
+        work: seconds of the node's part of the test.
+    """
+    fastest = min(seconds.values(), default=0.0)
+    slow = [card for card, each in seconds.items() if work > _SLOW_CARD * (work - (each - fastest))]
+    return sum(1 << card for card in slow)
 
 
 def _cards(mask: int) -> str:

@@ -2,12 +2,13 @@
 
 import importlib
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import NamedTuple
 
 from isthmus.drivers.libraries import LibraryError, import_file
 from isthmus.opset.pointwise import Kernel, Run
 
-SHIPPED = ("c",)
+SHIPPED = ("c", "triton")
 
 
 class Generator(NamedTuple):
@@ -30,15 +31,25 @@ def load(name: str) -> Generator:
         name: of a shipped generator, or the path of a Python file.
 
     Raises:
-        LibraryError: no such generator, or its file lacks the function ``generate``.
+        LibraryError: no such generator, a package that it needs is not installed, or its file lacks the function
+            ``generate``.
     """
     if name.endswith(".py"):
         module = import_file(name, "code generator")
     elif name in SHIPPED:
-        module = importlib.import_module(f"isthmus.drivers.generators.{name}")
+        module = _shipped(name)
     else:
         raise LibraryError(f"unknown code generator {name!r}; expected {', '.join(SHIPPED)} or a Python file")
     generate = getattr(module, "generate", None)
     if generate is None:
         raise LibraryError(f"code generator {name} has no function `generate`")
     return Generator(generate, getattr(module, "SHORTEST", 2))
+
+
+def _shipped(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"isthmus.drivers.generators.{name}")
+    except ModuleNotFoundError as error:
+        raise LibraryError(
+            f"code generator {name!r} needs the package {error.name}; run pip install 'isthmus[{error.name}]'"
+        ) from None

@@ -5,7 +5,6 @@ A step computes in float64, or int64, and is rounded once to its dtype. For addi
 roots of float32 this is the rounding of float32 arithmetic itself. Contraction to fused multiply-add is off.
 """
 
-import ast
 import ctypes
 import hashlib
 import math
@@ -16,14 +15,16 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import isthmus
 from isthmus._support.files import make_folder, user_cache, write_file
+from isthmus.drivers.generators.expressions import Printer
 from isthmus.drivers.libraries import import_tvm_ffi
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import HOST, STRIDED
-from isthmus.opset.pointwise import FUNCTIONS, Kernel, Run, Step, Value
+from isthmus.opset.pointwise import Kernel, Run, Step, Value
 
 SHORTEST = 1  # chips that compute on the host have libraries for reference, not for speed
 FLAGS = "-O3 -fPIC -shared -std=gnu11 -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -w".split()
@@ -86,7 +87,9 @@ def _round(text: str, have: str, dtype: str) -> str:
 
 def _expression(run: Run, step: Step) -> str:
     names = {name: _operand(run, step, operand) for name, operand in step.operands.items()}
-    return _Printer(names, _is_float(step.compute)).visit(ast.parse(step.expression, mode="eval").body)
+    floating = _is_float(step.compute)
+    number, call = partial(_number, floating=floating), partial(_call, floating=floating)
+    return Printer(names, number, call).text(step.expression)
 
 
 def _operand(run: Run, step: Step, operand: Value | bool | int | float) -> str:
@@ -107,42 +110,11 @@ def _number(number: bool | int | float, floating: bool) -> str:
     return f"({value.hex()})"
 
 
-_OPERATORS: dict[type, str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
-    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.USub: "-",
-}  # fmt: skip
-
-
-class _Printer(ast.NodeVisitor):
-    """Prints an expression of :mod:`isthmus.opset.pointwise` in C."""
-
-    def __init__(self, names: dict[str, str], floating: bool) -> None:
-        self._names, self._floating = names, floating
-
-    def visit_Name(self, node: ast.Name) -> str:
-        return self._names[node.id]
-
-    def visit_Constant(self, node: ast.Constant) -> str:
-        assert isinstance(node.value, int | float)
-        return _number(node.value, self._floating)
-
-    def visit_BinOp(self, node: ast.BinOp) -> str:
-        return f"({self.visit(node.left)} {_OPERATORS[type(node.op)]} {self.visit(node.right)})"
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> str:
-        return f"({_OPERATORS[type(node.op)]}{self.visit(node.operand)})"
-
-    def visit_Compare(self, node: ast.Compare) -> str:
-        return f"({self.visit(node.left)} {_OPERATORS[type(node.ops[0])]} {self.visit(node.comparators[0])})"
-
-    def visit_Call(self, node: ast.Call) -> str:
-        assert isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
-        arguments = [self.visit(argument) for argument in node.args]
-        if node.func.id == "where":
-            return f"({arguments[0]} ? {arguments[1]} : {arguments[2]})"
-        kind = "f" if self._floating else "i"
-        name = f"{node.func.id}_{kind}" if node.func.id in ("abs", "maximum", "minimum") else node.func.id
-        return f"{name}({', '.join(arguments)})"
+def _call(name: str, arguments: list[str], floating: bool) -> str:
+    if name == "where":
+        return f"({arguments[0]} ? {arguments[1]} : {arguments[2]})"
+    suffix = ("_f" if floating else "_i") if name in ("abs", "maximum", "minimum") else ""
+    return f"{name}{suffix}({', '.join(arguments)})"
 
 
 def _compiled(source: str) -> Path:

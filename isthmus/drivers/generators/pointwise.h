@@ -52,8 +52,9 @@ static inline uint16_t float_to_bfloat16(float value) {
 
 static inline double abs_f(double x) { return fabs(x); }
 static inline int64_t abs_i(int64_t x) { return x < 0 ? -x : x; }
-static inline double maximum_f(double x, double y) { return x != x || x > y ? x : y; }
-static inline double minimum_f(double x, double y) { return x != x || x < y ? x : y; }
+/* NaN if either is; the first of two equal numbers, so that a clamp keeps the sign of a zero. */
+static inline double maximum_f(double x, double y) { return y > x || y != y ? y : x; }
+static inline double minimum_f(double x, double y) { return y < x || y != y ? y : x; }
 static inline int64_t maximum_i(int64_t x, int64_t y) { return x > y ? x : y; }
 static inline int64_t minimum_i(int64_t x, int64_t y) { return x < y ? x : y; }
 

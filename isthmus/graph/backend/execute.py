@@ -19,6 +19,7 @@ from isthmus import _C, chip
 _INPUTS = (torch.Tensor, int, float, torch.SymInt, torch.SymFloat, torch.SymBool, type(None))
 MOST_SIZES = 64  # of one graph: values of its symbolic sizes, and streams
 MOST_CAPTURES = 8  # of one of them: inputs with other strides, or that share memory otherwise
+MOST_FAILURES = 4  # to capture a graph
 
 _logger = logging.getLogger("isthmus.graph")
 
@@ -106,10 +107,9 @@ class _Captures:
         self._numbers = [i for i, value in enumerate(values) if not isinstance(value, torch.Tensor)]
         constants = (*graph.buffers(), *graph.parameters(), *vars(graph).values())
         self._constants = {c.untyped_storage().data_ptr() for c in constants if isinstance(c, torch.Tensor)}
-        self._found = OrderedDict[
-            Any, list[_Capture]
-        ]()  # by stream and symbolic sizes, the last used at the end
-        self._fails = False
+        # By stream and symbolic sizes, the last used at the end.
+        self._found = OrderedDict[Any, list[_Capture]]()
+        self._failures = 0
         self._lock = threading.Lock()
 
     def __call__(self, inputs: list[Any]) -> list[Any] | None:
@@ -123,13 +123,13 @@ class _Captures:
             results = captured.graph(tensors)
             if results is not None:
                 return [_output(output, results, inputs) for output in captured.outputs]
-        if self._fails or (is_new and self._numbers) or len(known) >= MOST_CAPTURES:
+        if self._failures >= MOST_FAILURES or (is_new and self._numbers) or len(known) >= MOST_CAPTURES:
             return None
         if chip.is_current_stream_capturing():
             return None
         with self._lock:
             made = self._capture(inputs, tensors, key[:2])
-            self._fails = made is None
+            self._failures += made is None
         if made is None:
             return None
         known.append(made)

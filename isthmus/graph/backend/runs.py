@@ -19,10 +19,12 @@ from torch.fx import Graph, GraphModule, Node
 
 from isthmus import _C
 from isthmus.chip.registration import add_operators, code_generator
+from isthmus.drivers.generators import Generator
 from isthmus.drivers.libraries import LoadedOperator, address_of, import_tvm_ffi
 from isthmus.graph.backend.grouping import groups_of, sort
 from isthmus.opset import dtypes as dt
 from isthmus.opset import pointwise
+from isthmus.opset.library import HOST
 from isthmus.opset.pointwise import Kernel, Run, Step, Value
 
 NAMESPACE = "isthmus_fused"
@@ -32,7 +34,7 @@ _defined: dict[str, OpOverload] = {}
 _kept: list[Any] = []  # functions whose addresses the dispatcher holds
 _MOST_OPERANDS = 60
 # Their eager calls use numbers in float32 with halves; others convert them to the halves' dtype.
-_WIDE_NUMBERS = ("mul.", "div.", "addcmul", "addcdiv", "lerp", "leaky_relu", "threshold_backward")
+_WIDE_NUMBERS = ("mul.", "div.", "pow.", "addcmul", "addcdiv", "lerp", "leaky_relu", "threshold_backward")
 
 
 def fuse_pointwise(graph: GraphModule) -> None:
@@ -48,7 +50,7 @@ def fuse_pointwise(graph: GraphModule) -> None:
     new = {group.name: group for group in found if group.name not in _defined}
     runs = {group.run.name: group.run for group in new.values()}
     try:
-        kernels = dict(zip(runs, generator.generate([*runs.values()]) if runs else [], strict=True))
+        kernels = dict(zip(runs, _generated(generator, [*runs.values()]), strict=True))
     except RuntimeError as error:
         _logger.warning("isthmus: pointwise operators are not fused: %s", error)
         return
@@ -58,6 +60,21 @@ def fuse_pointwise(graph: GraphModule) -> None:
     for group in found:
         group.replace(_defined[group.name], replaced)
     sort(graph.graph)
+
+
+def _generated(generator: Generator, runs: list[Run]) -> list[Kernel]:
+    """The kernels of new runs.
+
+    Raises:
+        RuntimeError: the generator failed, or its kernels cannot access the chip's memory.
+    """
+    kernels = generator.generate(runs) if runs else []
+    if any(kernel.flags & HOST for kernel in kernels) and not _C.driver()["functions"]["host_window"]:
+        raise RuntimeError(
+            "generated kernels compute on the CPU, which cannot address this chip's memory; for code_generator = "
+            '"triton", install the Triton backend of the chip\'s maker'
+        )
+    return kernels
 
 
 def _shape(node: Node) -> Any:

@@ -17,7 +17,7 @@ UNCONVERTED = (
     ),
     (
         "IM190",
-        "a pool of CUDA's allocator: `isthmus run` serves it; in the source, use the MemPool of the accelerator's module",
+        "a pool of CUDA's allocator: `isthmus run` serves it; in the source, use the accelerator's MemPool",
         "torch.cuda.MemPool torch.cuda.use_mem_pool",
         _MANUAL,
     ),

@@ -22,6 +22,8 @@ def _numbers(m: Maker) -> Iterator[Case]:
     yield from elementwise(ANY, other=1)(m)
     if m.is_float:
         yield m.case("contiguous", m.values([0.1, 0.25, -0.25, 0.2500001, 0.24]), 0.25)
+        for bound in (0.1, 0.7):  # rounded to less and to more, except in float64
+            yield m.case("contiguous", m.values([0.1, 0.7, -0.1, 0.6, 0.2]), bound)
         inf, largest = float("inf"), float(ml_dtypes.finfo(dt.DTYPES[m.dtype].numpy).max)
         for bound in (inf, -inf, largest):
             yield m.case("special", m.values([inf, -inf, largest, -largest, float("nan"), 1.0]), bound)
@@ -54,7 +56,7 @@ _ORDER = ("eq", "ne", "lt", "le", "gt", "ge")
 
 OPERATORS: list[Operator] = [
     *[op(f"{name}.Tensor", dt.ALL, *_PAIR, _pairs) for name in _ORDER],
-    *[op(f"{name}.Scalar", dt.NUMBERS, *_ONE, _numbers) for name in _ORDER],
+    *[op(f"{name}.Scalar", dt.NUMBERS, *_ONE, _numbers, rounds_numbers=True) for name in _ORDER],
     *[op(f"logical_{name}", dt.ALL, *_PAIR, _pairs) for name in ("and", "or", "xor")],
     op("logical_not", dt.ALL, *_ONE, elementwise(ANY)),
     op("isnan", dt.FLOATS, *_ONE, _tests),

@@ -134,6 +134,12 @@ def _infinite_divisor(m: Maker) -> Iterator[Case]:
         yield m.case("special", m.values([-5.5, 5.5, 0.0, -0.0]), other=divisor)
 
 
+def _rounded_divisor(m: Maker) -> Iterator[Case]:
+    """A number that the dtype rounds, whose multiples its tensors hold."""
+    if m.is_float:
+        yield m.case("contiguous", m.values([0.1, -0.2, 0.75, 5.0, -30.0]), other=0.1)
+
+
 def _long_quotients(m: Maker) -> Iterator[Case]:
     """Quotients that halves have to round."""
     if m.is_float:
@@ -300,12 +306,12 @@ OPERATORS: list[Operator] = [
     op("floor_divide", dt.NUMBERS, *PAIR, _nonzero_pair(), _QUOTIENT, paired=True, limits=False, extreme=()),
     op("fmod.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), EXACT, paired=True, limits=False, extreme=(),
        reference=_fmod),
-    op("fmod.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100, 2.0**20), _infinite_divisor), EXACT,
-       limits=False, reference=_fmod),
+    op("fmod.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100, 2.0**20), _infinite_divisor,
+                              _rounded_divisor), EXACT, limits=False, reference=_fmod, rounds_numbers=True),
     op("remainder.Tensor", dt.NUMBERS, *PAIR, _nonzero_pair(), _ADD,
        magnitude=_modulus, paired=True, limits=False, extreme=()),
-    op("remainder.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100, 2.0**20), _infinite_divisor),
-       _ADD, limits=False, magnitude=_modulus),
+    op("remainder.Scalar", dt.NUMBERS, *LIKE, several(_scalar(3, 0.75, -2, -1.25, 100, 2.0**20), _infinite_divisor,
+                                   _rounded_divisor), _ADD, limits=False, magnitude=_modulus, rounds_numbers=True),
     op("maximum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("minimum", dt.ALL, *PAIR, _plain, CHOSEN),
     op("atan2", dt.FLOATS, "broadcast(self, other)", "promote(self, other)", _plain, transcendental(4)),

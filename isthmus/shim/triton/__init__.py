@@ -12,12 +12,12 @@ import torch
 import isthmus
 from isthmus._support.patches import Scope
 
-_NVIDIA_AND_AMD = ("nvidia", "amd")  # the backends in Triton's own package: their devices are CUDA's
-
 
 def install(scope: Scope, device_type: str) -> None:
     """Make kernels run on this device, or refuse them at launch. Called once Triton is imported."""
-    backend = _backend()
+    from isthmus.drivers.generators.triton import vendor_backend
+
+    backend = vendor_backend()
     if backend is not None:
         module: Any = sys.modules[
             "triton.runtime.driver"
@@ -35,14 +35,6 @@ def install(scope: Scope, device_type: str) -> None:
         compiled.install(scope)
     else:
         _refuse(scope, device_type)
-
-
-def _backend() -> Any:
-    """The backend of the accelerator's maker (entry point ``triton.backends``) whose driver is active, or None."""
-    from triton.backends import backends
-
-    others = (each for name, each in backends.items() if name not in _NVIDIA_AND_AMD)
-    return next((each for each in others if each.driver.is_active()), None)
 
 
 def _is_host_addressable(device_type: str) -> bool:

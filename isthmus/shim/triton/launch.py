@@ -3,7 +3,6 @@
 import functools
 import inspect
 import itertools
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -17,12 +16,12 @@ from triton.runtime.jit import JITFunction, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from isthmus import _C
+from isthmus._support.libdevice import lock
 from isthmus._support.patches import Scope
 from isthmus._support.progress import say
 from isthmus.shim.triton.rewritten import interpreted
 
 _REASON = "Triton compiles for GPUs; its interpreter runs kernels on the host chip"
-_lock = threading.RLock()  # the interpreter's state is global
 _said = False
 
 
@@ -66,7 +65,7 @@ def _run(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
     _wait_for(named.values())
     constants = _constants(self.fn)
     values = {k: v if k in constants else _value(on_host(v)) for k, v in named.items()}
-    with _lock, _language(), numpy.errstate(all="ignore"):
+    with lock, _language(), numpy.errstate(all="ignore"):
         builder = interpreter.interpreter_builder
         builder.set_grid_dim(*sizes, *(1,) * (3 - len(sizes)))
         for place in itertools.product(*map(range, builder.grid_dim)):

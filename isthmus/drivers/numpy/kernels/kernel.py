@@ -5,7 +5,7 @@ functions use float64: NumPy sums pairwise only along the fastest axis, and its 
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,10 +38,14 @@ def store(out: Any, result: Any) -> None:
         out[...] = result
 
 
-def operator(*names: str, inputs: int | None = None) -> Callable[[Function], Function]:
+def operator(*names: str, inputs: int | None = None, numbers: str = "") -> Callable[[Function], Function]:
     """Register a function of the inputs, and optionally the context, that returns the results.
 
-    ``inputs`` is the number of inputs, for functions without a signature such as ufuncs.
+    Args:
+        names: overloads.
+        inputs: number of inputs, for functions without a signature such as ufuncs.
+        numbers: how ATen's CPU kernels convert numbers: ``rounded`` to the dtype of the operation, or ``wide``, to
+            float32 with half precision; "" passes them as they are.
     """
 
     def register(function: Function) -> Function:
@@ -51,8 +55,11 @@ def operator(*names: str, inputs: int | None = None) -> Callable[[Function], Fun
         def kernel(*arguments: Any, context: Context) -> None:
             extra = {"context": context} if "context" in known else {}
             with np.errstate(all="ignore"):  # infinities and NaN are valid results
-                results = function(*map(wide, arguments[:count]), **extra)
                 outputs = list(arguments[count:])
+                given = (
+                    arguments[:count] if not numbers else _converted(arguments[:count], outputs[0], numbers)
+                )
+                results = function(*map(wide, given), **extra)
                 store(outputs, results if isinstance(results, tuple) else [results])
 
         library.operator(*names, dtypes=ALL, strided=True, in_place=True)(kernel)
@@ -61,10 +68,36 @@ def operator(*names: str, inputs: int | None = None) -> Callable[[Function], Fun
     return register
 
 
-def register(table: dict[str, Function], inputs: int | None = None) -> None:
-    """Register each function of a table under its ATen name."""
+def _converted(arguments: Sequence[Any], out: Array, numbers: str) -> list[Any]:
+    """The arguments with numbers in the dtype of the operation; the tensor of a comparison is converted, too."""
+    tensor = next(each for each in arguments if isinstance(each, np.ndarray))
+    dtype = out.dtype
+    if dtype.kind == "b":
+        given = [each for each in arguments if isinstance(each, int | float)]
+        dtype = _common(tensor.dtype, given)
+        arguments = [each.astype(dtype) if each is tensor else each for each in arguments]
+    if numbers == "wide" and dtype.kind in "fV" and dtype.itemsize == 2:
+        dtype = np.dtype(np.float32)
+    return [like(each, dtype).item() if isinstance(each, int | float) else each for each in arguments]
+
+
+def _common(dtype: np.dtype[Any], numbers: Sequence[int | float]) -> np.dtype[Any]:
+    """The dtype in which a tensor is compared with numbers: its own unless a number is of a higher kind."""
+    if dtype.kind in "fV":
+        return dtype
+    if any(isinstance(each, float) for each in numbers):
+        return np.dtype(np.float32)
+    return (
+        np.dtype(np.int64)
+        if dtype.kind == "b" and any(not isinstance(each, bool) for each in numbers)
+        else dtype
+    )
+
+
+def register(table: dict[str, Function], inputs: int | None = None, numbers: str = "") -> None:
+    """Register each function of a table under its ATen name; see :func:`operator`."""
     for name, function in table.items():
-        operator(f"aten::{name}", inputs=inputs)(function)
+        operator(f"aten::{name}", inputs=inputs, numbers=numbers)(function)
 
 
 def writes(*names: str) -> Callable[[Function], Function]:
@@ -88,6 +121,6 @@ def exact(x: Array) -> Array:
     return double(x) if x.dtype.kind == "f" else x
 
 
-def like(number: Any, x: Array) -> Array:
-    """Convert a scalar to the dtype of x; integers wrap around as in C."""
-    return np.asarray(number).astype(x.dtype)
+def like(number: Any, x: Array | np.dtype[Any]) -> Array:
+    """Convert a scalar to a dtype, or to that of x; integers wrap around as in C."""
+    return np.asarray(number).astype(x.dtype if isinstance(x, np.ndarray) else x)

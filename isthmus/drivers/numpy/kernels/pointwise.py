@@ -1,6 +1,6 @@
 """Pointwise operators."""
 
-# ruff: noqa: D103 (a kernel is documented where its operator is: in the opset)
+# ruff: noqa: D103, PLR0124 (a kernel is documented where its operator is: in the opset; NaN differs from itself)
 
 import math
 from typing import Any
@@ -33,6 +33,14 @@ def divide(x: Array, y: Array, rounding_mode: str | None) -> Any:
     return np.trunc(quotient) if rounding_mode == "trunc" else quotient
 
 
+def remainder(x: Array, y: Any) -> Any:
+    """Of the sign of y; a zero has that of x, as on the CPU."""
+    if x.dtype.kind != "f":
+        return np.remainder(x, y)
+    left = np.fmod(x, y)
+    return np.where((left != 0) & ((left < 0) != (y < 0)), left + y, left)
+
+
 def addcmul(x: Array, a: Array, b: Array, value: Any) -> Any:
     return x + value * exact(a) * b
 
@@ -46,9 +54,18 @@ def lerp(x: Array, end: Array, weight: Any) -> Any:
     return np.where(np.abs(weight) < 0.5, x + weight * (end - x), end - (end - x) * (1 - weight))
 
 
+def maximum(x: Array, y: Any) -> Array:
+    """The first of two equal numbers, so that a clamp keeps the sign of a zero; NaN if either is."""
+    return np.where((y > x) | (y != y), y, x)
+
+
+def minimum(x: Array, y: Any) -> Array:
+    return np.where((y < x) | (y != y), y, x)
+
+
 def clamp(x: Array, low: Any, high: Any) -> Array:
-    x = x if low is None else np.maximum(x, np.asarray(low))
-    return x if high is None else np.minimum(x, np.asarray(high))
+    x = x if low is None else maximum(x, np.asarray(low))
+    return x if high is None else minimum(x, np.asarray(high))
 
 
 def gelu_cdf(x: Array, approximate: str) -> Any:
@@ -80,7 +97,7 @@ UNARY: dict[str, Function] = {
     **{name: getattr(np, name) for name in ("floor", "ceil", "trunc", "logical_not", "isnan", "isinf")},
     "round": np.rint,
     "bitwise_not": np.invert,
-    "relu": lambda x: np.maximum(x, 0),
+    "relu": lambda x: np.where(x < 0, like(0, x), x),
     "frac": lambda x: x - np.trunc(x),
 }
 FLOATING: dict[str, Function] = {  # of one tensor, as float64
@@ -94,18 +111,19 @@ FLOATING: dict[str, Function] = {  # of one tensor, as float64
     "erf": np.vectorize(math.erf, otypes=[np.float64]),
 }
 BINARY: dict[str, Function] = {
-    **{name: getattr(np, name) for name in ("maximum", "minimum", "floor_divide")},
+    "maximum": maximum,
+    "minimum": minimum,
+    "floor_divide": np.floor_divide,
     **{name: getattr(np, name) for name in ("logical_and", "logical_or", "logical_xor")},
     **{f"{name}.Tensor": getattr(np, name) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")},
     "mul.Tensor": np.multiply,
     "div.Tensor": lambda x, y: divide(x, y, None),
-    "remainder.Tensor": np.remainder,
+    "remainder.Tensor": remainder,
     "fmod.Tensor": np.fmod,
 }
 WITH_NUMBER: dict[str, Function] = {
-    "mul": np.multiply,
     "fmod": np.fmod,
-    "remainder": np.remainder,
+    "remainder": remainder,
     **{f"bitwise_{name}": getattr(np, f"bitwise_{name}") for name in ("and", "or", "xor")},
 }
 COMPARISONS: dict[str, Function] = {
@@ -122,42 +140,30 @@ register(UNARY, inputs=1)
 register({name: lambda x, f=f: f(double(x)) for name, f in FLOATING.items()}, inputs=1)
 register(BINARY, inputs=2)
 register({f"{name}.Tensor": f for name, f in COMPARISONS.items()}, inputs=2)
-register({f"{name}.Scalar": f for name, f in COMPARISONS.items()}, inputs=2)
+register({f"{name}.Scalar": f for name, f in COMPARISONS.items()}, inputs=2, numbers="rounded")
 register(
     {f"{name}.Scalar": lambda x, y, f=f: f(exact(x), number(y, x)) for name, f in WITH_NUMBER.items()},
     inputs=2,
+    numbers="rounded",
 )
 register(
     {
         "add.Scalar": lambda x, y, alpha: exact(x) + number(alpha, x) * number(y, x),
         "sub.Scalar": lambda x, y, alpha: exact(x) - number(alpha, x) * number(y, x),
         "rsub.Scalar": lambda x, y, alpha: number(y, x) - number(alpha, x) * exact(x),
+        "add.Tensor": lambda x, y, alpha: np.add(x, y if alpha == 1 else number(alpha, x) * exact(y)),
+        "sub.Tensor": lambda x, y, alpha: np.subtract(x, y if alpha == 1 else number(alpha, x) * exact(y)),
+    },
+    numbers="rounded",
+)
+register(
+    {
+        "mul.Scalar": lambda x, y: exact(x) * number(y, x),
         "div.Scalar": lambda x, y: double(x) / double(y),
         "div.Scalar_mode": lambda x, y, rounding_mode: divide(exact(x), number(y, x), rounding_mode),
-        "add.Tensor": lambda x, y, alpha: np.add(x, y if alpha == 1 else like(alpha, x) * y),
-        "sub.Tensor": lambda x, y, alpha: np.subtract(x, y if alpha == 1 else like(alpha, x) * y),
-        "div.Tensor_mode": divide,
-        "pow.Tensor_Tensor": power,
-        "pow.Tensor_Scalar": power,
-        "pow.Scalar": power,
-        "atan2": lambda x, y: np.arctan2(double(x), double(y)),
         "addcmul": addcmul,
         "addcdiv": addcdiv,
-        "lerp.Tensor": lerp,
-        "lerp.Scalar": lerp,
-        "clamp": clamp,
-        "clamp.Tensor": clamp,
-        "clamp_min": lambda x, low: clamp(x, low, None),
-        "clamp_max": lambda x, high: clamp(x, None, high),
-        "hardtanh": clamp,
-        "where.self": lambda condition, x, y: np.where(condition.astype(bool), x, y),
-        "masked_fill.Scalar": lambda x, mask, value: np.where(mask.astype(bool), like(value, x), x),
         "threshold_backward": lambda grad, x, bound: np.where(x <= bound, like(0, grad), grad),
-        "sigmoid_backward": lambda grad, y: grad * (1 - double(y)) * y,
-        "tanh_backward": lambda grad, y: grad * (1 - double(y) * y),
-        "silu_backward": lambda grad, x: grad * sigmoid(x) * (1 + x * (1 - sigmoid(x))),
-        "gelu": lambda x, approximate: x * gelu_cdf(double(x), approximate),
-        "gelu_backward": gelu_backward,
         "leaky_relu": lambda x, slope: np.where(x > 0, x, double(x) * slope),
         "elu": lambda x, alpha, scale, input_scale: np.where(
             x > 0, double(x) * scale, np.expm1(double(x) * input_scale) * alpha * scale
@@ -165,5 +171,29 @@ register(
         "softplus": lambda x, beta, threshold: np.where(
             x * beta > threshold, x, np.log1p(np.exp(double(x) * beta)) / beta
         ),
+    },
+    numbers="wide",
+)
+register(
+    {
+        "div.Tensor_mode": divide,
+        "pow.Tensor_Tensor": power,
+        "pow.Tensor_Scalar": power,
+        "pow.Scalar": power,
+        "lerp.Scalar": lerp,
+        "atan2": lambda x, y: np.arctan2(double(x), double(y)),
+        "lerp.Tensor": lerp,
+        "clamp": clamp,
+        "clamp.Tensor": clamp,
+        "clamp_min": lambda x, low: clamp(x, low, None),
+        "clamp_max": lambda x, high: clamp(x, None, high),
+        "hardtanh": clamp,
+        "where.self": lambda condition, x, y: np.where(condition.astype(bool), x, y),
+        "masked_fill.Scalar": lambda x, mask, value: np.where(mask.astype(bool), like(value, x), x),
+        "sigmoid_backward": lambda grad, y: grad * (1 - double(y)) * y,
+        "tanh_backward": lambda grad, y: grad * (1 - double(y) * y),
+        "silu_backward": lambda grad, x: grad * sigmoid(x) * (1 + x * (1 - sigmoid(x))),
+        "gelu": lambda x, approximate: x * gelu_cdf(double(x), approximate),
+        "gelu_backward": gelu_backward,
     }
 )

@@ -1,18 +1,14 @@
 """Helpers of graphs that Megatron imports."""
 
-from typing import Any
+from typing import TypeVar
 
-import torch
-from torch.utils import _pytree as pytree
-
-from isthmus import _C
+T = TypeVar("T")
 
 
-def make_weak_ref(value: Any) -> Any:
-    """Return tensors over the same memory that do not keep it, in the same containers.
+def make_weak_ref(value: T) -> T:
+    """Return the tensors themselves, which keep their memory in a graph's pool.
 
-    Args:
-        value: a tensor, or containers of tensors and other values, which are returned as they are. The memory belongs
-            to a graph, which keeps it at its address.
+    Megatron gives up the memory of tensors that no Python function has saved for the backward pass. The layers here
+    save them in operators, which Megatron does not see.
     """
-    return pytree.tree_map_only(torch.Tensor, _C.weak_reference, value)
+    return value
