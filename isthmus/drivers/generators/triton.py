@@ -159,7 +159,12 @@ class _Interpreted(_Launcher):
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
         with lock, np.errstate(all="ignore"):
             launch = interpreter.GridExecutor(function, names, (triton.cdiv(numbers[0], block),))
-            launch(*addresses, *numbers, index, block)
+            launch(*map(_address, addresses), *numbers, index, block)
+
+
+def _address(value: int) -> tl.tensor:
+    """An argument of the interpreter, which makes a small int a 32-bit number."""
+    return tl.tensor(interpreter.TensorHandle(np.array([value], np.uint64), tl.uint64), tl.uint64)
 
 
 class _NumPy:
