@@ -94,7 +94,11 @@ def test_recurrent_layer_without_gradient(kind: type[nn.RNNBase]) -> None:
     data = torch.randn(5, 4, 3)
     with torch.inference_mode():
         expected = module(data)[0]
-        assert torch.equal(module.to("chip")(data.to("chip"))[0].cpu(), expected)
+        found = module.to("chip")(data.to("chip"))[0].cpu()
+    exact = (
+        {"rtol": 0, "atol": 0} if torch.chip.is_host_addressable() else {}
+    )  # elsewhere no layer of oneDNN's
+    torch.testing.assert_close(found, expected, **exact)
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])

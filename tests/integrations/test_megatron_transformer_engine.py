@@ -147,6 +147,7 @@ for arguments in (("a", 6), ("b", 5)):
     )
 
 
+@pytest.mark.host("a driver's own graphs refuse random numbers")
 def test_graphs_of_layers_and_micro_batches():
     """Two layers, two micro-batches in the order of a pipeline, one keyword argument, dropout by a named state."""
     output(

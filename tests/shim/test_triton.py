@@ -23,6 +23,7 @@ def job(script: str, *arguments: object, **environment: str) -> tuple[dict[str, 
     return json.loads([line for line in out.splitlines() if line.startswith("{")][-1]), err
 
 
+@pytest.mark.host("the interpreter reads the chip's memory in place, as a strict host chip allows")
 def test_kernels_agree_with_pytorch_and_say_once_that_they_are_interpreted():
     found, messages = job("triton_kernels.py", ISTHMUS_HOST_STRICT="1")
     assert found["add"] == 0 and found["warm"] == 0 and found["bfloat16"] == 0
