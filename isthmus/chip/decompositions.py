@@ -42,6 +42,13 @@ def clamp_max_tensor(self: Tensor, max: Tensor) -> Tensor:
     return torch.minimum(self, max)
 
 
+def threshold(self: Tensor, threshold: float, value: float) -> Tensor:
+    """``value`` where ``self``, halves in float32, is at most the threshold, for integers truncated."""
+    floating = self.dtype.is_floating_point
+    compared = self.to(torch.promote_types(self.dtype, torch.float32)) if floating else self
+    return torch.masked_fill(self, compared <= (threshold if floating else int(threshold)), value)
+
+
 def var_mean(
     self: Tensor, dim: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -236,6 +243,7 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::masked_fill_.Tensor": masked_fill_tensor,
     "aten::clamp_min.Tensor": clamp_min_tensor,
     "aten::clamp_max.Tensor": clamp_max_tensor,
+    "aten::threshold": threshold,
     "aten::var_mean.correction": var_mean,
     "aten::std.correction": std,
     "aten::std_mean.correction": std_mean,

@@ -178,3 +178,18 @@ print(torch.cumprod(torch.tensor([2.0, 3.0], device="chip"), 0, out=torch.empty(
 def test_cumprod_is_made_of_products() -> None:
     """Traced gradients of prod call it."""
     assert children.output(CUMPROD, ISTHMUS_DRIVER="numpy") == "[2.0, 6.0]"
+
+
+THRESHOLD = """
+import torch
+from torch.nn.functional import threshold
+integers = torch.tensor([2**60 + 1, 3, 0, -5])
+for x in (integers, integers.int(), integers.half(), torch.tensor([0.1, 0.2]).bfloat16()):
+    for bound in (0.1, -0.7, 2):
+        assert torch.equal(threshold(x.to("chip"), bound, 7).cpu(), threshold(x, bound, 7)), (x, bound)
+print(threshold(integers.to("chip"), 2, 9, inplace=True).tolist())
+"""
+
+
+def test_a_threshold_of_integers_keeps_all_their_digits() -> None:
+    assert children.output(THRESHOLD, ISTHMUS_DRIVER="numpy") == f"[{2**60 + 1}, 3, 9, 9]"

@@ -13,6 +13,7 @@ import pytest
 
 from isthmus.opset.library import Context
 from isthmus.opset.schema import parse
+from tests.helpers.conformance_jobs import conform
 from tests.helpers.native import compile_text
 from tools.opset import header
 
@@ -255,8 +256,12 @@ def test_the_library_of_the_documentation_passes_the_suite(tmp_path: Path) -> No
     source = page.partition("```c\n")[2].partition("```")[0]
     done = compile_text(source, tmp_path / "libmine.so")
     assert done.returncode == 0, done.stderr
-    command = [sys.executable, "-m", "isthmus", "conform", "run", "--driver", "host"]
-    command += ["--library", str(tmp_path / "libmine.so"), "--operators", "aten::relu"]
-    judged = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path)
+    chosen = ("--operators", "aten::relu")
+    made = conform("generate", "--output", tmp_path / "golden", *chosen)
+    assert made.returncode == 0, made.stderr
+    judged = conform(
+        "run", "--driver", "host", "--library", tmp_path / "libmine.so", *chosen,
+        "--golden", tmp_path / "golden", "--output", tmp_path / "report",
+    )  # fmt: skip
     assert judged.returncode == 0, judged.stdout + judged.stderr
     assert "passed: driver host, 1 operator," in judged.stdout
