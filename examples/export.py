@@ -59,7 +59,12 @@ def export(model: nn.Module, example: Tensor, folder: Path) -> None:
     torch._inductor.aoti_compile_and_package(program, package_path=str(folder / "package.pt2"))
     if importlib.util.find_spec("onnxscript"):
         onnx = torch.onnx.export(
-            model, (example,), dynamo=True, dynamic_shapes=({0: "batch"},), verbose=False
+            model,
+            (example,),
+            dynamo=True,
+            dynamic_shapes=({0: "batch"},),
+            output_names=["output_0"],
+            verbose=False,
         )
         onnx.save(folder / "model.onnx")
 

@@ -80,7 +80,7 @@ def infer(
         found = {name: tensor.cpu() for name, tensor in zip(names, results, strict=True)}
         if output is not None:
             tensors.write(output, found)
-        differences = [] if compare is None else tensors.compare(found, reference, rtol, atol)
+        differences = [] if compare is None else tensors.compare(found, reference, compare, rtol, atol)
     except InferError as error:
         raise fail(error) from None
     if as_json:

@@ -158,13 +158,18 @@ class Difference(NamedTuple):
 
 
 def compare(
-    outputs: dict[str, Tensor], reference: dict[str, Tensor], rtol: float | None, atol: float | None
+    outputs: dict[str, Tensor],
+    reference: dict[str, Tensor],
+    path: Path,
+    rtol: float | None,
+    atol: float | None,
 ) -> list[Difference]:
     """Compare outputs with those of a file, all on the CPU.
 
     Args:
         outputs: of the model.
         reference: of the file.
+        path: of the file.
         rtol: relative tolerance; with None those of ``torch.testing.assert_close`` for the dtype.
         atol: absolute tolerance, likewise.
 
@@ -173,7 +178,8 @@ def compare(
     """
     if missing := sorted(set(outputs) - set(reference)):
         raise InferError(
-            f"no tensor {missing[0]!r} to compare with; the file has {', '.join(sorted(reference))}"
+            f"{path}: no tensor {missing[0]!r}, which the model returns; "
+            f"the file has {', '.join(sorted(reference)) or 'none'}"
         )
     return [_difference(name, tensor, reference[name], rtol, atol) for name, tensor in outputs.items()]
 

@@ -90,7 +90,7 @@ def test_a_difference_beyond_the_tolerance_fails(model: Path, tmp_path: Path) ->
     assert "scaled: largest error 0.5; Tensor-likes are not close" in result.stdout
     np.savez(tmp_path / "lacks.npz", scaled=arrays["scaled"])
     assert (
-        "no tensor 'picked' to compare with; the file has scaled"
+        "lacks.npz: no tensor 'picked', which the model returns; the file has scaled"
         in infer(model, "--compare", tmp_path / "lacks.npz").stderr
     )
     arrays["scaled"] = arrays["scaled"][:1]
