@@ -139,6 +139,8 @@ def _recurrent(function: Function, order: list[int], states: int) -> Function:
     ) -> tuple[Tensor, ...]:
         if lengths is not None or a["direction"] == "reverse" or a.get("linear_before_reset", 1) != 1:
             raise NotImplementedError("sequence_lens, one direction in reverse, or linear_before_reset=0")
+        if len(w) != 1 + (a["direction"] == "bidirectional"):
+            raise ValueError(f"{a['direction']} with weights of {len(w)} directions")
         if any(each is not None for each in initial[states:]):
             raise NotImplementedError("peepholes")
         gates, hidden = len(order), r.shape[2]

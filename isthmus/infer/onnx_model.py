@@ -96,7 +96,7 @@ class OnnxModule(nn.Module):
     def __init__(self, graph: onnx.GraphProto, opset: int, device: torch.device) -> None:
         super().__init__()
         _refuse_unknown(graph)
-        _refuse_undefined(graph)
+        _refuse_disorder(graph)
         self.device = device
         constants = {each.name: onnx_values.tensor(each) for each in graph.initializer}
         nodes = []
@@ -134,7 +134,7 @@ class OnnxModule(nn.Module):
                 raise InferError.because(node.label, error) from error
         if run.repeatable:
             self._known = (shapes, host, moved)  # of the latest shapes
-        return [run.value(name) for name in self.outputs]
+        return [run.output(name) for name in self.outputs]
 
     def constant(self, name: str) -> Tensor | None:
         """Return a constant, on the device."""
@@ -204,6 +204,10 @@ class _Run:
             self.moved[name] = self.host[name].to(self.module.device)
         return self.moved[name]
 
+    def output(self, name: str) -> Tensor:
+        """Return a value on the device that the caller may write to."""
+        return self.values[name] if name in self.values else self.value(name).clone()
+
 
 def _refuse_unknown(graph: onnx.GraphProto) -> None:
     known = {*_TABLE, "Constant"}
@@ -217,14 +221,16 @@ def _refuse_unknown(graph: onnx.GraphProto) -> None:
         )
 
 
-def _refuse_undefined(graph: onnx.GraphProto) -> None:
+def _refuse_disorder(graph: onnx.GraphProto) -> None:
     known = {"", *(each.name for each in graph.input), *(each.name for each in graph.initializer)}
     for node in graph.node:
+        label = f"{node.op_type} {node.name or ' '.join(node.output)}"
         if unknown := sorted(set(node.input) - known):
-            raise InferError(
-                f"{node.op_type} {node.name or node.output[0]}: no value {unknown[0]!r} before it"
-            )
-        known.update(node.output)
+            raise InferError(f"{label}: no value {unknown[0]!r} before it")
+        for name in filter(None, node.output):
+            if name in known:
+                raise InferError(f"{label}: a value {name!r} exists before it")
+            known.add(name)
     if unknown := sorted({each.name for each in graph.output} - known):
         raise InferError(f"no value {unknown[0]!r}, which is an output")
 

@@ -315,6 +315,34 @@ def test_captured_calls_do_not_pass_through_the_dispatcher() -> None:
     assert (int(failed), int(first), int(later)) == (3, 3, 0)
 
 
+def test_calls_while_a_graph_of_the_caller_is_captured() -> None:
+    """On its stream, for which the call was captured before, and in another thread, which would capture it now."""
+    on_numpy(
+        """
+    import threading
+    import torch
+
+    x, graph, stream = torch.ones(4, device="chip"), torch.chip.Graph(), torch.chip.Stream()
+    function = lambda x: (x * 2).cumsum(0)
+    compiled = torch.compile(function, backend="isthmus", options={"fuse": False}, dynamic=True)
+    other, of_thread = torch.ones(5, device="chip"), []
+    compiled(other)
+    with torch.chip.stream(stream):
+        for _ in range(3):
+            compiled(x)
+    thread = threading.Thread(target=lambda: of_thread.append(compiled(other)))
+    with torch.chip.graph(graph, stream=stream):
+        found = compiled(x)
+        thread.start()
+        thread.join()
+    x.fill_(3)
+    graph.replay()
+    assert found.tolist() == [6, 12, 18, 24]
+    assert of_thread[0].tolist() == [2, 4, 6, 8, 10]
+    """
+    )
+
+
 def test_fused_numbers_constants_and_pools() -> None:
     """Numbers at the boundary of a comparison, lerp from 0.5 on, quotients of bool, equal runs, views of constants,
     conversions that name the device, empty graphs, and memory of captures that are gone.

@@ -59,6 +59,22 @@ def test_shape_arithmetic_is_done_once_for_each_shape(tmp_path: Path) -> None:
         assert torch.equal(mask.cpu(), torch.ones(n, n).tril())
 
 
+def test_results_may_be_written(tmp_path: Path) -> None:
+    """Also those that depend on the shape alone, and constants."""
+    text = """
+    <ir_version: 9, opset_import: ["" : 18]>
+    results (float[2] x) => (float[2] y, float[2] zeros, float[2] c)
+    <float[2] c = {5, 6}>
+    { y = Add(x, c)  shape = Shape(x)  zeros = ConstantOfShape(shape) }
+    """
+    model, x = load(text, tmp_path), torch.ones(2, device=CHIP)
+    for _ in range(2):
+        results = model.run([x])
+        assert [each.tolist() for each in results] == [[6, 7], [0, 0], [5, 6]]
+        for each in results:
+            each.add_(1)
+
+
 def test_shapes_that_depend_on_values_are_computed_each_time(tmp_path: Path) -> None:
     text = """
     <ir_version: 9, opset_import: ["" : 18]>
@@ -80,6 +96,8 @@ def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
     for nodes, missing in (
         ("y = Add(x, z)", "Add y: no value 'z' before it"),
         ("z = Relu(x)", "no value 'y', which is"),
+        ("y = Relu(x) y = Neg(x)", "Neg y: a value 'y' exists before it"),
+        ("x = Relu(x) y = Neg(x)", "Relu x: a value 'x' exists before it"),
     ):
         onnx.save(onnx.parser.parse_model(head + "{" + nodes + "}"), tmp_path / "model.onnx")
         with pytest.raises(InferError, match=f"model.onnx: {missing}"):
@@ -90,6 +108,15 @@ def test_what_is_not_supported_is_named(tmp_path: Path) -> None:
     model = load(head.replace("[2]", "[2, 2]") + "{ y = Gather <axis = 0> (x, x) }", tmp_path)
     with pytest.raises(InferError, match="Gather: "):
         model.run([torch.ones(2, 2, device=CHIP)])
+    recurrent = (
+        "<float[1, 8, 1] w, float[1, 8, 2] r>" + '{ y = LSTM <hidden_size = 2, direction = "%s"> (x, w, r) }'
+    )
+    sizes = head.replace("[2]", "[2, 1, 1]", 1)
+    nodes = recurrent.replace(">", " = {" + ", ".join(["1"] * 16) + "}>", 1) % "bidirectional"
+    nodes = nodes.replace("w,", "w = {" + ", ".join(["1"] * 8) + "},", 1)
+    model = load(sizes + nodes, tmp_path, check=False)
+    with pytest.raises(InferError, match="LSTM: bidirectional with weights of 1 directions"):
+        model.run([torch.ones(2, 1, 1, device=CHIP)])
     model = load(head + "{ y = Concat(x, x) }", tmp_path, check=False)
     with pytest.raises(InferError, match="Concat: no attribute 'axis'"):
         model.run([torch.ones(2, device=CHIP)])

@@ -223,15 +223,16 @@ def test_triton_kernels_compile_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @GENERATORS
-def test_a_clamp_keeps_the_sign_of_a_zero(generator: str) -> None:
+def test_clamps_and_numbers_keep_the_sign_of_a_zero(generator: str) -> None:
     clamped = Step(
         "minimum(maximum(self, bound), bound)", {"self": Value(0), "bound": 0.0}, "float32", "float32"
     )
     rectified = Step(pointwise.EXPRESSIONS["relu"], {"self": Value(0)}, "float32", "float32")
-    (kernel,) = load(generator).generate([Run(("float32",), (clamped, rectified), (1, 2))])
-    zeros, outs = np.float32([-0.0, 0.0]), [np.empty(2, np.float32) for _ in range(2)]
+    filled = Step("where(self > 0, 1, value)", {"self": Value(0), "value": -0.0}, "float32", "float32")
+    (kernel,) = load(generator).generate([Run(("float32",), (clamped, rectified, filled), (1, 2, 3))])
+    zeros, outs = np.float32([-0.0, 0.0]), [np.empty(2, np.float32) for _ in range(3)]
     call(kernel, [zeros, *outs])
-    assert [np.signbit(out).tolist() for out in outs] == [[True, False]] * 2
+    assert [np.signbit(out).tolist() for out in outs] == [*[[True, False]] * 2, [True, True]]
 
 
 def test_libraries_are_kept_where_only_the_user_writes(tmp_path: Path) -> None:

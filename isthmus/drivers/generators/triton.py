@@ -278,6 +278,8 @@ def _operand(run: Run, step: Step, operand: Value | bool | int | float) -> str:
 
 def _number(number: float, wide: str) -> str:
     value = repr(float(number)) if "float" in wide else repr(int(number))
+    if value == "-0.0":  # Triton fills with 0 for it
+        return f"({_number(0, wide)} * {_number(-1, wide)})"
     return f"tl.full((BLOCK,), {value if value[-1].isdigit() else f'float({value!r})'}, {wide})"
 
 

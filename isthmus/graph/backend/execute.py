@@ -76,6 +76,7 @@ class _Pool:
         self.handle, self.mutex, self.stream = _C.graph_pool(), _C.Mutex(), chip.Stream(device)
 
 
+_capturing = threading.Lock()  # one graph at a time
 _pools = weakref.WeakValueDictionary[tuple[int, int], _Pool]()  # by device and stream
 
 
@@ -116,6 +117,8 @@ class _Captures:
         """The outputs; None if the run has to be made by its operators."""
         tensors = [inputs[i] for i in self._tensors]
         stream = chip.current_stream(tensors[0].device)
+        if _C.is_capturing(stream.stream_id, stream.device_index):
+            return None
         key = (stream.device_index, stream.stream_id, *(inputs[i] for i in self._numbers))
         with self._lock:
             known, is_new = self._known(key)
@@ -125,9 +128,9 @@ class _Captures:
                 return [_output(output, results, inputs) for output in captured.outputs]
         if self._failures >= MOST_FAILURES or (is_new and self._numbers) or len(known) >= MOST_CAPTURES:
             return None
-        if chip.is_current_stream_capturing():
+        if _C.capturing():  # by another thread: the device cannot be synchronized
             return None
-        with self._lock:
+        with _capturing:
             made = self._capture(inputs, tensors, key[:2])
             self._failures += made is None
         if made is None:
@@ -150,8 +153,8 @@ class _Captures:
         self, inputs: list[Any], tensors: list[torch.Tensor], place: tuple[int, int]
     ) -> _Capture | None:
         pool, graph = _pools.setdefault(place, _Pool(place[0])), _C.Graph()
-        chip.synchronize()  # kernels may check values
         try:
+            chip.synchronize()  # kernels may check values
             with pool.mutex, chip.stream(pool.stream):
                 graph.capture_begin(pool.handle)
                 try:
