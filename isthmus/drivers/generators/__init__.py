@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
@@ -35,6 +36,8 @@ def load(name: str) -> Generator:
             ``generate``.
     """
     if name.endswith(".py"):
+        if not Path(name).is_file():
+            raise LibraryError(f"code generator {name} is not a file; check `code_generator` in driver.toml")
         module = import_file(name, "code generator")
     elif name in SHIPPED:
         module = _shipped(name)
