@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from isthmus import config, options
+from isthmus.chip.memory import pools
 from tests.helpers.children import output
 
 chip = torch.chip
@@ -23,6 +24,34 @@ def empty(size: int, device: str = "chip") -> torch.Tensor:
 
 
 # ---- pools, fraction, raw memory
+
+
+def test_a_thread_allocates_from_a_pool_until_the_end():
+    """The functions under the shim's ``torch._C._cuda_beginAllocateCurrentThreadToPool`` and its kin."""
+    id_, found = chip.graph_pool_handle(), list[torch.Tensor]()
+
+    def is_inside(tensor: torch.Tensor) -> bool:
+        segments = memory.memory_snapshot(id_)
+        return any(0 <= tensor.data_ptr() - each["address"] < each["total_size"] for each in segments)
+
+    pools.begin_allocate_to_pool(0, id_)
+    found += [empty(3 * MIB)]
+    other = threading.Thread(target=lambda: found.append(empty(3 * MIB)))
+    other.start(), other.join()
+    pools.begin_allocate_to_pool(0, chip.graph_pool_handle())
+    found += [empty(3 * MIB)]
+    pools.end_allocate_to_pool(0, id_)
+    found += [empty(3 * MIB)]
+    pools.end_allocate_to_pool(0, id_)
+    found += [empty(3 * MIB)]
+    assert list(map(is_inside, found)) == [True, False, False, True, False]
+    with pytest.raises(RuntimeError, match="does not allocate to pool"):
+        pools.end_allocate_to_pool(0, id_)
+    pools.release_pool(0, id_)
+    assert is_inside(found[0].fill_(1)) and found[0].min() == 1
+    del found[:]
+    chip.empty_cache()
+    assert memory.memory_snapshot(id_) == []
 
 
 def test_a_pool_is_separate_and_is_released():
