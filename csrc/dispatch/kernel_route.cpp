@@ -1,10 +1,12 @@
 #include "dispatch/kernel_route.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/nonzero.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "dispatch/kernel_call.h"
@@ -69,6 +71,25 @@ c10::IValue indices_on_chip(const at::Tensor& self, const c10::IValue& given) {
   return indices;
 }
 
+// Whether a half precision tensor is computed with a number, which PyTorch passes as a 0-dim CPU tensor.
+bool half_with_number(const at::Tensor& self, const at::Tensor& other) {
+  if (!other.is_cpu() || other.dim() != 0 || !at::isReducedFloatingType(self.scalar_type())) return false;
+  const auto state = at::native::update_result_type_state(self, {});
+  return at::native::result_type(at::native::update_result_type_state(other, state)) == self.scalar_type();
+}
+
+c10::OperatorHandle division_with_mode(Variant variant) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  switch (variant) {
+    case Variant::kInPlace:
+      return dispatcher.findSchemaOrThrow("aten::div_", "Tensor_mode");
+    case Variant::kOut:
+      return dispatcher.findSchemaOrThrow("aten::div", "out_mode");
+    default:
+      return dispatcher.findSchemaOrThrow("aten::div", "Tensor_mode");
+  }
+}
+
 }  // namespace
 
 KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
@@ -93,6 +114,7 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
   random_ = canonical.hasTag(at::Tag::nondeterministic_seeded);
   for (const c10::Argument& result : op.schema().returns()) returns_argument_.push_back(is_written(result));
   plan_inference(op, canonical);
+  plan_numbers(op);
 }
 
 // In-place and out= overloads are inferred by the functional overload; a factory's out= overload, which lacks
@@ -112,22 +134,49 @@ void KernelRoute::plan_inference(const c10::OperatorHandle& op, const c10::Opera
   inferred_from_ = as_canonical ? without_outputs : given;
 }
 
+// CPU's kernels do not round a number to the half precision of the tensor that they multiply or divide by it.
+void KernelRoute::plan_numbers(const c10::OperatorHandle& op) {
+  static const std::unordered_map<std::string, std::string> overloads{
+      {"aten::mul.Tensor", "aten::mul.Scalar"},
+      {"aten::div.Tensor", "aten::div.Scalar"},
+      {"aten::div.Tensor_mode", "aten::div.Scalar_mode"},
+      {"aten::floor_divide", "aten::div.Scalar_mode"}};
+  const auto found = overloads.find(full_name(kernels_.canonical));
+  const std::vector<Kernel>* kernels = found == overloads.end() ? nullptr : kernels_of(found->second);
+  if (kernels == nullptr) return;
+  floors_ = found->first == "aten::floor_divide";
+  with_number_ =
+      std::make_unique<KernelRoute>(floors_ ? division_with_mode(kernels_.variant) : op,
+                                    Kernels{kernels_.variant, operator_name(found->second), *kernels});
+}
+
 bool KernelRoute::call(torch::jit::Stack* stack) {
   const size_t count = roles_.size();
-  torch::jit::Stack results, changed;
-  c10::ArrayRef<c10::IValue> arguments = torch::jit::last(*stack, count);
+  const c10::ArrayRef<c10::IValue> arguments = torch::jit::last(*stack, count);
+  torch::jit::Stack results;
+  if (!call_with_number(arguments, results) && !call(arguments, results)) return false;
+  torch::jit::drop(*stack, count);
+  for (c10::IValue& result : results) stack->push_back(std::move(result));
+  return true;
+}
+
+bool KernelRoute::call_with_number(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results) {
+  if (!with_number_ || !half_with_number(arguments[0].toTensor(), arguments[1].toTensor())) return false;
+  torch::jit::Stack changed = arguments.vec();
+  changed[1] = arguments[1].toTensor().item();
+  if (floors_) changed.insert(changed.begin() + 2, "floor");
+  return with_number_->call(changed, results);
+}
+
+bool KernelRoute::call(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results) {
+  torch::jit::Stack changed;
   if (indices_ >= 0) {
     changed = arguments.vec();
     changed[indices_] = indices_on_chip(arguments[0].toTensor(), arguments[indices_]);
     arguments = changed;
   }
-  {
-    KernelCall call(*this, arguments);
-    if (!call.examine() || !call.run(results)) return false;
-  }
-  torch::jit::drop(*stack, count);
-  for (c10::IValue& result : results) stack->push_back(std::move(result));
-  return true;
+  KernelCall call(*this, arguments);
+  return call.examine() && call.run(results);
 }
 
 const Kernel* KernelRoute::choose(uint64_t dtypes, bool contiguous) {

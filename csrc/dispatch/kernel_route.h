@@ -45,6 +45,9 @@ class KernelRoute {
   };
 
   void plan_inference(const c10::OperatorHandle& op, const c10::OperatorHandle& canonical);
+  void plan_numbers(const c10::OperatorHandle& op);
+  bool call(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results);
+  bool call_with_number(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results);
   const Kernel* choose(uint64_t dtypes, bool contiguous);
   void trace(const Choice& choice) const;
 
@@ -56,11 +59,13 @@ class KernelRoute {
   int indices_ = -1;  // position of a list of optional tensors
   bool random_ = false;
   bool promotes_ = false;
-  std::vector<bool> returns_argument_;    // per result
-  std::unique_ptr<Inference> inference_;  // null: nothing to infer
-  bool exact_dtype_ = false;              // out= has to have the inferred dtype
-  int dtype_ = -1;                        // position of dtype in an out= overload's inference
-  size_t inferred_from_ = 0;              // arguments that the inference takes
+  std::vector<bool> returns_argument_;        // per result
+  std::unique_ptr<Inference> inference_;      // null: nothing to infer
+  bool exact_dtype_ = false;                  // out= has to have the inferred dtype
+  int dtype_ = -1;                            // position of dtype in an out= overload's inference
+  size_t inferred_from_ = 0;                  // arguments that the inference takes
+  std::unique_ptr<KernelRoute> with_number_;  // by the overload that takes a number as its second argument
+  bool floors_ = false;                       // it gets "floor" as its third
 
   // Published once and never changed, so that readers need no lock.
   static constexpr size_t kCached = 32;

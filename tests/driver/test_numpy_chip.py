@@ -116,6 +116,34 @@ def test_an_lstm_is_computed_without_onednn() -> None:
     assert output(code, ISTHMUS_DRIVER="numpy") == "chip"
 
 
+HALVES_WITH_NUMBERS = """
+    import torch
+    from torch import div, floor_divide, mul
+
+    def same(f, x, *arguments, **out):
+        expected, found = f(x.clone(), *arguments), f(x.to("chip"), *arguments, **out)
+        torch.testing.assert_close(found.cpu(), expected, rtol=0, atol=0, equal_nan=True)
+
+    def floor(x, y, **out): return div(x, y, rounding_mode="floor", **out)
+    def trunc(x, y, **out): return div(x, y, rounding_mode="trunc", **out)
+    def in_place(x): return x.mul_(0.1).div_(3).div_(0.7, rounding_mode="floor").floor_divide_(1e-2)
+
+    bits = torch.randint(0, 256, (8192,), dtype=torch.uint8)
+    for x in (bits.view(torch.float16), bits.view(torch.bfloat16), bits.view(torch.float16)[0]):
+        same(in_place, x)
+        same(lambda x: 0.1 * x, x)
+        for number in (0.1, -0.7, 1e5, 1e-7, 7, torch.tensor(0.3)):
+            for f in (mul, div, floor, trunc, floor_divide):
+                same(f, x, number)
+                same(f, x, number, out=torch.empty(x.shape, dtype=torch.result_type(x, number), device="chip"))
+    print("same")
+"""
+
+
+def test_a_number_that_multiplies_or_divides_halves_is_not_rounded_to_one() -> None:
+    assert output(HALVES_WITH_NUMBERS, ISTHMUS_DRIVER="numpy", ISTHMUS_STRICT="1") == "same"
+
+
 # ---- The chip of the tutorial --------------------------------------------------------------------------
 
 

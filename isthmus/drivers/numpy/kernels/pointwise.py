@@ -158,9 +158,9 @@ register(
 )
 register(
     {
-        "mul.Scalar": lambda x, y: exact(x) * number(y, x),
-        "div.Scalar": lambda x, y: double(x) / double(y),
-        "div.Scalar_mode": lambda x, y, rounding_mode: divide(exact(x), number(y, x), rounding_mode),
+        "mul.Scalar": lambda x, y: np.multiply(x, like(y, x)),
+        "div.Scalar": lambda x, y: divide(x, like(y, x), None),
+        "div.Scalar_mode": lambda x, y, rounding_mode: divide(x, like(y, x), rounding_mode),
         "addcmul": addcmul,
         "addcdiv": addcdiv,
         "threshold_backward": lambda grad, x, bound: np.where(x <= bound, like(0, grad), grad),
