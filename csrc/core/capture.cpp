@@ -106,7 +106,7 @@ std::shared_ptr<Capture> find_capture(c10::Stream stream) {
 
 }  // namespace detail
 
-std::shared_ptr<Capture> Capture::begin(c10::Stream stream, bool by_driver) {
+std::shared_ptr<Capture> Capture::begin(c10::Stream stream, bool by_driver, bool for_all_threads) {
   TORCH_CHECK(stream.id() != 0,
               "graphs must be captured on a non-default stream (however, after capture, it's ok to replay "
               "them on the default stream); use torch.chip.graph(), or make another stream current.");
@@ -114,7 +114,7 @@ std::shared_ptr<Capture> Capture::begin(c10::Stream stream, bool by_driver) {
               " is captured already; end that capture first.");
   TORCH_CHECK(!is_captured(detail::capture_of_thread),
               "this thread captures another graph already; end that capture first.");
-  std::shared_ptr<Capture> capture(new Capture(stream, by_driver));
+  std::shared_ptr<Capture> capture(new Capture(stream, by_driver, for_all_threads));
   if (by_driver) check(driver().graph_begin(stream_handle(stream)), "capture");
   {
     std::lock_guard<std::mutex> lock(members().mutex);
@@ -263,7 +263,7 @@ void require_not_captured(c10::DeviceIndex device, const char* what) {
     for (const auto& [key, capture] : members().streams)
       if (key.first == device && !found) found = capture.lock();
   }
-  if (found) found->refuse(what);
+  if (found && (found->for_all_threads() || found.get() == detail::capture_of_thread)) found->refuse(what);
 }
 
 void capture_copy(c10::Stream stream, void* to, const void* from, size_t bytes, isthmus_copy_kind kind,

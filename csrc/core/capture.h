@@ -43,7 +43,7 @@ using Steps = std::vector<std::unique_ptr<Step>>;
 class Capture : public std::enable_shared_from_this<Capture> {
  public:
   // Captures the stream, not the default one. Allocations of this thread are noted until end().
-  static std::shared_ptr<Capture> begin(c10::Stream stream, bool by_driver);
+  static std::shared_ptr<Capture> begin(c10::Stream stream, bool by_driver, bool for_all_threads);
   // Every stream leaves, and what was changed is restored. Throws if a call was refused, or the work of a
   // stream that joined has not been waited for.
   Steps end();
@@ -51,6 +51,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
 
   // Whether the driver keeps what is enqueued on the streams, so that nothing is to be added.
   bool by_driver() const noexcept { return by_driver_; }
+  // Whether other threads may not wait for the device either.
+  bool for_all_threads() const noexcept { return by_driver_ || for_all_threads_; }
   void add(c10::Stream stream, std::unique_ptr<Step> step);
   // The last step that the function accepts, or null.
   template <class Accepts>
@@ -84,7 +86,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   c10::Stream stream() const { return origin_; }
 
  private:
-  Capture(c10::Stream stream, bool by_driver) : origin_(stream), by_driver_(by_driver) {}
+  Capture(c10::Stream stream, bool by_driver, bool for_all_threads)
+      : origin_(stream), by_driver_(by_driver), for_all_threads_(for_all_threads) {}
   Steps end_driver();
   void leave() noexcept;
   void restore();
@@ -95,7 +98,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void note(const void* address, size_t bytes, std::optional<size_t> position);
 
   const c10::Stream origin_;
-  const bool by_driver_;
+  const bool by_driver_, for_all_threads_;
   std::mutex mutex_;  // guards what follows
   Steps steps_;
   std::vector<std::function<void()>> restores_;

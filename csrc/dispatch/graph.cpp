@@ -33,7 +33,7 @@ Graph::~Graph() {
   }
 }
 
-void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode) {
+void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
   TORCH_CHECK(!captured_ && !capture_,
               "this graph has captured already; call reset() first, or use another one.");
   driver();
@@ -41,7 +41,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode) {
   const c10::Stream stream = current_stream(device_);
   default_generator(device_);  // is seeded when it is made, which a capture refuses
   memory::install_router();
-  capture_ = Capture::begin(stream, driver_captures());
+  capture_ = Capture::begin(stream, driver_captures(), mode <= at::GraphCaptureMode::Global);
   pool_number_ = pool.second != 0 ? static_cast<int64_t>(pool.second) : memory::new_pool_number();
   pool_ = memory::device_memory(device_).open_pool(pool_number_, /*is_last_resort=*/false, /*of_graph=*/true);
   outer_pool_ = std::exchange(memory::detail::pool_of_thread, pool_);

@@ -46,7 +46,7 @@ class Graph(_C.Graph):
         Args:
             pool: memory shared with other graphs: of :func:`graph_pool_handle`, ``Graph.pool()`` or ``MemPool.id``.
                 Graphs that share memory must be replayed in the order of their capture.
-            capture_error_mode: "global", "thread_local" or "relaxed", which all refuse the same.
+            capture_error_mode: "global"; or "thread_local" or "relaxed", which let other threads wait for the device.
 
         Raises:
             RuntimeError: the current stream is the default one or captured already, or an unknown mode.

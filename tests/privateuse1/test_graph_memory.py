@@ -172,8 +172,9 @@ def test_a_recurrent_layer_with_dropout():
 
 @covers("cuda_graphs", "test_cuda_graph_error_options")
 @pytest.mark.parametrize("mode", ["thread_local", "relaxed"])
-def test_other_threads_allocate_during_a_capture(mode):
+def test_other_threads_allocate_and_wait_during_a_capture(mode):
     def allocate() -> None:
+        torch.chip.synchronize()
         with torch.chip.stream(torch.chip.Stream()):
             torch.chip.caching_allocator_delete(torch.chip.caching_allocator_alloc(1024))
 

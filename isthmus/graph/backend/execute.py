@@ -156,7 +156,7 @@ class _Captures:
         try:
             chip.synchronize()  # kernels may check values
             with pool.mutex, chip.stream(pool.stream):
-                graph.capture_begin(pool.handle)
+                graph.capture_begin(pool.handle, "thread_local")
                 try:
                     outputs = self._run(list(inputs))
                 finally:
