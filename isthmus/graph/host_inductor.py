@@ -4,6 +4,7 @@ over CPU aliases of the chip's tensors. Importing this imports Inductor.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -93,7 +94,22 @@ class _Compiled:
         self._on_cpu = returned.on_cpu
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
-        results = _C.call_on_host(self._function, inputs, self._device, self._same)
+        function = self._function
+        if torch.chip.is_current_stream_capturing():
+            state = torch.chip.default_generators[self._device].graphsafe_get_state()
+            function = partial(self._replay, state)
+        results = _C.call_on_host(function, inputs, self._device, self._same)
         for position in self._on_cpu:
             results[position] = results[position].cpu()
         return results
+
+    def _replay(self, state: torch.Generator, inputs: list[Any]) -> Any:
+        """Run the code with the random state of the capture; the capture also records the draws, of a copy then."""
+        generator = torch.chip.default_generators[self._device]
+        outer = generator.graphsafe_get_state()
+        captured = torch.chip.is_current_stream_capturing()
+        generator.graphsafe_set_state(state.clone_state() if captured else state)
+        try:
+            return self._function(inputs)
+        finally:
+            generator.graphsafe_set_state(outer)
