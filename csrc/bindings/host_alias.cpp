@@ -142,15 +142,17 @@ py::list call_on_host(const py::object& function, py::list inputs, int device,
   py::object results;
   std::unique_ptr<CompiledStep> step =
       capturing() ? capture_compiled(function, given, inputs, index) : nullptr;
+  const auto capture = step ? capture_of(current_stream(index)) : nullptr;
+  const size_t position = capture ? capture->position() : 0;
   {
     const DelegateScope scope("compiled graph", current_stream(index), step ? &step->tape() : nullptr);
     results = function(std::move(inputs));
   }
   py::list mapped = map_results(results, returned, index);
-  if (step != nullptr) {
+  if (capture) {
     step->set_results(mapped);
-    const c10::Stream stream = current_stream(index);
-    if (const auto capture = capture_of(stream)) capture->add(stream, std::move(step));
+    capture->drop(position);  // operators that the code calls
+    capture->add(current_stream(index), std::move(step));
   }
   return mapped;
 }

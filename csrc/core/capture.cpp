@@ -175,6 +175,11 @@ Steps Capture::end_driver() {
   return steps;
 }
 
+void Capture::drop(size_t position) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  steps_.resize(position);
+}
+
 void Capture::add(c10::Stream stream, std::unique_ptr<Step> step) {
   std::lock_guard<std::mutex> lock(mutex_);
   steps_.push_back(std::move(step));

@@ -78,6 +78,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
 
   // Number of steps so far; what an event of the capture stands for.
   size_t position();
+  // Forgets the steps from a position on, which another step will make.
+  void drop(size_t position);
   // `to` waits for the work of `from` before the position, and takes part from now on.
   void join(c10::Stream from, size_t position, c10::Stream to);
   // The capture fails: throws what was not permitted, now and in end().

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from isthmus import _C as core
 from tests.helpers.children import output
 from tests.helpers.graphs import OF_THE_CORE, capture
 
@@ -56,6 +57,19 @@ def test_modes_of_the_caller_do_not_see_kernels():
     with Refuses(), torch.autocast("cpu", dtype=torch.bfloat16):
         graph.replay()
     assert torch.equal(distance, torch.cdist(x, y))
+
+
+def test_operators_that_compiled_code_calls_run_once_in_a_replay():
+    calls, x = torch.zeros((), device="chip"), torch.ones(3, device="chip")
+
+    def code(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        calls.add_(1)
+        return [inputs[0] + 1]
+
+    graph, (y,) = capture(core.call_on_host, code, [x], 0, [])
+    calls.zero_()
+    graph.replay()
+    assert (calls.item(), y.tolist()) == (1, [2, 2, 2])
 
 
 def test_a_result_that_is_resized_by_its_kernel_shares_no_memory_with_workspaces():

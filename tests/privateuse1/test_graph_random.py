@@ -167,3 +167,28 @@ def test_a_graph_registers_generators_of_any_device():
         torch.chip.Graph().register_generator_state(generator)
     with pytest.raises(RuntimeError, match="'chip' device type"):
         torch.chip.Graph().register_generator_state(torch.default_generator)
+
+
+@OF_THE_CORE
+@pytest.mark.full
+def test_compiled_code_draws_once_per_replay_from_the_state_of_the_capture():
+    from torch._inductor import inductor_prims
+
+    from isthmus.graph import chip_calls, host_inductor, rewrite
+
+    seeds = chip_calls.on_chip(inductor_prims.seeds, 0)
+    code = host_inductor._Compiled(
+        lambda _: [seeds(2, torch.device("cpu"))], 0, rewrite.Outputs(inputs={}, on_cpu=())
+    )
+    default = torch.chip.default_generators[0]
+    outer, state = default.graphsafe_get_state(), default.clone_state().manual_seed(5)
+    default.graphsafe_set_state(state)
+    expected = [code([])[0].tolist() for _ in range(3)]
+    state.manual_seed(5)
+    graph, (result,) = capture(code, [])
+    default.graphsafe_set_state(outer)
+    before, found = outer.get_state(), []
+    for _ in range(3):
+        graph.replay()
+        found.append(result.tolist())
+    assert found == expected and torch.equal(default.get_state(), before)
