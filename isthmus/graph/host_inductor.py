@@ -15,7 +15,7 @@ from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx import GraphModule
 
-from isthmus import _C
+from isthmus import _C, chip
 from isthmus.graph import flex_attention, rewrite, tracing
 
 _logger = logging.getLogger("isthmus")
@@ -95,8 +95,8 @@ class _Compiled:
 
     def __call__(self, inputs: list[Any]) -> list[Any]:
         function = self._function
-        if torch.chip.is_current_stream_capturing():
-            state = torch.chip.default_generators[self._device].graphsafe_get_state()
+        if chip.is_current_stream_capturing():
+            state = chip.default_generators[self._device].graphsafe_get_state()
             function = partial(self._replay, state)
         results = _C.call_on_host(function, inputs, self._device, self._same)
         for position in self._on_cpu:
@@ -105,9 +105,9 @@ class _Compiled:
 
     def _replay(self, state: torch.Generator, inputs: list[Any]) -> Any:
         """Run the code with the random state of the capture; the capture also records the draws, of a copy then."""
-        generator = torch.chip.default_generators[self._device]
+        generator = chip.default_generators[self._device]
         outer = generator.graphsafe_get_state()
-        captured = torch.chip.is_current_stream_capturing()
+        captured = chip.is_current_stream_capturing()
         generator.graphsafe_set_state(state.clone_state() if captured else state)
         try:
             return self._function(inputs)
