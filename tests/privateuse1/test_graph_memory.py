@@ -172,9 +172,8 @@ def test_a_recurrent_layer_with_dropout():
 
 @covers("cuda_graphs", "test_cuda_graph_error_options")
 @pytest.mark.parametrize("mode", ["thread_local", "relaxed"])
-def test_other_threads_allocate_and_wait_during_a_capture(mode):
+def test_other_threads_allocate_during_a_capture(mode):
     def allocate() -> None:
-        torch.chip.synchronize()
         with torch.chip.stream(torch.chip.Stream()):
             torch.chip.caching_allocator_delete(torch.chip.caching_allocator_alloc(1024))
 
@@ -191,6 +190,21 @@ def test_other_threads_allocate_and_wait_during_a_capture(mode):
     assert y.sum().item() == 0
     with pytest.raises(RuntimeError, match="Unknown capture error mode"):
         capture(function, capture_error_mode="strict")
+
+
+@OF_THE_CORE
+def test_other_threads_wait_for_the_device_during_a_capture():
+    x = torch.zeros(8, device="chip")
+
+    def function() -> None:
+        thread = threading.Thread(target=torch.chip.synchronize)
+        thread.start()
+        thread.join()
+        x.add_(1)
+
+    graph, _ = capture(function, capture_error_mode="thread_local")
+    graph.replay()
+    assert x.sum().item() == 8
 
 
 @covers("cuda_graphs", "test_cuda_graph_allocator_propagates_stream")
