@@ -47,7 +47,7 @@ std::atomic<std::string (*)()> python_line{nullptr};
 // All that the driver has captured.
 class DriverGraph final : public Step {
  public:
-  explicit DriverGraph(isthmus_graph graph) : graph_(graph) {}
+  DriverGraph(isthmus_graph graph, Steps kept) : graph_(graph), kept_(std::move(kept)) {}
   ~DriverGraph() override {
     if (!in_bad_fork()) static_cast<void>(driver_table()->graph_destroy(graph_));
   }
@@ -63,6 +63,7 @@ class DriverGraph final : public Step {
 
  private:
   const isthmus_graph graph_;
+  const Steps kept_;  // of the storages that the driver's graph reads or writes; not replayed
 };
 
 class DriverCopy final : public Step, public Movable {
@@ -171,7 +172,8 @@ Steps Capture::end_driver() {
     return {};
   }
   Steps steps;
-  steps.push_back(std::make_unique<DriverGraph>(graph));
+  std::lock_guard<std::mutex> lock(mutex_);
+  steps.push_back(std::make_unique<DriverGraph>(graph, std::move(steps_)));
   return steps;
 }
 
@@ -274,8 +276,9 @@ void require_not_captured(c10::DeviceIndex device, const char* what) {
 void capture_copy(c10::Stream stream, void* to, const void* from, size_t bytes, isthmus_copy_kind kind,
                   c10::Storage kept) {
   const auto capture = capture_of(stream);
-  if (capture && !capture->by_driver())
-    capture->add(stream, std::make_unique<DriverCopy>(to, from, bytes, kind, std::move(kept)));
+  if (capture && (!capture->by_driver() || kept))
+    capture->add(capture->by_driver() ? capture->stream() : stream,
+                 std::make_unique<DriverCopy>(to, from, bytes, kind, std::move(kept)));
 }
 
 void set_python_line(std::string (*function)()) { python_line = function; }
