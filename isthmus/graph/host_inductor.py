@@ -104,11 +104,10 @@ class _Compiled:
         return results
 
     def _replay(self, state: torch.Generator, inputs: list[Any]) -> Any:
-        """Run the code with the random state of the capture; the capture also records the draws, of a copy then."""
+        """Run the code with the random state of the capture."""
         generator = chip.default_generators[self._device]
         outer = generator.graphsafe_get_state()
-        captured = chip.is_current_stream_capturing()
-        generator.graphsafe_set_state(state.clone_state() if captured else state)
+        generator.graphsafe_set_state(state)
         try:
             return self._function(inputs)
         finally:
