@@ -170,6 +170,8 @@ def _random_states() -> Iterator[None]:
         *(each for each in get_all_rng_states().values() if isinstance(each, torch.Generator)),
     ]
     states = [each.get_state() for each in generators]
-    yield
-    for generator, state in zip(generators, states, strict=True):
-        generator.set_state(state)
+    try:
+        yield
+    finally:
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
