@@ -117,17 +117,13 @@ def _packed(
     settings = _window(module)
     if not settings and _is_causal(module):
         settings = {"right": 0}
-    ends = _ends(packed.cu_seqlens_q_padded, packed.cu_seqlens_q, settings)
-    key_ends = _ends(packed.cu_seqlens_kv_padded, packed.cu_seqlens_kv, settings)
-    settings["lengths"] = packed_lengths(ends, key_ends, packed.max_seqlen_q, packed.max_seqlen_kv)
+    settings["lengths"] = packed_lengths(
+        (packed.cu_seqlens_q, packed.cu_seqlens_kv),
+        (packed.cu_seqlens_q_padded, packed.cu_seqlens_kv_padded),
+        (packed.max_seqlen_q, packed.max_seqlen_kv),
+        settings.get("right"),
+    )
     return _attend(module, query, key, value, settings).flatten(1)
-
-
-def _ends(padded: torch.Tensor | None, plain: torch.Tensor, settings: dict[str, Any]) -> torch.Tensor:
-    """Ends of sequences in memory. Padding is at the end of a sequence, where causal attention ignores it."""
-    if padded is not None and settings.get("right") != 0:
-        raise ValueError("packed sequences with padding between them require causal attention")
-    return plain if padded is None else padded
 
 
 def _window(module: Any) -> dict[str, Any]:

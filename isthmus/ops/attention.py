@@ -213,12 +213,28 @@ class _Attention(torch.autograd.Function):
 
 
 def packed_lengths(
-    ends: torch.Tensor, key_ends: torch.Tensor, longest: Any, longest_key: Any
+    ends: tuple[torch.Tensor, torch.Tensor],
+    padded: tuple[torch.Tensor | None, torch.Tensor | None],
+    longest: tuple[int | None, int | None],
+    right: int | None,
 ) -> tuple[torch.Tensor, torch.Tensor, int, int]:
-    """Return ``lengths`` of :func:`attend`; a longest length that is None is computed."""
-    longest = ends.diff().max() if longest is None else longest
-    longest_key = key_ends.diff().max() if longest_key is None else longest_key
-    return ends, key_ends, int(longest), int(longest_key)
+    """Return ``lengths`` of :func:`attend` for packed sequences that may have padding at their ends.
+
+    Args:
+        ends: cumulative lengths of queries and of keys.
+        padded: the same with padding, which only causal attention ignores; None without padding.
+        longest: maximum of each; None is computed.
+        right: of :func:`attend`.
+
+    Raises:
+        ValueError: there is padding, and the attention is not causal.
+    """
+    if right != 0 and any(each is not None for each in padded):
+        raise ValueError("packed sequences with padding between them require causal attention")
+    found = [plain if other is None else other for plain, other in zip(ends, padded, strict=True)]
+    sizes = [int(each.diff().max()) if most is None else int(most)
+             for each, most in zip(found, longest, strict=True)]  # fmt: skip
+    return found[0], found[1], sizes[0], sizes[1]
 
 
 def attend(

@@ -102,6 +102,14 @@ packed = dict(qkv_format="thd", cu_seqlens_q=ends, cu_seqlens_kv=ends, max_seqle
 found = attention(*one, attn_mask_type="padding_causal", **packed)
 alone = [attention(q[a:b, :1], k[a:b, :1], v[a:b, :1], attn_mask_type="causal") for a, b in ((0, 2), (2, 6))]
 torch.testing.assert_close(found, torch.cat(alone).flatten(1), rtol=1e-5, atol=1e-5)
+packed.update(cu_seqlens_q_padded=ends, cu_seqlens_kv_padded=ends)
+assert torch.equal(found, attention(*one, attn_mask_type="padding_causal", **packed))
+try:
+    attention(*one, attn_mask_type="padding", **packed)
+except ValueError as error:
+    assert "require causal attention" in str(error)
+else:
+    raise AssertionError("padding between sequences was attended to")
 """
     )
 

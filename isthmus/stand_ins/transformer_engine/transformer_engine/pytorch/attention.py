@@ -110,7 +110,8 @@ class DotProductAttention(TransformerEngineBaseModule):
         """Attend; the result has the queries' format with heads and features flattened.
 
         Raises:
-            ValueError: unknown mask type, or an option that needs the real Transformer Engine.
+            ValueError: unknown mask type, packed sequences without cumulative lengths, or with padding and without a
+                causal mask, or an option that needs the real Transformer Engine.
         """
         refuse_options("DotProductAttention", options)
         kind = attn_mask_type or self.attn_mask_type
@@ -121,11 +122,14 @@ class DotProductAttention(TransformerEngineBaseModule):
             return self._over_ranks(query_layer, key_layer, value_layer, kind, form, core_attention_bias)
         settings = self._settings(kind, window_size or self.window_size)
         if form == _PACKED:
-            ends = cu_seqlens_q if cu_seqlens_q_padded is None else cu_seqlens_q_padded
-            key_ends = cu_seqlens_kv if cu_seqlens_kv_padded is None else cu_seqlens_kv_padded
-            if ends is None or key_ends is None:
+            if cu_seqlens_q is None or cu_seqlens_kv is None:
                 raise ValueError("packed sequences need cu_seqlens_q and cu_seqlens_kv")
-            settings["lengths"] = packed_lengths(ends, key_ends, max_seqlen_q, max_seqlen_kv)
+            settings["lengths"] = packed_lengths(
+                (cu_seqlens_q, cu_seqlens_kv),
+                (cu_seqlens_q_padded, cu_seqlens_kv_padded),
+                (max_seqlen_q, max_seqlen_kv),
+                settings.get("right"),
+            )
         else:
             settings["mask"] = _mask(kind, attention_mask)
         if core_attention_bias_type == "post_scale_bias":
