@@ -205,6 +205,11 @@ assert len(calls) == 4 and torch.equal(torch.cuda.get_rng_state(), before)
 for _ in range(2):
     found = run(lambda batch, number: calls[2 * batch + number])
     assert all(map(torch.equal, found, expected))
+
+from transformer_engine.pytorch.utils import make_weak_ref
+weak, = make_weak_ref([batches[0] * 2])
+weak.requires_grad = False  # as Megatron 0.16 does
+assert weak.is_leaf
 """
     )
 
