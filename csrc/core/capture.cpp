@@ -156,7 +156,7 @@ Steps Capture::end() {
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(refused_.empty(), "the capture failed: ", refused_,
               " Nothing of it is left, and the device can be used.");
-  TORCH_CHECK(unjoined_.empty(),
+  TORCH_CHECK(order_.unjoined(key_of(origin_)) == 0,
               "the capture has work of other streams for which its first stream does not wait; call "
               "wait_stream() on that stream before capture_end().");
   return by_driver_ ? std::move(of_driver) : std::move(steps_);
@@ -185,7 +185,7 @@ void Capture::drop(size_t position) {
 void Capture::add(c10::Stream stream, std::unique_ptr<Step> step) {
   std::lock_guard<std::mutex> lock(mutex_);
   steps_.push_back(std::move(step));
-  if (stream != origin_) unjoined_[key_of(stream)] = steps_.size();
+  order_.add(key_of(stream));
 }
 
 void Capture::on_end(std::function<void()> restore) {
@@ -232,20 +232,22 @@ size_t Capture::position() {
   return steps_.size();
 }
 
-void Capture::join(c10::Stream from, size_t position, c10::Stream to) {
+size_t Capture::mark(c10::Stream stream) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return order_.mark(key_of(stream));
+}
+
+void Capture::join(c10::Stream stream, size_t mark) {
   {
     std::lock_guard<std::mutex> lock(members().mutex);
-    std::weak_ptr<Capture>& member = members().streams[key_of(to)];
+    std::weak_ptr<Capture>& member = members().streams[key_of(stream)];
     const std::shared_ptr<Capture> other = member.lock();
-    TORCH_CHECK(other == nullptr || other.get() == this, "stream ", to.id(),
+    TORCH_CHECK(other == nullptr || other.get() == this, "stream ", stream.id(),
                 " is in another capture than the event that it waits for.");
     member = weak_from_this();
   }
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = unjoined_.find(key_of(from));
-  if (from == to || found == unjoined_.end() || found->second > position) return;
-  unjoined_.erase(found);
-  if (to != origin_) unjoined_[key_of(to)] = steps_.size();
+  order_.wait(key_of(stream), mark);
 }
 
 void Capture::refuse(const std::string& what) {

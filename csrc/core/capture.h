@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/runtime.h"
+#include "stream_order.h"
 
 namespace isthmus {
 
@@ -76,12 +77,14 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // Begin of each block that was allocated during the capture, last -> number of steps before that.
   std::map<uintptr_t, size_t> allocations();
 
-  // Number of steps so far; what an event of the capture stands for.
+  // Number of steps so far.
   size_t position();
   // Forgets the steps from a position on, which another step will make.
   void drop(size_t position);
-  // `to` waits for the work of `from` before the position, and takes part from now on.
-  void join(c10::Stream from, size_t position, c10::Stream to);
+  // What an event recorded on the stream stands for.
+  size_t mark(c10::Stream stream);
+  // The stream waits for such an event, and takes part from now on.
+  void join(c10::Stream stream, size_t mark);
   // The capture fails: throws what was not permitted, now and in end().
   [[noreturn]] void refuse(const std::string& what);
 
@@ -106,7 +109,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::vector<std::function<void()>> restores_;
   std::map<const void*, bool> used_;
   std::map<uintptr_t, Noted> noted_;  // by their begin
-  std::map<std::pair<c10::DeviceIndex, c10::StreamId>, size_t> unjoined_;
+  StreamOrder<std::pair<c10::DeviceIndex, c10::StreamId>> order_;
   std::string refused_;
 };
 

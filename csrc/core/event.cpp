@@ -5,7 +5,6 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "core/capture.h"
@@ -22,8 +21,8 @@ struct Event {
   bool timing;
   // Of the last record, if it was captured.
   std::weak_ptr<Capture> capture{};
-  std::optional<c10::Stream> captured{};
-  size_t position = 0;
+  bool captured = false;
+  size_t mark = 0;  // of the capture
 };
 
 // The capture in which the event was recorded, while it lasts.
@@ -34,14 +33,14 @@ std::shared_ptr<Capture> capture_of(const Event& event) {
 void note_record(Event& event, c10::Stream stream) {
   const std::shared_ptr<Capture> capture = isthmus::capture_of(stream);
   event.capture = capture;
-  event.captured = capture ? std::make_optional(stream) : std::nullopt;
-  event.position = capture ? capture->position() : 0;
+  event.captured = capture != nullptr;
+  event.mark = capture ? capture->mark(stream) : 0;
 }
 
 // A stream that waits for an event of a capture joins it.
 void join_capture(const Event& event, c10::Stream stream) {
   const std::shared_ptr<Capture> capture = capture_of(event);
-  if (capture) return capture->join(*event.captured, event.position, stream);
+  if (capture) return capture->join(stream, event.mark);
   require_not_captured(stream, "waiting for an event recorded outside the capture");
 }
 
@@ -67,7 +66,7 @@ class EventPool {
   }
 
   void give(Event* event) {
-    event->captured.reset();
+    event->captured = false;
     std::lock_guard<std::mutex> lock(mutex_);
     free_[event->device][event->timing ? 1 : 0].push_back(event);
   }

@@ -205,6 +205,22 @@ def test_work_of_a_stream_that_is_not_joined_fails_the_capture():
     assert not side.is_capturing() and x.sum().item() == 4
 
 
+def test_a_stream_may_be_joined_by_two_others():
+    x, (side, other) = torch.ones(4, device="chip"), (torch.chip.Stream(), torch.chip.Stream())
+
+    def function() -> None:
+        side.wait_stream(torch.chip.current_stream())
+        with torch.chip.stream(side):
+            x.add_(1)
+        done = side.record_event()
+        other.wait_event(done)
+        torch.chip.current_stream().wait_event(done)
+
+    graph, _ = capture(function)
+    graph.replay()
+    assert x.sum().item() == 8
+
+
 def test_calls_on_other_streams_are_not_captured():
     x, y = torch.ones(4, device="chip"), torch.ones(4, device="chip")
 

@@ -291,6 +291,58 @@ def test_adam_with_apexs_arguments():
         ours.step(scale=2.0)
 
 
+@pytest.mark.parametrize("options", [{}, {"bias_correction": False, "master_weights": True, "amsgrad": True}])
+def test_a_graph_of_adam_advances_its_step_and_reads_the_learning_rate(options):
+    adam = load("apex.optimizers").FusedAdam
+    dtype = torch.bfloat16 if options else torch.float32
+    both = [torch.nn.Parameter(torch.linspace(-1, 1, 33, device="chip", dtype=dtype)) for _ in range(2)]
+    eager, captured = (
+        adam([each], lr=0.5, capturable=mine, **options)
+        for each, mine in zip(both, (False, True), strict=True)
+    )
+    for each in both:
+        each.grad = torch.linspace(-1, 2, 33, device="chip", dtype=dtype)
+    eager.step()
+    captured.step()
+    graph = torch.chip.Graph()
+    with torch.chip.graph(graph):
+        captured.step()
+    for rate in (0.1, 0.2):
+        captured.param_groups[0]["lr"].fill_(rate)
+        eager.param_groups[0]["lr"] = rate
+        graph.replay()
+        eager.step()
+    torch.testing.assert_close(both[1], both[0])
+    assert captured.param_groups[0]["step"].item() == 3
+    for optimizer, said in ((eager, "capturable=True"), (adam([both[0]], capturable=True), "once before")):
+        with pytest.raises(RuntimeError, match=said), torch.chip.graph(torch.chip.Graph()):
+            optimizer.step()
+
+
+def test_adam_with_narrow_means_and_decoupled_gradients():
+    adam = load("apex.optimizers").FusedAdam
+    means = {"exp_avg_dtype": torch.bfloat16, "exp_avg_sq_dtype": torch.bfloat16}
+    mine, yours = (torch.nn.Parameter(torch.linspace(-1, 1, 8, dtype=torch.bfloat16)) for _ in range(2))
+    narrow = adam([mine], lr=0.1, master_weights=True, use_decoupled_grad=True, **means)
+    wide = adam([yours], lr=0.1, master_weights=True)
+    for _ in range(3):
+        mine.decoupled_grad, yours.grad = torch.ones(8), torch.ones(8, dtype=torch.bfloat16)
+        narrow.step()
+        wide.step()
+    assert narrow.state[mine]["exp_avg"].dtype == torch.bfloat16
+    masters = [
+        each.get_unscaled_state(param, "master_param") for each, param in ((narrow, mine), (wide, yours))
+    ]
+    torch.testing.assert_close(*masters, rtol=0, atol=5e-3)
+    assert not torch.equal(*masters)  # the means were rounded
+    narrow.zero_grad()
+    assert mine.decoupled_grad is None
+    narrow.set_scaled_state(mine, "exp_avg", torch.full((8,), 0.5))
+    assert narrow.get_unscaled_state(mine, "exp_avg").tolist() == [0.5] * 8
+    with pytest.raises(ValueError, match="needs the scales"):
+        adam([mine], exp_avg_dtype=torch.float16)
+
+
 def test_adam_without_bias_correction_and_with_masters():
     adam = load("apex.optimizers").FusedAdam
     param = torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16))

@@ -61,8 +61,7 @@ void Event::record(Stream& stream) {
   if (capture != nullptr) {
     record_.reset();
     time_ns_ = 0;
-    captured_ = &stream;
-    position_ = capture->position();
+    mark_ = capture->mark(stream);
     return;
   }
   if (stream.idle()) {
@@ -107,7 +106,7 @@ bool Event::wait_in_capture(Stream& stream) {
   const auto own = capture_.lock();
   if (own != nullptr && own->active()) {
     if (capture != own) own->join(stream);
-    own->join_work(*captured_, position_, stream);
+    own->join_work(stream, mark_);
     return true;
   }
   const bool recorded = shared_ != nullptr || record_ != nullptr || time_ns_ != 0;

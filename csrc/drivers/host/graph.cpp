@@ -21,12 +21,12 @@ Capture::Capture(Stream& origin) : id_(++last_id), origin_(&origin) {}
 void Capture::add(const Stream& stream, Task task) {
   const std::lock_guard<std::mutex> lock(mutex_);
   graph_->tasks.push_back(std::move(task));
-  if (&stream != origin_) unjoined_[&stream] = graph_->tasks.size();
+  order_.add(&stream);
 }
 
-size_t Capture::position() {
+size_t Capture::mark(const Stream& stream) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return graph_->tasks.size();
+  return order_.mark(&stream);
 }
 
 void Capture::join(Stream& stream) {
@@ -35,12 +35,9 @@ void Capture::join(Stream& stream) {
   graph_->streams.push_back(stream.shared_from_this());
 }
 
-void Capture::join_work(const Stream& from, size_t position, const Stream& to) {
+void Capture::join_work(const Stream& stream, size_t mark) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = unjoined_.find(&from);
-  if (&from == &to || found == unjoined_.end() || found->second > position) return;
-  unjoined_.erase(found);
-  if (&to != origin_) unjoined_[&to] = graph_->tasks.size();
+  order_.wait(&stream, mark);
 }
 
 std::shared_ptr<Graph> Capture::end() {
@@ -53,11 +50,11 @@ std::shared_ptr<Graph> Capture::end() {
   // Without the lock: a stream that submits holds its own when it takes this one.
   for (const auto& stream : streams) stream->end_capture();
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (!unjoined_.empty()) {
+  if (const size_t unjoined = order_.unjoined(origin_)) {
     fail(ISTHMUS_INVALID_ARGUMENT,
          "graph_end: the work of %zu streams of the capture was not joined; let the first stream wait for "
          "an event after it",
-         unjoined_.size());
+         unjoined);
   }
   return graph_;
 }

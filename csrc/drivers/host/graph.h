@@ -6,8 +6,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <unordered_map>
 #include <vector>
+
+#include "stream_order.h"
 
 namespace isthmus::host {
 
@@ -31,12 +32,12 @@ class Capture : public std::enable_shared_from_this<Capture> {
   bool began_on(const Stream& stream) const { return &stream == origin_; }
 
   void add(const Stream& stream, Task task);
-  // The number of tasks so far.
-  size_t position();
+  // What an event recorded on the stream stands for.
+  size_t mark(const Stream& stream);
   // The stream takes part from now on.
   void join(Stream& stream);
-  // The stream `to` has waited for the work of another before the position.
-  void join_work(const Stream& from, size_t position, const Stream& to);
+  // The stream has waited for such an event.
+  void join_work(const Stream& stream, size_t mark);
   // Every stream leaves. Throws Failure if the work of one has not been joined to another.
   std::shared_ptr<Graph> end();
 
@@ -46,7 +47,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::atomic<bool> active_{true};
   std::mutex mutex_;  // guards what follows
   const std::shared_ptr<Graph> graph_ = std::make_shared<Graph>();
-  std::unordered_map<const Stream*, size_t> unjoined_;  // position after the last task of each such stream
+  StreamOrder<const Stream*> order_;
 };
 
 }  // namespace isthmus::host

@@ -1,6 +1,7 @@
-"""Adam with apex's arguments."""
+"""Adam with the arguments of apex and of Transformer Engine."""
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from isthmus.ops.optimizer import adamw_
 
 
 class FusedAdam(torch.optim.Optimizer):
-    """apex's FusedAdam by :func:`isthmus.ops.adamw_`; one step counter per group, state in float32.
+    """FusedAdam by :func:`isthmus.ops.adamw_`; one step counter per group.
 
     Args:
         params: parameters, or groups of them.
@@ -21,8 +22,16 @@ class FusedAdam(torch.optim.Optimizer):
         weight_decay: coefficient.
         amsgrad: supported, unlike in apex.
         set_grad_none: ``zero_grad()`` sets gradients to None.
-        capturable: ignored.
+        capturable: graphs may capture ``step()``: ``lr`` and the step counter become tensors on the device.
         master_weights: keep float32 master weights in the state, as ``master_param``.
+        master_weight_dtype: float32.
+        exp_avg_dtype: dtype of the running mean, float32 or bfloat16.
+        exp_avg_sq_dtype: dtype of the mean of squares, float32 or bfloat16.
+        use_decoupled_grad: gradients are ``decoupled_grad`` of the parameters, not ``grad``.
+        store_param_remainders: ignored: master weights take 4 bytes each.
+
+    Raises:
+        ValueError: a dtype that needs the scales of the real Transformer Engine.
     """
 
     def __init__(
@@ -38,7 +47,14 @@ class FusedAdam(torch.optim.Optimizer):
         set_grad_none: bool = True,
         capturable: bool = False,
         master_weights: bool = False,
+        *,
+        master_weight_dtype: torch.dtype = torch.float32,
+        exp_avg_dtype: torch.dtype = torch.float32,
+        exp_avg_sq_dtype: torch.dtype = torch.float32,
+        use_decoupled_grad: bool = False,
+        store_param_remainders: bool = False,
     ) -> None:
+        _check_dtypes(master_weight_dtype, exp_avg_dtype, exp_avg_sq_dtype)
         defaults = {
             "lr": lr, "bias_correction": bias_correction, "betas": betas, "eps": eps, "weight_decay": weight_decay,
             "amsgrad": amsgrad,
@@ -46,10 +62,19 @@ class FusedAdam(torch.optim.Optimizer):
         super().__init__(params, defaults)
         self.adam_w_mode = int(adam_w_mode)
         self.set_grad_none, self.capturable, self.master_weights = set_grad_none, capturable, master_weights
+        self._dtypes = {"exp_avg": exp_avg_dtype, "exp_avg_sq": exp_avg_sq_dtype}
+        self.use_decoupled_grad = use_decoupled_grad
 
     def zero_grad(self, set_to_none: bool | None = None) -> None:
         """Clear the gradients; the default is ``set_grad_none``."""
-        super().zero_grad(self.set_grad_none if set_to_none is None else set_to_none)
+        to_none = self.set_grad_none if set_to_none is None else set_to_none
+        super().zero_grad(to_none)
+        for param in (each for group in self.param_groups for each in group["params"]):
+            if self.use_decoupled_grad and self._grad(param) is not None:
+                param.decoupled_grad = None if to_none else param.decoupled_grad.zero_()
+
+    def _grad(self, param: torch.Tensor) -> torch.Tensor | None:
+        return getattr(param, "decoupled_grad", None) if self.use_decoupled_grad else param.grad
 
     @torch.no_grad()
     def step(
@@ -59,52 +84,99 @@ class FusedAdam(torch.optim.Optimizer):
         """Perform one step; the other arguments are apex's deprecated ones.
 
         Raises:
-            RuntimeError: a deprecated argument is given.
+            RuntimeError: a deprecated argument is given, or a graph captures the step without ``capturable`` or
+                before the first step.
         """
         if any(each is not None for each in (grads, output_params, scale, grad_norms, grad_scaler)):
             raise RuntimeError(
                 "FusedAdam.step takes a closure only; call GradScaler.step(optimizer) for scaled gradients"
             )
+        self._check_capture()
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            if used := [each for each in group["params"] if each.grad is not None]:
+            if used := [each for each in group["params"] if self._grad(each) is not None]:
                 self._update(group, used)
         return loss
 
+    def _check_capture(self) -> None:
+        if not torch.chip.is_current_stream_capturing():  # type: ignore[attr-defined]
+            return
+        if not self.capturable:
+            raise RuntimeError(
+                "a graph would repeat the number of the step; pass capturable=True to FusedAdam"
+            )
+        if any("step" not in group for group in self.param_groups):
+            raise RuntimeError(
+                "a graph would reset the state at each replay; call FusedAdam.step() once before"
+            )
+
     def _update(self, group: dict[str, Any], params: list[torch.Tensor]) -> None:
-        states = [self._state(each, group["amsgrad"]) for each in params]
+        for each in params:
+            self._fill(each, group["amsgrad"])
+        states = [self.state[each] for each in params]
+        names = ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else []))
+        lists = [params, [self._grad(each) for each in params]]
+        lists += [[each[name] for each in states] for name in names]
+        lists += [] if group["amsgrad"] else [[]]
+        lists += [[each["master_param"] for each in states] if self.master_weights else []]
+        settings = {"eps": group["eps"], "weight_decay": group["weight_decay"]}
+        settings |= {"beta1": group["betas"][0], "beta2": group["betas"][1]}
+        update = self._captured if self.capturable else self._at_once
+        update(group, *lists, **settings)
+
+    def _at_once(self, group: dict[str, Any], *lists: Any, **settings: Any) -> None:
+        params, grads, means, squares, tops, masters = lists
         count = float(group.get("step", 0))
         # At an infinite step the bias corrections are 1.
         start = count if group["bias_correction"] else float("inf")
         group["step"] = int(count) + 1
-        adamw_(
-            params,
-            [each.grad for each in params if each.grad is not None],
-            [each["exp_avg"] for each in states],
-            [each["exp_avg_sq"] for each in states],
-            torch.full((len(params),), start, device=params[0].device).unbind(0),
-            max_exp_avg_sqs=[each["max_exp_avg_sq"] for each in states] if group["amsgrad"] else (),
-            masters=[each["master_param"] for each in states] if self.master_weights else (),
-            lr=float(group["lr"]),
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            eps=group["eps"],
-            weight_decay=group["weight_decay"],
-            decoupled=bool(self.adam_w_mode),
-        )
+        steps = torch.full((len(params),), start, device=params[0].device).unbind(0)
+        settings |= {"lr": float(group["lr"]), "decoupled": bool(self.adam_w_mode)}
+        adamw_(params, grads, means, squares, steps, max_exp_avg_sqs=tops, masters=masters, **settings)
 
-    def _state(self, param: torch.Tensor, amsgrad: bool) -> dict[str, torch.Tensor]:
+    def _captured(self, group: dict[str, Any], *lists: Any, **settings: Any) -> None:
+        """As :meth:`_at_once`, by PyTorch's operator, which reads step and learning rate from the device."""
+        params, *state, masters = ([getattr(each, "_local_tensor", each) for each in some] for some in lists)
+        for name in ("step", "lr"):
+            group[name] = torch.as_tensor(group.get(name, 0), dtype=torch.float32, device=params[0].device)
+        group["step"] += 1
+        step = group["step"] if group["bias_correction"] else torch.full_like(group["step"], torch.inf)
+        values, grads, *means = (
+            [each.to(_wide(each)) for each in some] for some in (masters or params, *state)
+        )
+        settings |= {"lr": group["lr"], "amsgrad": group["amsgrad"], "maximize": False}
+        update = torch._fused_adamw_ if self.adam_w_mode else torch._fused_adam_
+        update(values, grads, *means, [step] * len(params), **settings)
+        kept = chain(params, masters or params, *state[1:])
+        for target, result in zip(kept, chain(values, values, *means), strict=True):
+            if target.data_ptr() != result.data_ptr():
+                target.copy_(result)
+
+    def initialize_state(self, param: torch.Tensor, store_param_remainders: bool = False) -> None:
+        """Create the state of a parameter; ``store_param_remainders`` is ignored."""
+        self._fill(param, amsgrad=False)
+
+    def _fill(self, param: torch.Tensor, amsgrad: bool) -> None:
         state = self.state[param]
-        kind = torch.promote_types(param.dtype, torch.float32)
         for key in ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else [])):
             if key not in state:
+                kind = self._dtypes.get(key, torch.float32)
+                kind = _wide(param) if kind is torch.float32 else kind
                 state[key] = torch.zeros_like(param, dtype=kind, memory_format=torch.preserve_format)
         if self.master_weights and "master_param" not in state:
-            state["master_param"] = param.detach().to(kind, copy=True)
-        return state
+            state["master_param"] = param.detach().to(_wide(param), copy=True)
+
+    def get_unscaled_state(self, param: torch.Tensor, state_name: str) -> torch.Tensor:
+        """Return a state of a parameter, such as ``"exp_avg"``, in float32."""
+        return self.state[param][state_name].float()
+
+    def set_scaled_state(self, param: torch.Tensor, state_name: str, unscaled_state: torch.Tensor) -> None:
+        """Set a state of a parameter from float32."""
+        self._fill(param, amsgrad=False)
+        self.state[param][state_name].copy_(unscaled_state)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state without rounding float32 values to the parameter's dtype."""
@@ -115,3 +187,19 @@ class FusedAdam(torch.optim.Optimizer):
             for key, value in state_dict["state"].get(index, {}).items():
                 if isinstance(value, torch.Tensor) and value.shape == param.shape:
                     self.state[param][key] = value.to(param.device, copy=True)
+
+
+def _wide(tensor: torch.Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
+
+
+def _check_dtypes(master: torch.dtype, *means: torch.dtype) -> None:
+    for kind, served in (
+        (master, (torch.float32,)),
+        *((each, (torch.float32, torch.bfloat16)) for each in means),
+    ):
+        if kind not in served:
+            raise ValueError(
+                f"FusedAdam: a state of {kind} needs the scales of the real Transformer Engine; "
+                f"use {' or '.join(map(str, served))}"
+            )
