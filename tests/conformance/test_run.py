@@ -77,7 +77,7 @@ def test_a_crash_is_a_result_and_the_run_goes_on(judged: list[dict[str, Any]]) -
 
 
 def test_an_input_may_not_change_even_if_it_is_restored(judged: list[dict[str, Any]]) -> None:
-    rows = _of(judged, "borrows_its_input")
+    rows = [row for row in _of(judged, "borrows_its_input") if row["dtype"] == "float32"]
     assert {row["status"] for row in rows if row["layout"] not in ("zero-size", "broadcast")} == {"crashed"}
     crashed = [row["message"] for row in rows if row["status"] == "crashed"]
     assert all("SIGSEGV" in message for message in crashed)
