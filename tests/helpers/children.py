@@ -76,13 +76,18 @@ def output_fresh(code: str, **environment: str | None) -> str:
 
 
 def command(
-    *words: object, light: bool = True, timeout: float = SECONDS, **environment: str | None
+    *words: object,
+    light: bool = True,
+    folder: Path | None = None,
+    timeout: float = SECONDS,
+    **environment: str | None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``isthmus words`` in a child, in the current folder.
+    """Run ``isthmus words`` in a child.
 
     Args:
         words: its arguments.
         light: whether PyTorch is first imported by the command, if at all.
+        folder: in which it runs; None is the current one.
         timeout: in seconds; the child is killed after it.
         environment: changes to this process's environment; None removes a variable.
     """
@@ -91,9 +96,9 @@ def command(
     if not server:
         line = [sys.executable, "-m", "isthmus", *arguments]
         return subprocess.run(
-            line, capture_output=True, text=True, env=variables, timeout=timeout, check=False
+            line, capture_output=True, text=True, env=variables, timeout=timeout, check=False, cwd=folder
         )
-    child = server.start(variables, str(Path.cwd()), module="isthmus", arguments=arguments)
+    child = server.start(variables, str(folder or Path.cwd()), module="isthmus", arguments=arguments)
     try:
         out, err = child.communicate(timeout=timeout)
     finally:
