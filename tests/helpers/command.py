@@ -12,7 +12,8 @@ def isthmus(*arguments, timeout=300, **environment):
     """Run ``isthmus arguments`` with changes to the environment."""
     removed = dict.fromkeys(name for name in os.environ if name.startswith(("ISTHMUS_", "PYTHON")))
     settings = {"ISTHMUS_HOST_MEMORY": "1GiB", "OMP_NUM_THREADS": "1", **environment}
-    return children.command(*arguments, timeout=timeout, **{**removed, **settings})
+    changes = {name: value if value is None else str(value) for name, value in settings.items()}
+    return children.command(*arguments, timeout=timeout, **{**removed, **changes})
 
 
 def run(*arguments, **environment):
