@@ -12,20 +12,14 @@ from isthmus.ascend.affected import AFFECTED
 from isthmus.ascend.coverage import described, implemented
 from isthmus.ascend.environment import HOME, LIBRARIES
 from isthmus.ascend.info import Npu, table
+from tests.helpers import children
 from tests.helpers.children import ROOT
 from tools.ascend.affected import callers, operators
 
 
 def isthmus(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the command."""
-    return subprocess.run(
-        [sys.executable, "-m", "isthmus", "ascend", *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return children.command("ascend", *arguments, timeout=60, **{"PYTHONPATH": str(ROOT), **environment})
 
 
 def test_environment_of_a_shell() -> None:

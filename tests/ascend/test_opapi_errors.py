@@ -79,15 +79,16 @@ def test_the_check_leaves_values_alone() -> None:
         made.library.aclDestroyAclOpExecutor(executor)
 
 
-@pytest.mark.parametrize("name", opapi.ROWS)
-def test_null_arguments_are_no_crash(name: str) -> None:
+def test_null_arguments_are_no_crash() -> None:
     opapi.start()
-    row = opapi.ROWS[name]
-    with opapi.objects() as made:
-        status, executor = opapi.prepare(made, row, [opapi.ABSENT.get(kind) for kind, _ in row.parameters])
-        assert status in (0, 161002)
-        if status == 0:
-            made.library.aclDestroyAclOpExecutor(executor)
+    for name, row in opapi.ROWS.items():
+        with opapi.objects() as made:
+            status, executor = opapi.prepare(
+                made, row, [opapi.ABSENT.get(kind) for kind, _ in row.parameters]
+            )
+            assert status in (0, 161002), name
+            if status == 0:
+                made.library.aclDestroyAclOpExecutor(executor)
 
 
 def test_null_results_and_unknown_dtypes() -> None:

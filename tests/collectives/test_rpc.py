@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from torch.distributed import rpc
 
-from tests.collectives.test_faults import free_port
 from tests.helpers.children import start_module
+from tests.helpers.free_port import free_port
 
 
 def run(kind: str) -> tuple[dict[str, Any], str]:

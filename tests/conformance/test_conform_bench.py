@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 
 from isthmus.conformance import bench_cases
 from isthmus.conformance.golden import Reader, Tensor
+from tests.helpers import children
 
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = """
@@ -30,8 +30,7 @@ def add(self, other, alpha, out):
 
 
 def isthmus(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "isthmus", "conform", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    return children.command("conform", *arguments, light="generate" not in arguments)
 
 
 @pytest.fixture(scope="module")

@@ -29,7 +29,7 @@ def operators() -> dict[str, Any]:
 
 
 @pytest.mark.host("its results are the CPU's; `tools.opinfo --forward` judges other drivers")
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", fast_subset())
 def test_operator(name: str) -> None:
     op = operators()[name]

@@ -1,7 +1,8 @@
 """Run Python in child processes, for tests that depend on a separate process or on the environment.
 
 A child is forked from a server that has imported PyTorch, which takes a tenth of the time of a fresh interpreter.
-The chip registers itself in the child, so it reads the environment there.
+The chip registers itself in the child, so it reads the environment there. A command that does without PyTorch is
+forked from a server that has only imported the command line.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import selectors
 import signal
 import socket
@@ -31,6 +33,8 @@ _LATE = tuple(
     "PYTHONPATH TORCH_DEVICE_BACKEND_AUTOLOAD PYTORCH_ALLOC_CONF PYTORCH_CUDA_ALLOC_CONF TORCHINDUCTOR_ "
     "_TORCHINDUCTOR_ CUDA_VISIBLE_DEVICES PYTORCH_NVML_BASED_CUDA_CHECK SAMPLE_CHIP_MEMORY".split()
 )
+# Those that the interpreter or the loader reads at its start, for a server without PyTorch.
+_AT_START = re.compile("PYTHON(?!PATH$)|LD_|LC_|LANG")
 
 
 def run(code: str, **environment: str | None) -> subprocess.CompletedProcess[str]:
@@ -69,6 +73,37 @@ def run_fresh(code: str, **environment: str | None) -> subprocess.CompletedProce
 def output_fresh(code: str, **environment: str | None) -> str:
     """Return the code's output in a fresh interpreter; an error of the child fails the test with its message."""
     return _printed(run_fresh(code, **environment))
+
+
+def command(
+    *words: object,
+    light: bool = True,
+    folder: Path | None = None,
+    timeout: float = SECONDS,
+    **environment: str | None,
+) -> subprocess.CompletedProcess[str]:
+    """Run ``isthmus words`` in a child.
+
+    Args:
+        words: its arguments.
+        light: whether PyTorch is first imported by the command, if at all.
+        folder: in which it runs; None is the current one.
+        timeout: in seconds; the child is killed after it.
+        environment: changes to this process's environment; None removes a variable.
+    """
+    arguments, variables = tuple(map(str, words)), _changed(environment)
+    server = _server(variables, light)
+    if not server:
+        line = [sys.executable, "-m", "isthmus", *arguments]
+        return subprocess.run(
+            line, capture_output=True, text=True, env=variables, timeout=timeout, check=False, cwd=folder
+        )
+    child = server.start(variables, str(folder or Path.cwd()), module="isthmus", arguments=arguments)
+    try:
+        out, err = child.communicate(timeout=timeout)
+    finally:
+        child.kill()
+    return subprocess.CompletedProcess(["isthmus", *arguments], child.returncode or 0, out, err)
 
 
 def start_module(
@@ -203,17 +238,25 @@ class Child:
 
 
 class _Server:
-    """A server of this process for children with these variables, but for those read late."""
+    """A server of this process for children with these variables, but for those read late.
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
+    Args:
+        variables: the environment of the first child.
+        light: whether it is without PyTorch.
+    """
+
+    def __init__(self, variables: Mapping[str, str], light: bool) -> None:
         self.owner = os.getpid()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         for end in (self._socket, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("fork_server.py")), str(theirs.fileno())],
-                env={**variables, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+                [
+                    *(sys.executable, str(Path(__file__).with_name("fork_server.py")), str(theirs.fileno())),
+                    "light" if light else "torch",
+                ],
+                env={**variables, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "ISTHMUS_SHIM": ""},
                 pass_fds=[theirs.fileno()],
                 cwd="/",
             )
@@ -250,21 +293,23 @@ class _Server:
         return Child(our_status, our_stdin, our_stdout, our_stderr)
 
 
-_servers: dict[frozenset[tuple[str, str]], _Server | None] = {}
+_servers: dict[tuple[bool, frozenset[tuple[str, str]]], _Server | None] = {}
 
 
-def _server(variables: Mapping[str, str]) -> _Server | None:
+def _server(variables: Mapping[str, str], light: bool = False) -> _Server | None:
     """The server for these variables; None for the first child of another environment, which may be the only one."""
-    early = _early(variables)
-    server = _servers.get(early)
+    key = light, _early(variables, light)
+    server = _servers.get(key)
     if server and server.owner == os.getpid():
         return server
-    if early in _servers or not _servers:
-        server = _Server(variables)
-    _servers[early] = server
+    if key in _servers or light not in (kind for kind, _ in _servers):
+        server = _Server(variables, light)
+    _servers[key] = server
     return server
 
 
-def _early(variables: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-    """The variables that are read by the import of PyTorch."""
+def _early(variables: Mapping[str, str], light: bool) -> frozenset[tuple[str, str]]:
+    """The variables that are read by the import of PyTorch, or by the interpreter and the loader alone."""
+    if light:
+        return frozenset(pair for pair in variables.items() if _AT_START.match(pair[0]))
     return frozenset(pair for pair in variables.items() if not pair[0].startswith(_LATE))

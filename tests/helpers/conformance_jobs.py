@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import isthmus.drivers
+from tests.helpers import children
 
 
 def conform(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``isthmus conform`` in a separate process."""
-    command = [sys.executable, "-m", "isthmus", "conform", *map(str, arguments)]
-    env = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=900, check=False)
+    return children.command(
+        "conform", *arguments, light="generate" not in arguments, timeout=900, **environment
+    )
 
 
 def chip_with(folder: Path, library: Path, known: str) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from isthmus.drivers import find
+from tests.helpers import children
 
 ISTHMUS = str(Path(sys.executable).with_name("isthmus"))
 
@@ -100,8 +100,4 @@ def job(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 
 def isthmus(*words: str, cwd: Path, **changes: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **changes}
-    command = [ISTHMUS, *words]
-    return subprocess.run(
-        command, env=environment, cwd=cwd, capture_output=True, text=True, timeout=300, check=False
-    )
+    return children.command(*words, folder=cwd, **changes)

@@ -1,7 +1,8 @@
 """A process that has imported PyTorch without the chip and forks a child for each requested program.
 
-``python fork_server.py FD`` reads requests from the Unix socket FD until its end. A request is a line of JSON with
-three or four file descriptors: stdin, stdout, stderr of the program, and a pipe for its process id and wait status.
+``python fork_server.py FD torch`` reads requests from the Unix socket FD until its end; with ``light`` it has
+imported the command line and NumPy, but not PyTorch. A request is a line of JSON with three or four file descriptors:
+stdin, stdout, stderr of the program, and a pipe for its process id and wait status.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -21,11 +23,15 @@ import types
 import warnings
 from typing import Any
 
-import sympy  # noqa: F401 - PyTorch imports it late, and it takes a second
-import torch
-import torch._inductor.decomposition
-
 LENGTH = 1 << 20  # bytes of a request
+# PyTorch imports sympy and the decompositions late, and they take a second.
+MODULES = {
+    "torch": ("torch", "sympy", "torch._inductor.decomposition"),
+    "light": (
+        *("isthmus.cli", "isthmus.options", "isthmus.conformance.run", "isthmus.conformance.claims"),
+        *("isthmus.cluster.inventory", "isthmus.cluster.isolate.report", "isthmus.migrate.analyse.report"),
+    ),
+}
 
 
 def serve(control: socket.socket) -> dict[str, Any] | None:
@@ -83,12 +89,14 @@ def run(request: dict[str, Any]) -> None:
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     if request["quiet"]:
         warnings.simplefilter("ignore")
-    if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":
+    torch = sys.modules.get("torch")
+    if torch and os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":
         torch._import_device_backends()
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     if module := request["module"]:
         sys.path[0] = request["folder"]
         sys.argv = [module, *request["arguments"]]
+        sys.orig_argv = [sys.executable, "-m", *sys.argv]
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return
     sys.path[0] = ""
@@ -123,6 +131,8 @@ def end(error: BaseException | None) -> int:
 def main() -> None:
     """Serve, and in each child run its program."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    for module in MODULES[sys.argv[2]]:
+        importlib.import_module(module)
     gc.collect()
     gc.freeze()  # otherwise a collection in a child copies every page
     request = serve(control)

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from typing import Any
 
+from tests.helpers import command
+
 
 def report(*arguments: object, **environment: str) -> dict[str, Any]:
     """Run Python with arguments and return its last line of JSON; an error of the job fails the test."""
@@ -21,5 +23,18 @@ def report(*arguments: object, **environment: str) -> dict[str, Any]:
         env={**kept, **settings},
         check=False,
     )
+    return last(done)
+
+
+def forked(*program: object, ranks: int = 1, **environment: str) -> dict[str, Any]:
+    """Run a program with the shim in children that have PyTorch imported; return its last line of JSON."""
+    return last(command.forked(*program, ranks=ranks, HF_HUB_OFFLINE="1", **environment))
+
+
+def last(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """Return the last line of JSON that a job printed; an error of the job fails the test."""
     assert done.returncode == 0, done.stderr[-8000:]
-    return json.loads([line for line in done.stdout.splitlines() if line.startswith("{")][-1])
+    found: dict[str, Any] = json.loads(
+        [line for line in done.stdout.splitlines() if line.startswith("{")][-1]
+    )
+    return found

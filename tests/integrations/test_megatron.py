@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.collectives.test_faults import free_port
 from tests.helpers.children import start_module
+from tests.helpers.free_port import free_port
 
 ROOT = Path(__file__).parents[2]
 STEPS = "--train-iters 5 --lr 1e-2 "

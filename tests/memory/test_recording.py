@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from isthmus.memory.recording import from_events
 from isthmus.memory.trace import ALLOC, FREE, STEP, USE, check, read, write
+from tests.helpers import children
 from tests.helpers.memory_jobs import COLUMNS
 
 SCRIPT = """
@@ -65,8 +65,7 @@ def test_an_empty_history_is_an_empty_trace(tmp_path: Path):
 
 
 def record(*words: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "isthmus", "memory", "trace", "record", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return children.command("memory", "trace", "record", *words, light=False, timeout=120)
 
 
 def test_a_training_run_is_recorded(tmp_path: Path):

@@ -19,7 +19,7 @@ TRAPS = sorted((Path(__file__).parent / "traps").glob("*.py"))
 ANSWER = re.compile(r"^# answer: (.*)$", re.MULTILINE)
 
 
-@pytest.mark.sampled(1)
+@pytest.mark.full
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda path: path.stem)
 def test_isthmus_run_prints_the_answers(trap: Path) -> None:
     done = run("--quiet", trap)

@@ -5,7 +5,6 @@ import dataclasses
 import json
 import math
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from isthmus.migrate.verify.lines import Lines
 from isthmus.migrate.verify.record import Record, Request, read
 from isthmus.migrate.verify.run import Run, Side
 from isthmus.migrate.verify.scale import Reference, relative
+from tests.helpers import children
 
 SIDE = Side("a side", Path("train.py"), (), Path(), Path(), shim=False)
 TRAINING = """
@@ -273,11 +273,8 @@ def test_references_to_cuda_are_found_by_the_analysis(tmp_path):
 # ---- runs ----------------------------------------------------------------------------------------------------
 def verify(folder, *arguments):
     (folder / "train.py").write_text(TRAINING)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ISTHMUS_", "PYTHON"))}
-    return subprocess.run(
-        [sys.executable, "-m", "isthmus", "migrate", "verify", *arguments],
-        capture_output=True, text=True, check=False, cwd=folder, env={**kept, "OMP_NUM_THREADS": "1"}, timeout=300,
-    )  # fmt: skip
+    removed = dict.fromkeys(name for name in os.environ if name.startswith(("ISTHMUS_", "PYTHON")))
+    return children.command("migrate", "verify", *arguments, folder=folder, **removed, OMP_NUM_THREADS="1")
 
 
 def test_the_converted_script_equals_the_original(tmp_path):

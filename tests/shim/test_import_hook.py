@@ -19,12 +19,6 @@ CHIP = "chip"
 
 
 @pytest.fixture
-def cuda():
-    with shim.enter():
-        yield
-
-
-@pytest.fixture
 def module(tmp_path, monkeypatch):
     """Write a module and import it."""
     monkeypatch.syspath_prepend(str(tmp_path))

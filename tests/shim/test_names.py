@@ -16,12 +16,6 @@ from isthmus import shim
 CHIP0 = torch.device("chip", 0)
 
 
-@pytest.fixture
-def cuda():
-    with shim.enter() as scope:
-        yield scope
-
-
 # ---- devices by number, memory formats ------------------------------------------------------------------------
 def test_a_number_is_a_device(cuda):
     module = nn.Linear(1, 1)

@@ -20,12 +20,6 @@ from tests.helpers.children import output
 CHIP0 = torch.device("chip", 0)
 
 
-@pytest.fixture
-def cuda():
-    with shim.enter() as scope:
-        yield scope
-
-
 # ---- the scope -----------------------------------------------------------------------------------------------
 def _state():
     """Return every attribute of every object that the shim patches, by identity."""

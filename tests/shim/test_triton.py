@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.helpers.children import output, start_module
+from tests.helpers import command
+from tests.helpers.children import output
+from tests.helpers.reports import last
 
 pytest.importorskip("triton")
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -17,10 +18,8 @@ SCRIPTS = Path(__file__).parents[1] / "scripts"
 
 def job(script: str, *arguments: object, **environment: str) -> tuple[dict[str, Any], str]:
     """The last line of JSON and the messages of a script under ``isthmus run``."""
-    child = start_module("isthmus", "run", str(SCRIPTS / script), *map(str, arguments), **environment)
-    out, err = child.communicate(timeout=300)
-    assert child.returncode == 0, err[-8000:]
-    return json.loads([line for line in out.splitlines() if line.startswith("{")][-1]), err
+    done = command.forked(SCRIPTS / script, *arguments, **environment)
+    return last(done), done.stderr
 
 
 @pytest.mark.host("the interpreter reads the chip's memory in place, as a strict host chip allows")

@@ -13,18 +13,13 @@ from typer.testing import CliRunner
 import isthmus
 from isthmus.cli import COMMANDS, app
 from isthmus.doctor import chip
+from tests.helpers import children
 from tests.helpers.children import start_module
 
 
 def command(*arguments, **environment):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("ISTHMUS_")}
-    return subprocess.run(
-        [sys.executable, "-m", "isthmus", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**kept, "ISTHMUS_HOST_MEMORY": "1GiB", **environment},
-    )
+    removed = dict.fromkeys(name for name in os.environ if name.startswith("ISTHMUS_"))
+    return children.command(*arguments, **{**removed, "ISTHMUS_HOST_MEMORY": "1GiB", **environment})
 
 
 def invoke(*arguments):

@@ -7,7 +7,6 @@ import json
 import re
 import stat
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from isthmus.profile import diff, hot, report
 from isthmus.profile.operators import kernel_totals, operator_totals
 from isthmus.profile.trace import ProfileError, read
+from tests.helpers import children
 from tests.helpers.children import output
 
 HOST, CHIP = 100, 0
@@ -65,8 +65,7 @@ def cuda(folder: Path) -> Path:
 
 
 def isthmus(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "isthmus", "profile", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return children.command("profile", *arguments, timeout=120)
 
 
 # ---- Reading -------------------------------------------------------------------------------------------
