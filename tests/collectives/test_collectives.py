@@ -225,3 +225,23 @@ def test_a_graph_gathers_into_the_memory_of_its_capture() -> None:
     print(double.tolist())
     """
     assert output(code) == "[6.0, 6.0, 6.0, 6.0]"
+
+
+def test_wait_in_a_graph_joins_the_stream_of_the_operation() -> None:
+    code = """
+    import torch
+    import torch.distributed as dist
+    dist.init_process_group("chip", store=dist.HashStore(), rank=0, world_size=1)
+    own, whole, side = torch.ones(4, device="chip"), torch.empty(4, device="chip"), torch.chip.Stream()
+    graph = torch.chip.Graph()
+    with torch.chip.graph(graph):
+        side.wait_stream(torch.chip.current_stream())
+        with torch.chip.stream(side):
+            work = dist.all_gather_into_tensor(whole, own, async_op=True)
+        work.wait()
+        double = whole * 2
+    own.fill_(3)
+    graph.replay()
+    print(double.tolist())
+    """
+    assert output(code) == "[6.0, 6.0, 6.0, 6.0]"

@@ -250,12 +250,13 @@ void Launch::capture(std::vector<Launch>& launches, DriverWork& work, Capture& c
   const c10::Stream stream = launched.stream;
   const std::vector<std::shared_ptr<Communicator>> communicators = launched.communicators;
   hand_over(launches, launched);
+  launched.captured = true;
   work.begin().record(stream);
-  work.launched(std::move(description), std::move(launched));
-  work.poll();
   capture.add(stream,
               std::make_unique<CollectiveStep>(
                   std::move(launches), c10::intrusive_ptr<DriverWork>::reclaim_copy(&work), communicators));
+  work.launched(std::move(description), std::move(launched));  // its end follows the step
+  work.poll();
 }
 
 void Launch::run(std::vector<Launch>& launches, DriverWork& work, Group& group,

@@ -141,7 +141,7 @@ bool DriverWork::wait(std::chrono::milliseconds timeout) {
       group_->require_alive();
       std::rethrow_exception(error);
     }
-    return true;
+    if (!launched_->captured) return true;
   }
   const c10::Stream current = current_stream(launched_->stream.device_index());
   for (const auto& communicator : launched_->communicators) Communicator::note_waiting(communicator, current);

@@ -64,6 +64,7 @@ class DriverWork final : public c10d::Work {
     std::vector<std::function<void()>> computations;
     std::vector<Copy> copies;
     bool blocks;
+    bool captured = false;  // for a graph: nothing was enqueued
   };
 
   DriverWork(std::shared_ptr<Group> group, c10d::OpType type);
