@@ -148,7 +148,7 @@ class FusedAdam(torch.optim.Optimizer):
             [each.to(_wide(each)) for each in some] for some in (masters or params, *state)
         )
         settings |= {"lr": group["lr"], "amsgrad": group["amsgrad"], "maximize": False}
-        update = torch._fused_adamw_ if self.adam_w_mode else torch._fused_adam_
+        update: Any = torch._fused_adamw_ if self.adam_w_mode else torch._fused_adam_
         update(values, grads, *means, [step] * len(params), **settings)
         kept = chain(params, masters or params, *state[1:])
         for target, result in zip(kept, chain(values, values, *means), strict=True):
