@@ -24,6 +24,7 @@ _NO_MESSAGE = re.compile(
     r"Exception raised from |Stack \(most recent|Fatal Python error|Exception ignored |terminate called |isthmus: |"
     r"\[[WEIFC]\d{3,4}[ :]|\[rank\d+\]|\S+:\d+: \w*Warning: |Terminated$|Aborted|Killed$"
 )
+_IGNORED = re.compile(r"Exception ignored [^\n]*\n\Z")  # in a destructor: no failure
 _PLACE = "It was executing, innermost call first:"
 _TRACEBACK = "Traceback (most recent call last):"
 
@@ -185,6 +186,8 @@ def _last_lines(rank: Rank, written: str, traceback: list[str], record: Record |
 def _last_traceback(written: str) -> list[str]:
     """The last traceback with the message of its exception, which may have several lines; [] without one."""
     before, raised, after = written.rpartition(_TRACEBACK)
+    while raised and _IGNORED.search(before):
+        before, raised, after = before.rpartition(_TRACEBACK)
     if not raised:
         return []
     lines = after.splitlines()[1:]

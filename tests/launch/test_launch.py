@@ -194,8 +194,11 @@ LAUNCHER = f'  File "{Path(isthmus.__file__).parent}/launch/main.py", line 1 in 
 PLAIN = "Traceback (most recent call last):\n  File 'x'\nRuntimeError: Errors\n\tMissing key\n\nand more\n"
 
 
+IGNORED = f"Exception ignored in: <function X.__del__ at 0x1>\n{PLAIN.replace('Errors', 'another')}"
+
+
 @pytest.mark.parametrize(
-    "end", ["", "\n[W1121 20:45:01] log\n", "\nException raised from f:\nframe #0\n", STACK]
+    "end", ["", "\n[W1121 20:45:01] log\n", "\nException raised from f:\nframe #0\n", STACK, IGNORED]
 )
 @pytest.mark.parametrize("prefix", ["", "[rank0]: "])
 def test_messages_of_several_lines(tmp_path, prefix, end):
