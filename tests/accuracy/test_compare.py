@@ -28,7 +28,7 @@ def right(tmp_path_factory):
     return folder
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_fault_is_named(fault, right, tmp_path):
     check_fault(fault, right, tmp_path, "statistics")
@@ -49,7 +49,7 @@ def check_fault(fault, right, tmp_path, kind):
     assert ":" in found.guilty.call.at or found.guilty.call.operator.startswith("optimizer::")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", VARIANTS)
 def test_right_job_is_not_accused(name, right, tmp_path):
     with isthmus.accuracy.dump(tmp_path):

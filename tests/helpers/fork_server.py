@@ -79,6 +79,11 @@ def _replace_streams(streams: list[int]) -> None:
         os.dup2(each, number)
     for each in streams:
         os.close(each)
+    # Those of the server know whether its files could seek.
+    out = open(1, "w", closefd=False)  # noqa: SIM115 - they live as long as the process
+    out.reconfigure(write_through=bool(os.environ.get("PYTHONUNBUFFERED")))
+    sys.stdin, sys.stdout = open(0, closefd=False), out  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
 
 
 def run(request: dict[str, Any]) -> None:

@@ -134,7 +134,7 @@ def test_derivatives_forward_are_refused(index):
             torch.func.jvp(case.call, given, given)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(5)
 @for_every_function
 def test_compiled_in_one_graph(index):
     case = cases(dtype=torch.float32)[index]

@@ -17,8 +17,8 @@ def reference(x, weight, eps=1e-6):
 @by_each
 @pytest.mark.parametrize("with_weight", [True, False])
 def test_gradients_in_float64(device, implementation, with_weight):
-    x, residual = leaf(3, 2, 19, device=device), leaf(3, 2, 19, device=device)
-    weight = leaf(19, device=device) if with_weight else None
+    x, residual = leaf(2, 2, 5, device=device), leaf(2, 2, 5, device=device)
+    weight = leaf(5, device=device) if with_weight else None
     gradcheck("rms_norm", implementation, ops.rms_norm, x, weight)
     gradcheck("add_rms_norm", implementation, ops.add_rms_norm, x, residual, weight)
     with ops.use("rms_norm", implementation):

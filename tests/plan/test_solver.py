@@ -62,7 +62,7 @@ def combinations(layers: list[list[Option]]) -> int:
     return number
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(models())
 def test_the_solver_equals_brute_force(model):
     layers, moments, memory = model
