@@ -141,7 +141,7 @@ def test_faults_end_in_one_line(trained: tuple[Path, str], flags: tuple[str, ...
     before = losses(trained[0])
     result = run_script(*TINY, "--output", str(trained[0]), *flags)
     assert result.returncode == 2
-    errors = [line for line in result.stderr.splitlines() if "error" in line]
+    errors = [line for line in result.stderr.splitlines() if "error:" in line]
     assert len(errors) == 1
     assert message in errors[0]
     assert "Traceback" not in result.stderr
