@@ -332,7 +332,9 @@ def test_interrupt_ends_in_one_line(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         errors = process.communicate(timeout=120)[1]
     assert process.returncode == -signal.SIGINT
-    pattern = r"pretrain_llama.py: interrupted at iteration \d+; newest checkpoint: .+; continue with --resume"
+    pattern = (
+        r"pretrain_llama.py: interrupted at iteration \d+; newest checkpoint: .+; continue with --resume"
+    )
     assert re.fullmatch(pattern, errors.splitlines()[-1]), errors
 
 
