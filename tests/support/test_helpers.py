@@ -11,6 +11,8 @@ from isthmus._support import children as commands
 from tests.helpers import children
 from tests.helpers.sampling import pairwise
 
+CODE = "import torch; torch.ones(1, device='chip'); print(torch.chip.is_initialized())"
+
 
 def test_a_child_ends_as_an_interpreter_does():
     done = children.run("import atexit, sys\natexit.register(print, 'last')\nprint('first')\nsys.exit(7)")
@@ -32,8 +34,12 @@ def test_a_child_has_its_own_environment_and_chip():
     code = "import os, sys, torch; print(os.getcwd(), sys.argv, torch.chip.device_count())"
     assert children.output(code, ISTHMUS_HOST_DEVICES="3") == "/ ['-c'] 3"
     assert children.output(code, ISTHMUS_HOST_DEVICES="1") == "/ ['-c'] 1"
-    code = "import torch; torch.ones(1, device='chip'); print(torch.chip.is_initialized())"
-    assert children.output(code) == "True"
+    assert children.output(CODE) == "True"
+
+
+@pytest.mark.full
+def test_a_child_prints_what_a_fresh_interpreter_prints():
+    assert children.output(CODE) == children.output_fresh(CODE)
 
 
 @pytest.mark.full
