@@ -1,6 +1,6 @@
 """Adam with the arguments of apex and of Transformer Engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
@@ -91,24 +91,27 @@ class FusedAdam(torch.optim.Optimizer):
             raise RuntimeError(
                 "FusedAdam.step takes a closure only; call GradScaler.step(optimizer) for scaled gradients"
             )
-        self._check_capture()
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            if used := [each for each in group["params"] if self._grad(each) is not None]:
-                self._update(group, used)
+        used = [
+            [each for each in group["params"] if self._grad(each) is not None] for group in self.param_groups
+        ]
+        parts = [(group, params) for group, params in zip(self.param_groups, used, strict=True) if params]
+        self._check_capture(group for group, _ in parts)
+        for group, params in parts:
+            self._update(group, params)
         return loss
 
-    def _check_capture(self) -> None:
+    def _check_capture(self, groups: Iterable[dict[str, Any]]) -> None:
         if not torch.chip.is_current_stream_capturing():  # type: ignore[attr-defined]
             return
         if not self.capturable:
             raise RuntimeError(
                 "a graph would repeat the number of the step; pass capturable=True to FusedAdam"
             )
-        if any("step" not in group for group in self.param_groups):
+        if any("step" not in group for group in groups):
             raise RuntimeError(
                 "a graph would reset the state at each replay; call FusedAdam.step() once before"
             )
