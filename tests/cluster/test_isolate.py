@@ -181,6 +181,7 @@ def search(inventory: Inventory, processes: run.Processes, slow: float = 5.0) ->
     return isolate(run.topology(inventory), processes, settings)
 
 
+@pytest.mark.full
 def test_eight_processes_with_a_stopped_a_slow_and_a_corrupt_one() -> None:
     inventory = hosts(8)
     load = run.Load(matrix=64, length=64, timeout=6, step_timeout=1, interface="lo")
