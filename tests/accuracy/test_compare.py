@@ -85,9 +85,10 @@ def test_two_ranks(name, two_ranks):
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["statistics", "tensors"])
 def test_faults_of_several_ranks(kind, tmp_path):
-    """At least 95 % of them are named; no right job is accused."""
-    run(tmp_path, kind, all_jobs())
-    verdicts = {(name, against): right for name in JOBS for against, _, right in judged(tmp_path, name)}
+    """At least 95 % of them are named; no right job is accused. Megatron's ranks draw other weights than one rank."""
+    names = [name for name in all_jobs() if not name.startswith("megatron")]
+    run(tmp_path, kind, names)
+    verdicts = {(name, against): right for name in names for against, _, right in judged(tmp_path, name)}
     missed = [pair for pair, right in verdicts.items() if not right]
     assert not [name for name, _ in missed if not JOBS[name].right]
     assert len(missed) <= 0.05 * len(verdicts), missed

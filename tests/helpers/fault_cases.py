@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-TIMEOUT = timedelta(seconds=2)
+TIMEOUT = timedelta(seconds=3)
 PATIENCE = timedelta(seconds=60)  # of ranks that something else ends, however late on a busy machine
 CASES: dict[str, Callable[[int, torch.Tensor, dist.ProcessGroup], None]] = {}
 Case = Callable[[int, torch.Tensor, dist.ProcessGroup], None]
