@@ -380,6 +380,10 @@ def test_loading_a_state_of_adam_keeps_this_optimizers_dtypes():
         "exp_avg": torch.bfloat16, "exp_avg_sq": torch.float32, "master_param": torch.float32,
     }  # fmt: skip
     state = wide.state_dict()
+    del state["param_groups"][0]["amsgrad"]  # as apex and Transformer Engine save it
+    narrow.load_state_dict(state)
+    narrow.step()
+    assert narrow.param_groups[0]["step"] == 2
     state["state"][0]["master_param"] = torch.zeros(4, dtype=torch.int16)
     with pytest.raises(ValueError, match="store_param_remainders=False"):
         narrow.load_state_dict(state)

@@ -65,6 +65,12 @@ class FusedAdam(torch.optim.Optimizer):
         self._dtypes = {"exp_avg": exp_avg_dtype, "exp_avg_sq": exp_avg_sq_dtype}
         self.use_decoupled_grad = use_decoupled_grad
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state of an optimizer; those of apex and of Transformer Engine have no ``amsgrad``."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("amsgrad", False)
+
     def zero_grad(self, set_to_none: bool | None = None) -> None:
         """Clear the gradients; the default is ``set_grad_none``."""
         to_none = self.set_grad_none if set_to_none is None else set_to_none
