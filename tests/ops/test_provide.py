@@ -1,6 +1,7 @@
 """``isthmus run --provide``: flash_attn and apex under their own import paths, by isthmus.ops."""
 
 import importlib
+import inspect
 import os
 import subprocess
 import sys
@@ -295,6 +296,8 @@ def test_adam_with_apexs_arguments():
 def test_adam_with_the_order_of_transformer_engines_arguments():
     adam = load("transformer_engine.pytorch.optimizers").FusedAdam
     optimizer = adam([torch.nn.Parameter(torch.ones(1))], 0.1, (0.5, 0.6), 1e-6, 0.2, bias_correction=False)
+    others = inspect.signature(load("apex.optimizers").FusedAdam).parameters
+    assert set(inspect.signature(adam).parameters) == set(others)
     assert optimizer.defaults == {
         "lr": 0.1, "bias_correction": False, "betas": (0.5, 0.6), "eps": 1e-6, "weight_decay": 0.2, "amsgrad": False,
     }  # fmt: skip
