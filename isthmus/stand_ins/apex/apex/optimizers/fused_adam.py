@@ -124,7 +124,8 @@ class FusedAdam(torch.optim.Optimizer):
             ]
             if not all(states) or not all(_is_scalar_on(each, params[0].device) for each in scalars):
                 raise RuntimeError(
-                    "a graph would reset the state at each replay; call FusedAdam.step() once before"
+                    "a graph would reset the state or lr at each replay; call FusedAdam.step() once before, and "
+                    "change lr by fill_()"
                 )
 
     def _names(self, amsgrad: bool) -> list[str]:
