@@ -24,7 +24,8 @@ _NO_MESSAGE = re.compile(
     r"Exception raised from |Stack \(most recent|Fatal Python error|Exception ignored |terminate called |isthmus: |"
     r"\[[WEIFC]\d{3,4}[ :]|\[rank\d+\]|\S+:\d+: \w*Warning: |Terminated$|Aborted|Killed$"
 )
-_IGNORED = re.compile(r"Exception ignored [^\n]*\n\Z")  # in a destructor: no failure
+# In a destructor: no failure. The name of a callback may have several lines.
+_IGNORED = re.compile(r"Exception ignored (?:[^\n]*|in: (?:(?!^\S*Error|^Traceback).)*[>)])\n\Z", re.M | re.S)
 _PLACE = "It was executing, innermost call first:"
 _TRACEBACK = "Traceback (most recent call last):"
 

@@ -227,8 +227,11 @@ def packed_lengths(
         right: of :func:`attend`.
 
     Raises:
-        ValueError: there is padding, and the attention is not causal.
+        ValueError: there is padding, and the attention is not causal; or of queries or keys alone, which
+            misaligns them.
     """
+    if (padded[0] is None) != (padded[1] is None):
+        raise ValueError("packed sequences need the padded cumulative lengths of both queries and keys")
     if right != 0 and any(each is not None for each in padded):
         raise ValueError("packed sequences with padding between them require causal attention")
     found = [plain if other is None else other for plain, other in zip(ends, padded, strict=True)]

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
@@ -80,10 +81,24 @@ def _replace_streams(streams: list[int]) -> None:
     for each in streams:
         os.close(each)
     # Those of the server know whether its files could seek.
-    out = open(1, "w", closefd=False)  # noqa: SIM115 - they live as long as the process
-    out.reconfigure(write_through=bool(os.environ.get("PYTHONUNBUFFERED")))
-    sys.stdin, sys.stdout = open(0, closefd=False), out  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, errors="backslashreplace", closefd=False)  # noqa: SIM115
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = _text_stream(number, getattr(sys, f"__{name}__"))
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _text_stream(number: int, like: io.TextIOWrapper) -> io.TextIOWrapper:
+    """A stream of a file descriptor, as the interpreter opens it at its start; of another one's encoding."""
+    raw = io.FileIO(number, "w" if number else "r", closefd=False)
+    raw.name = like.name
+    unbuffered = bool(number and os.environ.get("PYTHONUNBUFFERED"))
+    buffer = raw if unbuffered else io.BufferedWriter(raw) if number else io.BufferedReader(raw)
+    lines = number == 2 and not unbuffered
+    text = io.TextIOWrapper(
+        buffer, like.encoding, like.errors, line_buffering=lines, write_through=unbuffered
+    )
+    text.mode = raw.mode.rstrip("b")
+    return text
 
 
 def run(request: dict[str, Any]) -> None:
@@ -126,6 +141,8 @@ def end(error: BaseException | None) -> int:
     threading._shutdown()
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "closed", True):
+            continue
         try:
             stream.flush()
         except (OSError, ValueError):

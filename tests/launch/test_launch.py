@@ -195,10 +195,12 @@ PLAIN = "Traceback (most recent call last):\n  File 'x'\nRuntimeError: Errors\n\
 
 
 IGNORED = f"Exception ignored in: <function X.__del__ at 0x1>\n{PLAIN.replace('Errors', 'another')}"
+OF_A_MODULE = IGNORED.replace("<function X.__del__ at 0x1>", "<bound method M.f of M(\n  (a): Linear()\n)>")
 
 
 @pytest.mark.parametrize(
-    "end", ["", "\n[W1121 20:45:01] log\n", "\nException raised from f:\nframe #0\n", STACK, IGNORED]
+    "end",
+    ["", "\n[W1121 20:45:01] log\n", "\nException raised from f:\nframe #0\n", STACK, IGNORED, OF_A_MODULE],
 )
 @pytest.mark.parametrize("prefix", ["", "[rank0]: "])
 def test_messages_of_several_lines(tmp_path, prefix, end):

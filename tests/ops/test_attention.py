@@ -7,7 +7,7 @@ import torch
 
 from isthmus import ops
 from isthmus.ops import philox
-from isthmus.ops.attention import attend
+from isthmus.ops.attention import attend, packed_lengths
 from tests.helpers.ops_checks import (
     DEVICES,
     against_float64,
@@ -216,6 +216,12 @@ def test_dropout_by_seed(device):
     assert torch.equal(first, dropped()) and not torch.equal(first, second)
     assert abs(first.float().mean().item() - 0.25) < 0.02
     assert not ops.flash_attn_func(q, k, v, 1.0).any()
+
+
+def test_padding_of_queries_alone_is_refused():
+    ends, padded = torch.tensor([0, 6, 11]), torch.tensor([0, 8, 16])
+    with pytest.raises(ValueError, match="both queries and keys"):
+        packed_lengths((ends, ends), (padded, None), (None, None), right=0)
 
 
 def test_weights_and_sums_that_are_returned():

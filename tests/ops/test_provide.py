@@ -1,6 +1,7 @@
 """``isthmus run --provide``: flash_attn and apex under their own import paths, by isthmus.ops."""
 
 import importlib
+import inspect
 import os
 import subprocess
 import sys
@@ -18,10 +19,11 @@ from tests.helpers.children import output
 def on_the_path():
     """Return the PYTHONPATH of a job."""
     before = list(sys.path)
-    sys.path[:0] = provide.folders("flash_attn,apex")
+    sys.path[:0] = provide.folders("flash_attn,apex,transformer_engine")
     yield
     sys.path[:] = before
-    for name in [each for each in sys.modules if each.partition(".")[0] in ("flash_attn", "apex", "amp_C")]:
+    modules = {each for names in provide.PROVIDED.values() for each in names}
+    for name in [each for each in sys.modules if each.partition(".")[0] in modules]:
         del sys.modules[name]
 
 
@@ -291,6 +293,16 @@ def test_adam_with_apexs_arguments():
         ours.step(scale=2.0)
 
 
+def test_adam_with_the_order_of_transformer_engines_arguments():
+    adam = load("transformer_engine.pytorch.optimizers").FusedAdam
+    optimizer = adam([torch.nn.Parameter(torch.ones(1))], 0.1, (0.5, 0.6), 1e-6, 0.2, bias_correction=False)
+    others = inspect.signature(load("apex.optimizers").FusedAdam).parameters
+    assert set(inspect.signature(adam).parameters) == set(others)
+    assert optimizer.defaults == {
+        "lr": 0.1, "bias_correction": False, "betas": (0.5, 0.6), "eps": 1e-6, "weight_decay": 0.2, "amsgrad": False,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("options", [{}, {"bias_correction": False, "master_weights": True, "amsgrad": True}])
 def test_a_graph_of_adam_advances_its_step_and_reads_the_learning_rate(options):
     adam = load("apex.optimizers").FusedAdam
@@ -317,6 +329,67 @@ def test_a_graph_of_adam_advances_its_step_and_reads_the_learning_rate(options):
     for optimizer, said in ((eager, "capturable=True"), (adam([both[0]], capturable=True), "once before")):
         with pytest.raises(RuntimeError, match=said), torch.chip.graph(torch.chip.Graph()):
             optimizer.step()
+
+
+def test_a_graph_of_adam_refuses_state_that_a_replay_would_reset():
+    adam = load("apex.optimizers").FusedAdam
+    first, later = (torch.nn.Parameter(torch.ones(4, device="chip")) for _ in range(2))
+    optimizer = adam([first, later], capturable=True)
+    first.grad = torch.ones_like(first)
+    optimizer.step()
+    later.grad = torch.ones_like(later)
+    restored = adam([first, later], capturable=True)
+    restored.load_state_dict(adam([first, later]).state_dict() | {"state": optimizer.state_dict()["state"]})
+    for each in (optimizer, restored):
+        with pytest.raises(RuntimeError, match="once before"), torch.chip.graph(torch.chip.Graph()):
+            each.step()
+        each.step()
+        with torch.chip.graph(torch.chip.Graph()):
+            each.step()
+        each.param_groups[0]["step"] = each.param_groups[0]["step"].int()  # as Transformer Engine counts
+        with pytest.raises(RuntimeError, match="once before"), torch.chip.graph(torch.chip.Graph()):
+            each.step()
+
+
+@pytest.mark.parametrize("form", ["gradient", "parameter", "view"])
+def test_capturable_adam_with_strides_that_differ(form):
+    adam = load("apex.optimizers").FusedAdam
+    found = []
+    for capturable in (False, True):
+        whole = torch.arange(24.0, device="chip").view(4, 6)
+        param = torch.nn.Parameter(
+            {"gradient": whole[:3], "parameter": whole.t(), "view": whole[:, :3]}[form]
+        )
+        param.grad = torch.linspace(-1, 1, param.numel(), device="chip").view(param.shape)
+        if form == "gradient":
+            param.grad = param.grad.t().contiguous().t()
+        optimizer = adam([param], lr=0.1, capturable=capturable)
+        optimizer.step()
+        optimizer.step()
+        found.append(whole)
+    torch.testing.assert_close(*found)
+
+
+def test_loading_a_state_of_adam_keeps_this_optimizers_dtypes():
+    adam = load("apex.optimizers").FusedAdam
+    param = torch.nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
+    param.grad = torch.ones_like(param)
+    wide = adam([param], master_weights=True)
+    narrow = adam([param], master_weights=True, exp_avg_dtype=torch.bfloat16)
+    wide.step()
+    narrow.load_state_dict(wide.state_dict())
+    dtypes = {name: value.dtype for name, value in narrow.state[param].items()}
+    assert dtypes == {
+        "exp_avg": torch.bfloat16, "exp_avg_sq": torch.float32, "master_param": torch.float32,
+    }  # fmt: skip
+    state = wide.state_dict()
+    del state["param_groups"][0]["amsgrad"]  # as apex and Transformer Engine save it
+    narrow.load_state_dict(state)
+    narrow.step()
+    assert narrow.param_groups[0]["step"] == 2
+    state["state"][0]["master_param"] = torch.zeros(4, dtype=torch.int16)
+    with pytest.raises(ValueError, match="store_param_remainders=False"):
+        narrow.load_state_dict(state)
 
 
 def test_adam_with_narrow_means_and_decoupled_gradients():

@@ -28,6 +28,8 @@ def test_a_child_ends_as_an_interpreter_does():
     assert done.stderr.endswith("ZeroDivisionError: division by zero\n")
     done = children.run("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     assert done.returncode == -signal.SIGSEGV
+    done = children.run("import sys\nprint(sys.stdout.name, file=sys.__stdout__)\nsys.stdout.close()")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "<stdout>\n", "")
 
 
 def test_a_child_has_its_own_environment_and_chip():

@@ -65,6 +65,12 @@ class FusedAdam(torch.optim.Optimizer):
         self._dtypes = {"exp_avg": exp_avg_dtype, "exp_avg_sq": exp_avg_sq_dtype}
         self.use_decoupled_grad = use_decoupled_grad
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state of an optimizer; those of apex and of Transformer Engine have no ``amsgrad``."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("amsgrad", False)
+
     def zero_grad(self, set_to_none: bool | None = None) -> None:
         """Clear the gradients; the default is ``set_grad_none``."""
         to_none = self.set_grad_none if set_to_none is None else set_to_none
@@ -99,22 +105,32 @@ class FusedAdam(torch.optim.Optimizer):
             [each for each in group["params"] if self._grad(each) is not None] for group in self.param_groups
         ]
         parts = [(group, params) for group, params in zip(self.param_groups, used, strict=True) if params]
-        self._check_capture(group for group, _ in parts)
+        self._check_capture(parts)
         for group, params in parts:
             self._update(group, params)
         return loss
 
-    def _check_capture(self, groups: Iterable[dict[str, Any]]) -> None:
+    def _check_capture(self, parts: Iterable[tuple[dict[str, Any], list[torch.Tensor]]]) -> None:
         if not torch.chip.is_current_stream_capturing():  # type: ignore[attr-defined]
             return
         if not self.capturable:
             raise RuntimeError(
                 "a graph would repeat the number of the step; pass capturable=True to FusedAdam"
             )
-        if any("step" not in group for group in groups):
-            raise RuntimeError(
-                "a graph would reset the state at each replay; call FusedAdam.step() once before"
-            )
+        for group, params in parts:
+            scalars = [group.get(name) for name in ("step", "lr")]
+            states = [
+                self.state.get(each, {}).keys() >= set(self._names(group["amsgrad"])) for each in params
+            ]
+            if not all(states) or not all(_is_scalar_on(each, params[0].device) for each in scalars):
+                raise RuntimeError(
+                    "a graph would reset the state or lr at each replay; call FusedAdam.step() once before, and "
+                    "change lr by fill_()"
+                )
+
+    def _names(self, amsgrad: bool) -> list[str]:
+        means = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else [])]
+        return [*means, *(["master_param"] if self.master_weights else [])]
 
     def _update(self, group: dict[str, Any], params: list[torch.Tensor]) -> None:
         for each in params:
@@ -148,7 +164,8 @@ class FusedAdam(torch.optim.Optimizer):
         group["step"] += 1
         step = group["step"] if group["bias_correction"] else torch.full_like(group["step"], torch.inf)
         values, grads, *means = (
-            [each.to(_wide(each)) for each in some] for some in (masters or params, *state)
+            [_like(each, param) for each, param in zip(some, params, strict=True)] if some else []
+            for some in (masters or params, *state)
         )
         settings |= {"lr": group["lr"], "amsgrad": group["amsgrad"], "maximize": False}
         update: Any = torch._fused_adamw_ if self.adam_w_mode else torch._fused_adam_
@@ -166,11 +183,15 @@ class FusedAdam(torch.optim.Optimizer):
         state = self.state[param]
         for key in ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else [])):
             if key not in state:
-                kind = self._dtypes.get(key, torch.float32)
-                kind = _wide(param) if kind is torch.float32 else kind
-                state[key] = torch.zeros_like(param, dtype=kind, memory_format=torch.preserve_format)
+                state[key] = torch.zeros_like(
+                    param, dtype=self._dtype(param, key), memory_format=torch.preserve_format
+                )
         if self.master_weights and "master_param" not in state:
             state["master_param"] = param.detach().to(_wide(param), copy=True)
+
+    def _dtype(self, param: torch.Tensor, name: str) -> torch.dtype:
+        kind = self._dtypes.get(name, torch.float32)
+        return _wide(param) if kind is torch.float32 else kind
 
     def get_unscaled_state(self, param: torch.Tensor, state_name: str) -> torch.Tensor:
         """Return a state of a parameter, such as ``"exp_avg"``, in float32."""
@@ -182,14 +203,38 @@ class FusedAdam(torch.optim.Optimizer):
         self.state[param][state_name].copy_(unscaled_state)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state without rounding float32 values to the parameter's dtype."""
+        """Load a state in this optimizer's dtypes of the state, not in the parameter's.
+
+        Raises:
+            ValueError: master weights as remainders of the parameters' bits, which ``store_param_remainders`` saves.
+        """
+        for value in (each.get("master_param") for each in state_dict["state"].values()):
+            if isinstance(value, torch.Tensor) and not value.is_floating_point():
+                raise ValueError(
+                    f"FusedAdam: the state's master_param is {value.dtype}, the remainders of a parameter's bits; "
+                    "save it with store_param_remainders=False"
+                )
         super().load_state_dict(state_dict)
         ids = (each for group in state_dict["param_groups"] for each in group["params"])
         params = (each for group in self.param_groups for each in group["params"])
         for index, param in zip(ids, params, strict=True):
             for key, value in state_dict["state"].get(index, {}).items():
                 if isinstance(value, torch.Tensor) and value.shape == param.shape:
-                    self.state[param][key] = value.to(param.device, copy=True)
+                    kind = self._dtype(param, key)
+                    self.state[param][key] = value.to(param.device, kind, copy=True)
+
+
+def _is_scalar_on(value: Any, device: torch.device) -> bool:
+    return isinstance(value, torch.Tensor) and value.device == device and value.dtype == torch.float32
+
+
+def _like(tensor: torch.Tensor, param: torch.Tensor) -> torch.Tensor:
+    """The tensor in the widened dtype, with the strides of a copy of the parameter: the operator ignores strides."""
+    wide = tensor.to(_wide(tensor))
+    if wide.is_contiguous() and param.is_contiguous():
+        return wide
+    fitting = torch.empty_like(param, dtype=wide.dtype)
+    return wide if wide.stride() == fitting.stride() else fitting.copy_(wide)
 
 
 def _wide(tensor: torch.Tensor) -> torch.dtype:
