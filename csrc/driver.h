@@ -443,8 +443,8 @@ typedef struct isthmus_driver {
    * cuda: cudaStreamBeginCapture (relaxed). */
   isthmus_status (*graph_begin)(isthmus_stream stream);
   /* Called on the stream of graph_begin(). The capture ends for all its streams even if the call fails, as it does
-   * when a stream that joined has work for which no other stream of the capture waited. acl: aclmdlRICaptureEnd.
-   * cuda: cudaStreamEndCapture, cudaGraphInstantiate. */
+   * when a stream that joined has work for which this one has not waited, also through others.
+   * acl: aclmdlRICaptureEnd. cuda: cudaStreamEndCapture, cudaGraphInstantiate. */
   isthmus_status (*graph_end)(isthmus_stream stream, isthmus_graph* graph);
   /* Number of the capture that the stream takes part in, never used twice; 0 if none. acl: aclmdlRICaptureGetInfo.
    * cuda: cudaStreamGetCaptureInfo. */
