@@ -8,6 +8,9 @@ import torch
 
 from isthmus.ops.optimizer import adamw_
 
+# In the order of the operators' arguments.
+_STATE = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "master_param")
+
 
 class FusedAdam(torch.optim.Optimizer):
     """FusedAdam by :func:`isthmus.ops.adamw_`; one step counter per group.
@@ -101,10 +104,11 @@ class FusedAdam(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        used = [
-            [each for each in group["params"] if self._grad(each) is not None] for group in self.param_groups
+        parts = [
+            (group, used)
+            for group in self.param_groups
+            if (used := [each for each in group["params"] if self._grad(each) is not None])
         ]
-        parts = [(group, params) for group, params in zip(self.param_groups, used, strict=True) if params]
         self._check_capture(parts)
         for group, params in parts:
             self._update(group, params)
@@ -129,18 +133,16 @@ class FusedAdam(torch.optim.Optimizer):
                 )
 
     def _names(self, amsgrad: bool) -> list[str]:
-        means = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else [])]
-        return [*means, *(["master_param"] if self.master_weights else [])]
+        """The names of a parameter's state."""
+        unused = {"max_exp_avg_sq": not amsgrad, "master_param": not self.master_weights}
+        return [name for name in _STATE if not unused.get(name)]
 
     def _update(self, group: dict[str, Any], params: list[torch.Tensor]) -> None:
         for each in params:
             self._fill(each, group["amsgrad"])
-        states = [self.state[each] for each in params]
-        names = ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if group["amsgrad"] else []))
+        names = self._names(group["amsgrad"])
         lists = [params, [self._grad(each) for each in params]]
-        lists += [[each[name] for each in states] for name in names]
-        lists += [] if group["amsgrad"] else [[]]
-        lists += [[each["master_param"] for each in states] if self.master_weights else []]
+        lists += [[self.state[each][name] for each in params] if name in names else [] for name in _STATE]
         settings = {"eps": group["eps"], "weight_decay": group["weight_decay"]}
         settings |= {"beta1": group["betas"][0], "beta2": group["betas"][1]}
         update = self._captured if self.capturable else self._at_once
@@ -181,13 +183,12 @@ class FusedAdam(torch.optim.Optimizer):
 
     def _fill(self, param: torch.Tensor, amsgrad: bool) -> None:
         state = self.state[param]
-        for key in ("exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else [])):
-            if key not in state:
-                state[key] = torch.zeros_like(
-                    param, dtype=self._dtype(param, key), memory_format=torch.preserve_format
-                )
-        if self.master_weights and "master_param" not in state:
-            state["master_param"] = param.detach().to(_wide(param), copy=True)
+        for name in (each for each in self._names(amsgrad) if each not in state):
+            kind = self._dtype(param, name)
+            if name == "master_param":
+                state[name] = param.detach().to(kind, copy=True)
+            else:
+                state[name] = torch.zeros_like(param, dtype=kind, memory_format=torch.preserve_format)
 
     def _dtype(self, param: torch.Tensor, name: str) -> torch.dtype:
         kind = self._dtypes.get(name, torch.float32)
