@@ -1,13 +1,13 @@
 """Failures of the reference runtime as the user of torch_npu sees them, and its rank tables."""
 
 import signal
-import socket
 from pathlib import Path
 
 import pytest
 
 from tests.ascend.hccl_jobs import rank_table
 from tests.ascend.test_torch_npu import launch, needs_torch_npu, start
+from tests.helpers.free_port import free_port
 
 OPERATOR = """
 import torch, torch_npu
@@ -193,9 +193,7 @@ def test_a_rank_table_replaces_the_root_info(tmp_path: Path) -> None:
     ],
 )
 def test_a_lost_rank_ends_the_others(number: signal.Signals, limit: int, code: int, text: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3"}
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "3"}
     shared["HCCL_EXEC_TIMEOUT"] = str(limit)
     command = ["run", "--devices", "3", "-c", LOST_RANK, str(int(number))]
     ranks = [launch(*command, RANK=str(i), LOCAL_RANK=str(i), **shared) for i in range(3)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 
 from isthmus.cluster import inventory, remote
 from isthmus.cluster.inventory import Inventory
+from tests.helpers.free_port import free_port
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 ROOT = Path(__file__).parents[2]
@@ -30,9 +30,7 @@ def hosts_over_ssh(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[In
         pytest.skip("needs root, ssh and sshd (package openssh-server)")
     for name in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     lines = [
         *(f"ListenAddress {address}:{port}" for address in ADDRESSES),
         f"HostKey {folder}/host",

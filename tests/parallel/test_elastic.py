@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.free_port import free_port
 from tests.helpers.parallel import elastic
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,8 +29,7 @@ KILLED = 3
 def run(folder: Path, launcher: tuple[str, ...], killed: int) -> subprocess.CompletedProcess[str]:
     folder.mkdir()
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "256MiB", "PYTHONWARNINGS": "ignore"}
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     command = [word.format(folder=folder, port=port) for word in launcher]
     done = subprocess.run(
         [sys.executable, *command, "--max-restarts=1", str(SCRIPT), str(folder), str(killed)],
