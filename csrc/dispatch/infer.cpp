@@ -140,7 +140,13 @@ std::shared_ptr<const ResultMeta> Inference::run(c10::ArrayRef<c10::IValue> argu
   const auto& declared = op_.schema().arguments();
   for (size_t i = 0; i < stack.size(); ++i)
     if (declared[i].name() == "device" && stack[i].isNone()) stack[i] = c10::Device(at::kMeta);
-  op_.callBoxed(&stack);
+  // PyTorch's own checks of dtypes and numbers, which the references in Python that stand for the Meta key lack.
+  constexpr auto kStructured = c10::DispatchKey::CompositeExplicitAutogradNonFunctional;
+  if (op_.hasKernelForDispatchKey(kStructured)) {
+    op_.callBoxedForDispatchKey(kStructured, stack);
+  } else {
+    op_.callBoxed(&stack);
+  }
   auto meta = std::make_shared<ResultMeta>();
   for (const c10::IValue& value : stack) meta->results.push_back(describe(value));
   return meta;
