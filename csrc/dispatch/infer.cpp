@@ -140,7 +140,8 @@ std::shared_ptr<const ResultMeta> Inference::run(c10::ArrayRef<c10::IValue> argu
   const auto& declared = op_.schema().arguments();
   for (size_t i = 0; i < stack.size(); ++i)
     if (declared[i].name() == "device" && stack[i].isNone()) stack[i] = c10::Device(at::kMeta);
-  // PyTorch's own checks of dtypes and numbers, which the references in Python that stand for the Meta key lack.
+  // PyTorch's own checks of dtypes and numbers, which the references in Python that stand for the Meta key
+  // lack.
   constexpr auto kStructured = c10::DispatchKey::CompositeExplicitAutogradNonFunctional;
   if (op_.hasKernelForDispatchKey(kStructured)) {
     op_.callBoxedForDispatchKey(kStructured, stack);

@@ -1,14 +1,13 @@
-// Sparse and nested tensors in a mapping: their parts are dense tensors, and are mapped as such.
+// Sparse, nested and quantized tensors in a mapping: their parts are dense tensors, and are mapped as such.
 #include <ATen/NestedTensorImpl.h>
 #include <ATen/SparseCsrTensorImpl.h>
 #include <ATen/SparseTensorImpl.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/GradMode.h>
 
-#include <functional>
-
 #include "core/capture.h"
 #include "core/stream.h"
+#include "dispatch/layouts/quantized.h"
 #include "dispatch/mapping.h"
 
 namespace isthmus {
@@ -17,7 +16,6 @@ namespace {
 using at::SparseCsrTensorImpl;
 using at::SparseTensorImpl;
 using at::native::NestedTensorImpl;
-using PartMap = std::function<at::Tensor(const at::Tensor& part)>;
 
 template <class Impl>
 Impl& impl_of(const at::Tensor& tensor) {
@@ -65,8 +63,9 @@ at::Tensor with_parts(const at::Tensor& tensor, const std::string& operator_name
   if (tensor.is_sparse()) return coo(impl_of<SparseTensorImpl>(tensor), map);
   if (tensor.unsafeGetTensorImpl()->is_sparse_compressed())
     return compressed(impl_of<SparseCsrTensorImpl>(tensor), map);
+  if (tensor.is_quantized()) return quantized_with_parts(tensor, map);
   TORCH_CHECK_NOT_IMPLEMENTED(false, operator_name,
-                              ": quantized and mkldnn tensors are not supported on chip; use .cpu() first.");
+                              ": mkldnn tensors are not supported on chip; use .to_dense() first.");
 }
 
 }  // namespace
@@ -108,6 +107,8 @@ void Mapping::finish_layout(const LayoutPair& pair) {
     const auto& mapped = impl_of<SparseTensorImpl>(pair.mapped);
     assign_coo(impl_of<SparseTensorImpl>(pair.original), mapped, result(mapped.indices()),
                result(mapped.values()));
+  } else if (pair.mapped.is_quantized()) {
+    assign_quantized(pair.original, pair.mapped, [this](const at::Tensor& part) { return result(part); });
   } else if (!pair.mapped.is_nested()) {
     const auto& mapped = impl_of<SparseCsrTensorImpl>(pair.mapped);
     auto& original = impl_of<SparseCsrTensorImpl>(pair.original);

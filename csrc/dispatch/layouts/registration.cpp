@@ -1,5 +1,5 @@
-// Sparse and nested tensors: an overload with a kernel for their CPU tensors takes it, over the chip's bytes
-// or over copies. Quantized tensors are refused.
+// Sparse, nested and quantized tensors: an overload with a kernel for their CPU tensors takes it, over the
+// chip's bytes or over copies.
 #include "dispatch/layouts/registration.h"
 
 #include <ATen/core/Tensor.h>
@@ -28,6 +28,7 @@ constexpr Layout kLayouts[] = {
     {DispatchKey::SparseCPU, DispatchKey::SparsePrivateUse1},
     {DispatchKey::SparseCsrCPU, DispatchKey::SparseCsrPrivateUse1},
     {DispatchKey::NestedTensorCPU, DispatchKey::NestedTensorPrivateUse1},
+    {DispatchKey::QuantizedCPU, DispatchKey::QuantizedPrivateUse1},
 };
 
 // Kernels of CPU that only call operators on the parts of their tensors: they copy between devices, or return
@@ -88,8 +89,8 @@ class LayoutKernel final : public c10::OperatorKernel {
 
 void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack*) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(),
-                              ": quantized tensors, and this operator on sparse and ",
-                              "nested tensors, are not supported on chip; keep them on CPU.");
+                              ": this operator on sparse, nested and quantized tensors is not supported on "
+                              "chip; keep them on CPU.");
 }
 
 // Sizes, strides and offsets of nested tensors are CPU tensors on every device.
@@ -119,7 +120,7 @@ void register_layout(const Layout& layout) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (!op || !op->hasKernelForDispatchKey(layout.cpu)) continue;
+    if (!op || !op->hasKernelForDispatchKey(layout.cpu) || op->hasKernelForDispatchKey(layout.chip)) continue;
     const std::string full = full_name(name);
     library.impl(full.substr(6).c_str(),
                  torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LayoutKernel>(*op, layout.cpu)));
