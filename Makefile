@@ -27,12 +27,13 @@
 #   make mindspeed MIRRORS=path  MindSpeed over it: training, and its own unit tests, into docs/results/ (hours)
 #   make mutate       plant mistakes in correct kernels and run the conformance suite on them (minutes)
 #   make accuracy-faults [MSPROBE=python]  plant faults in training jobs and count those named, into docs/results/ (minutes)
+#   make fuzz         random programs and captures on the host and numpy chips against the CPU (minutes)
 #   make sanitize     random programs under AddressSanitizer and ThreadSanitizer; wrong arguments for AscendCL (minutes)
 #   make wheel [PYTHONS="python3.11 python3.12"]  build a wheel into dist/ and check it in a fresh environment
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults sanitize site site-check wheel clean
+.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize site site-check wheel clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -261,6 +262,10 @@ mutate: setup
 
 accuracy-faults: setup
 	@$(BIN)/python -m tools.accuracy_faults $(and $(MSPROBE),--msprobe $(MSPROBE))
+
+fuzz: setup
+	@$(BIN)/python -m tools.fuzz
+	@ISTHMUS_DRIVER=numpy $(BIN)/python -m tools.fuzz
 
 sanitize: setup
 	@$(BIN)/python -m tools.sanitize
