@@ -26,6 +26,44 @@ except RuntimeError as error:
 print((x + 1).tolist())
 """
 
+# Operators that the runtime refuses, through both interfaces, each followed by right ones on three streams.
+REFUSED = """
+import torch, torch_npu
+
+x, y = torch.arange(3.0).npu(), torch.full((2, 2), 3.0).npu()
+given = torch.tensor([1, 2, -1], dtype=torch.int32).npu()
+one, other = torch.npu.Stream(), torch.npu.Stream()
+missing = lambda: torch_npu.npu_sub_sample(given, 3, 0.6)
+refused = lambda: torch_npu.npu_rms_norm(y, x)
+finite = lambda: torch.isfinite(y)
+
+def on_stream():
+    with torch.npu.stream(one):
+        missing()
+
+for jit, wrong, wait in (
+    (False, missing, torch.npu.synchronize),
+    (False, lambda: missing()[0].cpu(), lambda: None),
+    (False, lambda: [missing(), missing()], torch.npu.current_stream().synchronize),
+    (False, on_stream, one.synchronize),
+    (False, on_stream, torch.npu.synchronize),
+    (False, refused, torch.npu.synchronize),
+    (True, finite, torch.npu.synchronize),
+    (True, lambda: bool(finite().all()), lambda: None),
+    (True, lambda: x[given.long()], torch.npu.synchronize),
+):
+    torch.npu.set_compile_mode(jit_compile=jit)
+    try:
+        wrong()
+        wait()
+        print("no error")
+    except RuntimeError as error:
+        print("refused:", str(error))
+    for stream in (torch.npu.default_stream(), one, other):
+        with torch.npu.stream(stream):
+            print("values", (y @ y).flatten().tolist())
+"""
+
 HANG = """
 import ctypes
 import torch, torch_npu
@@ -61,6 +99,11 @@ except RuntimeError as error:
     print(str(error), flush=True)
 else:
     print("no failure", flush=True)
+for _ in range(2 if sys.argv[1:] == ["collectives"] else 0):
+    try:
+        print("later", (torch.zeros(2).npu() + 1).tolist(), flush=True)
+    except RuntimeError:
+        print("later error", flush=True)
 """
 
 # Rank 1 sends itself a signal before the second collective. The others print what they catch, and when.
@@ -127,6 +170,21 @@ def test_a_failure_on_a_stream_is_raised_by_the_next_wait(queue: str) -> None:
 
 
 @needs_torch_npu
+@pytest.mark.parametrize("queue", [pytest.param("0", marks=pytest.mark.full), "1", "2"])
+def test_operators_after_a_refused_one_give_right_values(queue: str) -> None:
+    ended = start("run", "-c", REFUSED, TASK_QUEUE_ENABLE=queue)
+    values = [line for line in ended.stdout.splitlines() if line.startswith("values")]
+    assert values == ["values [18.0, 18.0, 18.0, 18.0]"] * 27, ended.stderr
+    assert (ended.stdout.count("refused:"), ended.stdout.count("no error")) == (9, 0)
+    for name in ("SubSample", "IsFinite", "Index"):
+        assert (
+            f"aclopCompileAndExecute: operator {name} of the older interface is not implemented"
+            in ended.stdout
+        )
+    assert "aclnnRmsNorm: The size of tensor a (2) must match the size of tensor b (3)" in ended.stdout
+
+
+@needs_torch_npu
 def test_a_lost_device_is_raised() -> None:
     ended = start("fault", "--call", "100", "lost", "-c", CATCH)
     assert "error code is 507010" in ended.stdout, ended.stderr
@@ -160,6 +218,11 @@ def test_a_link_that_is_down_is_raised(function: str, call: str) -> None:
     ended = start("fault", "--call", call, *options, "link", "-c", CATCH, "collectives")
     message = f"error 13 in {function or 'HcclGetRootInfo'}: a link is down"
     assert message in ended.stdout, ended.stderr
+    # An error in the thread of torch_npu's task queue ends it.
+    later = "error" if function == "HcclAllReduce" else "[1.0, 1.0]"
+    assert ended.stdout.endswith(f"later {later}\n" * 2)
+    ended_at = "task queue ended at an error in HcclAllReduce: a link is down"
+    assert (ended_at in ended.stderr) == (function == "HcclAllReduce")
 
 
 @needs_torch_npu

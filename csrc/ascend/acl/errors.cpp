@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "chip.h"
+#include "failures.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -15,6 +16,7 @@ constexpr size_t kMessageBytes = 1024;
 thread_local char message_of_thread[kMessageBytes];
 thread_local char message_returned[kMessageBytes];
 thread_local int code_of_thread = kSuccess;
+thread_local int prefix_of_thread = 0;  // length of what precedes the function in the message
 
 }  // namespace
 
@@ -55,11 +57,14 @@ void check(isthmus_status status) {
 }
 
 int report(int code, const char* function, const char* message) noexcept {
-  std::snprintf(message_of_thread, sizeof(message_of_thread), "isthmus ascend: error %d in %s: %s", code,
-                function, message);
+  std::snprintf(message_of_thread, sizeof(message_of_thread), "isthmus ascend: error %d in %n%s: %s", code,
+                &prefix_of_thread, function, message);
   code_of_thread = code;
+  note_end_of_task_queue(code, function, message);
   return code;
 }
+
+std::string last_message() { return message_of_thread + prefix_of_thread; }
 
 }  // namespace isthmus::ascend
 

@@ -57,6 +57,9 @@ void check(isthmus_status status);
 // Keeps the message for aclGetRecentErrMsg() and returns the code.
 int report(int code, const char* function, const char* message) noexcept;
 
+// The thread's last message without its code: "function: message".
+std::string last_message();
+
 // Throws kInvalidParameter if the pointer is null.
 inline void require_not_null(const void* pointer, const char* argument) {
   if (pointer == nullptr) fail(kInvalidParameter, "%s is null; pass a valid pointer", argument);

@@ -97,8 +97,9 @@ ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecute(const char* name, int inputs,
                                                  const void* const output_descriptions[],
                                                  void* const output[], const void* attributes, int, int,
                                                  const char*, void* stream) {
-  return execute(name, {"aclopCompileAndExecute", input_descriptions, input, output_descriptions, output,
-                        stream, inputs, outputs, attributes, false});
+  return isthmus_ascend_defer(
+      stream, execute(name, {"aclopCompileAndExecute", input_descriptions, input, output_descriptions, output,
+                             stream, inputs, outputs, attributes, false}));
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecuteV2(const char* name, int inputs,

@@ -37,6 +37,7 @@ struct Executor {
   c10::SmallVector<Operand, 4> operands;
   Transfer transfer;        // of a row that exchanges data with other ranks
   bool repeatable = false;  // stays after a launch, which takes a copy
+  std::string refusal;      // of a call that fails where it would run; empty if it is right
   Executor* next;           // of the finished ones
 };
 
@@ -53,6 +54,7 @@ void finish(Executor* executor) noexcept {
   executor->operands.clear();
   executor->transfer = {};
   executor->repeatable = false;
+  executor->refusal.clear();
   executor->next = finished.load(std::memory_order_relaxed);
   while (!finished.compare_exchange_weak(executor->next, executor, std::memory_order_release)) {
   }
@@ -398,6 +400,22 @@ Transfer transfer(const Executor& executor) {
 
 }  // namespace
 
+namespace {
+
+// In torch_npu's task queue, which would end, an executor that fails in place of the operator.
+int refuse(int row, const char* message, uint64_t* workspace_size, aclOpExecutor** executor) {
+  if (!isthmus_ascend_in_task_queue()) return fail(kInvalidParameter, name_of(row), message);
+  auto made = make_executor();
+  made->row = row;
+  made->program = &program(row);
+  made->refusal = message;
+  *workspace_size = 0;
+  *executor = static_cast<aclOpExecutor*>(executors().add(std::move(made)));
+  return 0;
+}
+
+}  // namespace
+
 int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpExecutor** executor) {
   if (!workspace_size || !executor)
     return fail(kNullPointer, name_of(row), "workspaceSize or executor is null; pass valid pointers");
@@ -416,9 +434,9 @@ int prepare(int row, const Argument* arguments, uint64_t* workspace_size, aclOpE
     *executor = static_cast<aclOpExecutor*>(executors().add(std::move(made)));
     return 0;
   } catch (const c10::Error& error) {
-    return fail(kInvalidParameter, name_of(row), error.what_without_backtrace());
+    return refuse(row, error.what_without_backtrace(), workspace_size, executor);
   } catch (const std::exception& error) {
-    return fail(kInvalidParameter, name_of(row), error.what());
+    return refuse(row, error.what(), workspace_size, executor);
   }
 }
 
@@ -430,6 +448,11 @@ int launch(aclOpExecutor* handle, void* stream) {
         kInvalidParameter, "aclnn",
         "the executor does not exist; each runs once, unless aclSetAclOpExecutorRepeatable() was called");
   Executor* const executor = taken.release();
+  if (!executor->refusal.empty()) {
+    const int status = fail(kInvalidParameter, name_of(executor->row), executor->refusal.c_str());
+    finish(executor);
+    return isthmus_ascend_defer(stream, status);
+  }
   const auto release = [](void* data) { finish(static_cast<Executor*>(data)); };
   void (*const keep)(void*) = [](void*) {};
   if (!executor->program->fused()) return isthmus_ascend_enqueue(stream, run, release, executor);
