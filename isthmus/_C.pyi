@@ -262,9 +262,11 @@ def routes() -> dict[str, tuple[str, str]]:
 def unboxed_overloads() -> list[str]:
     """Names of the overloads that are called without a stack where the CPU's kernel serves them."""
 
-def add_operators(library: str, operators: list[tuple[str, int, int, int, int]]) -> None:
+def add_operators(
+    library: str, operators: list[tuple[str, int, int, int, int, tuple[Any, ...] | None]]
+) -> None:
     """Add an operator library after the present ones: (overload, dtypes, flags, address of the
-    TVMFFISafeCallType, handle) of each operator. Before register_routes()."""
+    TVMFFISafeCallType, handle, rule of its indices) of each operator. Before register_routes()."""
 
 def set_operator_runtime(library: int) -> None:
     """dlopen handle of libtvm_ffi, which errors of kernels are fetched from."""

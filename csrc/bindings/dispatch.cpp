@@ -62,14 +62,19 @@ py::dict routes() {
   return result;
 }
 
-// (name, dtypes, flags, address of the function, its handle), as in isthmus.drivers.libraries.
-using EntryTuple = std::tuple<std::string, uint64_t, uint32_t, uintptr_t, uintptr_t>;
+// As isthmus.opset.indices.rule_of() returns it.
+using RuleTuple = std::tuple<std::string, int, int, bool, int, int, int, bool, int, bool>;
+// (name, dtypes, flags, address of the function, its handle), as in isthmus.drivers.libraries, and the rule.
+using EntryTuple =
+    std::tuple<std::string, uint64_t, uint32_t, uintptr_t, uintptr_t, std::optional<RuleTuple>>;
 
 void add_operators(const std::string& library, const std::vector<EntryTuple>& operators) {
   std::vector<LibraryEntry> entries;
-  for (const auto& [name, dtypes, flags, call, handle] : operators)
+  for (const auto& [name, dtypes, flags, call, handle, rule] : operators) {
     entries.push_back({name, Kernel{library, dtypes, flags, reinterpret_cast<TVMFFISafeCallType>(call),
-                                    reinterpret_cast<void*>(handle)}});
+                                    reinterpret_cast<void*>(handle), std::nullopt}});
+    if (rule) entries.back().kernel.indices = std::make_from_tuple<IndexRule>(*rule);
+  }
   add_library(library, std::move(entries));
 }
 

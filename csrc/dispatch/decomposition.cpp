@@ -48,19 +48,25 @@ Decomposition by_functional(const c10::OperatorHandle& op,
     // A factory's out= overload lacks the dtype and the device of the functional one.
     if (functional.schema().arguments().size() + outputs != op.schema().arguments().size()) continue;
     const bool in_place = variant == Variant::kInPlace;
-    return [functional = functional, outputs, in_place](const c10::OperatorHandle& handle, Stack* stack) {
-      at::AutoDispatchBelowADInplaceOrView below_autograd;
-      const size_t count = handle.schema().arguments().size();
-      const auto arguments = torch::jit::last(*stack, count);
-      Stack results(arguments.begin(), arguments.end() - static_cast<ptrdiff_t>(outputs));
-      const std::vector<c10::IValue> written =
-          in_place ? std::vector<c10::IValue>{arguments[0]} : arguments.slice(count - outputs).vec();
-      functional.callBoxed(&results);
-      for (size_t i = 0; i < written.size(); ++i) write(written[i], results[i], !in_place);
-      torch::jit::drop(*stack, count);
-      if (!handle.schema().returns().empty()) stack->insert(stack->end(), written.begin(), written.end());
-      return true;
-    };
+    // A reduction computes in the dtype of out=, not in its own to convert the result.
+    const std::optional<int> dtype =
+        outputs == 1 ? functional.schema().argumentIndexWithName("dtype") : std::nullopt;
+    return
+        [functional = functional, outputs, in_place, dtype](const c10::OperatorHandle& handle, Stack* stack) {
+          at::AutoDispatchBelowADInplaceOrView below_autograd;
+          const size_t count = handle.schema().arguments().size();
+          const auto arguments = torch::jit::last(*stack, count);
+          Stack results(arguments.begin(), arguments.end() - static_cast<ptrdiff_t>(outputs));
+          const std::vector<c10::IValue> written =
+              in_place ? std::vector<c10::IValue>{arguments[0]} : arguments.slice(count - outputs).vec();
+          if (dtype && results[*dtype].isNone() && written[0].isTensor())
+            results[*dtype] = static_cast<int64_t>(written[0].toTensor().scalar_type());
+          functional.callBoxed(&results);
+          for (size_t i = 0; i < written.size(); ++i) write(written[i], results[i], !in_place);
+          torch::jit::drop(*stack, count);
+          if (!handle.schema().returns().empty()) stack->insert(stack->end(), written.begin(), written.end());
+          return true;
+        };
   }
   return nullptr;
 }

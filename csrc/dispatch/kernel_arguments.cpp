@@ -177,6 +177,7 @@ bool run(const Kernel& kernel, const std::string& name, uint64_t seed, CallState
                           &state};
   arguments[0].type_index = kTVMFFIInt;
   arguments[0].v_int64 = reinterpret_cast<intptr_t>(&context);
+  if (state.on_host && kernel.indices) check_indices(*kernel.indices, arguments.subspan(1));
   TVMFFIAny result{};
   const int code =
       kernel.call(kernel.handle, arguments.data(), static_cast<int32_t>(arguments.size()), &result);

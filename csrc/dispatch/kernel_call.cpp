@@ -150,11 +150,19 @@ bool KernelCall::prepare_inputs(const Kernel& kernel, KernelArguments& call) {
       call.length(static_cast<int64_t>(list.size()));
       for (const c10::IValue& item : list)
         call.tensor(item.isTensor() ? input(item.toTensor(), role, kernel) : at::Tensor(), role.written);
+    } else if (const size_t items = items_of(value, role); items > 0) {
+      call.length(static_cast<int64_t>(items));
+      for (size_t j = 0; j < items; ++j) call.value(value.toListRef()[0]);
     } else if (!call.value(value)) {
       return false;
     }
   }
   return true;
+}
+
+size_t KernelCall::items_of(const c10::IValue& value, const KernelRoute::Role& role) const {
+  if (!value.isList() || value.toListRef().size() != 1) return 0;
+  return role.per_dimension ? static_cast<size_t>(arguments_[0].toTensor().dim() - 2) : role.items;
 }
 
 const at::Tensor& KernelCall::input(const at::Tensor& tensor, const KernelRoute::Role& role,

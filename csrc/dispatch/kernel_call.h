@@ -35,6 +35,8 @@ class KernelCall {
   // Dtypes of all tensors that the kernel would get.
   uint64_t dtypes() const;
   bool prepare_inputs(const Kernel& kernel, KernelArguments& call);
+  // The items of a list of numbers given as one; 0 for all others.
+  size_t items_of(const c10::IValue& value, const KernelRoute::Role& role) const;
   // The tensor in the form required by the kernel; kept alive until the end of the call.
   const at::Tensor& input(const at::Tensor& tensor, const KernelRoute::Role& role, const Kernel& kernel);
   // A number from the CPU, by a fill on the stream if a library has one: a copy would wait for the stream.

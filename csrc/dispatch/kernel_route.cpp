@@ -39,6 +39,12 @@ bool promotes(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::pointwise) || others.count(op.schema().name()) > 0;
 }
 
+// Convolutions declare lists of any length, of which one number stands for all dimensions.
+bool is_per_dimension(const c10::FunctionSchema& schema, const c10::Argument& argument) {
+  static const std::unordered_set<std::string> names{"stride", "padding", "dilation", "output_padding"};
+  return schema.name().starts_with("aten::convolution") && names.count(argument.name()) > 0;
+}
+
 // Number of results that are not arguments.
 size_t count_outputs(const c10::FunctionSchema& schema) {
   const auto& returns = schema.returns();
@@ -107,6 +113,10 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
     role.passed = !omitted(arguments[i]);
     role.promoted =
         promotes_ && !role.output && arguments[i].name() != "condition" && arguments[i].name() != "mask";
+    role.items = static_cast<size_t>(arguments[i].N().value_or(0));
+    role.per_dimension = is_per_dimension(op.schema(), arguments[i]);
+    if (arguments[i].name() == "dtype" && arguments[0].type()->kind() == c10::TypeKind::TensorType)
+      cast_dtype_ = static_cast<int>(i);
     if (arguments[i].name() == "generator") generator_ = static_cast<int>(i);
     if (*arguments[i].type() == *c10::ListType::ofOptionalTensors()) indices_ = static_cast<int>(i);
     roles_.push_back(role);
@@ -175,8 +185,28 @@ bool KernelRoute::call(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& 
     changed[indices_] = indices_on_chip(arguments[0].toTensor(), arguments[indices_]);
     arguments = changed;
   }
+  if (const auto dtype = dtype_to_compute_in(arguments)) {
+    changed = arguments.vec();
+    changed[0] = arguments[0].toTensor().to(*dtype);
+    arguments = changed;
+  }
   KernelCall call(*this, arguments);
   return call.examine() && call.run(results);
+}
+
+// Reductions convert their tensor to the given dtype, or to that of out=, first. Kernels convert to a wider
+// one.
+std::optional<at::ScalarType> KernelRoute::dtype_to_compute_in(c10::ArrayRef<c10::IValue> arguments) const {
+  if (C10_LIKELY(cast_dtype_ < 0)) return std::nullopt;
+  const at::ScalarType own = arguments[0].toTensor().scalar_type();
+  at::ScalarType dtype = own;
+  if (!arguments[cast_dtype_].isNone()) {
+    dtype = arguments[cast_dtype_].toScalarType();
+  } else if (kernels_.variant == Variant::kOut) {
+    dtype = arguments[arguments.size() - outputs_].toTensor().scalar_type();
+  }
+  if (c10::promoteTypes(own, dtype) == dtype) return std::nullopt;
+  return dtype;
 }
 
 const Kernel* KernelRoute::choose(uint64_t dtypes, bool contiguous) {

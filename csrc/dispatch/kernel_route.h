@@ -8,6 +8,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,12 +43,15 @@ class KernelRoute {
     bool output = false;   // an out= argument
     bool written = false;  // the schema writes to it
     bool promoted = false;
+    size_t items = 0;            // of a list that may be given as one number for all of them
+    bool per_dimension = false;  // such a list has one number per dimension of the image
   };
 
   void plan_inference(const c10::OperatorHandle& op, const c10::OperatorHandle& canonical);
   void plan_numbers(const c10::OperatorHandle& op);
   bool call(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results);
   bool call_with_number(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results);
+  std::optional<at::ScalarType> dtype_to_compute_in(c10::ArrayRef<c10::IValue> arguments) const;
   const Kernel* choose(uint64_t dtypes, bool contiguous);
   void trace(const Choice& choice) const;
 
@@ -56,7 +60,8 @@ class KernelRoute {
   std::vector<Role> roles_;
   size_t outputs_ = 0;  // of the canonical operator: those that are not arguments
   int generator_ = -1;
-  int indices_ = -1;  // position of a list of optional tensors
+  int indices_ = -1;     // position of a list of optional tensors
+  int cast_dtype_ = -1;  // position of the dtype that the first argument is converted to
   bool random_ = false;
   bool promotes_ = false;
   std::vector<bool> returns_argument_;        // per result

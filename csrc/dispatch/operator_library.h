@@ -4,9 +4,11 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "dispatch/index_checks.h"
 #include "operators.h"
 
 namespace isthmus {
@@ -18,6 +20,7 @@ struct Kernel {
   uint32_t flags;   // ISTHMUS_OPERATOR_*
   TVMFFISafeCallType call;
   void* handle;
+  std::optional<IndexRule> indices;  // that the framework checks
 
   bool has(uint32_t flag) const noexcept { return (flags & flag) != 0; }
 };

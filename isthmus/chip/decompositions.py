@@ -141,12 +141,141 @@ def eye_m_out(n: int, m: int, *, out: Tensor) -> Tensor:
 
 
 def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int) -> tuple[Tensor, Tensor]:
-    """PyTorch's; the loss of a single sample has no dimension, as on the CPU."""
+    """Loss of samples [C] or [N, C], and 1 for each class that is a target, else 0.
+
+    The targets of a sample are those before its first -1. The loss of a sample is the sum over its targets t and the
+    other classes i of max(0, 1 - x[t] + x[i]), divided by C. PyTorch's decomposition counts targets after the -1.
+    """
+    if self.dim() > 2:
+        raise RuntimeError(f"Expected a vector or a matrix, but got {tuple(self.shape)}")
+    classes = self.size(-1) if self.dim() else 1
+    wide = self.to(torch.promote_types(self.dtype, torch.float32)).reshape(-1, classes)
+    labels = target.reshape(-1, classes)
+    given = (labels == -1).cumsum(-1) == 0
+    labels = labels.masked_fill(labels == -1, 0)
+    is_target = torch.zeros_like(wide).scatter_add(-1, labels, given.to(wide.dtype)).clamp(max=1)
+    margins = 1 - wide.gather(-1, labels).unsqueeze(-1) + wide.unsqueeze(-2)
+    counted = given.unsqueeze(-1) & (is_target == 0).unsqueeze(-2)
+    losses = margins.clamp(min=0).masked_fill(~counted, 0).sum((-1, -2)) / classes
+    loss = losses.mean() if reduction == 1 else losses.sum() if reduction == 2 else losses
+    shape = loss.shape if self.dim() == 2 else ()
+    return loss.reshape(shape).to(self.dtype), is_target.to(self.dtype).reshape(target.shape)
+
+
+def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """``self`` with slices along a dimension replaced; refuses negative indices, which PyTorch's decomposition takes.
+
+    ``index_add`` of nothing raises the errors of the arguments.
+    """
+    torch.index_add(self, dim, index, source, alpha=0)
+    if self.dim() == 0:
+        return source.reshape(()).clone() if index.numel() else self.clone()
+    dim %= self.dim()
+    places = index.view([-1 if i == dim else 1 for i in range(self.dim())])
+    source = source if source.dim() else source.reshape([1] * self.dim())
+    return torch.scatter(self, dim, places.expand(source.shape), source)
+
+
+def index_copy_(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """Like :func:`index_copy`, in place."""
+    return self.copy_(index_copy(self, dim, index, source))
+
+
+def _of_pytorch(overload: str) -> Callable[..., Any]:
+    """PyTorch's decomposition of an overload, such as ``celu.default``."""
     from torch._decomp import decomposition_table
 
-    overload = torch.ops.aten.multilabel_margin_loss_forward.default
-    loss, is_target = decomposition_table[overload](self, target, reduction)
-    return loss if self.dim() == 2 else loss.reshape(()), is_target
+    name, _, which = overload.partition(".")
+    return decomposition_table[getattr(getattr(torch.ops.aten, name), which)]  # type: ignore[no-any-return]
+
+
+def _check_indices(indices: Tensor, size: int) -> None:
+    """Raise RuntimeError for an index out of range, by a kernel that refuses it."""
+    torch.gather(torch.zeros(size, dtype=torch.bool, device=indices.device), 0, indices.reshape(-1))
+
+
+def max_unpool2d(self: Tensor, indices: Tensor, output_size: list[int]) -> Tensor:
+    """PyTorch's, which writes beside the result for an index out of range."""
+    _check_indices(indices, math.prod(output_size))
+    return _of_pytorch("max_unpool2d.default")(self, indices, output_size)  # type: ignore[no-any-return]
+
+
+def max_unpool3d(
+    self: Tensor, indices: Tensor, output_size: list[int], stride: list[int], padding: list[int]
+) -> Tensor:
+    """PyTorch's, which writes beside the result for an index out of range."""
+    _check_indices(indices, math.prod(output_size))
+    whole = _of_pytorch("max_unpool3d.default")
+    return whole(self, indices, output_size, stride, padding)  # type: ignore[no-any-return]
+
+
+def celu(self: Tensor, alpha: float = 1.0) -> Tensor:
+    """PyTorch's, which does not refuse an alpha of 0."""
+    if alpha == 0:
+        raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
+    return torch.ops.aten.elu(self, alpha, 1, 1 / alpha)
+
+
+def celu_(self: Tensor, alpha: float = 1.0) -> Tensor:
+    """Like :func:`celu`, in place."""
+    return self.copy_(celu(self, alpha))
+
+
+def logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Tensor:
+    """PyTorch's; a negative eps is none, as in the kernels."""
+    given = None if eps is None or eps < 0 else eps
+    return _of_pytorch("logit_backward.default")(grad_output, self, given)  # type: ignore[no-any-return]
+
+
+def nll_loss2d_backward(
+    grad_output: Tensor,
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: Tensor,
+) -> Tensor:
+    """Gradient of the log-probabilities [N, C, H, W]: that of a class that is not the target is 0.
+
+    PyTorch's decomposition multiplies it by the gradient of the mean, which is infinite if the weights sum to 0.
+    """
+    target = target.unsqueeze(1)
+    ignored = target == ignore_index
+    target = target.masked_fill(ignored, 0)
+    slope = grad_output.unsqueeze(1) if grad_output.dim() else grad_output
+    slope = slope / total_weight if reduction == 1 else slope
+    if weight is not None:
+        slope = torch.index_select(weight, 0, target.reshape(-1)).view(target.shape) * slope
+    values = (-slope).to(self.dtype).expand(target.shape).masked_fill(ignored, 0)
+    return torch.zeros_like(self).scatter(1, target, values)
+
+
+def _resampled(overload: str) -> Callable[..., Tensor]:
+    """PyTorch's decomposition of a resampling operator, which does not refuse sizes of 0."""
+
+    def resample(self: Tensor, output_size: list[int], *rest: Any) -> Tensor:
+        sizes = (*self.shape[2:], *output_size)
+        if min(sizes) <= 0:
+            raise RuntimeError(
+                f"Input and output sizes should be greater than 0, but got input {list(self.shape[2:])} output "
+                f"{list(output_size)}"
+            )
+        return _of_pytorch(overload)(self, output_size, *rest)  # type: ignore[no-any-return]
+
+    return resample
+
+
+_RESAMPLED = (
+    "_upsample_nearest_exact1d",
+    "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d",
+    "upsample_bicubic2d",
+    "upsample_linear1d",
+    "upsample_nearest1d",
+    "upsample_nearest3d",
+    "upsample_trilinear3d",
+)
 
 
 def _attention_scale(query: Tensor, scale: float | None) -> float:
@@ -258,6 +387,15 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "aten::linspace.out": linspace_out,
     "aten::eye.m_out": eye_m_out,
     "aten::multilabel_margin_loss_forward": multilabel_margin_loss_forward,
+    "aten::max_unpool2d": max_unpool2d,
+    "aten::max_unpool3d": max_unpool3d,
+    "aten::celu": celu,
+    "aten::celu_": celu_,
+    "aten::logit_backward": logit_backward,
+    "aten::nll_loss2d_backward": nll_loss2d_backward,
+    **{f"aten::{name}": _resampled(f"{name}.default") for name in _RESAMPLED},
+    "aten::index_copy": index_copy,
+    "aten::index_copy_": index_copy_,
     "aten::_scaled_dot_product_flash_attention_for_cpu": flash_attention,
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": flash_attention_backward,
 }

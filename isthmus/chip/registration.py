@@ -78,8 +78,15 @@ def _add(path: str) -> None:
 
 def add_operators(library: str, operators: list[LoadedOperator]) -> None:
     """Make kernels available to the dispatcher, under the name of a library."""
+    from isthmus.drivers.libraries import schema_of
+    from isthmus.opset.indices import rule_of
+
     _set_operator_runtime()
-    _C.add_operators(library, [(o.name, o.dtypes, o.flags, o.call, o.handle) for o in operators])
+    rows = []
+    for each in operators:
+        schema = schema_of(each.name, library)
+        rows.append((*each, rule_of(schema) if schema else None))
+    _C.add_operators(library, rows)
 
 
 @functools.cache

@@ -10,6 +10,8 @@
 4. For kernels that declare in_place, the output in the memory of each matching input.
 5. For random operators, another seed, which must give other numbers; for few numbers, many seeds, over which the last
    one must follow the law.
+6. For the first cases of operators with indices, calls with an index out of range, which must fail. The framework
+   checks the indices of a kernel that computes on the CPU.
 """
 
 from collections import Counter
@@ -25,12 +27,14 @@ from isthmus.conformance.calling import KernelError, make_context
 from isthmus.conformance.device import Device
 from isthmus.conformance.golden import Case
 from isthmus.conformance.inputs import read_only, watch
+from isthmus.conformance.invalid import invalid_calls
 from isthmus.conformance.judge import Verdict, judge
 from isthmus.conformance.laws import broken
 from isthmus.conformance.memory import POISONS, Slot
 from isthmus.conformance.plan import NotClaimed, Plan
 from isthmus.conformance.repetition import changed_later, count_different, repeated, unwritten
 from isthmus.conformance.workspace import Workspace
+from isthmus.drivers.driver import DriverCallError
 from isthmus.drivers.interface import CopyKind
 from isthmus.drivers.libraries import LoadedOperator
 from isthmus.opset.library import HOST, memory_at
@@ -42,7 +46,9 @@ _DELAY_BYTES = 32 << 20
 _SURELY_RANDOM = 16  # elements from which two seeds cannot agree by chance
 _FEW, _MANY_SEEDS = 5, 64
 _FEW_LAWS = ("normal", "uniform", "permutation")  # judged over many seeds where there are few numbers
+_INVALID_CASES = 3  # cases per kernel that are repeated with indices out of range
 _OVERWRITTEN = 0xFF  # what successors write to the inputs: NaN in every floating dtype
+_INVALID = "with an index out of range"
 _READ_ONLY = "with read-only inputs: it writes to an input during the call"
 
 
@@ -84,6 +90,7 @@ class Executor:
         self._delay = 0
         self._stream = device.new_stream()
         self._delayed: Counter[LoadedOperator] = Counter()
+        self._refused: Counter[LoadedOperator] = Counter()
 
     def run(self, kernel: LoadedOperator, schema: Schema, case: Case) -> Outcome:
         """Run a case and judge it."""
@@ -93,11 +100,34 @@ class Executor:
             plan = Plan(kernel, schema, case, self._device.alignment)
             self._reserve(plan.image.nbytes)
             self._disturb(plan)
-            return self._examine(plan, case)
+            outcome = self._examine(plan, case)
+            if outcome.status == "passed":
+                self._examine_indices(kernel, schema, case, outcome)
+            return outcome
         except NotClaimed as reason:
             return Outcome("not claimed", str(reason))
         except KernelError as error:
             return Outcome("not claimed" if error.unsupported else "failed", f"{case.operator} {error}")
+
+    def _examine_indices(self, kernel: LoadedOperator, schema: Schema, case: Case, outcome: Outcome) -> None:
+        """Fail the outcome if a call with an index out of range does not fail."""
+        calls = [] if kernel.flags & HOST else list(invalid_calls(schema, case))
+        if not calls or self._refused[kernel] == _INVALID_CASES:
+            return
+        self._refused[kernel] += 1
+        for text, invalid in calls:
+            plan = Plan(kernel, schema, invalid, self._device.alignment)
+            if self._note:
+                self._note(_INVALID)
+            try:
+                self._call(plan, plan.image.bytes(POISONS[0]), _SEEDS[0])
+            except (KernelError, DriverCallError):
+                continue
+            finally:
+                if self._note:
+                    self._note("")
+            outcome.status, outcome.message = "failed", f"{text}: accepted, expected an error"
+            return
 
     def _disturb(self, plan: Plan) -> None:
         with suppress(KernelError):  # the inputs may be invalid for the operator

@@ -15,7 +15,7 @@ from isthmus.drivers.libraries import LoadedOperator
 from isthmus.opset import dtypes as dt
 from isthmus.opset.derived.layouts import STRIDED as STRIDED_LAYOUTS
 from isthmus.opset.library import IN_PLACE, MIXED, STRIDED
-from isthmus.opset.schema import Schema
+from isthmus.opset.schema import Argument, Schema
 
 _NOT_PROMOTED = ("condition", "mask")
 _LARGEST_SHARED = 4096  # bytes of a tensor that is looked up among the others of its call
@@ -59,7 +59,7 @@ class Plan:
         self._read: dict[Any, Slot] = {}
         self._frames: dict[Any, Frame] = {}
         inputs = [
-            self._input(argument.name, argument.written, value)
+            self._input(argument.name, argument.written, _in_full(argument, value))
             for argument, value in zip(schema.inputs, case.arguments, strict=True)
         ]
         outputs = [
@@ -167,6 +167,12 @@ class Plan:
             same = (slot.dtype, slot.shape, slot.strides) == (out.dtype, out.shape, out.strides)
             if same and 0 not in slot.shape:
                 yield slot, out
+
+
+def _in_full(argument: Argument, value: Value) -> Value:
+    """Return a list of one number with the length of the argument."""
+    one = isinstance(value, (list, tuple)) and len(value) == 1 and not argument.is_tensor
+    return list(value) * argument.length if one and argument.length else value  # type: ignore[arg-type]
 
 
 def promotes(name: str) -> bool:

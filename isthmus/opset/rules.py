@@ -124,8 +124,10 @@ def indexed(tensor: Array, indices: Sequence[Array | None]) -> Shape:
     return (*rest[:first], *joint, *rest[first:])
 
 
-def steps(start: Any, end: Any, step: Any = 1) -> Shape:
-    """Length of a range."""
+def steps(start: Any, end: Any, step: Any = 1, dtype: str = "") -> Shape:
+    """Length of a range; numbers are truncated first for int64."""
+    if dtype == "int64":
+        start, end, step = int(start), int(end), int(step)
     return (max(0, math.ceil((end - start) / step)),)
 
 

@@ -13,7 +13,9 @@ OMITTED_TYPES = frozenset({"ScalarType", "Layout", "Device", "MemoryFormat", "Ge
 OMITTED_NAMES = frozenset({"pin_memory", "non_blocking"})
 
 _NAME = re.compile(r"(\w+::)?(\w+)(?:\.(\w+))?\(")
-_TYPE = re.compile(r"(?P<base>\w+)(?P<alias>\([^)]*\))?(?P<inner>\?)?(?P<list>\[\d*\])?(?P<optional>\?)?$")
+_TYPE = re.compile(
+    r"(?P<base>\w+)(?P<alias>\([^)]*\))?(?P<inner>\?)?(?P<list>\[(?P<length>\d*)\])?(?P<optional>\?)?$"
+)
 
 
 class SchemaError(ValueError):
@@ -34,6 +36,7 @@ class Argument:
         written: the operator writes to it.
         alias: name of the alias set, or "".
         default: default value as text, or None.
+        length: number of items of a list, which one item may stand for; 0 if it is not fixed.
     """
 
     name: str
@@ -44,6 +47,7 @@ class Argument:
     written: bool = False
     alias: str = ""
     default: str | None = None
+    length: int = 0
 
     @property
     def is_tensor(self) -> bool:
@@ -136,6 +140,7 @@ def _argument(text: str, whole: str) -> Argument:
         written="!" in alias,
         alias=alias.replace("!", "").partition(" ")[0],
         default=default or None,
+        length=int(match["length"] or 0),
     )
 
 

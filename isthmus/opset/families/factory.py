@@ -30,8 +30,10 @@ def _ranges(m: Maker) -> Iterator[Case]:
         yield m.case("large", -3, 3 * 65_601, 3, dtype=m.dtype)
     if m.dtype in ("int32", "int64"):  # not representable in float32
         yield m.case("contiguous", 2**24 + 1, 2**24 + 24, 3, dtype=m.dtype)
-    if m.dtype == "int64":  # not representable in float64
+    if m.dtype == "int64":  # not representable in float64; numbers are truncated first
         yield m.case("contiguous", 2**53 + 1, 2**53 + 24, 3, dtype=m.dtype)
+        for start, end, step in ((2.1, -2.9, -1.0), (-2.9, 3.7, 1.6), (0.5, 9.5, 2.9)):
+            yield m.case("contiguous", start, end, step, dtype=m.dtype)
 
 
 def _spaces(m: Maker) -> Iterator[Case]:
@@ -47,6 +49,9 @@ def _spaces(m: Maker) -> Iterator[Case]:
     ):
         yield m.case("contiguous", start, end, count, dtype=m.dtype)
     yield m.case("zero-size", 0, 1, 0, dtype=m.dtype)
+    if not m.is_float:  # ends are truncated first, numbers after
+        for start, end, count in ((0.5, -3.7, 7), (-9.9, 9.9, 8), (2**24 + 1, 2**24 + 10, 10), (7.9, 7.1, 3)):
+            yield m.case("contiguous", start, end, count, dtype=m.dtype)
     if m.dtype in ("float32", "float64"):  # in halves PyTorch rounds the ends first
         yield m.case("contiguous", 0.3, -1.1, 9, dtype=m.dtype)
     if m.dtype == "float32":
@@ -73,9 +78,9 @@ def _range_size(start: float, end: float, step: float, **_: object) -> object:
 
 
 OPERATORS: list[Operator] = [
-    op("arange.start_step", dt.NUMBERS, "steps(start, end, step)", "dtype", _ranges,
+    op("arange.start_step", dt.NUMBERS, "steps(start, end, step, dtype)", "dtype", _ranges,
        accumulated(4, "a step, a product and a sum"), magnitude=_range_size),
-    op("linspace", dt.FLOATS, "(steps,)", "dtype", _spaces,
+    op("linspace", (*dt.FLOATS, "int32", "int64"), "(steps,)", "dtype", _spaces,
        accumulated(4, "a step, a product and a sum"), magnitude=_line_size),
     op("eye.m", dt.ALL, "(n, m)", "dtype", _eyes),
 ]  # fmt: skip

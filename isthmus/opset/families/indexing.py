@@ -207,7 +207,11 @@ def _scatter_reduce(m: Maker) -> Iterator[Case]:
         if reduce == "sum" and m.dtype in dt.HALVES:
             index = m.values(np.ones((3001, 2)), "int64")
             yield m.case("large", m.tensor(3, 2), 0, index, _many(m)[0], reduce)
-        if reduce != "sum":  # NaN at each place among others; infinities alone
+        if not m.is_float:
+            for own in (True, False):  # sums that wrap around, means that are rounded down
+                yield m.case("special", _wrapping(m, 3, 7), 0, m.integers(13, 5, high=3), _wrapping(m, 13, 7), reduce,
+                             include_self=own)  # fmt: skip
+        if reduce != "sum" and m.is_float:  # NaN at each place among others; infinities alone
             inf, nan = float("inf"), float("nan")
             rows = m.values([[0, 0, 0, 1, 1, 1, 2, 2, 3]], "int64")
             found = m.values([[nan, 1.0, -2.0, 0.5, nan, 3.0, 1.5, nan, -inf if reduce == "amax" else inf]])
@@ -348,7 +352,7 @@ OPERATORS: list[Operator] = [
     op("scatter.value", dt.NUMBERS, *_SAME, _scatter(True), resizable=True),
     op("scatter_add", dt.NUMBERS, *_SAME, _scatter_add, _ADDED,
        magnitude=lambda self, dim, index, src: self.abs().scatter_add(dim, index, src.abs()), resizable=True),
-    op("scatter_reduce.two", dt.FLOATS, *_SAME, _scatter_reduce, _ADDED, magnitude=_scatter_reduce_size,
+    op("scatter_reduce.two", dt.NUMBERS, *_SAME, _scatter_reduce, _ADDED, magnitude=_scatter_reduce_size,
        resizable=True),
     op("index.Tensor", dt.ALL, "indexed(self, indices)", "self.dtype", _index, EXACT, resizable=True),
     op("index_put", dt.NUMBERS, *_SAME, _puts, _ADDED, magnitude=_put_size),

@@ -17,6 +17,7 @@ _GEMM = accumulated(32, "sums of up to a few hundred products in the compute dty
 _LONG = 65_601  # products of an element
 
 # rows, inner, columns
+_DTYPES = (*dt.FLOATS, "int64")
 _SIZES = (
     ("contiguous", (17, 67, 35), "llama"),
     ("contiguous", (1, 33, 5), "llama"),
@@ -67,6 +68,11 @@ def _bmm(m: Maker) -> Iterator[Case]:
     yield m.case("broadcast", m.tensor(3, 7, 5, layout="expanded"), m.tensor(3, 5, 9))
 
 
+def _negative(m: Maker) -> float:
+    """A factor; of integers PyTorch accepts no fraction without products."""
+    return -1.5 if m.is_float else -2
+
+
 def _addmm(m: Maker) -> Iterator[Case]:
     yield from _products(m, before=lambda rows, columns: m.tensor(columns))
     for beta, alpha in ((1, 1), (0.5, 2.0), (0, 1), (2, 0.5)):
@@ -76,10 +82,11 @@ def _addmm(m: Maker) -> Iterator[Case]:
         yield m.case("broadcast", m.tensor(*shape), m.tensor(7, 13), m.tensor(13, 7))
     for beta, alpha in ((-0.75, 1.25), (1, 0), (0.375, -1), (0, 0), (1, 0.75)):
         yield m.case("contiguous", m.tensor(1, 9), m.tensor(7, 13), m.tensor(13, 9), beta=beta, alpha=alpha)
-    yield m.case("zero-size", m.tensor(9), m.tensor(7, 0), m.tensor(0, 9), beta=-1.5, alpha=2)
+    yield m.case("zero-size", m.tensor(9), m.tensor(7, 0), m.tensor(0, 9), beta=_negative(m), alpha=2)
     # beta = 0 ignores the first tensor, even NaN.
-    nan = m.values(np.full((7, 9), np.nan))
-    yield m.case("special", nan, m.tensor(7, 13), m.tensor(13, 9), beta=0, alpha=2.0)
+    if m.is_float:
+        nan = m.values(np.full((7, 9), np.nan))
+        yield m.case("special", nan, m.tensor(7, 13), m.tensor(13, 9), beta=0, alpha=2.0)
     yield m.case("0-dim", m.tensor(), m.tensor(7, 13), m.tensor(13, 9))
 
 
@@ -92,7 +99,11 @@ def _baddbmm(m: Maker) -> Iterator[Case]:
         yield m.case(
             "special", m.tensor(*shape), m.tensor(2, 7, 13), m.tensor(2, 13, 9), beta=beta, alpha=alpha
         )
-    yield m.case("zero-size", m.tensor(2, 7, 9), m.tensor(2, 7, 0), m.tensor(2, 0, 9), beta=-1.5, alpha=2)
+    yield m.case(
+        "zero-size", m.tensor(2, 7, 9), m.tensor(2, 7, 0), m.tensor(2, 0, 9), beta=_negative(m), alpha=2
+    )
+    if not m.is_float:
+        return
     nan = m.values(np.full((2, 7, 9), np.nan))
     yield m.case("special", nan, m.tensor(2, 7, 13), m.tensor(2, 13, 9), beta=0, alpha=2.0)
 
@@ -114,15 +125,15 @@ def _dot(m: Maker) -> Iterator[Case]:
 
 
 OPERATORS: list[Operator] = [
-    op("mm", dt.FLOATS, "(self.shape[0], mat2.shape[1])", "self.dtype", _mm, _GEMM, magnitude=_size("mm"),
+    op("mm", _DTYPES, "(self.shape[0], mat2.shape[1])", "self.dtype", _mm, _GEMM, magnitude=_size("mm"),
        resizable=True),
-    op("bmm", dt.FLOATS, "(self.shape[0], self.shape[1], mat2.shape[2])", "self.dtype", _bmm, _GEMM,
+    op("bmm", _DTYPES, "(self.shape[0], self.shape[1], mat2.shape[2])", "self.dtype", _bmm, _GEMM,
        magnitude=_size("bmm"), resizable=True),
-    op("addmm", dt.FLOATS, "(mat1.shape[0], mat2.shape[1])", "self.dtype", _addmm, _GEMM,
+    op("addmm", _DTYPES, "(mat1.shape[0], mat2.shape[1])", "self.dtype", _addmm, _GEMM,
        magnitude=_size("addmm", "mat1"), resizable=True),
-    op("baddbmm", dt.FLOATS, "(batch1.shape[0], batch1.shape[1], batch2.shape[2])", "self.dtype", _baddbmm, _GEMM,
+    op("baddbmm", _DTYPES, "(batch1.shape[0], batch1.shape[1], batch2.shape[2])", "self.dtype", _baddbmm, _GEMM,
        magnitude=_size("baddbmm", "batch1"), resizable=True),
-    op("mv", dt.FLOATS, "(self.shape[0],)", "self.dtype", _mv, _GEMM, magnitude=_size("mv"),
+    op("mv", _DTYPES, "(self.shape[0],)", "self.dtype", _mv, _GEMM, magnitude=_size("mv"),
        resizable=True),
-    op("dot", dt.FLOATS, "()", "self.dtype", _dot, _GEMM, magnitude=_size("dot"), resizable=True),
+    op("dot", _DTYPES, "()", "self.dtype", _dot, _GEMM, magnitude=_size("dot"), resizable=True),
 ]  # fmt: skip

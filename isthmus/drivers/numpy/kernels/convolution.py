@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isthmus.drivers.numpy.kernels.kernel import Array, Maybe, double, operator
-from isthmus.drivers.numpy.kernels.normalization import affine, per_channel
+from isthmus.drivers.numpy.kernels.kernel import Array, Maybe, exact, operator
 from isthmus.drivers.numpy.kernels.reductions import total
 
 
@@ -55,7 +54,7 @@ class Geometry(NamedTuple):
     def columns(self, x: Array, w: Array, out: Sequence[int]) -> Array:
         """Return what each position meets, as matrices (N, groups, C / groups * taps, positions)."""
         met_by = self.taps(padded(x, self.padding, [0] * len(out)), w, out)
-        columns = np.empty((len(x), self.groups, w.shape[1], math.prod(w.shape[2:]), *out))
+        columns = np.empty((len(x), self.groups, w.shape[1], math.prod(w.shape[2:]), *out), x.dtype)
         for tap, met in enumerate(met_by):
             columns[:, :, :, tap] = met
         return columns.reshape(len(x), self.groups, math.prod(w.shape[1:]), math.prod(out))
@@ -68,16 +67,14 @@ class Geometry(NamedTuple):
         """Return w as matrices (groups, O / groups, C / groups * taps)."""
         return w.reshape(self.groups, len(w) // self.groups, math.prod(w.shape[1:]))
 
-    def forward(self, x: Array, w: Array) -> Array:
-        sizes = zip(x.shape[2:], w.shape[2:], self.stride, self.padding, self.dilation, strict=True)
-        out = [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in sizes]
+    def forward(self, x: Array, w: Array, out: Sequence[int]) -> Array:
         return np.matmul(self.matrices(w), self.columns(x, w, out)).reshape(len(x), len(w), *out)
 
     def input_gradient(self, y: Array, w: Array, space: Sequence[int]) -> Array:
         columns = np.matmul(self.matrices(w).swapaxes(1, 2), self.rows(y, w))
         columns = columns.reshape(len(y), self.groups, w.shape[1], math.prod(w.shape[2:]), *y.shape[2:])
         around = [n + 2 * p for n, p in zip(space, self.padding, strict=True)]
-        x = np.zeros((len(y), w.shape[1] * self.groups, *around))
+        x = np.zeros((len(y), w.shape[1] * self.groups, *around), y.dtype)
         for tap, met in enumerate(self.taps(x, w, y.shape[2:])):
             met[...] += columns[:, :, :, tap]
         return np.asarray(x[interior(self.padding, space)])
@@ -93,11 +90,14 @@ def convolution(
     x: Array, w: Array, bias: Maybe, stride: list[int], padding: list[int], dilation: list[int], transposed: bool,
     output_padding: list[int], groups: int,
 ) -> Any:  # fmt: skip
-    x, w, geometry = double(x), double(w), Geometry(stride, padding, dilation, groups)
+    x, w, geometry = exact(x), exact(w), Geometry(stride, padding, dilation, groups)
     sizes = zip(x.shape[2:], w.shape[2:], stride, padding, dilation, output_padding, strict=True)
-    space = [(n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, k, s, p, d, extra in sizes]
-    y = geometry.input_gradient(x, w, space) if transposed else geometry.forward(x, w)
-    return affine(y, None, per_channel(bias, y))
+    if transposed:
+        space = [(n - 1) * s - 2 * p + d * (k - 1) + extra + 1 for n, k, s, p, d, extra in sizes]
+        y = geometry.input_gradient(x, w, space)
+    else:
+        y = geometry.forward(x, w, [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d, _ in sizes])
+    return y if bias is None else y + exact(bias).reshape(-1, *[1] * (y.ndim - 2))
 
 
 @operator("aten::convolution_backward")
@@ -105,10 +105,11 @@ def convolution_backward(
     grad: Array, x: Array, w: Array, bias_sizes: Any, stride: list[int], padding: list[int], dilation: list[int],
     transposed: bool, output_padding: list[int], groups: int, mask: list[bool],
 ) -> tuple[Any, ...]:  # fmt: skip
-    grad, x, w, geometry = double(grad), double(x), double(w), Geometry(stride, padding, dilation, groups)
+    grad, x, w, geometry = exact(grad), exact(x), exact(w), Geometry(stride, padding, dilation, groups)
     dx = dw = None
     if mask[0]:
-        dx = geometry.forward(grad, w) if transposed else geometry.input_gradient(grad, w, x.shape[2:])
+        gradient = geometry.forward if transposed else geometry.input_gradient
+        dx = gradient(grad, w, x.shape[2:])
     if mask[1]:
         dw = geometry.weight_gradient(grad, x, w) if transposed else geometry.weight_gradient(x, grad, w)
     return dx, dw, total(grad, (0, *range(2, grad.ndim)))

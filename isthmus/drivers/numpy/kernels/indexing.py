@@ -6,14 +6,25 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.drivers.numpy.kernels.kernel import Array, Maybe, double, exact, like, operator, register, writes
+from isthmus.drivers.numpy.kernels.kernel import (
+    Array,
+    Function,
+    Maybe,
+    double,
+    exact,
+    like,
+    number,
+    operator,
+    register,
+    writes,
+)
 
 
-def at(x: Array, dim: int, index: Array) -> tuple[Any, ...]:
-    """Return the index tuple that applies ``index`` along ``dim`` of x."""
+def at(dim: int, index: Array) -> tuple[Any, ...]:
+    """Return the index tuple that applies ``index`` along ``dim``; of a 0-dim tensor it has one dimension."""
+    index = np.atleast_1d(index)
     grid: list[Any] = list(np.ogrid[tuple(slice(n) for n in index.shape)])
-    if grid:
-        grid[dim] = index
+    grid[dim] = index
     return tuple(grid)
 
 
@@ -32,8 +43,17 @@ def changed(x: Array, index: Any, values: Any, add: bool = False) -> Array:
     return result
 
 
+def scattered(x: Array, dim: int, index: Array, values: Any, add: bool = False) -> Array:
+    """Return a copy of x with values written or added at ``index`` along ``dim``."""
+    return changed(np.atleast_1d(x), at(dim, index), values, add).reshape(x.shape)
+
+
+def gathered(x: Array, dim: int, index: Array, sparse: bool) -> Array:
+    return np.asarray(np.atleast_1d(x)[at(dim, index)]).reshape(index.shape)
+
+
 def part(source: Array, index: Array) -> Array:
-    return source[tuple(slice(n) for n in index.shape)]
+    return np.atleast_1d(source)[tuple(slice(n) for n in np.atleast_1d(index).shape)]
 
 
 def index_of(indices: list[Maybe]) -> tuple[Any, ...]:
@@ -62,26 +82,35 @@ def sort(x: Array, dim: int, descending: bool) -> tuple[Array, Array]:
     return np.take_along_axis(x, order, dim), order
 
 
-COMBINED: dict[str, tuple[Any, float]] = {  # reduction: how it combines two numbers, and its identity
-    "sum": (np.add, 0),
-    "mean": (np.add, 0),
-    "prod": (np.multiply, 1),
-    "amax": (np.maximum, -np.inf),
-    "amin": (np.minimum, np.inf),
+COMBINED: dict[
+    str, tuple[Any, Function]
+] = {  # reduction: how it combines two numbers, its identity of a dtype
+    "sum": (np.add, lambda _: 0),
+    "mean": (np.add, lambda _: 0),
+    "prod": (np.multiply, lambda _: 1),
+    "amax": (np.maximum, lambda dtype: ends(dtype)[0]),
+    "amin": (np.minimum, lambda dtype: ends(dtype)[1]),
 }
+
+
+def ends(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    """Return the least and the greatest number of a dtype, infinities included."""
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    return (False, True) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
 
 
 @operator("aten::scatter_reduce.two")
 def scatter_reduce(x: Array, dim: int, index: Array, src: Array, reduce: str, include_self: bool) -> Array:
     combine, identity = COMBINED[reduce]
-    places, result = at(x, dim, index), double(x).copy()
+    places, result = at(dim, index), np.array(exact(x), ndmin=1)
     if not include_self:
-        result[places] = identity
+        result[places] = identity(result.dtype)
     combine.at(result, places, part(src, index))
     if reduce == "mean":
-        counts = changed(np.full(x.shape, int(include_self)), places, 1, add=True)
-        result /= np.maximum(counts, 1)
-    return result
+        counts = np.maximum(changed(np.full(result.shape, int(include_self)), places, 1, add=True), 1)
+        result = result / counts if result.dtype.kind == "f" else result // counts
+    return result.reshape(x.shape)
 
 
 @operator("aten::topk")
@@ -113,15 +142,19 @@ def zero(x: Array) -> None:
     x[...] = 0
 
 
-@operator("aten::linspace")
-def linspace(start: Any, end: Any, steps: int) -> Array:
-    """Count the second half from the end, which it reaches exactly."""
+@writes("aten::linspace")
+def linspace(start: Any, end: Any, steps: int, out: Array) -> None:
+    """Count the second half from the end, which it reaches exactly; ends of integers are truncated first."""
+    if out.dtype.kind in "iu":
+        start, end = int(start), int(end)
     step, i = (float(end) - float(start)) / max(steps - 1, 1), np.arange(steps)
-    return np.where(i < max(steps // 2, 1), start + step * i, end - step * (steps - 1 - i))
+    out[...] = np.where(i < max(steps // 2, 1), start + step * i, end - step * (steps - 1 - i))
 
 
 @writes("aten::arange.start_step")
 def arange(start: Any, end: Any, step: Any, out: Array) -> None:
+    if out.dtype.kind in "iu":
+        start, step = int(start), int(step)
     out[...] = start + step * np.arange(out.size)
 
 
@@ -130,11 +163,11 @@ register(
     {
         "embedding": lambda weight, index, padding_idx, by_frequency, sparse: weight[index],
         "index_select": lambda x, dim, index: x[along(x, dim, index)],
-        "gather": lambda x, dim, index, sparse: x[at(x, dim, index)],
-        "scatter.src": lambda x, dim, index, src: changed(x, at(x, dim, index), part(src, index)),
-        "scatter.value": lambda x, dim, index, value: changed(x, at(x, dim, index), like(value, x)),
-        "scatter_add": lambda x, dim, index, src: changed(x, at(x, dim, index), part(src, index), True),
-        "index_add": lambda x, dim, i, y, alpha: changed(x, along(x, dim, i), alpha * y, True),
+        "gather": gathered,
+        "scatter.src": lambda x, dim, index, src: scattered(x, dim, index, part(src, index)),
+        "scatter.value": lambda x, dim, index, value: scattered(x, dim, index, like(value, x)),
+        "scatter_add": lambda x, dim, index, src: scattered(x, dim, index, part(src, index), True),
+        "index_add": lambda x, dim, i, y, alpha: changed(x, along(x, dim, i), number(alpha, y) * y, True),
         "index.Tensor": lambda x, indices: x[index_of(indices)],
         "index_put": lambda x, indices, values, add: changed(x, index_of(indices), values, add),
         "sort": sort,

@@ -38,7 +38,9 @@ def store(out: Any, result: Any) -> None:
         out[...] = result
 
 
-def operator(*names: str, inputs: int | None = None, numbers: str = "") -> Callable[[Function], Function]:
+def operator(
+    *names: str, inputs: int | None = None, numbers: str = "", cast: bool = False
+) -> Callable[[Function], Function]:
     """Register a function of the inputs, and optionally the context, that returns the results.
 
     Args:
@@ -46,6 +48,7 @@ def operator(*names: str, inputs: int | None = None, numbers: str = "") -> Calla
         inputs: number of inputs, for functions without a signature such as ufuncs.
         numbers: how ATen's CPU kernels convert numbers: ``rounded`` to the dtype of the operation, or ``wide``, to
             float32 with half precision; "" passes them as they are.
+        cast: convert integers to float64 first if the result is floating point, as reductions with a dtype do.
     """
 
     def register(function: Function) -> Function:
@@ -59,6 +62,8 @@ def operator(*names: str, inputs: int | None = None, numbers: str = "") -> Calla
                 given = (
                     arguments[:count] if not numbers else _converted(arguments[:count], outputs[0], numbers)
                 )
+                if cast and outputs[0].dtype.kind in "fV" and given[0].dtype.kind in "iub":
+                    given = (double(given[0]), *given[1:])
                 results = function(*map(wide, given), **extra)
                 store(outputs, results if isinstance(results, tuple) else [results])
 
@@ -94,10 +99,12 @@ def _common(dtype: np.dtype[Any], numbers: Sequence[int | float]) -> np.dtype[An
     )
 
 
-def register(table: dict[str, Function], inputs: int | None = None, numbers: str = "") -> None:
+def register(
+    table: dict[str, Function], inputs: int | None = None, numbers: str = "", cast: bool = False
+) -> None:
     """Register each function of a table under its ATen name; see :func:`operator`."""
     for name, function in table.items():
-        operator(f"aten::{name}", inputs=inputs, numbers=numbers)(function)
+        operator(f"aten::{name}", inputs=inputs, numbers=numbers, cast=cast)(function)
 
 
 def writes(*names: str) -> Callable[[Function], Function]:
@@ -119,6 +126,11 @@ def double(x: Any) -> Array:
 def exact(x: Array) -> Array:
     """Convert floating point to float64; return integers unchanged."""
     return double(x) if x.dtype.kind == "f" else x
+
+
+def number(value: Any, x: Array) -> Array:
+    """Convert a scalar to float64 if x is floating point, else to the integer dtype of x."""
+    return double(value) if x.dtype.kind == "f" else like(value, x)
 
 
 def like(number: Any, x: Array | np.dtype[Any]) -> Array:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.drivers.numpy.kernels.kernel import Array, Function, double, exact, like, register
+from isthmus.drivers.numpy.kernels.kernel import Array, Function, double, exact, like, number, register
 
 erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
@@ -20,7 +20,7 @@ def power(base: Any, exponent: Any) -> Any:
     base, exponent = np.asarray(base), np.asarray(exponent)
     if "f" in base.dtype.kind + exponent.dtype.kind:
         return np.power(double(base), double(exponent))
-    inverse = np.where(np.abs(base) == 1, np.power(base, np.abs(exponent)), 0)  # NumPy rejects 2 ** -1
+    inverse = np.where(np.abs(base) == 1, np.power(base, exponent & 1), 0)  # NumPy rejects 2 ** -1
     return np.where(exponent < 0, inverse, np.power(base, np.maximum(exponent, 0)))
 
 
@@ -85,17 +85,12 @@ def gelu_backward(grad: Array, x: Array, approximate: str) -> Any:
     return grad * (cdf + x * slope)
 
 
-def number(value: Any, x: Array) -> Array:
-    """Convert a scalar to float64 if x is floating point, else to the integer dtype of x."""
-    return double(value) if x.dtype.kind == "f" else like(value, x)
-
-
 UNARY: dict[str, Function] = {
     "abs": np.abs,
     "neg": np.negative,
     "sign": lambda x: np.subtract(x > 0, x < 0, dtype=np.int8),  # 0 for NaN
     **{name: getattr(np, name) for name in ("floor", "ceil", "trunc", "logical_not", "isnan", "isinf")},
-    "round": np.rint,
+    "round": lambda x: np.rint(x) if x.dtype.kind == "f" else x,
     "bitwise_not": np.invert,
     "relu": lambda x: np.where(x < 0, like(0, x), x),
     "frac": lambda x: x - np.trunc(x),

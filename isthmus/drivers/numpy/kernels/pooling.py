@@ -10,12 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from isthmus.drivers.numpy.kernels.convolution import interior, padded, taps
-from isthmus.drivers.numpy.kernels.kernel import Array, double, operator, wide, writes
-
-
-def spread(sizes: list[int], rank: int) -> list[int]:
-    """Expand one size to all dimensions."""
-    return sizes * rank if len(sizes) == 1 else sizes
+from isthmus.drivers.numpy.kernels.indexing import ends
+from isthmus.drivers.numpy.kernels.kernel import Array, double, exact, operator, wide, writes
 
 
 def register_max_pool(name: str, rank: int) -> None:
@@ -26,14 +22,14 @@ def register_max_pool(name: str, rank: int) -> None:
         x: Array, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool,
         out: Array, indices: Array,
     ) -> None:  # fmt: skip
-        kernel, stride, padding, dilation = (
-            spread(sizes, rank) for sizes in (kernel, stride or kernel, padding, dilation)
-        )
+        stride = stride or kernel
         space, shape, geometry = x.shape[-rank:], out.shape[-rank:], (kernel, stride, dilation)
         numbers = np.arange(math.prod(space)).reshape(space)  # offsets of the indices
-        values = taps(padded(wide(x), padding, stride, -np.inf), *geometry, shape)  # ceil_mode reads further
+        x = exact(wide(x))
+        least = ends(x.dtype)[0]
+        values = taps(padded(x, padding, stride, least), *geometry, shape)  # ceil_mode reads further
         places = taps(padded(numbers, padding, stride, -1), *geometry, shape)
-        best, found = np.full(out.shape, -np.inf), np.full(out.shape, -1)
+        best, found = np.full(out.shape, least, x.dtype), np.full(out.shape, -1)
         for value, number in zip(values, places, strict=True):
             wins = (number >= 0) & ((value > best) | np.isnan(value) | (found < 0))
             best, found = np.where(wins, value, best), np.where(wins, number, found)
@@ -53,6 +49,12 @@ def max_pool_backward(
     flat = indices.reshape(planes, -1)
     np.add.at(result, (np.arange(planes)[:, None], flat), grad.reshape(flat.shape))
     return result.reshape(x.shape)
+
+
+def truncated(total: Array, divisor: Any) -> Any:
+    """Divide integers, rounding towards zero."""
+    quotient = total // divisor
+    return quotient + ((quotient < 0) & (quotient * divisor != total))
 
 
 class Windows(NamedTuple):
@@ -81,11 +83,12 @@ class Windows(NamedTuple):
         return self.divisor or (area if self.count_include_pad else np.maximum(inside, 1)), inside
 
     def forward(self, x: Array, out: Sequence[int]) -> Any:
-        total = np.zeros((*x.shape[: -len(out)], *out))
-        for met in self.taps(double(x), out)[1]:
+        x = exact(x)
+        total = np.zeros((*x.shape[: -len(out)], *out), x.dtype)
+        for met in self.taps(x, out)[1]:
             total += met
         divisor, inside = self.counts(x.shape[-len(out) :], out)
-        return np.where(inside == 0, 0, total / divisor)
+        return np.where(inside == 0, 0, total / divisor if x.dtype.kind == "f" else truncated(total, divisor))
 
     def backward(self, grad: Array, shape: Sequence[int]) -> Array:
         rank = len(self.kernel)
@@ -98,20 +101,13 @@ class Windows(NamedTuple):
         return np.asarray(x[interior(self.padding, space)])
 
 
-def mean_windows(
-    kernel: list[int], stride: list[int], padding: list[int], count_include_pad: bool, divisor: int | None, rank: int
-) -> Windows:  # fmt: skip
-    kernel, stride, padding = (spread(sizes, rank) for sizes in (kernel, stride or kernel, padding))
-    return Windows(kernel, stride, padding, count_include_pad, divisor)
-
-
 def register_mean_pool(name: str, rank: int) -> None:
     @writes(name)
     def mean_pool(
         x: Array, kernel: list[int], stride: list[int], padding: list[int], ceil_mode: bool, count_include_pad: bool,
         divisor: int | None, out: Array,
     ) -> None:  # fmt: skip
-        windows = mean_windows(kernel, stride, padding, count_include_pad, divisor, rank)
+        windows = Windows(kernel, stride or kernel, padding, count_include_pad, divisor)
         out[...] = windows.forward(wide(x), out.shape[-rank:])
 
 
@@ -124,7 +120,8 @@ def mean_pool_backward(
     grad: Array, x: Array, kernel: list[int], stride: list[int], padding: list[int], ceil_mode: bool,
     count_include_pad: bool, divisor: int | None,
 ) -> Array:  # fmt: skip
-    return mean_windows(kernel, stride, padding, count_include_pad, divisor, 2).backward(grad, x.shape)
+    windows = Windows(kernel, stride or kernel, padding, count_include_pad, divisor)
+    return windows.backward(grad, x.shape)
 
 
 def bins(size: int, count: int) -> Iterator[slice]:

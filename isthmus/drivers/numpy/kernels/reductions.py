@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from isthmus.drivers.numpy.kernels.kernel import Array, Function, double, exact, operator, register
+from isthmus.drivers.numpy.kernels.kernel import Array, Function, double, exact, like, operator, register
 
 Dims: TypeAlias = Sequence[int] | int | None
 
@@ -57,13 +57,19 @@ def vector_norm(x: Array, order: float, dim: Dims, keepdim: bool) -> Array:
     return np.power(total(size**order, dim, keepdim), 1 / order)
 
 
-register({"sum": total, "mean": mean}, inputs=1)
+register({"sum": total, "mean": mean}, inputs=1, cast=True)
 register(
     {
         "sum.dim_IntList": total,
         "mean.dim": mean,
         "prod": lambda x: reduce(np.prod, exact(x)),
         "prod.dim_int": lambda x, dim, keepdim: reduce(np.prod, exact(x), dim, keepdim),
+        "cumsum": lambda x, dim: np.cumsum(exact(x), dim) if x.ndim else x,
+    },
+    cast=True,
+)
+register(
+    {
         "amax": top,
         "amin": bottom,
         "max": lambda x: reduce(np.amax, x),
@@ -78,7 +84,6 @@ register(
         "any.dims": lambda x, dim, keepdim: x != 0 if dim == [] else reduce(np.any, x, dim, keepdim),
         "var.correction": var,
         "linalg_vector_norm": vector_norm,
-        "cumsum": lambda x, dim: np.cumsum(exact(x), dim) if x.ndim else x,
     }
 )
 
@@ -90,5 +95,6 @@ def matmul(a: Array, b: Array) -> Array:
 
 @operator("aten::addmm", "aten::baddbmm")
 def addmm(x: Array, a: Array, b: Array, beta: Any, alpha: Any) -> Any:
+    beta, alpha = (n if x.dtype.kind == "f" else like(n, x) for n in (beta, alpha))
     product = matmul(a, b) if alpha == 1 else alpha * matmul(a, b)
     return product if beta == 0 else (x if beta == 1 else beta * x) + product  # 0 ignores NaN in x

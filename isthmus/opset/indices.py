@@ -1,0 +1,97 @@
+"""Arguments of operators whose elements are indices, and what they index.
+
+The framework checks the indices of kernels that compute in the calling thread (``ISTHMUS_OPERATOR_HOST``). Other
+kernels check them, and the conformance suite calls them with indices out of range.
+"""
+
+from typing import NamedTuple
+
+from isthmus.opset.schema import Schema
+
+_ABSENT = 1 << 16  # IndexRule::kAbsent of csrc/dispatch/index_checks.h
+
+
+class Index(NamedTuple):
+    """An argument of indices, from 0 to the indexed size - 1.
+
+    Attributes:
+        argument: name of the argument, a tensor of int32 or int64, or a list of them.
+        of: the tensor that is indexed, an argument or result, or an integer argument that is the size.
+        dim: the indexed dimension, or the argument that gives it. None for a list: item i indexes dimension i.
+        dims: number of dimensions from ``dim`` on that are indexed as one.
+        negative: whether indices from -size count from the end.
+        ignored: argument with another allowed value, or "".
+        index_error: whether PyTorch raises IndexError; otherwise RuntimeError.
+    """
+
+    argument: str
+    of: str
+    dim: int | str | None = 0
+    dims: int = 1
+    negative: bool = False
+    ignored: str = ""
+    index_error: bool = True
+
+
+_ALONG = Index("index", "self", "dim")
+_SCATTERED = _ALONG._replace(index_error=False)
+_ANY = Index("indices", "self", None, negative=True)
+_CLASS = Index("target", "logits", -1, ignored="ignore_index")
+_POSITION = Index("positions", "cos")
+
+INDICES: dict[str, Index] = {
+    "aten::embedding": Index("indices", "weight"),
+    "aten::embedding_dense_backward": Index("indices", "num_weights"),
+    "aten::gather": _SCATTERED,
+    "aten::index_select": _ALONG,
+    "aten::scatter.src": _SCATTERED,
+    "aten::scatter.value": _SCATTERED,
+    "aten::scatter_add": _SCATTERED,
+    "aten::scatter_reduce.two": _SCATTERED,
+    "aten::index.Tensor": _ANY,
+    "aten::index_put": _ANY,
+    "aten::index_add": _ALONG,
+    "aten::nll_loss_forward": _CLASS._replace(of="self"),
+    "aten::nll_loss_backward": _CLASS._replace(of="self"),
+    "aten::max_pool2d_with_indices_backward": Index("indices", "out", -2, dims=2),
+    "isthmus::cross_entropy": _CLASS,
+    "isthmus::cross_entropy_backward": _CLASS,
+    "isthmus::cross_entropy_backward_": _CLASS,
+    "isthmus::linear_cross_entropy": _CLASS._replace(of="weight", dim=0),
+    "isthmus::gather_rows": Index("rows", "input"),
+    "isthmus::scatter_rows": Index("rows", "size"),
+    "isthmus::row_products": Index("rows", "other"),
+    "isthmus::rotary": _POSITION,
+    "isthmus::rotary_": _POSITION,
+}
+
+
+def rule_of(schema: Schema) -> tuple[str, int, int, bool, int, int, int, bool, int, bool] | None:
+    """The rule of an operator in the form of ``IndexRule`` of the core; None without indices."""
+    rule = INDICES.get(schema.name)
+    if rule is None:
+        return None
+    named = isinstance(rule.dim, str)
+    return (
+        rule.argument,
+        position(schema, rule.argument),
+        position(schema, rule.of),
+        rule.dim is None,
+        position(schema, rule.dim) if isinstance(rule.dim, str) else _ABSENT,
+        0 if named or rule.dim is None else int(rule.dim),
+        rule.dims,
+        rule.negative,
+        position(schema, rule.ignored) if rule.ignored else _ABSENT,
+        rule.index_error,
+    )
+
+
+def position(schema: Schema, name: str) -> int:
+    """Position of an argument among those of a kernel; from the end, and negative, after a list."""
+    arguments = (*schema.inputs, *schema.outputs)
+    found = next(i for i, each in enumerate(arguments) if each.name == name)
+    if not any(each.is_list for each in arguments[:found]):
+        return found
+    if any(each.is_list for each in arguments[found:]):
+        raise ValueError(f"{schema.name}: {name} stands between lists of arguments")
+    return found - len(arguments)
