@@ -151,10 +151,12 @@ class _SentencePiece:
             raise DataError(f"{path}: no SentencePiece model: {error}") from None
         model = self._processor
         self.size: int = model.vocab_size()
-        self.specials = {model.id_to_piece(i): i for i in range(self.size) if model.is_control(i)}
+        self.specials = {
+            model.id_to_piece(i): i for i in range(self.size) if model.is_control(i) or model.is_unknown(i)
+        }
         numbers = {"bos_token": model.bos_id(), "eos_token": model.eos_id(), "pad_token": model.pad_id()}
         self.defaults = {name: model.id_to_piece(i) for name, i in numbers.items() if i >= 0}
-        # SentencePiece reads no control token in a text, so texts are cut at them.
+        # SentencePiece reads no such token in a text, so texts are cut at them.
         self._cut = re.compile(f"({'|'.join(map(re.escape, self.specials))})") if self.specials else None
 
     def encode(self, texts: Sequence[str], places: bool) -> list[Encoding]:

@@ -213,7 +213,7 @@ def test_inspect_marks_what_is_trained(alpaca, bpe, tmp_path):
     facts, shown = inspect(Input((alpaca,)), 1, bpe, "vicuna")
     assert facts["rows"] == 300
     assert [part.trained for part in shown[0].parts] == [False, True]
-    assert shown[0].parts[1].text == rows(1)[0]["output"] + "</s>"
+    assert shown[0].parts[1].text == f" {rows(1)[0]['output']}</s>"
 
 
 @pytest.mark.parametrize(
