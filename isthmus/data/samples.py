@@ -34,4 +34,5 @@ class Sample(NamedTuple):
 def of_labels(ids: Ids, labels: Ids | None, lengths: Ids | None) -> Sample:
     """Return a sample as it is stored: with labels instead of a mask."""
     whole = np.array([len(ids)], np.int32)
-    return Sample(ids, None if labels is None else labels != IGNORED, whole if lengths is None else lengths)
+    records = whole if lengths is None else lengths[lengths != 0]
+    return Sample(ids, None if labels is None else labels != IGNORED, records)

@@ -22,6 +22,7 @@ class Plan(NamedTuple):
         vocabulary: number of tokens of the tokenizer.
         masked: whether the samples have masks.
         packed: whether a sample may have several records, or padding.
+        most_records: of a sample, where all samples have one length; else 0.
     """
 
     samples: Callable[[], Iterator[Sample]]
@@ -31,6 +32,7 @@ class Plan(NamedTuple):
     vocabulary: int
     masked: bool
     packed: bool
+    most_records: int = 0
 
 
 class Format(NamedTuple):

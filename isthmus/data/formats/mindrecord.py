@@ -4,6 +4,9 @@
 Pages of blobs hold rows: the length of the rest, then each field, with its length in front if there are several.
 Integers are stored in as few bytes as each needs (:func:`_packed`). Pages of raw data hold the other fields of rows,
 as MessagePack; here only the number of the schema. ``FILE.db`` is an SQLite index of the rows.
+
+Fields: ``input_ids``; ``labels``, with -100 where a token is not trained on; ``seq_lengths`` of packed records, with
+zeros at the end where all samples have one length, so that they can be batched.
 """
 
 from __future__ import annotations
@@ -173,7 +176,8 @@ def _values(sample: Sample, plan: Plan) -> list[Integers]:
     if plan.masked:
         values.append(sample.labels())
     if plan.packed:
-        values.append(sample.lengths)
+        # MindSpore makes batches of arrays of one length only.
+        values.append(np.pad(sample.lengths, (0, max(0, plan.most_records - len(sample.lengths)))))
     return values
 
 
