@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 import isthmus
-from isthmus._support.exits import fail
+from isthmus._support.exits import ends_with_reader, fail
 from isthmus._support.tables import print_table
 
 ROUTES = ("native", "kernel", "delegate", "decomposition", "fallback", "none")
@@ -138,7 +138,8 @@ def main() -> None:
 
         arguments = ["run", *separate_program(arguments[1:])]
     try:
-        app(arguments, prog_name="isthmus")
+        with ends_with_reader():
+            app(arguments, prog_name="isthmus")
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

@@ -1,9 +1,13 @@
 """Exit of a command with an error: one line and a non-zero status."""
 
+import io
+import os
 import signal
+import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, TextIO, cast
 
 import typer
 
@@ -46,3 +50,53 @@ def one_line(kind: type[Exception]) -> Iterator[None]:
         raise fail("interrupted; repeat the command to continue", 130) from None
     except OSError as error:
         raise fail(error) from None
+
+
+class _Pipe(io.FileIO):
+    """A pipe that ends the process, as SIGPIPE ends others, when its reader is gone.
+
+    SystemExit, because commands catch errors of files, of which BrokenPipeError is one.
+    """
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())  # for what is still in the buffer
+            os.close(nowhere)
+            raise SystemExit(128 + signal.SIGPIPE) from None
+
+
+def _guarded(stream: TextIO) -> TextIO:
+    """Return a stream that writes to the same pipe through :class:`_Pipe`; what is not a pipe as it is."""
+    try:
+        number = stream.fileno()
+        mode = os.fstat(number).st_mode
+    except (OSError, ValueError, AttributeError):  # captured, or closed
+        return stream
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return stream
+    text = cast(io.TextIOWrapper, stream)
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Pipe(number, "w", closefd=False)),
+        text.encoding,
+        text.errors,
+        line_buffering=text.line_buffering,
+        write_through=text.write_through,
+    )
+
+
+@contextmanager
+def ends_with_reader() -> Iterator[None]:
+    """Exit quietly with 141, as after SIGPIPE, when the reader of the output is gone, such as ``| head``."""
+    former = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _guarded(sys.stdout), _guarded(sys.stderr)
+    try:
+        yield
+    finally:
+        try:
+            sys.stderr.flush()
+            sys.stdout.flush()
+        finally:
+            sys.stdout, sys.stderr = former

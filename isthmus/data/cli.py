@@ -136,11 +136,15 @@ def tokenize(
     pack: Annotated[
         str,
         typer.Option(
-            help="records: as many whole records in a sample as fit; stream: cut records where a sample is full.",
+            help="records: as many whole records in a sample as fit; stream: cut records where a sample is full, "
+            "and drop the last sample if it is short.",
             show_default=False,
         ),
     ] = "",
-    pad: Annotated[bool, typer.Option(help="Pad samples to --seq-length.")] = False,
+    pad: Annotated[
+        bool, typer.Option(help="Pad samples to --seq-length, also the last one of a stream.")
+    ] = False,
+    prepend_bos: Annotated[bool, typer.Option(help="Begin each plain text with the bos token.")] = False,
     append_eos: Annotated[bool, typer.Option(help="End each plain text with the eos token.")] = False,
     shuffle: Annotated[
         int | None, typer.Option(min=0, help="Shuffle the records with this seed.", show_default=False)
@@ -173,7 +177,11 @@ def tokenize(
         raise fail(f"--pack {pack}: expected records or stream", 2)
     with one_line(DataError):
         task = Tokenization(
-            _input(files, from_, text_field, skip_invalid), tokenizer.absolute(), template, append_eos
+            _input(files, from_, text_field, skip_invalid),
+            tokenizer.absolute(),
+            template,
+            append_eos,
+            prepend_bos,
         )
         facts = run(
             task,

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from isthmus.data import formats, run, sources, templates
+from isthmus.data import formats, labels, run, sources, templates
+from isthmus.data.formats import mindrecord
 from isthmus.data.records import DataError, Record, RowError
-from isthmus.data.samples import Sample
+from isthmus.data.samples import IGNORED, Sample
 from isthmus.data.tokenizers import Tokenizer, load
 
 
@@ -72,32 +73,59 @@ def inspect(
 
 def _has_samples(path: Path) -> bool:
     """Return whether a file has samples; tables are judged by their first row."""
-    if path.suffix not in sources.READERS:
-        return not path.is_dir()
-    if path.suffix not in (".jsonl", ".parquet") or not path.exists():
-        return False
-    row, _ = next(sources.READERS[path.suffix].rows(path, 0), ({}, 0))
+    if path.suffix not in sources.READERS and not path.is_dir():
+        return True
+    file = sources.inputs([path])[0]
+    row, _ = next(sources.READERS[file.suffix].rows(file, 0), ({}, 0))
     return not isinstance(row, RowError) and "input_ids" in row
 
 
 def _samples(path: Path, limit: int, tokenizer: Tokenizer | None) -> tuple[dict[str, Any], list[Shown]]:
-    shown = list[Shown]()
+    first, found = list[Sample](), labels.Convention()
     tokens = trained = padding = records = longest = count = 0
-    for count, sample in enumerate(formats.read(path), 1):
+    for sample in formats.read(path):
+        count += 1
         size = len(sample.ids)
         real = int(sample.lengths.sum())
         tokens, padding, longest = tokens + real, padding + size - real, max(longest, real)
-        trained += real if sample.mask is None else int(sample.mask.sum())
+        trained += real if sample.mask is None else int((sample.labels() != IGNORED).sum())
         records += len(sample.lengths)
-        if len(shown) < limit:
-            sizes = f" = {' + '.join(map(str, sample.lengths))}" if len(sample.lengths) > 1 else ""
-            title = f"sample {count - 1}: {real}{sizes} tokens"
-            shown.append(Shown(title, list(_parts(sample, tokenizer))))
+        found.add(sample)
+        if len(first) < limit:
+            first.append(sample)
     facts = {
-        "file": str(path), "format": formats.name_of(path), "samples": count, "records": records, "tokens": tokens,
-        "trained tokens": trained, "padding": padding, "longest": longest,
+        "file": str(path), "format": formats.name_of(path), **_parts_of(path), "samples": count, "records": records,
+        "tokens": tokens, "trained tokens": trained, **found.facts(), "padding": padding, "longest": longest,
     }  # fmt: skip
+    shown = list[Shown]()
+    for index, sample in enumerate(first):
+        try:
+            shown += _shown(f"sample {index}", sample, tokenizer, found.is_input_ids)
+        except DataError as error:
+            raise DataError(
+                f"{path}: sample {index}: {error}; give the tokenizer that wrote the file"
+            ) from None
     return facts, shown
+
+
+def _parts_of(path: Path) -> dict[str, Any]:
+    if formats.name_of(path) != "mindrecord":
+        return {}
+    available, missing = mindrecord.parts(path)
+    whole = len(available) + len(missing)
+    absent = f"; missing: {', '.join(each.name for each in missing)}" if missing else ""
+    return {"parts": f"{len(available)} of {whole}{absent}"} if whole > 1 else {}
+
+
+def _shown(title: str, sample: Sample, tokenizer: Tokenizer | None, is_input_ids: bool) -> Iterator[Shown]:
+    """Yield a sample with its trained tokens marked, and the labels by themselves if they are not the tokens."""
+    real = int(sample.lengths.sum())
+    sizes = f" = {' + '.join(map(str, sample.lengths))}" if len(sample.lengths) > 1 else ""
+    marked = sample if is_input_ids else sample._replace(mask=np.zeros(len(sample.ids), np.bool_))
+    yield Shown(f"{title}: {real}{sizes} tokens", list(_parts(marked, tokenizer)))
+    if not is_input_ids and sample.stored is not None:
+        aligned = sample.stored[:real] if len(sample.stored) == len(sample.ids) else sample.stored
+        yield Shown(f"{title}: labels", list(_label_parts(aligned.tolist(), tokenizer)))
 
 
 def _parts(sample: Sample, tokenizer: Tokenizer | None) -> Iterator[Part]:
@@ -112,9 +140,25 @@ def _parts(sample: Sample, tokenizer: Tokenizer | None) -> Iterator[Part]:
             yield Part(" ".join(map(str, ids[start:end])), bool(mask[start]))
             continue
         # From the beginning, since the text of a token depends on those before it.
-        text = tokenizer.backend.decode(ids[:end])
+        text = tokenizer.decode(ids[:end])
         yield Part(text[len(before) :], bool(mask[start]))
         before = text
+
+
+def _label_parts(values: list[int], tokenizer: Tokenizer | None) -> Iterator[Part]:
+    """Yield labels as text; those that are no tokens, such as -100, as numbers."""
+
+    def is_token(value: int) -> bool:
+        return value != IGNORED and (tokenizer is None or tokenizer.backend.has(value))
+
+    for is_text, part in itertools.groupby(values, is_token):
+        if is_text:
+            numbers = list(part)
+            text = " ".join(map(str, numbers)) if tokenizer is None else tokenizer.decode(numbers)
+            yield Part(text, True)
+            continue
+        for value, same in itertools.groupby(part):
+            yield Part(f"[{value} x {len(list(same))}]", value != IGNORED)
 
 
 def _of_record(record: Record, template: templates.Template | None) -> list[Part]:

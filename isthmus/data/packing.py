@@ -22,7 +22,7 @@ class Layout(NamedTuple):
         seq_length: tokens of a sample at most; 0 for no limit.
         pack: "" for a record in each sample; ``records`` for as many as fit; ``stream`` to cut the records' sequence
             wherever a sample is full.
-        pad: token that fills samples up to seq_length; None to leave them short.
+        pad: token that fills samples up to seq_length; None to leave them short, and drop the last one of a stream.
         seed: of the order; None for the order of the input.
         repeat: how often each record occurs, each time in an order of its own.
     """
@@ -60,7 +60,7 @@ def ranges_of(ends: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], layout
     if layout.pack == "records":
         return _packed(records, layout.seq_length)
     if layout.pack == "stream":
-        return _stream(records, layout.seq_length)
+        return _stream(records, layout.seq_length, layout.pad is not None)
     return ([record] for record in records)
 
 
@@ -95,7 +95,7 @@ def _packed(records: Iterable[tuple[int, int]], size: int) -> Iterator[Ranges]:
     yield from (ranges for _, ranges in filling)
 
 
-def _stream(records: Iterable[tuple[int, int]], size: int) -> Iterator[Ranges]:
+def _stream(records: Iterable[tuple[int, int]], size: int, has_short: bool) -> Iterator[Ranges]:
     ranges, room = Ranges(), size
     for start, end in records:
         while start < end:
@@ -106,7 +106,7 @@ def _stream(records: Iterable[tuple[int, int]], size: int) -> Iterator[Ranges]:
             if not room:
                 yield ranges
                 ranges, room = [], size
-    if ranges:
+    if ranges and has_short:
         yield ranges
 
 

@@ -18,20 +18,50 @@ class Sample(NamedTuple):
 
     Attributes:
         ids: token numbers, [length], padding included.
-        mask: whether each token is trained on, [length]; None if all are.
+        mask: whether each is trained on, [length]; None if all are.
         lengths: of the records packed in it, without the padding; attention does not cross from one to the next.
+        stored: the labels of a file, which may be others than those of ids and mask; None if it has none.
     """
 
     ids: Ids
     mask: Mask | None
     lengths: Ids
+    stored: Ids | None = None
 
     def labels(self) -> Ids:
-        """Return the token numbers, with -100 where a token is not trained on."""
+        """Return the labels of a file; else the token numbers, with -100 where a token is not trained on."""
+        if self.stored is not None:
+            return self.stored
         return self.ids if self.mask is None else np.where(self.mask, self.ids, np.int32(IGNORED))
 
 
-def of_labels(ids: Ids, labels: Ids | None, lengths: Ids | None) -> Sample:
-    """Return a sample as it is stored: with labels instead of a mask."""
-    whole = np.array([len(ids)], np.int32)
-    return Sample(ids, None if labels is None else labels != IGNORED, whole if lengths is None else lengths)
+def of_labels(ids: npt.ArrayLike, labels: npt.ArrayLike | None, lengths: npt.ArrayLike | None) -> Sample:
+    """Return a sample as it is stored: with labels instead of a mask.
+
+    Raises:
+        ValueError: a field is not a list of integers of 32 bits, or the records have more tokens than the sample.
+    """
+    ids = integers(ids, "input_ids")
+    records = np.array([len(ids)], np.int32) if lengths is None else integers(lengths, "seq_lengths")
+    if records.min(initial=0) < 0 or records.sum(dtype=np.int64) > len(ids):
+        raise ValueError(f"seq_lengths {records.tolist()} of {len(ids)} tokens")
+    stored = mask = None
+    if labels is not None:
+        stored = integers(labels, "labels")
+        mask = stored != IGNORED if len(stored) == len(ids) else np.zeros(len(ids), np.bool_)
+    return Sample(ids, mask, records[records != 0], stored)
+
+
+def integers(values: npt.ArrayLike, name: str) -> Ids:
+    """Return numbers of a file as 32 bits.
+
+    Raises:
+        ValueError: they are not a list of integers, or one does not fit.
+    """
+    array = np.asarray(values)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(f"{name} is not a list of integers")
+    for value in (array.min(initial=0), array.max(initial=0)):
+        if not -(2**31) <= int(value) < 2**31:
+            raise ValueError(f"{name} has {value}, which does not fit into 32 bits")
+    return array.astype(np.int32)

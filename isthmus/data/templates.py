@@ -2,7 +2,8 @@
 
 Templates are Jinja, as Hugging Face tokenizers carry them, and run in a sandbox. The text to train on is what stands
 between ``{% generation %}`` and ``{% endgeneration %}``; in a template without them, the content of the assistant's
-messages and the special token that follows each.
+messages, the spaces before each, and the special token after it. The model writes these spaces itself: SentencePiece
+makes a token of its own of the last one before a digit or a Chinese character.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -43,11 +44,14 @@ BUILT_IN = {
     f"{{{{ {WITH_INPUT!r} if '\n\n### Input:\n' in m.content else {WITHOUT_INPUT!r} }}}}"
     "{{ '### Instruction:\n' + m.content + '\n\n### Response:' }}{% else %}{{ m.content }}{% endif %}"
     f"{{% elif m.role == 'assistant' %}}{_ANSWER}{{% else %}}{{{{ m.content + '\n\n' }}}}{{% endif %}}{{% endfor %}}",
-    # FastChat's vicuna_v1.1.
+    # FastChat's vicuna_v1.1, where nothing follows the colon of an empty message.
     "vicuna": "{{ bos_token }}{% if messages[0].role != 'system' %}"
     f"{{{{ {_SYSTEM!r} + ' ' }}}}{{% endif %}}"
-    "{% for m in messages %}{% if m.role == 'user' %}{{ 'USER: ' + m.content + ' ' }}{% elif m.role == 'assistant' %}"
-    f"{{{{ 'ASSISTANT: ' }}}}{_ANSWER}{{% else %}}{{{{ m.content + ' ' }}}}{{% endif %}}{{% endfor %}}",
+    "{% for m in messages %}{% if m.role == 'system' %}{{ m.content + ' ' }}{% else %}"
+    "{{ 'USER:' if m.role == 'user' else 'ASSISTANT:' }}{% if m.content %}"
+    "{% if m.role == 'user' %}{{ ' ' + m.content + ' ' }}{% else %}"
+    "{% generation %}{{ ' ' + m.content + eos_token }}{% endgeneration %}{% endif %}{% endif %}{% endif %}"
+    "{% endfor %}",
     "llama-2": "{% set n = namespace(system='') %}{% for m in messages %}{% if m.role == 'system' %}"
     "{% set n.system = '<<SYS>>\n' + m.content + '\n<</SYS>>\n\n' %}{% elif m.role == 'user' %}"
     "{{ bos_token + '[INST] ' + (n.system + m.content).strip() + ' [/INST]' }}{% set n.system = '' %}{% else %}"
@@ -127,17 +131,38 @@ class Template:
             raise RowError("a text with the noncharacter U+FDD0 or U+FDD1")
         if self._tagged:
             return _unmarked(self._text(turns))
-        text, spans = _unmarked(self._text([_marked(turn) for turn in turns]))
-        if text != self._text(turns):
-            raise RowError(_CHANGED)
-        return text, [(begin, self._stop(text, end)) for begin, end in spans]
+        text = self._text(turns)
+        for mark in _marked, _marked_inside:
+            try:
+                found, spans = _unmarked(self._text([mark(turn) for turn in turns]))
+            except RowError:
+                continue
+            if found == text:
+                return text, [(self._begin(text, begin), self._stop(text, end)) for begin, end in spans]
+        raise RowError(_CHANGED)
 
-    def _text(self, turns: Sequence[Turn]) -> str:
+    def _text(self, turns: Sequence[Turn], add_generation_prompt: bool = False) -> str:
         messages = [{"role": turn.role, "content": turn.text} for turn in turns]
         try:
-            return self._template.render(messages=messages, add_generation_prompt=False, **self._special)
+            return self._template.render(
+                messages=messages, add_generation_prompt=add_generation_prompt, **self._special
+            )
         except (jinja2.TemplateError, TypeError, ValueError) as error:
             raise RowError(f"the template refuses the conversation: {error}") from None
+
+    @cached_property
+    def _prompt_has_space(self) -> bool:
+        """Whether the prompt for an answer ends with a space, so that the model does not write it."""
+        question = [Turn("user", "?")]
+        try:
+            prompt = self._text(question, add_generation_prompt=True)
+            return prompt != self._text(question) and prompt.endswith(" ")
+        except RowError:
+            return False
+
+    def _begin(self, text: str, begin: int) -> int:
+        """Return the place of the spaces before a message, which the model writes if the prompt has none."""
+        return begin if self._prompt_has_space else len(text[:begin].rstrip(" "))
 
     def _stop(self, text: str, end: int) -> int:
         """Return the end of the special token that follows a message, if one does."""
@@ -145,6 +170,12 @@ class Template:
 
 
 def _marked(turn: Turn) -> Turn:
+    """Mark the text of an assistant's turn."""
+    is_said = turn.role == "assistant" and turn.text
+    return Turn(turn.role, f"{_BEGIN}{turn.text}{_END}") if is_said else turn
+
+
+def _marked_inside(turn: Turn) -> Turn:
     """Mark the text of an assistant's turn inside its white space, which templates may strip."""
     core = turn.text.strip()
     if turn.role != "assistant" or not core:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from isthmus._support.files import fingerprint
+from isthmus._support.text import count
 from isthmus.data import formats, packing, run, templates, tokenizers
 from isthmus.data.records import DataError, Record, RowError, UsageError
 from isthmus.data.samples import Ids, Mask
@@ -41,6 +42,7 @@ class Tokenization:
         tokenizer: its file or folder.
         template: name or path of a chat template; "" for the tokenizer's own.
         append_eos: end each plain text with the eos token.
+        prepend_bos: begin each plain text with the bos token.
         limit: tokens of a record at most, the others are cut off; 0 for no limit.
     """
 
@@ -48,6 +50,7 @@ class Tokenization:
     tokenizer: Path
     template: str = ""
     append_eos: bool = False
+    prepend_bos: bool = False
     limit: int = 0
 
     @property
@@ -78,16 +81,17 @@ class Tokenization:
         for (index, record), text, places, encoding in zip(records, texts, spans, encodings, strict=True):
             ids = np.array(encoding.ids, np.int32)
             mask = trained(encoding, places) if self.masked else np.ones(len(ids), np.bool_)
-            self._add(result, index, record, *self._ended(ids, mask))
+            self._add(result, index, record, *self._framed(ids, mask))
             digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
             result.arrays["hashes"].append(np.frombuffer(digest, np.uint64))
         return result
 
-    def _ended(self, ids: Ids, mask: Mask) -> tuple[Ids, Mask]:
-        if not self.append_eos:
-            return ids, mask
-        eos = tokenizers.load(self.tokenizer).id_of("eos_token")
-        return np.append(ids, np.int32(eos or 0)), np.append(mask, True)
+    def _framed(self, ids: Ids, mask: Mask) -> tuple[Ids, Mask]:
+        id_of = tokenizers.load(self.tokenizer).id_of
+        before = [id_of("bos_token") or 0] * self.prepend_bos
+        after = [id_of("eos_token") or 0] * self.append_eos
+        mask = np.pad(mask, (len(before), len(after)), constant_values=True)
+        return np.concatenate([before, ids, after], dtype=np.int32, casting="unsafe"), mask
 
     def _add(self, result: Tokenized, index: int, record: Record, ids: Ids, mask: Mask) -> None:
         def note(state: str, reason: str) -> None:
@@ -159,12 +163,15 @@ def tokenize(
     given = task.given.resolved()
     run.check_output(output, given.paths)
     limit = 0 if layout.pack == "stream" else layout.seq_length
-    task = Tokenization(given, task.tokenizer, task.template, task.append_eos, limit)
+    task = replace(task, given=given, limit=limit)
     tokenizer = tokenizers.load(task.tokenizer)
     if task.masked:
         task.chat_template()
-    if task.append_eos and tokenizer.id_of("eos_token") is None:
-        raise DataError(f"--append-eos: {task.tokenizer} has no eos_token; name it in tokenizer_config.json")
+    for option, is_given, name in (
+        ("--append-eos", task.append_eos, "eos_token"), ("--prepend-bos", task.prepend_bos, "bos_token")
+    ):  # fmt: skip
+        if is_given and tokenizer.id_of(name) is None:
+            raise DataError(f"{option}: {task.tokenizer} has no {name}; name it in tokenizer_config.json")
     if padded:
         pad = tokenizer.id_of("pad_token", "eos_token")
         if pad is None:
@@ -178,6 +185,12 @@ def tokenize(
         tokens = _tokens(state, task.masked)
         for target, chosen in _parts(state, output, validation).items():
             plan, parts[target.name] = _plan(tokens, chosen, layout, tokenizer.backend.size, task.masked)
+            if (dropped := parts[target.name].get("dropped tokens")) and not plan.size:
+                state.forget()
+                raise DataError(
+                    f"{target}: {count(dropped, 'token')}, fewer than a sample of {layout.seq_length}; "
+                    "give a lower --seq-length, or --pad"
+                )
             if not dry_run:
                 names |= formats.module(format).write(state, target, plan)
         if not dry_run:
@@ -236,18 +249,23 @@ def _plan(
 ) -> tuple[formats.Plan, dict[str, Any]]:
     """Return what a writer must know, and statistics: samples, tokens without padding, share of full places."""
     ranges = packing.ranges_of(tokens.ends, chosen, layout)
-    sizes = np.fromiter((sum(end - start for start, end in each) for each in ranges), np.int64)
-    count, total, padded = len(sizes), int(sizes.sum()), layout.pad is not None
+    pairs = ((sum(end - start for start, end in each), len(each)) for each in ranges)
+    sizes, records = np.fromiter(pairs, np.dtype((np.int64, 2))).T
+    samples, total, padded = len(sizes), int(sizes.sum()), layout.pad is not None
     plan = formats.Plan(
         samples=lambda: packing.samples(tokens, chosen, layout),
-        size=count,
-        tokens=count * layout.seq_length if padded else total,
+        size=samples,
+        tokens=samples * layout.seq_length if padded else total,
         length=layout.seq_length if padded else 0,
         vocabulary=vocabulary,
         masked=masked or padded,
         packed=bool(layout.pack) or padded,
+        most_records=int(records.max(initial=0)) if padded or layout.pack == "stream" else 0,
     )
-    facts: dict[str, Any] = {"samples": count, "tokens": total, "longest": int(sizes.max(initial=0))}
-    if layout.seq_length and count:
-        facts["filled"] = round(total / (count * layout.seq_length), 4)
+    facts: dict[str, Any] = {"samples": samples, "tokens": total, "longest": int(sizes.max(initial=0))}
+    if layout.seq_length and samples:
+        facts["filled"] = round(total / (samples * layout.seq_length), 4)
+    whole = layout.repeat * int(np.diff(tokens.ends, prepend=0)[chosen].sum())
+    if whole > total:
+        facts["dropped tokens"] = whole - total
     return plan, facts

@@ -39,8 +39,11 @@ class Backend(Protocol):
             places: whether the places of tokens are needed.
         """
 
+    def has(self, number: int) -> bool:
+        """Return whether a number is that of a token."""
+
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of tokens, also of special ones."""
+        """Return the text of tokens, also of special ones, all of which it has."""
 
 
 class Tokenizer:
@@ -82,6 +85,17 @@ class Tokenizer:
         """Return the number of the first of these special tokens that the tokenizer has."""
         texts = [self.special[name] for name in names if name in self.special]
         return next((self.backend.specials[text] for text in texts if text in self.backend.specials), None)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of tokens, also of special ones.
+
+        Raises:
+            DataError: the tokenizer does not have one of them.
+        """
+        unknown = next((number for number in ids if not self.backend.has(number)), None)
+        if unknown is not None:
+            raise DataError(f"token {unknown} is not in the tokenizer, which has {self.backend.size}")
+        return self.backend.decode(ids)
 
 
 @cache
@@ -135,6 +149,9 @@ class _Hugging:
             Encoding(each.ids, each.token_to_chars) for each in found
         ]  # a list of all places takes longer
 
+    def has(self, number: int) -> bool:
+        return number >= 0 and self._tokenizer.id_to_token(number) is not None
+
     def decode(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
 
@@ -151,10 +168,12 @@ class _SentencePiece:
             raise DataError(f"{path}: no SentencePiece model: {error}") from None
         model = self._processor
         self.size: int = model.vocab_size()
-        self.specials = {model.id_to_piece(i): i for i in range(self.size) if model.is_control(i)}
+        self.specials = {
+            model.id_to_piece(i): i for i in range(self.size) if model.is_control(i) or model.is_unknown(i)
+        }
         numbers = {"bos_token": model.bos_id(), "eos_token": model.eos_id(), "pad_token": model.pad_id()}
         self.defaults = {name: model.id_to_piece(i) for name, i in numbers.items() if i >= 0}
-        # SentencePiece reads no control token in a text, so texts are cut at them.
+        # SentencePiece reads no such token in a text, so texts are cut at them.
         self._cut = re.compile(f"({'|'.join(map(re.escape, self.specials))})") if self.specials else None
 
     def encode(self, texts: Sequence[str], places: bool) -> list[Encoding]:
@@ -175,6 +194,9 @@ class _SentencePiece:
                 offsets += [(start + begin, start + end) for begin, end in found["offsets"]]
             start += len(part)
         return Encoding(ids, offsets.__getitem__)
+
+    def has(self, number: int) -> bool:
+        return 0 <= number < self.size
 
     def decode(self, ids: Sequence[int]) -> str:
         names = {number: name for name, number in self.specials.items()}

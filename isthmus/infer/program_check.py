@@ -24,22 +24,19 @@ _FUNCTIONS = frozenset(functions.__all__) | frozenset(
     "Symbol Integer Float Rational Add Mul Pow Max Min Abs floor ceiling sqrt log Piecewise ExprCondPair "
     "Eq Ne Lt Le Gt Ge And Or Not Equality Unequality StrictLessThan LessThan StrictGreaterThan GreaterThan".split()
 )
+# Python's functions that guards call, and torch's, which take symbolic sizes.
+_BUILT_IN = frozenset({"min", "max", "abs", "round", "int", "float", "bool"})
+_OF = {
+    "math": frozenset(
+        "floor ceil trunc sqrt cos cosh acos sin sinh asin tan tanh atan log log2 isnan isinf isfinite".split()
+    ),
+    "torch": frozenset("sym_float sym_int sym_max sym_min sym_not sym_ite sym_sqrt sym_sum".split())
+    | frozenset(name for name in dir(torch) if name.startswith("_sym_")),
+}
 _METHODS = frozenset({"size", "stride", "storage_offset"})
-_NODES = (
-    ast.Expression,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.BoolOp,
-    ast.Compare,
-    ast.Subscript,
-    ast.Name,
-    ast.keyword,
-    ast.operator,
-    ast.unaryop,
-    ast.boolop,
-    ast.cmpop,
-    ast.expr_context,
-)
+_POWERS = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift"})
+_NUMBERS = frozenset({"Symbol", "Integer", "Float", "Rational"})
+_LARGEST_EXPONENT = 1024  # a larger one, or a power in an exponent, takes any time and memory
 
 
 def strange(value: Any, key: str = "") -> str | None:
@@ -73,25 +70,80 @@ def _is_data(text: str, key: str) -> bool:
 
 
 def is_expression(text: str) -> bool:
-    """Return whether a text is arithmetic over sizes, such as ``2*Max(1, s0)`` or ``L['x'].size()[0] <= 64``."""
+    """Return whether a text is arithmetic over sizes as PyTorch prints it.
+
+    Such as ``2*Max(1, s0)``, or a guard: ``L['x'].size()[0] % 8 == 0``, where ``L`` has the inputs by name.
+    """
     try:
         tree = ast.parse(text, mode="eval")
+        return not set(text) & set("#\\\n") and _is_value(tree.body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
-    return not set(text) & set("#\\\n") and all(map(_is_arithmetic, ast.walk(tree)))
 
 
-def _is_arithmetic(node: ast.AST) -> bool:
-    if isinstance(node, ast.Call):
-        called = node.func
-        return called.id in _FUNCTIONS if isinstance(called, ast.Name) else isinstance(called, ast.Attribute)
-    if isinstance(node, ast.Attribute):
-        return node.attr in _METHODS
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, int | float) or (
-            isinstance(node.value, str) and node.value.isidentifier()
-        )
-    return isinstance(node, _NODES)
+def _is_value(node: ast.AST) -> bool:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text.isidentifier()
+        case ast.Constant(value=value):
+            return value is None or isinstance(value, int | float)
+        case ast.BinOp(left=left, op=ast.Pow() | ast.LShift(), right=right):
+            return _is_value(left) and _is_exponent(right)
+        case ast.BinOp() | ast.UnaryOp() | ast.BoolOp() | ast.Compare() | ast.IfExp():
+            return all(_is_value(each) for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr))
+        case ast.Name(id=name):
+            return not name.startswith("_")
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
+            return (
+                name in _FUNCTIONS | _BUILT_IN
+                and all(map(_is_value, args))
+                and all(map(_is_flag, keywords))
+                and (name not in _POWERS or all(map(_is_exponent, args[1:])))
+            )
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="math" | "torch" as module), attr=name), args=args
+        ):
+            return name in _OF[module] and not node.keywords and all(map(_is_value, args))
+        case ast.Attribute(value=ast.Name(id="math"), attr=name):
+            return name in ("inf", "nan")
+        case ast.Attribute(value=ast.Name(id="torch"), attr=name):
+            return isinstance(getattr(torch, name, None), torch.dtype)
+    return _is_place(node)
+
+
+def _is_flag(keyword: ast.keyword) -> bool:
+    """Return whether a keyword is an assumption of a symbol; ``key=`` of min and max is a function to call."""
+    return keyword.arg is not None and getattr(keyword.value, "value", None) in (True, False)
+
+
+def _is_exponent(node: ast.AST) -> bool:
+    for each in ast.walk(node):
+        if isinstance(each, ast.BinOp) or (isinstance(each, ast.Call) and not _is_number(each)):
+            return False
+        value = each.value if isinstance(each, ast.Constant) else 0
+        if isinstance(value, int | float) and not abs(value) <= _LARGEST_EXPONENT:
+            return False
+    return _is_value(node)
+
+
+def _is_number(call: ast.Call) -> bool:
+    return _is_place(call) or (isinstance(call.func, ast.Name) and call.func.id in _NUMBERS)
+
+
+def _is_place(node: ast.AST) -> bool:
+    """Return whether a node names an input, a part of it, or sizes: ``L['cache']['k'][0].stride()[1]``."""
+    match node:
+        case ast.Name(id="L"):
+            return True
+        case ast.Subscript(value=value, slice=ast.Constant(value=int())):
+            return _is_place(value)
+        case ast.Subscript(value=value, slice=ast.Constant(value=str(key))):
+            return _NAME.fullmatch(key) is not None and _is_place(value)
+        case ast.Call(func=ast.Attribute(value=value, attr=name), args=[], keywords=[]):
+            return name in _METHODS and _is_place(value)
+        case ast.Attribute(value=value, attr=name):
+            return not name.startswith("_") and _is_place(value)
+    return False
 
 
 def _is_operator(name: str) -> bool:

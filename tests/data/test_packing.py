@@ -33,7 +33,14 @@ def test_each_token_is_in_one_sample_of_each_repetition(lengths, pack, seed, rep
     data = tokens(lengths)
     found = samples(data, layout)
     kept = [each.ids[: each.lengths.sum()] for each in found]
-    assert sorted(np.concatenate([*kept, []])) == sorted(list(range(sum(lengths))) * repeat)
+    every = sorted(list(range(sum(lengths))) * repeat)
+    if pack == "stream" and not padded:  # without the rest
+        assert {len(each) for each in kept} <= {10}
+        assert len(kept) == len(every) // 10
+        whole = samples(data, layout._replace(pad=77))
+        assert [each.ids.tolist() for each in whole[: len(kept)]] == [each.ids.tolist() for each in found]
+    else:
+        assert sorted(np.concatenate([*kept, []])) == every
     for each, ids in zip(found, kept, strict=True):
         assert each.mask is not None
         assert 0 < len(ids) <= 10
@@ -59,6 +66,17 @@ def test_a_stream_is_cut_where_a_sample_is_full():
     found = samples(tokens([4, 9, 2], False), Layout(5, "stream"))
     assert [each.lengths.tolist() for each in found] == [[4, 1], [5], [3, 2]]
     assert np.concatenate([each.ids for each in found]).tolist() == list(range(15))
+
+
+def test_the_short_end_of_a_stream_is_dropped_or_padded():
+    data = tokens([4, 9, 4], False)
+    assert [each.ids.tolist() for each in samples(data, Layout(5, "stream"))] == np.arange(15).reshape(
+        3, 5
+    ).tolist()
+    padded = samples(data, Layout(5, "stream", 77))
+    assert [len(each.ids) for each in padded] == [5] * 4
+    assert padded[-1].ids.tolist() == [15, 16, 77, 77, 77]
+    assert padded[-1].labels().tolist() == [15, 16, -100, -100, -100]
 
 
 def test_packing_fills_samples():

@@ -47,13 +47,13 @@ def test_a_text_is_the_one_of_transformers(name, record, tokenizer):
     ("name", "answers"),
     {
         "alpaca": ["a</s>", " assistant\n</s>", "b</s>"],
-        "vicuna": ["a</s>", " assistant\n</s>", "b</s>"],
+        "vicuna": [" a</s>", "  assistant\n</s>", " b</s>"],
         "llama-2": [" a </s>", " assistant </s>", " b </s>"],
         "llama-3": ["a<|eot_id|>", "assistant<|eot_id|>", "b<|eot_id|>"],
         "chatml": ["a<|im_end|>", " assistant\n<|im_end|>", "b<|im_end|>"],
-        "qwen": ["a<|im_end|>", "assistant", "b<|im_end|>"],
+        "qwen": ["a<|im_end|>", " assistant\n<|im_end|>", "b<|im_end|>"],
         "stripping": ["a", "assistant", "b"],
-        "controls": ["a</s>", "assistant", "b</s>"],
+        "controls": [" a</s>", "  assistant\n</s>", " b</s>"],
     }.items(),
 )
 def test_what_the_assistant_says_is_found_whatever_is_around_it(name, answers):

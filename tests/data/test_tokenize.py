@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from isthmus.data import formats, templates, tokenizers
+from isthmus.data.formats import mindrecord
 from isthmus.data.inspect import inspect
 from isthmus.data.packing import Layout
 from isthmus.data.records import DataError
@@ -157,13 +158,66 @@ def test_plain_text_ends_with_eos_and_streams(tokenizer, tmp_path):
     path = tmp_path / "x.txt"
     path.write_text("".join(text + "\n" for text in texts))
     task = Tokenization(Input((path,)), tokenizer, append_eos=True)
-    facts = tokenize(task, tmp_path / "x.safetensors", Layout(32, "stream"))
+    facts = tokenize(task, tmp_path / "x.safetensors", Layout(32, "stream"), padded=True)
     samples = read(tmp_path / "x.safetensors")
-    assert {len(each.ids) for each in samples[:-1]} == {32}
+    assert {len(each.ids) for each in samples} == {32}
     assert "cut" not in facts
     backend = tokenizers.load(tokenizer).backend
-    ids = np.concatenate([each.ids for each in samples])
+    ids = np.concatenate([each.ids[: each.lengths.sum()] for each in samples])
     assert backend.decode(ids.tolist()) == "".join(text + "</s>" for text in texts)
+
+
+@pytest.mark.parametrize("name", ["x.mindrecord", "x.safetensors", "x.parquet", "x.jsonl", "corpus"])
+def test_a_stream_has_the_samples_of_llama_preprocess(name, tokenizer, tmp_path):
+    """bos and eos around each paragraph, cut into samples of one length; the rest is dropped."""
+    texts = [row["output"] for row in rows(40)]
+    (tmp_path / "x.txt").write_text("".join(text + "\n\n" for text in texts))
+    task = Tokenization(Input((tmp_path / "x.txt",)), tokenizer, append_eos=True, prepend_bos=True)
+    facts = tokenize(task, tmp_path / name, Layout(33, "stream", repeat=2))
+    backend = tokenizers.load(tokenizer).backend
+    every = 2 * [i for each in backend.encode(texts, places=False) for i in (1, *each.ids, 2)]
+    count, rest = divmod(len(every), 33)
+    assert rest
+    assert [each.ids.tolist() for each in read(tmp_path / name)] == np.reshape(
+        every[:-rest], (count, 33)
+    ).tolist()
+    assert (facts["files"][name]["samples"], facts["files"][name]["dropped tokens"]) == (count, rest)
+
+
+@pytest.mark.parametrize(
+    ("pack", "padded"), [("stream", False), ("stream", True), ("records", True), ("", True)]
+)
+def test_rows_of_one_length_have_fields_of_one_length(pack, padded, bpe, tmp_path):
+    """MindSpore makes batches of such rows only."""
+    (tmp_path / "x.txt").write_text("".join(row["output"] + "\n" for row in rows(60)))
+    task = Tokenization(Input((tmp_path / "x.txt",)), bpe)
+    for name in "x.mindrecord", "x.parquet":
+        tokenize(task, tmp_path / name, Layout(90, pack), padded=padded)
+    found, plain = read(tmp_path / "x.mindrecord"), read(tmp_path / "x.parquet")
+    assert [each.lengths.tolist() for each in found] == [each.lengths.tolist() for each in plain]
+    file = (tmp_path / "x.mindrecord").read_bytes()
+    fields = json.loads(file[8 : 8 + int.from_bytes(file[:8], "little")])["schema"][0]["blob_fields"]
+    stored = []
+    with (tmp_path / "x.mindrecord").open("rb") as stream:
+        stream.seek(mindrecord._HEADER)
+        for _ in found:
+            body = stream.read(int.from_bytes(stream.read(8), "little"))
+            stored.append([len(mindrecord._unpacked(part)) for part in mindrecord._parts(body)])
+    assert len(stored) > 3
+    assert {tuple(each) for each in stored} == {tuple(stored[0])}
+    assert (stored[0][0], len(stored[0])) == (90, len(fields))
+
+
+def test_fewer_tokens_than_a_sample_are_an_error(bpe, tmp_path):
+    (tmp_path / "x.txt").write_text("the model\n")
+    task = Tokenization(Input((tmp_path / "x.txt",)), bpe)
+    with pytest.raises(
+        DataError, match=r"y\.jsonl: 2 tokens, fewer than a sample of 64; give a lower --seq-length"
+    ):
+        tokenize(task, tmp_path / "y.jsonl", Layout(64, "stream"))
+    assert [path.name for path in tmp_path.iterdir()] == ["x.txt"]
+    tokenize(task, tmp_path / "y.jsonl", Layout(64, "stream"), padded=True)
+    assert len(read(tmp_path / "y.jsonl")) == 1
 
 
 def test_the_same_text_is_always_on_the_same_side(bpe, tmp_path):
@@ -213,7 +267,7 @@ def test_inspect_marks_what_is_trained(alpaca, bpe, tmp_path):
     facts, shown = inspect(Input((alpaca,)), 1, bpe, "vicuna")
     assert facts["rows"] == 300
     assert [part.trained for part in shown[0].parts] == [False, True]
-    assert shown[0].parts[1].text == rows(1)[0]["output"] + "</s>"
+    assert shown[0].parts[1].text == f" {rows(1)[0]['output']}</s>"
 
 
 @pytest.mark.parametrize(
@@ -222,7 +276,8 @@ def test_inspect_marks_what_is_trained(alpaca, bpe, tmp_path):
         ({"padded": True}, "--pad and --pack need --seq-length"),
         ({"template": ""}, "no chat template; give --template"),
         ({"tokenizer": "nothing"}, "no tokenizer"),
-        ({"append_eos": True, "tokenizer": "bare"}, "has no eos_token"),
+        ({"append_eos": True, "tokenizer": "bare"}, "--append-eos: .*has no eos_token"),
+        ({"prepend_bos": True, "tokenizer": "bare"}, "--prepend-bos: .*has no bos_token"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, message, alpaca, bpe, tmp_path):
@@ -231,7 +286,8 @@ def test_options_that_do_not_fit_are_refused(options, message, alpaca, bpe, tmp_
     (tmp_path / "bare" / "tokenizer.json").write_bytes((bpe / "tokenizer.json").read_bytes())
     path = tmp_path / options["tokenizer"] if "tokenizer" in options else bpe
     template = options.get("template", "llama-3")
-    task = Tokenization(Input((alpaca,)), path, template, options.get("append_eos", False))
+    framed = {name: options.get(name, False) for name in ("append_eos", "prepend_bos")}
+    task = Tokenization(Input((alpaca,)), path, template, **framed)
     with pytest.raises(DataError, match=message):
         tokenize(task, tmp_path / "x.jsonl", Layout(), padded=options.get("padded", False))
     assert not list(tmp_path.glob("*x.jsonl*"))

@@ -214,20 +214,110 @@ def test_text_of_a_program_that_pytorch_would_execute_is_refused(model: Path, tm
         assert result.stderr.count("\n") == 1
 
 
-def test_sizes_and_guards_are_expressions() -> None:
-    for text in (
-        "2*Max(1, s0) + 1",
-        "Symbol('s77', integer=True)",
-        "L['x'].size()[0] <= 64",
-        "Mod(s0, 2) == 0",
+GUARDS = """
+L['x'].size()[0] <= 64
+Mod(s0, 2) == 0
+min(16 + 16*L['k'].size()[3], 64 + 64*L['k'].size()[3]) == (16 + 16*L['k'].size()[3])
+(L['x'].size()[0] % 8) == 0 and not (L['x'].size()[0] // 8 == 3 or L['x'].size()[0] >= 1 << 20)
+L['cache']['k'][0].size()[1] == L['cache']['layer.0/k v'][1].stride()[1]
+L['cache'].keys[0].storage_offset() == 0
+L['n'] >= 0 and L['n'] <= L['x'].size()[1]
+2.5*torch.sym_float(L['x'].size()[2]) < 100.0
+math.ceil(L['x'].size()[0] / 3) == 6 and math.trunc(torch._sym_sqrt(L['x'].size()[0])) != -math.inf
+max(1, round(L['f']*0.5), abs(3 - L['x'].size()[0])) ** 2 < 10000
+(L['x'].size()[0] if L['x'].size()[0] > 3 else 1) < 9223372036854775807
+L['x'].dtype == torch.float32 and L['mask'] is None and L['mode'] == 'fast'
+Add(Mul(Integer(16), Symbol('s89', positive=True, integer=True)), Integer(16))
+Pow(Symbol('s0', integer=True), Rational(1, 2)) + 2*Max(1, s0)
+"""
+HOSTILE_TEXTS = """
+exit()
+s0.subs(1)
+Max('exit()')
+().__class__
+(lambda: 1)()
+[s0 for s0 in s1]
+max(1, 2, key=exit)
+Max(1, 2, key=exit)
+min(1, 2, key=L['x'].size)
+Symbol('x', cls=exit)
+max(*L['x'])
+max(**L)
+L['x'].size(exit())
+L['x'].size().__class__.__mro__
+L['x'].__class__
+L['x'].backward()
+L['x'].apply_(exit)
+L["x'] + exit() + L['x"]
+L['x'][exit()]
+(exit)(1)
+L['x'].size()[0] <= (y := 3)
+f"{exit()}"
+b'x' == 1
+math.__loader__
+math.factorial(10)
+torch.load('x')
+torch.os.abort()
+torch.ops.aten.add
+__import__
+getattr(L, 'x')
+print(1)
+int.__subclasses__()
+9 ** 9 ** 9
+9 ** (9999 * 9999)
+1 << 99999999999
+Pow(Integer(9), Pow(Integer(9), Integer(9)))
+L['x'] == 1; exit()
+L['x'] == 1 # x
+True) or exit(
+await x
+"""
+
+
+def test_only_arithmetic_over_sizes_is_an_expression() -> None:
+    assert [text for text in GUARDS.strip().splitlines() if not is_expression(text)] == []
+    assert [text for text in HOSTILE_TEXTS.strip().splitlines() if is_expression(text)] == []
+    assert not is_expression("True\n") and not is_expression("(" * 10_000) and not is_expression("-" * 10_000)
+
+
+class KeyValueCache(nn.Module):
+    def forward(self, x: Tensor, cache: dict[str, list[Tensor]], mode: str, scale: float) -> Tensor:
+        keys = torch.cat([cache["layer.0"][0], x], 1)
+        values = torch.cat([cache["layer.0"][1], x], 1)
+        if values.shape[1] % 8 == 0 and max(values.shape[1], 4) * 2.5 < 1000 and mode == "fast":
+            return nn.functional.scaled_dot_product_attention(x, keys, values, scale=scale)
+        return keys
+
+
+class Rows(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        pooled = nn.functional.max_pool2d(x, 3, 2, 1)
+        return pooled.unflatten(2, (-1, 2)).flatten(0, 1) if x.shape[2] // 3 * 2 < 64 else x
+
+
+def test_guards_that_export_wrote_itself_are_checked_at_each_run(tmp_path: Path) -> None:
+    auto = torch.export.Dim.AUTO
+    past = [torch.randn(2, 15, 4), torch.randn(2, 15, 4)]
+    for name, module, arguments, shapes in (
+        (
+            "cache",
+            KeyValueCache(),
+            (torch.randn(2, 1, 4), {"layer.0": past}, "fast", 0.5),
+            {"x": {0: auto}, "cache": {"layer.0": [{0: auto, 1: auto}] * 2}, "mode": None, "scale": None},
+        ),
+        ("rows", Rows(), (torch.randn(1, 3, 16, 16),), {"x": {2: auto, 3: auto}}),
+        ("strided", nn.Flatten(), (torch.randn(4, 20).t(),), {"input": {0: auto, 1: auto}}),
     ):
-        assert is_expression(text)
-    for text in (
-        "exit()",
-        "s0.subs(1)",
-        "Max('exit()')",
-        "().__class__",
-        "(lambda: 1)()",
-        "[s0 for s0 in s1]",
-    ):
-        assert not is_expression(text)
+        path = tmp_path / f"{name}.pt2"
+        program = torch.export.export(module.eval(), arguments, dynamic_shapes=shapes)
+        assert program._guards_code or name == "strided"
+        torch.export.save(program, path)
+        result = infer(path, "--device", "cpu")
+        assert result.exit_code == 0, result.output
+    model = load(tmp_path / "cache.pt2", torch.device("cpu"))
+    x, longer = torch.randn(2, 1, 4), [torch.randn(2, 23, 4), torch.randn(2, 23, 4)]
+    keys, values = (torch.cat([each, x], 1) for each in longer)
+    expected = nn.functional.scaled_dot_product_attention(x, keys, values, scale=0.5)
+    assert torch.equal(model.run([x, *longer])[0], expected)
+    with pytest.raises(InferError, match="Guard failed"):
+        model.run([x, *past[:1], torch.randn(2, 16, 4)])

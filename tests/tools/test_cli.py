@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -161,3 +162,30 @@ def test_run_explain():
     child = start_module("isthmus", "run", "--explain")
     text, _ = child.communicate()
     assert child.returncode == 0 and "torch.cuda.is_available" in text and "device-type" in text
+
+
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize("words", ["--help", "env", "ops --json", "data inspect {}", "memory --help"])
+def test_output_whose_reader_is_gone_ends_quietly(words, merged, tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n')
+    child = start_module("isthmus", *words.format(tmp_path / "rows.jsonl").split(), merged=merged)
+    child.stdout.close()
+    assert child.wait(60) == 128 + signal.SIGPIPE
+    assert merged or child.stderr.read() == ""
+
+
+def test_a_reader_that_leaves_early_gets_its_lines_and_the_file_is_complete(tmp_path):
+    """In a fresh interpreter, whose end would report what it cannot flush."""
+    rows = [{"text": f"line {number}"} for number in range(20_000)]
+    (tmp_path / "rows.json").write_text(json.dumps(rows))
+    words = ["data", "convert", tmp_path / "rows.json", "--workers", "1", "-o", tmp_path / "out.txt"]
+    child = start_module("isthmus", *map(str, words), merged=True, fresh=True)
+    child.stdout.close()
+    assert child.wait(60) == 128 + signal.SIGPIPE
+    assert (tmp_path / "out.txt").read_text().count("\n") == 20_000
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.txt", "rows.json"]
+    child = start_module("isthmus", "data", "inspect", str(tmp_path / "rows.json"), "-n", "20000", fresh=True)
+    assert child.stdout.readline().startswith("file\t")
+    child.stdout.close()
+    assert child.wait(60) == 128 + signal.SIGPIPE
+    assert child.stderr.read() == ""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from isthmus.data import sources
 from isthmus.data.records import DataError, UsageError
 from isthmus.data.samples import Sample
 
@@ -22,6 +24,7 @@ class Plan(NamedTuple):
         vocabulary: number of tokens of the tokenizer.
         masked: whether the samples have masks.
         packed: whether a sample may have several records, or padding.
+        most_records: of a sample, where all samples have one length; else 0.
     """
 
     samples: Callable[[], Iterator[Sample]]
@@ -31,6 +34,7 @@ class Plan(NamedTuple):
     vocabulary: int
     masked: bool
     packed: bool
+    most_records: int = 0
 
 
 class Format(NamedTuple):
@@ -57,9 +61,23 @@ FORMATS = {
 }
 
 
-def name_of(path: Path) -> str:
+_READ_ONLY = {".arrow": "arrow", ".json": "json"}  # tables, like Parquet and JSON lines
+
+
+def _of_suffix(path: Path) -> str:
     """Return the format of a file by its suffix; a prefix, .bin or .idx is Megatron's."""
     return next((name for name, each in FORMATS.items() if each.suffix == path.suffix), "megatron")
+
+
+def name_of(path: Path) -> str:
+    """Return the format of a file to read.
+
+    By its suffix; MindRecord by its content, since MindSpore names files without a suffix, and parts x.mindrecord0.
+    """
+    if path.is_dir():
+        return "arrow"
+    found = _READ_ONLY.get(path.suffix, _of_suffix(path))
+    return "mindrecord" if found == "megatron" and module("mindrecord").parts(path)[0] else found
 
 
 def chosen(path: Path, name: str) -> str:
@@ -76,7 +94,7 @@ def chosen(path: Path, name: str) -> str:
         raise UsageError(f"{path}: a folder; give the name of a file")
     if name == "megatron" or (not name and path.suffix in ("", *_MEGATRON)):
         return "megatron"
-    found = name_of(path)
+    found = _of_suffix(path)
     if found == "megatron" or name not in ("", found):
         known = (each.suffix for each in FORMATS.values() if each.suffix)
         expected = FORMATS[name].suffix if name else ", ".join(known)
@@ -102,13 +120,21 @@ def module(name: str) -> Any:
 
 
 def read(path: Path) -> Iterator[Sample]:
-    """Return the samples of a file.
+    """Return the samples of a file, or of the Arrow files of a folder.
 
     Raises:
         DataError: it does not exist or cannot be read.
     """
+    name = name_of(path)
+    if name in _READ_ONLY.values():
+        tables = module("parquet")
+        return itertools.chain.from_iterable(tables.read(each) for each in sources.inputs([path]))
     try:
-        samples: Iterator[Sample] = module(name_of(path)).read(path)
+        samples: Iterator[Sample] = module(name).read(path)
     except FileNotFoundError as error:
-        raise DataError(f"{error.filename or path}: no such file or directory") from None
+        if path.exists() and path.suffix not in _MEGATRON:
+            known = ", ".join([*(each.suffix for each in FORMATS.values() if each.suffix), *_READ_ONLY])
+            raise DataError(f"{path}: unknown format; expected {known}, or a prefix of Megatron's") from None
+        absent = path if path.suffix not in ("", *_MEGATRON) else error.filename or path
+        raise DataError(f"{absent}: no such file or directory") from None
     return samples

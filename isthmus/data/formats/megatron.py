@@ -18,7 +18,7 @@ import numpy.typing as npt
 from isthmus.data.formats import Plan
 from isthmus.data.formats import prefix as prefix_of
 from isthmus.data.records import DataError, UsageError
-from isthmus.data.samples import Sample
+from isthmus.data.samples import Sample, integers
 from isthmus.data.work import Work
 
 _MAGIC = b"MMIDIDX\x00\x00"
@@ -87,10 +87,11 @@ def read(path: Path) -> Iterator[Sample]:
         mask, mask_lengths, _ = _open(masks)
         if not np.array_equal(lengths, mask_lengths):
             raise DataError(f"{masks}.idx: its lengths are not those of {prefix}.idx; write both again")
-    return _samples(values, mask, lengths, documents)
+    return _samples(path, values, mask, lengths, documents)
 
 
 def _samples(
+    path: Path,
     values: npt.NDArray[np.generic],
     mask: npt.NDArray[np.generic] | None,
     lengths: npt.NDArray[np.int32],
@@ -100,7 +101,11 @@ def _samples(
     for first, last in itertools.pairwise(documents):
         end = start + int(lengths[first:last].sum(dtype=np.int64))
         some = None if mask is None else mask[start:end].astype(np.bool_)
-        yield Sample(values[start:end].astype(np.int32), some, lengths[first:last])
+        try:
+            ids = integers(values[start:end], "the data set")
+        except ValueError as error:
+            raise DataError(f"{path}: {error}") from None
+        yield Sample(ids, some, lengths[first:last])
         start = end
 
 

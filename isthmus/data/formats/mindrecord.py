@@ -4,6 +4,9 @@
 Pages of blobs hold rows: the length of the rest, then each field, with its length in front if there are several.
 Integers are stored in as few bytes as each needs (:func:`_packed`). Pages of raw data hold the other fields of rows,
 as MessagePack; here only the number of the schema. ``FILE.db`` is an SQLite index of the rows.
+
+Fields: ``input_ids``; ``labels``, with -100 where a token is not trained on; ``seq_lengths`` of packed records, with
+zeros at the end where all samples have one length, so that they can be batched.
 """
 
 from __future__ import annotations
@@ -173,7 +176,8 @@ def _values(sample: Sample, plan: Plan) -> list[Integers]:
     if plan.masked:
         values.append(sample.labels())
     if plan.packed:
-        values.append(sample.lengths)
+        # MindSpore makes batches of arrays of one length only.
+        values.append(np.pad(sample.lengths, (0, max(0, plan.most_records - len(sample.lengths)))))
     return values
 
 
@@ -200,53 +204,91 @@ def _unpacked(data: bytes) -> npt.NDArray[np.int64]:
     return rows.view("<i8").ravel() << unused >> unused  # with the sign
 
 
+def _head(path: Path) -> bytes:
+    """Return the JSON of a file's header; nothing if it has none."""
+    with path.open("rb") as stream:
+        head = stream.read(_ROW_SIZE.size)
+        size = _ROW_SIZE.unpack(head)[0] if len(head) == _ROW_SIZE.size else _HEADER
+        return stream.read(size) if size < _HEADER else b""
+
+
+def _data_file(path: Path) -> Path:
+    """Return the file that a path means: also its index, or all parts by the name without their numbers."""
+    if path.suffix == ".db" and not path.with_suffix("").is_dir():
+        path = path.with_suffix("")
+    if path.exists():
+        return path
+    numbered = (path.with_name(path.name + "0" * digits) for digits in (1, 2, 3))
+    return next((each for each in numbered if each.is_file()), path)
+
+
+def parts(path: Path) -> tuple[list[Path], list[Path]]:
+    """Return the parts of a data set that are available, and those that are missing; none of another file.
+
+    MindSpore writes a data set in several files, and reads all of them when it is given one. Each has their names.
+    """
+    path = _data_file(path)
+    if not path.is_file():
+        return [], []
+    try:
+        names = [str(name) for name in json.loads(_head(path))["shard_addresses"]]
+        files = [path.with_name(Path(name).name) for name in names]
+    except (ValueError, TypeError, KeyError):
+        return [], []
+    if path not in files:  # renamed
+        return [path], files if len(files) > 1 else []
+    return [file for file in files if file.is_file()], [file for file in files if not file.is_file()]
+
+
 def read(path: Path) -> Iterator[Sample]:
-    """Return the samples of a file, also of one that MindSpore wrote.
+    """Return the samples of all parts of a data set, also of one that MindSpore wrote.
 
     Raises:
         DataError: it is not valid, or its rows have no tokens.
     """
-    with path.open("rb") as stream:
-        head = stream.read(_ROW_SIZE.size)
-        size = _ROW_SIZE.unpack(head)[0] if len(head) == _ROW_SIZE.size else _HEADER
-        try:
-            header: dict[str, Any] = json.loads(stream.read(size) if size < _HEADER else b"")
-            pages = [
-                (
-                    int(header["header_size"] + header["page_size"] * page["page_id"]),
-                    range(page["start_row_id"], page["end_row_id"]),
-                )
-                for page in header["page"]
-                if page["page_type"] == "BLOB_DATA"
-            ]
-            fields, schema = header["schema"][0]["blob_fields"], header["schema"][0]["schema"]
-            kind = str(schema.get("input_ids", {}).get("type"))
-        except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-            raise DataError(f"{path}: not a MindRecord file, or truncated") from None
+    readers = [_read(each) for each in parts(path)[0] or [_data_file(path)]]
+    return itertools.chain.from_iterable(readers)
+
+
+def _read(path: Path) -> Iterator[Sample]:
+    """Return the samples of one file, the header of which is checked at once."""
+    try:
+        header: dict[str, Any] = json.loads(_head(path))
+        pages = [
+            (
+                int(header["header_size"] + header["page_size"] * page["page_id"]),
+                range(page["start_row_id"], page["end_row_id"]),
+            )
+            for page in header["page"]
+            if page["page_type"] == "BLOB_DATA"
+        ]
+        fields, schema = header["schema"][0]["blob_fields"], header["schema"][0]["schema"]
+        kind = str(schema.get("input_ids", {}).get("type"))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        raise DataError(f"{path}: not a MindRecord file, or truncated") from None
     if "input_ids" not in fields or not kind.startswith("int"):
         raise DataError(f"{path}: its rows have no input_ids of integers, but {', '.join(schema)}")
     return _samples(path, pages, fields)
 
 
-def _samples(path: Path, pages: list[tuple[int, range]], fields: Sequence[str]) -> Iterator[Sample]:
+def _samples(path: Path, pages: list[tuple[int, range]], names: Sequence[str]) -> Iterator[Sample]:
     whole = path.stat().st_size
-    wanted = [fields.index(name) if name in fields else -1 for name in ("input_ids", "labels", "seq_lengths")]
+    wanted = [names.index(name) if name in names else -1 for name in ("input_ids", "labels", "seq_lengths")]
     with path.open("rb") as stream:
         for start, rows in pages:
             stream.seek(start)
             for row in rows:
                 try:
                     body = stream.read(min(_ROW_SIZE.unpack(stream.read(_ROW_SIZE.size))[0], whole))
-                    parts = list(_parts(body)) if len(fields) > 1 else [body]
-                    ids, labels, lengths = (
-                        _unpacked(parts[place]).astype(np.int32) if place >= 0 else None for place in wanted
-                    )
+                    fields = list(_parts(body)) if len(names) > 1 else [body]
+                    ids, *others = (_unpacked(fields[place]) if place >= 0 else None for place in wanted)
+                    assert ids is not None
+                    sample = of_labels(ids, *others)
                 except (struct.error, ValueError, IndexError):
                     raise DataError(
                         f"{path}: row {row}: damaged or truncated; write the file again"
                     ) from None
-                assert ids is not None
-                yield of_labels(ids, labels, lengths)
+                yield sample
 
 
 def _parts(body: bytes) -> Iterator[bytes]:

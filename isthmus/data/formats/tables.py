@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-
 from isthmus.data import sources
 from isthmus.data.formats import Plan
 from isthmus.data.forms import Form
@@ -85,11 +83,10 @@ def _samples(path: Path, rows: sources.Rows) -> Iterator[Sample]:
     for number, (row, _) in enumerate(rows):
         if isinstance(row, RowError):
             raise DataError(f"{path}: row {number + 1}: {row}")
-        columns = (row.get(name) for name in ("input_ids", "labels", "seq_lengths"))
+        if row.get("input_ids") is None:
+            raise DataError(f"{path}: row {number + 1}: no field 'input_ids'")
         try:
-            ids, labels, lengths = (None if each is None else np.array(each, np.int32) for each in columns)
+            sample = of_labels(row["input_ids"], row.get("labels"), row.get("seq_lengths"))
         except (ValueError, TypeError, OverflowError) as error:
             raise DataError(f"{path}: row {number + 1}: no tokens: {error}") from None
-        if ids is None:
-            raise DataError(f"{path}: row {number + 1}: no field 'input_ids'")
-        yield of_labels(ids, labels, lengths)
+        yield sample

@@ -92,6 +92,6 @@ def _samples(path: Path, tensors: dict[str, Any]) -> Iterator[Sample]:
                 some = lengths[record : record + int(counts[index])]
                 record += int(counts[index])
             sample = of_labels(ids[where], labels[where] if labels else None, some)
-        except (SafetensorError, OverflowError) as error:
+        except (SafetensorError, OverflowError, ValueError) as error:
             raise DataError(f"{path}: sample {index}: damaged: {error}") from None
         yield sample
