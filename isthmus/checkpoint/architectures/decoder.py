@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from isthmus.checkpoint.architectures import Config
+from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.layout import Parameter
 
 ENDS = """
@@ -59,6 +60,8 @@ def attention(
     """
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     groups, head = config.get("num_key_value_heads") or heads, head_size(config)
+    if heads % groups:
+        raise CheckpointError(f"config.json: {heads} attention heads cannot share {groups} key-value heads")
     yield Parameter("input_norm.weight", (hidden,), layer)
     for name, rows, rotary in ("q", heads * head, head), ("k", groups * head, head), ("v", groups * head, 0):
         yield Parameter(f"attention.{name}.weight", (rows, hidden), layer, shard=0, rotary=rotary)
