@@ -12,11 +12,31 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.skipif(not find_spec("megatron"), reason="no megatron")  # its import takes seconds
 
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
+ROPE = {
+    "llama": {"rope_theta": 5e5, "rope_type": "default"},
+    "llama-tied": {**LLAMA3, "original_max_position_embeddings": 8192},
+    "llama-tied-biased": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0},
+    "qwen2": YARN,
+    "mistral": {"rope_theta": 2e4, "rope_type": "default"},
+}
+CHANGES = {"mistral": {"sliding_window": 5}, "llama": {"rms_norm_eps": 1e-3}}
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["llama", "mixtral", "qwen2", "qwen3"])
+@pytest.mark.parametrize("name", [*ROPE, "mixtral", "qwen3", "qwen3_moe", "gpt2"])
 @pytest.mark.sampled(1)
 def test_megatron_core_agrees(tmp_path, name):
-    config = transformers.AutoConfig.for_model(**CONFIGS[name])
+    config = transformers.AutoConfig.for_model(
+        **CONFIGS[name] | CHANGES.get(name, {}), **({"rope_parameters": ROPE[name]} if name in ROPE else {})
+    )
     transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(
         tmp_path / "hf"
     )

@@ -80,6 +80,12 @@ def head_size(config: Config) -> int:
     return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
 
 
+def sliding_window(config: Config) -> int | None:
+    """Return the number of tokens that attention reaches back to; None for all. transformers' defaults apply."""
+    window = config.get("sliding_window", 4096 if config["model_type"] == "mistral" else None)
+    return window if config.get("use_sliding_window", not config["model_type"].startswith("qwen")) else None
+
+
 def mlp(config: Config, layer: int, *, bias: bool = False) -> Iterator[Parameter]:
     """Return the gated MLP of a dense layer, with the norm before it."""
     yield Parameter("mlp_norm.weight", (config["hidden_size"],), layer)

@@ -12,7 +12,7 @@ from typing import Any
 
 from isthmus._support.files import write_file
 from isthmus.checkpoint.architectures import Config, Model
-from isthmus.checkpoint.architectures.decoder import head_size
+from isthmus.checkpoint.architectures.decoder import head_size, sliding_window
 from isthmus.checkpoint.containers import torch_file
 from isthmus.checkpoint.containers.stored import Stored
 from isthmus.checkpoint.errors import CheckpointError
@@ -218,8 +218,8 @@ def _params(model: Model) -> dict[str, Any]:
         params["use_scaled_rope"] = True
     if head_size(config) * heads != hidden:
         params["head_dim"] = head_size(config)
-    if config.get("sliding_window"):
-        params["sliding_window"] = config["sliding_window"]
+    if window := sliding_window(config):
+        params["sliding_window"] = window
     return params
 
 
