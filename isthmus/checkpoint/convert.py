@@ -79,7 +79,7 @@ def convert(source: Source, target: Target) -> dict[str, Any]:
     if target.folder.resolve().is_relative_to(source.folder.resolve()):
         raise CheckpointError(f"{target.folder}: is inside the source {source.folder}; give another folder")
     pieces, shapes = _plan(source, target)
-    _check_cast(source, target)
+    notes = [source.note, _check_cast(source, target), target.format.hint(source.model, target.layout)]
     partial = target.folder.with_name(f".{target.folder.name}.isthmus-partial")
     make_folder(partial)
     with locked(partial) as ours:
@@ -88,11 +88,14 @@ def convert(source: Source, target: Target) -> dict[str, Any]:
         try:
             with _Journal(partial, source, target, shapes) as journal:
                 _write(source, target, pieces, journal)
-                return _finish(source, target, shapes, journal)
+                manifest = _finish(source, target, shapes, journal)
         except Exception as error:
             if not isinstance(error, OSError) or not (partial / JOURNAL).is_file():  # nothing to resume
                 shutil.rmtree(partial, ignore_errors=True)
             raise
+    for note in filter(None, notes):
+        say(note)
+    return manifest
 
 
 def groups(pieces: Sequence[Piece], read: Sequence[Piece] = ()) -> list[Group]:
@@ -151,14 +154,14 @@ def _dtype(source: Source, target: Target, piece: Piece) -> torch.dtype:
     return target.dtype if target.dtype and cast else dtype
 
 
-def _check_cast(source: Source, target: Target) -> None:
-    """Read every parameter that a cast could make infinite, before anything is written.
+def _check_cast(source: Source, target: Target) -> str:
+    """Read every parameter that a cast could make infinite, before anything is written; return a note.
 
     Raises:
         CheckpointError: a finite value would become infinite or NaN.
     """
     if not (to := target.dtype):
-        return
+        return ""
     read = {
         (piece.file, piece.key)
         for parameter in source.model.parameters
@@ -183,8 +186,9 @@ def _check_cast(source: Source, target: Target) -> None:
             f"{source.folder}: {beyond:,} values of {name}{f' of {file}' if file else ''}{more} exceed the range of "
             f"{name_of(to)}, {torch.finfo(to).max:g}: as large as {largest:g}; give a wider --dtype, or none"
         )
-    if small:
-        say(f"{sum(small):,} values of {len(small)} tensors are too small for {name_of(to)} and become 0")
+    if not small:
+        return ""
+    return f"{sum(small):,} values of {len(small)} tensors are too small for {name_of(to)} and become 0"
 
 
 def _is_cast(parameter: Parameter) -> bool:

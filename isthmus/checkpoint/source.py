@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from isthmus._support.progress import say
 from isthmus.checkpoint.architectures import Model, model, read_config
 from isthmus.checkpoint.containers.stored import Assembled, Readable, Stored, Unsupported, digest, name_of
 from isthmus.checkpoint.errors import CheckpointError
@@ -38,6 +37,7 @@ class Source:
         layout: its layout.
         tensors: its tensors.
         pieces: the pieces that hold each parameter.
+        note: what differs from its configuration; empty if nothing.
     """
 
     folder: Path
@@ -46,6 +46,7 @@ class Source:
     layout: Layout
     tensors: Tensors
     pieces: dict[str, list[Piece]]
+    note: str = ""
 
     def parameters(self, wanted: Iterable[Parameter]) -> dict[str, torch.Tensor]:
         """Return whole parameters, reading each piece once.
@@ -155,11 +156,10 @@ def open_source(
     if output:
         source = opened(_untied(of))
         if not _is_tied(source):
-            say(
-                f"{folder}: the output layer differs from the embedding, though config.json ties them; "
-                "tie_word_embeddings is false from here on"
+            note = (
+                f"{folder}: the output layer differs from the embedding; tie_word_embeddings is set to false"
             )
-            return source
+            return replace(source, note=note)
     return opened(of)
 
 

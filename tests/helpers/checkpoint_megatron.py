@@ -1,8 +1,9 @@
 """A tiny model of megatron-core: loads a checkpoint, compares logits with transformers, saves one as torch_dist.
 
-    isthmus run -c "from tests.helpers.checkpoint_megatron import main; main()" FOLDER
+    isthmus run -c "from tests.helpers.checkpoint_megatron import main; main()" FOLDER...
 
-FOLDER has ``hf``, ``megatron`` (--names local) and ``megatron-dist`` (--names local); ``saved`` is written.
+Each has ``hf``, ``megatron`` (--names local) and ``megatron-dist`` (--names local); ``saved`` is written. The model
+is built from the saved arguments alone.
 """
 
 from __future__ import annotations
@@ -74,12 +75,18 @@ def logits(model: GPTModel, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1])
     dist.init_process_group(
         "nccl", store=dist.TCPStore("localhost", 0, 1, is_master=True), rank=0, world_size=1
     )
     parallel_state.initialize_model_parallel()
     tensor_parallel.model_parallel_cuda_manual_seed(0)
+    for folder in map(Path, sys.argv[1:]):
+        compare(folder)
+        print(folder.name, "equal")
+    dist.destroy_process_group()
+
+
+def compare(folder: Path) -> None:
     reference = AutoModelForCausalLM.from_pretrained(folder / "hf", dtype=torch.float32).eval()
     tokens = torch.randint(90, (1, 40))
     with torch.inference_mode():
@@ -101,5 +108,3 @@ def main() -> None:
         assert torch.equal(parameter, other.get_parameter(name)), name
     (folder / "saved").mkdir()
     dist_checkpointing.save(state, str(folder / "saved"))
-    print("equal")
-    dist.destroy_process_group()

@@ -102,6 +102,10 @@ class Format:
             CheckpointError: it cannot.
         """
 
+    def hint(self, model: Model, layout: Layout) -> str:
+        """Return what users of a written checkpoint need to know; empty if nothing."""
+        return ""
+
     def create(self, folder: Path, shapes: Shapes, model: Model, layout: Layout) -> dict[Key, Stored]:
         """Write files whose data is a hole, and return their tensors."""
         raise NotImplementedError

@@ -145,6 +145,10 @@ class TorchDist(Format):
         """Check that Megatron has options for the configuration."""
         megatron.Megatron().check_target(model, layout)
 
+    def hint(self, model: Model, layout: Layout) -> str:
+        """Return the options that Megatron does not read from a checkpoint."""
+        return megatron.Megatron().hint(model, layout)
+
     def create(self, folder: Path, shapes: Shapes, model: Model, layout: Layout) -> dict[Key, Stored]:
         """Write files whose data is a hole, and return their tensors."""
         roles = {each.role for each in model.parameters}

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from isthmus._support.files import make_folder, write_file
-from isthmus._support.progress import say
 from isthmus.checkpoint.architectures import Model
 from isthmus.checkpoint.containers import torch_file
 from isthmus.checkpoint.containers.stored import Stored
@@ -157,6 +156,15 @@ class Megatron(Format):
         """Check that Megatron has options for the configuration."""
         arguments(model, layout)
 
+    def hint(self, model: Model, layout: Layout) -> str:
+        """Return the options that Megatron does not read from a checkpoint."""
+        options = options_to_repeat(arguments(model, layout))
+        return (
+            f"Megatron's --use-checkpoint-args does not read all options; also give {options}"
+            if options
+            else ""
+        )
+
     def create(
         self, folder: Path, shapes: Shapes, model: Model, layout: Layout
     ) -> dict[tuple[str, str], Stored]:
@@ -177,12 +185,9 @@ class Megatron(Format):
 
 
 def saved_arguments(shapes: Shapes, model: Model, layout: Layout) -> argparse.Namespace:
-    """Return the arguments of a checkpoint to write, and print those that Megatron does not read back."""
+    """Return the arguments of a checkpoint to write."""
     dtypes = {dtype for dtype, shape in shapes.values() if len(shape) > 1}
-    found = arguments(model, layout, dtypes.pop() if len(dtypes) == 1 else None)
-    if options := options_to_repeat(found):
-        say(f"Megatron's --use-checkpoint-args does not read all of them; also give {options}")
-    return found
+    return arguments(model, layout, dtypes.pop() if len(dtypes) == 1 else None)
 
 
 def check(model: Model, layout: Layout) -> None:

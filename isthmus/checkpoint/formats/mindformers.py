@@ -153,7 +153,7 @@ class MindFormers(Format):
         """Return the layout that the files have."""
         keys = {key for _, key in tensors}
         mcore = "embedding.word_embeddings.weight" in keys
-        concatenated = any(".w_qkv." in key for key in keys)
+        concatenated = any(re.search(r"\.(w_qkv|w_gate_hidden)\.", key) for key in keys)
         return Layout(names="mcore" if mcore else "concatenated" if concatenated else "")
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
