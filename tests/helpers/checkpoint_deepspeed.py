@@ -23,11 +23,11 @@ def main() -> None:
     deepspeed.init_distributed()
     get_accelerator().set_device(int(os.environ["LOCAL_RANK"]))
     folder, *stages = [word for word in sys.argv[1:] if not word.startswith("--local_rank")]
-    for stage in stages:
-        stage, _, frozen = stage.partition("-")
+    for name in stages:
+        stage, _, frozen = name.partition("-")
         model = AutoModelForCausalLM.from_pretrained(Path(folder) / "hf", dtype=torch.float32)
-        for name, parameter in model.named_parameters():  # an embedding, and all but a few matrices
-            parameter.requires_grad_(not frozen or "q_proj" in name or "norm" in name)
+        for key, parameter in model.named_parameters():  # an embedding, and all but a few matrices
+            parameter.requires_grad_(not frozen or "q_proj" in key or "norm" in key)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         groups = [
             {
@@ -50,13 +50,13 @@ def main() -> None:
         tokens = torch.arange(16, device=engine.device)[None]
         engine.backward(engine(input_ids=tokens, labels=tokens).loss)
         engine.step()
-        stage += frozen
-        engine.save_checkpoint(f"{folder}/zero{stage}")
+        saved = stage + frozen
+        engine.save_checkpoint(f"{folder}/zero{saved}")
         dist.barrier()
         if dist.get_rank() == 0:
-            expected = get_fp32_state_dict_from_zero_checkpoint(f"{folder}/zero{stage}")
-            expected = {name: tensor.contiguous().clone() for name, tensor in expected.items()}
-            save_file(expected, f"{folder}/expected{stage}.safetensors")
+            expected = get_fp32_state_dict_from_zero_checkpoint(f"{folder}/zero{saved}")
+            expected = {key: tensor.contiguous().clone() for key, tensor in expected.items()}
+            save_file(expected, f"{folder}/expected{saved}.safetensors")
         dist.barrier()
         engine.destroy()
 
