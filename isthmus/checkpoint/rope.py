@@ -65,6 +65,8 @@ def rope(config: Mapping[str, Any]) -> Rope:
     if kind in _WITH_ORIGINAL:
         outside = config.get(_ORIGINAL) or found.get(_ORIGINAL) or config.get("max_position_embeddings")
         found[_ORIGINAL] = outside
+    if kind in {"linear", "llama3"} and not isinstance(found.get("factor"), int | float):
+        raise CheckpointError(f"config.json: rope scaling of type {kind} lacks a factor")
     try:
         return Rope(
             float(theta or _THETAS.get(str(config.get("model_type")), 10_000.0)),

@@ -42,6 +42,22 @@ def test_defaults_are_those_of_transformers():
     assert rope(config) == Rope(1e4, "longrope", {"factor": 2.0, "original_max_position_embeddings": 64})
 
 
+@pytest.mark.parametrize(
+    "config, said",
+    [
+        ({"rope_theta": "large"}, "is not a number"),
+        ({"rope_scaling": {"type": "linear"}}, "lacks a factor"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "differ by layer"),
+    ],
+)
+def test_embeddings_that_are_damaged(tmp_path, config, said):
+    source = write_random(tmp_path / "source", of(config))
+    for kind in "meta", "megatron":
+        result = checkpoint("convert", source, tmp_path / "target", "--to", kind)
+        assert result.exit_code == 1 and said in result.stderr and result.stderr.count("\n") == 1
+    converted(source, tmp_path / "dcp", "dcp")
+
+
 def of(changes, name="llama"):
     return CONFIGS[name] | changes
 

@@ -201,7 +201,7 @@ def _positions(model: Model, layout: Layout) -> dict[str, Any]:
 
 def _scaling(found: Rope, latent: bool) -> dict[str, Any]:
     """Return the options of a scaling."""
-    factor = found.scaling.get("factor")
+    factor: Any = found.scaling.get("factor")
     # A dynamic scaling begins beyond max_position_embeddings, the longest sequence that Megatron accepts.
     if found.kind in {"default", "dynamic"}:
         return {}

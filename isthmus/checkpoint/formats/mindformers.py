@@ -302,7 +302,8 @@ def _item(each: Fused, piece: Piece, layout: Layout) -> Item:
 def _sliced(each: Fused, piece: Piece, item: Item, rank: int, file: str, layout: Layout) -> Piece:
     """Return the piece of a rank: a rectangle of the stored tensor, whatever parameters its rows are fused from."""
     position = item.position(rank)
-    parts, blocks, cut = piece.slices, piece.blocks, ()
+    parts, blocks = piece.slices, piece.blocks
+    cut: tuple[int, ...] = ()
     if piece.stack:
         (index, count), *position = position
         size = len(parts) // count
