@@ -22,8 +22,8 @@ class Average(Source):
         weights: their weights, of sum 1.
     """
 
-    sources: Sequence[Source]
-    weights: Sequence[float]
+    sources: Sequence[Source] = ()
+    weights: Sequence[float] = ()
 
     def files(self) -> list[Path]:
         """Return the files of all checkpoints."""

@@ -21,15 +21,18 @@ import torch
 
 from isthmus._support.files import fingerprint, locked, make_folder, write_file
 from isthmus._support.progress import Bar, say
-from isthmus.checkpoint.containers.stored import DTYPE_NAMES, Stored, digest, size
+from isthmus.checkpoint.architectures import read_config
+from isthmus.checkpoint.containers.stored import DTYPE_NAMES, Stored, digest, name_of, size
 from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.formats.base import Format, Key, Shapes
 from isthmus.checkpoint.layout import Layout, Parameter, Piece, pack
+from isthmus.checkpoint.rope import check_pairs
 from isthmus.checkpoint.source import MANIFEST, Source
 
+JOURNAL = ".journal"
 _AT_ONCE = 256 << 20  # bytes of the groups in work at a time; a larger group is alone
 _BESIDE = (  # small files of a Hugging Face checkpoint that travel with it
-    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"),
+    *("generation_config.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja"),
 )
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -76,14 +79,23 @@ def convert(source: Source, target: Target) -> dict[str, Any]:
     if target.folder.resolve().is_relative_to(source.folder.resolve()):
         raise CheckpointError(f"{target.folder}: is inside the source {source.folder}; give another folder")
     pieces, shapes = _plan(source, target)
+    notes = [source.note, _check_cast(source, target), target.format.hint(source.model, target.layout)]
     partial = target.folder.with_name(f".{target.folder.name}.isthmus-partial")
     make_folder(partial)
     with locked(partial) as ours:
         if not ours:
             raise CheckpointError(f"{target.folder}: another conversion is writing it; wait for it")
-        with _Journal(partial, source, target, shapes) as journal:
-            _write(source, target, pieces, journal)
-            return _finish(source, target, shapes, journal)
+        try:
+            with _Journal(partial, source, target, shapes) as journal:
+                _write(source, target, pieces, journal)
+                manifest = _finish(source, target, shapes, journal)
+        except Exception as error:
+            if not isinstance(error, OSError) or not (partial / JOURNAL).is_file():  # nothing to resume
+                shutil.rmtree(partial, ignore_errors=True)
+            raise
+    for note in filter(None, notes):
+        say(note)
+    return manifest
 
 
 def groups(pieces: Sequence[Piece], read: Sequence[Piece] = ()) -> list[Group]:
@@ -110,22 +122,90 @@ def groups(pieces: Sequence[Piece], read: Sequence[Piece] = ()) -> list[Group]:
 
 def _plan(source: Source, target: Target) -> tuple[list[Piece], Shapes]:
     """Return the pieces of the target, and data type and shape of each."""
-    pieces = list(target.format.pieces(source.model, target.layout))
+    model = source.model
+    check_pairs(model.config, model.parameters, target.layout)
+    pieces = list(target.format.pieces(model, target.layout))
+    target.format.check_target(model, target.layout)
 
     def shapes() -> Shapes:
         return {(piece.file, piece.key): (_dtype(source, target, piece), piece.shape) for piece in pieces}
 
     pieces = target.format.placed(pieces, shapes(), target.shard_size)
-    return pieces, shapes()
+    found = shapes()
+    for (_, key), (dtype, _) in found.items():
+        if dtype not in target.format.dtypes:
+            raise CheckpointError(
+                f"{key}: {target.format.name} cannot store the data type {name_of(dtype)}; give --dtype or "
+                "another format"
+            )
+    return pieces, found
 
 
 def _dtype(source: Source, target: Target, piece: Piece) -> torch.dtype:
     dtype = source.dtype(piece.slices[0].parameter)
     for part in piece.slices[1:]:
-        dtype = torch.promote_types(dtype, source.dtype(part.parameter))
+        try:
+            dtype = torch.promote_types(dtype, other := source.dtype(part.parameter))
+        except RuntimeError:  # of 8-bit floating-point types and wide unsigned integers
+            raise CheckpointError(
+                f"{piece.key}: {name_of(dtype)} and {name_of(other)} cannot be stored in one tensor"
+            ) from None
+    cast = target.dtype and dtype in _FLOATS and _is_cast(piece.slices[0].parameter)
+    return target.dtype if target.dtype and cast else dtype
+
+
+def _check_cast(source: Source, target: Target) -> str:
+    """Read every parameter that a cast could make infinite, before anything is written; return a note.
+
+    Raises:
+        CheckpointError: a finite value would become infinite or NaN.
+    """
+    if not (to := target.dtype):
+        return ""
+    read = {
+        (piece.file, piece.key)
+        for parameter in source.model.parameters
+        for piece in source.pieces[parameter.name]
+        if _is_cast(parameter) and (dtype := source.dtype(parameter)) in _FLOATS
+        if torch.finfo(dtype).max > torch.finfo(to).max
+    }
+    large: list[tuple[Key, int, float]] = []
+    small: list[int] = []
+    with Bar("check") as bar, ThreadPoolExecutor(target.workers) as pool:
+        found = zip(
+            sorted(read), pool.map(lambda key: _out_of_range(source, key, to), sorted(read)), strict=True
+        )
+        for done, (key, (beyond, largest, zeroed)) in enumerate(found, 1):
+            large += [(key, beyond, largest)] if beyond else []
+            small += [zeroed] if zeroed else []
+            bar.count(done, len(read))
+    if large:
+        (file, name), beyond, largest = large[0]
+        more = f" (and of {len(large) - 1} more tensors)" if len(large) > 1 else ""
+        raise CheckpointError(
+            f"{source.folder}: {beyond:,} values of {name}{f' of {file}' if file else ''}{more} exceed the range of "
+            f"{name_of(to)}, {torch.finfo(to).max:g}: as large as {largest:g}; give a wider --dtype, or none"
+        )
+    if not small:
+        return ""
+    return f"{sum(small):,} values of {len(small)} tensors are too small for {name_of(to)} and become 0"
+
+
+def _is_cast(parameter: Parameter) -> bool:
     # The bias of a router is a sum of small steps, in float32 whatever the model has.
-    exact = piece.slices[0].parameter.role == "router.bias"
-    return target.dtype if target.dtype and dtype in _FLOATS and not exact else dtype
+    return parameter.role != "router.bias"
+
+
+def _out_of_range(source: Source, key: Key, dtype: torch.dtype) -> tuple[int, float, int]:
+    """Return the number of finite values that a cast makes infinite, the largest, and the number that become 0."""
+    beyond, largest, zeroed = 0, 0.0, 0
+    for part in source.tensors[key].read().reshape(-1).split(1 << 22):
+        cast = part.to(dtype)
+        lost = part[~cast.isfinite() & part.isfinite()]
+        if lost.numel():
+            beyond, largest = beyond + lost.numel(), max(largest, lost.abs().max().item())
+        zeroed += int(part.count_nonzero() - cast.count_nonzero())
+    return beyond, largest, zeroed
 
 
 class _Journal:
@@ -142,7 +222,7 @@ class _Journal:
         self.tensors: dict[Key, Stored] = {}
         self.hashes: dict[Key, str] = {}
         self._source, self._target, self._shapes = source, target, shapes
-        self._path = self.folder / ".journal"
+        self._path = self.folder / JOURNAL
 
     def __enter__(self) -> Self:
         job = self._job()
@@ -202,7 +282,6 @@ class _Journal:
             shutil.rmtree(each) if each.is_dir() else each.unlink()
         need = sum(size(*each) for each in self._shapes.values())
         if (free := shutil.disk_usage(self.folder).free) < need:
-            self.folder.rmdir()
             raise CheckpointError(
                 f"{self._target.folder}: needs {need:,} bytes, but the disk has {free:,} free"
             )
@@ -267,9 +346,12 @@ def _finish(source: Source, target: Target, shapes: Shapes, journal: _Journal) -
     config = dict(source.model.config)
     if target.dtype:
         config.pop("torch_dtype", None)
-        config["dtype"] = str(target.dtype).removeprefix("torch.")
-    if target.dtype or not (journal.folder / "config.json").exists():
-        write_file(journal.folder / "config.json", json.dumps(config, indent=2).encode())
+        config["dtype"] = name_of(target.dtype)
+    own = source.folder / "config.json"
+    kept = own.is_file() and read_config(own) == config
+    write_file(
+        journal.folder / "config.json", own.read_bytes() if kept else json.dumps(config, indent=2).encode()
+    )
     manifest = {
         "format": target.format.name,
         "layout": asdict(target.layout),

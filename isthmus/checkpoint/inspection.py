@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from isthmus._support.progress import Bar
+from isthmus.checkpoint.containers.stored import name_of
 from isthmus.checkpoint.source import Source
 
 
@@ -69,7 +70,7 @@ def describe(source: Source, only: str = "", check: bool = False) -> dict[str, A
                 tensor.read()
                 bar.count(done, len(source.tensors))
     tensors = [
-        {"name": name, "shape": tuple(tensor.shape), "dtype": _name(tensor.dtype), "file": file}
+        {"name": name, "shape": tuple(tensor.shape), "dtype": name_of(tensor.dtype), "file": file}
         for (file, name), tensor in sorted(source.tensors.items())
         if re.search(only, name)
     ]
@@ -98,7 +99,9 @@ def compare(a: Source, b: Source) -> list[Difference]:
                 only, source = (left[name], a) if name in left else (right[name], b)
                 side = "A" if name in left else "B"
                 rows.append(
-                    Difference(name, _shape(only.shape), _name(source.dtype(only)), problem=f"only in {side}")
+                    Difference(
+                        name, _shape(only.shape), name_of(source.dtype(only)), problem=f"only in {side}"
+                    )
                 )
             else:
                 x = a.parameters([left[name]])[name]
@@ -109,7 +112,7 @@ def compare(a: Source, b: Source) -> list[Difference]:
 
 
 def _difference(name: str, x: torch.Tensor, y: torch.Tensor) -> Difference:
-    dtype = _name(x.dtype) if x.dtype == y.dtype else f"{_name(x.dtype)}, {_name(y.dtype)}"
+    dtype = name_of(x.dtype) if x.dtype == y.dtype else f"{name_of(x.dtype)}, {name_of(y.dtype)}"
     if x.shape != y.shape:
         return Difference(name, f"{_shape(x.shape)}, {_shape(y.shape)}", dtype, problem="shapes differ")
     if torch.equal(x, y):
@@ -136,7 +139,3 @@ def _larger(a: float, b: float) -> float:
 
 def _shape(shape: Any) -> str:
     return "x".join(map(str, shape))
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

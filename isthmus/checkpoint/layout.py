@@ -90,6 +90,7 @@ class Piece:
         interleaved: rotary pairs are neighbours (2i, 2i + 1), not halves (i, i + n/2).
         rows: rows with padding; 0 if nothing is padded.
         replica: another piece has the same slices, and is read instead.
+        cut: first and last + 1 of the fused rows that are stored; empty if all of them are.
     """
 
     file: str
@@ -101,12 +102,15 @@ class Piece:
     interleaved: bool = False
     rows: int = 0
     replica: bool = False
+    cut: tuple[int, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The stored shape."""
         rest = self.slices[0].shape[1:]
         shape = [self.rows or sum(each.shape[0] for each in self.slices), *rest]
+        if self.cut:
+            shape[0] = self.cut[1] - self.cut[0]
         if self.stack:
             shape = [self.stack, shape[0] // self.stack, *rest]
         if self.transposed:
@@ -213,6 +217,8 @@ def pack(piece: Piece, parts: Sequence[Tensor]) -> Tensor:
             for part, each in zip(parts, piece.slices, strict=True)
         ]
     stored = fuse(parts, piece.blocks)
+    if piece.cut:
+        stored = stored[slice(*piece.cut)]
     if piece.stack:
         stored = stored.unflatten(0, (piece.stack, -1))
     if piece.transposed:
@@ -226,6 +232,7 @@ def pack(piece: Piece, parts: Sequence[Tensor]) -> Tensor:
 
 def unpack(piece: Piece, stored: Tensor) -> list[Tensor]:
     """Return the slices of a piece, in their order; the inverse of :func:`pack`."""
+    assert not piece.cut  # formats that cut fused rows are read as whole tensors
     if piece.rows:
         stored = stored[: piece.slices[0].shape[0]]
     if piece.transposed:

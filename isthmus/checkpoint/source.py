@@ -13,16 +13,16 @@ from typing import Any
 import torch
 
 from isthmus.checkpoint.architectures import Model, model, read_config
-from isthmus.checkpoint.containers.stored import Assembled, Readable, Stored, digest
+from isthmus.checkpoint.containers.stored import Assembled, Readable, Stored, Unsupported, digest, name_of
 from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.formats import detect, named
 from isthmus.checkpoint.formats.base import Format, Key, Options, Tensors
 from isthmus.checkpoint.layout import Layout, Parameter, Piece, unpack
+from isthmus.checkpoint.rope import check_pairs
 
 READ = Options()
-_OUTPUT = re.compile(
-    r"(^|[/.])(lm_head|output|output_layer)\.weight$"
-)  # some files have it though it is tied
+# Modules that wrap others: activation checkpointing, FSDP1, torch.compile, DistributedDataParallel.
+_WRAPPERS = re.compile(r"(?<![^./])(_checkpoint_wrapped_module|_fsdp_wrapped_module|_orig_mod|module)\.")
 MANIFEST = "isthmus-manifest.json"
 
 
@@ -37,6 +37,7 @@ class Source:
         layout: its layout.
         tensors: its tensors.
         pieces: the pieces that hold each parameter.
+        note: what differs from its configuration; empty if nothing.
     """
 
     folder: Path
@@ -45,6 +46,7 @@ class Source:
     layout: Layout
     tensors: Tensors
     pieces: dict[str, list[Piece]]
+    note: str = ""
 
     def parameters(self, wanted: Iterable[Parameter]) -> dict[str, torch.Tensor]:
         """Return whole parameters, reading each piece once.
@@ -132,19 +134,69 @@ def open_source(
     if found is None:
         raise CheckpointError(f"{folder}: no config.json; give that of the model with --config")
     of = model(found)
-    stored = kind.read(folder, options)
-    tensors = kind.select(stored, of)
+    tensors = kind.select(_unwrapped(folder, kind.read(folder, options)), of)
     if ignore:
         tensors = {key: each for key, each in tensors.items() if not re.search(ignore, key[1])}
+    for tensor in tensors.values():
+        if isinstance(tensor, Unsupported):
+            tensor.read()  # raises the error that names it
     layout = kind.layout(folder, tensors, of)
     if manifest.get("format") == kind.name:
         written = Layout(**_tuples(manifest["layout"]))
         layout = replace(layout, interleaved=written.interleaved) if kind.whole else written
         hashes = {(file, key): sha for file, key, _, _, sha in manifest["tensors"]}
         tensors = {key: _hashed(folder, key, tensor, hashes) for key, tensor in tensors.items()}
-    return Source(
-        folder, kind, of, layout, tensors, _checked(folder, kind.pieces(of, layout), tensors, of.tied)
-    )
+    check_pairs(of.config, of.parameters, layout)
+
+    def opened(of: Model) -> Source:
+        pieces = kind.pieces(of, layout)
+        return Source(folder, kind, of, layout, tensors, _checked(folder, pieces, tensors, output))
+
+    output = _output(kind, of, layout) & tensors.keys() if of.tied else set()
+    if output:
+        source = opened(_untied(of))
+        if not _is_tied(source):
+            note = (
+                f"{folder}: the output layer differs from the embedding; tie_word_embeddings is set to false"
+            )
+            return replace(source, note=note)
+    return opened(of)
+
+
+def _unwrapped(folder: Path, tensors: Tensors) -> Tensors:
+    """Return tensors under their names without those of the modules that wrap others.
+
+    Raises:
+        CheckpointError: two tensors have the same name then.
+    """
+    found: Tensors = {}
+    for (file, name), tensor in tensors.items():
+        plain = (file, _WRAPPERS.sub("", name))
+        if plain in found:
+            raise CheckpointError(f"{folder}: {name} and another tensor are both {plain[1]} without wrappers")
+        found[plain] = tensor
+    return found
+
+
+def _untied(of: Model) -> Model:
+    """Return a model whose output layer has parameters of its own."""
+    return model({**of.config, "tie_word_embeddings": False})
+
+
+def _output(kind: Format, of: Model, layout: Layout) -> set[Key]:
+    """Return where a checkpoint has its output layer; some do though it is tied."""
+    return {
+        (piece.file, piece.key)
+        for piece in kind.pieces(_untied(of), layout)
+        if piece.slices[0].parameter.role == "output.weight"
+    }
+
+
+def _is_tied(source: Source) -> bool:
+    """Return whether the output layer has the values of the embedding."""
+    ends = [each for each in source.model.parameters if each.role in {"embedding.weight", "output.weight"}]
+    embedding, output = (source.parameters([each])[each.name] for each in ends)
+    return embedding.dtype == output.dtype and torch.equal(embedding, output)
 
 
 def _hashed(folder: Path, key: Key, tensor: Readable, hashes: dict[Key, str]) -> Readable:
@@ -186,7 +238,9 @@ def _tuples(layout: dict[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in layout.items()}
 
 
-def _checked(folder: Path, pieces: Iterable[Piece], tensors: Tensors, tied: bool) -> dict[str, list[Piece]]:
+def _checked(
+    folder: Path, pieces: Iterable[Piece], tensors: Tensors, redundant: set[Key]
+) -> dict[str, list[Piece]]:
     """Return the pieces of each parameter, replicas left out."""
     holding: dict[str, list[Piece]] = defaultdict(list)
     known = set()
@@ -202,9 +256,14 @@ def _checked(folder: Path, pieces: Iterable[Piece], tensors: Tensors, tied: bool
                 f"{folder}: {name} has the shape {shape}; config.json calls for {piece.shape}"
             )
         if not piece.replica:
+            first = holding.get(piece.slices[0].parameter.name, (piece,))[0]
+            if tensors[key].dtype != (dtype := tensors[first.file, first.key].dtype):
+                raise CheckpointError(
+                    f"{folder}: {name} is {name_of(tensors[key].dtype)}, but {name_of(dtype)} in {first.file}"
+                )
             for each in piece.slices:
                 holding[each.parameter.name].append(piece)
-    unknown = sorted(key for file, key in set(tensors) - known if not (tied and _OUTPUT.search(key)))
+    unknown = sorted(key for _, key in tensors.keys() - known - redundant)
     if unknown:
         more = f" and {len(unknown) - 1} more tensors" if len(unknown) > 1 else ""
         raise CheckpointError(

@@ -14,6 +14,9 @@ if not find_spec("deepspeed"):  # not imported here: it has an effect on the pro
     pytest.skip("no deepspeed", allow_module_level=True)
 
 
+STAGES = ["1", "2", "3", "1-frozen", "2-frozen", "3-frozen"]
+
+
 @pytest.mark.full
 def test_what_deepspeed_writes_is_read(tmp_path):
     config = transformers.AutoConfig.for_model(**CONFIGS["llama"])
@@ -21,10 +24,10 @@ def test_what_deepspeed_writes_is_read(tmp_path):
         tmp_path / "hf"
     )
     result = run(
-        "--nproc", 2, "tests/helpers/checkpoint_deepspeed.py", tmp_path, 1, 2, 3, ISTHMUS_HOST_MEMORY="4GiB"
+        "--nproc", 2, "tests/helpers/checkpoint_deepspeed.py", tmp_path, *STAGES, ISTHMUS_HOST_MEMORY="4GiB"
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    for stage in 1, 2, 3:
+    for stage in (each.replace("-", "") for each in STAGES):
         options = ("--config", tmp_path / "hf" / "config.json")
         found = weights(
             converted(tmp_path / f"zero{stage}", tmp_path / f"back{stage}", "huggingface", *options)

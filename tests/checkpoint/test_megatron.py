@@ -12,18 +12,41 @@ transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.skipif(not find_spec("megatron"), reason="no megatron")  # its import takes seconds
 
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e5,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 16}
+ROPE = {
+    "llama": {"rope_theta": 5e5, "rope_type": "default"},
+    "llama-tied": {**LLAMA3, "original_max_position_embeddings": 8192},
+    "llama-tied-biased": {"rope_type": "linear", "rope_theta": 1e4, "factor": 2.0},
+    "qwen2": YARN,
+    "mistral": {"rope_theta": 2e4, "rope_type": "default"},
+}
+CHANGES = {"mistral": {"sliding_window": 5}, "llama": {"rms_norm_eps": 1e-3}}
+
+
+NAMES = [*ROPE, "mixtral", "qwen3", "qwen3_moe", "gpt2"]
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("name", ["llama", "mixtral", "qwen2", "qwen3"])
-@pytest.mark.sampled(1)
-def test_megatron_core_agrees(tmp_path, name):
-    config = transformers.AutoConfig.for_model(**CONFIGS[name])
-    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).save_pretrained(
-        tmp_path / "hf"
-    )
-    for kind in "megatron", "megatron-dist":
-        converted(tmp_path / "hf", tmp_path / kind, kind, "--names", "local")
+def test_megatron_core_agrees(tmp_path):
+    for name in NAMES:
+        changes = {**CHANGES.get(name, {}), **({"rope_parameters": ROPE[name]} if name in ROPE else {})}
+        config = transformers.AutoConfig.for_model(**CONFIGS[name] | changes)
+        model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        model.save_pretrained(tmp_path / name / "hf")
+        for kind in "megatron", "megatron-dist":
+            converted(tmp_path / name / "hf", tmp_path / name / kind, kind, "--names", "local")
     # The process that is spawned to save imports a program that has a file.
-    result = run("-c", "from tests.helpers.checkpoint_megatron import main; main()", tmp_path)
-    assert result.returncode == 0 and "equal" in result.stdout, result.stderr[-2000:]
-    options = ("--config", tmp_path / "hf" / "config.json")
-    same(tmp_path / "hf", converted(tmp_path / "saved", tmp_path / "back", "huggingface", *options))
+    folders = [tmp_path / name for name in NAMES]
+    result = run("-c", "from tests.helpers.checkpoint_megatron import main; main()", *folders)
+    assert result.returncode == 0, result.stderr[-2000:]
+    assert result.stdout.split() == [word for name in NAMES for word in (name, "equal")]
+    for folder in folders:
+        options = ("--config", folder / "hf" / "config.json")
+        same(folder / "hf", converted(folder / "saved", folder / "back", "huggingface", *options))

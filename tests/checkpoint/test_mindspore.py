@@ -5,8 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 from isthmus.checkpoint import strategy
+from isthmus.checkpoint.containers import mindspore_file, safetensors_file
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, write_random
 
 PYTHON = os.environ.get("ISTHMUS_TEST_MINDSPORE", "")
@@ -20,11 +22,21 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("sizes", ["--tp 2", "--tp 2 --dp 2", "--tp 2 --pp 2 --dp 2"])
-@pytest.mark.parametrize("name", ["llama", "llama-tied-biased", "mixtral"])
+SIZES = ["--tp 2", "--tp 2 --dp 2", "--tp 2 --pp 2 --dp 2"]
+FUSED = [
+    "--names concatenated --dp 16",
+    "--names concatenated --tp 2 --dp 3",
+    "--names concatenated --dp 5 --pp 2",
+]
+CASES = [(name, sizes) for name in ("llama", "llama-tied-biased", "mixtral") for sizes in SIZES]
+CASES += [(name, sizes) for name in ("llama", "llama-tied-biased") for sizes in FUSED]
+
+
+@pytest.mark.parametrize("name, sizes", CASES)
 def test_mindspore_agrees(tmp_path, name, sizes):
-    source = write_random(tmp_path / "hf", CONFIGS[name])
-    converted(source, tmp_path / "whole", "mindformers")
+    config = CONFIGS[name] | ({"intermediate_size": 45} if "--dp 5" in sizes else {})
+    source = write_random(tmp_path / "hf", config)
+    converted(source, tmp_path / "whole", "mindformers", *(sizes.split()[:2] if "--names" in sizes else ()))
     converted(source, tmp_path / "ranks", "mindformers", *sizes.split())
     subprocess.run([PYTHON, SCRIPT, tmp_path], check=True, timeout=500)
     config = ("--config", source / "config.json")
@@ -42,3 +54,24 @@ def test_mindspore_agrees(tmp_path, name, sizes):
         assert (
             path.read_bytes() == (tmp_path / "split" / path.relative_to(tmp_path / "ranks")).read_bytes()
         ), path.name
+
+
+SAVED = """
+import numpy as np
+from mindspore import Tensor, save_checkpoint
+for kind in "uint16", "uint32", "uint64", "complex64", "float32", "bool":
+    saved = [{"name": "x", "data": Tensor(np.arange(6).reshape(2, 3).astype(kind))}]
+    for format in "ckpt", "safetensors":
+        save_checkpoint(saved, f"{kind}.{format}", format=format, crc_check=True)
+"""
+
+
+def test_types_and_crcs_of_mindspore(tmp_path):
+    subprocess.run([PYTHON, "-c", SAVED], check=True, cwd=tmp_path, timeout=500)
+    for kind in "uint16", "uint32", "uint64", "complex64", "float32", "bool":
+        for container, suffix in (mindspore_file, "ckpt"), (safetensors_file, "safetensors"):
+            found = container.read(tmp_path / f"{kind}.{suffix}")["x"]
+            assert found.dtype == getattr(torch, kind)
+            assert found.read().to(torch.complex64).flatten().tolist() == (
+                [0, 1, 1, 1, 1, 1] if kind == "bool" else list(range(6))
+            )

@@ -8,7 +8,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 
-from tests.helpers.checkpoints import CONFIGS, converted, same, weights, write_random
+from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,39 @@ def test_distributed_checkpoints_of_pytorch(llama, tmp_path, prefix):
     )
 
 
+WRAPPED = {
+    "activation checkpointing": lambda name: name.replace(".mlp.", "._checkpoint_wrapped_module.mlp."),
+    "FSDP1": lambda name: "_fsdp_wrapped_module." + name.replace(".mlp", "._fsdp_wrapped_module.mlp"),
+    "compiled": lambda name: "_orig_mod." + name.replace(".self_attn.", "._orig_mod.self_attn._orig_mod."),
+    "nested": lambda name: "module._orig_mod." + name.replace("model.", "model._fsdp_wrapped_module.module."),
+    "last": lambda name: name.replace(".weight", "._checkpoint_wrapped_module.weight"),
+}
+
+
+@pytest.mark.parametrize("kind", ["dcp", "huggingface-bin", "deepspeed"])
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_names_of_modules_that_wrap_others(llama, tmp_path, kind, wrapped):
+    state = {WRAPPED[wrapped](name): each for name, each in weights(llama).items()}
+    folder = tmp_path / "wrapped"
+    folder.mkdir()
+    if kind == "dcp":
+        dcp.save({"model": state}, checkpoint_id=folder, no_dist=True)
+    elif kind == "deepspeed":
+        torch.save({"module": state}, folder / "mp_rank_00_model_states.pt")
+    else:
+        torch.save(state, folder / "pytorch_model.bin")
+    same(llama, converted(folder, tmp_path / "back", "huggingface", "--config", llama / "config.json"))
+
+
+def test_names_that_are_equal_without_wrappers(llama, tmp_path):
+    state = weights(llama)
+    state["_orig_mod.model.norm.weight"] = state["model.norm.weight"] + 1
+    (tmp_path / "twice").mkdir()
+    torch.save(state, tmp_path / "twice" / "pytorch_model.bin")
+    result = checkpoint("inspect", tmp_path / "twice", "--config", llama / "config.json")
+    assert result.exit_code == 1 and "model.norm.weight and another tensor" in result.stderr
+
+
 def test_torch_loads_what_is_written(llama, tmp_path):
     target = converted(llama, tmp_path / "bin", "huggingface-bin")
     equal(torch.load(target / "pytorch_model.bin", weights_only=True), weights(llama))
@@ -67,41 +100,92 @@ def test_a_model_saved_without_its_head(tmp_path):
     same(source, converted(tmp_path / "base", tmp_path / "back", "huggingface"))
 
 
-def partitions(state, ranks, stage):
+def partitions(state, ranks, stage, paddings=None):
     """Return the flat partitions of DeepSpeed for each rank, as its own code cuts them."""
     if stage == 3:
         parts = [[] for _ in range(ranks)]
         for each in state.values():
-            length = -(-each.numel() // ranks)
-            padded = torch.cat([each.flatten(), torch.zeros(length * ranks - each.numel())])
-            for rank in range(ranks):
-                parts[rank].append(padded[rank * length : (rank + 1) * length])
+            for rank, part in enumerate(fragments(each, ranks)):
+                parts[rank].append(part)
         return [torch.cat(part) for part in parts]
-    flat = torch.cat([each.flatten() for each in state.values()])
+    paddings = paddings or [0] * len(state)
+    padded = [
+        torch.cat([each.flatten(), torch.full((more,), 7.0)])
+        for each, more in zip(state.values(), paddings, strict=True)
+    ]
+    flat = torch.cat(padded)
     flat = torch.cat([flat, torch.zeros(-flat.numel() % (2 * ranks))])
     return list(flat.chunk(ranks))
 
 
-@pytest.mark.parametrize("stage", [2, 3])
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_partitions_of_zero(llama, tmp_path, stage, ranks):
-    step = tmp_path / "zero" / "global_step7"
+def fragments(tensor, ranks):
+    """Return what the ranks of ZeRO 3 have of a parameter."""
+    length = -(-tensor.numel() // ranks)
+    return torch.cat([tensor.flatten(), tensor.new_zeros(length * ranks - tensor.numel())]).split(length)
+
+
+def save_zero(folder, state, stage, ranks, *, frozen=(), padded=False):
+    """Write a checkpoint of DeepSpeed with two groups of parameters."""
+    step = folder / "global_step7"
     step.mkdir(parents=True)
-    (tmp_path / "zero" / "latest").write_text("global_step7")
-    state = {name: each.float() for name, each in weights(llama).items()}
-    groups = [dict(list(state.items())[:20]), dict(list(state.items())[20:])]
+    (folder / "latest").write_text("global_step7")
+    trained = [name for name in state if name not in frozen]
+    half = len(trained) // 2
+    groups = [{name: state[name] for name in names} for names in (trained[:half], trained[half:])]
     shapes = [OrderedDict((name, each.shape) for name, each in group.items()) for group in groups]
+    paddings = [[index % 3 for index in range(len(group))] for group in groups] if padded else [None, None]
     name = "fp32_flat_groups" if stage == 3 else "single_partition_of_fp32_groups"
-    cut = [partitions(group, ranks, stage) for group in groups]
+    cut = [partitions(group, ranks, stage, after) for group, after in zip(groups, paddings, strict=True)]
     for rank in range(ranks):
         prefix = f"zero_pp_rank_{rank}_mp_rank_00" if stage == 3 else "mp_rank_00"
         module = {} if stage == 3 else {key: each.half() for key, each in state.items()}
-        torch.save({"module": module, "param_shapes": shapes}, step / f"{prefix}_model_states.pt")
+        own = {
+            key: fragments(state[key], ranks)[rank].clone() if stage == 3 else state[key] for key in frozen
+        }
+        model = {"module": module, "param_shapes": shapes, "buffer_names": [], "shared_params": {}}
+        if frozen:
+            model["frozen_param_shapes"] = {key: state[key].shape for key in frozen}
+            model["frozen_param_fragments"] = own
+        torch.save(model, step / f"{prefix}_model_states.pt")
         optimizer = {name: [group[rank] for group in cut], "partition_count": ranks, "zero_stage": stage}
+        if padded:
+            optimizer["param_alignment_paddings"] = paddings
         torch.save(
             {"optimizer_state_dict": optimizer}, step / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
         )
+    return step
+
+
+@pytest.mark.parametrize("frozen", [0, 1, 20])
+@pytest.mark.parametrize("stage", [2, 3])
+@pytest.mark.parametrize("ranks", [1, 3, 11])
+def test_partitions_of_zero(llama, tmp_path, stage, ranks, frozen):
+    state = {name: each.float() for name, each in weights(llama).items()}
+    chosen = list(state)[:frozen]
+    for name in chosen[::2]:
+        state[name] = state[name].bfloat16()  # frozen parameters keep their type
+    save_zero(tmp_path / "zero", state, stage, ranks, frozen=chosen, padded=stage == 2)
     back = converted(tmp_path / "zero", tmp_path / "back", "huggingface", "--config", llama / "config.json")
     found = load_file(back / "model.safetensors")
     equal(found, state)
     assert sum(prod(each.shape) for each in found.values()) == sum(each.numel() for each in state.values())
+
+
+def test_partitions_of_zero_that_are_incomplete(llama, tmp_path):
+    state = {name: each.float() for name, each in weights(llama).items()}
+    inspect = "inspect", tmp_path / "zero", "--config", llama / "config.json"
+    step = save_zero(tmp_path / "zero", state, 3, 3, frozen=["lm_head.weight"])
+    second = step / "zero_pp_rank_1_mp_rank_00_model_states.pt"
+    content = torch.load(second)
+    torch.save(content | {"frozen_param_fragments": {}}, second)
+    result = checkpoint(*inspect)
+    assert result.exit_code == 1 and "lacks the fragment of the frozen parameter lm_head" in result.stderr
+    (step / "zero_pp_rank_2_mp_rank_00_model_states.pt").unlink()
+    result = checkpoint(*inspect)
+    assert result.exit_code == 1 and "2 of 3 files *_model_states.pt; copy all ranks" in result.stderr
+    path = step / "bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt"
+    content = torch.load(path)
+    content["optimizer_state_dict"]["fp32_flat_groups"].append(torch.zeros(8))
+    torch.save(content, path)
+    result = checkpoint(*inspect)
+    assert result.exit_code == 1 and "param_shapes calls for" in result.stderr

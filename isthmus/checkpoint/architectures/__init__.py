@@ -100,6 +100,8 @@ def model(config: Config) -> Model:
             raise ValueError("a parameter has no size")
     except KeyError as error:
         raise CheckpointError(f"config.json of {name} lacks {error}") from None
+    except CheckpointError:
+        raise
     except (ValueError, TypeError, ArithmeticError) as error:
         wrong = [f"{key} {json.dumps(value)}" for key, value in config.items() if _is_wrong_size(key, value)]
         raise CheckpointError(f"config.json of {name}: not a size: {', '.join(wrong) or error}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from isthmus.checkpoint.architectures import Config
+from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.layout import Parameter
 
 ENDS = """
@@ -59,6 +60,8 @@ def attention(
     """
     hidden, heads = config["hidden_size"], config["num_attention_heads"]
     groups, head = config.get("num_key_value_heads") or heads, head_size(config)
+    if heads % groups:
+        raise CheckpointError(f"config.json: {heads} attention heads cannot share {groups} key-value heads")
     yield Parameter("input_norm.weight", (hidden,), layer)
     for name, rows, rotary in ("q", heads * head, head), ("k", groups * head, head), ("v", groups * head, 0):
         yield Parameter(f"attention.{name}.weight", (rows, hidden), layer, shard=0, rotary=rotary)
@@ -75,6 +78,12 @@ def attention(
 def head_size(config: Config) -> int:
     """Return the size of a head."""
     return int(config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"])
+
+
+def sliding_window(config: Config) -> int | None:
+    """Return the number of tokens that attention reaches back to; None for all. transformers' defaults apply."""
+    window = config.get("sliding_window", 4096 if config["model_type"] == "mistral" else None)
+    return window if config.get("use_sliding_window", not config["model_type"].startswith("qwen")) else None
 
 
 def mlp(config: Config, layer: int, *, bias: bool = False) -> Iterator[Parameter]:

@@ -6,20 +6,30 @@ import json
 import struct
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
+from zlib import crc32
 
 import torch
 
-from isthmus.checkpoint.containers.stored import DTYPE_NAMES, DTYPES, Stored, check_end, size
+from isthmus.checkpoint.containers.stored import (
+    DTYPE_NAMES,
+    DTYPES,
+    Stored,
+    Unsupported,
+    as_bytes,
+    check_end,
+    size,
+)
 from isthmus.checkpoint.errors import CheckpointError
 
 _LONGEST = 100_000_000  # bytes of a header, as in the reference implementation
 
 
-def read(path: Path) -> dict[str, Stored]:
+def read(path: Path) -> dict[str, Stored | Unsupported]:
     """Return the tensors of a file.
 
     Raises:
-        CheckpointError: it is not a safetensors file, or truncated.
+        CheckpointError: it is not a safetensors file, truncated, or does not match the CRC that MindSpore adds.
     """
     with path.open("rb") as stream:
         head = stream.read(8)
@@ -29,29 +39,39 @@ def read(path: Path) -> dict[str, Stored]:
         text = stream.read(length)
     try:
         header = json.loads(text)
-        header.pop("__metadata__", None)
-        tensors = {
-            name: Stored(
-                path,
-                DTYPES[each["dtype"]],
-                tuple(each["shape"]),
-                ((8 + length + each["data_offsets"][0], each["data_offsets"][1] - each["data_offsets"][0]),),
-            )
-            for name, each in header.items()
-        }
+        metadata = header.pop("__metadata__", None) or {}
+        found: dict[str, Stored | Unsupported] = {}
+        for name, each in header.items():
+            start, end = each["data_offsets"]
+            # MindSpore notes a type that the format lacks, such as Int4, under the name of the tensor
+            kind, shape = metadata.get(name, each["dtype"]), tuple(each["shape"])
+            place = (8 + length + start, end - start)
+            if kind in DTYPES:
+                found[name] = Stored(path, DTYPES[kind], shape, (place,))
+            else:
+                found[name] = Unsupported(path, name, str(kind), shape)
     except KeyError as error:
-        raise CheckpointError(
-            f"{path}: entry or data type {error} of the safetensors header is not supported"
-        ) from None
+        raise CheckpointError(f"{path}: the safetensors header lacks {error}; copy the file again") from None
     except (ValueError, TypeError, AttributeError, IndexError):
         raise CheckpointError(f"{path}: the header is damaged; copy the file again") from None
+    tensors = {name: tensor for name, tensor in found.items() if isinstance(tensor, Stored)}
     for name, tensor in tensors.items():
         if tensor.bytes != size(tensor.dtype, tensor.shape) or tensor.parts[0][0] < 8 + length:
             raise CheckpointError(
                 f"{path}: the header is damaged: shape and bytes of {name} differ; copy the file again"
             )
     check_end(path, tensors)
-    return tensors
+    if (expected := metadata.get("crc_num")) and len(tensors) == len(found) and _crc(tensors) != expected:
+        raise CheckpointError(f"{path}: damaged: does not match its CRC; copy the file again")
+    return found
+
+
+def _crc(tensors: Mapping[str, Stored]) -> str:
+    """Return the CRC-32 of names and data, as MindSpore's save_checkpoint computes it with ``crc_check``."""
+    crc = 0
+    for name, tensor in sorted(tensors.items()):
+        crc = crc32(as_bytes(tensor.read()), crc32(name.encode(), crc))
+    return str(crc)
 
 
 def create(path: Path, tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]]) -> dict[str, Stored]:
@@ -67,4 +87,4 @@ def create(path: Path, tensors: Mapping[str, tuple[torch.dtype, tuple[int, ...]]
     with path.open("wb") as stream:
         stream.write(struct.pack("<Q", len(text)) + text)
         stream.truncate(8 + len(text) + at)
-    return read(path)
+    return cast(dict[str, Stored], read(path))

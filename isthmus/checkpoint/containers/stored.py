@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,11 @@ DTYPES = {
     "I32": torch.int32,
     "I16": torch.int16,
     "I8": torch.int8,
+    "U64": torch.uint64,
+    "U32": torch.uint32,
+    "U16": torch.uint16,
     "U8": torch.uint8,
+    "C64": torch.complex64,
     "BOOL": torch.bool,
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -160,6 +165,47 @@ class Assembled:
                 )
             place.copy_(part.read().reshape(place.shape))
         return whole
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A tensor of a data type that PyTorch lacks.
+
+    Attributes:
+        path: its file.
+        name: its name there.
+        type: the data type by its name in the file.
+        shape: its shape.
+    """
+
+    path: Path
+    name: str
+    type: str
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Raise an error, as :meth:`read` does."""
+        raise self._error()
+
+    def read(self) -> torch.Tensor:
+        """Raise an error.
+
+        Raises:
+            CheckpointError: always.
+        """
+        raise self._error()
+
+    def _error(self) -> CheckpointError:
+        return CheckpointError(
+            f"{self.path}: {self.name} has the data type {self.type}, which PyTorch does not support; leave it out "
+            f"with --ignore '{re.escape(self.name)}'"
+        )
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Return the name of a data type, such as ``"float16"``."""
+    return str(dtype).removeprefix("torch.")
 
 
 def as_bytes(tensor: torch.Tensor) -> memoryview:

@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from isthmus.checkpoint.architectures import Config, Model, read_config
-from isthmus.checkpoint.containers.stored import Readable, Stored
+from isthmus.checkpoint.containers.stored import DTYPE_NAMES, Readable, Stored
 from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.layout import Layout, Piece
 
@@ -47,6 +47,7 @@ class Format:
         sharded: the sizes of a layout that it can have when written.
         names: the variants of its names.
         ignored: stored names that hold nothing of the model, a regular expression.
+        dtypes: the data types that its files can store.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Format:
     whole = True
     sharded: tuple[str, ...] = ()
     names: tuple[str, ...] = ("",)
+    dtypes: Collection[torch.dtype] = DTYPE_NAMES.keys()
     ignored = r"rotary_emb\.inv_freq$|rope\.freqs$|_extra_state"
 
     def matches(self, folder: Path) -> bool:
@@ -92,6 +94,17 @@ class Format:
     def placed(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
         """Return the pieces with their files."""
         return pieces
+
+    def check_target(self, model: Model, layout: Layout) -> None:
+        """Check that a checkpoint of this format can express the configuration of a model.
+
+        Raises:
+            CheckpointError: it cannot.
+        """
+
+    def hint(self, model: Model, layout: Layout) -> str:
+        """Return what users of a written checkpoint need to know; empty if nothing."""
+        return ""
 
     def create(self, folder: Path, shapes: Shapes, model: Model, layout: Layout) -> dict[Key, Stored]:
         """Write files whose data is a hole, and return their tensors."""

@@ -141,6 +141,14 @@ class TorchDist(Format):
                 "", each.key(), [(whole(part), padded) for part in each.parameters], model.groups
             )
 
+    def check_target(self, model: Model, layout: Layout) -> None:
+        """Check that Megatron has options for the configuration."""
+        megatron.Megatron().check_target(model, layout)
+
+    def hint(self, model: Model, layout: Layout) -> str:
+        """Return the options that Megatron does not read from a checkpoint."""
+        return megatron.Megatron().hint(model, layout)
+
     def create(self, folder: Path, shapes: Shapes, model: Model, layout: Layout) -> dict[Key, Stored]:
         """Write files whose data is a hole, and return their tensors."""
         roles = {each.role for each in model.parameters}
@@ -154,7 +162,9 @@ class TorchDist(Format):
             stacked[file, name] = (plain.replace(".experts.linear", ".experts.experts.linear"), indices)
         described = {"sharded_backend": "torch_dist", "sharded_backend_version": 1, "common_backend": "torch"}
         write_file(folder / "metadata.json", json.dumps({**described, "common_backend_version": 1}).encode())
-        torch.save({"checkpoint_version": 3.0, "iteration": 0}, folder / "common.pt")
+        saved = megatron.saved_arguments(shapes, model, layout)
+        saved.ckpt_format = "torch_dist"
+        torch.save({"checkpoint_version": 3.0, "iteration": 0, "args": saved}, folder / "common.pt")
         return _create(folder, shapes, stacked)
 
 

@@ -14,6 +14,7 @@ from isthmus.checkpoint.containers import torch_file
 from isthmus.checkpoint.containers.stored import Stored
 from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, ranks
+from isthmus.checkpoint.formats.megatron_arguments import arguments, options_to_repeat
 from isthmus.checkpoint.layout import Layout, Piece, Place, places, shard
 from isthmus.checkpoint.names import Rule, fused, table
 
@@ -151,11 +152,24 @@ class Megatron(Format):
                         prefix = f"model{last.virtual if layout.vpp > 1 else ''}/"
                         yield each.piece(file, prefix + "output_layer.weight", slices, groups, replica=True)
 
+    def check_target(self, model: Model, layout: Layout) -> None:
+        """Check that Megatron has options for the configuration."""
+        arguments(model, layout)
+
+    def hint(self, model: Model, layout: Layout) -> str:
+        """Return the options that Megatron does not read from a checkpoint."""
+        options = options_to_repeat(arguments(model, layout))
+        return (
+            f"Megatron's --use-checkpoint-args does not read all options; also give {options}"
+            if options
+            else ""
+        )
+
     def create(
         self, folder: Path, shapes: Shapes, model: Model, layout: Layout
     ) -> dict[tuple[str, str], Stored]:
         """Write files whose data is a hole, and return their tensors."""
-        more = {"checkpoint_version": 3.0, "iteration": 0, "args": _arguments(model, layout)}
+        more = {"checkpoint_version": 3.0, "iteration": 0, "args": saved_arguments(shapes, model, layout)}
         parts = [f"model{each}" for each in range(layout.vpp)] if layout.vpp > 1 else ["model"]
         contents = by_file(shapes)
         tensors = {}
@@ -170,12 +184,23 @@ class Megatron(Format):
         return tensors
 
 
+def saved_arguments(shapes: Shapes, model: Model, layout: Layout) -> argparse.Namespace:
+    """Return the arguments of a checkpoint to write."""
+    dtypes = {dtype for dtype, shape in shapes.values() if len(shape) > 1}
+    return arguments(model, layout, dtypes.pop() if len(dtypes) == 1 else None)
+
+
 def check(model: Model, layout: Layout) -> None:
     """Check that heads and experts can be split.
 
     Raises:
         CheckpointError: they cannot.
     """
+    heads = model.config.get("num_attention_heads", model.config.get("n_head"))
+    if heads % layout.tp:
+        raise CheckpointError(
+            f"{heads} attention heads cannot be split over --tp {layout.tp}; give a divisor of {heads}"
+        )
     if model.groups % layout.tp:
         raise CheckpointError(
             f"{model.groups} key-value heads cannot be split over --tp {layout.tp}; give a divisor of "
@@ -212,30 +237,6 @@ def _stages(tensors: Tensors, files: list[str], pp: int, vpp: int) -> tuple[int,
             at = (int(match[1] or 0), int(file.split("_")[3]) if pp > 1 else 0)
             layers[at] = max(layers.get(at, 0), int(match[2]) + 1)
     return tuple(layers.get((virtual, stage), 0) for virtual in range(vpp) for stage in range(pp))
-
-
-def _arguments(model: Model, layout: Layout) -> argparse.Namespace:
-    """Return the options that Megatron reads back with --use-checkpoint-args."""
-    config = model.config
-    return argparse.Namespace(
-        num_layers=model.layers,
-        hidden_size=config.get("hidden_size", config.get("n_embd")),
-        ffn_hidden_size=config.get("intermediate_size", config.get("n_inner")),
-        num_attention_heads=config.get("num_attention_heads", config.get("n_head")),
-        num_query_groups=model.groups,
-        group_query_attention=model.groups != config.get("num_attention_heads", config.get("n_head")),
-        kv_channels=config.get("head_dim"),
-        max_position_embeddings=config.get("max_position_embeddings", config.get("n_positions")),
-        padded_vocab_size=layout.vocabulary,
-        untie_embeddings_and_output_weights=not model.tied,
-        tensor_model_parallel_size=layout.tp,
-        pipeline_model_parallel_size=layout.pp,
-        virtual_pipeline_model_parallel_size=layout.vpp if layout.vpp > 1 else None,
-        expert_model_parallel_size=layout.ep,
-        num_experts=model.experts or None,
-        iteration=0,
-        consumed_train_samples=0,
-    )
 
 
 FORMATS = (Megatron(),)

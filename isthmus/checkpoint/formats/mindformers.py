@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from math import prod
 from pathlib import Path
+from types import ModuleType
+
+import torch
 
 from isthmus._support.files import make_folder
 from isthmus.checkpoint import strategy as strategies
 from isthmus.checkpoint.architectures import Model
 from isthmus.checkpoint.containers import mindspore_file, safetensors_file
-from isthmus.checkpoint.containers.stored import Assembled, Stored
+from isthmus.checkpoint.containers.stored import Assembled, Readable, Stored, Unsupported
 from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.formats.base import Format, Key, Options, Shapes, Tensors, by_file
 from isthmus.checkpoint.formats.megatron import check
@@ -110,7 +113,8 @@ class MindFormers(Format):
     sharded = ("tp", "pp", "vpp", "ep", "dp")
     names = ("", "concatenated", "mcore")
     suffix = ".ckpt"
-    container = mindspore_file
+    container: ModuleType = mindspore_file
+    dtypes: Collection[torch.dtype] = mindspore_file.NAMES.keys()
     ignored = Format.ignored + (
         r"|^(adam_[mv]|accu_grads|moment[12s]?|momentum|exp_avg(_sq)?)\.|"
         r"^(epoch_num|step_num|global_step|loss_scale|scale_sense|learning_rate|current_iterator_step|"
@@ -134,8 +138,8 @@ class MindFormers(Format):
         merged = strategies.merge(files) if len(files) > 1 else strategies.read(files[0])
         return {("", name): tensor for name, tensor in _assemble(folder, found, merged, self.ignored).items()}
 
-    def _rank(self, paths: list[Path]) -> dict[str, Stored]:
-        tensors: dict[str, Stored] = {}
+    def _rank(self, paths: list[Path]) -> dict[str, Stored | Unsupported]:
+        tensors: dict[str, Stored | Unsupported] = {}
         for path in paths:
             for name, tensor in self.container.read(path).items():
                 if name in tensors:
@@ -149,7 +153,7 @@ class MindFormers(Format):
         """Return the layout that the files have."""
         keys = {key for _, key in tensors}
         mcore = "embedding.word_embeddings.weight" in keys
-        concatenated = any(".w_qkv." in key for key in keys)
+        concatenated = any(re.search(r"\.(w_qkv|w_gate_hidden)\.", key) for key in keys)
         return Layout(names="mcore" if mcore else "concatenated" if concatenated else "")
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
@@ -205,6 +209,7 @@ class MindFormersSafetensors(MindFormers):
     meaning = "MindSpore with MindFormers' names: rank_*/*.safetensors"
     suffix = ".safetensors"
     container = safetensors_file
+    dtypes = Format.dtypes
 
     def matches(self, folder: Path) -> bool:
         """Return whether a folder is a checkpoint of this format."""
@@ -222,10 +227,10 @@ def _files(folder: Path, suffix: str) -> dict[int, list[Path]]:
 
 
 def _assemble(
-    folder: Path, ranks: dict[int, dict[str, Stored]], strategy: Strategy, ignored: str
-) -> dict[str, Assembled]:
+    folder: Path, ranks: dict[int, dict[str, Stored | Unsupported]], strategy: Strategy, ignored: str
+) -> dict[str, Readable]:
     """Return whole tensors from the slices of the ranks."""
-    found: dict[str, Assembled] = {}
+    found: dict[str, Readable] = {}
     for stage, items in strategies.by_stage(strategy).items():
         for name, item in items.items():
             if re.search(ignored, name) or name in found:
@@ -240,6 +245,9 @@ def _assemble(
                         f"{folder}: rank {number} lacks {name}, which the strategy gives it"
                     )
                 tensor, position = ranks[number][name], item.position(rank)
+                if isinstance(tensor, Unsupported):
+                    found[name] = tensor
+                    break
                 if len(tensor.shape) != len(position):
                     raise CheckpointError(
                         f"{folder}: {name} of rank {number} has the shape {tensor.shape}, but its strategy has "
@@ -249,8 +257,12 @@ def _assemble(
                 parts.setdefault(
                     tuple((index * side, (index + 1) * side) for (index, _), side in sides), tensor
                 )
-            shape = tuple(side * count for side, (_, count) in zip(tensor.shape, position, strict=True))
-            found[name] = Assembled(name, shape, tensor.dtype, tuple(parts.items()))
+            else:
+                kinds = {(part.dtype, part.shape) for part in parts.values()}
+                if len(kinds) > 1:
+                    raise CheckpointError(f"{folder}: the ranks disagree on data type or shape of {name}")
+                shape = tuple(side * count for side, (_, count) in zip(tensor.shape, position, strict=True))
+                found[name] = Assembled(name, shape, tensor.dtype, tuple(parts.items()))
     return found
 
 
@@ -288,22 +300,47 @@ def _item(each: Fused, piece: Piece, layout: Layout) -> Item:
 
 
 def _sliced(each: Fused, piece: Piece, item: Item, rank: int, file: str, layout: Layout) -> Piece:
-    """Return the piece of a rank."""
+    """Return the piece of a rank: a rectangle of the stored tensor, whatever parameters its rows are fused from."""
     position = item.position(rank)
-    parts = piece.slices
+    parts, blocks = piece.slices, piece.blocks
+    cut: tuple[int, ...] = ()
     if piece.stack:
         (index, count), *position = position
         size = len(parts) // count
         parts = parts[index * size : (index + 1) * size]
+        rows = [_part(part.shape[0], position[0]) for part in parts]
+    else:
+        rows, blocks, cut = _cut(piece, position[0])
     slices = []
-    for part in parts:
-        bounds = tuple(
-            (length // count * index, length // count * (index + 1))
-            for length, (index, count) in zip(part.shape, position, strict=True)
-        )
-        slices.append((Slice(part.parameter, bounds), 0))
-    blocks = piece.blocks // position[0][1] if piece.blocks > 1 else 1
-    return each.piece(file, each.key(), slices, blocks, interleaved=layout.interleaved)
+    for part, bounds in zip(parts, rows, strict=True):
+        rest = (_part(length, each) for length, each in zip(part.shape[1:], position[1:], strict=True))
+        slices.append((Slice(part.parameter, (bounds, *rest)), 0))
+    found = each.piece(file, each.key(), slices, blocks, interleaved=layout.interleaved)
+    return replace(found, blocks=blocks, cut=cut)
+
+
+def _part(length: int, position: tuple[int, int]) -> tuple[int, int]:
+    """Return first and last + 1 index of an even part."""
+    index, count = position
+    return length // count * index, length // count * (index + 1)
+
+
+def _cut(piece: Piece, position: tuple[int, int]) -> tuple[list[tuple[int, int]], int, tuple[int, ...]]:
+    """Return the rows of each parameter that a range of the fused rows needs, their blocks, and the cut within them.
+
+    The rows of a parameter are those of whole blocks, and of whole heads where their rows are reordered.
+    """
+    lengths = [part.shape[0] for part in piece.slices]
+    blocks = piece.blocks
+    if len(lengths) == 1:
+        rotary = piece.slices[0].parameter.rotary if piece.interleaved else 0
+        blocks = lengths[0] // (rotary or 1)
+    block = sum(lengths) // blocks
+    start, stop = _part(sum(lengths), position)
+    first, last = start // block, -(-stop // block)
+    rows = [(length // blocks * first, length // blocks * last) for length in lengths]
+    cut = (start - block * first, stop - block * first)
+    return rows, last - first, () if cut == (0, block * (last - first)) else cut
 
 
 FORMATS = (MindFormers(), MindFormersSafetensors())

@@ -1,0 +1,172 @@
+"""A conversion loses nothing silently: casts out of range, tied outputs with values of their own, failures midway."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
+
+
+def changed(folder, change):
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
+def refused(source, *arguments):
+    """Check that a conversion is refused in one line, and return it."""
+    before = sorted(source.parent.iterdir())
+    result = checkpoint("convert", source, source.parent / "target", "--to", *arguments)
+    assert result.exit_code == 1 and result.stderr.count("\n") == 1, result.output
+    assert sorted(source.parent.iterdir()) == before
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    "stored, value, to",
+    [
+        (torch.bfloat16, 1e5, "float16"),
+        (torch.float32, -7e4, "float16"),
+        (torch.float32, 3.4e38, "bfloat16"),
+        (torch.float64, 1e39, "float32"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("route", ["huggingface", "megatron --tp 2", "mindformers"])
+def test_casts_that_overflow(tmp_path, stored, value, to, route):
+    source = write_random(tmp_path / "source", CONFIGS["llama"], stored)
+    changed(source, lambda tensors: tensors["model.norm.weight"].__setitem__(slice(3), value))
+    said = refused(source, *route.split(), "--dtype", to)
+    assert "3 values of model.norm.weight" in said and to in said and "give a wider --dtype" in said
+
+
+@pytest.mark.parametrize(
+    "route", ["megatron --tp 2", "meta --tp 2", "mindformers --names concatenated --dp 2"]
+)
+def test_casts_of_ranks_that_overflow(tmp_path, route):
+    source = write_random(tmp_path / "source", CONFIGS["llama"], torch.float32)
+    changed(
+        source, lambda tensors: tensors["model.layers.2.self_attn.q_proj.weight"].__setitem__((-1, -1), 1e6)
+    )
+    ranks = converted(source, tmp_path / "ranks", *route.split())
+    assert "1 values of" in refused(ranks, "huggingface", "--dtype", "float16")
+
+
+def test_casts_keep_what_is_infinite_already_and_tell_what_becomes_0(tmp_path):
+    source = write_random(tmp_path / "source", CONFIGS["llama"], torch.float32)
+
+    def change(tensors):
+        tensors["model.norm.weight"][:3] = torch.tensor([float("inf"), float("nan"), 1e-30])
+
+    changed(source, change)
+    result = checkpoint("convert", source, tmp_path / "target", "--to", "huggingface", "--dtype", "float16")
+    assert (
+        result.exit_code == 0
+        and "1 values of 1 tensors are too small for float16 and become 0" in result.stderr
+    )
+    found = weights(tmp_path / "target")["model.norm.weight"][:3].float()
+    assert found[0] == float("inf") and found[1].isnan() and found[2] == 0
+
+
+def test_the_bias_of_a_router_is_not_cast(tmp_path):
+    source = write_random(tmp_path / "source", CONFIGS["deepseek_v3"], torch.float32)
+    name = "model.layers.1.mlp.gate.e_score_correction_bias"
+    changed(source, lambda tensors: tensors[name].fill_(1e6))
+    back = converted(source, tmp_path / "target", "huggingface", "--dtype", "float16")
+    assert torch.equal(weights(back)[name], torch.full((4,), 1e6))
+
+
+ROUTES = [
+    *("huggingface-bin", "dcp", "deepspeed", "megatron --tp 2 --pp 2", "megatron-dist --pad-vocabulary 64"),
+    *("mindformers --dp 2 --pp 2", "meta --tp 2", "internevo --names llama --tp 2 --pp 2"),
+]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_an_output_with_values_of_its_own_is_kept(tmp_path, route):
+    source = write_random(tmp_path / "source", CONFIGS["llama"])
+    config = CONFIGS["llama"] | {"tie_word_embeddings": True}
+    (source / "config.json").write_text(json.dumps(config))
+    target = converted(source, tmp_path / "target", *route.split())
+    assert json.loads((target / "config.json").read_text())["tie_word_embeddings"] is False
+    (target / "isthmus-manifest.json").unlink()  # as if others had written it, with a config.json that ties
+    (target / "config.json").write_text(json.dumps(config))
+    back = converted(target, tmp_path / "back", "huggingface")
+    same(source, back)
+    assert json.loads((back / "config.json").read_text())["tie_word_embeddings"] is False
+
+
+def test_an_output_with_the_values_of_the_embedding_is_tied(tmp_path):
+    source = write_random(tmp_path / "source", CONFIGS["llama-tied"])
+    copy = write_random(tmp_path / "copy", CONFIGS["llama-tied"])
+    (copy / "model.safetensors").write_bytes((source / "model.safetensors").read_bytes())
+    changed(
+        copy, lambda tensors: tensors.update({"lm_head.weight": tensors["model.embed_tokens.weight"].clone()})
+    )
+    back = converted(copy, tmp_path / "back", "huggingface")
+    same(source, back)
+    assert (back / "config.json").read_bytes() == (source / "config.json").read_bytes()
+    changed(copy, lambda tensors: tensors.update({"output.weight": torch.zeros(2)}))
+    assert "output.weight unknown to the architecture" in refused(copy, "megatron")
+    changed(
+        copy,
+        lambda tensors: (
+            tensors.update({"lm_head.weight": torch.zeros(9, 32)}) or tensors.pop("output.weight")
+        ),
+    )
+    assert "lm_head.weight has the shape (9, 32)" in refused(copy, "megatron")
+
+
+def test_a_different_copy_in_the_last_stage_is_not_lost(tmp_path):
+    source = write_random(tmp_path / "source", CONFIGS["llama-tied"])
+    target = converted(source, tmp_path / "target", "megatron", "--pp", 2)
+    (target / "isthmus-manifest.json").unlink()
+    path = target / "release" / "mp_rank_00_001" / "model_optim_rng.pt"
+    content = torch.load(path, weights_only=False)
+    content["model"]["output_layer.weight"] += 1
+    torch.save(content, path)
+    back = weights(converted(target, tmp_path / "back", "huggingface"))
+    assert torch.equal(back["lm_head.weight"], content["model"]["output_layer.weight"])
+    assert torch.equal(back["model.embed_tokens.weight"], weights(source)["model.embed_tokens.weight"])
+
+
+@pytest.mark.parametrize("name, route", [("qwen2", "megatron"), ("mixtral", "mindformers")])
+def test_types_that_cannot_be_stored_together_or_at_all(tmp_path, name, route):
+    source = write_random(tmp_path / "source", CONFIGS[name])
+
+    def narrow(tensors):
+        for key in list(tensors)[::3]:
+            tensors[key] = tensors[key].to(torch.float8_e5m2)
+
+    said = refused(changed(source, narrow), route)
+    assert "cannot be stored in one tensor" in said or "cannot store the data type float8_e5m2" in said
+
+
+def test_ranks_of_different_types(tmp_path):
+    source = write_random(tmp_path / "source", CONFIGS["llama"], torch.float16)
+    target = converted(source, tmp_path / "ranks", "meta", "--tp", 2)
+    (target / "isthmus-manifest.json").unlink()
+    content = torch.load(target / "consolidated.01.pth")
+    content["layers.0.attention.wq.weight"] = content["layers.0.attention.wq.weight"].float()
+    torch.save(content, target / "consolidated.01.pth")
+    assert "layers.0.attention.wq.weight of consolidated.01.pth is float32, but float16" in refused(
+        target, "dcp"
+    )
+
+
+def test_a_failure_midway_leaves_nothing(tmp_path):
+    source = converted(write_random(tmp_path / "source", CONFIGS["llama"]), tmp_path / "copy", "huggingface")
+    data = (source / "model.safetensors").read_bytes()
+    (source / "model.safetensors").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert "does not match its hash" in refused(source, "megatron")
+
+
+def test_the_configuration_given_is_that_of_the_target(tmp_path):
+    source = write_random(tmp_path / "source", CONFIGS["llama"])
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama"] | {"rope_theta": 5e5}))
+    target = converted(source, tmp_path / "target", "dcp", "--config", tmp_path / "config.json")
+    assert json.loads((target / "config.json").read_text())["rope_theta"] == 5e5
+    assert json.loads((target / "isthmus-manifest.json").read_text())["config"]["rope_theta"] == 5e5
