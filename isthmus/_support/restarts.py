@@ -94,10 +94,11 @@ def _with_store_of_attempt(original: Callable[[Any], Any]) -> Callable[[Any], An
 def _with_address_of_attempt(original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     @functools.wraps(original)
     def _rendezvous(self: Any, worker_group: Any) -> None:
+        from isthmus._support.one_node import OneNode
+
         spec = worker_group.spec
-        if hasattr(
-            spec.rdzv_handler, "_isthmus_attempt"
-        ):  # else these override the result of next_rendezvous
+        # These would override the result of next_rendezvous.
+        if isinstance(spec.rdzv_handler, OneNode) or hasattr(spec.rdzv_handler, "_isthmus_attempt"):
             spec.master_addr = spec.master_port = None
         original(self, worker_group)
 

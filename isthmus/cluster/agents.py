@@ -54,15 +54,21 @@ class Agent:
     """
 
     def __init__(
-        self, name: str, command: list[str], environment: Mapping[str, str], events: selectors.BaseSelector
+        self,
+        name: str,
+        command: list[str],
+        environment: Mapping[str, str],
+        events: selectors.BaseSelector,
+        first: bytes = b"",
     ) -> None:
-        """Start it; its output is registered in ``events`` with this object as data."""
+        """Start it; ``first`` goes to its standard input, and ``events`` has its output with this object as data."""
         pipe = subprocess.PIPE
         variables = {**os.environ, **environment}
         self.name, self.last_words, self.sent = name, "", 0.0
         self.process = subprocess.Popen(
             command, stdin=pipe, stdout=pipe, stderr=pipe, env=variables, start_new_session=True
         )
+        self._write(first)
         self._events = events
         self._rest: dict[int, bytes] = {}
         for stream in (self.process.stdout, self.process.stderr):
@@ -97,9 +103,12 @@ class Agent:
 
     def send(self, message: Message) -> None:
         """Write a line of JSON to its standard input; nothing if it has ended, as its output says."""
+        self._write(json.dumps(message).encode() + b"\n")
+
+    def _write(self, data: bytes) -> None:
         assert self.process.stdin
         with contextlib.suppress(OSError):
-            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.write(data)
             self.process.stdin.flush()
 
     def close(self) -> None:
@@ -142,20 +151,25 @@ class Agents:
     """
 
     def __init__(
-        self, commands: Mapping[str, list[str]], environments: Mapping[str, Mapping[str, str]] | None = None
+        self,
+        commands: Mapping[str, list[str]],
+        environments: Mapping[str, Mapping[str, str]] | None = None,
+        first: Mapping[str, bytes] | None = None,
     ) -> None:
         """Start the agents.
 
         Args:
             commands: command line of each.
             environments: variables of each, added to those of this process.
+            first: what goes to the standard input of each.
         """
         self._events = selectors.DefaultSelector()
         self._alive: dict[str, Agent] = {}
         self.lost: dict[str, str] = {}
         self._number = 0  # of the last requests
         for name, command in commands.items():
-            self._alive[name] = Agent(name, command, (environments or {}).get(name, {}), self._events)
+            variables, data = (environments or {}).get(name, {}), (first or {}).get(name, b"")
+            self._alive[name] = Agent(name, command, variables, self._events, data)
 
     def __enter__(self) -> Agents:
         return self

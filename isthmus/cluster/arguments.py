@@ -1,5 +1,7 @@
 """Arguments that several commands of ``isthmus cluster`` have."""
 
+import ctypes
+import os
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -12,8 +14,35 @@ from isthmus.cluster.errors import ClusterError
 INVENTORY = Path("cluster.yaml")
 Inventory = Annotated[Path, typer.Option("--inventory", "-i", help="Inventory to read.")]
 Python = Annotated[str, typer.Option(help="Python with Isthmus on every host. Default: this one.")]
+
+
+def _variables(values: list[str] | None) -> list[str]:
+    """Give names without a value that of this environment; hide the values in the arguments of this process."""
+    _hide(values or [])
+    return [f"{each}={os.environ[each]}" if each in os.environ else each for each in values or []]
+
+
+def _hide(values: Sequence[str]) -> None:
+    """Overwrite the values of ``--env`` where the kernel shows the arguments of this process to other users."""
+    words = Path("/proc/self/cmdline").read_bytes().split(b"\0")
+    # Fields 48 and 49 of proc(5); the first two may contain spaces.
+    place = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45])
+    given = {prefix + os.fsencode(each) for each in values for prefix in (b"", b"--env=")}
+    for word in words:
+        if word in given:
+            _, _, value = word.removeprefix(b"--env=").partition(b"=")
+            ctypes.memset(place + len(word) - len(value), ord("*"), len(value))
+        place += len(word) + 1
+
+
 Variables = Annotated[
-    list[str] | None, typer.Option("--env", help="Further NAME=VALUE of the environment; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="NAME[=VALUE]",
+        help="Further variable of the environment, by default with the value that it has here; repeatable.",
+        callback=_variables,
+    ),
 ]
 
 

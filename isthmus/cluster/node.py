@@ -24,10 +24,8 @@ def main(arguments: list[str]) -> int:
     """Run a command; return its exit status, 128 + N if a signal N ended it."""
     parser = argparse.ArgumentParser(prog="isthmus cluster run")
     parser.add_argument("--directory", default="")
-    parser.add_argument("--env", action="append", default=[], help="NAME=VALUE")
     split = arguments.index("--")
     options = parser.parse_args(arguments[:split])
-    os.environ.update(each.split("=", 1) for each in options.env)
     try:
         process = subprocess.Popen(
             arguments[split + 1 :],

@@ -69,9 +69,13 @@ class Node:
 
     def send(self, number: int) -> None:
         """Send a signal to the command on the host."""
+        self.write(f"{signal.Signals(number).name}\n".encode())
+
+    def write(self, data: bytes) -> None:
+        """Write to its standard input; nothing if that is closed."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError, ValueError):
-            self.process.stdin.write(f"{signal.Signals(number).name}\n".encode())
+            self.process.stdin.write(data)
             self.process.stdin.flush()
 
     def close(self) -> None:
@@ -82,7 +86,7 @@ class Node:
 
 
 def commands(job: Job, python: str, options: list[str]) -> list[list[str]]:
-    """Return the local command line for each host.
+    """Return the local command line for each host, which reads :func:`environments` first.
 
     Args:
         job: what to run.
@@ -101,11 +105,16 @@ def commands(job: Job, python: str, options: list[str]) -> list[list[str]]:
         }
         words = [word for name, value in nodes.items() for word in (f"--{name}", str(value))]
         run = [python, "-m", "isthmus", "run", *words, *options, *job.program]
-        variables = [f"--env={name}={value}" for name, value in job.environment(host, port).items()]
         directory = [f"--directory={job.directory}"] if job.directory else []
-        node = [python, "-m", "isthmus.cluster.node", *directory, *variables, "--", *run]
-        found.append(remote.command(host, node))
+        node = [python, "-m", "isthmus.cluster.node", *directory, "--", *run]
+        found.append(remote.command(host, node, job.environment(host, port)))
     return found
+
+
+def environments(job: Job) -> list[bytes]:
+    """Return what the standard input of the command for each host begins with."""
+    port = job.port or TORCHRUN_PORT
+    return [remote.environment_line(job.environment(host, port)) for host in job.inventory.hosts]
 
 
 def run(job: Job, python: str, options: list[str], *, progress: bool = False) -> int:
@@ -115,19 +124,27 @@ def run(job: Job, python: str, options: list[str], *, progress: bool = False) ->
     report of the rank that failed first is repeated at the end. A signal is passed on to all hosts.
     """
     name = ["--rdzv-id", uuid.uuid4().hex]  # so that hosts do not join a job that uses the same port
-    return supervise(job, commands(job, python, [*name, *options]), Terminal(progress))
+    return supervise(job, commands(job, python, [*name, *options]), environments(job), Terminal(progress))
 
 
-def supervise(job: Job, lines: list[list[str]], terminal: Terminal) -> int:
-    """Run a command for each host until all have ended; return the exit status of the job."""
+def supervise(job: Job, lines: list[list[str]], inputs: list[bytes], terminal: Terminal) -> int:
+    """Run a command for each host until all have ended; return the exit status of the job.
+
+    Args:
+        job: what runs.
+        lines: command line for each host.
+        inputs: what its standard input begins with.
+        terminal: where output goes.
+    """
     ranks = Progress(ModelArguments.read(job.program))
     ranks.start(job.inventory.world_size, list(range(job.inventory.world_size)))
     nodes: list[Node] = []
     with _signals() as received, selectors.DefaultSelector() as selector:
         try:
             first = 0
-            for host, line in zip(job.inventory.hosts, lines, strict=True):
+            for host, line, data in zip(job.inventory.hosts, lines, inputs, strict=True):
                 nodes.append(_start(host, first, line, selector))
+                nodes[-1].write(data)
                 first += len(host.cards)
             _watch(nodes, selector, received, terminal, ranks)
         finally:

@@ -1,6 +1,7 @@
 """torchrun's agent, with our names for the files of the ranks, and callbacks at start and failure."""
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -19,7 +20,7 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import config_from_args, parse_args
 
-from isthmus._support import restarts
+from isthmus._support import rendezvous as own_rendezvous
 from isthmus._support.files import make_file
 from isthmus.launch.watch import Rank
 
@@ -107,7 +108,8 @@ class Agent(LocalElasticAgent):
         self._meeting = config.rdzv_endpoint
         self._is_static = config.rdzv_backend == "static"
         try:
-            _resolve(self._meeting)
+            if config.max_nodes > 1:
+                _resolve(self._meeting)
             spec = _spec(config, entrypoint, program)
         except (RendezvousError, DistError, OSError) as error:
             raise _cannot_meet(self._meeting, error) from error
@@ -224,7 +226,7 @@ def _resolve(endpoint: str) -> None:
 
 
 def _cannot_meet(where: str, error: Exception) -> RuntimeError:
-    if "EADDRINUSE" in str(error):
+    if "EADDRINUSE" in str(error) or getattr(error, "errno", None) == errno.EADDRINUSE:
         port = where.rpartition(":")[2]
         return RuntimeError(f"port {port} is in use on {socket.gethostname()}; give another port")
     return RuntimeError(
@@ -247,7 +249,7 @@ def _has_failed(rank: Rank) -> bool:
 
 
 def _spec(config: LaunchConfig, entrypoint: Any, program: list[str]) -> WorkerSpec:
-    restarts.install()
+    own_rendezvous.install()
     endpoint = config.rdzv_endpoint
     parameters = RendezvousParameters(
         backend=config.rdzv_backend,

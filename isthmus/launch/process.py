@@ -88,12 +88,14 @@ def _prepare_rank() -> None:
 
 
 def _enter() -> None:
+    from isthmus._support import rendezvous
     from isthmus._support.patches import PatchError
     from isthmus.launch import counts, lines
     from isthmus.shim import accelerator, proxies
 
     global _reporter
 
+    rendezvous.install()
     if _are_devices_hidden():
         scope.undo()
         lines.print_hidden()

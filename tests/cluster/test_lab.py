@@ -90,7 +90,8 @@ def test_a_lab_of_a_name_in_use_is_refused(tmp_path: Path, monkeypatch: pytest.M
 def test_environment_of_a_host_reaches_its_commands() -> None:
     entry = {"name": "a", "namespace": "n", "cards": 1, "environment": {"A": "b c"}}
     (host,) = inventory.parse({"hosts": [entry]}, "test").hosts
-    assert remote.command(host, ["true"])[-3:] == ["env", "A=b c", "true"]
+    assert "b c" not in " ".join(remote.command(host, ["true"]))
+    assert remote.environment_line(host.environment) == b"export A='b c'\n"
     with pytest.raises(ClusterError, match=r"a b: not a variable"):
         inventory.parse({"hosts": [{**entry, "environment": {"a b": "1"}}]}, "test")
 
@@ -139,18 +140,26 @@ def started(folder: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(host: str, rank: int, *command: str) -> subprocess.Popen[bytes]:
-        line = remote.command(inventory.read(folder / "cluster.yaml").host(host), command)
-        processes.append(
-            subprocess.Popen(line, stdout=subprocess.PIPE, env={**os.environ, "LOCAL_RANK": str(rank)})
+        place = inventory.read(folder / "cluster.yaml").host(host)
+        process = subprocess.Popen(
+            remote.command(place, command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "LOCAL_RANK": str(rank)},
         )
-        return processes[-1]
+        processes.append(process)
+        assert process.stdin
+        process.stdin.write(remote.environment_line(place.environment))
+        process.stdin.flush()
+        return process
 
     yield start
     assert lab("heal", "--folder", folder) == (0, "")
     for process in processes:
         process.kill()
         process.wait()
-        assert process.stdout
+        assert process.stdin and process.stdout
+        process.stdin.close()
         process.stdout.close()
 
 

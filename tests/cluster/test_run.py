@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -49,7 +50,7 @@ def supervised(*scripts: str, prints_status: bool = False) -> tuple[int, str, st
     """Supervise a shell script on each of two hosts; return status and output."""
     out, err = io.StringIO(), io.StringIO()
     lines = [[*NODE, "--", "sh", "-c", script] for script in scripts]
-    status = run.supervise(Job(TWO, ["train.py"]), lines, Terminal(prints_status, out, err))
+    status = run.supervise(Job(TWO, ["train.py"]), lines, [b""] * 2, Terminal(prints_status, out, err))
     return status, out.getvalue(), err.getvalue()
 
 
@@ -97,8 +98,11 @@ def test_commands_of_hosts() -> None:
 def test_command_of_a_host(tmp_path: Path) -> None:
     job = Job(TWO, ["train.py", "--lr", "1"], 6000, "eth0", "/work dir", variables=["A=b c"])
     lines = run.commands(job, "py", ["--log-dir", "logs"])
-    assert lines[1][:4] == ["py", "-m", "isthmus.cluster.node", "--directory=/work dir"]
-    assert {"--env=A=b c", "--env=NCCL_SOCKET_IFNAME=eth0", "--env=MASTER_PORT=6000"} <= set(lines[1])
+    assert lines[1][:2] == ["sh", "-c"]
+    assert lines[1][4:8] == ["py", "-m", "isthmus.cluster.node", "--directory=/work dir"]
+    environment = run.environments(job)[1].decode()
+    assert environment.startswith("export ") and environment.endswith(" A='b c'\n")
+    assert {"NCCL_SOCKET_IFNAME=eth0", "MASTER_PORT=6000"} < set(environment.split())
     expected = "--nproc 1 --nnodes 2 --node-rank 1 --master-addr 127.0.0.1 --master-port 6000 --log-dir logs train.py"
     assert lines[1][lines[1].index("--") + 1 :] == [
         *"py -m isthmus run".split(),
@@ -110,7 +114,7 @@ def test_command_of_a_host(tmp_path: Path) -> None:
 
 def test_hosts_of_a_run_share_a_name_that_no_other_run_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts that find another job at the port do not join it."""
-    monkeypatch.setattr(run, "supervise", lambda job, lines, terminal: found.extend(lines) or 0)
+    monkeypatch.setattr(run, "supervise", lambda job, lines, *_: found.extend(lines) or 0)
     found: list[list[str]] = []
     for _ in range(2):
         assert run.run(Job(TWO, ["train.py"]), "py", []) == 0
@@ -128,6 +132,59 @@ def test_arguments_survive_the_shell_of_ssh(tmp_path: Path, monkeypatch: pytest.
         remote.command(host, ["printf", "%s|", *odd]), capture_output=True, text=True, check=True
     )
     assert done.stdout == "".join(f"{each}|" for each in odd)
+
+
+ODD = {"TOKEN": "s3cr3t $HOME `id` 'quoted' \\n", "EMPTY": "", "UMLAUT": "\u00e4\udcff"}
+
+
+@pytest.mark.parametrize("where", ["local", "namespace", "ssh"])
+def test_an_environment_is_not_in_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """The command gets the variables and what else is on its standard input."""
+    (tmp_path / "ssh").write_text('#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')
+    (tmp_path / "ip").write_text('#!/bin/sh\nshift 9\nexec "$@"\n')  # up to the name of the host
+    for each in ("ssh", "ip"):
+        (tmp_path / each).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    place = {"local": "127.0.0.1", "namespace": "10.77.0.1", "ssh": "192.0.2.77"}[where]
+    space = {"namespace": "lab1"} if where == "namespace" else {}
+    (host,) = hosts({"name": "a", "address": place, **space}).hosts
+    code = "import json, os, sys; print(json.dumps([dict(os.environ), sys.stdin.read()]))"
+    line = remote.command(host, [sys.executable, "-c", code], ODD)
+    assert "s3cr3t" not in " ".join(line)
+    data = remote.environment_line(ODD) + b"SIGTERM\n"
+    done = subprocess.run(line, input=data, capture_output=True, check=True)
+    environment, rest = json.loads(done.stdout)
+    assert {name: environment[name] for name in ODD} == ODD
+    assert rest == "SIGTERM\n"
+
+
+def test_values_of_env_are_hidden_in_the_arguments_of_the_command(tmp_path: Path) -> None:
+    """Neither it nor the processes that it starts show them; the ranks get them."""
+    (tmp_path / "c.yaml").write_text(
+        "hosts: [{name: a, address: 127.0.0.1, cards: 1, environment: {OF_HOST: s3cr3t-0}}]"
+    )
+    code = (
+        "import os, pathlib\n"
+        "of_all = [path.read_bytes() for path in pathlib.Path('/proc').glob('[0-9]*/cmdline')]\n"
+        "values = [os.environ[name] for name in ('A', 'B', 'C', 'OF_HOST')]\n"
+        "print(values, sum(b's3' b'cr3t' in each for each in of_all))"
+    )
+    (tmp_path / "python").write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}"\n')
+    (tmp_path / "python").chmod(0o755)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "isthmus", "cluster", "run", "-i", str(tmp_path / "c.yaml")),
+            *("--env", "A=s3cr3t-1", "--env=B=s3cr3t-2", "--env", "C"),
+            *("--python", str(tmp_path / "python"), "train.py"),
+        ],
+        env={**os.environ, "C": "s3cr3t-3"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "['s3cr3t-1', 's3cr3t-2', 's3cr3t-3', 's3cr3t-0'] 0\n", done.stderr
 
 
 # ---- supervision

@@ -130,7 +130,10 @@ class Processes:
 
     def _start(self, key: str, host: Host) -> Agent:
         arguments = ["env", _LOCAL_RANK, self.python if key else sys.executable, *AGENT]
-        return Agent(key, remote.command(host, arguments) if key else arguments, {}, self._events)
+        if not key:
+            return Agent(key, arguments, {}, self._events)
+        first = remote.environment_line(host.environment)
+        return Agent(key, remote.command(host, arguments), {}, self._events, first)
 
     def __enter__(self) -> Processes:
         return self

@@ -29,6 +29,7 @@ class _Host:
 
     name: str
     command: list[str]
+    first: bytes  # of the agent's standard input
     agent: Agent | None = None
     since: float = 0.0  # its last report, else its first start; monotonic
     started: float = 0.0  # monotonic
@@ -71,7 +72,7 @@ class Reports:
         for host in hosts:
             cards = ",".join(str(card.index) for card in host.cards) if inventory else ""
             command = remote.command(host, [*agent, f"--cards={cards}"])
-            self._hosts[host.name] = _Host(host.name, command)
+            self._hosts[host.name] = _Host(host.name, command, remote.environment_line(host.environment))
 
     def __enter__(self) -> Self:
         for host in self._hosts.values():
@@ -115,7 +116,7 @@ class Reports:
         host.agent, host.ended, host.last_words, host.started = None, None, "", time.monotonic()
         host.since = host.since or host.started
         try:
-            host.agent = Agent(host.name, host.command, {}, self._events)
+            host.agent = Agent(host.name, host.command, {}, self._events, host.first)
         except OSError as error:
             host.ended, host.last_words = time.monotonic(), f"{error.filename}: {error.strerror}"
 

@@ -57,7 +57,8 @@ def run(inventory: Inventory, settings: Settings, progress: Callable[[str, int, 
     """
     command = [settings.python, "-m", "isthmus.cluster.preflight.probe"]
     commands = {host.name: remote.command(host, command) for host in inventory.hosts}
-    with Agents(commands) as agents:
+    first = {host.name: remote.environment_line(host.environment) for host in inventory.hosts}
+    with Agents(commands, first=first) as agents:
         preflight = _Preflight(inventory, settings, agents, progress)
         preflight.run()
         return preflight.results

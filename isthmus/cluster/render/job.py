@@ -69,7 +69,9 @@ class Job:
         for each in self.variables:
             name, equals, value = each.partition("=")
             if not equals or not _VARIABLE.fullmatch(name) or "\n" in value:
-                raise ClusterError(f"--env {each!r}: expected NAME=VALUE on one line")
+                raise ClusterError(
+                    f"--env {each!r}: expected NAME=VALUE on one line, or the NAME of a variable of this environment"
+                )
         if any("\n" in each or "\0" in each for each in (*self.program, self.directory, self.rank_table)):
             raise ClusterError("arguments with line breaks cannot be launched; put the text in a file")
 
