@@ -239,3 +239,21 @@ def test_every_argument_that_megatron_reads_is_written(tmp_path, kind):
     )
     found = torch.load(path, weights_only=False)["args"]
     assert [name for name in READ if getattr(found, name, None) is None] == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_internevo_has_theta_or_refuses(tmp_path, form):
+    source = write_random(
+        tmp_path / "source", of({**form(None), "intermediate_size": 49, "rms_norm_eps": 1e-4})
+    )
+    described = torch.load(
+        converted(source, tmp_path / "target", "internevo", "--names", "llama") / "model_config.pt"
+    )
+    assert (described["rope_base"], described["layer_norm_epsilon"]) == (500000, 1e-4)
+    assert int(32 * described["mlp_ratio"]) == 49 and described["multiple_of"] == 1
+    (source / "config.json").write_text(json.dumps(of({**form(LLAMA3), "intermediate_size": 49})))
+    result = checkpoint("convert", source, tmp_path / "other", "--to", "internevo", "--names", "llama")
+    assert (
+        result.exit_code == 1
+        and "InternEvo has no entries for rope_theta 500000, rope_type llama3" in result.stderr
+    )
