@@ -1482,7 +1482,7 @@ static inline int isthmus_call_aten_addcmul(void* function, const TVMFFIAny* ite
 }
 
 /* aten::addmm(Tensor self, Tensor mat1, Tensor mat2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
- * dtypes: bfloat16, float16, float32, float64
+ * dtypes: bfloat16, float16, float32, float64, int64
  * shape: (mat1.shape[0], mat2.shape[1]); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_addmm "aten::addmm"
@@ -1630,7 +1630,7 @@ static inline int isthmus_call_aten_any_dims(void* function, const TVMFFIAny* it
 /* aten::arange.start_step(Scalar start, Scalar end, Scalar step=1, *, ScalarType? dtype=None, Layout?
  *     layout=None, Device? device=None, bool? pin_memory=None) -> Tensor
  * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
- * shape: steps(start, end, step); dtype: dtype
+ * shape: steps(start, end, step, dtype); dtype: dtype
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten_arange_start_step "aten::arange.start_step"
 #define ISTHMUS_PARAMETERS_aten_arange_start_step isthmus_context* context, isthmus_scalar start, \
@@ -1885,7 +1885,7 @@ static inline int isthmus_call_aten_avg_pool3d(void* function, const TVMFFIAny* 
 }
 
 /* aten::baddbmm(Tensor self, Tensor batch1, Tensor batch2, *, Scalar beta=1, Scalar alpha=1) -> Tensor
- * dtypes: bfloat16, float16, float32, float64
+ * dtypes: bfloat16, float16, float32, float64, int64
  * shape: (batch1.shape[0], batch1.shape[1], batch2.shape[2]); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_baddbmm "aten::baddbmm"
@@ -2085,7 +2085,7 @@ static inline int isthmus_call_aten_bitwise_xor_Tensor(void* function, const TVM
 }
 
 /* aten::bmm(Tensor self, Tensor mat2) -> Tensor
- * dtypes: bfloat16, float16, float32, float64
+ * dtypes: bfloat16, float16, float32, float64, int64
  * shape: (self.shape[0], self.shape[1], mat2.shape[2]); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_bmm "aten::bmm"
@@ -2512,7 +2512,7 @@ static inline int isthmus_call_aten_div_Tensor_mode(void* function, const TVMFFI
 }
 
 /* aten::dot(Tensor self, Tensor tensor) -> Tensor
- * dtypes: bfloat16, float16, float32, float64
+ * dtypes: bfloat16, float16, float32, float64, int64
  * shape: (); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_dot "aten::dot"
@@ -3395,7 +3395,7 @@ static inline int isthmus_call_aten_linalg_vector_norm(void* function, const TVM
 
 /* aten::linspace(Scalar start, Scalar end, int steps, *, ScalarType? dtype=None, Layout? layout=None,
  *     Device? device=None, bool? pin_memory=None) -> Tensor
- * dtypes: bfloat16, float16, float32, float64
+ * dtypes: bfloat16, float16, float32, float64, int32, int64
  * shape: (steps,); dtype: dtype
  * within 0.51 ulp + 4 roundings of the sum */
 #define ISTHMUS_NAME_aten_linspace "aten::linspace"
@@ -3906,7 +3906,7 @@ static inline int isthmus_call_aten_minimum(void* function, const TVMFFIAny* ite
 }
 
 /* aten::mm(Tensor self, Tensor mat2) -> Tensor
- * dtypes: bfloat16, float16, float32, float64
+ * dtypes: bfloat16, float16, float32, float64, int64
  * shape: (self.shape[0], mat2.shape[1]); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_mm "aten::mm"
@@ -4012,7 +4012,7 @@ static inline int isthmus_call_aten_mul_Tensor(void* function, const TVMFFIAny* 
 }
 
 /* aten::mv(Tensor self, Tensor vec) -> Tensor
- * dtypes: bfloat16, float16, float32, float64
+ * dtypes: bfloat16, float16, float32, float64, int64
  * shape: (self.shape[0],); dtype: self.dtype
  * within 0.51 ulp + 32 roundings of the sum */
 #define ISTHMUS_NAME_aten_mv "aten::mv"
@@ -4922,10 +4922,10 @@ static inline int isthmus_call_aten_scatter_add(void* function, const TVMFFIAny*
 
 /* aten::scatter_reduce.two(Tensor self, int dim, Tensor index, Tensor src, str reduce, *, bool
  *     include_self=True) -> Tensor
- * dtypes: bfloat16, float16, float32, float64
+ * dtypes: bfloat16, float16, float32, float64, int8, uint8, int16, int32, int64
  * shape: like(self); dtype: self.dtype
  * within 0.51 ulp + 524288 roundings of the sum (bfloat16), 0.51 ulp + 65536 roundings of the sum
- *     (float16), 0.51 ulp + 16 roundings of the sum (float32, float64) */
+ *     (float16), 0.51 ulp + 16 roundings of the sum (float32, float64, int8, uint8, int16, int32, int64) */
 #define ISTHMUS_NAME_aten_scatter_reduce_two "aten::scatter_reduce.two"
 #define ISTHMUS_PARAMETERS_aten_scatter_reduce_two isthmus_context* context, const DLTensor* self, \
         int64_t dim, const DLTensor* index, const DLTensor* src, const char* reduce, bool include_self, \

@@ -135,9 +135,10 @@ void KernelRoute::plan_inference(const c10::OperatorHandle& op, const c10::Opera
   const size_t without_outputs = kernels_.variant == Variant::kOut ? given - outputs_ : given;
   const bool as_canonical = without_outputs == canonical.schema().arguments().size();
   if (kernels_.variant == Variant::kOut && as_canonical) {
-    static const std::unordered_set<std::string> any_dtype{"aten::all", "aten::any"};
+    static const std::unordered_set<std::string> any_dtype{"aten::all", "aten::any", "aten::max",
+                                                           "aten::min"};
     const std::optional<int> dtype = canonical.schema().argumentIndexWithName("dtype");
-    exact_dtype_ = !promotes_ && !dtype && any_dtype.count(kernels_.canonical.name) == 0;
+    exact_dtype_ = !promotes_ && !dtype && (any_dtype.count(kernels_.canonical.name) == 0 || outputs_ > 1);
     dtype_ = dtype.value_or(-1);
   }
   inference_ = std::make_unique<Inference>(as_canonical ? canonical : op);

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from isthmus.checkpoint.containers.stored import name_of
 from isthmus.checkpoint.errors import CheckpointError, UsageError
 from isthmus.checkpoint.layout import Parameter
 from isthmus.checkpoint.source import Source
@@ -38,7 +39,16 @@ class Average(Source):
                 total[name] = (
                     total[name] + tensor.double() * weight if name in total else tensor.double() * weight
                 )
-        return {each.name: total[each.name].to(self.dtype(each)) for each in wanted}
+        return {each.name: _cast(each.name, total[each.name], self.dtype(each)) for each in wanted}
+
+
+def _cast(name: str, average: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    result = average.to(dtype)
+    if (average.isfinite() & ~result.isfinite()).any():
+        raise CheckpointError(
+            f"{name}: the average exceeds the range of {name_of(dtype)}; give positive --weights"
+        )
+    return result
 
 
 def averaged(sources: Sequence[Source], weights: str = "") -> Average:

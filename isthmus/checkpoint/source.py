@@ -134,7 +134,8 @@ def open_source(
     if found is None:
         raise CheckpointError(f"{folder}: no config.json; give that of the model with --config")
     of = model(found)
-    tensors = kind.select(_unwrapped(folder, kind.read(folder, options)), of)
+    stored = _unwrapped(folder, kind.read(folder, options))
+    tensors = kind.select(stored, of)
     if ignore:
         tensors = {key: each for key, each in tensors.items() if not re.search(ignore, key[1])}
     for tensor in tensors.values():
@@ -150,7 +151,8 @@ def open_source(
 
     def opened(of: Model) -> Source:
         pieces = kind.pieces(of, layout)
-        return Source(folder, kind, of, layout, tensors, _checked(folder, pieces, tensors, output))
+        holding = _checked(folder, pieces, tensors, output)
+        return Source(folder, kind, of, layout, tensors, holding, _left_out(folder, kind, of, stored))
 
     output = _output(kind, of, layout) & tensors.keys() if of.tied else set()
     if output:
@@ -159,7 +161,7 @@ def open_source(
             note = (
                 f"{folder}: the output layer differs from the embedding; tie_word_embeddings is set to false"
             )
-            return replace(source, note=note)
+            return replace(source, note="; ".join(filter(None, (note, source.note))))
     return opened(of)
 
 
@@ -176,6 +178,14 @@ def _unwrapped(folder: Path, tensors: Tensors) -> Tensors:
             raise CheckpointError(f"{folder}: {name} and another tensor are both {plain[1]} without wrappers")
         found[plain] = tensor
     return found
+
+
+def _left_out(folder: Path, kind: Format, of: Model, stored: Tensors) -> str:
+    """Return a note about layers that predict further tokens; empty if there are none."""
+    extra = int(of.config.get("num_nextn_predict_layers") or 0) if kind.whole else 0
+    numbers = "|".join(str(of.layers + each) for each in range(extra))
+    count = sum(bool(re.search(rf"\blayers\.({numbers})\.", name)) for _, name in stored) if extra else 0
+    return f"{folder}: {count} tensors of layers that predict further tokens are left out" if count else ""
 
 
 def _untied(of: Model) -> Model:

@@ -47,6 +47,8 @@ def layout(
         raise UsageError(f"--names {names}: {format.name} has no such names; expected {possible}")
     if rotary not in {"", *_ROTARY}:
         raise UsageError(f"--rotary {rotary}: expected half or interleaved")
+    if rotary == "interleaved" and not format.pairs:
+        raise UsageError(f"--rotary interleaved: {format.name} has rotary halves; leave it out")
     if not all(each.strip().isdigit() for each in stages.split(",") if stages):
         raise UsageError(f"--stages {stages}: expected the layers of each stage, such as 7,8,8,7")
     changes: dict[str, Any] = {"names": names, **sizes}

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from isthmus.data.records import DataError
+from isthmus.data.records import DataError, kind_of
 
 
 class Encoding(NamedTuple):
@@ -71,14 +71,7 @@ class Tokenizer:
             path = found[0]
         settings = _settings(folder)
         self.backend: Backend = _Hugging(path) if path.suffix == ".json" else _SentencePiece(path)
-        self.special = {
-            **getattr(self.backend, "defaults", {}),
-            **{
-                key: value["content"] if isinstance(value, dict) else value
-                for key, value in settings.items()
-                if key.endswith("_token") and value and not key.startswith("add_")
-            },
-        }
+        self.special = {**getattr(self.backend, "defaults", {}), **_special(folder, settings)}
         self.chat_template = _chat_template(folder, settings)
 
     def id_of(self, *names: str) -> int | None:
@@ -109,17 +102,42 @@ def _settings(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        settings = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(settings, dict):
+        raise DataError(f"{path}: {kind_of(settings)} instead of an object")
+    return settings
+
+
+def _special(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
+    """Return the texts of special tokens by name."""
+    found = dict[str, str]()
+    for key, value in settings.items():
+        if not key.endswith("_token") or not value or value is True:  # a flag, such as add_bos_token
+            continue
+        text = value.get("content") if isinstance(value, dict) else value
+        if not isinstance(text, str):
+            raise DataError(f"{folder / 'tokenizer_config.json'}: {key} is no text")
+        found[key] = text
+    return found
 
 
 def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
-    if (folder / "chat_template.jinja").exists():
-        return (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    path = folder / "chat_template.jinja"
+    if path.exists():
+        try:
+            return path.read_text(encoding="utf-8")
+        except ValueError as error:
+            raise DataError(f"{path}: cannot be read: {error}") from None
     template = settings.get("chat_template")
     if isinstance(template, list):  # several, by name
-        return next((each["template"] for each in template if each.get("name") == "default"), None)
+        named = [each for each in template if isinstance(each, dict) and each.get("name") == "default"]
+        template = named[0].get("template") if named else None
+    if template is not None and not isinstance(template, str):
+        raise DataError(
+            f"{folder / 'tokenizer_config.json'}: chat_template is {kind_of(template)}, not a text"
+        )
     return template
 
 

@@ -88,7 +88,7 @@ def test_types_that_pytorch_lacks_are_left_out_or_named(tmp_path):
             continue
         result = checkpoint("inspect", ranks)
         assert (
-            result.exit_code == 1 and "scale has the data type Int4, which PyTorch does not" in result.stderr
+            result.exit_code == 1 and "scale has the data type Int4, which is not supported" in result.stderr
         )
         assert "--ignore 'scale'" in result.stderr and result.stderr.count("\n") == 1
     same(source, converted(tmp_path / "ranks", tmp_path / "back", "huggingface", "--ignore", "scale"))
@@ -125,3 +125,15 @@ def test_parameters_of_unsigned_types_are_kept(tmp_path, route):
     assert all(
         torch.equal(back[name].view(torch.int16), each.view(torch.int16)) for name, each in tensors.items()
     )
+
+
+def test_sparse_tensors_are_left_out_or_named(tmp_path):
+    source = write_random(tmp_path / "source", CONFIGS["llama"])
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    state = load_file(source / "model.safetensors") | {"scale": torch.ones(3).to_sparse()}
+    torch.save(state, folder / "pytorch_model.bin")
+    options = "--config", source / "config.json"
+    result = checkpoint("inspect", folder, *options)
+    assert result.exit_code == 1 and "scale has the data type sparse_coo" in result.stderr
+    same(source, converted(folder, tmp_path / "back", "huggingface", "--ignore", "scale", *options))

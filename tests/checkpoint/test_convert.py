@@ -170,3 +170,22 @@ def test_the_configuration_given_is_that_of_the_target(tmp_path):
     target = converted(source, tmp_path / "target", "dcp", "--config", tmp_path / "config.json")
     assert json.loads((target / "config.json").read_text())["rope_theta"] == 5e5
     assert json.loads((target / "isthmus-manifest.json").read_text())["config"]["rope_theta"] == 5e5
+
+
+def test_layers_that_predict_further_tokens_are_left_out_and_named(tmp_path):
+    source = write_random(tmp_path / "source", CONFIGS["deepseek_v3"] | {"num_nextn_predict_layers": 1})
+    changed(source, lambda tensors: tensors.update({"model.layers.4.enorm.weight": torch.zeros(32)}))
+    result = checkpoint("convert", source, tmp_path / "target", "--to", "dcp")
+    assert (
+        result.exit_code == 0
+        and "1 tensors of layers that predict further tokens are left out" in result.stderr
+    )
+
+
+def test_an_average_out_of_range(tmp_path):
+    for name, value in ("a", 6e4), ("b", -6e4):
+        folder = write_random(tmp_path / name, CONFIGS["llama"], torch.float16)
+        changed(folder, lambda tensors, value=value: tensors["model.norm.weight"].fill_(value))
+    result = checkpoint("average", tmp_path / "a", tmp_path / "b", tmp_path / "c", "--weights", "3,-1")
+    assert result.exit_code == 1 and "norm.weight: the average exceeds the range of float16" in result.stderr
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a", "b"]

@@ -33,6 +33,9 @@ def test_what_deepspeed_writes_is_read(tmp_path):
             converted(tmp_path / f"zero{stage}", tmp_path / f"back{stage}", "huggingface", *options)
         )
         expected = load_file(tmp_path / f"expected{stage}.safetensors")
+        if stage == "1frozen":  # zero_to_fp32 leaves frozen parameters out then; the module has them
+            source = weights(tmp_path / "hf")
+            expected |= {name: each.bfloat16() for name, each in source.items() if name not in expected}
         assert found.keys() == expected.keys()
         for name, tensor in found.items():
             assert torch.equal(tensor, expected[name]), (stage, name)

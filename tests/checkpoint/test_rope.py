@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from isthmus.checkpoint.architectures import model
 from isthmus.checkpoint.errors import CheckpointError
@@ -215,6 +216,45 @@ def test_megatron_refuses_what_it_has_no_option_for(tmp_path, changes, said):
         assert [each.name for each in tmp_path.iterdir()] == ["source"]
 
 
+@pytest.mark.parametrize("kind", ["megatron", "megatron-dist"])
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"rope_theta": 5e5}, "rotary_base 10000, config.json calls for 500000"),
+        ({"rms_norm_eps": 1e-5}, "norm_epsilon 1e-06, config.json calls for 1e-05"),
+        ({"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}, "kv_channels 4"),
+    ],
+)
+def test_arguments_of_megatron_that_contradict_config_json(tmp_path, kind, changes, said):
+    source = write_random(tmp_path / "source", CONFIGS["llama"])
+    target = converted(source, tmp_path / "target", kind)
+    (tmp_path / "config.json").write_text(json.dumps(of(changes)))
+    result = checkpoint("inspect", target, "--config", tmp_path / "config.json")
+    assert result.exit_code == 1 and said in result.stderr and "--config" in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["megatron --tp 2", "megatron-dist"])
+def test_rotary_pairs_of_megatron_are_those_of_its_arguments(tmp_path, kind):
+    source = write_random(tmp_path / "source", CONFIGS["llama"])
+    target = converted(source, tmp_path / "target", *kind.split(), "--rotary", "interleaved")
+    (target / "isthmus-manifest.json").unlink()
+    same(source, converted(target, tmp_path / "back", "huggingface"))
+    name = "decoder.layers.0.self_attention.linear_qkv.weight"
+    if "tp" in kind:
+        found = torch.load(target / "release/mp_rank_00/model_optim_rng.pt", weights_only=False)["model"][
+            name
+        ]
+        q = load_file(source / "model.safetensors")["model.layers.0.self_attn.q_proj.weight"]
+        assert torch.equal(found[:4], q[[0, 2, 1, 3]])
+
+
+def test_formats_of_transformers_have_rotary_halves(tmp_path):
+    source = write_random(tmp_path / "source", CONFIGS["llama"])
+    for kind in "huggingface", "dcp", "deepspeed":
+        result = checkpoint("convert", source, tmp_path / "target", "--to", kind, "--rotary", "interleaved")
+        assert result.exit_code == 2 and f"{kind} has rotary halves; leave it out" in result.stderr
+
+
 # What load_args_from_checkpoint of Megatron-LM reads for a model of this kind.
 READ = """
 num_layers hidden_size ffn_hidden_size num_attention_heads num_query_groups group_query_attention
@@ -239,3 +279,21 @@ def test_every_argument_that_megatron_reads_is_written(tmp_path, kind):
     )
     found = torch.load(path, weights_only=False)["args"]
     assert [name for name in READ if getattr(found, name, None) is None] == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_internevo_has_theta_or_refuses(tmp_path, form):
+    source = write_random(
+        tmp_path / "source", of({**form(None), "intermediate_size": 49, "rms_norm_eps": 1e-4})
+    )
+    described = torch.load(
+        converted(source, tmp_path / "target", "internevo", "--names", "llama") / "model_config.pt"
+    )
+    assert (described["rope_base"], described["layer_norm_epsilon"]) == (500000, 1e-4)
+    assert int(32 * described["mlp_ratio"]) == 49 and described["multiple_of"] == 1
+    (source / "config.json").write_text(json.dumps(of({**form(LLAMA3), "intermediate_size": 49})))
+    result = checkpoint("convert", source, tmp_path / "other", "--to", "internevo", "--names", "llama")
+    assert (
+        result.exit_code == 1
+        and "InternEvo has no entries for rope_theta 500000, rope_type llama3" in result.stderr
+    )

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner, Result
 
 from isthmus.cli import app
-from isthmus.infer import archive
+from isthmus.infer import archive, tensors
 from isthmus.infer.loading import load
 from isthmus.infer.model import InferError
 from isthmus.infer.program_check import is_expression
@@ -140,6 +140,31 @@ def test_wrong_files_and_devices_are_named(model: Path, tmp_path: Path) -> None:
     ):
         assert infer(*words).stderr.endswith(f"{line}\n")
     assert "unknown format; expected .pt2 or .onnx" in infer(Path(__file__)).stderr
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".pt2", ".onnx"])
+def test_malformed_files_are_one_line(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x{suffix}"
+    npy = b"\x93NUMPY\x01\x00v\x00"
+    huge = b"\xff" * 7 + b"\x7f{}"
+    for data in (
+        b"",
+        bytes(64),
+        b"text\n",
+        b"{}",
+        b"PK\x03\x04" + bytes(60),
+        npy,
+        b"\x80\x04\x95\x00.",
+        huge,
+    ):
+        path.write_bytes(data)
+        with pytest.raises(InferError, match=str(path)) as caught:
+            tensors.read(path) if suffix in (".npz", ".safetensors") else load(path, torch.device("cpu"))
+        assert "\n" not in str(caught.value)
+        path.unlink()
+    path.mkdir()
+    with pytest.raises(InferError, match="Is a directory"):
+        tensors.read(path) if suffix in (".npz", ".safetensors") else load(path, torch.device("cpu"))
 
 
 class Nested(nn.Module):

@@ -169,7 +169,7 @@ class Assembled:
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """A tensor of a data type that PyTorch lacks.
+    """A tensor of a data type that PyTorch lacks, or that is sparse or quantized.
 
     Attributes:
         path: its file.
@@ -198,7 +198,7 @@ class Unsupported:
 
     def _error(self) -> CheckpointError:
         return CheckpointError(
-            f"{self.path}: {self.name} has the data type {self.type}, which PyTorch does not support; leave it out "
+            f"{self.path}: {self.name} has the data type {self.type}, which is not supported; leave it out "
             f"with --ignore '{re.escape(self.name)}'"
         )
 

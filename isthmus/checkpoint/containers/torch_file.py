@@ -13,7 +13,7 @@ from typing import IO, Any
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals, skip_data
 
-from isthmus.checkpoint.containers.stored import Loaded, Readable, Stored
+from isthmus.checkpoint.containers.stored import Loaded, Readable, Stored, Unsupported
 from isthmus.checkpoint.errors import CheckpointError
 
 # Modules whose classes describe a training run. Their objects are read as Inert: nothing of them is executed.
@@ -100,7 +100,7 @@ def read(path: Path, *, allow_pickle: bool = False) -> tuple[dict[str, Readable]
         return _read_old(path, allow_pickle)
     _check_zip(path)
     content = load(path, allow_pickle=allow_pickle)
-    return {name: _stored(path, tensor) for name, tensor in _tensors(content)}, content
+    return {name: _readable(path, name, tensor) for name, tensor in _tensors(content)}, content
 
 
 def read_blob(path: Path, offset: int, length: int) -> torch.Tensor:
@@ -193,6 +193,13 @@ def _tensors(content: Any, path: Sequence[str] = ()) -> Iterator[tuple[str, torc
     elif isinstance(content, list | tuple):
         for index, value in enumerate(content):
             yield from _tensors(value, (*path, str(index)))
+
+
+def _readable(path: Path, name: str, tensor: torch.Tensor) -> Readable:
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        kind = str(tensor.layout if tensor.layout != torch.strided else tensor.dtype)
+        return Unsupported(path, name, kind.removeprefix("torch."), tuple(tensor.shape))
+    return _stored(path, tensor)
 
 
 def _stored(path: Path, tensor: torch.Tensor) -> Stored:

@@ -46,6 +46,7 @@ class Format:
         whole: whether :meth:`Format.read` returns whole tensors, whatever the files hold.
         sharded: the sizes of a layout that it can have when written.
         names: the variants of its names.
+        pairs: whether rotary pairs may be neighbours.
         ignored: stored names that hold nothing of the model, a regular expression.
         dtypes: the data types that its files can store.
     """
@@ -55,6 +56,7 @@ class Format:
     whole = True
     sharded: tuple[str, ...] = ()
     names: tuple[str, ...] = ("",)
+    pairs = True
     dtypes: Collection[torch.dtype] = DTYPE_NAMES.keys()
     ignored = r"rotary_emb\.inv_freq$|rope\.freqs$|_extra_state"
 

@@ -22,7 +22,7 @@ import torch
 from isthmus._support.files import write_file
 from isthmus.checkpoint.architectures import Model
 from isthmus.checkpoint.containers import torch_file
-from isthmus.checkpoint.containers.stored import Assembled, Readable, Stored
+from isthmus.checkpoint.containers.stored import Assembled, Readable, Stored, name_of
 from isthmus.checkpoint.containers.torch_file import Inert
 from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.formats import megatron
@@ -55,9 +55,10 @@ class Blob:
     def read(self) -> torch.Tensor:
         """Return it."""
         tensor = torch_file.read_blob(self.path, self.offset, self.length)
-        if tuple(tensor.shape) != self.whole:
+        if (tuple(tensor.shape), tensor.dtype) != (self.whole, self.dtype):
             raise CheckpointError(
-                f"{self.path}: a tensor of shape {tuple(tensor.shape)}; .metadata has {self.whole}"
+                f"{self.path}: a tensor of shape {tuple(tensor.shape)} and type {name_of(tensor.dtype)}; .metadata "
+                f"has {self.whole} and {name_of(self.dtype)}"
             )
         return tensor[self.index]
 
@@ -127,7 +128,9 @@ class TorchDist(Format):
             for names in self.names
         }
         names = next((names for names, expected in table.items() if expected <= keys), "")
-        return Layout(vocabulary=tensors["", "embedding.word_embeddings.weight"].shape[0], names=names)
+        found = Layout(vocabulary=tensors["", "embedding.word_embeddings.weight"].shape[0], names=names)
+        common = megatron.newest(folder) / "common.pt"
+        return megatron.with_saved_arguments(common, model, found) if common.is_file() else found
 
     def default(self, model: Model) -> Layout:
         """Return the layout of a checkpoint to write."""
@@ -137,9 +140,8 @@ class TorchDist(Format):
         """Return the tensors of a checkpoint of a model."""
         for each in fused(_rules(layout.names, model), model, self.name):
             padded = layout.vocabulary if each.parameters[0].has_vocabulary else 0
-            yield each.piece(
-                "", each.key(), [(whole(part), padded) for part in each.parameters], model.groups
-            )
+            slices = [(whole(part), padded) for part in each.parameters]
+            yield each.piece("", each.key(), slices, model.groups, interleaved=layout.interleaved)
 
     def check_target(self, model: Model, layout: Layout) -> None:
         """Check that Megatron has options for the configuration."""

@@ -22,6 +22,7 @@ class HuggingFace(Format):
 
     name = "huggingface"
     meaning = "Hugging Face: config.json and *.safetensors"
+    pairs = False
     stem = "model"
     suffix = ".safetensors"
     ignored = Format.ignored + r"|\.attn\.(masked_)?bias$"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from isthmus.checkpoint.architectures import Model
+from isthmus.checkpoint.architectures.decoder import sliding_window
 from isthmus.checkpoint.containers import torch_file
 from isthmus.checkpoint.containers.stored import Stored
 from isthmus.checkpoint.errors import CheckpointError
@@ -17,6 +20,7 @@ from isthmus.checkpoint.formats.base import Format, Options, Shapes, Tensors, by
 from isthmus.checkpoint.formats.megatron import check
 from isthmus.checkpoint.layout import Layout, Piece, Place, places, shard
 from isthmus.checkpoint.names import Rule, fused, table
+from isthmus.checkpoint.rope import rope
 
 _FUSED = table("layers.{layer}.attention.wqkv.* = attention.q.* attention.k.* attention.v.* | grouped")
 _APART = table("layers.{layer}.attention.wo.bias = attention.o.bias")
@@ -102,22 +106,18 @@ class InternEvo(Format):
                     replica=copy,
                 )
 
+    def check_target(self, model: Model, layout: Layout) -> None:
+        """Check that InternEvo's configuration can express that of the model."""
+        _configuration(model)
+
     def create(
         self, folder: Path, shapes: Shapes, model: Model, layout: Layout
     ) -> dict[tuple[str, str], Stored]:
         """Write files whose data is a hole, and return their tensors."""
-        config = model.config
         described = {
+            **_configuration(model),
             "adapt_hf": not layout.interleaved,
             "embed_split_hidden": layout.embedding == 1,
-            "num_layers": model.layers,
-            "hidden_size": config["hidden_size"],
-            "vocab_size": config["vocab_size"],
-            "num_attention_heads": config["num_attention_heads"],
-            "num_kv_attention_heads": model.groups,
-            "mlp_ratio": config["intermediate_size"] / config["hidden_size"],
-            "no_bias": not any(each.role.endswith("bias") for each in model.parameters),
-            "norm_type": "rmsnorm",
         }
         torch.save(described, folder / "model_config.pt")
         return {
@@ -125,6 +125,44 @@ class InternEvo(Format):
             for file, content in by_file(shapes).items()
             for key, tensor in torch_file.create(folder / file, content).items()
         }
+
+
+def _configuration(model: Model) -> dict[str, Any]:
+    """Return the entries of InternEvo's model configuration.
+
+    Raises:
+        CheckpointError: it cannot express that of the model.
+    """
+    config = model.config
+    found, activation = rope(config), config.get("hidden_act", "silu")
+    if found.kind not in {"default", "dynamic"} or found.partial != 1:
+        raise CheckpointError(f"InternEvo has no entries for {found}; convert to another format")
+    if activation != "silu":
+        raise CheckpointError(
+            f"InternEvo has no entry for the activation {activation}; convert to another format"
+        )
+    hidden, size = config["hidden_size"], config["intermediate_size"]
+    ratio = size / hidden
+    described = {
+        "num_layers": model.layers,
+        "hidden_size": hidden,
+        "vocab_size": config["vocab_size"],
+        "num_attention_heads": config["num_attention_heads"],
+        "num_kv_attention_heads": model.groups,
+        # InternEvo rounds int(hidden_size * mlp_ratio) up to a multiple
+        "mlp_ratio": ratio if int(hidden * ratio) == size else math.nextafter(ratio, math.inf),
+        "multiple_of": math.gcd(size, 256),
+        "no_bias": not any(each.role.endswith("bias") for each in model.parameters),
+        "norm_type": "rmsnorm",
+        "layer_norm_epsilon": config.get("rms_norm_eps", 1e-6),
+        "rope_base": int(found.theta) if found.theta.is_integer() else found.theta,
+        "use_dynamic_ntk_rope": found.kind == "dynamic",
+    }
+    if length := config.get("max_position_embeddings"):
+        described["max_position_embeddings"] = length
+    if window := sliding_window(config):
+        described |= {"use_sliding_window": True, "sliding_window": window}
+    return described
 
 
 FORMATS = (InternEvo(),)

@@ -6,6 +6,7 @@ import argparse
 import itertools
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from isthmus._support.files import make_folder, write_file
@@ -14,7 +15,7 @@ from isthmus.checkpoint.containers import torch_file
 from isthmus.checkpoint.containers.stored import Stored
 from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, ranks
-from isthmus.checkpoint.formats.megatron_arguments import arguments, options_to_repeat
+from isthmus.checkpoint.formats.megatron_arguments import arguments, check_saved, options_to_repeat
 from isthmus.checkpoint.layout import Layout, Piece, Place, places, shard
 from isthmus.checkpoint.names import Rule, fused, table
 
@@ -118,7 +119,8 @@ class Megatron(Format):
         if any(re.search(r"mlp\.experts\.linear_fc1\.weight\d", key) for key in keys):
             names = "grouped"
         rows = tensors[embedding[0]].shape[0] * tp if embedding else 0
-        return Layout(tp, pp, vpp, ep, vocabulary=rows, names=names, stages=_stages(tensors, files, pp, vpp))
+        found = Layout(tp, pp, vpp, ep, vocabulary=rows, names=names, stages=_stages(tensors, files, pp, vpp))
+        return with_saved_arguments(next(newest(folder).glob("mp_rank_*/model*_rng.pt")), model, found)
 
     def default(self, model: Model) -> Layout:
         """Return the layout of a checkpoint to write."""
@@ -182,6 +184,19 @@ class Megatron(Format):
                 tensors[file, key] = tensor
         write_file(folder / "latest_checkpointed_iteration.txt", b"release")
         return tensors
+
+
+def with_saved_arguments(path: Path, model: Model, layout: Layout) -> Layout:
+    """Return a layout with what a file's saved arguments add to it, after checking them against config.json."""
+    try:
+        content = torch_file.load(path)
+    except CheckpointError:  # with objects that are only loaded with --allow-pickle
+        return layout
+    saved = content.get("args") if isinstance(content, dict) else None
+    if not hasattr(saved, "__dict__"):
+        return layout
+    check_saved(saved, model, layout)
+    return replace(layout, interleaved=bool(getattr(saved, "rotary_interleaved", False)))
 
 
 def saved_arguments(shapes: Shapes, model: Model, layout: Layout) -> argparse.Namespace:

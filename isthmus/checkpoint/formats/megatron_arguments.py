@@ -33,6 +33,10 @@ _YARN = {  # names in TransformerConfig, and on the command line
     "mscale": ("yarn_mscale", "mscale"),
     "mscale_all_dim": ("yarn_mscale_all_dim", "mscale_all_dim"),
 }
+_COMPARED = {  # what changes the meaning of the same tensors
+    *("num_attention_heads", "kv_channels", "normalization", "norm_epsilon", "swiglu", "squared_relu"),
+    *("rotary_base", "rotary_percent", "use_rope_scaling", "rotary_seq_len_interpolation_factor"),
+}
 _REPEATED = {  # what --use-checkpoint-args does not read, with Megatron's default
     "norm_epsilon": 1e-5,
     "qk_layernorm": False,
@@ -99,7 +103,7 @@ def arguments(model: Model, layout: Layout, dtype: torch.dtype | None = None) ->
         num_attention_heads=heads,
         num_query_groups=model.groups,
         group_query_attention=model.groups != heads,
-        kv_channels=shapes["embedding.weight"][1] // heads if gpt2 else head_size(config),
+        kv_channels=config.get("v_head_dim") or (config["n_embd"] // heads if gpt2 else head_size(config)),
         max_position_embeddings=config.get("max_position_embeddings", config.get("n_positions")),
         vocab_size=model.vocabulary,
         padded_vocab_size=layout.vocabulary,
@@ -133,6 +137,31 @@ def arguments(model: Model, layout: Layout, dtype: torch.dtype | None = None) ->
         consumed_train_samples=0,
         consumed_valid_samples=0,
     )
+
+
+def check_saved(saved: object, model: Model, layout: Layout) -> None:
+    """Check that the arguments of a checkpoint agree with the configuration of the model.
+
+    Args:
+        saved: the arguments, maybe of another version of Megatron.
+        model: the model.
+        layout: the layout of the checkpoint.
+
+    Raises:
+        CheckpointError: they do not agree.
+    """
+    try:
+        expected = vars(arguments(model, layout))
+    except CheckpointError:  # no arguments to compare with
+        return
+    ignored = {"kv_channels"} if expected["multi_latent_attention"] else set()
+    for name in sorted(_COMPARED - ignored & expected.keys() & vars(saved).keys()):
+        value, ours = getattr(saved, name), expected[name]
+        if value != ours and value is not None:
+            raise CheckpointError(
+                f"Megatron's arguments in the checkpoint have {name} {value}, config.json calls for {ours}; give the "
+                "config.json of this model with --config"
+            )
 
 
 def options_to_repeat(found: argparse.Namespace) -> str:

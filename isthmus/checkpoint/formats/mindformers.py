@@ -199,7 +199,7 @@ class MindFormers(Format):
                     "", each.key(), [(whole(part), 0) for part in each.parameters], model.groups
                 )
                 items[each.key()] = _item(each, piece, layout)
-        return Strategy(stage, items, {"isthmus": (stage, ())})
+        return Strategy(stage, items, {f"isthmus-{stage}": (stage, ())})
 
 
 class MindFormersSafetensors(MindFormers):

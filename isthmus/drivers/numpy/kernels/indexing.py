@@ -48,6 +48,11 @@ def scattered(x: Array, dim: int, index: Array, values: Any, add: bool = False) 
     return changed(np.atleast_1d(x), at(dim, index), values, add).reshape(x.shape)
 
 
+def index_add(x: Array, dim: int, index: Array, source: Array, alpha: Any) -> Array:
+    given, added = np.atleast_1d(x), np.atleast_1d(number(alpha, source) * source)
+    return changed(given, along(given, dim, index), added, add=True).reshape(x.shape)
+
+
 def gathered(x: Array, dim: int, index: Array, sparse: bool) -> Array:
     return np.asarray(np.atleast_1d(x)[at(dim, index)]).reshape(index.shape)
 
@@ -167,7 +172,7 @@ register(
         "scatter.src": lambda x, dim, index, src: scattered(x, dim, index, part(src, index)),
         "scatter.value": lambda x, dim, index, value: scattered(x, dim, index, like(value, x)),
         "scatter_add": lambda x, dim, index, src: scattered(x, dim, index, part(src, index), True),
-        "index_add": lambda x, dim, i, y, alpha: changed(x, along(x, dim, i), number(alpha, y) * y, True),
+        "index_add": index_add,
         "index.Tensor": lambda x, indices: x[index_of(indices)],
         "index_put": lambda x, indices, values, add: changed(x, index_of(indices), values, add),
         "sort": sort,

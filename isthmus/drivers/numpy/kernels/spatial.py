@@ -56,8 +56,9 @@ def nearest(x: Array, out: list[int], scale_h: float | None, scale_w: float | No
 def bilinear(
     x: Array, out: list[int], align_corners: bool, scale_h: float | None, scale_w: float | None
 ) -> Any:  # fmt: skip
+    rounds = x.dtype.kind == "u"  # after each pass, as on the CPU
     x = double(x)
-    for dim, scale in ((-2, scale_h), (-1, scale_w)):
+    for dim, scale in ((-1, scale_w), (-2, scale_h)):
         size, count = x.shape[dim], out[dim]
         if align_corners:
             place = np.arange(count) * ((size - 1) / (count - 1) if count > 1 else 0)
@@ -67,6 +68,7 @@ def bilinear(
         share = np.clip(place - first, 0, 1).reshape(-1, *[1] * (-dim - 1))
         second = np.take(x, np.minimum(first + 1, size - 1), dim)
         x = np.take(x, first, dim) * (1 - share) + second * share
+        x = np.floor(x + 0.5) if rounds else x
     return x
 
 

@@ -1,0 +1,109 @@
+"""Kernels that accept an index out of range are found, unless the framework checks it for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from isthmus.conformance.cases import Case, Tensor
+from isthmus.conformance.device import Device
+from isthmus.conformance.executor import Executor, Outcome
+from isthmus.conformance.generate import golden_cases
+from isthmus.conformance.invalid import invalid_calls
+from isthmus.drivers import find
+from isthmus.drivers.libraries import load
+from isthmus.opset import operators, schema_of
+
+LIBRARY = """
+import numpy as np
+from isthmus.drivers import find
+from isthmus.drivers.driver import Driver
+from isthmus.opset.dtypes import ALL
+from isthmus.opset.library import Library
+
+library = Library("selects", "for the tests")
+driver = Driver(find("host").candidates[0].path, "host")
+
+
+@library.operator("aten::index_select", dtypes=ALL, strided=True, host=HOST)
+def select(self, dim, index, out, context):
+    driver.stream_synchronize(context.stream or 0)
+    size = self.shape[dim] if self.ndim else 1
+    BODY
+    out[...] = np.take(self, index, dim) if self.ndim else self
+"""
+CHECKED = "if index.size and (index.min() < 0 or index.max() >= size): raise IndexError('out of range')"
+BODIES = {
+    "checks": CHECKED,
+    "wraps": "index = index % size if size else index",
+    "clamps": "index = np.clip(index, 0, size - 1)",
+    "only checks the upper end": "if index.size and index.max() >= size: raise IndexError('out of range')",
+}
+
+
+@pytest.fixture
+def device() -> Iterator[Device]:
+    with Device.open(find("host").candidates[0]) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def case() -> Case:
+    return next(golden_cases(operators()["aten::index_select"], dtypes=("float32",)))
+
+
+def outcome_of(device: Device, case: Case, folder: Path, body: str, host: bool = False) -> Outcome:
+    file = folder / "selects.py"
+    file.write_text(LIBRARY.replace("BODY", BODIES[body]).replace("HOST", str(host)))
+    library = load(str(file))
+    return Executor(device).run(library.operators[case.operator], schema_of(case.operator), case)
+
+
+def test_a_kernel_that_refuses_them_passes(device: Device, case: Case, tmp_path: Path) -> None:
+    assert outcome_of(device, case, tmp_path, "checks").message == ""
+
+
+@pytest.mark.parametrize("body", ["wraps", "clamps", "only checks the upper end"])
+def test_a_kernel_that_accepts_one_fails(device: Device, case: Case, tmp_path: Path, body: str) -> None:
+    outcome = outcome_of(device, case, tmp_path, body)
+    assert outcome.status == "failed"
+    assert outcome.message == "index -1 of index, whose size is 5: accepted, expected an error"
+
+
+def test_the_framework_checks_for_kernels_in_the_calling_thread(
+    device: Device, case: Case, tmp_path: Path
+) -> None:
+    assert outcome_of(device, case, tmp_path, "wraps", host=True).status == "passed"
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("aten::index.Tensor", "float32"),
+        ("aten::nll_loss_forward", "float32"),
+        ("aten::embedding_dense_backward", "float32"),
+        ("aten::max_pool2d_with_indices_backward", "float32"),
+        ("isthmus::scatter_rows", "float32"),
+    ],
+)
+def test_each_changes_one_index_to_one_that_pytorch_refuses(name: str, dtype: str) -> None:
+    schema = schema_of(name)
+    given = next(golden_cases(operators()[name], dtypes=(dtype,)))
+    calls = list(invalid_calls(schema, given))
+    assert len(calls) >= 4
+    for text, call in calls:
+        different = [
+            (one, other)
+            for one, other in zip(_tensors(given), _tensors(call), strict=True)
+            if not np.array_equal(one.storage, other.storage, equal_nan=one.storage.dtype.kind == "f")
+        ]
+        assert len(different) == 1, text
+        assert np.count_nonzero(different[0][0].storage != different[0][1].storage) == 1
+
+
+def _tensors(case: Case) -> list[Tensor]:
+    flat = [x for a in case.arguments for x in (a if isinstance(a, (list, tuple)) else [a])]
+    return [x for x in flat if isinstance(x, Tensor)]
