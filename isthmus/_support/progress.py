@@ -1,10 +1,12 @@
 """Progress of long commands on standard error."""
 
+import random
 import sys
 from typing import Self
 
-from rich.console import Console
-from rich.progress import (
+_state = random.getstate()
+from rich.console import Console  # noqa: E402
+from rich.progress import (  # noqa: E402
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
@@ -14,7 +16,9 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.text import Text
+from rich.text import Text  # noqa: E402
+
+random.setstate(_state)  # rich draws a number when it is imported, maybe after the program has seeded
 
 
 def say(line: str) -> None:

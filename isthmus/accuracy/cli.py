@@ -148,7 +148,9 @@ def monitor(
         found = alerts(folder)
     except (AccuracyError, OSError, ValueError) as error:
         raise fail(error) from None
-    rows = [[str(each.step), str(each.rank), each.kind, each.text] for each in found]
+    rows = [
+        [str(each.step), "-" if each.rank is None else str(each.rank), each.kind, each.text] for each in found
+    ]
     _print(found, ["step", "rank", "kind", "finding"], rows, "no alert", as_json)
 
 

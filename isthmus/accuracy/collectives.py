@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.utils import _pytree as pytree
 
+from isthmus.accuracy.tensors import extent
 from isthmus.debug.call import Call
 
 Named = list[tuple[str, torch.Tensor]]
@@ -76,9 +77,22 @@ class Pending:
             self._of.setdefault(_address(each[1]), []).append((call, [each]))
 
     def used(self, tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, Named]]:
-        """Yield the calls whose results are in the memory of these tensors, and forget them."""
+        """Yield the calls whose results are in the memory of these tensors, and forget them.
+
+        Others in the same storage stay: the job may not have waited for them.
+        """
         for tensor in tensors:
-            yield from _waited(self._of.pop(_address(tensor), []) if self._of else [])
+            address = _address(tensor) if self._of else 0
+            if address not in self._of:
+                continue
+            found, others = [], []
+            for call, written in self._of[address]:
+                overlaps = any(_overlap(tensor, each) for _, each in written)
+                (found if overlaps else others).append((call, written))
+            self._of[address] = others
+            if not others:
+                del self._of[address]
+            yield from _waited(found)
 
     def rest(self) -> Iterator[tuple[int, Named]]:
         """Yield all, and forget them."""
@@ -95,8 +109,20 @@ def _waited(calls: list[tuple[int, Named]]) -> list[tuple[int, Named]]:
     return calls
 
 
-def _address(tensor: torch.Tensor) -> int:
+def _overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Return whether two tensors of one storage may share elements."""
+    locals_ = _plain_local(a), _plain_local(b)
+    if any(each.layout != torch.strided for each in locals_):
+        return True
+    (start, end), (first, last) = (extent(each) for each in locals_)
+    return start < last and first < end
+
+
+def _plain_local(tensor: torch.Tensor) -> torch.Tensor:
     local = getattr(tensor, "_local_tensor", tensor)
-    if isinstance(local, AsyncCollectiveTensor):
-        local = local.elem
+    return local.elem if isinstance(local, AsyncCollectiveTensor) else local
+
+
+def _address(tensor: torch.Tensor) -> int:
+    local = _plain_local(tensor)
     return local.untyped_storage()._cdata if local.layout == torch.strided else 0

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from isthmus.accuracy import dumps
-from isthmus.accuracy.divergence import Guilty, Judged, Search, judged
+from isthmus.accuracy.divergence import Guilty, Search
+from isthmus.accuracy.judging import Judged, judged
 from isthmus.accuracy.pairing import pairs
 
 
@@ -39,5 +40,5 @@ def compare(a: Path, b: Path) -> Comparison:
         AccuracyError: one cannot be read.
     """
     left, right = dumps.read(a), dumps.read(b)
-    rows = list(judged(pairs(left, right)))
+    rows = judged(pairs(left, right))
     return Comparison(a, b, (len(left), len(right)), rows, Search(rows).first())

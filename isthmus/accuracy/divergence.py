@@ -1,17 +1,15 @@
 """The first call at which two jobs differ, and what is wrong there."""
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import islice, product
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from isthmus.accuracy import replaying
-from isthmus.accuracy.gathering import distance, special, worst
-from isthmus.accuracy.metrics import TOLERANCES, Distance, tolerance
-from isthmus.accuracy.pairing import Pair, key
+from isthmus.accuracy.gathering import by_rank, distance, special, worst
+from isthmus.accuracy.judging import Judged
+from isthmus.accuracy.metrics import tolerance
+from isthmus.accuracy.pairing import key
 from isthmus.accuracy.reading import Content, Place, Recorded
 
 # The error of a result may be this many times that of its inputs.
@@ -22,80 +20,21 @@ _SAME = 1e-6
 _WITNESSES = 20
 _LASTING = 10.0
 _UNREDUCED = "is right only if the ranks' parts of it are put together; a reduction is missing"
-# A dtype of fewer results is not that of the job.
-_SHARE = 0.05
 # Operators that leave elements in their order.
 _IN_PLACE = {
     f"aten::{name}" for name in "alias clone contiguous detach expand squeeze to unsqueeze view".split()
 }
 _PASSED_ON = _IN_PLACE | {"aten::t", "aten::transpose", "aten::permute"}
+# Views of a part, such as a rank takes of what is the same on all ranks.
+_PARTS = {
+    f"aten::{name}"
+    for name in """chunk index_select narrow select slice split split_with_sizes tensor_split unbind unsafe_chunk
+    unsafe_split unsafe_split_with_sizes""".split()
+}
 _MOVERS = {f"aten::{name}" for name in "cat flip gather index index_select permute roll stack".split()} | {
     "c10d::allgather", "c10d::alltoall", "c10d::alltoall_base",
     "_c10d_functional::all_gather_into_tensor", "_c10d_functional::all_to_all_single",
 }  # fmt: skip
-_SIZES = (
-    "size",
-    "shape",
-    "split_sizes",
-    "sizes",
-    "length",
-    "stride",
-    "repeats",
-    "padding_idx",
-    "end",
-    "start",
-)
-
-
-@dataclass(eq=False)
-class Judged:
-    """A pair with the distances of its tensors.
-
-    Attributes:
-        pair: the calls.
-        inputs, outputs: distances by name.
-        mixed: whether the jobs compute in different dtypes.
-        arguments: arguments that differ, with both values.
-    """
-
-    pair: Pair
-    inputs: dict[str, Distance]
-    outputs: dict[str, Distance]
-    mixed: bool = False
-    arguments: dict[str, tuple[Any, Any]] = field(default_factory=dict)
-
-    @cached_property
-    def tolerance(self) -> float:
-        """Largest error that rounding explains, in the dtypes of the less precise side if the jobs' dtypes differ."""
-        sides = [
-            tolerance(*(content.dtype for content in (*call.inputs.values(), *call.outputs.values())))
-            for call in (*self.pair.a[:1], *self.pair.b[:1])
-        ]
-        return max(sides) if self.mixed else min(sides)
-
-    @property
-    def input_error(self) -> float:
-        """Largest error of an input."""
-        return max((d.error for d in self.inputs.values()), default=0.0)
-
-    @property
-    def error(self) -> float:
-        """Largest error of a result."""
-        return max((d.error for d in self.outputs.values()), default=0.0)
-
-    @property
-    def is_beyond(self) -> bool:
-        """Whether a result differs by more than rounding."""
-        return self.error > self.tolerance
-
-    @property
-    def verdict(self) -> str:
-        """``equal``, ``rounding``, ``differs``, or ``only in A`` and ``only in B``."""
-        if not self.pair.is_matched:
-            return "only in A" if self.pair.a else "only in B"
-        if self.is_beyond:
-            return "differs"
-        return "equal" if all(d.equal for d in self.outputs.values()) else "rounding"
 
 
 @dataclass(frozen=True)
@@ -109,6 +48,8 @@ class Guilty:
         judged: the pair at which it shows; the call itself, or the first one that uses its result.
         side: "A", "B" or "" if both or either may be wrong.
         others: calls of the other side in its place.
+        ranks: those on which it shows, of the job that has the call, or of both; () if that is not known.
+        is_of_several: whether a job has several ranks.
     """
 
     call: Recorded
@@ -117,59 +58,8 @@ class Guilty:
     judged: Judged
     side: str = ""
     others: tuple[Recorded, ...] = ()
-
-
-def judged(pairs: list[Pair]) -> Iterator[Judged]:
-    """Yield the pairs with their distances, in order."""
-    mixed = _dtype([pair.a for pair in pairs]) != _dtype([pair.b for pair in pairs])
-    known: dict[tuple[int, ...], Distance] = {}
-
-    def measured(named: Iterator[tuple[str, list[Content], list[Content]]]) -> dict[str, Distance]:
-        found = {}
-        for name, a, b in named:
-            scaled = backward and len(a) != len(b)
-            parts = (scaled, *(id(part) for part in (*a, *b)))
-            if parts not in known:
-                known[parts] = distance(a, b, scaled)
-            found[name] = known[parts]
-        return found
-
-    for pair in pairs:
-        if not pair.is_matched:
-            yield Judged(pair, {}, {}, mixed)
-            continue
-        backward = pair.first.place.phase == "backward"
-        yield Judged(pair, measured(pair.inputs()), measured(pair.outputs()), mixed, _arguments(pair))
-
-
-def _dtype(calls: list[list[Recorded]]) -> str:
-    """Return the least precise dtype of a job, that of a few calls aside."""
-    counts = Counter(
-        content.dtype for records in calls for call in records[:1] for content in call.outputs.values()
-    )
-    floats = {dtype: counts[dtype] for dtype in TOLERANCES if counts[dtype]}
-    used = [dtype for dtype, count in floats.items() if count >= _SHARE * sum(floats.values())]
-    return max(used, key=tolerance, default="")
-
-
-def _arguments(pair: Pair) -> dict[str, tuple[Any, Any]]:
-    """Return the arguments that differ on any rank, but sizes, which another parallelism changes."""
-    if pair.is_module:
-        return {}
-    several = len(pair.a) + len(pair.b) > 2
-    calls = zip(pair.a, pair.b, strict=True) if len(pair.a) == len(pair.b) else product(pair.a, pair.b)
-    return {
-        name: (a.arguments[name], b.arguments[name])
-        for a, b in calls
-        for name in a.arguments.keys() & b.arguments.keys()
-        if a.arguments[name] != b.arguments[name]
-        and not (several and name in _SIZES)
-        and not _is_dtype(a.arguments[name])
-    }
-
-
-def _is_dtype(value: Any) -> bool:
-    return isinstance(value, str) and value in TOLERANCES
+    ranks: tuple[int, ...] = ()
+    is_of_several: bool = False
 
 
 class Search:
@@ -203,8 +93,46 @@ class Search:
                 and (found := self._accuse(row))
                 and self._lasts(row, self._rewritten, found.call)
             ):
-                return found
+                return self._with_ranks(found)
         return None
+
+    def _with_ranks(self, found: Guilty) -> Guilty:
+        """Name the ranks on which a difference shows, and accuse the call of the first of them."""
+        pair = self._of[id(found.call)].pair
+        calls = next(side for side in (pair.a, pair.b) if found.call in side)
+        shown = self._ranks_that_differ(found.judged)
+        ranks = [call.rank for call in calls if call.rank in shown] or shown
+        if not pair.is_matched:
+            ranks = [call.rank for call in calls if call.rank in shown] or [call.rank for call in calls]
+        call = next((each for each in calls if each.rank in ranks), found.call)
+        is_of_several = any(each.rank > 0 for row in self.rows for each in (*row.pair.a, *row.pair.b))
+        return replace(found, call=call, ranks=tuple(ranks), is_of_several=is_of_several)
+
+    def _ranks_that_differ(self, row: Judged) -> list[int]:
+        """Return the ranks whose arguments, results or inputs differ, in this order; [] if only the whole tells."""
+        a, b = row.pair.a, row.pair.b
+        ranks = [call.rank for call in (b if len(b) > len(a) else a)]
+        if len(a) == len(b):
+            of = [
+                x
+                for x, y in zip(a, b, strict=True)
+                if any(x.arguments.get(n) != y.arguments.get(n) for n in row.arguments)
+            ]
+            if of:
+                return [each.rank for each in of]
+        elif min(len(a), len(b)) > 1:
+            return []
+        for named, distances in ((row.pair.outputs(), row.outputs), (row.pair.inputs(), row.inputs)):
+            wrong: set[int] = set()
+            for name, x, y in named:
+                if distances[name].error > row.tolerance:
+                    errors = zip(ranks, by_rank(x, y), strict=True)
+                    wrong |= {rank for rank, error in errors if error > row.tolerance}
+            if wrong and (len(a) == len(b) or len(wrong) < len(ranks)):
+                return sorted(wrong)
+        if len(a) == len(b) and any(x.gradients != y.gradients for x, y in zip(a, b, strict=True)):
+            return [x.rank for x, y in zip(a, b, strict=True) if x.gradients != y.gradients]
+        return []
 
     def _lasts(self, row: Judged, places: set[Place], *calls: Recorded) -> bool:
         """Return whether a difference inside one of these modules leaves it; its calls may do the same otherwise.
@@ -254,9 +182,13 @@ class Search:
         for name in bad:
             if (found := self._source(row, name)) is not None:
                 return found
-        if bad or row.error <= _GROWTH * row.input_error:
+        if bad or row.error <= _GROWTH * row.input_error or self._is_part(row):
             return None
         return self._operator(row)
+
+    def _is_part(self, row: Judged) -> bool:
+        """Return whether a call takes a part of a tensor in jobs of unlike numbers of ranks; its users tell which."""
+        return len(row.pair.a) != len(row.pair.b) and key(row.pair.first) in _PARTS
 
     def _is_same(self, row: Judged) -> bool:
         one_rank = len(row.pair.a) == len(row.pair.b) == 1
@@ -266,6 +198,8 @@ class Search:
 
     def _operator(self, row: Judged) -> Guilty | None:
         """The call itself, unless a replay of both sides finds it right."""
+        if len(row.pair.a) != len(row.pair.b) and (partial := self._unreduced(row)) is not None:
+            return partial
         if (moved := self._reordered(row)) is not None:
             return moved
         wrong = {side: replaying.wrong(calls) for side, calls in (("A", row.pair.a), ("B", row.pair.b))}
@@ -374,6 +308,8 @@ class Search:
         sources = [self._producer(part) for part in parts]
         if all(source is None for source in sources):
             what = a[0].name or b[0].name or "data"
+            if any(part.unwritten for part in (*a, *b)):
+                what = "memory that no call has written"
             reason = f"{name} ({what}) differs by {row.inputs[name].error:.3g} and no call has computed it"
             return Guilty(row.pair.a[0], reason, False, row)
         if all(source is not None and self._is_matched(source) for source in sources):
@@ -405,6 +341,9 @@ class Search:
     ) -> Guilty | None:
         """The call itself, if the two sides take the input from different calls; else the error came with it."""
         of_a, of_b = (self._of[id(source)] for source in sources)
+        if of_a is of_b and self._is_part(of_a):
+            reason = f"the parts that the ranks take are not those of {name} of {row.pair.a[0]}"
+            return Guilty(of_a.pair.a[0], reason, True, row)
         if of_a is of_b:
             taken = [_result(source, part) for source, part in zip(sources, parts, strict=True)]
             if taken[0] != taken[1] and not of_a.is_beyond:

@@ -41,13 +41,18 @@ class _Whole(NamedTuple):
     only_mean: bool = False
 
 
-def distance(a: Parts, b: Parts, backward: bool = False) -> Distance:
+def distance(a: Parts, b: Parts, backward: bool = False, factor: float = 1.0) -> Distance:
     """Return the distance of a tensor between two jobs, each with the parts of its ranks.
 
     Args:
         a, b: parts in the order of ranks.
         backward: whether it is a gradient, which data parallelism scales by the number of ranks.
+        factor: of `b`, which is divided by it.
     """
+    if factor != 1.0:
+        without = distance(a, [_divided(part, factor) for part in b], backward)
+        how = ", ".join(filter(None, (without.gathered, f"B: by {factor:.6g}")))
+        return replace(without, equal=False, gathered=how)
     if len(a) == len(b) and all(x.shape == y.shape for x, y in zip(a, b, strict=True)):
         found = [_one(x, y) for x, y in zip(a, b, strict=True)]
         return max(found, key=lambda each: (each.error, not each.equal))
@@ -67,6 +72,12 @@ def distance(a: Parts, b: Parts, backward: bool = False) -> Distance:
     if not tried:
         return Distance(math.inf, False, f"shapes {list(a[0].shape)} and {list(b[0].shape)}")
     return min(tried, key=lambda each: each.error)
+
+
+def by_rank(a: Parts, b: Parts) -> list[float]:
+    """Return the error of each rank's part: of jobs of as many ranks, or of one rank and several."""
+    pairs = zip(a, b, strict=True) if len(a) == len(b) else product(a, b)
+    return [_one(x, y).error if x.shape == y.shape else math.inf for x, y in pairs]
 
 
 def _merged(a: Parts, b: Parts, ways: list[list[_Whole]], backward: bool) -> Iterator[tuple[_Whole, _Whole]]:
@@ -171,6 +182,18 @@ class _Values(NamedTuple):
         return self.held
 
 
+def _divided(part: Content, factor: float) -> Content:
+    if part.statistics is None:
+        return part
+    values: Any = _Values(part.rank.values(part).double() / factor if part.file else None)
+    return replace(part, statistics=_by(part.statistics, factor)._replace(hash=""), rank=values)
+
+
+def _by(s: Statistics, factor: float) -> Statistics:
+    least, most = sorted((s.min / factor, s.max / factor))
+    return s._replace(min=least, max=most, mean=s.mean / factor, norm=s.norm / abs(factor))
+
+
 def _held(first: Content, whole: _Whole) -> Content:
     shape = whole.shape if whole.shape is not None else (whole.size,)
     statistics = whole.statistics or first.statistics
@@ -242,11 +265,10 @@ def _of_statistics(parts: Parts, known: list[Statistics], averaged: bool) -> Ite
 
 def _scaled(whole: _Whole, ranks: int) -> _Whole:
     s, values = whole.statistics, whole.values
-    if s is not None:
-        numbers = (s.min / ranks, s.max / ranks, s.mean / ranks, s.norm / ranks)
-        s = Statistics(*numbers, s.nans, s.infinities, s.zeros)
     return whole._replace(
-        how=f"{whole.how}, by {ranks}", statistics=s, values=None if values is None else values / ranks
+        how=f"{whole.how}, by {ranks}",
+        statistics=None if s is None else _by(s, ranks),
+        values=None if values is None else values / ranks,
     )
 
 

@@ -44,7 +44,7 @@ class Alert(NamedTuple):
     """Something wrong.
 
     Attributes:
-        step, rank: where.
+        step, rank: where; rank is None if any of several ranks may be wrong.
         kind: ``nan``, ``turbulence`` or ``replicas``; of isthmus.health: ``nan``, ``loss``, ``gradient``, ``matmul``
             or ``straggler``.
         name: of the tensor.
@@ -52,7 +52,7 @@ class Alert(NamedTuple):
     """
 
     step: int
-    rank: int
+    rank: int | None
     kind: str
     name: str
     text: str
@@ -241,24 +241,36 @@ def alerts(folder: Path) -> list[Alert]:
         for path in sorted(folder.glob("alerts-*.jsonl"))
         for line in path.read_text().splitlines()
     ]
-    return sorted([*found, *_replicas(files)], key=lambda alert: (alert.step, alert.rank))
+    return sorted(
+        [*found, *_replicas(files)], key=lambda a: (a.step, -1 if a.rank is None else a.rank, a.name)
+    )
 
 
 def _replicas(files: list[Path]) -> Iterator[Alert]:
-    """Yield the first step at which the replicas of a weight differ, by the hashes of the ranks."""
-    hashes: dict[tuple[int, str], dict[int, tuple[str, str]]] = {}
+    """Yield the first step at which the replicas of a weight differ, by the hashes of the ranks.
+
+    Ranks outside of the majority are wrong; without a majority, no rank is accused.
+    """
+    hashes: dict[tuple[int, str], dict[int, str]] = {}
     for path in files:
         rank = int(path.stem.removeprefix("rank-"))
         with path.open() as file:
             for row in csv.DictReader(file):
                 if row["hash"]:
-                    entry = hashes.setdefault((int(row["step"]), row["name"]), {})
-                    entry[rank] = (row["hash"], row["norm"])
+                    hashes.setdefault((int(row["step"]), row["name"]), {})[rank] = row["hash"]
     reported: set[str] = set()
-    for (step, name), ranks in sorted(hashes.items()):
-        kinds = [bits for bits, _ in ranks.values()]
-        usual = max(set(kinds), key=kinds.count)
-        others = [rank for rank, (bits, _) in ranks.items() if bits != usual]
-        if others and name not in reported:
-            reported.add(name)
+    for (step, name), of_rank in sorted(hashes.items()):
+        groups: dict[str, list[int]] = {}
+        for rank, bits in sorted(of_rank.items()):
+            groups.setdefault(bits, []).append(rank)
+        if len(groups) == 1 or name in reported:
+            continue
+        reported.add(name)
+        largest = max(groups.values(), key=len)
+        if 2 * len(largest) > len(of_rank):
+            others = [rank for rank in sorted(of_rank) if rank not in largest]
             yield Alert(step, others[0], "replicas", name, f"ranks {others} differ from the others in {name}")
+        else:
+            *first, last = (str(each if len(each) > 1 else each[0]) for each in groups.values())
+            text = f"ranks {', '.join(first)} and {last} differ in {name}; no majority"
+            yield Alert(step, None, "replicas", name, text)

@@ -39,6 +39,7 @@ class Content:
         file: with the values, or "".
         writer: number of the call that wrote its memory, perhaps by another view; None if unknown.
         like: number of the first tensor with the same elements in the same memory; None if this is it.
+        unwritten: whether a part of its memory was not yet written since it was allocated.
     """
 
     number: int
@@ -52,6 +53,7 @@ class Content:
     file: str = ""
     writer: int | None = None
     like: int | None = None
+    unwritten: bool = False
 
     @property
     def values(self) -> torch.Tensor | None:
@@ -168,7 +170,7 @@ class Rank:
             line["tensor"], line["dtype"], tuple(line["shape"]), statistics, self,
             line.get("name", ""), line.get("placement", ""),
             tuple(line.get("whole", ())), line.get("file", ""),
-            line.get("writer"), line.get("like"),
+            line.get("writer"), line.get("like"), line.get("unwritten", False),
         )  # fmt: skip
 
     def _call(self, line: dict[str, Any]) -> Recorded:

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from isthmus._support.ranks import rank
 from isthmus.accuracy import collectives
 from isthmus.accuracy.errors import AccuracyError
+from isthmus.accuracy.generators import Draws
 from isthmus.accuracy.modules import Modules
 from isthmus.accuracy.tensors import Tensors
 from isthmus.accuracy.writer import FORMAT, Writer
@@ -29,6 +30,7 @@ from isthmus.opset.names import matches
 KINDS = ("statistics", "tensors", "hashes")
 LEVELS = ("module", "operator", "both", "all")
 _MARKERS = ("profiler::", "prims::", "debugprims::")
+_ALLOCATIONS = frozenset("empty empty_like empty_permuted empty_strided new_empty new_empty_strided".split())
 # Operators whose first argument is written without being read, though their schemas do not say so.
 _OVERWRITING = frozenset(
     """bernoulli_ cauchy_ copy_ exponential_ fill_ geometric_ log_normal_ normal_ random_ uniform_ zero_""".split()
@@ -88,6 +90,7 @@ class Recorder(TorchDispatchMode):
         self._inputs: list[dict[str, int]] = []
         self._collectives = collectives.Pending()
         self._first_optimizer: Any = None
+        self._draws: Draws | None = None
         self._in_optimizer = False
         self._handles: list[Any] = []
         self._is_entered = False
@@ -97,6 +100,7 @@ class Recorder(TorchDispatchMode):
     def start(self) -> "Recorder":
         """Start to record this thread and what it runs in backward."""
         self._modules.start()
+        self._draws = Draws()
         self._handles = [
             optimizers.register_optimizer_step_pre_hook(self._before_optimizer),
             optimizers.register_optimizer_step_post_hook(self._after_optimizer),
@@ -117,6 +121,7 @@ class Recorder(TorchDispatchMode):
         forget()
         if self._writer is not None and os.getpid() == self._process:
             self._complete_all()
+            self._note_draws()
             self._writer.close()
 
     def __enter__(self) -> "Recorder":
@@ -130,6 +135,7 @@ class Recorder(TorchDispatchMode):
         if self._writer is not None:
             with unseen():
                 self._complete_all()
+                self._note_draws()
                 self._writer.flush()
                 self._tensors.forget()
         self.step += 1
@@ -159,8 +165,12 @@ class Recorder(TorchDispatchMode):
         self._writer = Writer(self.folder / f"rank-{number}", kind == "hashes", kind == "tensors")
         self._tensors = Tensors(self._writer, self._modules.tensors)
         with intercept.quietly():
-            about = {"format": FORMAT, "rank": number, **self.selection._asdict(), "job": describe()}
-            self._writer.about(about)
+            self._about = {"format": FORMAT, "rank": number, **self.selection._asdict(), "job": describe()}
+            self._writer.start(self._about)
+
+    def _note_draws(self) -> None:
+        if self._draws is not None and self._draws.look():
+            self.writer.about({**self._about, "drawn": self._draws.drawn})
 
     # ---- operators
 
@@ -168,6 +178,8 @@ class Recorder(TorchDispatchMode):
         """Run a call and record it."""
         kwargs = kwargs or {}
         name = op.name()
+        if _is_allocation(op) and self._is_on() and not _is_fake(types):
+            return self._allocate(op, args, kwargs)
         if _is_left_out(op) or not self._is_on() or _is_fake(types):
             return op(*args, **kwargs)
         if self._in_optimizer and self.selection.level != "all":
@@ -184,6 +196,14 @@ class Recorder(TorchDispatchMode):
         if self.selection.level == "module":
             return self._run_unrecorded(call)
         return self._run(call)
+
+    def _allocate(self, op: Any, args: Any, kwargs: Any) -> Any:
+        """Note memory without values, which differs between equal jobs."""
+        found = op(*args, **kwargs)
+        if self._writer is None:
+            self._open()
+        self._tensors.allocated(found)
+        return found
 
     def _run_unrecorded(self, call: Call) -> Any:
         origin(any(t.requires_grad for _, t in call.inputs()), self._modules.current)
@@ -366,6 +386,12 @@ def _is_left_out(op: OpOverload) -> bool:
     name = op.name()
     base = name.partition("::")[2].partition(".")[0]
     return base in intercept.MEMORY or name.startswith(_MARKERS)
+
+
+@cache
+def _is_allocation(op: OpOverload) -> bool:
+    """Return whether an overload returns new memory without values."""
+    return op.name().partition("::")[2].partition(".")[0] in _ALLOCATIONS and not op._schema.is_mutable
 
 
 def _is_fake(types: Any) -> bool:

@@ -8,7 +8,8 @@ from isthmus._support.files import write_file
 from isthmus._support.html import render
 from isthmus._support.tables import aligned
 from isthmus.accuracy.comparing import Comparison
-from isthmus.accuracy.divergence import Guilty, Judged
+from isthmus.accuracy.divergence import Guilty
+from isthmus.accuracy.judging import Judged
 from isthmus.accuracy.metrics import Distance
 from isthmus.accuracy.reading import Content, Recorded
 
@@ -32,16 +33,29 @@ def accusation(guilty: Guilty) -> str:
     """Return the first difference in a few lines."""
     state = "equal" if guilty.inputs_equal else "already different"
     place = guilty.call.place
-    lines = [
-        f"first difference: {guilty.call}, step {place.step}" + (f" of {guilty.side}" if guilty.side else ""),
-        f"  {guilty.reason}; its inputs were {state}",
-    ]
+    where = "".join((_ranks(guilty), f", step {place.step}", f" of {guilty.side}" if guilty.side else ""))
+    lines = [f"first difference: {guilty.call}{where}", f"  {guilty.reason}; its inputs were {state}"]
     lines += [f"  in its place: {other}" for other in guilty.others]
     pair = guilty.judged.pair
     for title, named in (("input", pair.inputs()), ("result", pair.outputs())):
-        for name, a, b in named:
-            lines += [f"  {title} {name}: A {a[0]}", f"  {' ' * len(title)} {' ' * len(name)}  B {b[0]}"]
+        for name, *sides in named:
+            a, b = (_of_rank(parts, guilty.ranks) for parts in sides)
+            lines += [f"  {title} {name}: A {a}", f"  {' ' * len(title)} {' ' * len(name)}  B {b}"]
     return "\n".join(lines)
+
+
+def _ranks(guilty: Guilty) -> str:
+    """Return the ranks on which a difference shows, in words; "" in jobs of one rank."""
+    if not guilty.is_of_several:
+        return ""
+    if not guilty.ranks:
+        return ", rank undecided"
+    return f", rank{'s' * (len(guilty.ranks) > 1)} {', '.join(map(str, guilty.ranks))}"
+
+
+def _of_rank(parts: list[Content], ranks: tuple[int, ...]) -> Content:
+    """Return the part of the first of these ranks, or of the first rank."""
+    return next((part for part in parts if part.rank.number in ranks), parts[0])
 
 
 def _around(found: Comparison, top: int) -> list[Judged]:
@@ -79,6 +93,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
 def _guilty(guilty: Guilty) -> dict[str, Any]:
     return {
         "side": guilty.side,
+        "ranks": guilty.ranks,
         "reason": guilty.reason,
         "inputs_equal": guilty.inputs_equal,
         **_call(guilty.call),
@@ -99,7 +114,8 @@ def _call(call: Recorded) -> dict[str, Any]:
 
 def _row(row: Judged) -> dict[str, Any]:
     pair = row.pair
-    document = {**_call(pair.first), "verdict": row.verdict, "tolerance": row.tolerance}
+    ranks = {side: [call.rank for call in calls] for side, calls in (("a", pair.a), ("b", pair.b))}
+    document = {**_call(pair.first), "ranks": ranks, "verdict": row.verdict, "tolerance": row.tolerance}
     if pair.is_matched:
         document |= {
             "inputs": _distances(row.inputs, pair.inputs()),

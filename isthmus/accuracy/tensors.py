@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from isthmus.accuracy.statistics import measurable
 from isthmus.accuracy.writer import Writer
 
+Extent = tuple[int, int]
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
@@ -28,6 +29,8 @@ class Tensors:
         self._writer = writer
         self._names = names
         self._known: dict[int, tuple[StorageWeakRef, dict[Any, int], int | None]] = {}
+        # Memory that was allocated without values: the parts that calls have written since.
+        self._allocated: dict[int, tuple[StorageWeakRef, list[Extent]]] = {}
         self._count = 0
 
     def number(self, tensor: torch.Tensor) -> int:
@@ -58,12 +61,37 @@ class Tensors:
         if local.layout == torch.strided:
             storage = local.untyped_storage()
             self._known[storage._cdata] = (StorageWeakRef(storage), {}, call)
+            if (entry := self._allocated.get(storage._cdata)) is not None and _is_dense(local):
+                entry[1][:] = _joined([*entry[1], extent(local)])
+
+    def allocated(self, tensor: torch.Tensor) -> None:
+        """Note that a tensor's memory was allocated and has no values yet."""
+        local, _ = _local(tensor)
+        if measurable(local) and local.numel():
+            storage = local.untyped_storage()
+            self._known.pop(storage._cdata, None)
+            self._allocated[storage._cdata] = (StorageWeakRef(storage), [])
+
+    def _is_unwritten(self, local: torch.Tensor) -> bool:
+        """Return whether a tensor has elements that no call has written."""
+        if not self._allocated or not local.numel():
+            return False
+        storage = local.untyped_storage()
+        entry = self._allocated.get(storage._cdata)
+        if entry is None:
+            return False
+        if entry[0].expired():
+            del self._allocated[storage._cdata]
+            return False
+        start, end = extent(local)
+        return not any(first <= start and end <= last for first, last in entry[1])
 
     def forget(self, all_of_them: bool = False) -> None:
         """Forget freed memory, or all."""
-        self._known = {
-            key: entry for key, entry in self._known.items() if not (all_of_them or entry[0].expired())
-        }
+        self._known, self._allocated = (
+            {key: entry for key, entry in known.items() if not (all_of_them or entry[0].expired())}
+            for known in (self._known, self._allocated)
+        )
 
     def _of_storage(self, local: torch.Tensor) -> tuple[dict[Any, int], int | None]:
         storage = local.untyped_storage()
@@ -97,11 +125,33 @@ class Tensors:
             line["placement"], line["whole"] = placement, list(tensor.shape)
         if like is not None:
             line["like"] = like
+        if measured or like is not None:
+            line |= {"unwritten": True} if self._is_unwritten(local) else {}
         if measured:
             self._writer.tensor(line, local)
         else:
             self._writer.line(line)
         return self._count
+
+
+def extent(tensor: torch.Tensor) -> Extent:
+    """Return the bytes of its storage between the first and the last element of a tensor."""
+    if not tensor.numel():
+        return 0, 0
+    start = tensor.storage_offset()
+    last = start + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return start * tensor.element_size(), (last + 1) * tensor.element_size()
+
+
+def _joined(extents: list[Extent]) -> list[Extent]:
+    """Return the union of extents, in order."""
+    found: list[Extent] = []
+    for start, end in sorted(extents):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -3,11 +3,13 @@
 Importing it does not initialize the driver; the first call that needs a device does.
 """
 
+import atexit
 import sys
 from types import ModuleType
 
 import torch
 
+from isthmus._C import end_drops as _end_drops
 from isthmus._C import set_cuda_words as _set_cuda_words
 from isthmus.chip import _utils, amp, comm, graphs, memory, nvtx, profiler, random, sharing, streams, types
 from isthmus.chip._lazy import _is_in_bad_fork, _lazy_call, _lazy_init, init, is_initialized
@@ -170,6 +172,7 @@ def _install() -> None:
     lazy_modules.install()
     opcheck.install()
     profiler_stacks.install()
+    atexit.register(_end_drops)  # the first one registered runs last
     _report_at_exit()
 
 

@@ -1,5 +1,6 @@
 """``isthmus debug``, ``isthmus replay``, ``isthmus bisect``."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -60,6 +61,7 @@ def replay(
     ] = False,
     times: Annotated[int, typer.Option(min=1, help="Runs of each call; all must give the same bits.")] = 1,
     driver: Driver = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Replay captured calls. Exits with 3 if a result is wrong, 1 if a call cannot be replayed."""
     from isthmus.launch.run import JobError, check_driver
@@ -78,17 +80,20 @@ def replay(
         raise fail(f"--device {device}: not available; see `isthmus doctor`")
     from isthmus.debug import replay as again
 
-    failed, unusable = 0, 0
+    outcomes = []
     try:
-        captured = again.folders(folder)
-        for place in captured:
-            outcome = again.replay(again.read(place), device, times, compare)
-            print(again.line(outcome))
-            failed += bool(outcome.wrong) or not (outcome.repeatable or outcome.problem)
-            unusable += bool(outcome.problem) and not outcome.captured.random
+        for place in again.folders(folder):
+            outcomes.append(again.replay(again.read(place), device, times, compare))
+            if not as_json:
+                print(again.line(outcomes[-1]))
     except again.ReplayError as error:
         raise fail(error) from None
-    print(f"{len(captured)} calls: {failed} wrong, {unusable} not judged")
+    failed = sum(each.is_wrong for each in outcomes)
+    unusable = sum(bool(each.problem) and not each.captured.random for each in outcomes if not each.is_wrong)
+    if as_json:
+        print(json.dumps([again.as_json(each) for each in outcomes], indent=1))
+    else:
+        print(f"{len(outcomes)} calls: {failed} wrong, {unusable} not judged")
     if failed or unusable:
         raise typer.Exit(3 if failed else 1)
 

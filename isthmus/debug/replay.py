@@ -63,6 +63,16 @@ class Outcome:
     problem: str = ""
     differs: bool = False
 
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether no two runs gave different bits where they should have given the same."""
+        return self.repeatable or self.captured.random
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the operator is at fault."""
+        return bool(self.wrong) or not self.is_deterministic
+
 
 def folders(root: Path) -> list[Path]:
     """Return the folders of captured calls: the root itself, or those in it.
@@ -134,13 +144,13 @@ def replay(captured: Captured, device: str, times: int, compare: bool) -> Outcom
     try:
         op = overload_named(captured.name)
     except AttributeError:
-        return Outcome(captured, False, False, (), f"this PyTorch has no operator {captured.name}")
+        return Outcome(captured, False, True, (), f"this PyTorch has no operator {captured.name}")
     runs = []
     for _ in range(times):
         try:
             runs.append(run_on(device, op, captured.arguments))
         except (RuntimeError, TypeError, NotImplementedError) as error:
-            return Outcome(captured, False, False, (), str(error).splitlines()[0])
+            return Outcome(captured, False, True, (), str(error).splitlines()[0])
     repeatable = all(_same(runs[0], other) for other in runs[1:])
     if captured.random:
         return Outcome(captured, False, repeatable, (), "not judged: draws random numbers")
@@ -220,17 +230,36 @@ def _against(
     return found
 
 
+def _faults(outcome: Outcome) -> list[str]:
+    """Return what is wrong: nondeterminism first, for it may be the cause of the rest."""
+    found = [] if outcome.is_deterministic else ["not deterministic: two runs gave different bits"]
+    return found + [each.text for each in outcome.wrong[:1]] + ([outcome.problem] if outcome.problem else [])
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """Return an outcome as JSON."""
+    captured = outcome.captured
+    return {
+        "call": captured.folder.name,
+        "operator": captured.name,
+        "line": captured.line,
+        "random": captured.random,
+        "wrong": outcome.is_wrong,
+        "deterministic": outcome.is_deterministic,
+        "same": outcome.same,
+        "differences": [each.text for each in outcome.wrong],
+        "problem": outcome.problem,
+    }
+
+
 def line(outcome: Outcome) -> str:
     """Format an outcome as one line."""
     captured = outcome.captured
     head = f"{captured.name} ({captured.folder.name}, {captured.line or 'no line'})"
-    if outcome.wrong:
-        worst = outcome.wrong[0]
-        return f"WRONG {head}: {worst.text}"
+    if outcome.is_wrong:
+        return f"WRONG {head}: {'; '.join(_faults(outcome))}"
     if outcome.problem:
         return f"      {head}: {outcome.problem}"
-    if not outcome.repeatable:
-        return f"WRONG {head}: not deterministic: two runs gave different bits"
     if outcome.differs:
         return f"ok    {head}: right, and differs from the captured result"
     return f"ok    {head}: {'bit-equal' if outcome.same else 'within the tolerance'}"

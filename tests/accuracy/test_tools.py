@@ -1,8 +1,10 @@
 """check, perturb, config, monitor, export, and the commands as a user gives them."""
 
 import json
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,7 +12,9 @@ import isthmus.accuracy
 from isthmus.accuracy import checking, dumps, msprobe, perturbing
 from isthmus.accuracy.comparing import compare
 from isthmus.accuracy.configuration import differences
-from isthmus.accuracy.monitoring import alerts
+from isthmus.accuracy.generators import Draws
+from isthmus.accuracy.monitoring import _HEAD, alerts
+from isthmus.accuracy.reading import Rank
 from tests.accuracy import llama
 from tests.accuracy.faults import WrongKernel
 from tests.helpers import command
@@ -55,10 +59,7 @@ def test_run_and_compare(tmp_path):
     assert "first difference: aten::add.Tensor in Llama.layers.0.norm1 at llama.py:" in text
     assert "other is 1e-05 in A and 1e-06 in B; its inputs were equal" in text
     printed, _ = isthmus_accuracy("config", str(tmp_path / "a"), str(tmp_path / "b"), "--json", status=3)
-    assert {each["section"] for each in json.loads(printed)} == {
-        "arguments",
-        "random",
-    }  # Python's generators are not seeded
+    assert {each["section"] for each in json.loads(printed)} == {"arguments"}
 
 
 def test_check_passes_right_kernels_and_continues(tensors, tmp_path):
@@ -122,6 +123,95 @@ def test_config_tells_weights_data_and_hyperparameters(tensors, tmp_path):
     assert not {name for section, name in found if section in ("data", "packages", "hyperparameters")}
 
 
+def job(number=0, environment=None, random=None, drawn=None, **sections):
+    """A dump of a rank without calls."""
+    about = {"job": {"environment": environment or {}, "random": random or {}, **sections}}
+    return Rank(Path(), number, about | ({} if drawn is None else {"drawn": drawn}))
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b"),
+    [
+        ("ISTHMUS_FAILURE_FILE", "/tmp/x/0.json", "/tmp/y/0.json"),
+        ("TORCHELASTIC_RUN_ID", "3e2", "9c1"),
+        ("TORCHELASTIC_ERROR_FILE", "/a/error.json", None),
+        ("NCCL_COMM_ID", "127.0.0.1:4001", "127.0.0.1:4777"),
+        ("HCCL_IF_BASE_PORT", "5001", "6001"),
+        ("TORCHINDUCTOR_CACHE_DIR", "/tmp/a", "/tmp/b"),
+        ("NCCL_DEBUG_FILE", "/tmp/nccl.17.log", "/tmp/nccl.18.log"),
+        ("ISTHMUS_HEALTH_CLAIM", "17:2", "18:2"),
+        ("ISTHMUS_PLAN", "/tmp/tmpab3k_q7z/plan.json", "/tmp/tmpzz91xx_a/plan.json"),
+        ("TORCH_HOME", "/tmp/tmp.Ab3dE6gH1j", "/tmp/tmp.0000000000"),
+    ],
+)
+def test_config_leaves_out_what_belongs_to_a_launch(name, a, b):
+    sides = [job(environment={} if value is None else {name: value}) for value in (a, b)]
+    assert differences(*([side] for side in sides)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b"),
+    [
+        ("CUBLAS_WORKSPACE_CONFIG", ":16:8", None),
+        ("ISTHMUS_ROUTE", "aten::mm=fallback", None),
+        ("ISTHMUS_DRIVER", "/opt/a/driver.toml", "/opt/b/driver.toml"),
+        ("NCCL_ALGO", "Ring", "Tree"),
+        ("ISTHMUS_DEBUG", "fallback:*", None),
+        ("NCCL_TOPO_FILE", "/etc/a.xml", "/etc/b.xml"),
+    ],
+)
+def test_config_lists_variables_that_matter(name, a, b):
+    sides = [job(environment={} if value is None else {name: value}) for value in (a, b)]
+    assert [(s.name, s.a, s.b) for s in differences(*([side] for side in sides))] == [(name, a, b)]
+
+
+@pytest.mark.parametrize(
+    ("drawn", "listed"),
+    [
+        (({"numpy": False}, {"numpy": False}), False),
+        (({"numpy": False}, {"numpy": True}), True),
+        (({"numpy": True}, {"numpy": True}), True),
+        ((None, None), True),  # not known
+    ],
+)
+def test_config_lists_states_of_generators_that_are_drawn_from(drawn, listed):
+    sides = [job(random={"numpy": state}, drawn=each) for state, each in zip("ab", drawn, strict=True)]
+    assert bool(differences(*([side] for side in sides))) is listed
+
+
+def test_config_compares_every_rank():
+    sides = [[job(0, random={"torch": "7"}), job(1, random={"torch": state})] for state in ("8", "7")]
+    assert [(s.name, s.a, s.b) for s in differences(*sides)] == [("rank 1 torch", "8", "7")]
+
+
+def test_draws_are_told_from_seeds():
+    draws = Draws()
+    random.seed(5)
+    np.random.seed(5)
+    torch.manual_seed(5)
+    draws.look()
+    assert draws.drawn == {"python": False, "numpy": False, "torch": False, "accelerator": False}
+    assert not draws.look()
+    random.gauss(0, 1)
+    assert draws.look()
+    torch.rand(1, device="chip")
+    np.random.rand()
+    assert draws.look()
+    random.seed(6)
+    torch.randperm(3)
+    assert draws.look()
+    assert draws.drawn == {"python": True, "numpy": True, "torch": True, "accelerator": True}
+
+
+def test_equal_jobs_have_no_different_setting(tmp_path):
+    for name in "ab":
+        random.seed()  # as each process does
+        np.random.seed()
+        with isthmus.accuracy.dump(tmp_path / name):
+            llama.train(1)
+    assert differences(dumps.read(tmp_path / "a"), dumps.read(tmp_path / "b")) == []
+
+
 def test_monitor_alerts_and_is_switched_by_its_file(tmp_path):
     spoil = WrongKernel("aten::silu", lambda out, *_: out * float("nan"), 5)
     with isthmus.accuracy.monitor(tmp_path, interval=1), spoil:
@@ -148,6 +238,26 @@ def test_monitor_tells_replicas_that_differ(tmp_path, monkeypatch):
             llama.train(1, hooks=[change])
     found = alerts(tmp_path)
     assert [(each.kind, each.rank, each.name) for each in found] == [("replicas", 1, "Llama.norm.weight")]
+
+
+@pytest.mark.parametrize(
+    ("bits", "rank", "text"),
+    [
+        ("ab", None, "ranks 0 and 1 differ in w; no majority"),
+        ("aab", 2, "ranks [2] differ from the others in w"),
+        ("baa", 0, "ranks [0] differ from the others in w"),
+        ("abc", None, "ranks 0, 1 and 2 differ in w; no majority"),
+        ("abab", None, "ranks [0, 2] and [1, 3] differ in w; no majority"),
+        ("abaa", 1, "ranks [1] differ from the others in w"),
+        ("abca", None, "ranks [0, 3], 1 and 2 differ in w; no majority"),
+        ("aabaaaaaaaab", 2, "ranks [2, 11] differ from the others in w"),
+    ],
+)
+def test_monitor_accuses_a_minority_only(bits, rank, text, tmp_path):
+    for number, each in enumerate(bits):
+        row = ",".join(["100", "weight", "w", *["0"] * 7, f"{ord(each):016x}"])
+        (tmp_path / f"rank-{number}.csv").write_text(f"{','.join(_HEAD)}\n{row}\n")
+    assert [(each.step, each.rank, each.text) for each in alerts(tmp_path)] == [(100, rank, text)]
 
 
 def test_layout_of_msprobe_is_written_and_read(tensors, tmp_path):

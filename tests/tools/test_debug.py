@@ -384,6 +384,58 @@ def test_replay_finds_what_compare_found(tmp_path: Path) -> None:
     assert outcome.same and replay.line(outcome).startswith("WRONG aten::silu")
 
 
+def alternating(values: list[float]) -> Callable[..., torch.Tensor]:
+    """A kernel that adds the next of these values to one element in each call."""
+    left = iter(values * 8)
+
+    def kernel(call: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+        result = call(*args, **kwargs)
+        with intercept.quietly():
+            result[(-1,) * result.dim()] += next(left)
+        return result
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    ("errors", "words"),
+    [
+        ([0.01, 0.02], ["not deterministic", "expected"]),  # wrong in every run
+        ([0.0, 0.01], ["not deterministic"]),  # right in the first
+        ([2**-23, 0.0], ["not deterministic"]),  # by rounding
+        ([0.01], ["expected"]),
+    ],
+)
+@pytest.mark.parametrize("has_reference", [True, False])
+def test_replay_reports_nondeterminism_beside_wrong_results(
+    tmp_path: Path,
+    errors: list[float],
+    words: list[str],
+    has_reference: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with debug.capture("aten::silu", tmp_path):
+        torch.nn.functional.silu(torch.ones(2, 4, device="chip"))
+    (captured,) = (replay.read(folder) for folder in replay.folders(tmp_path))
+
+    def refuse(*_: object) -> None:
+        raise replay.reference.NoReference("no CPU kernel")
+
+    if not has_reference:
+        monkeypatch.setattr(replay.reference, "expected", refuse)
+    with planted("silu", alternating(errors)):
+        outcome = replay.replay(captured, "chip", 3, True)
+        once = replay.replay(captured, "chip", 1, True)
+    line, document = replay.line(outcome), replay.as_json(outcome)
+    assert line.startswith("WRONG aten::silu")
+    assert [
+        word for word in ("not deterministic: two runs gave different bits", "expected") if word in line
+    ] == [word + ": two runs gave different bits" * (word == "not deterministic") for word in words]
+    assert document["wrong"] and document["deterministic"] is ("not deterministic" not in words)
+    assert bool(document["differences"]) is ("expected" in words)
+    assert once.is_deterministic
+
+
 @pytest.mark.parametrize("compare", [False, True])
 def test_replay_judges_a_result_that_is_not_the_captured_one(
     tmp_path: Path, compare: bool, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "collectives/driver/work.h"
+#include "core/dropping.h"
 
 namespace isthmus::watchdog {
 namespace {
@@ -33,17 +34,15 @@ class Watchdog {
 
   void look() {
     const std::lock_guard<std::mutex> looking(looking_);
-    const Works works = outstanding();
+    Works works = outstanding();
     Works ended = which_ended(works);
     // A work that was polled early may have failed after that, and others with it.
     if (std::any_of(ended.begin(), ended.end(), has_failed)) ended = which_ended(works);
     report_failures(works, ended);
     for (const auto& work : works) report_timeout(*work);
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto is_known = [&](const auto& work) {
-      return std::find(ended.begin(), ended.end(), work) != ended.end();
-    };
-    works_.erase(std::remove_if(works_.begin(), works_.end(), is_known), works_.end());
+    forget(ended);
+    drop(std::move(ended));
+    drop(std::move(works));
   }
 
   Waits waits() {
@@ -52,13 +51,15 @@ class Watchdog {
       if (std::chrono::steady_clock::now() < kept_until_) return kept_;
     }
     Waits found = host_waits();
-    for (const auto& work : outstanding()) {
+    Works works = outstanding();
+    for (const auto& work : works) {
       if (found.size() >= kPublished) break;
       if (work->poll()) continue;
       const Description& description = work->description();
       found.push_back(
           {work->stream().id(), work->group().identity().name, description.collective, description.label()});
     }
+    drop(std::move(works));
     return found;
   }
 
@@ -83,7 +84,9 @@ class Watchdog {
   }
 
   void poll() {
-    for (const auto& work : outstanding()) work->poll();
+    Works works = outstanding();
+    for (const auto& work : works) work->poll();
+    drop(std::move(works));
   }
 
  private:
@@ -106,6 +109,14 @@ class Watchdog {
   Works outstanding() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return works_;
+  }
+
+  void forget(const Works& ended) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto is_known = [&](const auto& work) {
+      return std::find(ended.begin(), ended.end(), work) != ended.end();
+    };
+    works_.erase(std::remove_if(works_.begin(), works_.end(), is_known), works_.end());
   }
 
   static Works which_ended(const Works& works) {

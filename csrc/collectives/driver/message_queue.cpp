@@ -4,6 +4,8 @@
 #include <map>
 #include <thread>
 
+#include "core/dropping.h"
+
 namespace isthmus {
 
 void DeferredWork::begin(const std::function<WorkPtr()>& start) noexcept {
@@ -82,6 +84,7 @@ struct MessageQueue::State {
         found->second.pop_front();
       }
       message.work->begin(message.start);
+      drop(std::move(message));
     }
   }
 };

@@ -10,6 +10,7 @@
 #include "collectives/diagnostics/watchdog.h"
 #include "collectives/elements.h"
 #include "collectives/settings.h"
+#include "core/dropping.h"
 #include "core/event.h"
 #include "core/stream.h"
 
@@ -71,6 +72,13 @@ CommunicatorFailure DriverWork::driver_failure() const {
 }
 
 bool DriverWork::poll() noexcept {
+  std::vector<at::Tensor> kept;
+  const bool has_ended = poll(kept);
+  drop(std::move(kept));
+  return has_ended;
+}
+
+bool DriverWork::poll(std::vector<at::Tensor>& kept) noexcept {
   const std::lock_guard<std::mutex> lock(delivering_);
   if (!launched_) return false;
   {
@@ -87,7 +95,7 @@ bool DriverWork::poll() noexcept {
     error = std::current_exception();
   }
   if (!error) recorder::completed(entry_);
-  launched_->kept.clear();
+  kept.swap(launched_->kept);
   finish(error);
   return true;
 }
@@ -152,8 +160,12 @@ bool DriverWork::wait(std::chrono::milliseconds timeout) {
 }
 
 void DriverWork::release_memory() noexcept {
-  const std::lock_guard<std::mutex> lock(delivering_);
-  launched_->kept.clear();
+  std::vector<at::Tensor> kept;
+  {
+    const std::lock_guard<std::mutex> lock(delivering_);
+    kept.swap(launched_->kept);
+  }
+  drop(std::move(kept));
 }
 
 void DriverWork::abort() { group_->abort(": " + description_.text() + " was aborted."); }

@@ -99,6 +99,7 @@ class DriverWork final : public c10d::Work {
   std::string failure() const;
   void deliver();
   void block(std::chrono::milliseconds timeout);
+  bool poll(std::vector<at::Tensor>& kept) noexcept;  // moves the memory that it kept there
   void release_memory() noexcept;
 
   const std::shared_ptr<Group> group_;

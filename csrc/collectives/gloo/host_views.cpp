@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "collectives/elements.h"
+#include "core/dropping.h"
 #include "core/runtime.h"
 #include "core/stream.h"
 #include "memory/memory.h"
@@ -41,7 +42,8 @@ bool can_alias(const at::Tensor& tensor) {
 template <typename Keep>
 at::Tensor over(void* data, at::IntArrayRef sizes, at::ScalarType dtype, Keep keep) {
   return at::from_blob(
-      data, sizes, [keep = std::move(keep)](void*) {}, at::TensorOptions().dtype(dtype).device(at::kCPU));
+      data, sizes, [keep = std::move(keep)](void*) mutable { drop(std::move(keep)); },
+      at::TensorOptions().dtype(dtype).device(at::kCPU));
 }
 
 at::Tensor host_alias_of(const at::Tensor& tensor) {

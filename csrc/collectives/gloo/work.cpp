@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "core/dropping.h"
+
 namespace isthmus {
 namespace {
 
@@ -28,7 +30,10 @@ c10::intrusive_ptr<c10d::Work> CollectiveWork::follow(c10d::OpType type, c10::in
   const auto future = inner->getFuture();
   auto work = c10::make_intrusive<CollectiveWork>(type, std::move(inner), std::move(views));
   // The callback keeps the work and its tensors alive if the caller drops it.
-  future->addCallback([work](c10::ivalue::Future& done) { work->complete(done); });
+  future->addCallback([work](c10::ivalue::Future& done) mutable {
+    work->complete(done);
+    drop(std::move(work));
+  });
   return work;
 }
 
