@@ -1,6 +1,6 @@
 """The C++ core (csrc/). Everything here is for isthmus.chip; user code calls torch.chip."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, overload
 
 import torch
@@ -272,9 +272,13 @@ def set_operator_runtime(library: int) -> None:
     """dlopen handle of libtvm_ffi, which errors of kernels are fetched from."""
 
 def register_routes(
-    prefer_delegate: bool, fallback: bool, decompositions: dict[str, Callable[..., Any]]
+    prefer_delegate: bool,
+    fallback: bool,
+    decompositions: dict[str, Callable[..., Any]],
+    compute_rules: Mapping[str, tuple[dict[torch.dtype, torch.dtype], str, tuple[str, ...]]],
 ) -> None:
-    """Register what serves each overload; once, after open_driver() and add_operators()."""
+    """Register what serves each overload; once, after open_driver() and add_operators(). compute_rules: of
+    isthmus.chip.compute_dtypes."""
 
 def serve_extension(name: str) -> bool:
     """Register the libraries' kernels of an operator that was defined after register_routes(); False if none."""

@@ -78,12 +78,21 @@ void add_operators(const std::string& library, const std::vector<EntryTuple>& op
   add_library(library, std::move(entries));
 }
 
-void register_routes_with(bool prefer_delegate, bool fallback, const py::dict& decompositions) {
+// Of isthmus.chip.compute_dtypes.
+using ComputeRules =
+    std::map<std::string,
+             std::tuple<std::map<at::ScalarType, at::ScalarType>, std::string, std::vector<std::string>>>;
+
+void register_routes_with(bool prefer_delegate, bool fallback, const py::dict& decompositions,
+                          const ComputeRules& compute_rules) {
   PythonDecompositions functions;
   for (const auto& [name, function] : decompositions)
     functions.emplace(py::cast<std::string>(name),
                       python_decomposition(py::reinterpret_borrow<py::object>(function)));
   read_modes();
+  std::map<std::string, ComputeRule> rules;
+  for (const auto& [name, rule] : compute_rules) rules[name] = std::make_from_tuple<ComputeRule>(rule);
+  set_compute_rules(std::move(rules));
   set_preferences({prefer_delegate, fallback});
   register_operators();
   register_routes(std::move(functions));

@@ -1,8 +1,10 @@
 #include "collectives/elements.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <cstring>
+#include <limits>
 
 #include "core/dtype.h"
 #include "core/runtime.h"
@@ -63,12 +65,37 @@ ElementCount moved(const at::Tensor& tensor) {
   return {static_cast<isthmus_dtype>(code), static_cast<size_t>(tensor.numel())};
 }
 
+void check_average(const ReduceOp& op, at::ScalarType dtype, const char* collective) {
+  TORCH_CHECK_TYPE(op.op_ != ReduceOp::AVG || dtype != at::kBool, collective,
+                   ": ReduceOp.AVG does not take torch.bool; convert the tensor to another dtype.");
+}
+
+bool is_integer_average(const ReduceOp& op, at::ScalarType dtype) {
+  return op.op_ == ReduceOp::AVG && at::isIntegralType(dtype, /*includeBool=*/false);
+}
+
+void divide_integers(const at::Tensor& sums, int64_t ranks) {
+  switch (sums.scalar_type()) {
+    case at::kUInt16:
+    case at::kUInt32:
+      sums.copy_(sums.to(at::kLong).div_(ranks, "trunc"));
+      return;
+    case at::kUInt64: {  // 2 * (sum / 2 / ranks) is the quotient or less by one
+      const at::Tensor sum = sums.view(at::kLong);
+      const at::Tensor half = sum.bitwise_right_shift(1).bitwise_and_(std::numeric_limits<int64_t>::max());
+      const at::Tensor quotient = half.div_(ranks, "trunc").mul_(2);
+      sum.copy_(quotient + (sum - quotient * ranks).ge(ranks));
+      return;
+    }
+    default:
+      sums.div_(ranks, "trunc");
+  }
+}
+
 Reduction::Reduction(const ReduceOp& op, at::ScalarType dtype, const char* collective)
     : op_(named(for_dtype(op, dtype), collective)) {
   const bool is_complex = at::isComplexType(dtype);
-  TORCH_CHECK_TYPE(op_ != ISTHMUS_AVG || at::isFloatingType(dtype) || is_complex, collective,
-                   ": ReduceOp.AVG takes floating-point tensors on chip, not ", torch_name(dtype),
-                   "; use SUM and divide.");
+  check_average(op, dtype, collective);
   TORCH_CHECK_TYPE(!is_complex || is_linear(), collective,
                    ": complex numbers have sums and averages only on chip, not this ReduceOp; use "
                    "torch.view_as_real().");

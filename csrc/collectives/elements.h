@@ -29,6 +29,15 @@ ElementCount moved(const at::Tensor& tensor);
 // Sums of booleans are their "or" and products their "and", as with NCCL.
 c10d::ReduceOp for_dtype(const c10d::ReduceOp& op, at::ScalarType dtype);
 
+// Throws TypeError for an average of booleans.
+void check_average(const c10d::ReduceOp& op, at::ScalarType dtype, const char* collective);
+
+// Whether it is an average that is computed as a sum and divide_integers().
+bool is_integer_average(const c10d::ReduceOp& op, at::ScalarType dtype);
+
+// Divides sums of integers by the number of ranks, in place. Quotients are rounded toward zero, as NCCL's.
+void divide_integers(const at::Tensor& sums, int64_t ranks);
+
 // A ReduceOp for tensors of one dtype; complex numbers are summed as pairs.
 class Reduction {
  public:

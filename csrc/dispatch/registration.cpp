@@ -39,6 +39,7 @@ Overload::Routes cpu_routes(const c10::OperatorHandle& op) {
   routes.cpu = op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
   routes.delegate = delegates_to_cpu();
   routes.fallback = preferences().fallback && !routes.delegate;
+  if (routes.cpu) routes.widening = widening_of(op);
   routes.prefer_delegate = preferences().prefer_delegate;
   routes.reason = routes.delegate   ? "CPU's kernel over the chip's bytes"
                   : routes.fallback ? "CPU's kernel over copies"
@@ -97,9 +98,10 @@ void serve_unregistered(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     other_layout |= op.hasKernelForDispatchKey(key);
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, name, " is not available on chip: ",
-      other_layout ? "it serves sparse, quantized, nested or mkldnn tensors."
-                   : "it has kernels only for other accelerators (CUDA), and no decomposition.",
-      " Call it on CPU tensors, or register a kernel for the dispatch key PrivateUse1.");
+      other_layout ? "it serves sparse, quantized, nested or mkldnn tensors. Call it on those, on CPU,"
+                   : "it has kernels only for other accelerators (CUDA), none for CPU tensors, and no "
+                     "decomposition. Use another operator,",
+      " or register a kernel for the dispatch key PrivateUse1.");
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {

@@ -62,7 +62,7 @@ bool Overload::take(Route route, const c10::OperatorHandle& op, torch::jit::Stac
           !routes_.delegate_takes(torch::jit::last(*stack, op.schema().arguments().size())))
         return false;
       count(route);
-      cpu_->call(op, stack, Mapping::Kind::kAlias);
+      call_cpu(op, stack, Mapping::Kind::kAlias);
       return true;
     case Route::kKernel:
       keep_backward_in_thread();
@@ -73,11 +73,16 @@ bool Overload::take(Route route, const c10::OperatorHandle& op, torch::jit::Stac
       return decompose(op, stack);
     case Route::kFallback:
       count(route);
-      cpu_->call(op, stack, Mapping::Kind::kCopy);
+      call_cpu(op, stack, Mapping::Kind::kCopy);
       return true;
     default:
       return false;
   }
+}
+
+void Overload::call_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, Mapping::Kind kind) {
+  const auto call = [&] { cpu_->call(op, stack, kind); };
+  if (C10_LIKELY(routes_.widening == nullptr) || !routes_.widening->serves(stack, call)) call();
 }
 
 // A decomposition that calls its own overload would recurse infinitely.

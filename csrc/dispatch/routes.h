@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "dispatch/compute_dtype.h"
 #include "dispatch/cpu_route.h"
 #include "dispatch/kernel_route.h"
 #include "dispatch/statistics.h"
@@ -30,6 +31,7 @@ class Overload : public c10::OperatorKernel {
     bool delegate = false;  // which may run on the chip's memory
     bool (*delegate_takes)(c10::ArrayRef<c10::IValue> arguments) = nullptr;  // null: any arguments
     bool fallback = false;                                                   // or on copies of it
+    std::unique_ptr<Widening> widening;                                      // before the CPU kernel
     bool prefer_delegate = false;
     std::string reason;  // of the first route, for all_routes()
   };
@@ -53,12 +55,16 @@ class Overload : public c10::OperatorKernel {
     (C10_LIKELY(calls != nullptr) ? *calls : first_call(route)).count();
   }
 
+  // Dtypes that the CPU kernel gets as wider ones.
+  uint64_t widened_dtypes() const noexcept { return routes_.widening ? routes_.widening->dtypes() : 0; }
+
   // Positions of the arguments that the operator writes.
   const std::vector<bool>& written() const { return cpu_->written(); }
 
  private:
   bool has(Route route) const;
   bool take(Route route, const c10::OperatorHandle& op, torch::jit::Stack* stack);
+  void call_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack, Mapping::Kind kind);
   bool decompose(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   OperatorCalls& first_call(Route route);
   void note(Route route, const std::string& reason) const;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/capture.h"
+#include "dispatch/kernel_arguments.h"
 #include "dispatch/routes.h"
 
 namespace isthmus {
@@ -79,6 +80,14 @@ struct Carried<const at::ITensorListRef&> : CarriedList<at::ITensorListRef> {
   using CarriedList::CarriedList;
 };
 
+inline uint64_t dtype_bit_of(const at::Tensor& tensor) {
+  return tensor.defined() ? dtype_bit(tensor.scalar_type()) : 0;
+}
+template <class A>
+uint64_t dtype_bit_of(const A&) {
+  return 0;
+}
+
 template <class A>
 constexpr bool is_written = std::is_same_v<A, at::Tensor&>;
 
@@ -122,7 +131,9 @@ class UnboxedOverload<R(A...), kWritten...> final : public Overload {
   }
 
   R operator()(A... arguments) {
-    if (C10_UNLIKELY(!is_delegated() || capturing()))
+    const uint64_t widened = widened_dtypes();
+    if (C10_UNLIKELY(!is_delegated() || capturing() ||
+                     (widened != 0 && (widened & (unboxed::dtype_bit_of(arguments) | ...)) != 0)))
       return c10::impl::BoxedKernelWrapper<R(A...)>::call(
           boxed_, op_, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), std::forward<A>(arguments)...);
     count(Route::kDelegate);

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/cuda_answers.h"
 #include "core/runtime.h"
 #include "memory/device_memory.h"
 #include "options/read.h"
@@ -94,15 +95,18 @@ PolicyOptions chosen_options(c10::DeviceIndex device) {
   }
   const std::string policy = chosen_policy(device);
   const std::vector<std::string> unread = drop_unread_options(policy, options);
-  if (!unread.empty()) {
+  // A script for CUDA that sets options of CUDA's allocator has nothing to change.
+  const bool for_cuda = own.empty() && ours.empty() && uses_cuda_words();
+  if (!unread.empty() && !for_cuda) {
     TORCH_WARN_ONCE("chip: allocator '", policy, "' ignores ", c10::Join(", ", unread),
                     ": set ISTHMUS_ALLOCATOR=torch to use it, or remove it");
   }
   if (!options.expandable) return options;
   use_device(device);
   if (!ISTHMUS_HAS(driver(), virtual_granularity)) {
-    TORCH_WARN_ONCE("chip: expandable_segments is ignored: driver '", driver().name,
-                    "' has no virtual memory");
+    if (!for_cuda)
+      TORCH_WARN_ONCE("chip: expandable_segments is ignored: driver '", driver().name,
+                      "' has no virtual memory");
     options.expandable = false;
     return options;
   }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from isthmus import _C, options
+from isthmus.chip import compute_dtypes
 from isthmus.drivers import Candidate
 
 if TYPE_CHECKING:
@@ -54,7 +55,10 @@ def register(candidate: Candidate) -> None:
         _add(path)
     delegates = _C.driver()["delegate"] != ""
     _C.register_routes(
-        candidate.prefer == "delegate", candidate.fallback, {} if delegates else python_decompositions()
+        candidate.prefer == "delegate",
+        candidate.fallback,
+        {} if delegates else python_decompositions(),
+        compute_dtypes.rules(),
     )
 
 

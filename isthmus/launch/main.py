@@ -18,6 +18,7 @@ from typing import Any
 
 from isthmus.launch import lines, process
 from isthmus.shim import answers, import_hook, rewrite, shown, source_text
+from isthmus.stand_ins import provide
 
 _REWRITING = {each.__file__ for each in (answers, shown, source_text, rewrite)}
 _HIDDEN = {__file__, *_REWRITING, import_hook.__file__, runpy.__file__}
@@ -108,6 +109,8 @@ def _with_users_traceback(run: Callable[[str], None], target: str) -> None:
     except BaseException as error:
         error.__traceback__ = _users_frames(error)
         sys.excepthook(type(error), error, error.__traceback__)
+        if hint := provide.hint(error):
+            print(f"isthmus: {hint}", file=sys.stderr)
         sys.excepthook = lambda *_: None  # reported; the interpreter still chooses the exit status
         raise
 

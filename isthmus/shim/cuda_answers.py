@@ -31,6 +31,39 @@ def nccl_version() -> tuple[int, int, int]:
     return rules.NCCL_VERSION
 
 
+def stream_bindings(module: Any) -> dict[str, Any]:
+    """The functions of ``torch._C`` for current streams, of an accelerator's module."""
+
+    def triple(stream: torch.Stream) -> tuple[int, int, int]:
+        return stream.stream_id, stream.device_index, stream.device_type
+
+    def current_raw(device: int) -> int:
+        """Handle of the current stream."""
+        handle: int = module.current_stream(device).native_handle
+        return handle
+
+    def current(device: int) -> tuple[int, int, int]:
+        """Number, device and type of the current stream."""
+        return triple(module.current_stream(device))
+
+    def default(device: int) -> tuple[int, int, int]:
+        """Number, device and type of the default stream."""
+        return triple(module.default_stream(device))
+
+    def set_current(stream_id: int, device_index: int, device_type: int) -> None:
+        """Make a stream current, and its device."""
+        stream = module.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
+        module.set_device(device_index)
+        module.set_stream(stream)
+
+    return {
+        "_cuda_getCurrentRawStream": current_raw,
+        "_cuda_getCurrentStream": current,
+        "_cuda_getDefaultStream": default,
+        "_cuda_setStream": set_current,
+    }
+
+
 class DeviceProperties(SimpleNamespace):
     """Result of ``torch.cuda.get_device_properties()``; CUDA-only fields have common NVIDIA values."""
 

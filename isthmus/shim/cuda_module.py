@@ -42,6 +42,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     _install_pools(scope, accelerator)
     _install_words(scope, accelerator)
     _install_handles(scope, accelerator)
+    _install_bindings(scope, accelerator)
     scope.replace(
         "torch.cuda.amp.common.amp_definitely_not_available",
         lambda _: lambda: False,
@@ -146,6 +147,21 @@ def _install_handles(scope: Scope, accelerator: Accelerator) -> None:
         handle = property(lambda self: self.native_handle)
         target = f"torch.{accelerator.type}.Stream.cuda_stream"
         scope.set(stream, "cuda_stream", handle, target, "native handle of the stream, as an integer")
+
+
+def _install_bindings(scope: Scope, accelerator: Accelerator) -> None:
+    """Add functions of ``torch._C`` that libraries call directly for speed."""
+    functions: dict[str, Any] = {
+        name: getattr(accelerator.module, theirs, None) for name, theirs in rules.CUDA_BINDINGS.items()
+    }
+    stream = getattr(accelerator.module, "Stream", None)
+    if stream is not None and issubclass(stream, torch.Stream):
+        functions |= cuda_answers.stream_bindings(accelerator.module)
+    else:
+        functions["_cuda_getCurrentRawStream"] = lambda device: 0
+    for name, function in functions.items():
+        if function is not None:
+            scope.set(torch._C, name, function, f"torch._C.{name}", "libraries call it directly")
 
 
 def _install_profiler(scope: Scope) -> None:

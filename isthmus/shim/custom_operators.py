@@ -2,13 +2,15 @@
 
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from isthmus._support.patches import Scope
-from isthmus.shim.accelerator import Accelerator
+from isthmus.shim.accelerator import CPU, Accelerator
 
+_KEYS_OF_CPU = ("CPU", "AutogradCPU", "AutocastCPU")
 _FACTORIES = ("empty.memory_format", "empty_strided", "tril_indices", "triu_indices")
 
 
@@ -17,7 +19,7 @@ def install(scope: Scope, accelerator: Accelerator) -> None:
     _cuda_key(scope, accelerator)
     scope.replace(
         "torch.library.Library.impl",
-        functools.partial(_impl, accelerator),
+        functools.partial(_impl_on_cpu if accelerator.type == CPU else _impl, accelerator),
         "an operator registered for CUDA is registered for the accelerator",
         expects=("self", "op_name", "fn", "dispatch_key"),
     )
@@ -61,6 +63,33 @@ def _impl(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..
     return impl
 
 
+def _impl_on_cpu(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator's kernel for CUDA serves the CPU only where it has none of its own, registered before or after."""
+    ours: dict[tuple[str, str], Any] = {}  # the library that holds a kernel for CUDA, by operator and key
+
+    @functools.wraps(original)
+    def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **kwargs: Any) -> Any:
+        given = dispatch_key or self.dispatch_key
+        key = accelerator.key(given)
+        is_for_cuda = key != given or (not dispatch_key and getattr(self, "_is_for_cuda", False))
+        if key not in _KEYS_OF_CPU or _is_pytorchs(fn):
+            return original(self, op_name, fn, dispatch_key, **kwargs)
+        name = self._resolve_op_name(op_name, "impl")
+        name = name if "::" in name else f"{self.ns}::{name}"
+        held = ours.pop((name, key), None)
+        if held is not None:
+            held._destroy()
+        if not is_for_cuda:
+            return original(self, op_name, fn, key, **kwargs)
+        if torch._C._dispatch_has_kernel_for_dispatch_key(name, key):
+            return None
+        ours[name, key] = held = torch.library.Library(self.ns, "FRAGMENT")
+        self._registration_handles.append(SimpleNamespace(destroy=held._destroy))
+        return original(held, op_name, fn, key, **kwargs)
+
+    return impl
+
+
 def _is_pytorchs(function: Any) -> bool:
     """Whether this is PyTorch's own kernel, which PyTorch registers for other devices itself."""
     module = getattr(function, "__module__", None) or ""
@@ -71,5 +100,6 @@ def _init(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..
     @functools.wraps(original)
     def init(self: Any, ns: str, kind: str, dispatch_key: str = "") -> None:
         original(self, ns, kind, accelerator.key(dispatch_key))
+        self._is_for_cuda = accelerator.key(dispatch_key) != dispatch_key
 
     return init

@@ -9,12 +9,14 @@ from isthmus.shim import (
     custom_operators,
     data_parallel,
     devices,
+    dispatch_keys,
     distributed,
     extensions,
     profiling,
     serialization,
     tensor_methods,
     torchscript,
+    warning_places,
 )
 from isthmus.shim.accelerator import Accelerator
 
@@ -26,6 +28,7 @@ def enter(scope: Scope, accelerator: Accelerator) -> None:
         "isthmus.shim.answers", "sets the device type for rewritten source", lambda: _restore(before)
     )
     custom_operators.install(scope, accelerator)
+    dispatch_keys.install(scope, accelerator)
     devices.install(scope, accelerator)
     tensor_methods.install(scope, accelerator)
     cuda_module.install(scope, accelerator)
@@ -37,6 +40,7 @@ def enter(scope: Scope, accelerator: Accelerator) -> None:
     attention.install(scope)
     extensions.install(scope, accelerator)
     cpu.install(scope, accelerator)
+    warning_places.install(scope)
 
 
 def _restore(before: str) -> None:

@@ -32,7 +32,7 @@ DEVICE_FIRST = {
 }
 
 # Functions whose second argument is a device; name -> its keyword.
-DEVICE_SECOND = {"torch._pin_memory": "device"}
+DEVICE_SECOND = {"torch._pin_memory": "device", "torch.library.register_autocast": "device_type"}
 
 # Functions that default to CUDA without a device type; AUTOCAST_GPU are old names.
 AUTOCAST_STATE = ("torch.is_autocast_enabled", "torch.set_autocast_enabled")
@@ -45,6 +45,7 @@ AUTOCAST_GPU = {
 METHOD_FIRST = {
     "torch.amp.autocast_mode.autocast.__init__": "device_type",
     "torch.amp.grad_scaler.GradScaler.__init__": "device",
+    "torch._library.custom_ops.CustomOpDef.register_autocast": "device_type",
     "torch.UntypedStorage.to": "device",
     "torch.TypedStorage.to": "device",
 }
@@ -56,6 +57,21 @@ CONSTRUCTORS = {
     "torch.Stream": "device",
     "torch.Event": "device",
 }
+
+# Functions and methods that take a torch._C.DispatchKey.
+DISPATCH_KEYS = (
+    "torch._C.DispatchKeySet.__init__",
+    "torch._C.DispatchKeySet.has",
+    "torch._C.DispatchKeySet.add",
+    "torch._C.DispatchKeySet.remove",
+    "torch._C._IncludeDispatchKeyGuard.__init__",
+    "torch._C._SetExcludeDispatchKeyGuard.__init__",
+    "torch._C._dispatch_keyset_full_after",
+    "torch._C._dispatch_tls_is_dispatch_key_excluded",
+    "torch._C._dispatch_tls_is_dispatch_key_included",
+    "torch._C._dispatch_tls_set_dispatch_key_excluded",
+    "torch._C._dispatch_tls_set_dispatch_key_included",
+)
 
 # ---- torch.cuda ----------------------------------------------------------------------------------------------
 # torch.cuda.<name> becomes <name> of the accelerator's module, if it exists. These submodules re-export names.
@@ -75,6 +91,14 @@ MEMORY_POOLS = {
     "_cuda_beginAllocateCurrentThreadToPool": "begin_allocate_to_pool",
     "_cuda_endAllocateToPool": "end_allocate_to_pool",
     "_cuda_releasePool": "release_pool",
+}
+
+# Functions of torch._C that libraries call, and the accelerator's of torch.<type>. PyTorch decides by the presence of
+# _cuda_getDeviceCount whether it was built for CUDA.
+CUDA_BINDINGS = {
+    "_cuda_getDevice": "current_device",
+    "_cuda_setDevice": "set_device",
+    "_cuda_synchronize": "synchronize",
 }
 
 # Names that have no meaning on another accelerator: calling them raises NotImplementedError with this reason.

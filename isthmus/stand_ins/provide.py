@@ -4,6 +4,8 @@
 ``importlib.metadata`` find it. Versions end in ``+isthmus``.
 """
 
+import re
+from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -40,3 +42,32 @@ def folders(names: str) -> list[str]:
                 )
         found.append(folder)
     return found
+
+
+def hint(error: BaseException) -> str:
+    """Return a line that names the replacement, for an error caused by a missing package that has one; "" for others.
+
+    Args:
+        error: the exception that ends the program. Packages are found by the ``name`` of import errors in its chain,
+            and by the text of an import error that a library raises for a package that it looked for.
+    """
+    for name in _missing(error):
+        for package, modules in PROVIDED.items():
+            if name in modules and PathFinder.find_spec(name) is None:
+                return f"{name} is not installed; `isthmus run --provide {package}` supplies a replacement"
+    return ""
+
+
+def _missing(error: BaseException) -> Iterator[str]:
+    """Top-level modules that the import errors of a chain name.
+
+    An error that another one interrupted has been handled, unless both are import errors.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        is_import = isinstance(cause, ImportError)
+        if isinstance(cause, ModuleNotFoundError):
+            yield (cause.name or "").partition(".")[0]
+        elif is_import:
+            yield from re.findall(r"\w+", str(cause))
+        cause = cause.__cause__ or (cause.__context__ if is_import else None)

@@ -26,8 +26,6 @@ def all_reduce(rank: int, device: torch.device) -> None:
     }
     for name, values in expected.items():
         for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32):
-            if name == "AVG" and not dtype.is_floating_point:
-                continue
             tensor = numbers(rank, device, 2, dtype)
             dist.all_reduce(tensor, getattr(dist.ReduceOp, name))
             equal(tensor, values)
@@ -48,12 +46,56 @@ def all_reduce_of_booleans(rank: int, device: torch.device) -> None:
         equal(tensor.view(torch.uint8), [int(value) for value in expected])  # no byte but 0 and 1
 
 
+def averages_of(rank: int, device: torch.device, dtype: torch.dtype) -> None:
+    """Averages of -3 + -4, 3 + 4, 7 + 7 and 100 + 100, rounded toward zero, after a sum in the dtype itself."""
+    signed = torch.iinfo(dtype).min < 0
+    given = torch.tensor([-3 - rank if signed else 1 + rank, 3 + rank, 7, 100], dtype=dtype, device=device)
+    wide = torch.tensor([-7 if signed else 3, 7, 14, 200]).to(dtype).long()
+    expected = wide.div(2, rounding_mode="trunc").tolist()
+    tensor = given.clone()
+    dist.all_reduce(tensor, dist.ReduceOp.AVG)
+    equal(tensor.long(), expected)
+    strided = torch.zeros(4, 2, dtype=dtype, device=device)[:, 0].copy_(given)
+    dist.all_reduce(strided, dist.ReduceOp.AVG)
+    equal(strided.long(), expected)
+    tensor = given.clone()
+    dist.reduce(tensor, 1, dist.ReduceOp.AVG)
+    if rank == 1:
+        equal(tensor.long(), expected)
+    mine = expected[2 * rank : 2 * rank + 2]
+    out = torch.zeros(2, dtype=dtype, device=device)
+    dist.reduce_scatter_tensor(out, given, dist.ReduceOp.AVG)
+    equal(out.long(), mine)
+    out.zero_()
+    dist.reduce_scatter(out, list(given.split(2)), dist.ReduceOp.AVG)
+    equal(out.long(), mine)
+    tensors = [given.clone(), given.clone()]
+    with dist._coalescing_manager(device=device):
+        for tensor in tensors:
+            dist.all_reduce(tensor, dist.ReduceOp.AVG)
+    equal(torch.stack(tensors).long(), [expected, expected])
+
+
+@check
+def averages_of_integers(rank: int, device: torch.device) -> None:
+    for dtype in (torch.int8, torch.uint8, torch.int32, torch.int64):  # those of gloo
+        averages_of(rank, device, dtype)
+
+
+def averages_of_more_integers(rank: int, device: torch.device) -> None:
+    for dtype in (torch.int16, torch.uint16, torch.uint32, torch.uint64):
+        averages_of(rank, device, dtype)
+    high = torch.tensor([2**63 + 2 * rank], dtype=torch.uint64, device=device)  # the sum wraps around to 2
+    low = torch.tensor([2**62 + 2**61 + rank], dtype=torch.uint64, device=device)  # the sum exceeds int64
+    for tensor, expected in ((high, 1), (low, 2**62 + 2**61)):
+        dist.all_reduce(tensor, dist.ReduceOp.AVG)
+        assert tensor.cpu().item() == expected
+
+
 @check
 def refusals(rank: int, device: torch.device) -> None:
-    floating = "ReduceOp.AVG takes floating-point tensors on chip, not torch.int32"
-    raises(
-        TypeError, floating, lambda: dist.all_reduce(numbers(rank, device, 2, torch.int32), dist.ReduceOp.AVG)
-    )
+    truth = torch.tensor([True], device=device)
+    raises(TypeError, "AVG does not take torch.bool", lambda: dist.all_reduce(truth, dist.ReduceOp.AVG))
     mixed = [torch.zeros(2, device=device), torch.zeros(2)]
     raises(
         RuntimeError,
@@ -115,6 +157,7 @@ def reductions_of_the_driver(rank: int, device: torch.device) -> None:
     pairs = torch.complex(numbers(rank, device, 2), numbers(rank, device, 2))
     dist.all_reduce(pairs, dist.ReduceOp.AVG)
     equal(pairs, [5 + 5j, 6 + 6j])
+    averages_of_more_integers(rank, device)
     raises(TypeError, "complex numbers have sums", lambda: dist.reduce(pairs, 0, dist.ReduceOp.MAX))
     raises(
         TypeError,

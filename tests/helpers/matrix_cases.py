@@ -35,7 +35,7 @@ COUNTS = (0, 1, 7, 5003)  # the last exceeds one piece in the host chip's contro
 Op = dist.ReduceOp
 REDUCE_OPS = {
     "SUM": (Op.SUM, (*FLOATS, *INTEGERS, *COMPLEX, torch.bool)),
-    "AVG": (Op.AVG, (*FLOATS, *COMPLEX)),
+    "AVG": (Op.AVG, (*FLOATS, *INTEGERS, *COMPLEX)),
     "PRODUCT": (Op.PRODUCT, (*FLOATS, *INTEGERS, torch.bool)),
     "MIN": (Op.MIN, (*FLOATS, *INTEGERS, torch.bool)),
     "MAX": (Op.MAX, (*FLOATS, *INTEGERS, torch.bool)),

@@ -184,6 +184,13 @@ def test_ignored_allocator_options_are_reported_once(allocator: str) -> None:
     assert (is_expandable, split) == ("False", "-1")
 
 
+@pytest.mark.parametrize("variable", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "ISTHMUS_ALLOC_CONF"])
+def test_options_of_a_script_for_cuda_are_ignored_silently(variable: str) -> None:
+    code = "import isthmus.shim, torch\nwith isthmus.shim.enter():\n    torch.ones(2, device='cuda')\n"
+    done = children.run(code, **{variable: "expandable_segments:True,max_split_size_mb:64"})
+    assert ("ignores" in done.stderr) == (variable == "ISTHMUS_ALLOC_CONF"), done.stderr
+
+
 COMMUNICATION = """
 import torch
 size = 8 << 20

@@ -466,3 +466,52 @@ def test_megatron_takes_them():
     paths = [*provide.folders("apex"), os.environ.get("PYTHONPATH", "")]
     said = output(code, PYTHONPATH=os.pathsep.join(filter(None, paths)))
     assert said == "True apex.optimizers.fused_adam amp_C"
+
+
+# ---- the hint for a missing package -------------------------------------------------------------------------------
+HINT = "isthmus: {0} is not installed; `isthmus run --provide {1}` supplies a replacement"
+
+
+@pytest.mark.parametrize(
+    ("program", "module", "package"),
+    [
+        ("import flash_attn", "flash_attn", "flash_attn"),
+        ("import importlib; importlib.import_module('flash_attn.layers.rotary')", "flash_attn", "flash_attn"),
+        ("from apex.optimizers import FusedAdam", "apex", "apex"),
+        ("import amp_C", "amp_C", "apex"),
+        ("def f():\n  import transformer_engine.pytorch\nf()", "transformer_engine", "transformer_engine"),
+        ("try:\n  import apex\nexcept ImportError:\n  raise ImportError('please install it')", "apex", "apex"),
+        ("try:\n  import apex\nexcept ImportError as e:\n  raise RuntimeError('x') from e", "apex", "apex"),
+        ("raise ImportError('the package flash_attn seems to be not installed.')", "flash_attn", "flash_attn"),
+        ("import no_such_package", "", ""),
+        ("try:\n  import flash_attn\nexcept ImportError:\n  pass\nimport no_such_package", "", ""),
+        ("try:\n  import flash_attn\nexcept ImportError:\n  raise ValueError('another matter')", "", ""),
+        ("import json.apex", "", ""),
+    ],
+)  # fmt: skip
+def test_a_missing_package_that_can_be_provided_is_named(program, module, package, monkeypatch):
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if "stand_ins" not in entry])
+    provided = {each for names in provide.PROVIDED.values() for each in names}
+    for name in [each for each in sys.modules if each.partition(".")[0] in provided]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(Exception) as caught:
+        exec(program, {})
+    assert provide.hint(caught.value) == (
+        HINT.format(module, package).removeprefix("isthmus: ") if module else ""
+    )
+
+
+def test_the_hint_follows_the_traceback(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import flash_attn\n")
+    command = [sys.executable, "-m", "isthmus", "run", "--quiet", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    lines = done.stderr.splitlines()
+    assert done.returncode == 1 and lines[-1] == HINT.format("flash_attn", "flash_attn")
+    assert lines[-2] == "ModuleNotFoundError: No module named 'flash_attn'"
+
+
+def test_a_provided_package_gets_no_hint():
+    with pytest.raises(ModuleNotFoundError) as caught:
+        load("flash_attn.no_such_module")
+    assert provide.hint(caught.value) == ""

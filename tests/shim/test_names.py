@@ -72,6 +72,29 @@ def test_handles_of_streams(cuda):
     assert isinstance(torch.cuda.current_stream().cuda_stream, int)
 
 
+def test_functions_of_the_bindings_follow_streams_and_devices(cuda):
+    raw, current = torch._C._cuda_getCurrentRawStream, torch._C._cuda_getCurrentStream
+    default, stream = torch.cuda.current_stream(), torch.cuda.Stream()
+    assert raw(0) == default.cuda_stream and isinstance(raw(0), int)
+    with torch.cuda.stream(stream):
+        assert raw(0) == stream.cuda_stream != default.cuda_stream
+        assert current(0) == (stream.stream_id, stream.device_index, stream.device_type)
+        with torch.cuda.stream(torch.cuda.default_stream()):
+            assert raw(0) == torch.cuda.default_stream().cuda_stream
+    id, index, kind = current(0)
+    torch._C._cuda_setStream(stream_id=stream.stream_id, device_index=0, device_type=stream.device_type)
+    assert torch.cuda.current_stream() == stream
+    torch._C._cuda_setStream(stream_id=id, device_index=index, device_type=kind)
+    assert current(0) == torch._C._cuda_getDefaultStream(0) and raw(0) == default.cuda_stream
+    if torch.cuda.device_count() > 1:
+        torch._C._cuda_setDevice(1)
+        assert torch._C._cuda_getDevice() == torch.cuda.current_device() == 1
+        assert raw(1) != raw(0)
+        torch._C._cuda_setDevice(0)
+    torch._C._cuda_synchronize()
+    assert not torch.cuda._is_compiled()  # PyTorch itself sees the truth
+
+
 def test_history_of_memory(cuda, tmp_path):
     torch.cuda.memory._record_memory_history(max_entries=100)
     try:

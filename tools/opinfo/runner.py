@@ -16,6 +16,7 @@ from .compare import Compared, Outcome, attempt, one_line, value_difference
 from .data import compared, placed_on_cpu
 from .twin import CHIP, Copier, devices_of, tensors_of, tree_map
 from .verdict import Part, Verdict
+from .widened import as_on_chip
 
 Report = Callable[[str], None]
 
@@ -107,7 +108,9 @@ class Judge:
         """Call function(input, args, kwargs) on the chip and on the CPU, on fresh copies of the sample."""
         arguments = (sample.input, sample.args, sample.kwargs)
         ours, theirs = Copier(CHIP)(arguments), Copier("cpu")(arguments)
-        return attempt(lambda: function(*ours)), attempt(lambda: function(*theirs)), ours, theirs
+        chip = attempt(lambda: function(*ours))
+        with as_on_chip(self.dtype):
+            return chip, attempt(lambda: function(*theirs)), ours, theirs
 
     def judge_arguments(self, part: Part, where: str, ours: Any, theirs: Any) -> None:
         """Compare what the calls wrote to their arguments."""
@@ -146,12 +149,10 @@ class Judge:
         if not leaves[1] or not any(t.requires_grad for t in tensors_of(outputs[1])):
             return
         self.report(f"{name} {where}")
-        self.judge_gradients(
-            name,
-            where,
-            attempt(lambda: gradients(outputs[0], leaves[0])),
-            attempt(lambda: gradients(outputs[1], leaves[1])),
-        )
+        chip_gradients = attempt(lambda: gradients(outputs[0], leaves[0]))
+        with as_on_chip(self.dtype):
+            cpu_gradients = attempt(lambda: gradients(outputs[1], leaves[1]))
+        self.judge_gradients(name, where, chip_gradients, cpu_gradients)
 
     def judge_gradients(self, name: str, where: str, chip: Outcome, cpu: Outcome) -> None:
         """Compare the gradients of both sides."""

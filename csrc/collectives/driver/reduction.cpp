@@ -12,6 +12,18 @@
 namespace isthmus {
 namespace {
 
+// Drivers are not asked for averages of integers.
+bool is_integer_average(const Reduction& reduction, const at::Tensor& tensor) {
+  return reduction.op() == ISTHMUS_AVG && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);
+}
+
+void divide(const at::Tensor& sums, int64_t ranks) {
+  if (at::isIntegralType(sums.scalar_type(), /*includeBool=*/false))
+    divide_integers(sums, ranks);
+  else
+    sums.div_(ranks);
+}
+
 bool driver_reduces(const Reduction& reduction) {
   if (!ISTHMUS_HAS(driver(), comm_reduces)) return true;
   const isthmus_status status = driver().comm_reduces(reduction.dtype(), reduction.op());
@@ -31,8 +43,11 @@ at::Tensor reduced(const at::Tensor& rows, isthmus_reduce_op op) {
   const at::ScalarType dtype = rows.scalar_type();
   if (at::isFloat8Type(dtype)) return reduced(rows.to(at::kFloat), op);
   switch (op) {
-    case ISTHMUS_AVG:
-      return at::sum(rows, {0}, /*keepdim=*/false, dtype).div_(rows.size(0));
+    case ISTHMUS_AVG: {
+      const at::Tensor sums = at::sum(rows, {0}, /*keepdim=*/false, dtype);
+      divide(sums, rows.size(0));
+      return sums;
+    }
     case ISTHMUS_PRODUCT:
       return at::prod(rows, 0, /*keepdim=*/false, dtype);
     case ISTHMUS_MIN:
@@ -55,13 +70,13 @@ at::Tensor reduced(const at::Tensor& rows, isthmus_reduce_op op) {
 DriverReduction::DriverReduction(Launch& launch, const at::Tensor& to, const at::Tensor& from,
                                  const Reduction& reduction, int size, int64_t start)
     : to_(to), from_(from), reduction_(reduction) {
-  if (driver_reduces(reduction)) return;
+  if (!is_integer_average(reduction, from) && driver_reduces(reduction)) return;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const isthmus_reduce_op op = reduction.op();
   if (op == ISTHMUS_PREMUL_SUM) from_ = launch.keep(at::mul(from, reduction.multiplier()));
   if (reduction.is_linear() && driver_reduces(reduction.sum())) {
     reduction_ = reduction.sum();
-    if (op == ISTHMUS_AVG && to.defined()) launch.compute_after([to, size] { to.div_(size); });
+    if (op == ISTHMUS_AVG && to.defined()) launch.compute_after([to, size] { divide(to, size); });
     return;
   }
   rows_ = launch.room_for(Launch::Tensors(static_cast<size_t>(size), from)).view({size, from.numel()});

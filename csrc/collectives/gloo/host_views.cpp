@@ -1,5 +1,6 @@
 #include "collectives/gloo/host_views.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -49,6 +50,14 @@ at::Tensor over(void* data, at::IntArrayRef sizes, at::ScalarType dtype, Keep ke
 at::Tensor host_alias_of(const at::Tensor& tensor) {
   return over(memory::host_address(tensor.mutable_data_ptr()), tensor.sizes(), tensor.scalar_type(),
               tensor.storage());
+}
+
+// Not by an operator: this is a thread of gloo, which should not start a pool of OpenMP threads.
+void divide_in_thread(const at::Tensor& sums, int64_t ranks) {
+  AT_DISPATCH_INTEGRAL_TYPES(sums.scalar_type(), "divide_in_thread", [&] {
+    auto* const elements = sums.mutable_data_ptr<scalar_t>();
+    for (int64_t i = 0; i < sums.numel(); ++i) elements[i] = static_cast<scalar_t>(elements[i] / ranks);
+  });
 }
 
 // A view of the tensor's bytes, with the size of an element as the last dimension; gloo splits the first.
@@ -140,8 +149,15 @@ void HostViews::deliver(const at::Tensor& tensor, const at::Tensor& host) {
   copies_.push_back({results_.back(), host.view(tensor.sizes())});
 }
 
+void HostViews::divide(const std::vector<at::Tensor>& hosts, int ranks) {
+  sums_ = hosts;
+  ranks_ = ranks;
+}
+
 void HostViews::write_back() {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (const at::Tensor& sums : sums_) divide_in_thread(sums, ranks_);
+  sums_.clear();
   for (const Copy& copy : copies_) {
     if (can_alias(copy.original) && copy.host.is_contiguous()) {
       // Not copy_(): this is a thread of gloo, which should not start a pool of OpenMP threads.

@@ -35,6 +35,9 @@ class HostViews {
   // Copies these elements of host, which gloo writes, to the tensor when the collective is done.
   void deliver(const at::Tensor& tensor, const at::Tensor& host);
 
+  // Divides these integers, which gloo writes, by the number of ranks when the collective is done.
+  void divide(const std::vector<at::Tensor>& hosts, int ranks);
+
   const char* collective() const { return collective_; }
   const at::Tensor& first() const { return first_; }  // undefined before map()
 
@@ -66,6 +69,8 @@ class HostViews {
   Elements elements_;
   at::Tensor first_;
   std::vector<Copy> copies_;
+  std::vector<at::Tensor> sums_;  // of divide()
+  int ranks_ = 1;
   std::vector<at::Tensor> results_;
   profiler::Collective row_;
 };

@@ -23,20 +23,20 @@ using Elements = HostViews::Elements;
 using Tensors = Transport::Tensors;
 using WorkPtr = Transport::WorkPtr;
 
-// The operation for a tensor of this dtype. Gloo adds the bytes of booleans, and divides integers after it
-// has overwritten them. NCCL's rules apply instead, except that integers have no average.
-ReduceOp reduce_op(const ReduceOp& op, const at::Tensor& tensor, const char* collective) {
-  const at::ScalarType dtype = tensor.scalar_type();
-  TORCH_CHECK_TYPE(op.op_ != ReduceOp::AVG || at::isFloatingType(dtype), collective,
-                   ": ReduceOp.AVG takes floating-point tensors on chip, not ", torch_name(dtype),
-                   "; use SUM and divide.");
-  return for_dtype(op, dtype);
-}
-
-// The options for gloo: those given, with the reduction for these tensors.
+// The options for gloo: those given, with the reduction for these tensors by NCCL's rules. Gloo adds the
+// bytes of booleans, and divides integers after it has overwritten them. hosts: those that gloo writes on
+// this rank.
 template <typename Given>
-Given reducing(Given options, const HostViews& views) {
-  if (views.on_chip()) options.reduceOp = reduce_op(options.reduceOp, views.first(), views.collective());
+Given reducing(Given options, HostViews& views, const Tensors& hosts, int size) {
+  if (!views.on_chip()) return options;
+  const at::ScalarType dtype = views.first().scalar_type();
+  check_average(options.reduceOp, dtype, views.collective());
+  if (is_integer_average(options.reduceOp, dtype)) {
+    views.divide(hosts, size);
+    options.reduceOp = ReduceOp::SUM;
+  } else {
+    options.reduceOp = for_dtype(options.reduceOp, dtype);
+  }
   return options;
 }
 
@@ -124,11 +124,13 @@ WorkPtr GlooTransport::all_reduce(const Tensors& tensors, const c10d::AllreduceO
                                   bool is_coalesced) {
   HostViews views(is_coalesced ? "all_reduce_coalesced" : "all_reduce", Elements::kReduced);
   auto hosts = views.map(tensors, Access::kReadWrite);
+  const int group_size = group_->identity().size;
   if (!is_coalesced)
-    return wrap_and_keep(OpType::ALLREDUCE, gloo().allreduce(hosts, reducing(options, views)),
+    return wrap_and_keep(OpType::ALLREDUCE,
+                         gloo().allreduce(hosts, reducing(options, views, hosts, group_size)),
                          std::move(views));
   c10d::AllreduceCoalescedOptions coalesced;
-  static_cast<c10d::AllreduceOptions&>(coalesced) = reducing(options, views);
+  static_cast<c10d::AllreduceOptions&>(coalesced) = reducing(options, views, hosts, group_size);
   return wrap_and_keep(OpType::ALLREDUCE_COALESCED, gloo().allreduce_coalesced(hosts, coalesced),
                        std::move(views));
 }
@@ -136,7 +138,9 @@ WorkPtr GlooTransport::all_reduce(const Tensors& tensors, const c10d::AllreduceO
 WorkPtr GlooTransport::reduce(const at::Tensor& tensor, const c10d::ReduceOptions& options) {
   HostViews views("reduce", Elements::kReduced);
   Tensors hosts = {views.map(tensor, Access::kReadWrite)};
-  return wrap_and_keep(OpType::REDUCE, gloo().reduce(hosts, reducing(options, views)), std::move(views));
+  const Tensors written = static_cast<int64_t>(rank()) == options.rootRank ? hosts : Tensors();
+  const c10d::ReduceOptions reduction = reducing(options, views, written, group_->identity().size);
+  return wrap_and_keep(OpType::REDUCE, gloo().reduce(hosts, reduction), std::move(views));
 }
 
 WorkPtr GlooTransport::all_gather(const Tensors& outputs, const at::Tensor& input,
@@ -221,7 +225,7 @@ WorkPtr GlooTransport::reduce_scatter_part(OpType type, const char* collective, 
   Tensors sum = {views.concatenated(inputs)};
   views.deliver(output, sum[0].narrow(0, start, output.numel()));
   c10d::AllreduceOptions reduction;
-  reduction.reduceOp = reducing(options, views).reduceOp;
+  reduction.reduceOp = reducing(options, views, sum, group_->identity().size).reduceOp;
   reduction.timeout = options.timeout;
   return wrap_and_keep(type, gloo().allreduce(sum, reduction), std::move(views));
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "dispatch/compute_dtype.h"
 #include "dispatch/cpu_route.h"
 #include "dispatch/operator_library.h"
 #include "dispatch/preferences.h"
@@ -60,7 +61,8 @@ class LayoutKernel final : public c10::OperatorKernel {
       : name_(full_name(op.operator_name())),
         cpu_(cpu),
         arranges_(arranging().count(name_) > 0),
-        route_(op, cpu) {
+        route_(op, cpu),
+        widening_(widening_of(op)) {
     if (!op.hasKernelForDispatchKey(DispatchKey::CPU))
       note_route(name_, route(), "CPU's kernel for " + std::string(toString(cpu)));
   }
@@ -72,7 +74,9 @@ class LayoutKernel final : public c10::OperatorKernel {
     TORCH_CHECK_NOT_IMPLEMENTED(route() != Route::kNone, name_, " on ", toString(cpu_),
                                 " has no route on driver ", driver_table()->name,
                                 ", which allows no fallback to CPU.");
-    route_.call(op, stack, route() == Route::kDelegate ? Mapping::Kind::kAlias : Mapping::Kind::kCopy);
+    const auto kind = route() == Route::kDelegate ? Mapping::Kind::kAlias : Mapping::Kind::kCopy;
+    const auto call = [&] { route_.call(op, stack, kind); };
+    if (!widening_ || !widening_->serves(stack, call)) call();
   }
 
  private:
@@ -85,12 +89,27 @@ class LayoutKernel final : public c10::OperatorKernel {
   const DispatchKey cpu_;
   const bool arranges_;
   CpuRoute route_;
+  const std::unique_ptr<Widening> widening_;
 };
 
+const char* layout_name(DispatchKey cpu) {
+  switch (cpu) {
+    case DispatchKey::SparseCPU:
+      return "sparse";
+    case DispatchKey::SparseCsrCPU:
+      return "compressed sparse";
+    case DispatchKey::NestedTensorCPU:
+      return "nested";
+    default:
+      return "quantized";
+  }
+}
+
+template <DispatchKey cpu>
 void refuse_layout(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack*) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, op.operator_name(),
-                              ": this operator on sparse, nested and quantized tensors is not supported on "
-                              "chip; keep them on CPU.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, op.operator_name(), ": ", layout_name(cpu), " tensors are not supported on chip",
+      op.hasKernelForDispatchKey(cpu) ? "; keep them on CPU." : ", and no kernel of the CPU takes them.");
 }
 
 // Sizes, strides and offsets of nested tensors are CPU tensors on every device.
@@ -103,16 +122,16 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_nested_view_from_buffer", torch::CppFunction::makeFromBoxedFunction<&arrange_dense>());
 }
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout<DispatchKey::SparseCPU>>());
 }
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout<DispatchKey::SparseCsrCPU>>());
 }
 TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout<DispatchKey::QuantizedCPU>>());
 }
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_layout<DispatchKey::NestedTensorCPU>>());
 }
 
 void register_layout(const Layout& layout) {

@@ -6,6 +6,7 @@ void register_operators() {
   register_convolution();
   register_attention();
   register_histogram();
+  register_nansum();
   register_philox();
 }
 

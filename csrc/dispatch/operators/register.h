@@ -15,6 +15,9 @@ void register_attention();
 // Serves histc of integers by a decomposition (histogram.cpp).
 void register_histogram();
 
+// Serves nansum of complex tensors by a decomposition (nansum.cpp).
+void register_nansum();
+
 // Registers the random operators by Philox if ISTHMUS_HOST_RNG selects it (random.cpp).
 void register_philox();
 

@@ -1,0 +1,171 @@
+#include "dispatch/compute_dtype.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "dispatch/kernel_arguments.h"
+#include "dispatch/operator_library.h"
+
+namespace isthmus {
+namespace {
+
+using at::ScalarType;
+
+std::map<std::string, ComputeRule>& compute_rules() {
+  static auto& rules = *new std::map<std::string, ComputeRule>;
+  return rules;
+}
+
+// Calls a function with each tensor of a value.
+template <class Visit>
+void visit_tensors(const c10::IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const c10::IValue& item : value.toListRef())
+      if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
+  }
+}
+
+c10::IValue converted(const c10::IValue& value, ScalarType dtype) {
+  return value.isTensor() && value.toTensor().defined() ? value.toTensor().to(dtype) : value;
+}
+
+}  // namespace
+
+// One call: which tensors stand for which.
+class Widening::Call {
+ public:
+  Call(ScalarType narrow, ScalarType wide) : narrow_(narrow), wide_(wide) {}
+
+  c10::IValue widened(const c10::IValue& value, bool written) {
+    if (value.isTensor()) return widened(value.toTensor(), written);
+    if (!value.isTensorList()) return value;
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) list.push_back(widened(tensor, written));
+    return list;
+  }
+
+  void write_back() const {
+    for (const Pair& pair : pairs_) {
+      if (!pair.written) continue;
+      if (pair.narrow.sizes() != pair.wide.sizes()) pair.narrow.resize_(pair.wide.sizes());
+      pair.narrow.copy_(pair.wide);
+    }
+  }
+
+  c10::IValue narrowed(const c10::IValue& value) const {
+    if (!value.isTensor() || !value.toTensor().defined()) return value;
+    const at::Tensor& result = value.toTensor();
+    for (const Pair& pair : pairs_)
+      if (pair.wide.is_same(result)) return pair.narrow;
+    return result.to(narrowed(result.scalar_type()));
+  }
+
+ private:
+  struct Pair {
+    at::Tensor narrow, wide;
+    bool written;
+  };
+
+  at::Tensor widened(const at::Tensor& tensor, bool written) {
+    if (!tensor.defined() || tensor.scalar_type() != narrow_) return tensor;
+    for (Pair& pair : pairs_)
+      if (pair.narrow.is_same(tensor)) {
+        pair.written |= written;
+        return pair.wide;
+      }
+    return pairs_.emplace_back(Pair{tensor, tensor.to(wide_), written}).wide;
+  }
+
+  // The real parts of a complex result and the complex result of real arguments follow.
+  ScalarType narrowed(ScalarType result) const {
+    if (result == wide_) return narrow_;
+    if (at::isComplexType(wide_) && result == at::toRealValueType(wide_)) return at::toRealValueType(narrow_);
+    if (narrow_ == at::kHalf && result == at::toComplexType(wide_)) return at::kComplexHalf;
+    return result;
+  }
+
+  const ScalarType narrow_, wide_;
+  std::vector<Pair> pairs_;
+};
+
+Widening::Widening(const c10::OperatorHandle& op, ComputeRule rule)
+    : rule_(std::move(rule)), results_(op.schema().returns().size()) {
+  for (const auto& [narrow, wide] : rule_.wider) dtypes_ |= dtype_bit(narrow);
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    written_.push_back(is_written(op.schema(), arguments[i]));
+    if (arguments[i].name() == rule_.flag) flag_ = static_cast<int>(i);
+    if (arguments[i].name() == "dtype") dtype_ = static_cast<int>(i);
+  }
+  for (const std::string& name : rule_.like) {
+    const std::optional<int> found = op.schema().argumentIndexWithName(name);
+    TORCH_INTERNAL_ASSERT(found, name);
+    like_.push_back(static_cast<size_t>(*found));
+  }
+}
+
+ScalarType Widening::dtype_of(c10::ArrayRef<c10::IValue> arguments) const {
+  if (flag_ >= 0 && !arguments[flag_].toBool()) return ScalarType::Undefined;
+  const auto known = [this](ScalarType dtype) { return (dtypes_ & dtype_bit(dtype)) != 0; };
+  if (dtype_ >= 0 && arguments[dtype_].isInt()) {  // the kernel converts its arguments to it
+    const ScalarType asked = arguments[dtype_].toScalarType();
+    return known(asked) ? asked : ScalarType::Undefined;
+  }
+  ScalarType narrow = ScalarType::Undefined;
+  bool mixed = false;
+  c10::SmallVector<ScalarType, 4> others;
+  for (const c10::IValue& value : arguments)
+    visit_tensors(value, [&](const at::Tensor& tensor) {
+      const ScalarType dtype = tensor.scalar_type();
+      if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
+      if (!known(dtype)) {
+        if (!at::isIntegralType(dtype, /*includeBool=*/true)) others.push_back(dtype);
+      } else {
+        mixed |= narrow != ScalarType::Undefined && narrow != dtype;
+        narrow = dtype;
+      }
+    });
+  if (!like_.empty()) return narrow;
+  // Those that are promoted to the narrow dtype.
+  for (const ScalarType other : others) mixed |= at::promoteTypes(other, narrow) != narrow;
+  return mixed ? ScalarType::Undefined : narrow;
+}
+
+bool Widening::serves(torch::jit::Stack* stack, const std::function<void()>& compute) const {
+  c10::IValue* const arguments = stack->data() + stack->size() - written_.size();
+  const ScalarType narrow = dtype_of(c10::ArrayRef<c10::IValue>(arguments, written_.size()));
+  if (narrow == ScalarType::Undefined) return false;
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const ScalarType wide = rule_.wider.at(narrow);
+  c10::SmallVector<ScalarType, 4> asked;  // per result
+  for (const size_t position : like_) {
+    const c10::IValue& value = arguments[position];
+    asked.push_back(value.isTensor() ? value.toTensor().scalar_type() : narrow);
+  }
+  Call call(narrow, wide);
+  for (size_t i = 0; i < written_.size(); ++i) arguments[i] = call.widened(arguments[i], written_[i]);
+  if (dtype_ >= 0 && arguments[dtype_].isInt()) arguments[dtype_] = wide;
+  compute();
+  call.write_back();
+  c10::IValue* const results = stack->data() + stack->size() - results_;
+  for (size_t i = 0; i < results_; ++i)
+    results[i] = asked.empty() ? call.narrowed(results[i]) : converted(results[i], asked[i]);
+  return true;
+}
+
+void set_compute_rules(std::map<std::string, ComputeRule> rules) { compute_rules() = std::move(rules); }
+
+std::unique_ptr<Widening> widening_of(const c10::OperatorHandle& op) {
+  std::string name = op.operator_name().name;
+  if (name.rfind("aten::", 0) != 0) return nullptr;
+  name.erase(0, std::string("aten::").size());
+  if (name.ends_with('_')) name.pop_back();
+  const auto found = compute_rules().find(name);
+  return found == compute_rules().end() ? nullptr : std::make_unique<Widening>(op, found->second);
+}
+
+}  // namespace isthmus

@@ -1,0 +1,125 @@
+"""Dtypes in which the CPU's kernels compute for the chip: rules per operator, by ATen name.
+
+A rule holds for every overload of an operator: functional, in-place and ``out=``. Its tensors of a narrow dtype are
+converted to the wider one, the CPU's kernel is called, and the results are converted back, so they are rounded once.
+Tensors of other dtypes are computed as on the CPU, to the bit.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+
+class Rule(NamedTuple):
+    """How an operator is computed.
+
+    Attributes:
+        wider: the dtype that replaces a dtype.
+        flag: a bool argument that has to be true; "" for any call.
+        like: the argument whose dtype each result has, if the kernel takes mixed dtypes. Without it, calls with mixed
+            floating-point dtypes are the CPU's.
+    """
+
+    wider: dict[torch.dtype, torch.dtype]
+    flag: str = ""
+    like: tuple[str, ...] = ()
+
+
+_HALF = {torch.float16: torch.float32}
+_REDUCED = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+_COMPLEX_HALF = {torch.complex32: torch.complex64}
+_BOOL = {torch.bool: torch.uint8}
+
+# Many-to-one sums that the CPU's kernels accumulate in 16 bits, so that sums of ones stop at 256 (bfloat16) or 2048
+# (float16); CUDA accumulates in float32.
+ACCUMULATED_IN_FLOAT32 = (
+    "_adaptive_avg_pool2d_backward",
+    "_adaptive_avg_pool3d_backward",
+    "_coalesce",
+    "_embedding_bag_backward",
+    "_embedding_bag_dense_backward",
+    "_segment_reduce_backward",
+    "adaptive_max_pool2d_backward",
+    "adaptive_max_pool3d_backward",
+    "avg_pool2d_backward",
+    "col2im",
+    "embedding_dense_backward",
+    "fractional_max_pool2d_backward",
+    "fractional_max_pool3d_backward",
+    "grid_sampler_2d_backward",
+    "grid_sampler_3d_backward",
+    "index_add",
+    "index_reduce",
+    "max_pool2d_with_indices_backward",
+    "max_pool3d_with_indices_backward",
+    "reflection_pad1d_backward",
+    "reflection_pad2d_backward",
+    "reflection_pad3d_backward",
+    "replication_pad1d_backward",
+    "replication_pad2d_backward",
+    "replication_pad3d_backward",
+    "segment_reduce",
+    "unfold_backward",
+)
+
+# The same, if their argument ``accumulate`` is true.
+ACCUMULATED_IN_FLOAT32_ON_REQUEST = ("_index_put_impl", "put")
+
+# The same, of mixed dtypes: the argument whose dtype each result has.
+ACCUMULATED_IN_FLOAT32_OF_MIXED = {"native_layer_norm_backward": ("input", "weight", "bias")}
+
+# Dtypes that CUDA's kernels take and the CPU's do not.
+ABSENT_ON_CPU: dict[str, dict[torch.dtype, torch.dtype]] = {
+    "_fft_c2c": _COMPLEX_HALF,
+    "_fft_c2r": _COMPLEX_HALF,
+    "_fft_r2c": _HALF,
+    "_upsample_bicubic2d_aa": _REDUCED,
+    "_upsample_bicubic2d_aa_backward": _REDUCED,
+    "_upsample_bilinear2d_aa": _REDUCED,
+    "_upsample_bilinear2d_aa_backward": _REDUCED,
+    "abs": _BOOL,
+    "acos": _COMPLEX_HALF,
+    "acosh": _COMPLEX_HALF,
+    "angle": _COMPLEX_HALF,
+    "asin": _COMPLEX_HALF,
+    "asinh": _COMPLEX_HALF,
+    "atan": _COMPLEX_HALF,
+    "atanh": _COMPLEX_HALF,
+    "avg_pool3d": _REDUCED,
+    "avg_pool3d_backward": _REDUCED,
+    "cos": _COMPLEX_HALF,
+    "cosh": _COMPLEX_HALF,
+    "div": _COMPLEX_HALF,
+    "exp": _COMPLEX_HALF,
+    "lerp": _COMPLEX_HALF,
+    "log": _COMPLEX_HALF,
+    "logaddexp": _COMPLEX_HALF,
+    "multi_margin_loss": _REDUCED,
+    "multi_margin_loss_backward": _REDUCED,
+    "multilabel_margin_loss_backward": _REDUCED,
+    "multilabel_margin_loss_forward": _REDUCED,
+    "pow": _COMPLEX_HALF,
+    "prod": _COMPLEX_HALF,
+    "rrelu_with_noise": _HALF,
+    "rsqrt": _COMPLEX_HALF,
+    "sigmoid": _COMPLEX_HALF,
+    "sigmoid_backward": _COMPLEX_HALF,
+    "sin": _COMPLEX_HALF,
+    "sinh": _COMPLEX_HALF,
+    "sqrt": _COMPLEX_HALF,
+    "sum": _COMPLEX_HALF,
+    "tan": _COMPLEX_HALF,
+    "tanh": _COMPLEX_HALF,
+    "tanh_backward": _COMPLEX_HALF,
+    "trace": _BOOL | _COMPLEX_HALF,
+}
+
+
+def rules() -> dict[str, Rule]:
+    """Return the rule of each operator, by name without namespace, overload and final underscore."""
+    found = {name: Rule(wider) for name, wider in ABSENT_ON_CPU.items()}
+    found |= dict.fromkeys(ACCUMULATED_IN_FLOAT32, Rule(_REDUCED))
+    found |= dict.fromkeys(ACCUMULATED_IN_FLOAT32_ON_REQUEST, Rule(_REDUCED, "accumulate"))
+    return found | {name: Rule(_REDUCED, "", like) for name, like in ACCUMULATED_IN_FLOAT32_OF_MIXED.items()}

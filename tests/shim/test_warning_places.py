@@ -1,0 +1,73 @@
+"""Warnings raised below a proxy name the caller's line."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import pytest
+import torch
+
+from isthmus import shim
+from isthmus._support.patches import Scope
+
+MESSAGE = "To copy construct from a tensor"
+
+
+@pytest.fixture(autouse=True)
+def _no_registry() -> None:
+    globals().pop("__warningregistry__", None)
+
+
+def here() -> int:
+    return sys._getframe(1).f_lineno
+
+
+def test_each_line_of_the_caller_warns_once(cuda: Scope) -> None:
+    source = torch.ones(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            torch.tensor(source, device="cuda")
+            torch.tensor(source, device="cuda")
+            last = here() - 1
+    found = [warning for warning in caught if MESSAGE in str(warning.message)]
+    assert [(warning.filename, warning.lineno) for warning in found] == [
+        (__file__, last - 1),
+        (__file__, last),
+    ]
+
+
+def test_other_proxies(cuda: Scope) -> None:
+    x = torch.ones(2, device="cuda")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        x.new_tensor(x, device="cuda")
+        torch.ones(2, 3, 4, device="cuda").pin_memory("cuda")
+        torch.cuda.amp.GradScaler()
+        first = here() - 3
+    places = [(warning.filename, warning.lineno) for warning in caught]
+    assert (__file__, first) in places and all(file == __file__ for file, _ in places)
+
+
+def test_filters_are_those_of_the_caller(cuda: Scope) -> None:
+    source = torch.ones(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", module=__name__)
+        torch.tensor(source, device="cuda")
+        assert not caught
+        warnings.filterwarnings("error", message=MESSAGE)
+        with pytest.raises(UserWarning, match=MESSAGE):
+            torch.tensor(source, device="cuda")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        torch.tensor(source, device="cuda")
+        assert not caught
+
+
+def test_warnings_are_as_before_after_the_scope() -> None:
+    before, show = list(warnings.filters), warnings._showwarnmsg  # type: ignore[attr-defined]
+    with shim.enter():
+        assert warnings._showwarnmsg is not show  # type: ignore[attr-defined]
+    assert list(warnings.filters) == before and warnings._showwarnmsg is show  # type: ignore[attr-defined]
