@@ -150,6 +150,9 @@ def is_current_stream_capturing() -> bool:
 class GraphedCall:
     """Graphs of a callable's forward and backward pass, over fixed inputs and outputs.
 
+    A call overwrites the outputs and the saved activations of the call before. Gradients are copies: they may become
+    the ``.grad`` of a leaf, or be kept by a hook, and the next backward pass overwrites the graph's own.
+
     Args:
         function: the callable, a module or function of tensors.
         args: its sample arguments.
@@ -179,6 +182,7 @@ class GraphedCall:
         self.output_spec: pytree.TreeSpec
         self.output_grads: tuple[torch.Tensor | None, ...] = ()
         self.input_grads: tuple[torch.Tensor | None, ...] = ()
+        self.calls = 0  # forward passes so far
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(pytree.tree_leaves((args, [kwargs[name] for name in self.kwargs])))
@@ -263,7 +267,8 @@ class _Replay(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, captured: GraphedCall, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        ctx.captured = captured
+        captured.calls += 1
+        ctx.captured, ctx.call = captured, captured.calls
         for fixed, given in zip(captured.user_inputs, inputs, strict=False):
             if fixed.data_ptr() != given.data_ptr():
                 fixed.copy_(given)
@@ -274,11 +279,16 @@ class _Replay(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         captured: GraphedCall = ctx.captured
+        if ctx.call != captured.calls:
+            raise RuntimeError(
+                "make_graphed_callables: backward of a call whose activations a later call has overwritten; run each "
+                "backward before the next call, or graph one callable for each call"
+            )
         for fixed, given in zip(captured.output_grads, grads, strict=True):
             if fixed is not None and fixed.data_ptr() != given.data_ptr():
                 fixed.copy_(given)
         captured.backward_graph.replay()
-        return (None, *(None if grad is None else grad.detach() for grad in captured.input_grads))
+        return (None, *(None if grad is None else grad.clone() for grad in captured.input_grads))
 
 
 def make_graphed_callables(
@@ -303,7 +313,9 @@ def make_graphed_callables(
         RuntimeError: autocast is active with its cache, or the capture fails.
         AssertionError: an argument that is no tensor, a module with hooks, a buffer that requires gradients.
 
-    The result raises ValueError for arguments of other shapes than the samples.
+    The result raises ValueError for arguments of other shapes than the samples. Its outputs are overwritten by its
+    next call, so that their backward pass must have run before: RuntimeError is raised otherwise. Each backward pass
+    copies the gradients once.
     """
     if torch.is_autocast_enabled("chip") and torch.is_autocast_cache_enabled():
         raise RuntimeError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.optim import ASGD, SGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop, Rprop
@@ -123,6 +125,55 @@ def test_graphed_callables_of_one_pool():
         assert torch.equal(ours, theirs)
         for mine, other in zip(copy.parameters(), model.parameters(), strict=True):
             assert torch.equal(mine.grad, other.grad) and mine.grad.data_ptr() != other.grad.data_ptr()
+
+
+def linear() -> tuple[torch.nn.Linear, Any]:
+    model = torch.nn.Linear(1, 1, bias=False).to("chip")
+    return model, torch.chip.make_graphed_callables(model, (torch.ones(1, 1, device="chip"),))
+
+
+def value(x: float) -> torch.Tensor:
+    return torch.full((1, 1), x, device="chip")
+
+
+def test_gradients_of_graphed_callables_accumulate():
+    model, graphed = linear()
+    for x in (1.0, 10.0, 100.0):
+        graphed(value(x)).sum().backward()
+    assert model.weight.grad.item() == 111
+
+
+def test_gradients_of_graphed_callables_keep_their_values():
+    model, graphed = linear()
+    kept: list[torch.Tensor] = []
+    model.weight.register_hook(kept.append)
+    first = torch.autograd.grad(graphed(value(3)).sum(), [model.weight])
+    second = torch.autograd.grad(graphed(value(50)).sum(), [model.weight])
+    assert [grad.item() for grad in (*first, *second, *kept)] == [3, 50, 3, 50]
+
+
+def test_gradients_of_inputs_of_graphed_callables_keep_their_values():
+    graphed = torch.chip.make_graphed_callables(
+        lambda x, y: x * y, tuple(value(1.0).requires_grad_() for _ in range(2))
+    )
+    leaves = [value(i).requires_grad_() for i in (2.0, 3.0, 5.0)]
+    inner = leaves[0] + 0
+    inner.retain_grad()
+    graphed(inner, leaves[1]).sum().backward()
+    graphed(leaves[2], leaves[1]).sum().backward()
+    assert [each.grad.item() for each in (*leaves, inner)] == [3, 7, 3, 3]
+
+
+def test_the_backward_pass_of_an_overwritten_call_is_refused():
+    model, graphed = linear()
+    first, _second = graphed(value(2)).sum(), graphed(value(3)).sum()
+    with pytest.raises(RuntimeError, match="a later call has overwritten"):
+        first.backward()
+    assert model.weight.grad is None
+    last = graphed(value(4)).sum()
+    last.backward(retain_graph=True)
+    last.backward()
+    assert model.weight.grad.item() == 8
 
 
 CAPTURABLE = (ASGD, Adadelta, Adam, AdamW, Adamax, NAdam, RAdam, RMSprop, Rprop)
