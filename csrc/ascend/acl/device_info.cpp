@@ -137,3 +137,13 @@ ISTHMUS_ASCEND_EXPORT int aclrtDeviceGetUuid(int32_t device, char* uuid) {
     std::memcpy(uuid, halves, sizeof halves);
   });
 }
+
+// version: a text at the beginning of the caller's object. It is the release from which on torch_npu gives
+// clamp() of integers with a real bound the dtype that PyTorch gives it.
+ISTHMUS_ASCEND_EXPORT int aclsysGetCANNVersion(int, char* version) {
+  return call("aclsysGetCANNVersion", [&] {
+    require_not_null(version, "version");
+    constexpr char kRelease[] = "8.2.RC1";
+    std::memcpy(version, kRelease, sizeof(kRelease));
+  });
+}

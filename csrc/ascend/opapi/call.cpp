@@ -39,24 +39,24 @@ at::Tensor Call::tensor(const char* name) const {
   return given.toTensor();
 }
 
-std::vector<at::Tensor> Call::tensors(const char* name) const {
+GivenList<at::Tensor> Call::tensors(const char* name) const {
   const c10::IValue& given = value(name);
-  if (given.isNone()) return {};
-  if (given.isTensor()) return {given.toTensor()};
-  return given.toTensorVector();
+  if (given.isNone()) return {name, {}};
+  if (given.isTensor()) return {name, {given.toTensor()}};
+  return {name, given.toTensorVector()};
 }
 
-std::vector<int64_t> Call::ints(const char* name) const {
+GivenList<int64_t> Call::ints(const char* name) const {
   const c10::IValue& given = value(name);
-  if (given.isNone()) return {};
+  if (given.isNone()) return {name, {}};
   if (given.isList()) {
     std::vector<int64_t> result;
     for (const c10::IValue& element : given.toListRef()) result.push_back(element.toScalar().toLong());
-    return result;
+    return {name, std::move(result)};
   }
-  if (!given.toTensor().defined()) return {};
+  if (!given.toTensor().defined()) return {name, {}};
   const at::Tensor whole = given.toTensor().to(at::kLong).contiguous();
-  return {whole.const_data_ptr<int64_t>(), whole.const_data_ptr<int64_t>() + whole.numel()};
+  return {name, {whole.const_data_ptr<int64_t>(), whole.const_data_ptr<int64_t>() + whole.numel()}};
 }
 
 int64_t Call::integer(const char* name, int64_t absent) const {

@@ -9,6 +9,7 @@
 // row's parameters and locals by name: one family computes all variants of an operator.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
@@ -108,6 +109,29 @@ class Program {
   const Fused* fused_ = nullptr;
 };
 
+// A list that a call gives: a family that asks for an element beyond its end is given an error of the call.
+template <typename Element>
+class GivenList : public std::vector<Element> {
+ public:
+  GivenList(const char* name, std::vector<Element> elements)
+      : std::vector<Element>(std::move(elements)), name_(name) {}
+
+  const Element& operator[](size_t i) const { return this->data()[checked(i)]; }
+  Element& operator[](size_t i) { return this->data()[checked(i)]; }
+  const Element& at(size_t i) const { return (*this)[i]; }
+  const Element& front() const { return (*this)[0]; }
+  const Element& back() const { return (*this)[this->size() - 1]; }
+
+ private:
+  size_t checked(size_t i) const {
+    TORCH_CHECK(i < this->size(), name_, " has ", this->size(), " elements, expected ",
+                this->empty() ? "at least one" : "more");
+    return i;
+  }
+
+  const char* name_;
+};
+
 // What `name(...)` gives to a family: the values of the row by name. A name that the row lacks is absent.
 class Call {
  public:
@@ -118,8 +142,8 @@ class Call {
 
   at::Tensor tensor(const char* name) const;    // an error if absent
   at::Tensor optional(const char* name) const;  // undefined if absent or without elements
-  std::vector<at::Tensor> tensors(const char* name) const;
-  std::vector<int64_t> ints(const char* name) const;
+  GivenList<at::Tensor> tensors(const char* name) const;
+  GivenList<int64_t> ints(const char* name) const;
   int64_t integer(const char* name, int64_t absent = 0) const;
   double real(const char* name, double absent = 0) const;
   bool flag(const char* name) const { return integer(name) != 0; }

@@ -28,8 +28,18 @@ at::Tensor split_heads(const at::Tensor& tensor, const std::string& layout, int6
   return batched.unflatten(-1, {heads, -1}).transpose(1, 2);
 }
 
+// The kernel divides by sizes.
 bool by_kernel(const Sequences& s) {
+  if (s.query.numel() == 0 || s.key.numel() == 0 || s.value.numel() == 0) return false;
   return !s.sink.defined() && !s.factors.defined() && s.query.size(-1) == s.value.size(-1);
+}
+
+// How many heads of the query share one of the key.
+int64_t sharing(const Sequences& s) {
+  const int64_t heads = s.query.size(1), of_key = s.key.size(1);
+  TORCH_CHECK(of_key > 0 && heads % of_key == 0, "query has ", heads, " heads, expected a multiple of the ",
+              of_key, " of key");
+  return heads / of_key;
 }
 
 std::optional<at::Tensor> expanded_bias(const Sequences& s) {
@@ -55,7 +65,7 @@ struct Written {
 
 // log_sums: of the forward pass, for its probabilities; computed if undefined.
 Written written(const Sequences& s, const at::Tensor& log_sums = {}) {
-  const int64_t groups = s.query.size(1) / s.key.size(1);
+  const int64_t groups = sharing(s);
   Written w{widened(s.query),
             widened(s.key).repeat_interleave(groups, 1),
             widened(s.value).repeat_interleave(groups, 1),
@@ -93,8 +103,7 @@ at::Tensor in_layout(const at::Tensor& tensor, const std::string& layout) {
 }
 
 Attended attend(const Sequences& s) {
-  TORCH_CHECK(s.key.size(1) > 0 && s.query.size(1) % s.key.size(1) == 0, "query has ", s.query.size(1),
-              " heads, expected a multiple of the ", s.key.size(1), " of key");
+  sharing(s);
   if (by_kernel(s)) {
     const auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
         s.query, s.key, s.value, 0, s.causal, expanded_bias(s), s.scale);
@@ -107,7 +116,7 @@ Attended attend(const Sequences& s) {
 
 at::Tensor largest_scores(const Sequences& s) {
   constexpr int64_t kBlock = 128;  // queries, of whose scores the memory holds one block
-  const at::Tensor key = widened(s.key).repeat_interleave(s.query.size(1) / s.key.size(1), 1);
+  const at::Tensor key = widened(s.key).repeat_interleave(sharing(s), 1);
   std::vector<at::Tensor> blocks;
   for (int64_t first = 0; first < s.query.size(2); first += kBlock) {
     const at::Tensor query = widened(s.query.slice(2, first, first + kBlock));
@@ -117,6 +126,14 @@ at::Tensor largest_scores(const Sequences& s) {
 }
 
 Gradients attend_backward(const Sequences& s, const at::Tensor& dy, const Attended& forward) {
+  sharing(s);
+  auto sizes = s.query.sizes().vec();
+  TORCH_CHECK(forward.log_sums.sizes() == at::IntArrayRef(sizes).slice(0, 3), "softmaxMax is for shape ",
+              forward.log_sums.sizes(), ", expected ", at::IntArrayRef(sizes).slice(0, 3));
+  sizes.back() = s.value.size(-1);
+  TORCH_CHECK(dy.sizes() == at::IntArrayRef(sizes) && forward.out.sizes() == dy.sizes(),
+              "dy and attentionIn ", "have shapes ", dy.sizes(), " and ", forward.out.sizes(), ", expected ",
+              at::IntArrayRef(sizes));
   if (by_kernel(s) && !s.learned_bias) {
     const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         dy, s.query, s.key, s.value, forward.out, forward.log_sums, 0, s.causal, expanded_bias(s), s.scale);

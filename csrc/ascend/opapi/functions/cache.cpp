@@ -122,6 +122,8 @@ void gather_from_cache(const Call& call) {
     const at::Tensor out = call.tensor(name), cache = call.tensor(source);
     const Layout layout =
         paged(cache, out.numel() / std::max<int64_t>(out.size(0), 1), call.text("cache_mode"));
+    TORCH_CHECK(cache.numel() > 0 && table.dim() == 2 && table.size(1) > 0, source, " has shape ",
+                cache.sizes(), " and blockTables ", table.sizes(), ", expected elements");
     std::vector<at::Tensor> slots;
     for (int64_t i = 0; i < table.size(0); ++i) {
       const at::Tensor token = at::arange(lengths[i].item().toLong());

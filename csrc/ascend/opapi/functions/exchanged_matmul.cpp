@@ -70,7 +70,7 @@ at::Tensor product_by_columns(const Call& call, const Ranks& ranks) {
 
 // Rows by (outer, inner) counts put in the order of (inner, outer); counts is [outer * inner].
 at::Tensor regrouped(const at::Tensor& rows, const std::vector<int64_t>& counts, int64_t inner) {
-  const int64_t outer = counts.size() / inner;
+  const int64_t outer = quotient(counts.size(), inner, "the number of groups");
   std::vector<at::Tensor> parts;
   std::vector<int64_t> starts = {0};
   for (const int64_t count : counts) starts.push_back(starts.back() + count);
@@ -84,7 +84,7 @@ at::Tensor regrouped(const at::Tensor& rows, const std::vector<int64_t>& counts,
 
 // counts[outer][inner] as [inner][outer].
 std::vector<int64_t> turned(const std::vector<int64_t>& counts, int64_t inner) {
-  const int64_t outer = counts.size() / inner;
+  const int64_t outer = quotient(counts.size(), inner, "the number of groups");
   std::vector<int64_t> result;
   for (int64_t i = 0; i < inner; ++i)
     for (int64_t o = 0; o < outer; ++o) result.push_back(counts[o * inner + i]);
@@ -95,7 +95,7 @@ std::vector<int64_t> turned(const std::vector<int64_t>& counts, int64_t inner) {
 at::Tensor by_expert(const Call& call, const at::Tensor& rows, const std::vector<int64_t>& counts) {
   const at::Tensor weight =
       call.flag("trans_gmm_weight") ? call.tensor("gmm_weight").transpose(-2, -1) : call.tensor("gmm_weight");
-  const int64_t experts = weight.size(0), ranks = counts.size() / experts;
+  const int64_t experts = weight.size(0), ranks = quotient(counts.size(), experts, "the number of experts");
   const at::Tensor out = at::zeros({rows.size(0), weight.size(-1)}, rows.options());
   int64_t begin = 0;
   for (int64_t e = 0; e < experts; ++e) {

@@ -4,6 +4,11 @@
 
 namespace isthmus::ascend {
 
+int64_t quotient(int64_t value, int64_t divisor, const char* name) {
+  TORCH_CHECK(divisor > 0, name, " is ", divisor, ", expected at least 1");
+  return value / divisor;
+}
+
 Function find_function(const std::string& name) {
   for (const auto* family : {&value_functions(), &indexing_functions(), &activation_functions(),
                              &training_functions(), &rotary_functions(), &suppression_functions()})

@@ -39,6 +39,10 @@ at::Tensor unpacked_bits(const at::Tensor& mask, at::IntArrayRef sizes);
 // float32, or float64 if the tensor is; an undefined tensor as it is.
 at::Tensor widened(const at::Tensor& tensor);
 
+// The whole part of a quotient; a divisor below 1, such as a size of an empty tensor, is an error of the
+// call.
+int64_t quotient(int64_t value, int64_t divisor, const char* name);
+
 // Parts of equal sizes along a dimension, whose size must be a multiple of their number.
 std::vector<at::Tensor> equal_parts(const at::Tensor& tensor, int64_t count, int64_t dim);
 

@@ -31,9 +31,11 @@ Inputs inputs(const Call& call) {
     if (!tensor.defined()) return tensor;
     if (packed) tensor = tensor.unsqueeze(0);
     const bool flat = in.layout == "BSH" || in.layout == "SBH";
-    const int64_t size = flat ? query.size(-1) / in.heads : 0;
+    const int64_t size = flat ? quotient(query.size(-1), in.heads, "headNum") : 0;
     // Fewer heads may be shared by groups of the query's.
-    const int64_t heads = flat && std::string(name) != "query" ? tensor.size(-1) / size : in.heads;
+    const int64_t heads = flat && std::string(name) != "query"
+                              ? quotient(tensor.size(-1), size, "the size of a head of query")
+                              : in.heads;
     return by_head(tensor, split, heads);
   };
   in.query = with_rope(part("query"), part("query_rope"));

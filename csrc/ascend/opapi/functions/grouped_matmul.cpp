@@ -136,7 +136,7 @@ void grouped_matmul_add(const Call& call) {
   TORCH_CHECK(x.dim() == 2 && weight.dim() == 2 && x.size(0) == weight.size(0), "x has shape ", x.sizes(),
               ", weight ", weight.sizes(), "; expected as many rows");
   const int64_t groups = call.tensor("group_list").size(0);
-  const auto ends = ends_of(call, groups, x.size(0));
+  const auto ends = GivenList("groupList", ends_of(call, groups, x.size(0)));
   const at::Tensor sum = at::zeros({groups, x.size(1), weight.size(1)}, widened(self).options());
   int64_t begin = 0;
   for (int64_t i = 0; i < groups; begin = ends[i++])
@@ -158,7 +158,7 @@ at::Tensor in_rows(const at::Tensor& weight) {
 at::Tensor by_group(const Call& call, const at::Tensor& x, const std::vector<at::Tensor>& weight,
                     const at::Tensor& row_scale) {
   const size_t groups = weight.size() > 1 ? weight.size() : weight.at(0).size(0);
-  const auto ends = ends_of(call, groups, x.size(0));
+  const auto ends = GivenList("groupList", ends_of(call, groups, x.size(0)));
   at::Tensor out;
   int64_t begin = 0;
   for (size_t i = 0; i < groups; begin = ends[i++]) {
@@ -210,7 +210,7 @@ void feed_forward(const Call& call) {
   auto list = call.ints("expert_tokens");
   TORCH_CHECK(!grouped || static_cast<int64_t>(list.size()) == groups, "expertTokens has ", list.size(),
               " groups, expected ", groups);
-  if (!grouped) list = {rows.size(0)};
+  if (!grouped) list.assign(1, rows.size(0));
   std::vector<at::Tensor> parts;
   int64_t begin = 0;
   const bool ends = call.flag("tokens_index_flag");

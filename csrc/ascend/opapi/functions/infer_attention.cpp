@@ -77,11 +77,12 @@ void infer_attention(const Call& call) {
   const at::Tensor query = call.tensor("query"), table = call.optional("block_table");
   TORCH_CHECK(heads > 0 && key_heads > 0 && heads % key_heads == 0, "numHeads is ", heads,
               ", expected a multiple of ", key_heads);
-  TORCH_CHECK(call.has("key") && call.has("value"), "key or value is empty");
+  TORCH_CHECK(query.numel() > 0 && call.has("key") && call.has("value"), "query, key or value is empty");
   const at::Tensor first = call.tensors("key")[0];
   const int64_t batch = packed               ? call.ints("actual_seq_lengths").size()
                         : layout_in == "SBH" ? query.size(1)
                                              : query.size(0);
+  TORCH_CHECK(batch > 0, "actualSeqLengths is empty, and inputLayout is ", layout);
   const auto positions = [&](const at::Tensor& tensor) {
     return layout_in == "TND" ? tensor.size(0) : tensor.size(layout_in == "BNSD" ? 2 : 1);
   };
@@ -127,7 +128,6 @@ void infer_attention(const Call& call) {
     }
     return at::cat(parts, 0);
   };
-  TORCH_CHECK(batch > 0, "actualSeqLengths is empty, and inputLayout is ", layout);
   const at::Tensor out = joined(outs);
   const at::Tensor placed = layout_out == "TND"   ? out.squeeze(0).transpose(0, 1)
                             : layout_out == "NTD" ? out.squeeze(0)
@@ -156,7 +156,8 @@ void ring_attention_update(const Call& call) {
     if (layout == "TND") return one.unsqueeze(-1);
     TORCH_CHECK(layout == "SBH", "inputLayout is ", layout, ", expected SBH or TND");
     const at::Tensor out = call.tensor("prev_out");  // [positions, batch, heads * size]
-    return one.permute({2, 0, 1}).repeat_interleave(out.size(-1) / one.size(1), -1);
+    return one.permute({2, 0, 1}).repeat_interleave(
+        quotient(out.size(-1), one.size(1), "the number of heads"), -1);
   };
   call.give("attn_out", widened(call.tensor("prev_out"))
                             .mul(weight(kept))

@@ -41,8 +41,8 @@ at::Tensor dequantised_weight(const at::Tensor& weight, const at::Tensor& scale,
   const at::Tensor wide = widened(weight);
   const auto by_row = [&](const at::Tensor& part) {
     if (part.dim() < 2 || part.size(-2) == 1 || part.size(-2) == weight.size(-2)) return widened(part);
-    TORCH_CHECK(weight.size(-2) % part.size(-2) == 0, "a scale has ", part.size(-2), " groups for ",
-                weight.size(-2), " rows");
+    TORCH_CHECK(part.size(-2) > 0 && weight.size(-2) % part.size(-2) == 0, "a scale has ", part.size(-2),
+                " groups for ", weight.size(-2), " rows");
     return widened(part).repeat_interleave(weight.size(-2) / part.size(-2), -2);
   };
   const at::Tensor moved = offset.defined() ? wide.add(by_row(offset)) : wide;

@@ -81,7 +81,7 @@ void moe_gating_top_k_softmax(const Call& call) {
   if (call.has("finished"))
     indices = indices.masked_fill(call.tensor("finished").to(at::kBool).unsqueeze(-1), experts);
   call.give("expert_idx", indices);
-  const int64_t rows = x.numel() / experts;
+  const int64_t rows = quotient(x.numel(), experts, "the number of experts");
   call.give("row_idx", at::arange(rows * k).view({k, rows}).t());
   if (call.flag("softmax_flag") && !renorm) call.give("softmax_result", all);
 }
@@ -113,6 +113,9 @@ Routing routing(const Call& call, const std::vector<int64_t>& expert_of, int64_t
   const int64_t count = call.integer("expert_num");
   const int64_t last = range.size() == 2 ? range[1] : count > 0 ? count : std::numeric_limits<int64_t>::max();
   const int64_t experts = last == std::numeric_limits<int64_t>::max() ? 0 : last - first;
+  constexpr int64_t kMost = int64_t{1} << 20;
+  TORCH_CHECK(count >= 0 && experts >= 0 && experts <= kMost, "expertNum or activeExpertRange is for ", count,
+              " or ", experts, " experts, expected 0 to ", kMost);
   Routing r{{},
             std::vector<int64_t>(places, -1),
             std::vector<int64_t>(places, 0),
@@ -123,6 +126,7 @@ Routing routing(const Call& call, const std::vector<int64_t>& expert_of, int64_t
   for (size_t i = 0; i < expert_of.size(); ++i) r.order.push_back(i);
   std::stable_sort(r.order.begin(), r.order.end(), [&](int64_t a, int64_t b) { return key(a) < key(b); });
   const bool padded = call.flag("drop_pad_mode");
+  TORCH_CHECK(!padded || experts > 0, "expertNum is ", count, ", expected at least 1 with dropPadMode 1");
   const int64_t capacity = call.integer("expert_capacity");
   const int64_t active = call.integer("active_num") > 0 && !padded ? call.integer("active_num") : places;
   std::vector<int64_t> seen(experts, 0);
@@ -245,6 +249,9 @@ void moe_re_routing(const Call& call) {
   TORCH_CHECK(call.integer("counts_kind") == 1 && call.integer("idx_type") == 0,
               "expertTokenNumType or idxType is not supported; expected 1 and 0");
   const int64_t ranks = counts.size(0), experts = counts.size(1);
+  if (!call.checking() && counts.numel() > 0)
+    TORCH_CHECK(counts.ge(0).logical_and(counts.le(tokens.size(0))).all().item<bool>(),
+                "expertTokenNumPerRank must be from 0 to the ", tokens.size(0), " tokens");
   const at::Tensor starts = counts.view(-1).cumsum(0).sub(counts.view(-1)).view(counts.sizes());
   std::vector<int64_t> order;
   const auto begin = whole(starts), length = whole(counts);

@@ -94,8 +94,8 @@ Mapped mapped(const at::Tensor& map, bool padded, int64_t rows) {
   const at::Tensor by_expert = map.t().contiguous();
   const int64_t experts = by_expert.size(0), tokens = by_expert.size(1);
   if (padded) {
-    const at::Tensor chosen =
-        std::get<1>(by_expert.to(at::kByte).sort(true, -1, true)).slice(1, 0, rows / experts);
+    const at::Tensor chosen = std::get<1>(by_expert.to(at::kByte).sort(true, -1, true))
+                                  .slice(1, 0, quotient(rows, experts, "the number of experts"));
     const at::Tensor places = chosen.add(at::arange(experts).unsqueeze(1).mul(tokens));
     return {chosen.reshape(-1), places.reshape(-1)};
   }
@@ -150,7 +150,7 @@ void unpermute_by_map(const Call& call) {
   } else {
     TORCH_CHECK(routing.size(0) > 0 && index.numel() % routing.size(0) == 0, "sortedIndices has ",
                 index.numel(), " elements, expected a multiple of ", routing.size(0));
-    tokens = at::arange(index.numel()).floor_divide(index.numel() / routing.size(0));
+    tokens = at::arange(index.numel()).floor_divide(std::max<int64_t>(index.numel() / routing.size(0), 1));
     if (probs.defined())
       weights = probs.reshape(-1).index_select(
           0, routing.reshape(-1).nonzero().view(-1).slice(0, 0, index.numel()));
@@ -173,7 +173,8 @@ void unpermute_by_map_grad(const Call& call) {
     const at::Tensor routing = routing_map(call), permuted = widened(call.tensor("permuted_tokens"));
     const int64_t count = probs.size(0), experts = probs.size(1);
     const at::Tensor places = call.flag("drop_and_pad")
-                                  ? tokens.mul(experts).add(rows.floor_divide(rows.numel() / experts))
+                                  ? tokens.mul(experts).add(rows.floor_divide(std::max<int64_t>(
+                                        quotient(rows.numel(), experts, "the number of experts"), 1)))
                                   : routing.reshape(-1).nonzero().view(-1).slice(0, 0, rows.numel());
     const at::Tensor products = parts.mul(permuted.index_select(0, rows)).sum(-1);
     call.give("grad_probs", at::zeros({count * experts}, products.options()).index_add(0, places, products));

@@ -94,6 +94,7 @@ at::Tensor along(const at::Tensor& scale, const at::Tensor& value, int64_t axis)
 void quantise(const Call& call) {
   const at::Tensor x = call.tensor("x");
   const int64_t axis = call.integer("axis", -1);
+  TORCH_CHECK(x.dim() > 0, "x has no dimension");
   TORCH_CHECK(!call.flag("sqrt_mode"), "sqrt_mode is true, expected false");
   give_quantised(call, "y",
                  affine(x, along(call.tensor("scale"), x, axis), along(call.optional("offset"), x, axis),

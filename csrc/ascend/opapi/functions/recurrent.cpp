@@ -191,9 +191,10 @@ struct Network {
   // Sequences of several lengths, the longest first, padded to the same: a size for each position says how
   // many reach it.
   void take_sequences(const at::Tensor& sizes) {
-    TORCH_CHECK(sizes.dim() == 1 && input.dim() == 2 && input.size(0) % sizes.size(0) == 0,
-                "batch_sizes has shape ", sizes.sizes(), " and input ", input.sizes(),
-                ", expected a size for each position, and as many rows at each");
+    TORCH_CHECK(
+        sizes.dim() == 1 && sizes.size(0) > 0 && input.dim() == 2 && input.size(0) % sizes.size(0) == 0,
+        "batch_sizes has shape ", sizes.sizes(), " and input ", input.sizes(),
+        ", expected a size for each position, and as many rows at each");
     input = input.unflatten(0, {sizes.size(0), -1});
     mask = at::arange(input.size(1)).lt(sizes.unsqueeze(1)).unsqueeze(2);
   }

@@ -85,6 +85,11 @@ c10::IValue fused_sgd(Values& arguments, bool) {
     if (!arguments[i].isNone()) given[i] = arguments[i].toTensorVector();
     for (const at::Tensor& tensor : given[i]) wide[i].push_back(widened(tensor));
   }
+  for (size_t i = 1; i < 3; ++i)
+    for (size_t k = 0; k < given[i].size(); ++k)
+      TORCH_CHECK(k < given[0].size() && given[i][k].sizes() == given[0][k].sizes(),
+                  i == 1 ? "grads" : "momentum buffer", " ", k, " has shape ", given[i][k].sizes(),
+                  ", expected that of its parameter");
   const auto real = [&](size_t i) { return arguments[i].toDouble(); };
   const auto flag = [&](size_t i) { return arguments[i].toBool(); };
   const at::Tensor& scale = arguments[3].toTensor();

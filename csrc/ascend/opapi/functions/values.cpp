@@ -144,6 +144,101 @@ c10::IValue by_channel(Values& arguments, bool) {
   return tensor;
 }
 
+// gradient(tensor, of, dims): the tensor, the gradient of an output that differs from `of` in the sizes of
+// its last dimensions alone, and is empty where `of` is.
+c10::IValue gradient(Values& arguments, bool) {
+  const at::Tensor &tensor = arguments[0].toTensor(), &of = arguments[1].toTensor();
+  const int64_t dims = arguments[2].toInt();
+  TORCH_CHECK(tensor.defined() && of.defined() && of.dim() >= dims && tensor.dim() == of.dim() &&
+                  tensor.sizes().slice(0, of.dim() - dims) == of.sizes().slice(0, of.dim() - dims) &&
+                  (tensor.numel() == 0) == (of.numel() == 0),
+              "a gradient has shape ", tensor.defined() ? tensor.sizes() : at::IntArrayRef(),
+              ", for an input of shape ", of.defined() ? of.sizes() : at::IntArrayRef());
+  return tensor;
+}
+
+// filled(tensor): the tensor, which has elements.
+c10::IValue filled(Values& arguments, bool) {
+  const at::Tensor& tensor = arguments[0].toTensor();
+  TORCH_CHECK(tensor.defined() && tensor.numel() > 0, "an input is empty");
+  return tensor;
+}
+
+// of_pairs(tensor, x1, x2): the tensor, with an element for each pair of a row of x1 and one of x2.
+c10::IValue of_pairs(Values& arguments, bool) {
+  const at::Tensor &tensor = arguments[0].toTensor(), &x1 = arguments[1].toTensor(),
+                   &x2 = arguments[2].toTensor();
+  TORCH_CHECK(tensor.defined() && x1.defined() && x2.defined() && x1.dim() >= 2 && x2.dim() == x1.dim() &&
+                  x1.size(-1) == x2.size(-1),
+              "x1 and x2 must have the same number of columns, and at least 2 dimensions");
+  auto expected = x1.sizes().vec();
+  expected.back() = x2.size(-2);
+  TORCH_CHECK(tensor.sizes() == at::IntArrayRef(expected), "a tensor of distances has shape ", tensor.sizes(),
+              ", expected ", at::IntArrayRef(expected));
+  return tensor;
+}
+
+// divisible(tensors): the tensors, each of at least one dimension.
+c10::IValue divisible(Values& arguments, bool) {
+  for (const at::Tensor& tensor : arguments[0].toTensorVector())
+    TORCH_CHECK(tensor.defined() && tensor.dim() > 0, "a tensor to divide has no dimension");
+  return arguments[0];
+}
+
+// bags(offsets, indices): the offsets, of which indices need one at least.
+c10::IValue bags(Values& arguments, bool) {
+  const at::Tensor &offsets = arguments[0].toTensor(), &indices = arguments[1].toTensor();
+  TORCH_CHECK(offsets.defined() && indices.defined() && (offsets.numel() > 0 || indices.numel() == 0),
+              "offsets is empty, and indices is not");
+  return offsets;
+}
+
+// by_row(tensor, of, shape): the tensor, with an element for each slice of the shape.
+c10::IValue by_row(Values& arguments, bool) {
+  const at::Tensor &tensor = arguments[0].toTensor(), &of = arguments[1].toTensor();
+  const auto shape = arguments[2].toIntVector();
+  const int64_t size = c10::multiply_integers(shape);
+  TORCH_CHECK(tensor.defined() && of.defined() && tensor.numel() * size == of.numel(),
+              "a statistic has shape ", tensor.defined() ? tensor.sizes() : at::IntArrayRef(),
+              ", for an input of shape ", of.defined() ? of.sizes() : at::IntArrayRef(), " normalised by ",
+              at::IntArrayRef(shape));
+  return tensor;
+}
+
+// The whole numbers, which are from 0 to below count.
+void require_below(const at::Tensor& numbers, int64_t count) {
+  if (numbers.numel() == 0) return;
+  const auto [least, most] = numbers.aminmax();
+  TORCH_CHECK(least.item().toLong() >= 0 && most.item().toLong() < count, "indices are from ",
+              least.item().toLong(), " to ", most.item().toLong(), ", expected 0 to ", count - 1);
+}
+
+// below(indices, count): the indices, each from 0 to below count.
+c10::IValue below(Values& arguments, bool checking) {
+  TORCH_CHECK(arguments[0].toTensor().defined(), "indices is null");
+  if (!checking) require_below(arguments[0].toTensor(), arguments[1].toInt());
+  return arguments[0];
+}
+
+// classes(target, of, ignored): the target as int64, each element the number of a class of `of`, or
+// `ignored`.
+c10::IValue classes(Values& arguments, bool checking) {
+  const at::Tensor &target = arguments[0].toTensor(), &of = arguments[1].toTensor();
+  TORCH_CHECK(target.defined() && of.defined() && of.dim() > 1 && (of.size(1) > 0 || target.numel() == 0),
+              "self has no classes");
+  const at::Tensor wide = target.to(at::kLong);
+  if (!checking) require_below(wide.masked_fill(wide.eq(arguments[2].toInt()), 0), of.size(1));
+  return wide;
+}
+
+// castable(value, out): the value, whose kind of dtype the output can hold.
+c10::IValue castable(Values& arguments, bool) {
+  const at::ScalarType from = arguments[0].toTensor().scalar_type(),
+                       to = arguments[1].toTensor().scalar_type();
+  TORCH_CHECK(c10::canCast(from, to), "result type ", from, " can't be cast to the desired output type ", to);
+  return arguments[0];
+}
+
 // within(indices, of, dims): the indices as int64, each one of an element of the last dimensions.
 c10::IValue within(Values& arguments, bool checking) {
   const at::Tensor &indices = arguments[0].toTensor(), &of = arguments[1].toTensor();
@@ -151,11 +246,9 @@ c10::IValue within(Values& arguments, bool checking) {
   TORCH_CHECK(indices.defined() && of.defined() && of.dim() >= dims, "self has ", of.defined() ? of.dim() : 0,
               " dimensions, expected at least ", dims);
   const at::Tensor wide = indices.to(at::kLong);
-  if (checking || wide.numel() == 0) return wide;
+  if (checking) return wide;
   const int64_t count = c10::multiply_integers(of.sizes().slice(of.dim() - dims));
-  const auto [least, most] = wide.aminmax();
-  TORCH_CHECK(least.item<int64_t>() >= 0 && most.item<int64_t>() < count, "indices are from ",
-              least.item<int64_t>(), " to ", most.item<int64_t>(), ", expected 0 to ", count - 1);
+  require_below(wide, count);
   return wide;
 }
 
@@ -196,13 +289,16 @@ c10::IValue mode(Values& arguments, bool) {
   return arguments[0];
 }
 
-// heads(number, qkv): the number, into which a third of the last dimension is divided.
+// heads(number, qkv, bias): the number, into which a third of the last dimension is divided.
 c10::IValue heads(Values& arguments, bool) {
   const int64_t number = arguments[0].toInt();
   const at::Tensor& qkv = arguments[1].toTensor();
-  const int64_t size = qkv.defined() && qkv.dim() > 0 ? qkv.size(-1) / 3 : 0;
+  const at::Tensor& bias = arguments[2].toTensor();
+  const int64_t size = qkv.defined() && qkv.numel() > 0 && qkv.dim() > 0 ? qkv.size(-1) / 3 : 0;
   TORCH_CHECK(number > 0 && size > 0 && size % number == 0, "num_heads is ", number,
               ", expected a divisor of a third of the last dimension of qkv, ", size);
+  TORCH_CHECK(bias.defined() && bias.numel() == qkv.size(-1), "qkv_bias has ",
+              bias.defined() ? bias.numel() : 0, " elements, expected ", qkv.size(-1));
   return arguments[0];
 }
 
@@ -268,6 +364,15 @@ const std::vector<NamedFunction>& value_functions() {
       {"up_to", up_to},
       {"heads", heads},
       {"mode", mode},
+      {"gradient", gradient},
+      {"filled", filled},
+      {"of_pairs", of_pairs},
+      {"divisible", divisible},
+      {"bags", bags},
+      {"by_row", by_row},
+      {"below", below},
+      {"classes", classes},
+      {"castable", castable},
   };
   return functions;
 }
