@@ -140,10 +140,10 @@ std::shared_ptr<const ResultMeta> Inference::run(c10::ArrayRef<c10::IValue> argu
   const auto& declared = op_.schema().arguments();
   for (size_t i = 0; i < stack.size(); ++i)
     if (declared[i].name() == "device" && stack[i].isNone()) stack[i] = c10::Device(at::kMeta);
-  // PyTorch's own checks of dtypes and numbers, which the references in Python that stand for the Meta key
-  // lack.
+  // A reference in Python that stands for the Meta key lacks the checks of dtypes and numbers in C++.
   constexpr auto kStructured = c10::DispatchKey::CompositeExplicitAutogradNonFunctional;
-  if (op_.hasKernelForDispatchKey(kStructured)) {
+  const bool in_python = !op_.getComputedKernelForDispatchKey(c10::DispatchKey::Meta).isValidUnboxed();
+  if (in_python && op_.hasKernelForDispatchKey(kStructured)) {
     op_.callBoxedForDispatchKey(kStructured, stack);
   } else {
     op_.callBoxed(&stack);

@@ -247,6 +247,12 @@ class KernelStep final : public Step, public Movable {
   memory::Tape tape_;
 };
 
+void KernelArguments::check(c10::Stream stream) const {
+  if (!on_host_ || !kernel_.indices) return;
+  drain(stream);
+  check_indices(*kernel_.indices, std::span(arguments_.data(), arguments_.size()).subspan(1));
+}
+
 bool KernelArguments::call(const std::string& name, c10::Stream stream, const at::Generator& generator) {
   use_device(stream.device_index());
   if (const auto capture = capture_of(stream)) return this->capture(name, stream, generator, *capture);

@@ -49,8 +49,11 @@ bool KernelCall::run(torch::jit::Stack& results) {
   if (!prepare_inputs(*kernel, call)) return false;
   prepare_outputs(*kernel, call);
   const bool nothing_to_do = meta_ && empty_;
-  if (!nothing_to_do && !call.call(route_.name_, stream, route_.random_ ? generator() : at::Generator()))
+  if (nothing_to_do) {
+    call.check(stream);
+  } else if (!call.call(route_.name_, stream, route_.random_ ? generator() : at::Generator())) {
     return false;
+  }
   for (auto& [original, copy] : write_back_) original.copy_(copy);
   return_results(results);
   return true;
@@ -243,6 +246,8 @@ void KernelCall::resize_outputs() {
                     " and is an input too.");
       });
     at::native::resize_output(given, meta.sizes);
+    if (route_.promotes_)
+      given.as_strided_(meta.sizes, meta.strides);  // as TensorIterator lays out what it grows
   }
 }
 
