@@ -186,7 +186,7 @@ def _of_pytorch(overload: str) -> Callable[..., Any]:
     from torch._decomp import decomposition_table
 
     name, _, which = overload.partition(".")
-    return decomposition_table[getattr(getattr(torch.ops.aten, name), which)]  # type: ignore[no-any-return]
+    return decomposition_table[getattr(getattr(torch.ops.aten, name), which)]
 
 
 def _check_indices(indices: Tensor, size: int) -> None:
@@ -197,7 +197,7 @@ def _check_indices(indices: Tensor, size: int) -> None:
 def max_unpool2d(self: Tensor, indices: Tensor, output_size: list[int]) -> Tensor:
     """PyTorch's, which writes beside the result for an index out of range."""
     _check_indices(indices, math.prod(output_size))
-    return _of_pytorch("max_unpool2d.default")(self, indices, output_size)  # type: ignore[no-any-return]
+    return _of_pytorch("max_unpool2d.default")(self, indices, output_size)
 
 
 def max_unpool3d(
@@ -206,7 +206,7 @@ def max_unpool3d(
     """PyTorch's, which writes beside the result for an index out of range."""
     _check_indices(indices, math.prod(output_size))
     whole = _of_pytorch("max_unpool3d.default")
-    return whole(self, indices, output_size, stride, padding)  # type: ignore[no-any-return]
+    return whole(self, indices, output_size, stride, padding)
 
 
 def celu(self: Tensor, alpha: float = 1.0) -> Tensor:
@@ -224,7 +224,7 @@ def celu_(self: Tensor, alpha: float = 1.0) -> Tensor:
 def logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Tensor:
     """PyTorch's; a negative eps is none, as in the kernels."""
     given = None if eps is None or eps < 0 else eps
-    return _of_pytorch("logit_backward.default")(grad_output, self, given)  # type: ignore[no-any-return]
+    return _of_pytorch("logit_backward.default")(grad_output, self, given)
 
 
 def nll_loss2d_backward(
@@ -261,7 +261,7 @@ def _resampled(overload: str) -> Callable[..., Tensor]:
                 f"Input and output sizes should be greater than 0, but got input {list(self.shape[2:])} output "
                 f"{list(output_size)}"
             )
-        return _of_pytorch(overload)(self, output_size, *rest)  # type: ignore[no-any-return]
+        return _of_pytorch(overload)(self, output_size, *rest)
 
     return resample
 

@@ -1,10 +1,10 @@
 """Tensors created from numbers."""
 
-import math
 from collections.abc import Iterator
 
 from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import Operator, accumulated, op
+from isthmus.opset.rules import steps
 from isthmus.opset.sampling import Case, Maker
 
 
@@ -73,8 +73,8 @@ def _line_size(start: float, end: float, steps: int, **_: object) -> object:
     return torch.full((steps,), float(abs(start) + abs(end)), dtype=torch.float64)
 
 
-def _range_size(start: float, end: float, step: float, **_: object) -> object:
-    return _line_size(start, end, max(0, math.ceil((end - start) / step)))
+def _range_size(start: float, end: float, step: float, dtype: object, **_: object) -> object:
+    return _line_size(start, end, *steps(start, end, step, str(dtype).removeprefix("torch.")))
 
 
 OPERATORS: list[Operator] = [
