@@ -46,6 +46,9 @@ def _relocating(original: Callable[[Any], None]) -> Callable[[Any], None]:
             original(message)
             return
         proxy.f_globals["__warningregistry__"] = None  # or the proxy's line would warn once for all callers
+        getattr(warnings, "onceregistry", {}).pop(
+            (str(message.message), message.category), None
+        )  # noted above
         warnings.warn_explicit(
             message.message,
             message.category,

@@ -66,6 +66,18 @@ def test_filters_are_those_of_the_caller(cuda: Scope) -> None:
         assert not caught
 
 
+@pytest.mark.parametrize(("action", "count"), [("once", 1), ("module", 1), ("default", 2), ("always", 4)])
+def test_actions_count_the_callers_lines(cuda: Scope, action: str, count: int) -> None:
+    source = torch.ones(2)
+    getattr(warnings, "onceregistry", {}).clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter(action)  # type: ignore[arg-type]
+        for _ in range(2):
+            torch.tensor(source, device="cuda")
+            torch.tensor(source, device="cuda")
+    assert len([warning for warning in caught if MESSAGE in str(warning.message)]) == count
+
+
 def test_warnings_are_as_before_after_the_scope() -> None:
     before, show = list(warnings.filters), warnings._showwarnmsg  # type: ignore[attr-defined]
     with shim.enter():
