@@ -13,6 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from torch.distributed import TCPStore  # here: another user may not be able to read the files
 
 from tests.helpers.free_port import free_port
 from tests.helpers.other_user import as_nobody, is_loopback, listening, needs_root
@@ -31,8 +32,6 @@ class Attack:
 
 def attack(port: int, path: str) -> str:
     """Join a store, overwrite all that is there, and leave a pickle for the launcher."""
-    from torch.distributed import TCPStore
-
     store = TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=1))
     for key in store.list_keys():
         store.set(key, base64.b64encode(pickle.dumps(Attack(path))))
