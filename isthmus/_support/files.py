@@ -21,6 +21,58 @@ def user_cache() -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "isthmus"
 
 
+_NAMES = 100  # in a temporary folder, where another user may take some of them first
+
+
+def private_folder() -> Path:
+    """Return the folder that this user's processes share while they run, mode 0700, created if absent.
+
+    It has the accounts of the host chip and the requests of `isthmus debug`. ``csrc/drivers/host/ledger.cpp`` finds
+    it by the same rules.
+
+    Raises:
+        OSError: there is none that only this user can enter.
+    """
+    last = Path()
+    for last in _private_folders():
+        with contextlib.suppress(OSError):
+            last.mkdir(mode=0o700)
+            last.chmod(0o700)
+        if _is_private(last):
+            return last
+    raise OSError(
+        errno.EACCES,
+        "not a folder that you own with mode 0700; set XDG_RUNTIME_DIR to a folder that only you can write",
+        str(last),
+    )
+
+
+def existing_private_folder() -> Path | None:
+    """Return that folder; None if no process has created it."""
+    return next(filter(_is_private, _private_folders()), None)
+
+
+def _private_folders() -> Iterator[Path]:
+    """Yield its possible places, the preferred one first."""
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    if runtime.is_absolute():
+        yield runtime / "isthmus"
+    temporary = Path(os.environ.get("TMPDIR", ""))
+    first = (temporary if temporary.is_absolute() else Path("/tmp")) / f"isthmus-{os.geteuid()}"
+    yield first
+    for number in range(1, _NAMES):
+        yield first.with_name(f"{first.name}-{number}")
+
+
+def _is_private(path: Path) -> bool:
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return is_own and os.access(path, os.W_OK | os.X_OK)
+
+
 def make_folder(path: Path) -> None:
     """Create a folder and its absent parents; existing folders keep their mode."""
     if path.is_dir():

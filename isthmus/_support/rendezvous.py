@@ -120,7 +120,7 @@ def _with_own_address(original: Callable[..., None]) -> Callable[..., None]:
         has_socket = len(args) > 3 or kwargs.get("master_listen_fd") is not None
         if is_master and not has_socket and is_loopback(host_name):
             try:
-                kwargs["master_listen_fd"] = _listen(host_name, port)
+                kwargs["master_listen_fd"], port = _listen(host_name, port)
             except OSError as error:
                 # PyTorch reports it, unless the port is that of a store of this process, which it shares.
                 if error.errno != errno.EADDRINUSE:
@@ -130,11 +130,13 @@ def _with_own_address(original: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-def _listen(host: str, port: int) -> int:
-    """Return the descriptor of a socket that listens on a loopback address; the store closes it."""
+def _listen(host: str, port: int) -> tuple[int, int]:
+    """Listen on a loopback address; return the descriptor of the socket, which the store closes, and its port."""
     address = "127.0.0.1" if host == "localhost" else host
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, port), family=family, backlog=socket.SOMAXCONN).detach()
+    listener = socket.create_server((address, port), family=family, backlog=socket.SOMAXCONN)
+    port = listener.getsockname()[1]
+    return listener.detach(), port
 
 
 class StateFormat:
@@ -185,7 +187,7 @@ class StateFormat:
             state.last_heartbeats = {
                 node(words): datetime.fromisoformat(time) for *words, time in read["last_heartbeats"]
             }
-        except (ValueError, TypeError, LookupError, RecursionError) as error:
+        except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as error:
             raise ValueError(f"not a rendezvous' state in JSON: {error}") from error
         return state
 

@@ -9,15 +9,14 @@ import atexit
 import json
 import os
 import signal
-import stat
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
+from isthmus._support.files import private_folder, write_file
 from isthmus.debug.errors import DebugError
 
 SIGNAL = signal.SIGRTMIN + 5
@@ -44,23 +43,12 @@ def folder() -> Path:
     """Return the user's folder of requests, created if absent.
 
     Raises:
-        DebugError: it belongs to another user, or others may write to it.
+        DebugError: there is none that only this user can enter.
     """
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    path = Path(runtime) / "isthmus" if runtime and os.access(runtime, os.W_OK) else _temporary()
     try:
-        path.mkdir(mode=0o700)  # the host driver keeps its accounts in this folder too, and requires the mode
-        path.chmod(0o700)
-    except FileExistsError:
-        pass
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
-        raise DebugError(f"{path}: not a folder that only user {os.getuid()} can write; remove it")
-    return path
-
-
-def _temporary() -> Path:
-    return Path(tempfile.gettempdir()) / f"isthmus-{os.getuid()}"
+        return private_folder()
+    except OSError as error:
+        raise DebugError(f"{error.filename}: {error.strerror}") from None
 
 
 # ---- in the job's process
@@ -129,8 +117,6 @@ def _carry_out(action: str, pattern: str = "*") -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    from isthmus._support.files import write_file
-
     write_file(path, text.encode())
 
 

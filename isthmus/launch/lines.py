@@ -81,13 +81,13 @@ def print_start(accelerator: Accelerator) -> None:
     if accelerator.type == "cpu":
         _print("cuda -> cpu")
         return
-    _started, _pid = accelerator, os.getpid()
-    counts.collect()
-    _in_child(lambda: _print(_start(accelerator)))
+    if _in_child(lambda: _print(_start(accelerator))):
+        _started, _pid = accelerator, os.getpid()
+        counts.collect()
 
 
-def _in_child(action: Callable[[], None]) -> None:
-    """Run a function in a forked process, because it initializes the device.
+def _in_child(action: Callable[[], None]) -> bool:
+    """Run a function in a forked process, because it initializes the device; return whether it raised no error.
 
     A process that has initialized it cannot fork children that use it, which the program may do, as on CUDA.
     """
@@ -98,14 +98,15 @@ def _in_child(action: Callable[[], None]) -> None:
         )  # of a fork where threads run; the child only prints
         child = os.fork()
     if child:
-        os.waitpid(child, 0)
-        return
+        return os.waitpid(child, 0)[1] == 0
+    status = 1
     try:
         action()
+        status = 0
     except Exception as error:
         print(f"isthmus: {error}", file=sys.stderr, flush=True)
     finally:
-        os._exit(0)
+        os._exit(status)
 
 
 def _start(accelerator: Accelerator) -> str:

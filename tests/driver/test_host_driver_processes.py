@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import stat
 from pathlib import Path
@@ -79,7 +80,7 @@ def test_account_is_private_to_the_user(environment: dict[str, str]) -> None:
         assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o640]
 
 
-def test_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
+def test_folder_that_others_can_write_is_not_used(tmp_path: Path) -> None:
     runtime, temporary = tmp_path / "runtime", tmp_path / "temporary"
     for folder in runtime / "isthmus", temporary:
         folder.mkdir(parents=True)
@@ -87,10 +88,24 @@ def test_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     code = "import os; d = Driver(); d.initialize(); d.memory(); print(os.listdir(os.environ['TMPDIR']))"
     done = run_script(code, XDG_RUNTIME_DIR=str(runtime), TMPDIR=str(temporary))
     assert done.stdout.startswith("['isthmus-"), done.stderr
-    for entry in temporary.iterdir():
-        entry.chmod(0o777)
+    (first,) = temporary.iterdir()
+    first.chmod(0o777)
+    second, third = (first.with_name(f"{first.name}-{number}") for number in (1, 2))
+    second.symlink_to(runtime)
     done = run_script(code, XDG_RUNTIME_DIR=str(runtime), TMPDIR=str(temporary))
-    assert "must be a folder that you own with mode 0700; set XDG_RUNTIME_DIR or TMPDIR" in done.stderr
+    assert done.returncode == 0 and f"'{third.name}'" in done.stdout, done.stderr
+    assert [len(list(folder.iterdir())) for folder in (runtime / "isthmus", first, third)] == [0, 1, 1]
+    assert stat.S_IMODE(third.stat().st_mode) == 0o700
+
+
+def test_without_a_folder_that_others_cannot_write_one_line_says_so(tmp_path: Path) -> None:
+    for number in range(100):
+        (tmp_path / (f"isthmus-{os.geteuid()}" + f"-{number}" * bool(number))).touch()
+    done = run_script("d = Driver(); d.initialize(); d.memory()", XDG_RUNTIME_DIR="", TMPDIR=str(tmp_path))
+    assert (
+        f"cannot keep the device accounts in {tmp_path}/isthmus-{os.geteuid()}: not a folder that you own with mode "
+        "0700; set XDG_RUNTIME_DIR to a folder that only you can write" in done.stderr
+    )
 
 
 @pytest.mark.parametrize(

@@ -187,9 +187,26 @@ def test_tools_are_switched_from_outside(tmp_path: Path) -> None:
     assert done.returncode == 1 and f"process {pid} cannot be debugged" in done.stderr
 
 
-def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
-    place = tmp_path / "isthmus"
-    place.mkdir()
-    place.chmod(0o777)
-    done = isthmus("debug", cwd=tmp_path, XDG_RUNTIME_DIR=str(tmp_path))
-    assert done.returncode == 1 and "not a folder that only user" in done.stderr
+def test_a_folder_that_others_may_write_is_not_used(tmp_path: Path) -> None:
+    """Nor are names that another user has taken; without any other, the command says what to set."""
+    from isthmus.debug import control
+
+    place, first = tmp_path / "isthmus", tmp_path / f"isthmus-{os.geteuid()}"
+    for each in (place, first):
+        each.mkdir()
+        each.chmod(0o777)
+    trap = {"pid": os.getpid(), "rank": "", "command": "trap", "started": control._started(os.getpid())}
+    for each in (place, first):
+        (each / f"{os.getpid()}.json").write_text(json.dumps(trap))
+    changes = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    done = isthmus("debug", cwd=tmp_path, **changes)
+    assert done.returncode == 0 and "trap" not in done.stdout, done.stderr
+    assert (tmp_path / f"{first.name}-1").stat().st_mode & 0o777 == 0o700
+    (tmp_path / f"{first.name}-1").rmdir()
+    for number in range(1, 100):
+        (tmp_path / f"{first.name}-{number}").touch()
+    done = isthmus("debug", cwd=tmp_path, **changes)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+    assert (
+        "not a folder that you own with mode 0700; set XDG_RUNTIME_DIR to a folder that only" in done.stderr
+    )

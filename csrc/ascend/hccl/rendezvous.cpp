@@ -52,6 +52,13 @@ class Socket {
 
   int descriptor() const { return descriptor_; }
 
+  // Whether a process of this user is at the other end: every user can bind and connect to abstract names.
+  bool is_own() const {
+    ucred peer{};
+    socklen_t bytes = sizeof(peer);
+    return getsockopt(descriptor_, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
+  }
+
   // Later reads fail after this time.
   void limit_reads(int64_t milliseconds) const {
     const timeval limit{milliseconds / 1000, milliseconds % 1000 * 1000};
@@ -131,6 +138,7 @@ class Host {
   void accept_one() {
     constexpr int64_t kPatience = 1000;
     Socket connection(accept4(listener_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!connection.is_own()) return;
     connection.limit_reads(kPatience);
     uint32_t rank = 0;
     if (connection.read(&rank, sizeof(rank)) && rank > 0 && rank < size_)
@@ -173,6 +181,9 @@ isthmus_unique_id ask_for_id(const std::string& name, uint32_t rank, const Deadl
     if (deadline.left_ms() <= 0) deadline.pass("rank 0");
     std::this_thread::sleep_for(kRetry);
   }
+  if (!connection.is_own())
+    throw Failure{kInternal, "another user listens at the address of rank 0, @" +
+                                 std::string(address.value.sun_path + 1) + "; use another rank table"};
   Reply reply{};
   connection.limit_reads(deadline.timeout_ms + 1000);  // rank 0 may have started its wait later
   if (!connection.write(&rank, sizeof(rank)) || !connection.read(&reply, sizeof(reply)))

@@ -62,7 +62,10 @@ bool prepare_folder(const std::string& folder) {
          (info.st_mode & 0077) == 0 && access(folder.c_str(), W_OK | X_OK) == 0;
 }
 
+// isthmus/_support/files.py finds the folder by the same rules. In a temporary folder another user may have
+// taken a name.
 std::string user_folder() {
+  constexpr int kNames = 100;
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   if (runtime != nullptr && *runtime == '/') {
     const std::string folder = std::string(runtime) + "/isthmus";
@@ -70,14 +73,15 @@ std::string user_folder() {
   }
   const char* temporary = std::getenv("TMPDIR");
   if (temporary == nullptr || *temporary != '/') temporary = "/tmp";
-  const std::string folder = std::string(temporary) + "/isthmus-" + std::to_string(geteuid());
-  if (!prepare_folder(folder)) {
-    fail(ISTHMUS_INTERNAL,
-         "cannot keep the device accounts in %s: it must be a folder that you own with mode 0700; "
-         "set XDG_RUNTIME_DIR or TMPDIR to a writable folder",
-         folder.c_str());
+  const std::string first = std::string(temporary) + "/isthmus-" + std::to_string(geteuid());
+  for (int number = 0; number < kNames; ++number) {
+    const std::string folder = number == 0 ? first : first + "-" + std::to_string(number);
+    if (prepare_folder(folder)) return folder;
   }
-  return folder;
+  fail(ISTHMUS_INTERNAL,
+       "cannot keep the device accounts in %s: not a folder that you own with mode 0700; "
+       "set XDG_RUNTIME_DIR to a folder that only you can write",
+       first.c_str());
 }
 
 }  // namespace

@@ -6,12 +6,12 @@ import fcntl
 import os
 import re
 import struct
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from isthmus._support.files import existing_private_folder
 from isthmus.cluster.monitor.card import Card, Process, command
 
 _SLOT = struct.Struct("Qq")  # bytes, process id
@@ -27,7 +27,8 @@ def completed(cards: list[Card]) -> list[Card]:
     """
     processes: dict[int, list[Process]] = defaultdict(list)
     capacity: dict[int, int] = defaultdict(int)
-    for path in sorted(_folder().glob("host-*")):
+    folder = existing_private_folder()
+    for path in sorted(folder.glob("host-*")) if folder else []:
         if (name := _NAME.fullmatch(path.name)) and (found := list(_processes(path))):
             processes[int(name[1])] += found
             capacity[int(name[1])] += int(name[2])
@@ -43,14 +44,6 @@ def completed(cards: list[Card]) -> list[Card]:
         )
         for index in sorted({*known, *capacity})
     ]
-
-
-def _folder() -> Path:
-    """Return the folder of this user's accounts."""
-    runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
-    if runtime.is_absolute() and (runtime / "isthmus").is_dir():
-        return runtime / "isthmus"
-    return Path(tempfile.gettempdir()) / f"isthmus-{os.geteuid()}"
 
 
 def _processes(path: Path) -> Iterator[Process]:
