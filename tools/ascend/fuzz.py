@@ -3,8 +3,10 @@
 Usage: python -m tools.ascend.fuzz [--seed N] [--calls N] [--only TEXT] [--every N]
 
 Each function is called in a forked process of its own, with arguments drawn from null, live, destroyed and foreign
-handles, views of any dtype, shape and stride, and numbers up to the ends of their types. A process that dies, does
-not end, or takes a large part of the host's memory is a failure, reported with the arguments of its last call.
+handles, views of any dtype, shape and stride, and numbers up to the ends of their types. Each function of
+functions.table is also called as its tests call it, but for one argument or one size that is empty or degenerate. A
+process that dies, does not end, or takes a large part of the host's memory is a failure, reported with the arguments
+of its last call.
 """
 
 import argparse
@@ -46,13 +48,19 @@ class Target:
 
 def targets() -> Iterator[Target]:
     """Return every exported function: of the sources, then of functions.table; then each older operator."""
-    from tools.ascend import fuzz_older, fuzz_operators, fuzz_runtime  # they load the libraries
+    from tools.ascend import (
+        fuzz_degenerate,
+        fuzz_older,
+        fuzz_operators,
+        fuzz_runtime,
+    )  # they load the libraries
 
     for prototype in prototypes():
         if prototype.name not in NOT_CALLED:
             yield Target(prototype.name, fuzz_runtime.caller(prototype))
     for row in rows():
         yield Target(f"aclnn{row.name}", fuzz_operators.caller(row))
+        yield Target(f"degenerate aclnn{row.name}", fuzz_degenerate.caller(row))
     for name in fuzz_older.names():
         yield Target(f"older {name}", fuzz_older.caller(name))
 

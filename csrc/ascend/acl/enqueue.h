@@ -30,13 +30,14 @@ void isthmus_ascend_fail(const char* function, const char* message);
  * with it. */
 void isthmus_ascend_set_watch(const char* (*failure_of)(int device));
 
-/* Whether the calling thread executes torch_npu's task queue. That thread ends at the first error of a task, and
- * torch_npu drops all later tasks without an error: their outputs keep what the memory held. */
+/* Whether the calling thread executes torch_npu's task queue. That thread ends at the first error of a task,
+ * and torch_npu drops all later tasks without an error: their outputs keep what the memory held. */
 bool isthmus_ascend_in_task_queue(void);
 
 /* Ends a call that enqueues an operator: returns code, or, in torch_npu's task queue, 0. The thread's last
  * error then becomes one of the stream, where the operator would have run: the next call that waits for the
- * device returns aclError 507015 with its message. (torch_npu only warns of an unsupported feature, 207000.) */
+ * device returns aclError 507015 with its message. (torch_npu only warns of an unsupported feature, 207000.)
+ */
 int isthmus_ascend_defer(void* stream, int code);
 
 /* Keeps a message for aclGetRecentErrMsg() of this thread and returns code. */
