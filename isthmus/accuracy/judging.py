@@ -208,14 +208,25 @@ def _factor_taken_out(rows: list[Judged]) -> float:
     factor = next(_ratios(row for row in rows if _is_backward(row)), 1.0)
     if math.isclose(factor, 1.0, rel_tol=1e-3):
         return 1.0
+
+    def is_near_one(ratio: float) -> bool:
+        return abs(math.log(ratio)) < abs(math.log(ratio / factor))
+
+    def takes_it_out(row: Judged) -> bool:
+        ratios = [_ratio(a, b) for _, a, b in row.pair.outputs()]
+        return bool(ratios) and all(ratio and is_near_one(ratio) for ratio in ratios)
+
     others = [row for row in rows if row.pair.is_matched and not _is_backward(row)]
+    others = [
+        row for row in others if _is_update(row) or not takes_it_out(row) or row.input_error <= row.tolerance
+    ]
     # Clipping hides a factor from the optimizer, so what is read before that counts.
     uses = [
         [_ratio(a, b) for row in others if _is_update(row) is is_update for a, b in _gradients(row)]
         for is_update in (False, True)
     ]
     known = [ratio for ratio in uses[0] or uses[1] if ratio]
-    agree = [ratio for ratio in known if abs(math.log(ratio)) < abs(math.log(ratio / factor))]
+    agree = [ratio for ratio in known if is_near_one(ratio)]
     return factor if known and 2 * len(agree) > len(known) else 1.0
 
 

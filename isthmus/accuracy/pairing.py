@@ -140,7 +140,8 @@ def _by_content(found: list[Pair]) -> list[Pair]:
     for pair in found:
         groups.setdefault(key(pair.first), []).append(pair)
     for group in groups.values():
-        if len(group) > 1 and any(pair.is_matched and not _fits(pair) for pair in group):
+        is_alone = {bool(pair.a) for pair in group if not pair.is_matched}
+        if len(is_alone) > 1 or (len(group) > 1 and any(p.is_matched and not _fits(p) for p in group)):
             _reassign(group)
     return [pair for pair in found if pair.a or pair.b]
 
