@@ -85,7 +85,8 @@ class Pending:
             address = _address(tensor) if self._of else 0
             if address not in self._of:
                 continue
-            found, others = [], []
+            found: list[tuple[int, Named]] = []
+            others: list[tuple[int, Named]] = []
             for call, written in self._of[address]:
                 overlaps = any(_overlap(tensor, each) for _, each in written)
                 (found if overlaps else others).append((call, written))

@@ -167,7 +167,8 @@ class Search:
                 yield later
 
     def _accuse(self, row: Judged) -> Guilty | None:
-        if row.arguments and not self._is_same(row) and self._lasts(row, self._uneven):
+        is_told = row.arguments and not self._is_part(row) and not self._is_same(row)
+        if is_told and self._lasts(row, self._uneven):
             text = ", ".join(f"{name} is {a} in A and {b} in B" for name, (a, b) in row.arguments.items())
             return Guilty(row.pair.a[0], text, row.input_error <= row.tolerance, row)
         missing = self._missing(row)

@@ -92,17 +92,15 @@ def judged(pairs: list[Pair]) -> list[Judged]:
     gradients in backward are compared without that factor.
     """
     judge = _Judge(_dtype([pair.a for pair in pairs]) != _dtype([pair.b for pair in pairs]))
-    factors = _factors_of_scalers(pairs)
-    rows = [judge(pair, factors.get(pair.first.place.step, 1.0)) for pair in pairs]
+    rows = [judge(pair, 1.0) for pair in pairs]
     by_step: dict[int, list[Judged]] = {}
     for row in rows:
         by_step.setdefault(row.pair.first.place.step, []).append(row)
-    found = {step: _factor_taken_out(own) for step, own in by_step.items() if step not in factors}
-    if all(factor == 1.0 for factor in found.values()):
-        return rows
+    factors = _factors_of_scalers(pairs)
+    factors |= {step: factor for step, own in by_step.items() if (factor := _factor_taken_out(own)) != 1.0}
+    factor_of = [factors.get(row.pair.first.place.step, 1.0) for row in rows]
     return [
-        row if (factor := found.get(row.pair.first.place.step, 1.0)) == 1.0 else judge(row.pair, factor)
-        for row in rows
+        row if factor == 1.0 else judge(row.pair, factor) for row, factor in zip(rows, factor_of, strict=True)
     ]
 
 
@@ -210,15 +208,26 @@ def _factor_taken_out(rows: list[Judged]) -> float:
     factor = next(_ratios(row for row in rows if _is_backward(row)), 1.0)
     if math.isclose(factor, 1.0, rel_tol=1e-3):
         return 1.0
+
+    def is_near_one(ratio: float) -> bool:
+        return abs(math.log(ratio)) < abs(math.log(ratio / factor))
+
+    def takes_it_out(row: Judged) -> bool:
+        ratios = [_ratio(a, b) for _, a, b in row.pair.outputs()]
+        return bool(ratios) and all(ratio and is_near_one(ratio) for ratio in ratios)
+
     others = [row for row in rows if row.pair.is_matched and not _is_backward(row)]
+    others = [
+        row for row in others if _is_update(row) or not takes_it_out(row) or row.input_error <= row.tolerance
+    ]
     # Clipping hides a factor from the optimizer, so what is read before that counts.
     uses = [
         [_ratio(a, b) for row in others if _is_update(row) is is_update for a, b in _gradients(row)]
         for is_update in (False, True)
     ]
     known = [ratio for ratio in uses[0] or uses[1] if ratio]
-    agree = [ratio for ratio in known if abs(math.log(ratio)) < abs(math.log(ratio / factor))]
-    return factor if known and 2 * len(agree) >= len(known) else 1.0
+    agree = [ratio for ratio in known if is_near_one(ratio)]
+    return factor if known and 2 * len(agree) > len(known) else 1.0
 
 
 def _is_backward(row: Judged) -> bool:
@@ -231,12 +240,13 @@ def _is_update(row: Judged) -> bool:
 
 
 def _ratios(rows: Iterator[Judged]) -> Iterator[float]:
-    """Yield the ratios of the inputs that differ."""
+    """Yield the ratios of the scalars that differ: the gradient of a loss is one."""
     for row in rows:
         if row.pair.is_matched:
             for name, a, b in row.pair.inputs():
-                if row.inputs[name].error > row.tolerance and (ratio := _ratio(a, b)):
-                    yield ratio
+                if row.inputs[name].error > row.tolerance:
+                    is_scalar = all(math.prod(part.shape) == 1 for part in (*a, *b))
+                    yield (_ratio(a, b) if is_scalar else 1.0) or 1.0
 
 
 def _gradients(row: Judged) -> Iterator[tuple[list[Content], list[Content]]]:

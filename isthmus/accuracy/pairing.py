@@ -4,15 +4,20 @@ Inside a module the sequences of operators are aligned, so that a fused operator
 parallelism, leave the other pairs as they are.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import TypeVar
 
+from isthmus.accuracy.metrics import of_statistics
 from isthmus.accuracy.ordering import clocks, peer
 from isthmus.accuracy.reading import Content, Place, Rank, Recorded
 
 T = TypeVar("T")
+# Calls that are compared with each other to find those that read nearly the same.
+_MOST_COMPARED = 4096
+_NEAR = 0.05
 _Keys = tuple[list[Hashable], list[Hashable]]  # of two sequences
 # Operators that devices and versions choose among.
 _SAME = {
@@ -80,7 +85,8 @@ def pairs(a: list[Rank], b: list[Rank]) -> list[Pair]:
     found: list[Pair] = []
     for place in dict.fromkeys((*sides[0], *sides[1])):
         rows = [_rows(side.get(place, [])) for side in sides]
-        found += _align(rows[0], rows[1], by_rank=len(a) == len(b))
+        here = list(_align(rows[0], rows[1], by_rank=len(a) == len(b)))
+        found += _by_content(here) if len(a) == len(b) else here
     return _in_order(found, clocks(a) | clocks(b), by_b=len(b) < len(a))
 
 
@@ -123,6 +129,102 @@ def _align(a: list[list[Recorded]], b: list[list[Recorded]], by_rank: bool) -> I
     keys = _keys(a, b, lambda row: (key(row[0]), _members(row) if by_rank else ()))
     for left, right in _aligned(keys):
         yield Pair([] if left is None else a[left], [] if right is None else b[right])
+
+
+def _by_content(found: list[Pair]) -> list[Pair]:
+    """Pair calls of one place that do the same by what they read, where their order is not that of the other job.
+
+    Threads, hooks and fused operators change the order of independent calls.
+    """
+    groups: dict[str, list[Pair]] = {}
+    for pair in found:
+        groups.setdefault(key(pair.first), []).append(pair)
+    for group in groups.values():
+        is_alone = {bool(pair.a) for pair in group if not pair.is_matched}
+        if len(is_alone) > 1 or (len(group) > 1 and any(p.is_matched and not _fits(p) for p in group)):
+            _reassign(group)
+    return [pair for pair in found if pair.a or pair.b]
+
+
+def _fits(pair: Pair) -> bool:
+    return all(_inputs(x) == _inputs(y) for x, y in zip(pair.a, pair.b, strict=True))
+
+
+def _reassign(group: list[Pair]) -> None:
+    """Permute B's records among the pairs, for each rank; leave them if ranks would come apart."""
+    ranks = sorted({call.rank for pair in group for call in (*pair.a, *pair.b)})
+    sides = [
+        [{call.rank: call for call in calls} for calls in side]
+        for side in ([pair.a for pair in group], [pair.b for pair in group])
+    ]
+    rows: list[list[Recorded]] = [[] for _ in group]
+    for rank in ranks:
+        columns = ([row.get(rank) for row in side] for side in sides)
+        for number, call in enumerate(_permuted(*columns)):
+            rows[number] += [] if call is None else [call]
+    if all(
+        not pair.a or not row or _members(pair.a) == _members(row)
+        for pair, row in zip(group, rows, strict=True)
+    ):
+        for pair, row in zip(group, rows, strict=True):
+            pair.b = row
+
+
+def _permuted(a: list[Recorded | None], b: list[Recorded | None]) -> list[Recorded | None]:
+    """Return B's calls at the places of those of A that read the same, or nearly the same, or what looks alike."""
+    found: list[Recorded | None] = [None] * len(a)
+    left = [j for j, call in enumerate(b) if call is not None]  # not placed yet
+
+    def place(is_alike: Callable[[Recorded, Recorded], bool], only_paired: bool = False) -> None:
+        for i, call in enumerate(a):
+            if call is None or found[i] is not None:
+                continue
+            order = [i, *(j for j in left if j != i)] if i in left else left
+            for j in order:
+                if only_paired and b[i] is None and a[j] is None:
+                    continue  # both are alone: not in the order of the other job
+                if (other := b[j]) is not None and is_alike(call, other):
+                    found[i] = other
+                    left.remove(j)
+                    break
+
+    place(lambda x, y: _inputs(x) == _inputs(y))
+    if sum(call is not None and found[i] is None for i, call in enumerate(a)) * len(left) <= _MOST_COMPARED:
+        place(_is_near, only_paired=True)
+        place(_looks_alike, only_paired=True)
+    for j in list(left):
+        if found[j] is None:
+            found[j] = b[j]
+            left.remove(j)
+    free = sorted((i for i, call in enumerate(found) if call is None), key=lambda i: a[i] is not None)
+    for i, j in zip(free, left, strict=False):
+        found[i] = b[j]
+    return found
+
+
+def _inputs(call: Recorded) -> list[tuple[object, ...]]:
+    return [(name, each.shape, repr(each.statistics)) for name, each in call.inputs.items()]
+
+
+def _is_near(a: Recorded, b: Recorded) -> bool:
+    """Return whether two calls read the same but for rounding of the least precise dtype."""
+    if a.inputs.keys() != b.inputs.keys() or not a.inputs:
+        return False
+    for x, y in zip(a.inputs.values(), (b.inputs[name] for name in a.inputs), strict=True):
+        if x.shape != y.shape or x.statistics is None or y.statistics is None:
+            return False
+        if of_statistics(x.statistics, y.statistics, math.prod(x.shape), ("", "")).error > _NEAR:
+            return False
+    return True
+
+
+def _looks_alike(a: Recorded, b: Recorded) -> bool:
+    """Return whether two calls are of one line, with tensors of the same shapes and the same numbers."""
+    shapes = [[(name, each.shape) for name, each in call.inputs.items()] for call in (a, b)]
+    numbers = [
+        [each for each in call.arguments.items() if isinstance(each[1], (int, float))] for call in (a, b)
+    ]
+    return a.line == b.line and shapes[0] == shapes[1] and numbers[0] == numbers[1]
 
 
 def _members(row: list[Recorded]) -> tuple[int, ...]:

@@ -88,10 +88,12 @@ class Tensors:
 
     def forget(self, all_of_them: bool = False) -> None:
         """Forget freed memory, or all."""
-        self._known, self._allocated = (
-            {key: entry for key, entry in known.items() if not (all_of_them or entry[0].expired())}
-            for known in (self._known, self._allocated)
-        )
+        self._known = {
+            k: entry for k, entry in self._known.items() if not (all_of_them or entry[0].expired())
+        }
+        self._allocated = {
+            k: entry for k, entry in self._allocated.items() if not (all_of_them or entry[0].expired())
+        }
 
     def _of_storage(self, local: torch.Tensor) -> tuple[dict[Any, int], int | None]:
         storage = local.untyped_storage()
@@ -138,8 +140,8 @@ def extent(tensor: torch.Tensor) -> Extent:
     """Return the bytes of its storage between the first and the last element of a tensor."""
     if not tensor.numel():
         return 0, 0
-    start = tensor.storage_offset()
-    last = start + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    start = int(tensor.storage_offset())
+    last = start + sum(int((n - 1) * stride) for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return start * tensor.element_size(), (last + 1) * tensor.element_size()
 
 
