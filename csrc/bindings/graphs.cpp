@@ -38,6 +38,12 @@ std::string python_line() {
   return name.cast<std::string>() + ":" + std::to_string(frame.attr("f_lineno").cast<int>());
 }
 
+void call_without_gil(const std::function<void()>& function) {
+  std::optional<py::gil_scoped_release> release;
+  if (Py_IsInitialized() && PyGILState_Check()) release.emplace();
+  function();
+}
+
 at::GraphCaptureMode mode_of(const std::string& name) {
   static const std::map<std::string, at::GraphCaptureMode> modes{
       {"default", at::GraphCaptureMode::Default},
@@ -60,6 +66,7 @@ void begin(Graph& graph, const Pool& pool, const std::string& mode) {
 
 void bind_graphs(py::module_& m) {
   set_python_line(&python_line);
+  set_without_gil(&call_without_gil);
   py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph")
       .def(py::init([](bool keep_graph) { return std::make_shared<Graph>(at::GraphImplArgs{keep_graph}); }),
            py::arg("keep_graph") = false)

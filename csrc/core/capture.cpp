@@ -141,12 +141,25 @@ void Capture::leave() noexcept {
 Capture::~Capture() { leave(); }
 
 void Capture::restore() {
-  std::vector<std::function<void()>> restores;
+  std::vector<std::function<void()>> restores, after;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     restores.swap(restores_);
+    after.swap(after_restores_);
   }
+  if (!by_driver_ && !(restores.empty() && after.empty())) wait_for_work();
   std::for_each(restores.rbegin(), restores.rend(), [](const auto& function) { function(); });
+  std::for_each(after.begin(), after.end(), [](const auto& function) { function(); });
+}
+
+// The stream that is current now may be another than the captured ones.
+void Capture::wait_for_work() {
+  bool joined = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    joined = order_.unjoined(key_of(origin_)) == 0;
+  }
+  joined ? synchronize_stream(origin_) : synchronize_device(origin_.device_index());
 }
 
 Steps Capture::end() {
@@ -193,6 +206,11 @@ void Capture::on_end(std::function<void()> restore) {
   restores_.push_back(std::move(restore));
 }
 
+void Capture::after_restores(std::function<void()> function) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  after_restores_.push_back(std::move(function));
+}
+
 bool Capture::first_use(const void* key) {
   std::lock_guard<std::mutex> lock(mutex_);
   return used_.emplace(key, true).second;
@@ -217,6 +235,13 @@ bool Capture::noted(const void* address, size_t bytes) {
   std::lock_guard<std::mutex> lock(mutex_);
   const auto next = noted_.upper_bound(begin);
   return next != noted_.begin() && std::prev(next)->second.end >= begin + bytes;
+}
+
+bool Capture::allocated(const void* address) {
+  const auto place = reinterpret_cast<uintptr_t>(address);
+  std::lock_guard<std::mutex> lock(mutex_);
+  auto next = noted_.upper_bound(place);
+  return next != noted_.begin() && (--next)->second.end > place && next->second.position;
 }
 
 std::map<uintptr_t, size_t> Capture::allocations() {

@@ -65,6 +65,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   }
   // Called in reverse order by end().
   void on_end(std::function<void()> restore);
+  // Called by end() after them, in order.
+  void after_restores(std::function<void()> function);
   // Whether on_end() has been called for the key before; else notes it.
   bool first_use(const void* key);
   // Memory that was allocated during the capture, whose content need not be restored.
@@ -73,6 +75,8 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void note_saved(const void* address, size_t bytes);
   // Whether it was noted in either way.
   bool noted(const void* address, size_t bytes);
+  // Whether the address lies in memory that was allocated during the capture.
+  bool allocated(const void* address);
 
   // Begin of each block that was allocated during the capture, last -> number of steps before that.
   std::map<uintptr_t, size_t> allocations();
@@ -96,6 +100,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   Steps end_driver();
   void leave() noexcept;
   void restore();
+  void wait_for_work();
   struct Noted {
     uintptr_t end;
     std::optional<size_t> position;  // none: saved
@@ -106,7 +111,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   const bool by_driver_, for_all_threads_;
   std::mutex mutex_;  // guards what follows
   Steps steps_;
-  std::vector<std::function<void()>> restores_;
+  std::vector<std::function<void()>> restores_, after_restores_;
   std::map<const void*, bool> used_;
   std::map<uintptr_t, Noted> noted_;  // by their begin
   StreamOrder<std::pair<c10::DeviceIndex, c10::StreamId>> order_;

@@ -172,4 +172,15 @@ int64_t set_device_calls() noexcept { return state().set_device_calls.load(std::
 
 void reset_set_device_calls() noexcept { state().set_device_calls.store(0, std::memory_order_relaxed); }
 
+namespace {
+std::atomic<void (*)(const std::function<void()>&)> call_without_gil{nullptr};
+}  // namespace
+
+void without_gil(const std::function<void()>& function) {
+  const auto call = call_without_gil.load();
+  call == nullptr ? function() : call(function);
+}
+
+void set_without_gil(void (*call)(const std::function<void()>&)) { call_without_gil = call; }
+
 }  // namespace isthmus

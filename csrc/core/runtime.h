@@ -6,6 +6,7 @@
 #include <c10/core/Stream.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -66,6 +67,11 @@ void use_device(c10::DeviceIndex device);
 inline void keep_backward_in_thread() noexcept {
   c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }
+
+// Calls the function without Python's lock, even if this thread has it: a stream that the function waits for
+// may run Python functions. The bindings set how.
+void without_gil(const std::function<void()>& function);
+void set_without_gil(void (*call)(const std::function<void()>&));
 
 int64_t set_device_calls() noexcept;
 void reset_set_device_calls() noexcept;

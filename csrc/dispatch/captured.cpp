@@ -2,6 +2,7 @@
 
 #include <ATen/ops/clone.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -11,6 +12,14 @@
 namespace isthmus {
 namespace {
 
+// The bytes from the first element to the end of the storage.
+std::pair<char*, size_t> rest_of_storage(const at::Tensor& tensor) {
+  const size_t offset = static_cast<size_t>(tensor.storage_offset()) * tensor.element_size();
+  const size_t bytes = tensor.storage().nbytes();
+  if (offset >= bytes) return {nullptr, 0};
+  return {static_cast<char*>(tensor.storage().mutable_data()) + offset, bytes - offset};
+}
+
 // The bytes from the first to the last element.
 std::pair<char*, size_t> extent_of(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {nullptr, 0};
@@ -18,6 +27,15 @@ std::pair<char*, size_t> extent_of(const at::Tensor& tensor) {
   for (int64_t i = 0; i < tensor.dim(); ++i)
     last += static_cast<size_t>(tensor.size(i) - 1) * static_cast<size_t>(tensor.stride(i));
   return {static_cast<char*>(tensor.mutable_data_ptr()), (last + 1) * tensor.element_size()};
+}
+
+// The storage is kept: freed memory may serve others before the capture ends.
+void save_bytes(Capture& capture, char* begin, size_t bytes, const c10::Storage& storage) {
+  const c10::DeviceIndex device = storage.device().index();
+  std::shared_ptr<char[]> copy(new char[bytes]);
+  read_device(copy.get(), begin, bytes, device);
+  capture.note_saved(begin, bytes);
+  capture.on_end([copy, begin, bytes, device, storage] { write_device(begin, copy.get(), bytes, device); });
 }
 
 template <class Visit>
@@ -57,15 +75,34 @@ c10::IValue constant(Capture& capture, const std::string& name, const c10::IValu
 
 }  // namespace
 
-void save(Capture& capture, const at::Tensor& written) {
-  const auto [begin, bytes] = extent_of(written);
+void save(Capture& capture, const at::Tensor& written, bool resized) {
+  const auto [begin, bytes] = resized ? rest_of_storage(written) : extent_of(written);
   if (bytes == 0 || capture.noted(begin, bytes)) return;
-  const c10::DeviceIndex device = written.device().index();
-  std::shared_ptr<char[]> copy(new char[bytes]);
-  read_device(copy.get(), begin, bytes, device);
-  capture.note_saved(begin, bytes);
-  capture.on_end(
-      [copy, begin = begin, bytes = bytes, device] { write_device(begin, copy.get(), bytes, device); });
+  save_bytes(capture, begin, bytes, written.storage());
+}
+
+void save_storage(Capture& capture, c10::StorageImpl& written) {
+  save_bytes(capture, static_cast<char*>(written._mutable_data_ptr_no_checks().mutable_get()),
+             written.nbytes(), c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&written)));
+}
+
+bool is_from_before_capture(c10::Stream stream, const void* memory) {
+  const auto capture = capture_of(stream);
+  if (!capture || memory == nullptr || capture->allocated(memory)) return false;
+  if (capture->by_driver()) capture->refuse("moving a tensor from before the capture to other memory");
+  return true;
+}
+
+void save_moved(c10::Stream stream, c10::DataPtr old, size_t kept, void* to, size_t bytes) {
+  if (!is_from_before_capture(stream, old.get())) return;
+  const auto capture = capture_of(stream);
+  capture->note_saved(to, bytes);
+  capture->after_restores([held = std::make_shared<c10::DataPtr>(std::move(old)), stream, kept, to] {
+    check(driver().copy_async(to, held->get(), kept, ISTHMUS_DEVICE_TO_DEVICE, stream_handle(stream)),
+          "restore");
+    mark_busy(stream);
+    synchronize_stream(stream);
+  });
 }
 
 void save_host(Capture& capture, void* pointer, size_t bytes) {
@@ -107,6 +144,7 @@ CpuStep::CpuStep(Capture& capture, const c10::OperatorHandle& op, const std::str
     : op_(op),
       kernel_(op.getComputedKernelForDispatchKey(c10::DispatchKey::CPU)),
       name_(name),
+      prepare_(preparation_of(name)),
       generator_at_(generator_at),
       generator_(generator.defined() ? shared_state(generator) : at::Generator()) {
   arguments_.reserve(arguments.size());
@@ -127,6 +165,7 @@ void CpuStep::replay(c10::Stream) {
   if (generator_at_ >= 0) stack_[generator_at_] = engine_of(generator_);
   tape_.rewind();
   const memory::TapeScope scope(&tape_, memory::TapeScope::Mode::kTake);
+  if (prepare_ != nullptr) prepare_(stack_.data());
   kernel_.callBoxed(op_, c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
   check_results();
   stack_.clear();
@@ -145,7 +184,10 @@ std::unique_ptr<CpuStep> capture_call(const c10::OperatorHandle& op, const std::
   if (!capture || capture->by_driver()) return nullptr;
   if (!mapping.is_alias()) capture->refuse(name + " by copies on the CPU");
   if (generator_at >= 0) save(*capture, generator);
-  mapping.for_each_written([&](const at::Tensor& tensor) { save(*capture, tensor); });
+  const auto& arguments_of_op = op.schema().arguments();
+  const bool resizes = std::any_of(arguments_of_op.begin(), arguments_of_op.end(),
+                                   [](const c10::Argument& argument) { return argument.is_out(); });
+  mapping.for_each_written([&](const at::Tensor& tensor) { save(*capture, tensor, resizes); });
   mapping.lend();
   return std::make_unique<CpuStep>(*capture, op, name, arguments, mapping, generator_at,
                                    std::move(generator));

@@ -11,15 +11,23 @@
 
 #include "core/capture.h"
 #include "core/generator.h"
+#include "dispatch/integer_division.h"
 #include "dispatch/mapping.h"
 #include "memory/tape.h"
 
 namespace isthmus {
 
 // Before a captured call writes the chip tensor's memory, or bytes of the host's: they are as before after
-// the capture.
-void save(Capture& capture, const at::Tensor& written);
+// the capture. resized: the call may make the tensor as large as its storage.
+void save(Capture& capture, const at::Tensor& written, bool resized = false);
+void save_storage(Capture& capture, c10::StorageImpl& written);
 void save_host(Capture& capture, void* pointer, size_t bytes);
+// Whether the memory is from before a capture in which the stream takes part: a storage that moves from there
+// does so once, not at each replay. Throws if the driver captures, which would repeat it.
+bool is_from_before_capture(c10::Stream stream, const void* memory);
+// After a storage has moved from such memory to `bytes` bytes at `to`: when the capture ends, the first
+// `kept` of them are what they were in the old memory before the capture. Does nothing for other memory.
+void save_moved(c10::Stream stream, c10::DataPtr old, size_t kept, void* to, size_t bytes);
 // Before a captured call draws from the generator.
 void save(Capture& capture, const at::Generator& generator);
 
@@ -60,6 +68,7 @@ class CpuStep final : public Step {
   const c10::OperatorHandle op_;
   const c10::SafeKernelFunction kernel_;
   const std::string name_;
+  const Preparation prepare_;
   torch::jit::Stack arguments_;
   torch::jit::Stack stack_;
   const int generator_at_;

@@ -58,7 +58,10 @@ CpuRoute::Signature::Signature(const c10::FunctionSchema& schema) {
 }
 
 CpuRoute::CpuRoute(const c10::OperatorHandle& op, c10::DispatchKey key)
-    : signature_(op.schema()), name_(full_name(op.operator_name())), key_(key) {}
+    : signature_(op.schema()),
+      name_(full_name(op.operator_name())),
+      prepare_(preparation_of(name_)),
+      key_(key) {}
 
 void CpuRoute::map_arguments(c10::IValue* arguments, const Signature& signature, Mapping& mapping) {
   const size_t count = signature.written.size();
@@ -102,6 +105,7 @@ void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind k
       delegate.emplace(name_, mapping, step ? &step->tape() : nullptr);
     else
       below_autograd.emplace();
+    if (C10_UNLIKELY(prepare_ != nullptr)) prepare_(arguments);
     op.redispatchBoxed(key_, stack);
   }
   if (signature_.writes) mapping.finish_arguments();

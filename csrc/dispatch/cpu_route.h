@@ -13,6 +13,7 @@
 
 #include "dispatch/captured.h"
 #include "dispatch/delegate_scope.h"
+#include "dispatch/integer_division.h"
 #include "dispatch/mapping.h"
 
 namespace isthmus {
@@ -65,6 +66,7 @@ class CpuRoute {
 
   const Signature signature_;
   const std::string name_;
+  const Preparation prepare_;
   const c10::DispatchKeySet key_;
   std::once_flag warned_;
 };

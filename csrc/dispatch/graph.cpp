@@ -2,6 +2,7 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <fstream>
 #include <utility>
 
@@ -25,9 +26,17 @@ bool began_here(const Capture& capture) { return detail::capture_of_thread == &c
 
 }  // namespace
 
+void StreamOrdered::synchronize() noexcept {
+  try {
+    if (stream_ && !in_bad_fork()) synchronize_event(last_);
+  } catch (const std::exception&) {
+  }
+  clear();
+}
+
 Graph::~Graph() {
   try {
-    reset();
+    without_gil([this] { reset(); });
   } catch (const std::exception& error) {
     TORCH_WARN("a graph could not be released: ", error.what());
   }
@@ -61,6 +70,9 @@ void Graph::capture_end() {
   }
   allocations_ = capture->allocations();
   captured_ = true;
+  const auto enqueued = [](const auto& step) { return !step->in_thread(); };
+  if (!capture->by_driver() && std::any_of(steps_.begin(), steps_.end(), enqueued))
+    work_.record(capture->stream());
 }
 
 void Graph::instantiate() {
@@ -74,6 +86,7 @@ void Graph::replay() {
   const c10::Stream stream = current_stream(device_);
   require_not_captured(stream, "replay() of another graph");
   const std::lock_guard<std::mutex> lock(replaying_);
+  work_.wait(stream);
   // Modes and transforms of the caller are no matter of the kernels.
   const c10::impl::ForceDispatchKeyGuard keys(
       c10::default_included_set,
@@ -97,6 +110,9 @@ void Graph::replay() {
                     in_thread ? Work::By::kThread : Work::By::kDriver);
     step->replay(stream);
   }
+  if (steps_.empty()) return;
+  // The thread's own work comes after that of its stream.
+  steps_.back()->in_thread() ? work_.clear() : work_.record(stream);
 }
 
 void Graph::reset() {
@@ -112,6 +128,7 @@ void Graph::reset() {
       // Its capture is given up.
     }
   }
+  work_.synchronize();
   captured_ = false;
   steps_.clear();
   allocations_.clear();

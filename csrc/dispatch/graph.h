@@ -11,12 +11,41 @@
 #include <string>
 
 #include "core/capture.h"
+#include "core/event.h"
 
 namespace isthmus {
 
+// Work that uses the same memory on one stream after another.
+class StreamOrdered {
+ public:
+  StreamOrdered() = default;
+  ~StreamOrdered() { destroy_event(last_); }
+  StreamOrdered(const StreamOrdered&) = delete;
+  StreamOrdered& operator=(const StreamOrdered&) = delete;
+
+  // The stream waits for the recorded work.
+  void wait(c10::Stream stream) {
+    if (stream_ && *stream_ != stream) wait_event(last_, stream);
+  }
+  // The stream's work so far is the last.
+  void record(c10::Stream stream) {
+    record_event(&last_, stream, /*timing=*/false);
+    stream_ = stream;
+  }
+  // All recorded work is known to be done.
+  void clear() noexcept { stream_.reset(); }
+  // The host waits for it. The failure of a stream is left to its next user.
+  void synchronize() noexcept;
+
+ private:
+  void* last_ = nullptr;  // of core/event.h
+  std::optional<c10::Stream> stream_;
+};
+
 // Implements torch.accelerator.Graph and torch.chip.Graph. Its memory is a part of a MemPool, whose blocks
-// stay reserved until reset() or the graph's destruction. Used by one thread at a time, except that replays
-// of several threads run one after the other.
+// stay reserved until reset() or the graph's destruction, which wait for replays. Used by one thread at a
+// time, except that replays of several threads run one after the other; so do replays on several streams,
+// after what the capture itself has run.
 class Graph final : public at::GraphImplInterface {
  public:
   explicit Graph(const at::GraphImplArgs& args) : keeps_graph_(args.keep_graph) {}
@@ -54,6 +83,7 @@ class Graph final : public at::GraphImplInterface {
   int64_t pool_number_ = 0;
   int64_t pool_ = 0;  // this device's part of it; 0: none
   int64_t outer_pool_ = 0;
+  StreamOrdered work_;  // of the capture, then of replays
   std::mutex replaying_;
 };
 

@@ -116,7 +116,7 @@ void KernelArguments::tensor(const at::Tensor& tensor, bool written) {
   dl.shape = const_cast<int64_t*>(tensor.sizes().data());
   dl.strides = const_cast<int64_t*>(tensor.strides().data());
   dl.byte_offset = 0;
-  if (written) written_.push_back(&tensor);
+  if (written) written_.push_back(tensor.unsafeGetTensorImpl());
   push(kTVMFFIDLTensorPtr).v_ptr = &dl;
 }
 
@@ -274,7 +274,7 @@ bool KernelArguments::capture(const std::string& name, c10::Stream stream, const
     return run(kernel_, name, 0, state, arguments_, tensors_);
   }
   if (generator.defined()) save(capture, generator);
-  for (const at::Tensor* tensor : written_) save(capture, *tensor);
+  for (c10::TensorImpl* const tensor : written_) save(capture, own_reference(*tensor));
   if (on_host_) drain(stream);
   auto step = std::make_unique<KernelStep>(*this, name, generator);
   CallState state{stream, on_host_, &step->tape()};

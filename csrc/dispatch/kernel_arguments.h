@@ -33,7 +33,9 @@ class KernelArguments {
   KernelArguments(const KernelArguments&) = delete;
   KernelArguments& operator=(const KernelArguments&) = delete;
 
-  void tensor(const at::Tensor& tensor, bool written = false);  // undefined is None
+  // Undefined is None. The TensorImpl, to which the arguments point, must live until call() returns; the
+  // reference may be to a temporary.
+  void tensor(const at::Tensor& tensor, bool written = false);
   void length(int64_t items) { push(kTVMFFIInt).v_int64 = items; }
   void none() { push(kTVMFFINone).v_int64 = 0; }
   // Numbers, text, lists of numbers. False for types that operators.h lacks (complex numbers).
@@ -60,7 +62,7 @@ class KernelArguments {
   const bool on_host_;
   c10::SmallVector<DLTensor, 6> tensors_;                   // never reallocated: arguments_ points into it
   c10::SmallVector<TVMFFIAny, 16> arguments_{TVMFFIAny{}};  // the first is the context
-  c10::SmallVector<const at::Tensor*, 4> written_;          // of the caller
+  c10::SmallVector<c10::TensorImpl*, 4> written_;
 };
 
 }  // namespace isthmus

@@ -71,6 +71,8 @@ void KernelCall::examine(const at::Tensor& tensor, size_t argument) {
                 route_.name_, ")");
   } else {
     set_device(tensor.device());
+    // A lazy clone moves before any pointer to its storage is taken.
+    if (role.written) static_cast<void>(tensor.storage().mutable_data());
   }
   supported_ &=
       tensor.layout() == at::kStrided && !tensor._is_zerotensor() && !tensor.is_conj() && !tensor.is_neg();

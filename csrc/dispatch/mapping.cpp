@@ -4,10 +4,12 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/TensorImpl.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/profiler.h"
 #include "core/stream.h"
+#include "dispatch/captured.h"
 #include "dispatch/statistics.h"
 #include "memory/memory.h"
 
@@ -230,7 +232,11 @@ void Mapping::finish_storage(Alias& alias) {
   }
   move_to_chip(mapped);
   void* data = memory::host_address(mapped.data());
+  c10::DataPtr old = std::move(original._mutable_data_ptr_no_checks());
   original.set_data_ptr_noswap(std::move(mapped._mutable_data_ptr_no_checks()));
+  if (C10_UNLIKELY(capturing()))
+    save_moved(current_stream(device()), std::move(old), std::min(alias.nbytes, mapped.nbytes()),
+               original.mutable_data(), mapped.nbytes());
   original.set_nbytes(mapped.nbytes());
   mapped.set_data_ptr_noswap(borrowed(data));
 }

@@ -1,3 +1,5 @@
+#include <c10/core/impl/COW.h>
+
 #include "core/capture.h"
 #include "core/profiler.h"
 #include "core/stream.h"
@@ -24,6 +26,17 @@ StatArray to_stats(const Tally& tally) {
   return {to_stat(tally.all), to_stat(tally.small), to_stat(tally.large)};  // in the order of StatType
 }
 
+// The block that a DataPtr holds; null if it holds none. That of lazy clones is searched for.
+Block* block_of(const c10::DataPtr& data) {
+  if (data.get_deleter() == &release_block) return static_cast<Block*>(data.get_context());
+  Block* found = nullptr;
+  if (c10::impl::cow::is_cow_data_ptr(data))
+    device_memory(data.device().index()).for_each_block([&](Block& block, int64_t) {
+      if (block.pointer == data.get() && block.state == BlockState::kUsed) found = &block;
+    });
+  return found;
+}
+
 // The context of a DataPtr is its Block, not its address: not every driver can map one to the other.
 // So raw_deleter() stays null, which tells callers that raw_allocate() is not supported.
 class ChipAllocator final : public c10::DeviceAllocator {
@@ -32,8 +45,9 @@ class ChipAllocator final : public c10::DeviceAllocator {
     return memory::allocate(bytes, current_stream(current_device()));
   }
 
+  // Decides whether PyTorch's materialize_cow() can serve; see dispatch/operators/lazy_clone.cpp.
   bool is_simple_data_ptr(const c10::DataPtr& data) const override {
-    return data.get_context() == nullptr || data.get_deleter() == &release_block;
+    return data.get_context() == data.get();
   }
 
   // Both are on one device. Ordered after the current stream's work; done on return.
@@ -64,9 +78,7 @@ class ChipAllocator final : public c10::DeviceAllocator {
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     // Memory from elsewhere (another process, another library) is kept alive by its owner.
-    if (data.get_context() == nullptr || data.get_deleter() != &release_block) return;
-    auto* const block = static_cast<Block*>(data.get_context());
-    block->home->memory->record(block, stream);
+    if (Block* const block = block_of(data)) block->home->memory->record(block, stream);
   }
 
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {

@@ -116,6 +116,8 @@ void release_received(void* context) noexcept {
 }  // namespace
 
 std::optional<Exported> export_storage(const c10::Storage& storage) {
+  static_cast<void>(
+      storage.mutable_data());  // a lazy clone gets memory of its own, which the other may write
   const c10::DataPtr& data = storage.data_ptr();
   if (!can_share(driver()) || data.get() == nullptr || data.get_deleter() != &release_block) return {};
   const c10::DeviceIndex device = storage.device().index();

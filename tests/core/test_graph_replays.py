@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from typing import Any
@@ -13,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from isthmus import _C as core
 from tests.helpers.children import output
+from tests.helpers.enqueued_libraries import write_slow_chip
 from tests.helpers.graphs import OF_THE_CORE, capture
 
 pytestmark = OF_THE_CORE
@@ -127,3 +129,80 @@ def test_a_sparse_gradient_is_refused_by_name_and_line():
 
     with pytest.raises(RuntimeError, match=r"sparse.*not permitted.*test_graph_replays.py:\d+"):
         capture(function)
+
+
+SLOW = """
+import gc, json, torch
+def capture(call):
+    graph = torch.chip.Graph()
+    with torch.chip.graph(graph):
+        result = call()
+    return graph, result
+def replay(graph, stream):
+    with torch.chip.stream(stream):
+        graph.replay()
+one, y = torch.ones(4, device="chip"), torch.zeros(4, device="chip")
+streams = [torch.chip.Stream() for _ in range(3)]
+found = {}
+graph, _ = capture(lambda: y.add_(one))
+found["after the capture"] = y.tolist()
+for i in range(6):
+    replay(graph, streams[i % 3])
+torch.chip.synchronize()
+found["replays"] = y.tolist()
+
+# Its temporary is memory of the graph, which the capture itself still fills when the first replay begins.
+x = torch.zeros(4, device="chip")
+graph, z = capture(lambda: (x + one) + one)
+x.fill_(1)
+replay(graph, streams[0])
+torch.chip.synchronize()
+found["after its own capture"] = z.tolist()
+
+# Work before the replay on its own stream, and of a copy at its end.
+host = torch.zeros(4, pin_memory=True)
+def copied():
+    y.add_(one)
+    host.copy_(y, non_blocking=True)
+graph, _ = capture(copied)
+for stream in streams:
+    replay(graph, stream)
+torch.chip.synchronize()
+found["copies"] = host.tolist()
+
+# The graph is gone while its last replay runs.
+graph, _ = capture(lambda: y.add_(one))
+replay(graph, streams[0])
+replay(graph, streams[1])
+del graph
+gc.collect()
+torch.chip.empty_cache()
+torch.chip.synchronize()
+found["released"] = y.tolist()
+graph, _ = capture(lambda: y.add_(one))
+replay(graph, streams[0])
+graph.reset()
+found["reset"] = y.tolist()
+
+# A capture that another stream ends.
+graph = torch.chip.Graph()
+with torch.chip.stream(streams[0]):
+    graph.capture_begin()
+    y.add_(one)
+graph.capture_end()
+found["ended elsewhere"] = y.tolist()
+print(json.dumps(found))
+"""
+
+
+def test_replays_on_several_streams_run_one_after_the_other(tmp_path):
+    found = json.loads(output(SLOW, ISTHMUS_DRIVER=str(write_slow_chip(tmp_path))))
+    assert found == {
+        "after the capture": [0] * 4,
+        "replays": [6] * 4,
+        "after its own capture": [3] * 4,
+        "copies": [9] * 4,
+        "released": [11] * 4,
+        "reset": [12] * 4,
+        "ended elsewhere": [12] * 4,
+    }

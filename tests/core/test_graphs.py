@@ -43,6 +43,82 @@ def test_a_capture_changes_nothing_outside_its_memory():
     assert result.shape == images.shape
 
 
+ONES = torch.ones(4)
+GROWN: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
+    "pointwise": lambda x, out: torch.add(x, 1, out=out),
+    "cat": lambda x, out: torch.cat([x, x], out=out),
+    "reduction": lambda x, out: torch.sum(x.view(2, 2), 0, out=out),
+    "product": lambda x, out: torch.outer(x, x[:2], out=out),
+    "index_select": lambda x, out: torch.index_select(x, 0, torch.arange(3, device=x.device), out=out),
+    "arange": lambda x, out: torch.arange(5, out=out),
+    "resize_": lambda x, out: out.resize_(6).fill_(3),
+    "set_": lambda x, out: out.set_(out.untyped_storage(), 1, (5,)).add_(1),
+    "foreach": lambda x, out: torch._foreach_copy_([out.resize_(4)], [x]),
+}
+
+
+@pytest.mark.parametrize("elements", [0, 2])
+@pytest.mark.parametrize("name", GROWN)
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_what_a_result_grows_over_is_restored(name, elements):
+    x, memory = ONES.to("chip"), torch.arange(10.0, 18.0, device="chip")
+    out = memory[:elements]
+    graph, _ = capture(GROWN[name], x, out)
+    assert memory.tolist() == [10, 11, 12, 13, 14, 15, 16, 17]
+    graph.replay()
+    expected = torch.arange(10.0, 18.0)
+    GROWN[name](ONES, expected[:elements])
+    assert memory.tolist() == expected.tolist()
+
+
+@OF_THE_CORE
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_several_results_that_grow_are_restored():
+    memory, places = torch.full((8,), 7.0, device="chip"), torch.full((8,), 7, device="chip")
+    x = torch.tensor([[3.0, 1.0, 2.0]], device="chip")
+    out = memory[:0], places[1:1]
+    graph, _ = capture(lambda: torch.sort(x, 1, out=out))
+    assert memory.eq(7).all() and places.eq(7).all()
+    graph.replay()
+    assert memory.tolist() == [1, 2, 3] + [7] * 5 and places.tolist() == [7, 1, 2, 0] + [7] * 4
+
+
+@pytest.mark.parametrize("name", ["pointwise", "cat", "resize_"])
+@OF_THE_CORE
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_a_result_that_outgrows_its_memory_keeps_what_it_had(name):
+    x, out = ONES.to("chip"), torch.tensor([5.0, 6.0], device="chip")
+    view = out[1:]
+
+    def function() -> None:
+        out.mul_(2)
+        GROWN[name](x, out)
+        out[:2].add_(1)
+        out.resize_(100)
+
+    graph, _ = capture(function)
+    assert out.shape == (100,) and out[:2].tolist() == [5, 6] and view.tolist() == [6]
+    gc.collect()
+    torch.full((2,), -1.0, device="chip")  # may lie where the result was
+    graph.replay()
+    expected = ONES + 1 if name == "pointwise" else torch.ones(4)
+    expected = torch.full((4,), 3.0) if name == "resize_" else expected
+    assert out[:2].tolist() == (expected[:2] + 1).tolist() and out[2:4].tolist() == expected[2:4].tolist()
+
+
+def test_overlapping_writes_are_restored():
+    def function(x: torch.Tensor) -> None:
+        for part in (x[2:4], x[3:7], x[:3], x, x[5:]):
+            part.add_(1)
+
+    x, expected = torch.arange(8.0, device="chip"), torch.arange(8.0)
+    graph, _ = capture(function, x)
+    assert torch.equal(x.cpu(), expected)
+    graph.replay()
+    function(expected)
+    assert torch.equal(x.cpu(), expected)
+
+
 MODELS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "convolution": lambda x: F.conv2d(x.view(1, 1, 4, 6), x.view(1, 1, 4, 6)[..., :3, :3], padding=1).relu(),
     "attention": lambda x: F.scaled_dot_product_attention(*[x.view(1, 2, 2, 6)] * 3, is_causal=True),

@@ -47,6 +47,37 @@ x = torch.arange(3.0, device="chip")
 torch._lazy_clone(x).add_(1)
 assert x.tolist() == [0, 1, 2]
 """,
+    "captured_lists_are_written_in_place_at_each_replay": """
+def capture(call):
+    graph = torch.chip.Graph()
+    with torch.chip.graph(graph):
+        call()
+    return graph
+def fulls(value, count=3):
+    return [torch.full((4,), float(value), device="chip") for _ in range(count)]
+def check(tensors, call, before, after):
+    graph = capture(call)
+    assert all(t.eq(before).all() for t in tensors), tensors
+    graph.replay()
+    assert all(t.eq(after).all() for t in tensors), tensors
+x = fulls(1)
+check(x, lambda: torch._foreach_add_(x, 5), 1, 6)
+check(x, lambda: torch._foreach_mul_(x, fulls(2)), 6, 12)
+check(x, lambda: torch._foreach_mul_(x, torch.tensor(0.5)), 12, 6)
+columns = list(torch.ones(4, 3, device="chip").unbind(1))
+check(columns, lambda: torch._foreach_add_(columns, columns), 1, 2)
+for kind in (torch.optim.SGD, torch.optim.Adagrad):
+    weights = [w.requires_grad_() for w in fulls(2)]
+    optimizer = kind(weights, lr=1.0, foreach=True)
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    check(weights, optimizer.step, 2, 1)
+z = torch.zeros(4, device="chip")
+graph = capture(lambda: z.index_put_((torch.arange(2, device="chip"),), torch.ones(2, device="chip")))
+assert z.tolist() == [0] * 4
+graph.replay()
+assert z.tolist() == [1, 1, 0, 0]
+""",
     "out_sets_the_dtype_of_a_reduction_and_must_match_elsewhere": """
 x = torch.full((4096,), 24.0, dtype=torch.half, device="chip")
 assert torch.sum(x, 0, out=torch.empty((), device="chip")).item() == 4096 * 24.0

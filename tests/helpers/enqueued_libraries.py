@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from isthmus.drivers import find
+
 # Memory of the host chip: host functions on its streams reach it.
 HEAD = """
 import time
@@ -87,4 +89,45 @@ def write_enqueued(folder: Path, name: str) -> Path:
     file = folder / f"{name}.py"
     body = textwrap.indent(textwrap.dedent(LIBRARIES[name]).strip(), "    ")
     file.write_text(f"import ctypes\nimport numpy as np{HEAD.replace('NAME', name)}\n{body}\n")
+    return file
+
+
+# A chip whose kernels of PyTorch's operators take time on their stream, as a device's do.
+SLOW_CHIP = """
+name = "slow"
+library = "{host}"
+delegate = "none"
+operators = ["slow.py", "{numpy}"]
+fallback = false
+"""
+SLOW_LIBRARY = """
+import time
+import numpy as np
+from isthmus.conformance.driver.case import host_function
+from isthmus.drivers import find
+from isthmus.drivers.driver import Driver
+from isthmus.opset.library import Library
+
+library = Library("slow", "for the tests")
+driver = Driver(find("host").candidates[0].path, "host")
+enqueued = []  # keeps the functions
+
+
+@library.operator("aten::add.Tensor", dtypes=("float32",), host=False, strided=True, in_place=True)
+def add(self, other, alpha, out, context):
+    def compute():
+        value = self + other * np.float32(alpha)
+        time.sleep(0.02)
+        out[...] = value
+
+    enqueued.append(host_function(driver, context.stream or 0, compute))
+"""
+
+
+def write_slow_chip(folder: Path) -> Path:
+    """Write the description of a chip whose addition returns before it has computed."""
+    (folder / "slow.py").write_text(SLOW_LIBRARY)
+    file = folder / "driver.toml"
+    numpy = Path(find("numpy").candidates[0].operators[0])
+    file.write_text(SLOW_CHIP.format(host=find("host").candidates[0].path, numpy=numpy))
     return file

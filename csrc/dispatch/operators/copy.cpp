@@ -110,11 +110,13 @@ bool copy_within(const at::Tensor& to, const at::Tensor& from) {
   const c10::Stream stream = current_stream(to.device().index());
   use_device(to.device().index());
   const profiler::Work work = watch(to, from, stream);
+  void* const destination = to.mutable_data_ptr();  // moves a lazy clone, of which both may be views
+  const void* const source = from.const_data_ptr();
   save_written(stream, to);
-  capture_copy(stream, to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(), ISTHMUS_DEVICE_TO_DEVICE);
-  check(driver().copy_async(to.mutable_data_ptr(), from.const_data_ptr(), to.nbytes(),
-                            ISTHMUS_DEVICE_TO_DEVICE, stream_handle(stream)),
-        "copy on the device");
+  capture_copy(stream, destination, source, to.nbytes(), ISTHMUS_DEVICE_TO_DEVICE);
+  check(
+      driver().copy_async(destination, source, to.nbytes(), ISTHMUS_DEVICE_TO_DEVICE, stream_handle(stream)),
+      "copy on the device");
   mark_busy(stream);
   return true;
 }

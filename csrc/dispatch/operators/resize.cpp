@@ -1,8 +1,10 @@
 // Native route: resize_ and set_, which change what a tensor's storage is.
 #include "dispatch/operators/resize.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/native/ResizeCommon.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -10,6 +12,7 @@
 #include "core/capture.h"
 #include "core/profiler.h"
 #include "core/stream.h"
+#include "dispatch/captured.h"
 #include "dispatch/statistics.h"
 #include "memory/memory.h"
 
@@ -30,12 +33,16 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef size,
                           std::optional<at::MemoryFormat> memory_format) {
   ISTHMUS_COUNT("aten::resize_", Route::kNative);
   c10::TensorImpl& impl = *self.unsafeGetTensorImpl();
+  const auto old_bytes = static_cast<int64_t>(impl.unsafe_storage() ? impl.unsafe_storage().nbytes() : 0);
   if (self.sizes() != size) impl.set_sizes_contiguous(size);
   fit_storage(impl);
   if (memory_format.has_value()) {
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
     impl.empty_tensor_restride(*memory_format);
   }
+  if (C10_UNLIKELY(at::globalContext().deterministicAlgorithms() &&
+                   at::globalContext().deterministicFillUninitializedMemory()))
+    at::native::fill_resize_deterministic_(self, old_bytes);
   return self;
 }
 
@@ -95,23 +102,33 @@ TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
 
 }  // namespace
 
+c10::DataPtr copy_to_new_memory(const void* from, size_t kept, size_t bytes, c10::Stream stream) {
+  c10::DataPtr memory = memory::allocate(bytes, stream);
+  if (kept == 0) return memory;
+  using profiler::Work;
+  const Work work(profiler::Kind::kCopy, "Memcpy DtoD", stream, Work::By::kDriver, kept);
+  const isthmus_stream handle = stream_handle(stream);
+  if (!is_from_before_capture(stream, from))
+    capture_copy(stream, memory.get(), from, kept, ISTHMUS_DEVICE_TO_DEVICE);
+  check(driver().copy_async(memory.get(), from, kept, ISTHMUS_DEVICE_TO_DEVICE, handle),
+        "copy to new memory");
+  mark_busy(stream);
+  return memory;
+}
+
 void resize_storage(c10::StorageImpl& storage, size_t bytes) {
   TORCH_CHECK(storage.resizable(), "Trying to resize storage that is not resizable");
   const c10::Stream stream = current_stream(storage.device().index());
-  c10::DataPtr grown = memory::allocate(bytes, stream);
   const size_t kept = std::min(storage.nbytes(), bytes);
-  if (kept > 0) {
-    using profiler::Work;
-    const Work work(profiler::Kind::kCopy, "Memcpy DtoD", stream, Work::By::kDriver, kept);
-    const isthmus_stream handle = stream_handle(stream);
-    capture_copy(stream, grown.get(), storage.data(), kept, ISTHMUS_DEVICE_TO_DEVICE);
-    check(driver().copy_async(grown.get(), storage.data(), kept, ISTHMUS_DEVICE_TO_DEVICE, handle), "resize");
-    mark_busy(stream);
-  }
+  c10::DataPtr memory = copy_to_new_memory(storage.data(), kept, bytes, stream);
+  void* const to = memory.get();
   // The old block belongs to its stream, which must not reuse it before the copy is done.
   memory::device_allocator().recordStream(storage.data_ptr(), stream);
-  storage.set_data_ptr_noswap(std::move(grown));
+  c10::DataPtr old = std::move(storage._mutable_data_ptr_no_checks());
+  storage.clear_materializer();  // a lazy clone has memory of its own from now on
+  storage.set_data_ptr_noswap(std::move(memory));
   storage.set_nbytes(bytes);
+  save_moved(stream, std::move(old), kept, to, bytes);
 }
 
 }  // namespace isthmus
