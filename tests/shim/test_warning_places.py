@@ -43,7 +43,7 @@ def test_other_proxies(cuda: Scope) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         x.new_tensor(x, device="cuda")
-        torch.ones(2, 3, 4, device="cuda").pin_memory("cuda")
+        torch.ones(2).pin_memory("cuda")
         torch.cuda.amp.GradScaler()
         first = here() - 3
     places = [(warning.filename, warning.lineno) for warning in caught]
