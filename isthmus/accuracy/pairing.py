@@ -147,7 +147,7 @@ def _by_content(found: list[Pair]) -> list[Pair]:
 
 
 def _fits(pair: Pair) -> bool:
-    return all(_inputs(x) == _inputs(y) for x, y in zip(pair.a, pair.b, strict=True))
+    return all(_reads(x) == _reads(y) for x, y in zip(pair.a, pair.b, strict=True))
 
 
 def _reassign(group: list[Pair]) -> None:
@@ -188,7 +188,7 @@ def _permuted(a: list[Recorded | None], b: list[Recorded | None]) -> list[Record
                     left.remove(j)
                     break
 
-    place(lambda x, y: _inputs(x) == _inputs(y))
+    place(lambda x, y: _reads(x) == _reads(y))
     if sum(call is not None and found[i] is None for i, call in enumerate(a)) * len(left) <= _MOST_COMPARED:
         place(_is_near, only_paired=True)
         place(_looks_alike, only_paired=True)
@@ -202,29 +202,36 @@ def _permuted(a: list[Recorded | None], b: list[Recorded | None]) -> list[Record
     return found
 
 
-def _inputs(call: Recorded) -> list[tuple[object, ...]]:
-    return [(name, each.shape, repr(each.statistics)) for name, each in call.inputs.items()]
+def _reads(call: Recorded) -> list[object]:
+    """Return what a call reads, and the shapes that it returns."""
+    inputs = [(name, each.shape, repr(each.statistics)) for name, each in call.inputs.items()]
+    return [inputs, _shapes(call.outputs), [] if inputs else _numbers(call)]
 
 
 def _is_near(a: Recorded, b: Recorded) -> bool:
     """Return whether two calls read the same but for rounding of the least precise dtype."""
-    if a.inputs.keys() != b.inputs.keys() or not a.inputs:
+    if not a.inputs or _shapes(a.inputs) != _shapes(b.inputs):
         return False
-    for x, y in zip(a.inputs.values(), (b.inputs[name] for name in a.inputs), strict=True):
-        if x.shape != y.shape or x.statistics is None or y.statistics is None:
-            return False
-        if of_statistics(x.statistics, y.statistics, math.prod(x.shape), ("", "")).error > _NEAR:
-            return False
-    return True
+    return all(
+        x.statistics is not None
+        and y.statistics is not None
+        and of_statistics(x.statistics, y.statistics, math.prod(x.shape), ("", "")).error <= _NEAR
+        for x, y in zip(a.inputs.values(), b.inputs.values(), strict=True)
+    )
 
 
 def _looks_alike(a: Recorded, b: Recorded) -> bool:
     """Return whether two calls are of one line, with tensors of the same shapes and the same numbers."""
-    shapes = [[(name, each.shape) for name, each in call.inputs.items()] for call in (a, b)]
-    numbers = [
-        [each for each in call.arguments.items() if isinstance(each[1], (int, float))] for call in (a, b)
-    ]
-    return a.line == b.line and shapes[0] == shapes[1] and numbers[0] == numbers[1]
+    looks = [(call.line, _shapes(call.inputs), _shapes(call.outputs), _numbers(call)) for call in (a, b)]
+    return looks[0] == looks[1]
+
+
+def _shapes(named: dict[str, Content]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(name, each.shape) for name, each in named.items()]
+
+
+def _numbers(call: Recorded) -> list[tuple[str, float]]:
+    return [each for each in call.arguments.items() if isinstance(each[1], (int, float))]
 
 
 def _members(row: list[Recorded]) -> tuple[int, ...]:

@@ -107,15 +107,19 @@ def test_parts_that_calls_have_written_are_known(write, tmp_path):
 
 @pytest.mark.parametrize("ranks", [1, 3])
 @pytest.mark.parametrize("lines", ["same", "own"])
-def test_calls_in_another_order_are_paired_by_what_they_read(ranks, lines):
+@pytest.mark.parametrize("operator", ["aten::detach", "aten::zero_"])
+def test_calls_in_another_order_are_paired_by_what_they_read(ranks, lines, operator):
     def job(order):
         found = []
         for number in range(ranks):
             rank = Made(number)
             for i in order if number == ranks - 1 else sorted(order):
                 line = f"train.py:{i if lines == 'own' else 1}"
-                size = X[: 1 + i % 2] * (i + 1 + number)
-                rank.call("aten::detach", {"self": rank.tensor(size)}, rank.tensor(size), "backward", line)
+                part = X[: 1 + i % 2] * (i + 1 + number)
+                if operator == "aten::zero_":  # reads nothing
+                    rank.call(operator, {}, rank.tensor(part * 0), "backward", line)
+                else:
+                    rank.call(operator, {"self": rank.tensor(part)}, rank.tensor(part), "backward", line)
             found.append(rank)
         return found
 

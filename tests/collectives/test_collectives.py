@@ -245,3 +245,36 @@ def test_wait_in_a_graph_joins_the_stream_of_the_operation() -> None:
     print(double.tolist())
     """
     assert output(code) == "[6.0, 6.0, 6.0, 6.0]"
+
+
+@pytest.mark.parametrize("transport", ["driver", "gloo"])
+def test_no_thread_drops_a_tensor_once_the_interpreter_exits(transport: str) -> None:
+    """A drop takes the interpreter for the storage's Python object, which ends the thread in a destructor."""
+    held = output(
+        """
+        import time, torch, torch.distributed as dist
+        from isthmus import _C
+
+        def held():
+            tensor = torch.ones(1 << 16, device="chip")
+            tensor.untyped_storage()  # has a Python object from now on
+            dist.all_reduce(tensor)
+            del tensor
+            end = time.monotonic() + 5
+            while torch.chip.memory_allocated() and time.monotonic() < end and not is_over:
+                time.sleep(0.01)
+            return torch.chip.memory_allocated()
+
+        dist.init_process_group("chip", store=dist.HashStore(), rank=0, world_size=1)
+        is_over = False
+        print(held())
+        _C.end_drops()
+        is_over = True
+        time.sleep(0.2)
+        held()
+        time.sleep(0.2)  # the watchdog has looked at it
+        print(torch.chip.memory_allocated())
+        """,
+        ISTHMUS_COLLECTIVES=transport,
+    )
+    assert held.split() == ["0", str(4 << 16)]
