@@ -95,6 +95,11 @@ class Pending:
                 del self._of[address]
             yield from _waited(found)
 
+    def has(self, tensor: torch.Tensor) -> bool:
+        """Return whether a call may still write a tensor."""
+        calls = self._of.get(_address(tensor), []) if self._of else []
+        return any(_overlap(tensor, each) for _, written in calls for _, each in written)
+
     def rest(self) -> Iterator[tuple[int, Named]]:
         """Yield all, and forget them."""
         rest, self._of = self._of, {}

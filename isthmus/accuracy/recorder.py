@@ -31,6 +31,7 @@ KINDS = ("statistics", "tensors", "hashes")
 LEVELS = ("module", "operator", "both", "all")
 _MARKERS = ("profiler::", "prims::", "debugprims::")
 _ALLOCATIONS = frozenset("empty empty_like empty_permuted empty_strided new_empty new_empty_strided".split())
+_COPIES = frozenset(("_to_copy", "clone"))  # into new memory, whatever they find
 # Operators whose first argument is written without being read, though their schemas do not say so.
 _OVERWRITING = frozenset(
     """bernoulli_ cauchy_ copy_ exponential_ fill_ geometric_ log_normal_ normal_ random_ uniform_ zero_""".split()
@@ -163,7 +164,7 @@ class Recorder(TorchDispatchMode):
 
         number, kind = rank(), self.selection.kind
         self._writer = Writer(self.folder / f"rank-{number}", kind == "hashes", kind == "tensors")
-        self._tensors = Tensors(self._writer, self._modules.tensors)
+        self._tensors = Tensors(self._writer, self._modules.tensors, self._collectives.has)
         with intercept.quietly():
             self._about = {"format": FORMAT, "rank": number, **self.selection._asdict(), "job": describe()}
             self._writer.start(self._about)
@@ -187,7 +188,7 @@ class Recorder(TorchDispatchMode):
         call = Call(name, op, args, kwargs)
         if name.startswith("c10d::"):
             return self._run_collective(call)
-        if self._collectives:
+        if self._collectives and not _is_view(op):  # a view may be made before the job waits
             self._complete(tensor for _, tensor in tensors_in(call.arguments))
         if name.startswith(collectives.WAIT):
             return op(*args, **kwargs)
@@ -227,6 +228,8 @@ class Recorder(TorchDispatchMode):
             line["gradients"] = recorded
         returned = call.op(*call.args, **call.kwargs)
         self._forget_written(call, line["call"])
+        if _base(call.name) in _COPIES and self._tensors.is_unwritten(inputs[0][1]):
+            self._tensors.allocated(returned)
         line["outputs"] = self._numbers(call.results(returned))
         self.writer.line(line)
         return returned
@@ -292,6 +295,8 @@ class Recorder(TorchDispatchMode):
     def _complete(self, tensors: Iterable[torch.Tensor]) -> None:
         """Record results of collectives that are about to be used, so that the job has waited for them."""
         for number, outputs in self._collectives.used(tensors):
+            for _, tensor in outputs:  # views of it were made meanwhile
+                self._tensors.written(tensor, number)
             self.writer.line({"completes": number, "outputs": self._numbers(outputs)})
 
     def _complete_all(self) -> None:
@@ -380,18 +385,28 @@ class unseen:
         del self._disabled
 
 
+def _base(name: str) -> str:
+    return name.partition("::")[2].partition(".")[0]
+
+
 @cache
 def _is_left_out(op: OpOverload) -> bool:
     """Return whether an overload computes nothing."""
     name = op.name()
-    base = name.partition("::")[2].partition(".")[0]
-    return base in intercept.MEMORY or name.startswith(_MARKERS)
+    return _base(name) in intercept.MEMORY or name.startswith(_MARKERS)
+
+
+@cache
+def _is_view(op: OpOverload) -> bool:
+    """Return whether an overload returns views of its arguments, and reads no element."""
+    aliases = [returned.alias_info for returned in op._schema.returns]
+    return bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
 
 
 @cache
 def _is_allocation(op: OpOverload) -> bool:
     """Return whether an overload returns new memory without values."""
-    return op.name().partition("::")[2].partition(".")[0] in _ALLOCATIONS and not op._schema.is_mutable
+    return _base(op.name()) in _ALLOCATIONS and not op._schema.is_mutable
 
 
 def _is_fake(types: Any) -> bool:
@@ -417,7 +432,7 @@ def tensors_in(named: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
 
 def _read(call: Call, inputs: list[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
     """Return the inputs whose values matter."""
-    base = call.name.partition("::")[2].partition(".")[0]
+    base = _base(call.name)
     return [pair for pair in inputs if pair[0] != "self"] if base in _OVERWRITING else inputs
 
 

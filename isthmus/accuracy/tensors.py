@@ -1,5 +1,6 @@
 """Numbers for tensors: one for each content, so that a result that is an argument elsewhere is recorded once."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,9 +24,13 @@ class Tensors:
     Args:
         writer: receives a line for each content.
         names: of parameters and buffers by their ``id``.
+        is_in_flight: whether a collective may still write a tensor.
     """
 
-    def __init__(self, writer: Writer, names: dict[int, str]) -> None:
+    def __init__(
+        self, writer: Writer, names: dict[int, str], is_in_flight: Callable[[torch.Tensor], bool]
+    ) -> None:
+        self._is_in_flight = is_in_flight
         self._writer = writer
         self._names = names
         self._known: dict[int, tuple[StorageWeakRef, dict[Any, int], int | None]] = {}
@@ -72,8 +77,10 @@ class Tensors:
             self._known.pop(storage._cdata, None)
             self._allocated[storage._cdata] = (StorageWeakRef(storage), [])
 
-    def _is_unwritten(self, local: torch.Tensor) -> bool:
-        """Return whether a tensor has elements that no call has written."""
+    def is_unwritten(self, local: torch.Tensor) -> bool:
+        """Return whether a tensor has elements that no call has written, or that a collective is writing."""
+        if self._is_in_flight(local):
+            return True
         if not self._allocated or not local.numel():
             return False
         storage = local.untyped_storage()
@@ -128,7 +135,7 @@ class Tensors:
         if like is not None:
             line["like"] = like
         if measured or like is not None:
-            line |= {"unwritten": True} if self._is_unwritten(local) else {}
+            line |= {"unwritten": True} if self.is_unwritten(local) else {}
         if measured:
             self._writer.tensor(line, local)
         else:

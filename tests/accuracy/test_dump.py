@@ -10,6 +10,7 @@ import torch
 
 import isthmus.accuracy
 from isthmus.accuracy import dumps
+from isthmus.accuracy.collectives import Pending
 from isthmus.accuracy.errors import AccuracyError
 from isthmus.accuracy.statistics import COLUMNS, compose, measure, read
 from tests.accuracy import llama
@@ -169,3 +170,17 @@ def test_index_is_json_lines(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "rank-0" / "index.jsonl").read_text().splitlines()]
     assert lines[-1]["operator"] == "aten::add.Tensor"
     assert lines[-1]["arguments"] == {"other": 1, "alpha": 1}
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "is_used"), [(4, 8, False), (0, 2, False), (3, 5, True), (2, 4, True)]
+)
+def test_a_collective_is_complete_when_its_own_elements_are_used(start, end, is_used):
+    flat = torch.zeros(8)
+    pending = Pending()
+    pending.add(7, [("tensors[0]", flat[2:4])])
+    part = flat[start:end]
+    assert pending.has(part) is is_used
+    assert [call for call, _ in pending.used([part])] == [7] * is_used
+    assert pending.has(flat) is not is_used
+    assert [call for call, _ in pending.rest()] == [7] * (not is_used)

@@ -83,7 +83,7 @@ def test_unwritten_memory_matters_to_what_computes_from_it(reads, accused):
         assert "self (memory that no call has written) differs by 1" in found.guilty.reason
 
 
-@pytest.mark.parametrize("write", ["none", "part", "all", "parts", "strided"])
+@pytest.mark.parametrize("write", ["none", "part", "all", "parts", "strided", "copy", "copied"])
 def test_parts_that_calls_have_written_are_known(write, tmp_path):
     with isthmus.accuracy.dump(tmp_path):
         memory = torch.empty(4, 6, device="chip")
@@ -95,11 +95,17 @@ def test_parts_that_calls_have_written_are_known(write, tmp_path):
             memory.fill_(2)
         if write == "strided":
             memory[:, ::2].zero_()
+        if write == "copy":
+            memory = memory.to("cpu")
+        if write == "copied":
+            memory = memory.fill_(1).to("cpu")
         memory.view(-1).unsqueeze(0)
     lines = [json.loads(line) for line in (tmp_path / "rank-0" / "index.jsonl").read_text().splitlines()]
     last = next(line for line in reversed(lines) if line.get("operator") == "aten::unsqueeze")
     tensors = {line["tensor"]: line for line in lines if "tensor" in line}
-    assert tensors[last["inputs"]["self"]].get("unwritten", False) is (write not in ("all", "parts"))
+    assert tensors[last["inputs"]["self"]].get("unwritten", False) is (
+        write not in ("all", "parts", "copied")
+    )
 
 
 # ---- Another order
