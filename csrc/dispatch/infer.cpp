@@ -140,11 +140,9 @@ std::shared_ptr<const ResultMeta> Inference::run(c10::ArrayRef<c10::IValue> argu
   const auto& declared = op_.schema().arguments();
   for (size_t i = 0; i < stack.size(); ++i)
     if (declared[i].name() == "device" && stack[i].isNone()) stack[i] = c10::Device(at::kMeta);
-  // A reference in Python that stands for the Meta key lacks the checks of dtypes and numbers in C++.
+  // References in Python that stand for the Meta key lack PyTorch's checks of dtypes and numbers, in C++.
   constexpr auto kStructured = c10::DispatchKey::CompositeExplicitAutogradNonFunctional;
-  const std::string place = op_.getComputedKernelForDispatchKey(c10::DispatchKey::Meta).debug();
-  const bool in_python = place.find(".py:") != std::string::npos;
-  if (in_python && op_.hasKernelForDispatchKey(kStructured)) {
+  if (op_.hasTag(at::Tag::pointwise) && op_.hasKernelForDispatchKey(kStructured)) {
     op_.callBoxedForDispatchKey(kStructured, stack);
   } else {
     op_.callBoxed(&stack);

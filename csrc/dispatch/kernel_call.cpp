@@ -50,7 +50,7 @@ bool KernelCall::run(torch::jit::Stack& results) {
   prepare_outputs(*kernel, call);
   const bool nothing_to_do = meta_ && empty_;
   if (nothing_to_do) {
-    call.check(stream);
+    if (route_.checks_when_empty_) call.check(stream);
   } else if (!call.call(route_.name_, stream, route_.random_ ? generator() : at::Generator())) {
     return false;
   }
@@ -225,9 +225,8 @@ const at::Tensor& KernelCall::output(size_t i, size_t j, const TensorMeta& meta,
   TORCH_CHECK(c10::canCast(meta.dtype, given.scalar_type()), "result type ", meta.dtype,
               " can't be cast to the desired output type ", given.scalar_type());
   at::assert_no_internal_overlap(given);
-  const bool direct = given.scalar_type() == meta.dtype &&
-                      (given.is_contiguous() || kernel.has(ISTHMUS_OPERATOR_STRIDED)) &&
-                      may_share(given, kernel);
+  const bool direct = may_share(given, kernel) && given.scalar_type() == meta.dtype &&
+                      (given.is_contiguous() || kernel.has(ISTHMUS_OPERATOR_STRIDED));
   kept_.push_back(direct ? given : fresh(meta, kernel));
   if (!direct) write_back_.emplace_back(given, kept_.back());
   return kept_.back();
@@ -269,6 +268,7 @@ bool KernelCall::may_share(const at::Tensor& output, const Kernel& kernel) const
   for (c10::TensorImpl* input : inputs_) {
     const at::MemOverlapStatus status = at::get_overlap_status(output.unsafeGetTensorImpl(), input);
     if (status == at::MemOverlapStatus::No) continue;
+    if (route_.promotes_) at::assert_no_partial_overlap(output.unsafeGetTensorImpl(), input);
     if (status != at::MemOverlapStatus::Full || !kernel.has(ISTHMUS_OPERATOR_IN_PLACE)) return false;
   }
   return true;
