@@ -268,7 +268,10 @@ bool KernelCall::may_share(const at::Tensor& output, const Kernel& kernel) const
   for (c10::TensorImpl* input : inputs_) {
     const at::MemOverlapStatus status = at::get_overlap_status(output.unsafeGetTensorImpl(), input);
     if (status == at::MemOverlapStatus::No) continue;
-    if (route_.promotes_) at::assert_no_partial_overlap(output.unsafeGetTensorImpl(), input);
+    TORCH_CHECK(
+        !route_.promotes_ || status != at::MemOverlapStatus::Partial,
+        "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
+        "single memory location. Please clone() the tensor before performing the operation.");
     if (status != at::MemOverlapStatus::Full || !kernel.has(ISTHMUS_OPERATOR_IN_PLACE)) return false;
   }
   return true;
