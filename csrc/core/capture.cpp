@@ -216,39 +216,60 @@ bool Capture::first_use(const void* key) {
   return used_.emplace(key, true).second;
 }
 
-void Capture::note_allocated(const void* address, size_t bytes) { note(address, bytes, position()); }
+void Capture::keep(std::shared_ptr<void> object) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  kept_.push_back(std::move(object));
+}
 
-void Capture::note_saved(const void* address, size_t bytes) { note(address, bytes, std::nullopt); }
+std::vector<std::shared_ptr<void>> Capture::kept() {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return kept_;
+}
 
-void Capture::note(const void* address, size_t bytes, std::optional<size_t> position) {
+void Capture::note_allocated(const void* address, size_t bytes) { note(address, bytes, Memory::kAllocated); }
+
+void Capture::note_saved(const void* address, size_t bytes) { note(address, bytes, Memory::kSaved); }
+
+void Capture::note_moved(const void* address, size_t bytes) { note(address, bytes, Memory::kMoved); }
+
+void Capture::note(const void* address, size_t bytes, Memory memory) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
   std::lock_guard<std::mutex> lock(mutex_);
   // A block that was freed and is allocated again in other parts replaces what it overlaps.
   auto next = noted_.lower_bound(begin);
   if (next != noted_.begin() && std::prev(next)->second.end > begin) std::prev(next)->second.end = begin;
   while (next != noted_.end() && next->first < begin + bytes) next = noted_.erase(next);
-  noted_[begin] = {begin + bytes, position};
+  noted_[begin] = {begin + bytes, memory, steps_.size()};
 }
 
 bool Capture::noted(const void* address, size_t bytes) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto next = noted_.upper_bound(begin);
-  return next != noted_.begin() && std::prev(next)->second.end >= begin + bytes;
+  auto next = noted_.upper_bound(begin);
+  return next != noted_.begin() && (--next)->second.end >= begin + bytes &&
+         next->second.memory != Memory::kMoved;
+}
+
+bool Capture::written(const void* address, size_t bytes) {
+  const auto begin = reinterpret_cast<uintptr_t>(address);
+  std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(noted_.begin(), noted_.lower_bound(begin + bytes), [begin](const auto& entry) {
+    return entry.second.end > begin && entry.second.memory == Memory::kSaved;
+  });
 }
 
 bool Capture::allocated(const void* address) {
   const auto place = reinterpret_cast<uintptr_t>(address);
   std::lock_guard<std::mutex> lock(mutex_);
   auto next = noted_.upper_bound(place);
-  return next != noted_.begin() && (--next)->second.end > place && next->second.position;
+  return next != noted_.begin() && (--next)->second.end > place && next->second.memory == Memory::kAllocated;
 }
 
 std::map<uintptr_t, size_t> Capture::allocations() {
   std::lock_guard<std::mutex> lock(mutex_);
   std::map<uintptr_t, size_t> positions;
   for (const auto& [begin, noted] : noted_)
-    if (noted.position) positions.emplace(begin, *noted.position);
+    if (noted.memory == Memory::kAllocated) positions.emplace(begin, noted.position);
   return positions;
 }
 

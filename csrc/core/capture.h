@@ -73,13 +73,21 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void note_allocated(const void* address, size_t bytes);
   // Memory from before the capture whose content on_end() restores: it needs to be saved once.
   void note_saved(const void* address, size_t bytes);
-  // Whether it was noted in either way.
+  // Memory to which a storage from before the capture has moved; it is saved when it is written.
+  void note_moved(const void* address, size_t bytes);
+  // Whether it was allocated or saved.
   bool noted(const void* address, size_t bytes);
+  // Whether any of it was saved, because captured work has written it.
+  bool written(const void* address, size_t bytes);
   // Whether the address lies in memory that was allocated during the capture.
   bool allocated(const void* address);
 
   // Begin of each block that was allocated during the capture, last -> number of steps before that.
   std::map<uintptr_t, size_t> allocations();
+
+  // What the graph must hold beside its steps.
+  void keep(std::shared_ptr<void> object);
+  std::vector<std::shared_ptr<void>> kept();
 
   // Number of steps so far.
   size_t position();
@@ -101,17 +109,20 @@ class Capture : public std::enable_shared_from_this<Capture> {
   void leave() noexcept;
   void restore();
   void wait_for_work();
+  enum class Memory { kAllocated, kSaved, kMoved };
   struct Noted {
     uintptr_t end;
-    std::optional<size_t> position;  // none: saved
+    Memory memory;
+    size_t position;  // number of steps before
   };
-  void note(const void* address, size_t bytes, std::optional<size_t> position);
+  void note(const void* address, size_t bytes, Memory memory);
 
   const c10::Stream origin_;
   const bool by_driver_, for_all_threads_;
   std::mutex mutex_;  // guards what follows
   Steps steps_;
   std::vector<std::function<void()>> restores_, after_restores_;
+  std::vector<std::shared_ptr<void>> kept_;
   std::map<const void*, bool> used_;
   std::map<uintptr_t, Noted> noted_;  // by their begin
   StreamOrder<std::pair<c10::DeviceIndex, c10::StreamId>> order_;

@@ -93,11 +93,19 @@ bool is_from_before_capture(c10::Stream stream, const void* memory) {
   return true;
 }
 
+bool moves_once(c10::Stream stream, const void* memory, size_t bytes) {
+  return is_from_before_capture(stream, memory) && !capture_of(stream)->written(memory, bytes);
+}
+
 void save_moved(c10::Stream stream, c10::DataPtr old, size_t kept, void* to, size_t bytes) {
-  if (!is_from_before_capture(stream, old.get())) return;
   const auto capture = capture_of(stream);
-  capture->note_saved(to, bytes);
-  capture->after_restores([held = std::make_shared<c10::DataPtr>(std::move(old)), stream, kept, to] {
+  if (!capture || old.get() == nullptr || capture->allocated(old.get())) return;
+  const auto held = std::make_shared<c10::DataPtr>(std::move(old));
+  capture->keep(held);  // steps may have its addresses
+  if (capture->by_driver()) return;
+  capture->note_moved(to, bytes);
+  if (kept == 0) return;
+  capture->after_restores([held, stream, kept, to] {
     check(driver().copy_async(to, held->get(), kept, ISTHMUS_DEVICE_TO_DEVICE, stream_handle(stream)),
           "restore");
     mark_busy(stream);

@@ -22,11 +22,14 @@ namespace isthmus {
 void save(Capture& capture, const at::Tensor& written, bool resized = false);
 void save_storage(Capture& capture, c10::StorageImpl& written);
 void save_host(Capture& capture, void* pointer, size_t bytes);
-// Whether the memory is from before a capture in which the stream takes part: a storage that moves from there
-// does so once, not at each replay. Throws if the driver captures, which would repeat it.
+// Whether the memory is from before a capture in which the stream takes part. Throws if the driver captures,
+// whose graph would move a storage from there at each replay.
 bool is_from_before_capture(c10::Stream stream, const void* memory);
-// After a storage has moved from such memory to `bytes` bytes at `to`: when the capture ends, the first
-// `kept` of them are what they were in the old memory before the capture. Does nothing for other memory.
+// Whether a storage moves from such memory once, not at each replay: captured work has not written it.
+bool moves_once(c10::Stream stream, const void* memory, size_t bytes);
+// After a storage has moved from memory from before a capture to `bytes` bytes at `to`: when the capture
+// ends, the first `kept` of them are what they were in the old memory before the capture. Does nothing for
+// other memory.
 void save_moved(c10::Stream stream, c10::DataPtr old, size_t kept, void* to, size_t bytes);
 // Before a captured call draws from the generator.
 void save(Capture& capture, const at::Generator& generator);

@@ -69,6 +69,7 @@ void Graph::capture_end() {
     throw;
   }
   allocations_ = capture->allocations();
+  kept_ = capture->kept();
   captured_ = true;
   const auto enqueued = [](const auto& step) { return !step->in_thread(); };
   if (!capture->by_driver() && std::any_of(steps_.begin(), steps_.end(), enqueued))
@@ -131,6 +132,7 @@ void Graph::reset() {
   work_.synchronize();
   captured_ = false;
   steps_.clear();
+  kept_.clear();
   allocations_.clear();
   leave_pool();
 }

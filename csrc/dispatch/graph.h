@@ -78,6 +78,7 @@ class Graph final : public at::GraphImplInterface {
   bool captured_ = false;  // capture_end() has succeeded
   std::shared_ptr<Capture> capture_;
   Steps steps_;
+  std::vector<std::shared_ptr<void>> kept_;  // of the capture
   std::map<uintptr_t, size_t> allocations_;  // of the capture
   c10::DeviceIndex device_ = -1;
   int64_t pool_number_ = 0;

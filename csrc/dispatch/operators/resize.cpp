@@ -108,7 +108,7 @@ c10::DataPtr copy_to_new_memory(const void* from, size_t kept, size_t bytes, c10
   using profiler::Work;
   const Work work(profiler::Kind::kCopy, "Memcpy DtoD", stream, Work::By::kDriver, kept);
   const isthmus_stream handle = stream_handle(stream);
-  if (!is_from_before_capture(stream, from))
+  if (!moves_once(stream, from, kept))
     capture_copy(stream, memory.get(), from, kept, ISTHMUS_DEVICE_TO_DEVICE);
   check(driver().copy_async(memory.get(), from, kept, ISTHMUS_DEVICE_TO_DEVICE, handle),
         "copy to new memory");
