@@ -242,7 +242,7 @@ def alerts(folder: Path) -> list[Alert]:
         for line in path.read_text().splitlines()
     ]
     return sorted(
-        [*found, *_replicas(files)], key=lambda a: (a.step, -1 if a.rank is None else a.rank, a.name)
+        [*found, *_replicas(files)], key=lambda alert: (alert.step, -1 if alert.rank is None else alert.rank)
     )
 
 
