@@ -16,7 +16,8 @@ TOLERANCE = {"rtol": 2e-4, "atol": 1e-5}
 EXACT = {"rtol": 0.0, "atol": 0.0}
 # Errors of the CPU for dtypes that a chip may take; its results are then not compared.
 DTYPES_REFUSED = re.compile(
-    "not implemented for|[Ff]ound dtype|only supports? |Expected out tensor to have dtype"
+    "not implemented for|[Ff]ound dtype|only supports? |Expected out tensor to have dtype|"
+    "inputs not supported|does not support bool"
 )
 POOL = 24  # tensors; a program replaces later ones
 

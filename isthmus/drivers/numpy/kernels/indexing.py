@@ -12,7 +12,7 @@ from isthmus.drivers.numpy.kernels.kernel import (
     Maybe,
     double,
     exact,
-    like,
+    fitting,
     number,
     operator,
     register,
@@ -139,7 +139,7 @@ def copy(x: Array, source: Array) -> None:
 
 @writes("aten::fill_.Scalar", "aten::fill_.Tensor")
 def fill(x: Array, value: Any) -> None:
-    x[...] = like(value, x)
+    x[...] = fitting(value, x)
 
 
 @writes("aten::zero_")
@@ -170,7 +170,7 @@ register(
         "index_select": lambda x, dim, index: x[along(x, dim, index)],
         "gather": gathered,
         "scatter.src": lambda x, dim, index, src: scattered(x, dim, index, part(src, index)),
-        "scatter.value": lambda x, dim, index, value: scattered(x, dim, index, like(value, x)),
+        "scatter.value": lambda x, dim, index, value: scattered(x, dim, index, fitting(value, x)),
         "scatter_add": lambda x, dim, index, src: scattered(x, dim, index, part(src, index), True),
         "index_add": index_add,
         "index.Tensor": lambda x, indices: x[index_of(indices)],

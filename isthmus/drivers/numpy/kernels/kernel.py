@@ -136,3 +136,17 @@ def number(value: Any, x: Array) -> Array:
 def like(number: Any, x: Array | np.dtype[Any]) -> Array:
     """Convert a scalar to a dtype, or to that of x; integers wrap around as in C."""
     return np.asarray(number).astype(x.dtype if isinstance(x, np.ndarray) else x)
+
+
+def fitting(number: Any, x: Array) -> Array:
+    """Convert a scalar to the dtype of x as ``c10::checked_convert``: unsigned integers take small negative ones.
+
+    Raises:
+        RuntimeError: an integer dtype does not hold the number.
+    """
+    if x.dtype.kind in "iu":
+        limits, value = np.iinfo(x.dtype), np.asarray(number).item()
+        lowest = -limits.max if x.dtype.kind == "u" and isinstance(value, int) else limits.min
+        if not lowest <= value <= limits.max:
+            raise RuntimeError(f"value {value} cannot be converted to type {x.dtype} without overflow")
+    return like(number, x)

@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from isthmus.drivers.numpy.kernels.kernel import Array, Function, double, exact, like, number, register
+from isthmus.drivers.numpy.kernels.kernel import (
+    Array,
+    Function,
+    double,
+    exact,
+    fitting,
+    like,
+    number,
+    register,
+)
 
 erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
@@ -64,8 +73,8 @@ def minimum(x: Array, y: Any) -> Array:
 
 
 def clamp(x: Array, low: Any, high: Any) -> Array:
-    x = x if low is None else maximum(x, np.asarray(low))
-    return x if high is None else minimum(x, np.asarray(high))
+    x = x if low is None else maximum(x, low if isinstance(low, np.ndarray) else fitting(low, x))
+    return x if high is None else minimum(x, high if isinstance(high, np.ndarray) else fitting(high, x))
 
 
 def gelu_cdf(x: Array, approximate: str) -> Any:
@@ -184,7 +193,7 @@ register(
         "clamp_max": lambda x, high: clamp(x, None, high),
         "hardtanh": clamp,
         "where.self": lambda condition, x, y: np.where(condition.astype(bool), x, y),
-        "masked_fill.Scalar": lambda x, mask, value: np.where(mask.astype(bool), like(value, x), x),
+        "masked_fill.Scalar": lambda x, mask, value: np.where(mask.astype(bool), fitting(value, x), x),
         "sigmoid_backward": lambda grad, y: grad * (1 - double(y)) * y,
         "tanh_backward": lambda grad, y: grad * (1 - double(y) * y),
         "silu_backward": lambda grad, x: grad * sigmoid(x) * (1 + x * (1 - sigmoid(x))),

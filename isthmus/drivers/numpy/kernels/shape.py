@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from isthmus.drivers.numpy.kernels.indexing import along, changed
-from isthmus.drivers.numpy.kernels.kernel import Array, like, operator, register
+from isthmus.drivers.numpy.kernels.kernel import Array, fitting, operator, register
 
 
 @operator("aten::constant_pad_nd")
@@ -17,7 +17,7 @@ def constant_pad(x: Array, pad: list[int], value: Any) -> Array:
     around = [(0, 0)] * (x.ndim - len(pad) // 2) + [*zip(pad[::2], pad[1::2], strict=True)][::-1]
     inside = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, around, strict=True))
     extra = [(max(a, 0), max(b, 0)) for a, b in around]
-    return np.pad(x[inside], extra, constant_values=like(value, x)) if extra else x
+    return np.pad(x[inside], extra, constant_values=fitting(value, x)) if extra else x
 
 
 @operator("aten::masked_scatter")
