@@ -62,7 +62,7 @@ py::dict routes() {
   return result;
 }
 
-// As isthmus.opset.indices.rule_of() returns it.
+// Result of isthmus.opset.indices.rule_of().
 using RuleTuple = std::tuple<std::string, int, int, bool, int, int, int, bool, int, bool>;
 // (name, dtypes, flags, address of the function, its handle), as in isthmus.drivers.libraries, and the rule.
 using EntryTuple =
@@ -78,7 +78,7 @@ void add_operators(const std::string& library, const std::vector<EntryTuple>& op
   add_library(library, std::move(entries));
 }
 
-// Of isthmus.chip.compute_dtypes.
+// Entries of isthmus.chip.compute_dtypes.
 using ComputeRules =
     std::map<std::string,
              std::tuple<std::map<at::ScalarType, at::ScalarType>, std::string, std::vector<std::string>>>;

@@ -85,7 +85,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // Begin of each block that was allocated during the capture, last -> number of steps before that.
   std::map<uintptr_t, size_t> allocations();
 
-  // What the graph must hold beside its steps.
+  // Objects that the graph keeps alive besides its steps.
   void keep(std::shared_ptr<void> object);
   std::vector<std::shared_ptr<void>> kept();
 

@@ -15,7 +15,7 @@
 
 namespace isthmus {
 
-// What isthmus.chip.compute_dtypes has about an operator.
+// The entry of isthmus.chip.compute_dtypes for an operator.
 struct ComputeRule {
   std::map<at::ScalarType, at::ScalarType> wider;
   std::string flag;  // a bool argument that has to be true; empty: always

@@ -10,8 +10,8 @@ namespace isthmus {
 // Changes the arguments of a CPU kernel, which are on the CPU, before it is called.
 using Preparation = void (*)(c10::IValue* arguments);
 
-// That of an operator which divides integers: the smallest integer divided by -1 wraps, as on CUDA, instead
-// of trapping. Null for other operators.
+// The preparation for operators that divide integers: the smallest integer divided by -1 wraps, as on CUDA,
+// instead of trapping. Null for other operators.
 Preparation preparation_of(const std::string& operator_name);
 
 }  // namespace isthmus

@@ -152,7 +152,7 @@ class StoreServer:
                 client.flush()
             if events & selectors.EVENT_READ:
                 client.read()
-        except (OSError, ValueError, LookupError, EOFError):  # it has ended, or is no client of a store
+        except (OSError, ValueError, LookupError, EOFError):  # closed, or not a client of a store
             self._forget(client)
             self._clients.remove(client)
             self._selector.unregister(client.socket)
@@ -161,7 +161,7 @@ class StoreServer:
     # ---- requests
 
     def _parse(self, client: _Client) -> Parser:
-        """Carry out the requests of a client; ends it by ValueError if it is no client of a store."""
+        """Carry out the requests of a client; raises ValueError if it is not a client of a store."""
         if (yield 1)[0] != Query.VALIDATE or (yield 4) != _MAGIC:
             raise ValueError("not a client of a store")
         while True:
@@ -225,7 +225,7 @@ class StoreServer:
     def _on_queue_push(self, _: _Client) -> Parser:
         key = yield from _bytes()
         self._queues[key].append((yield from _bytes()))
-        self._has_come(key, 1)
+        self._notify(key, 1)
 
     def _on_queue_pop(self, client: _Client) -> Parser:
         queue = self._queues[(yield from _bytes())]
@@ -238,7 +238,7 @@ class StoreServer:
 
     def _set(self, key: bytes, value: bytes) -> None:
         self._values[key] = value
-        self._has_come(key)
+        self._notify(key)
 
     def _compare_set(self, key: bytes, expected: bytes, desired: bytes) -> bytes:
         """Return the value afterwards; the expected one if the key is absent, as PyTorch's server does."""
@@ -263,7 +263,7 @@ class StoreServer:
         if not missing:
             client.send(_DONE)
 
-    def _has_come(self, key: bytes, most: int = 0) -> None:
+    def _notify(self, key: bytes, most: int = 0) -> None:
         """Tell clients that wait for a key, all of them or at most a number."""
         waiting = self._waits.pop(key, [])
         told = 0
@@ -280,11 +280,11 @@ class StoreServer:
         """Count a client of a barrier; tell all that wait there when it is complete."""
         total = int(self._values.get(key, b"0")) + 1
         self._values[key] = b"%d" % total
-        inside = key + b"\0barrier"  # clients wait for it, but it is no key of the store
+        inside = key + b"\0barrier"  # clients wait for it, but the store does not list it
         client.missing = {inside}
         self._waits[inside].append(client)
         if total >= size:
-            self._has_come(inside)
+            self._notify(inside)
 
     def _forget(self, client: _Client) -> None:
         for key in client.missing:
@@ -315,11 +315,11 @@ class _Client:
         self._is_late = False  # a reply waits until the connection takes it
 
     def read(self) -> None:
-        """Read what has come, and carry out whole requests.
+        """Read available bytes and carry out complete requests.
 
         Raises:
             EOFError: the client has closed the connection.
-            ValueError: it is no client of a store.
+            ValueError: the peer is not a client of a store.
         """
         data = self.socket.recv(_CHUNK)
         if not data:

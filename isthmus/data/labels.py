@@ -1,4 +1,4 @@
-"""What the labels of a file are: its tokens, the next ones, or other values."""
+"""Classify the labels of a file: its tokens, the next tokens, or other values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Convention:
             return
         places = np.flatnonzero(labels != IGNORED)
         self._judge(_SAME, labels[places], ids[places])
-        # The label after the end, or before the beginning, is no token of the sample.
+        # The label after the end, or before the beginning, is not a token of the sample.
         inner = places[:-1]
         self._judge(_NEXT, labels[inner], ids[inner + 1])
         inner = places[1:]

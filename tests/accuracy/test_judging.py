@@ -1,4 +1,4 @@
-"""What equal and right jobs do differently is not accused, and what is accused has a rank; on dumps made here."""
+"""Verdicts on constructed dumps: equal and right jobs are not accused, and an accusation names a rank."""
 
 import json
 import math

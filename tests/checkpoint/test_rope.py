@@ -255,7 +255,7 @@ def test_formats_of_transformers_have_rotary_halves(tmp_path):
         assert result.exit_code == 2 and f"{kind} has rotary halves; leave it out" in result.stderr
 
 
-# What load_args_from_checkpoint of Megatron-LM reads for a model of this kind.
+# Arguments that Megatron-LM's load_args_from_checkpoint reads for a model of this kind.
 READ = """
 num_layers hidden_size ffn_hidden_size num_attention_heads num_query_groups group_query_attention
 kv_channels max_position_embeddings position_embedding_type add_position_embedding

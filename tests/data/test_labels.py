@@ -262,7 +262,7 @@ def test_alpaca_has_the_labels_of_its_training_script(answer, model):
 @pytest.mark.parametrize("template", [name for name in BUILT_IN if name != "alpaca"])
 @pytest.mark.parametrize("answer", ["1", "三", "🙂", "(a)", "the"])
 def test_the_model_is_trained_on_each_token_after_the_prompt(answer, template, model):
-    """What must be generated after the prompt of inference, which has no space at its end."""
+    """Text that the model generates after the inference prompt, which ends without a space."""
     prompt_of = {
         "vicuna": "ASSISTANT:",
         "llama-2": "",

@@ -1,4 +1,4 @@
-"""What other users of the machine, and other machines, can reach of a job on one node."""
+"""Access of other users and machines to a job on one node."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def later(*calls: Callable[[], Any]) -> None:
 
 
 def answers(port: int) -> list[str]:
-    """What a store answers to each request of a client, those that wait or time out among them."""
+    """Answers of a store to each request of a client, including requests that wait or time out."""
     store, other, hasty = client(port), client(port), client(port, SHORT)
     big = "x" * (3 << 20)
     calls: list[Callable[[], Any]] = [

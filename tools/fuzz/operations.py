@@ -402,7 +402,7 @@ class Operations:
                 )
             return Step(name, lambda pool: pool[place].index_put((pool[at],), pool[source], accumulate))
         if name in ("index_copy_", "index_add"):
-            # Of several rows for one place any may remain, so that places differ.
+            # With several rows for one place any may remain, so places differ.
             at = self._index([count], size) if name == "index_add" else self._index([min(count, 1)], size)
             rows[dim] = self.pool[at].numel()
             source = self.add(values(self.draw, rows, tensor.dtype))

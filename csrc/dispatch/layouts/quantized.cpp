@@ -57,7 +57,7 @@ at::Tensor quantize(const at::Tensor& numbers, const at::QuantizerPtr& quantizer
   return at::quantize_per_tensor(numbers, affine.scale(), affine.zero_point(), quantizer->scalar_type());
 }
 
-// As on the CPU: numbers are quantized; a quantized source gives its quantizer too.
+// Same rules as on the CPU: numbers are quantized; the quantizer of a quantized source is copied too.
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   TORCH_CHECK(
       to.is_quantized(),
