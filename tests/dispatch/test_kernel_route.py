@@ -89,17 +89,23 @@ def test_outputs_that_share_memory_with_inputs() -> None:
     check(
         """
 x = torch.arange(10.0, device="chip")
-torch.add(x[1:], x[:-1], out=x[1:])  # the very memory of one input, part of another
-assert x.tolist() == [0, 1, 3, 5, 7, 9, 11, 13, 15, 17], x
+torch.add(x[1:], 1, out=x[1:])  # the very memory of the input
+assert x.tolist() == [0, 2, 3, 4, 5, 6, 7, 8, 9, 10], x
+for refused in (
+    lambda: torch.add(x[1:], x[:-1], out=x[1:]),  # a part of another
+    lambda: x[1:].add_(x[:-1]),
+    lambda: torch.zeros(1, device="chip").expand(4).add_(1),
+):
+    try:
+        refused()
+    except RuntimeError as error:
+        assert "single memory location" in str(error), error
+    else:
+        raise AssertionError("written to one element more than once")
+assert x.tolist() == [0, 2, 3, 4, 5, 6, 7, 8, 9, 10], x
 y = torch.arange(4.0, device="chip").view(2, 2)
 torch.mm(y, y, out=y)
 assert y.tolist() == [[2, 3], [6, 11]]
-try:
-    torch.zeros(1, device="chip").expand(4).add_(1)
-except RuntimeError as error:
-    assert "single memory location" in str(error), error
-else:
-    raise AssertionError("written to one element four times")
 """,
         "aten::add",
         "aten::add_",

@@ -33,7 +33,7 @@ std::atomic<const char* (*)(int32_t)> watch = nullptr;
 // Whether torch_npu's task queue ends at an error of this call. It calls these functions, and those of
 // operators, whose errors are deferred; after device errors it raises an exception at each later operator.
 bool ends_task_queue(int code, const char* function) {
-  if (code == kTaskAborted || code == kDeviceMemory || code == kHbmEcc) return false;
+  if (function == nullptr || code == kTaskAborted || code == kDeviceMemory || code == kHbmEcc) return false;
   constexpr const char* kPrefixes[] = {"Hccl",
                                        "aclrtDestroyEvent",
                                        "aclrtLaunch",

@@ -65,7 +65,7 @@ at::Tensor with_parts(const at::Tensor& tensor, const std::string& operator_name
     return compressed(impl_of<SparseCsrTensorImpl>(tensor), map);
   if (tensor.is_quantized()) return quantized_with_parts(tensor, map);
   TORCH_CHECK_NOT_IMPLEMENTED(false, operator_name,
-                              ": mkldnn tensors are not supported on chip; use .to_dense() first.");
+                              ": mkldnn tensors are not supported on chip; keep them on CPU.");
 }
 
 }  // namespace
