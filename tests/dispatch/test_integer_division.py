@@ -52,6 +52,7 @@ def test_a_number_is_divided():
     assert torch.remainder(-(2**31), smallest).tolist() == [0, 0]
 
 
+@pytest.mark.host("other chips divide by zero as their kernels do")
 def test_true_division_and_zero_are_as_on_the_cpu():
     smallest, one = torch.tensor([-(2**31)], dtype=torch.int32), torch.tensor([-1], dtype=torch.int32)
     assert torch.div(smallest.to("chip"), one.to("chip")).tolist() == [2.0**31]
