@@ -14,7 +14,7 @@ from tools.fuzz.programs import EXACT, Difference, Program
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
-SUMMARY = r"^(\d+) programs and (\d+) captures of 12 steps on \w+: 0 different, \d+ calls refused\n$"
+SUMMARY = r"^(\d+) programs and (\d+) captures of 12 steps on \w+: 0 different, \d+ calls refused$"
 
 
 @pytest.mark.parametrize("seed", range(30))
