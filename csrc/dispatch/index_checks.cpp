@@ -68,10 +68,11 @@ Indexed indexed_by(const IndexRule& rule, Arguments arguments, int item) {
   return {dim, size};
 }
 
-void check(const IndexRule& rule, Arguments arguments, const TVMFFIAny& argument, int item) {
+void check(const IndexRule& rule, Arguments arguments, const TVMFFIAny& argument, int item, bool of_empty) {
   const DLTensor* tensor = tensor_of(argument);
   if (tensor == nullptr) return;
   const auto [dim, size] = indexed_by(rule, arguments, item);
+  if (of_empty && size != 0) return;
   Bounds bounds{rule.negative ? -size : 0, size, std::nullopt};
   if (rule.ignored != IndexRule::kAbsent) bounds.ignored = at(arguments, rule.ignored).v_int64;
   const std::optional<int64_t> found = find(*tensor, bounds);
@@ -85,13 +86,13 @@ void check(const IndexRule& rule, Arguments arguments, const TVMFFIAny& argument
 
 }  // namespace
 
-void check_indices(const IndexRule& rule, Arguments arguments) {
+void check_indices(const IndexRule& rule, Arguments arguments, bool of_empty) {
   if (!rule.each) {
-    check(rule, arguments, at(arguments, rule.position), 0);
+    check(rule, arguments, at(arguments, rule.position), 0, of_empty);
     return;
   }
   const auto items = static_cast<int>(arguments[rule.position].v_int64);
-  for (int i = 0; i < items; ++i) check(rule, arguments, arguments[rule.position + 1 + i], i);
+  for (int i = 0; i < items; ++i) check(rule, arguments, arguments[rule.position + 1 + i], i, of_empty);
 }
 
 }  // namespace isthmus

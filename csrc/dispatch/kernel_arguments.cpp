@@ -250,7 +250,8 @@ class KernelStep final : public Step, public Movable {
 void KernelArguments::check(c10::Stream stream) const {
   if (!on_host_ || !kernel_.indices) return;
   drain(stream);
-  check_indices(*kernel_.indices, std::span(arguments_.data(), arguments_.size()).subspan(1));
+  check_indices(*kernel_.indices, std::span(arguments_.data(), arguments_.size()).subspan(1),
+                /*of_empty=*/true);
 }
 
 bool KernelArguments::call(const std::string& name, c10::Stream stream, const at::Generator& generator) {

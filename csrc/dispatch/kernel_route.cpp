@@ -1,5 +1,6 @@
 #include "dispatch/kernel_route.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/TypeProperties.h>
 #include <ATen/ops/nonzero.h>
@@ -138,7 +139,7 @@ void KernelRoute::plan_inference(const c10::OperatorHandle& op, const c10::Opera
   const bool as_canonical = without_outputs == canonical.schema().arguments().size();
   if (kernels_.variant == Variant::kOut && as_canonical) {
     static const std::unordered_set<std::string> any_dtype{"aten::all", "aten::any", "aten::max",
-                                                           "aten::min"};
+                                                           "aten::min", "aten::std", "aten::var"};
     const std::optional<int> dtype = canonical.schema().argumentIndexWithName("dtype");
     exact_dtype_ = !promotes_ && !dtype && (any_dtype.count(kernels_.canonical.name) == 0 || outputs_ > 1);
     dtype_ = dtype.value_or(-1);
@@ -266,6 +267,7 @@ void set_copy_kernels(const c10::OperatorHandle& op, Kernels kernels) {
 bool copy_by_kernel(const at::Tensor& to, const at::Tensor& from) {
   static OperatorCalls& calls = operator_calls("aten::copy_", Route::kKernel);
   if (!copy_kernels()) return false;
+  at::assert_no_internal_overlap(to);
   torch::jit::Stack stack{to, from.expand(to.sizes()), false};
   if (!copy_kernels()->call(&stack)) return false;
   calls.count();

@@ -328,7 +328,9 @@ class Operations:
         if kind == "diagonal" and tensor.dim() > 1:
             return Step(kind, lambda pool: pool[place].diagonal())
         if kind == "unfold" and size > 1:
-            return Step(kind, lambda pool: pool[place].unfold(dim, 2, 1))
+            return Step(
+                kind, lambda pool: pool[place].unfold(dim, 2, 2)
+            )  # in-place calls need distinct elements
         return None
 
     def _join(self) -> Step | None:
@@ -468,7 +470,11 @@ class Operations:
         if name == "masked_select":
             return Step(name, lambda pool: torch.masked_select(pool[place], pool[place] > 0), captured=False)
         if name == "item":
-            return Step(name, lambda pool: torch.tensor(pool[place].sum().item()), captured=False)
+            return Step(
+                name,
+                lambda pool: torch.full((), pool[place].sum().item(), device=pool[place].device),
+                captured=False,
+            )
         if name == "unique" and self.pool[place].isnan().any():
             return None
         return Step(name, lambda pool: getattr(torch, name)(pool[place]), captured=False)

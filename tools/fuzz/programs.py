@@ -184,11 +184,17 @@ class Program:
             step = operations.step()
             kept = copied(trial, "cpu")
             tensors, error = outcome(step, kept)
-            if not step.captured or error or not fits(tensors):
+            if not step.captured or error or not fits(tensors) or self._grown(trial, kept):
                 continue
             steps.append(step)
             self.names.append(step.name)
         return steps
+
+    @staticmethod
+    def _grown(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> bool:
+        """Whether memory with values moved: a replay repeats that, on CUDA too, with the values of the capture."""
+        sizes = ([each.untyped_storage().nbytes() for each in tensors] for tensors in (before, after))
+        return any(0 < one < other for one, other in zip(*sizes, strict=True))
 
     @staticmethod
     def _run(steps: Sequence[Step], pool: list[torch.Tensor]) -> tuple[list[torch.Tensor], bool]:

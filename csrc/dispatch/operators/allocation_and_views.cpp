@@ -140,6 +140,7 @@ void record_stream(at::Tensor& self, at::Stream stream) {
 // The value of a tensor of one element.
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   ISTHMUS_COUNT("aten::_local_scalar_dense", Route::kNative);
+  TORCH_CHECK(self.numel() > 0, "_local_scalar_dense: Empty tensor not supported");
   waits("aten::_local_scalar_dense (item)");
   const at::Tensor host = at::empty({}, self.options().device(at::kCPU));
   read_device(host.mutable_data_ptr(), self.const_data_ptr(), host.nbytes(), self.device().index());
