@@ -254,6 +254,8 @@ class Operations:
             if dtype is not None and not dtype.is_floating_point and self.pool[place].is_floating_point():
                 dtype = None
             return self._out(name, lambda pool, **out: function(pool[place], dim, dtype=dtype, **out))
+        if name in ("all", "any"):  # whose out= converts the elements first: 256 is False in uint8
+            return Step(name, lambda pool: function(pool[place], dim, keepdim=keepdim))
         if name in ("sum", "mean", "prod") and self.draw.random() < 0.3:
             return Step(f"{name} all", lambda pool: function(pool[place]))
         return self._out(name, lambda pool, **out: function(pool[place], dim, keepdim=keepdim, **out))

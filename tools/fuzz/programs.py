@@ -176,16 +176,21 @@ class Program:
             self._compare("replay: result", results, expected, EXACT)
 
     def _valid_steps(self, length: int) -> list[Step]:
-        """Return steps that run on the CPU, each on the results of those before."""
-        trial: list[torch.Tensor] = self.cpu
-        operations = Operations(self.draw, trial, self._add, errors=False)
-        steps: list[Step] = []
+        """Return steps that run on the CPU, one after the other."""
+        state = copied(self.cpu, "cpu")
+
+        def add(constant: torch.Tensor) -> int:
+            state.append(constant.clone())
+            return self._add(constant)
+
+        operations, steps = Operations(self.draw, state, add, errors=False), []
         while len(steps) < length:
             step = operations.step()
-            kept = copied(trial, "cpu")
-            tensors, error = outcome(step, kept)
-            if not step.captured or error or not fits(tensors) or self._grown(trial, kept):
+            after = copied(state, "cpu")
+            tensors, error = outcome(step, after)
+            if not step.captured or error or not fits(tensors) or self._grown(state, after):
                 continue
+            state[:] = after
             steps.append(step)
             self.names.append(step.name)
         return steps
