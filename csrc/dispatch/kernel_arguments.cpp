@@ -247,11 +247,10 @@ class KernelStep final : public Step, public Movable {
   memory::Tape tape_;
 };
 
-void KernelArguments::check(c10::Stream stream) const {
+void KernelArguments::check(c10::Stream stream, bool only_empty) const {
   if (!on_host_ || !kernel_.indices) return;
   drain(stream);
-  check_indices(*kernel_.indices, std::span(arguments_.data(), arguments_.size()).subspan(1),
-                /*of_empty=*/true);
+  check_indices(*kernel_.indices, std::span(arguments_.data(), arguments_.size()).subspan(1), only_empty);
 }
 
 bool KernelArguments::call(const std::string& name, c10::Stream stream, const at::Generator& generator) {

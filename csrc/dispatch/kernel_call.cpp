@@ -50,7 +50,8 @@ bool KernelCall::run(torch::jit::Stack& results) {
   prepare_outputs(*kernel, call);
   const bool nothing_to_do = meta_ && empty_;
   if (nothing_to_do) {
-    if (route_.checks_when_empty_ || arguments_[0].toTensor().dim() <= 1) call.check(stream);
+    if (route_.checks_when_empty_ || arguments_[0].toTensor().dim() <= 1)
+      call.check(stream, !route_.checks_all_when_empty_);
   } else if (!call.call(route_.name_, stream, route_.random_ ? generator() : at::Generator())) {
     return false;
   }

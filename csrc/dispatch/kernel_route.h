@@ -64,7 +64,8 @@ class KernelRoute {
   int cast_dtype_ = -1;  // position of the dtype that the first argument is converted to
   bool random_ = false;
   bool promotes_ = false;
-  bool checks_when_empty_ = true;             // indices of results without elements
+  // Of results without elements: whether indices into a size of 0, or all indices, are checked.
+  bool checks_when_empty_ = true, checks_all_when_empty_ = false;
   std::vector<bool> returns_argument_;        // per result
   std::unique_ptr<Inference> inference_;      // null: nothing to infer
   bool exact_dtype_ = false;                  // out= has to have the inferred dtype

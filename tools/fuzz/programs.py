@@ -126,6 +126,8 @@ class Program:
             found, chip_error = outcome(step, self.chip)
             if "has no route" in chip_error or DTYPES_REFUSED.search(cpu_error):
                 chip_error, cpu_error = chip_error or cpu_error, cpu_error or chip_error
+            if "without overflow" in cpu_error and not any(each.numel() for each in found):
+                chip_error = chip_error or cpu_error  # a number that nothing is filled with
             if bool(cpu_error) != bool(chip_error):
                 self._fail(f"{step.name}: CPU: {cpu_error or 'runs'}; chip: {chip_error or 'runs'}")
             if cpu_error:  # what a refused call has written is not defined
