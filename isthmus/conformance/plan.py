@@ -171,8 +171,9 @@ class Plan:
 
 def _in_full(argument: Argument, value: Value) -> Value:
     """Return a list of one number with the length of the argument."""
-    one = isinstance(value, (list, tuple)) and len(value) == 1 and not argument.is_tensor
-    return list(value) * argument.length if one and argument.length else value  # type: ignore[return-value]
+    if isinstance(value, (list, tuple)) and len(value) == 1 and argument.length and not argument.is_tensor:
+        return [*value] * argument.length
+    return value
 
 
 def promotes(name: str) -> bool:
