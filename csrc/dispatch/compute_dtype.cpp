@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "dispatch/for_each_tensor.h"
 #include "dispatch/kernel_arguments.h"
 #include "dispatch/operator_library.h"
 
@@ -16,17 +17,6 @@ using at::ScalarType;
 std::map<std::string, ComputeRule>& compute_rules() {
   static auto& rules = *new std::map<std::string, ComputeRule>;
   return rules;
-}
-
-// Calls a function with each tensor of a value.
-template <class Visit>
-void visit_tensors(const c10::IValue& value, Visit&& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isTensorList() || value.isOptionalTensorList()) {
-    for (const c10::IValue& item : value.toListRef())
-      if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
-  }
 }
 
 c10::IValue converted(const c10::IValue& value, ScalarType dtype) {
@@ -119,7 +109,7 @@ ScalarType Widening::dtype_of(c10::ArrayRef<c10::IValue> arguments) const {
   bool mixed = false;
   c10::SmallVector<ScalarType, 4> others;
   for (const c10::IValue& value : arguments)
-    visit_tensors(value, [&](const at::Tensor& tensor) {
+    for_each_defined_tensor(value, [&](const at::Tensor& tensor) {
       const ScalarType dtype = tensor.scalar_type();
       if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
       if (!known(dtype)) {

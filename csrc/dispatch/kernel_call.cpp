@@ -11,28 +11,16 @@
 
 #include "core/generator.h"
 #include "core/stream.h"
+#include "dispatch/for_each_tensor.h"
 #include "dispatch/mapping.h"
 #include "dispatch/statistics.h"
 
 namespace isthmus {
-namespace {
-
-template <class Visit>
-void for_each_tensor(const c10::IValue& value, Visit&& visit) {
-  if (value.isTensor()) {
-    if (value.toTensor().defined()) visit(value.toTensor());
-  } else if (value.isTensorList() || value.isOptionalTensorList()) {
-    for (const c10::IValue& item : value.toListRef())
-      if (item.isTensor() && item.toTensor().defined()) visit(item.toTensor());
-  }
-}
-
-}  // namespace
 
 bool KernelCall::examine() {
   for (size_t i = 0; i < arguments_.size(); ++i) {
     if (arguments_[i].isDevice()) set_device(arguments_[i].toDevice());
-    for_each_tensor(arguments_[i], [&](const at::Tensor& tensor) { examine(tensor, i); });
+    for_each_defined_tensor(arguments_[i], [&](const at::Tensor& tensor) { examine(tensor, i); });
   }
   if (device_ < 0) device_ = current_device();
   return supported_;
@@ -123,7 +111,7 @@ at::ScalarType KernelCall::compute_dtype() const {
   for (size_t i = 0; i < arguments_.size(); ++i) {
     if (!route_.roles_[i].promoted) continue;
     const c10::IValue& value = arguments_[i];
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
+    for_each_defined_tensor(value, [&](const at::Tensor& tensor) {
       state = at::native::update_result_type_state(tensor, state);
     });
     if (result == at::kBool && value.isScalar() && !value.isTensor())
@@ -242,7 +230,7 @@ void KernelCall::resize_outputs() {
                 " instead (", route_.name_, ").");
     if (given.sizes() == at::IntArrayRef(meta.sizes)) continue;
     for (size_t j = 0; j + route_.outputs_ < arguments_.size(); ++j)
-      for_each_tensor(arguments_[j], [&](const at::Tensor& input) {
+      for_each_defined_tensor(arguments_[j], [&](const at::Tensor& input) {
         TORCH_CHECK(!input.is_alias_of(given), "output with shape ", given.sizes(),
                     " doesn't match the broadcast shape ", at::IntArrayRef(meta.sizes),
                     " and is an input too.");

@@ -64,7 +64,7 @@ class KernelRoute {
   int cast_dtype_ = -1;  // position of the dtype that the first argument is converted to
   bool random_ = false;
   bool promotes_ = false;
-  // Of results without elements: whether indices into a size of 0, or all indices, are checked.
+  // Whether a call whose results have no elements checks indices into a size of 0, and whether it checks all.
   bool checks_when_empty_ = true, checks_all_when_empty_ = false;
   std::vector<bool> returns_argument_;        // per result
   std::unique_ptr<Inference> inference_;      // null: nothing to infer
