@@ -15,9 +15,11 @@ std::atomic<SyncDebugMode> sync_debug_mode{SyncDebugMode::kOff};
 void tell_of_wait(const std::string& operation) {
   require_not_captured(current_stream(current_device()), operation.c_str());
   if (sync_debug_mode.load(std::memory_order_relaxed) == SyncDebugMode::kOff) return;
-  TORCH_CHECK(sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::kError, operation,
+  TORCH_CHECK(sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::kError,
+              "called a synchronizing operation: ", operation,
               " makes the host wait for the chip, which torch.chip.set_sync_debug_mode('error') forbids.");
-  TORCH_WARN(operation, " makes the host wait for the chip (torch.chip.set_sync_debug_mode).");
+  TORCH_WARN("called a synchronizing operation: ", operation,
+             " makes the host wait for the chip (torch.chip.set_sync_debug_mode).");
 }
 
 void tell_of_operator(const std::string& name, const torch::jit::Stack& stack) {

@@ -3,6 +3,7 @@
 Legacy types of ``torch.cuda`` that Megatron and old checkpoints still use.
 """
 
+import warnings
 from typing import Any
 
 import torch
@@ -27,9 +28,29 @@ class _TypedTensorMeta(type):
         )
 
 
+_warned = False
+
+
+def _warn_of_constructor() -> None:
+    global _warned
+    if not _warned or torch.is_warn_always_enabled():
+        _warned = True
+        warnings.warn(
+            "The torch.chip.*DtypeTensor constructors are no longer recommended. It's best to use methods "
+            "such as torch.tensor(data, dtype=*, device='chip') to create tensors.",
+            stacklevel=3,
+        )
+
+
 class _TypedTensor(metaclass=_TypedTensorMeta):
+    is_chip = True
+    is_cuda = False
+    is_sparse = False
+    layout = torch.strided
+
     def __new__(cls, *args: Any, device: Any = "chip") -> Any:
         """A tensor of a size (uninitialized) or from a sequence, like ``torch.FloatTensor``."""
+        _warn_of_constructor()
         if not args:
             return torch.empty(0, dtype=cls.dtype, device=device)
         if all(isinstance(argument, int) for argument in args):

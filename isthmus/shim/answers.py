@@ -57,6 +57,8 @@ def is_cuda(value: Any) -> Any:
     found = value.is_cuda
     if found is not False or not _accelerator:
         return found
+    if isinstance(value, type):  # torch.cuda.FloatTensor
+        return getattr(value, f"is_{_accelerator}", False) is True
     torch: Any = sys.modules["torch"]
     if isinstance(value, torch.nn.utils.rnn.PackedSequence):
         value = value.data

@@ -168,6 +168,19 @@ def test_typed_tensors():
     assert isinstance(half, torch.chip.HalfTensor)
     assert not isinstance(half, torch.chip.FloatTensor)
     assert not isinstance(torch.ones(1), torch.chip.FloatTensor)
+    assert torch.chip.HalfTensor.is_chip and torch.chip.HalfTensor.layout is torch.strided
+
+
+def test_typed_constructors_and_complex_halves_warn():
+    torch.set_warn_always(True)
+    try:
+        with pytest.warns(UserWarning, match=r"torch\.chip\.\*DtypeTensor constructors are no longer"):
+            torch.chip.FloatTensor([0])
+        for make in (torch.empty, torch.zeros, torch.randn):
+            with pytest.warns(UserWarning, match="ComplexHalf support is experimental"):
+                make(3, dtype=torch.chalf, device="chip")
+    finally:
+        torch.set_warn_always(False)
 
 
 def test_every_public_name_has_a_docstring():

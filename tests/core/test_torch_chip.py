@@ -133,7 +133,7 @@ def test_waits_are_reported(watched, what: str):
     x = torch.ones(3, device="chip")
     watched("error")
     assert torch.chip.get_sync_debug_mode() == 2
-    with pytest.raises(RuntimeError, match=f"{what}.*makes the host wait"):
+    with pytest.raises(RuntimeError, match=f"called a synchronizing operation.*{what}.*makes the host wait"):
         WAITS[what](x)
     watched(1)
     with pytest.warns(UserWarning, match="makes the host wait"):

@@ -75,6 +75,8 @@ def test_tensors_of_two_devices_do_not_mix(other: torch.Tensor) -> None:
         torch.add(value, value, out=torch.empty(4))
     with pytest.raises(RuntimeError, match="same device"):
         torch.cat([value, torch.ones(4)])
+    with pytest.raises(RuntimeError, match=r"indices should be either .* \(cpu\)"):
+        torch.ones(4)[torch.zeros(2, dtype=torch.long, device="chip")]
 
 
 def test_a_cpu_scalar_may_be_an_operand_but_not_an_output() -> None:

@@ -124,3 +124,12 @@ def test_a_lazy_clone_of_a_capture_is_cloned_at_each_replay():
     x.fill_(5)
     graph.replay()
     assert y.tolist() == [6] * 4 and x.tolist() == [5] * 4
+
+
+def test_a_loop_over_threads_cannot_give_memory_of_its_own():
+    x = torch.arange(4.0, device="chip")
+    y = x._lazy_clone()
+    with pytest.raises(RuntimeError, match="loop function of at::parallel_for is forbidden"):
+        torch._test_parallel_materialize(y, 1, False)
+    assert is_shared(x) and is_shared(y)
+    torch._test_parallel_materialize(x + 1, 1, False)

@@ -71,6 +71,8 @@ EXPRESSIONS = [
     ("torch.version.cuda", "12.8"),
     ("x.untyped_storage().is_cuda", True),
     ("isinstance(x, torch.cuda.FloatTensor)", True),
+    ("torch.cuda.FloatTensor.is_cuda", True),
+    ("torch.FloatTensor.is_cuda", False),
     ("x.type()", "torch.cuda.FloatTensor"),
     ("getattr(torch, x.device.type).current_device()", 0),
     ("torch.device(x.device.type, 1).type", "cuda"),

@@ -3,6 +3,7 @@
 #include <ATen/ops/clone.h>
 #include <c10/core/impl/COW.h>
 #include <c10/core/impl/COWDeleter.h>
+#include <c10/util/ParallelGuard.h>
 #include <torch/library.h>
 
 #include <utility>
@@ -44,6 +45,8 @@ void take_over(c10::StorageImpl& storage, COWDeleterContext::LastReference owner
 // Before the storage is written. PyTorch's materialize_cow() requires that the context of a DataPtr is its
 // address, and allocates on the current device.
 void materialize(c10::StorageImpl* storage) {
+  TORCH_CHECK(!c10::ParallelGuard::is_enabled(),
+              "Materializing a storage in the loop function of at::parallel_for is forbidden");
   auto& context = *storage->data_ptr().cast_context<COWDeleterContext>(&cow_deleter);
   const c10::Stream stream = current_stream(storage->device().index());
   auto owner = context.decrement_refcount();  // one of several: keeps the memory unchanged
