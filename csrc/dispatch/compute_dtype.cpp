@@ -149,12 +149,13 @@ bool Widening::serves(torch::jit::Stack* stack, const std::function<void()>& com
 
 void set_compute_rules(std::map<std::string, ComputeRule> rules) { compute_rules() = std::move(rules); }
 
-std::unique_ptr<Widening> widening_of(const c10::OperatorHandle& op) {
+std::unique_ptr<Widening> widening_of(const c10::OperatorHandle& op, bool sparse) {
   std::string name = op.operator_name().name;
   if (name.rfind("aten::", 0) != 0) return nullptr;
   name.erase(0, std::string("aten::").size());
   if (name.ends_with('_')) name.pop_back();
-  const auto found = compute_rules().find(name);
+  auto found = sparse ? compute_rules().find("sparse " + name) : compute_rules().end();
+  if (found == compute_rules().end()) found = compute_rules().find(name);
   return found == compute_rules().end() ? nullptr : std::make_unique<Widening>(op, found->second);
 }
 

@@ -55,7 +55,7 @@ class Widening {
 // register_routes().
 void set_compute_rules(std::map<std::string, ComputeRule> rules);
 
-// Null for an operator without a rule.
-std::unique_ptr<Widening> widening_of(const c10::OperatorHandle& op);
+// Null for an operator without a rule, which a call with sparse tensors may have of its own.
+std::unique_ptr<Widening> widening_of(const c10::OperatorHandle& op, bool sparse = false);
 
 }  // namespace isthmus

@@ -64,6 +64,9 @@ ACCUMULATED_IN_FLOAT32 = (
     "unfold_backward",
 )
 
+# The same of calls with sparse tensors; the CPU's kernels for compressed ones take no 16 bits.
+ACCUMULATED_IN_FLOAT32_OF_SPARSE = ("_to_dense", "add", "addmm", "addmv", "bmm", "mm")
+
 # The same, if their argument ``accumulate`` is true.
 ACCUMULATED_IN_FLOAT32_ON_REQUEST = ("_index_put_impl", "put")
 
@@ -118,8 +121,12 @@ ABSENT_ON_CPU: dict[str, dict[torch.dtype, torch.dtype]] = {
 
 
 def rules() -> dict[str, Rule]:
-    """Return the rule of each operator, by name without namespace, overload and final underscore."""
+    """Return the rule of each operator, by name without namespace, overload and final underscore.
+
+    A name after ``sparse`` and a space has a rule for calls with sparse tensors only.
+    """
     found = {name: Rule(wider) for name, wider in ABSENT_ON_CPU.items()}
     found |= dict.fromkeys(ACCUMULATED_IN_FLOAT32, Rule(_REDUCED))
+    found |= {f"sparse {name}": Rule(_REDUCED) for name in ACCUMULATED_IN_FLOAT32_OF_SPARSE}
     found |= dict.fromkeys(ACCUMULATED_IN_FLOAT32_ON_REQUEST, Rule(_REDUCED, "accumulate"))
     return found | {name: Rule(_REDUCED, "", like) for name, like in ACCUMULATED_IN_FLOAT32_OF_MIXED.items()}

@@ -134,7 +134,23 @@ def test_sparse_gradients_are_summed_in_float32(dtype: torch.dtype) -> None:
     assert weight.grad is not None
     summed = weight.grad.coalesce()
     assert summed.is_coalesced() and summed.dtype == dtype
-    assert torch.equal(summed.values().cpu(), torch.full((1, 2), float(COUNT)).to(dtype))
+    total = torch.full((1, 2), float(COUNT)).to(dtype)
+    assert torch.equal(summed.values().cpu(), total)
+    assert torch.equal(weight.grad.to_dense()[:1].cpu(), total)
+    assert torch.equal(torch.zeros_like(weight).add_(weight.grad)[:1].cpu(), total)
+
+
+@BOTH
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
+def test_products_of_sparse_matrices_are_summed_in_float32(layout: torch.layout, dtype: torch.dtype) -> None:
+    ones = torch.ones(2, COUNT, dtype=dtype, device="chip")
+    matrix = ones.to_sparse(layout=layout)
+    expected = torch.full((2, 2), float(COUNT)).to(dtype)
+    assert torch.equal((matrix @ ones.T).cpu(), expected)
+    added = torch.addmm(torch.ones(2, 2, dtype=dtype, device="chip"), matrix, ones.T)
+    assert torch.equal(added.cpu(), torch.full((2, 2), float(COUNT + 1)).to(dtype))
+    if layout is not torch.sparse_csc:
+        assert torch.equal((matrix @ ones[0]).cpu(), expected[0])
 
 
 def test_other_dtypes_are_not_converted() -> None:
@@ -302,4 +318,4 @@ def test_every_rule_names_an_operator() -> None:
         if name.startswith("aten::")
         and any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in ("CPU", "SparseCPU"))
     }
-    assert set(compute_dtypes.rules()) <= kernels
+    assert {name.removeprefix("sparse ") for name in compute_dtypes.rules()} <= kernels

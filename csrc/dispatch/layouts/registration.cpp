@@ -62,7 +62,7 @@ class LayoutKernel final : public c10::OperatorKernel {
         cpu_(cpu),
         arranges_(arranging().count(name_) > 0),
         route_(op, cpu),
-        widening_(widening_of(op)) {
+        widening_(widening_of(op, cpu == DispatchKey::SparseCPU || cpu == DispatchKey::SparseCsrCPU)) {
     if (!op.hasKernelForDispatchKey(DispatchKey::CPU))
       note_route(name_, route(), "CPU's kernel for " + std::string(toString(cpu)));
   }
