@@ -239,9 +239,4 @@ ChipGenerator& chip_generator(const at::Generator& generator) {
 
 at::Generator engine_of(const at::Generator& generator) { return chip_generator(generator).engine(); }
 
-void require_device(const at::Generator& generator, c10::DeviceIndex device) {
-  TORCH_CHECK(generator.device().index() == device, "Expected a generator of chip:", static_cast<int>(device),
-              " but found one of ", generator.device(), ".");
-}
-
 }  // namespace isthmus

@@ -59,13 +59,10 @@ const at::Generator& default_generator(c10::DeviceIndex device);
 // Seeds the default generator of every device, including future ones. Does not initialise the driver.
 void seed_default_generators(uint64_t seed);
 
-// Checks that it is a generator of the chip.
+// Checks that it is a generator of a chip, which may be another one than the tensor's, as on CUDA.
 ChipGenerator& chip_generator(const at::Generator& generator);
 
 // The generator that CPU kernels use in place of a chip generator.
 at::Generator engine_of(const at::Generator& generator);
-
-// Refuses a generator of another device.
-void require_device(const at::Generator& generator, c10::DeviceIndex device);
 
 }  // namespace isthmus

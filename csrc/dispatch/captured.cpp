@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/stream.h"
+#include "dispatch/for_each_tensor.h"
 #include "memory/memory.h"
 
 namespace isthmus {
@@ -36,16 +37,6 @@ void save_bytes(Capture& capture, char* begin, size_t bytes, const c10::Storage&
   read_device(copy.get(), begin, bytes, device);
   capture.note_saved(begin, bytes);
   capture.on_end([copy, begin, bytes, device, storage] { write_device(begin, copy.get(), bytes, device); });
-}
-
-template <class Visit>
-void for_each_tensor(const c10::IValue& value, Visit&& visit) {
-  if (value.isTensor()) {
-    visit(value.toTensor());
-  } else if (value.isTensorList() || value.isOptionalTensorList()) {
-    for (const c10::IValue& item : value.toListRef())
-      if (item.isTensor()) visit(item.toTensor());
-  }
 }
 
 // Numbers from the CPU are those of the capture.

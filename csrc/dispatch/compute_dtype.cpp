@@ -25,7 +25,7 @@ c10::IValue converted(const c10::IValue& value, ScalarType dtype) {
 
 }  // namespace
 
-// One call: which tensors stand for which.
+// Wide copies of the tensors of one call.
 class Widening::Call {
  public:
   Call(ScalarType narrow, ScalarType wide) : narrow_(narrow), wide_(wide) {}

@@ -79,12 +79,8 @@ void CpuRoute::map_arguments(c10::IValue* arguments, const Signature& signature,
   }
   if (signature.generator < 0) return;
   c10::IValue& generator = arguments[signature.generator];
-  if (generator.isGenerator()) {
-    require_device(generator.toGenerator(), mapping.device());
-    generator = engine_of(generator.toGenerator());
-  } else {
-    generator = engine_of(default_generator(mapping.device()));
-  }
+  generator =
+      engine_of(generator.isGenerator() ? generator.toGenerator() : default_generator(mapping.device()));
 }
 
 void CpuRoute::call(const c10::OperatorHandle& op, Stack* stack, Mapping::Kind kind) {

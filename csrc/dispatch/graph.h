@@ -44,8 +44,8 @@ class StreamOrdered {
 
 // Implements torch.accelerator.Graph and torch.chip.Graph. Its memory is a part of a MemPool, whose blocks
 // stay reserved until reset() or the graph's destruction, which wait for replays. Used by one thread at a
-// time, except that replays of several threads run one after the other; so do replays on several streams,
-// after what the capture itself has run.
+// time, except that replays of several threads run one after the other. Replays on several streams are
+// ordered after each other and after the work of the capture.
 class Graph final : public at::GraphImplInterface {
  public:
   explicit Graph(const at::GraphImplArgs& args) : keeps_graph_(args.keep_graph) {}

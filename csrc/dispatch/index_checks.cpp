@@ -68,11 +68,12 @@ Indexed indexed_by(const IndexRule& rule, Arguments arguments, int item) {
   return {dim, size};
 }
 
-void check(const IndexRule& rule, Arguments arguments, const TVMFFIAny& argument, int item, bool of_empty) {
+void check_argument(const IndexRule& rule, Arguments arguments, const TVMFFIAny& argument, int item,
+                    bool only_empty) {
   const DLTensor* tensor = tensor_of(argument);
   if (tensor == nullptr) return;
   const auto [dim, size] = indexed_by(rule, arguments, item);
-  if (of_empty && size != 0) return;
+  if (only_empty && size != 0) return;
   Bounds bounds{rule.negative ? -size : 0, size, std::nullopt};
   if (rule.ignored != IndexRule::kAbsent) bounds.ignored = at(arguments, rule.ignored).v_int64;
   const std::optional<int64_t> found = find(*tensor, bounds);
@@ -86,13 +87,14 @@ void check(const IndexRule& rule, Arguments arguments, const TVMFFIAny& argument
 
 }  // namespace
 
-void check_indices(const IndexRule& rule, Arguments arguments, bool of_empty) {
+void check_indices(const IndexRule& rule, Arguments arguments, bool only_empty) {
   if (!rule.each) {
-    check(rule, arguments, at(arguments, rule.position), 0, of_empty);
+    check_argument(rule, arguments, at(arguments, rule.position), 0, only_empty);
     return;
   }
   const auto items = static_cast<int>(arguments[rule.position].v_int64);
-  for (int i = 0; i < items; ++i) check(rule, arguments, arguments[rule.position + 1 + i], i, of_empty);
+  for (int i = 0; i < items; ++i)
+    check_argument(rule, arguments, arguments[rule.position + 1 + i], i, only_empty);
 }
 
 }  // namespace isthmus

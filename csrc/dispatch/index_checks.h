@@ -27,8 +27,8 @@ struct IndexRule {
 };
 
 // Throws IndexError or RuntimeError, as the CPU's kernels, for an index out of range. The tensors lie in
-// memory that the CPU reaches, and are up to date. of_empty: only indices into a size of 0, as the CPU's
+// memory that the CPU reaches, and are up to date. only_empty: only indices into a size of 0, as the CPU's
 // kernels check where they have no elements to compute.
-void check_indices(const IndexRule& rule, std::span<const TVMFFIAny> arguments, bool of_empty = false);
+void check_indices(const IndexRule& rule, std::span<const TVMFFIAny> arguments, bool only_empty = false);
 
 }  // namespace isthmus

@@ -95,13 +95,11 @@ void Mapping::release(Alias& alias) noexcept {
 void Mapping::refuse_device(c10::Device device) const {
   const bool indexes = operator_name_ == "aten::index.Tensor" || operator_name_ == "aten::index_put_" ||
                        operator_name_ == "aten::_index_put_impl_";
-  TORCH_CHECK(
-      false, "Expected all tensors to be on the same device, but found at least two devices, chip:",
-      static_cast<int>(this->device()), " and ", device, "! (when calling ", operator_name_,
-      indexes ? c10::str("; indices should be either on cpu or on the same device as the indexed tensor (",
-                         device, ")")
-              : "",
-      ")");
+  const c10::Device first = device_ < 0 ? device : c10::Device(kChip, device_);
+  const std::string hint = "; indices should be either on cpu or on the same device as the indexed tensor (";
+  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, chip:",
+              static_cast<int>(this->device()), " and ", device, "! (when calling ", operator_name_,
+              indexes ? c10::str(hint, first, ")") : "", ")");
 }
 
 void Mapping::set_device(c10::Device device) {

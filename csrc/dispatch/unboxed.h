@@ -83,6 +83,7 @@ struct Carried<const at::ITensorListRef&> : CarriedList<at::ITensorListRef> {
 inline uint64_t dtype_bit_of(const at::Tensor& tensor) {
   return tensor.defined() ? dtype_bit(tensor.scalar_type()) : 0;
 }
+inline uint64_t dtype_bit_of(std::optional<at::ScalarType> dtype) { return dtype ? dtype_bit(*dtype) : 0; }
 template <class A>
 uint64_t dtype_bit_of(const A&) {
   return 0;

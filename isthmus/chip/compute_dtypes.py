@@ -65,7 +65,21 @@ ACCUMULATED_IN_FLOAT32 = (
 )
 
 # The same of calls with sparse tensors; the CPU's kernels for compressed ones take no 16 bits.
-ACCUMULATED_IN_FLOAT32_OF_SPARSE = ("_to_dense", "add", "addmm", "addmv", "bmm", "mm")
+ACCUMULATED_IN_FLOAT32_OF_SPARSE = (
+    "_sparse_csr_sum",
+    "_sparse_sparse_matmul",
+    "_to_dense",
+    "add",
+    "addmm",
+    "addmv",
+    "bmm",
+    "hspmm",
+    "mm",
+    "mv",
+    "sparse_sampled_addmm",
+    "sspaddmm",
+    "sum",
+)
 
 # The same, if their argument ``accumulate`` is true.
 ACCUMULATED_IN_FLOAT32_ON_REQUEST = ("_index_put_impl", "put")

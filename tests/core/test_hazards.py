@@ -97,9 +97,15 @@ def test_a_device_index_out_of_range_is_refused() -> None:
             torch.chip.set_device(index)
 
 
-def test_a_generator_of_another_device_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="Expected a generator of chip:1"):
-        torch.rand(2, device="chip:1", generator=torch.Generator("chip:0"))
+def test_a_generator_may_be_another_chips_but_not_the_cpus() -> None:
+    numbers = [
+        torch.rand(4, device="chip:1", generator=torch.Generator(device).manual_seed(3))
+        for device in ("chip:0", "chip:1")
+    ]
+    assert numbers[0].device.index == 1 and torch.equal(*numbers)
+    for draw in (torch.rand, torch.randperm):
+        with pytest.raises(RuntimeError, match="Expected a 'chip' device type for generator but found 'cpu'"):
+            draw(4, device="chip:1", generator=torch.Generator())
 
 
 def test_fresh_memory_under_deterministic_algorithms() -> None:

@@ -151,6 +151,7 @@ def test_products_of_sparse_matrices_are_summed_in_float32(layout: torch.layout,
     assert torch.equal(added.cpu(), torch.full((2, 2), float(COUNT + 1)).to(dtype))
     if layout is not torch.sparse_csc:
         assert torch.equal((matrix @ ones[0]).cpu(), expected[0])
+        assert torch.equal((matrix @ ones.T.to_sparse(layout=layout)).to_dense().cpu(), expected)
 
 
 def test_other_dtypes_are_not_converted() -> None:
@@ -270,6 +271,14 @@ def test_every_dtype_of_cuda_is_computed_and_rounded_once() -> None:
     assert not failures
 
 
+def test_a_dtype_that_is_asked_for_is_computed_wider() -> None:
+    for result in (
+        torch.ones(3, device="chip").sum(dtype=torch.chalf),
+        torch.ones(3, device="chip").sum(0, dtype=torch.chalf),
+    ):
+        assert result.dtype == torch.complex32 and result.item() == 3
+
+
 def test_nansum_of_complex_numbers() -> None:
     nan = float("nan")
     numbers = torch.tensor([[1 + 2j, complex(nan, 1)], [complex(3, nan), 4j]], device="chip")
@@ -316,6 +325,9 @@ def test_every_rule_names_an_operator() -> None:
         name.split("::")[1].split(".")[0].removesuffix("_")
         for name in torch._C._dispatch_get_all_op_names()
         if name.startswith("aten::")
-        and any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in ("CPU", "SparseCPU"))
+        and any(
+            torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+            for key in ("CPU", "SparseCPU", "SparseCsrCPU")
+        )
     }
     assert {name.removeprefix("sparse ") for name in compute_dtypes.rules()} <= kernels

@@ -97,7 +97,27 @@ def test_a_call_on_one_scale_equals_the_cpus(name):
 
 
 def test_elements_of_four_bits():
-    assert four_bits("chip").dequantize().cpu().equal(four_bits("cpu").dequantize())
+    expected = four_bits("cpu").dequantize()
+    source = four_bits("chip")
+    assert source.dequantize().cpu().equal(expected)
+    for _ in range(50):  # a copy of too many bytes would spoil the heap
+        assert source.cpu().dequantize().equal(expected)
+        assert four_bits("cpu").to("chip").dequantize().cpu().equal(expected)
+    with pytest.raises(NotImplementedError, match="take whole, contiguous tensors of one shape"):
+        source.copy_(
+            torch.quantize_per_channel(
+                X[:1].to("chip"),
+                torch.ones(1, device="chip"),
+                torch.zeros(1, device="chip"),
+                0,
+                torch.quint4x2,
+            )
+        )
+
+
+def test_a_tensor_without_a_scale_takes_no_numbers():
+    with pytest.raises(RuntimeError, match="has no scale and zero point"):
+        torch.empty(3, dtype=torch.quint8, device="chip").copy_(torch.ones(3, device="chip"))
 
 
 def test_a_view_shares_its_integers_and_a_result_keeps_its_scales():

@@ -57,8 +57,10 @@ void check(isthmus_status status) {
 }
 
 int report(int code, const char* function, const char* message) noexcept {
-  std::snprintf(message_of_thread, sizeof(message_of_thread), "isthmus ascend: error %d in %n%s: %s", code,
-                &prefix_of_thread, function, message);
+  prefix_of_thread =
+      std::snprintf(message_of_thread, sizeof(message_of_thread), "isthmus ascend: error %d in ", code);
+  std::snprintf(message_of_thread + prefix_of_thread, sizeof(message_of_thread) - prefix_of_thread, "%s: %s",
+                function, message);
   code_of_thread = code;
   note_end_of_task_queue(code, function, message);
   return code;

@@ -12,13 +12,12 @@
 namespace isthmus {
 namespace {
 
-// Drivers are not asked for averages of integers.
-bool is_integer_average(const Reduction& reduction, const at::Tensor& tensor) {
-  return reduction.op() == ISTHMUS_AVG && at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);
+bool holds_integers(const at::Tensor& tensor) {
+  return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false);
 }
 
 void divide(const at::Tensor& sums, int64_t ranks) {
-  if (at::isIntegralType(sums.scalar_type(), /*includeBool=*/false))
+  if (holds_integers(sums))
     divide_integers(sums, ranks);
   else
     sums.div_(ranks);
@@ -70,7 +69,8 @@ at::Tensor reduced(const at::Tensor& rows, isthmus_reduce_op op) {
 DriverReduction::DriverReduction(Launch& launch, const at::Tensor& to, const at::Tensor& from,
                                  const Reduction& reduction, int size, int64_t start)
     : to_(to), from_(from), reduction_(reduction) {
-  if (!is_integer_average(reduction, from) && driver_reduces(reduction)) return;
+  const bool is_integer_average = reduction.op() == ISTHMUS_AVG && holds_integers(from);  // no driver's
+  if (!is_integer_average && driver_reduces(reduction)) return;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const isthmus_reduce_op op = reduction.op();
   if (op == ISTHMUS_PREMUL_SUM) from_ = launch.keep(at::mul(from, reduction.multiplier()));

@@ -42,6 +42,17 @@ at::Tensor dense(const at::Tensor& tensor, at::ScalarType dtype) {
                                            c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(dtype)));
 }
 
+// Elements may have fewer than eight bits.
+at::Tensor bytes(const at::Tensor& tensor) {
+  at::Tensor view = dense(tensor, at::kByte);
+  view.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(tensor.storage().nbytes())});
+  return view;
+}
+
+bool is_sub_byte(const at::Tensor& tensor) {
+  return tensor.scalar_type() == at::kQUInt4x2 || tensor.scalar_type() == at::kQUInt2x4;
+}
+
 at::Tensor integers(const at::Tensor& tensor) {
   at::Tensor view = dense(tensor, c10::toUnderlying(tensor.scalar_type()));
   view.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
@@ -49,11 +60,33 @@ at::Tensor integers(const at::Tensor& tensor) {
   return view;
 }
 
+void copy_integers(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  if (!is_sub_byte(to)) {
+    integers(to).copy_(integers(from), non_blocking);
+    return;
+  }
+  for (const at::Tensor& tensor : {from, to})
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        tensor.sizes() == to.sizes() && tensor.is_contiguous() && tensor.storage_offset() == 0 &&
+            tensor.storage().nbytes() == to.storage().nbytes(),
+        "copies of ", to.scalar_type(),
+        " tensors on chip take whole, contiguous tensors of one shape; call contiguous() on the CPU.");
+  bytes(to).copy_(bytes(from), non_blocking);
+}
+
+const at::PerTensorAffineQuantizer& affine_of(const at::QuantizerPtr& quantizer) {
+  const auto* const affine = dynamic_cast<const at::PerTensorAffineQuantizer*>(quantizer.get());
+  TORCH_CHECK(affine != nullptr,
+              "the quantized tensor has no scale and zero point; make it by "
+              "torch.quantize_per_tensor or torch._empty_affine_quantized.");
+  return *affine;
+}
+
 at::Tensor quantize(const at::Tensor& numbers, const at::QuantizerPtr& quantizer) {
   if (const PerChannelAffineQuantizer* const channels = channels_of(quantizer))
     return at::quantize_per_channel(numbers, channels->scales(), channels->zero_points(), channels->axis(),
                                     quantizer->scalar_type());
-  const auto& affine = static_cast<const at::PerTensorAffineQuantizer&>(*quantizer);
+  const at::PerTensorAffineQuantizer& affine = affine_of(quantizer);
   return at::quantize_per_tensor(numbers, affine.scale(), affine.zero_point(), quantizer->scalar_type());
 }
 
@@ -65,14 +98,14 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
       "get a float Tensor from a quantized Tensor");
   if (!from.is_quantized()) {
     const at::Tensor numbers = from.to(to.device(), at::kFloat).expand(to.sizes()).contiguous();
-    integers(to).copy_(integers(quantize(numbers, quantized_impl(to).quantizer())), non_blocking);
+    copy_integers(quantize(numbers, quantized_impl(to).quantizer()), to, non_blocking);
     return to;
   }
   TORCH_CHECK(from.scalar_type() == to.scalar_type(), "Quantized Tensors need to have the same dtype, found ",
               from.scalar_type(), " and ", to.scalar_type());
   quantized_impl(to).set_quantizer_(with_parts(quantized_impl(from).quantizer(),
                                                [&](const at::Tensor& part) { return part.to(to.device()); }));
-  integers(to).copy_(integers(from), non_blocking);
+  copy_integers(from, to, non_blocking);
   return to;
 }
 
@@ -86,7 +119,7 @@ at::Tensor empty_quantized(at::IntArrayRef size, const at::Tensor& like, std::op
     return at::_empty_per_channel_affine_quantized(size, channels->scales().to(options.device()),
                                                    channels->zero_points().to(options.device()),
                                                    channels->axis(), options, format);
-  const auto& affine = static_cast<const at::PerTensorAffineQuantizer&>(*quantizer);
+  const at::PerTensorAffineQuantizer& affine = affine_of(quantizer);
   return at::_empty_affine_quantized(size, options, affine.scale(), affine.zero_point(), format);
 }
 
@@ -98,11 +131,9 @@ TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, m) {
 }  // namespace
 
 at::Tensor quantized_with_parts(const at::Tensor& tensor, const PartMap& map) {
-  at::Tensor bytes = dense(tensor, at::kByte);  // elements may have fewer than eight bits
-  bytes.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<int64_t>(tensor.storage().nbytes())});
-  bytes = map(bytes);
-  const auto key = bytes.is_cpu() ? c10::DispatchKey::QuantizedCPU : c10::DispatchKey::QuantizedPrivateUse1;
-  auto made = c10::make_intrusive<at::QTensorImpl>(c10::Storage(bytes.storage()), c10::DispatchKeySet(key),
+  const at::Tensor mapped = map(bytes(tensor));
+  const auto key = mapped.is_cpu() ? c10::DispatchKey::QuantizedCPU : c10::DispatchKey::QuantizedPrivateUse1;
+  auto made = c10::make_intrusive<at::QTensorImpl>(c10::Storage(mapped.storage()), c10::DispatchKeySet(key),
                                                    tensor.dtype(),
                                                    with_parts(quantized_impl(tensor).quantizer(), map));
   made->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());

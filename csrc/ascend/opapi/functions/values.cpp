@@ -157,14 +157,15 @@ c10::IValue gradient(Values& arguments, bool) {
   return tensor;
 }
 
-// filled(tensor): the tensor, which has elements.
+// filled(tensor): fails if the tensor is empty; returns it.
 c10::IValue filled(Values& arguments, bool) {
   const at::Tensor& tensor = arguments[0].toTensor();
   TORCH_CHECK(tensor.defined() && tensor.numel() > 0, "an input is empty");
   return tensor;
 }
 
-// of_pairs(tensor, x1, x2): the tensor, with an element for each pair of a row of x1 and one of x2.
+// of_pairs(tensor, x1, x2): fails unless the tensor has an element for each pair of a row of x1 and one of
+// x2; returns it.
 c10::IValue of_pairs(Values& arguments, bool) {
   const at::Tensor &tensor = arguments[0].toTensor(), &x1 = arguments[1].toTensor(),
                    &x2 = arguments[2].toTensor();
@@ -178,14 +179,14 @@ c10::IValue of_pairs(Values& arguments, bool) {
   return tensor;
 }
 
-// divisible(tensors): the tensors, each of at least one dimension.
+// divisible(tensors): fails if a tensor has no dimension; returns them.
 c10::IValue divisible(Values& arguments, bool) {
   for (const at::Tensor& tensor : arguments[0].toTensorVector())
     TORCH_CHECK(tensor.defined() && tensor.dim() > 0, "a tensor to divide has no dimension");
   return arguments[0];
 }
 
-// bags(offsets, indices): the offsets, of which indices need one at least.
+// bags(offsets, indices): fails if there are indices but no offset; returns the offsets.
 c10::IValue bags(Values& arguments, bool) {
   const at::Tensor &offsets = arguments[0].toTensor(), &indices = arguments[1].toTensor();
   TORCH_CHECK(offsets.defined() && indices.defined() && (offsets.numel() > 0 || indices.numel() == 0),
@@ -193,7 +194,7 @@ c10::IValue bags(Values& arguments, bool) {
   return offsets;
 }
 
-// by_row(tensor, of, shape): the tensor, with an element for each slice of the shape.
+// by_row(tensor, of, shape): fails unless the tensor has an element for each slice of the shape; returns it.
 c10::IValue by_row(Values& arguments, bool) {
   const at::Tensor &tensor = arguments[0].toTensor(), &of = arguments[1].toTensor();
   const auto shape = arguments[2].toIntVector();
@@ -205,7 +206,7 @@ c10::IValue by_row(Values& arguments, bool) {
   return tensor;
 }
 
-// The whole numbers, which are from 0 to below count.
+// Fails unless the whole numbers are from 0 to below count.
 void require_below(const at::Tensor& numbers, int64_t count) {
   if (numbers.numel() == 0) return;
   const auto [least, most] = numbers.aminmax();
@@ -213,7 +214,7 @@ void require_below(const at::Tensor& numbers, int64_t count) {
               least.item().toLong(), " to ", most.item().toLong(), ", expected 0 to ", count - 1);
 }
 
-// below(indices, count): the indices, each from 0 to below count.
+// below(indices, count): fails unless each index is from 0 to below count; returns the indices.
 c10::IValue below(Values& arguments, bool checking) {
   TORCH_CHECK(arguments[0].toTensor().defined(), "indices is null");
   if (!checking) require_below(arguments[0].toTensor(), arguments[1].toInt());
@@ -231,7 +232,7 @@ c10::IValue classes(Values& arguments, bool checking) {
   return wide;
 }
 
-// castable(value, out): the value, whose kind of dtype the output can hold.
+// castable(value, out): fails if the output cannot hold the kind of dtype of the value; returns the value.
 c10::IValue castable(Values& arguments, bool) {
   const at::ScalarType from = arguments[0].toTensor().scalar_type(),
                        to = arguments[1].toTensor().scalar_type();
