@@ -11,7 +11,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from threading import Condition
@@ -22,8 +22,8 @@ import torch
 from isthmus._support.files import fingerprint, locked, make_folder, write_file
 from isthmus._support.progress import Bar, say
 from isthmus.checkpoint.architectures import read_config
-from isthmus.checkpoint.containers.stored import DTYPE_NAMES, Stored, digest, name_of, size
-from isthmus.checkpoint.errors import CheckpointError
+from isthmus.checkpoint.containers.stored import DTYPE_NAMES, Readable, Stored, digest, name_of, size
+from isthmus.checkpoint.errors import CheckpointError, damaged
 from isthmus.checkpoint.formats.base import Format, Key, Shapes
 from isthmus.checkpoint.layout import Layout, Parameter, Piece, pack
 from isthmus.checkpoint.rope import check_pairs
@@ -79,7 +79,7 @@ def convert(source: Source, target: Target) -> dict[str, Any]:
     if target.folder.resolve().is_relative_to(source.folder.resolve()):
         raise CheckpointError(f"{target.folder}: is inside the source {source.folder}; give another folder")
     pieces, shapes = _plan(source, target)
-    notes = [source.note, _check_cast(source, target), target.format.hint(source.model, target.layout)]
+    hint = target.format.hint(source.model, target.layout)
     partial = target.folder.with_name(f".{target.folder.name}.isthmus-partial")
     make_folder(partial)
     with locked(partial) as ours:
@@ -93,7 +93,7 @@ def convert(source: Source, target: Target) -> dict[str, Any]:
             if not isinstance(error, OSError) or not (partial / JOURNAL).is_file():  # nothing to resume
                 shutil.rmtree(partial, ignore_errors=True)
             raise
-    for note in filter(None, notes):
+    for note in filter(None, (source.note, journal.note, hint)):
         say(note)
     return manifest
 
@@ -123,9 +123,10 @@ def groups(pieces: Sequence[Piece], read: Sequence[Piece] = ()) -> list[Group]:
 def _plan(source: Source, target: Target) -> tuple[list[Piece], Shapes]:
     """Return the pieces of the target, and data type and shape of each."""
     model = source.model
-    check_pairs(model.config, model.parameters, target.layout)
-    pieces = list(target.format.pieces(model, target.layout))
-    target.format.check_target(model, target.layout)
+    with damaged(f"{source.folder}: the configuration", "correct config.json"):
+        check_pairs(model.config, model.parameters, target.layout)
+        pieces = list(target.format.pieces(model, target.layout))
+        target.format.check_target(model, target.layout)
 
     def shapes() -> Shapes:
         return {(piece.file, piece.key): (_dtype(source, target, piece), piece.shape) for piece in pieces}
@@ -150,8 +151,9 @@ def _dtype(source: Source, target: Target, piece: Piece) -> torch.dtype:
             raise CheckpointError(
                 f"{piece.key}: {name_of(dtype)} and {name_of(other)} cannot be stored in one tensor"
             ) from None
-    cast = target.dtype and dtype in _FLOATS and _is_cast(piece.slices[0].parameter)
-    return target.dtype if target.dtype and cast else dtype
+    if target.dtype and dtype in _FLOATS and _is_cast(piece.slices[0].parameter):
+        return target.dtype
+    return dtype
 
 
 def _check_cast(source: Source, target: Target) -> str:
@@ -171,10 +173,15 @@ def _check_cast(source: Source, target: Target) -> str:
     }
     large: list[tuple[Key, int, float]] = []
     small: list[int] = []
+    room = _Room(_AT_ONCE)
+
+    def work(key: Key) -> tuple[int, float, int]:
+        tensor = source.tensors[key]
+        with room.of(size(tensor.dtype, tuple(tensor.shape))):
+            return _out_of_range(tensor, to)
+
     with Bar("check") as bar, ThreadPoolExecutor(target.workers) as pool:
-        found = zip(
-            sorted(read), pool.map(lambda key: _out_of_range(source, key, to), sorted(read)), strict=True
-        )
+        found = zip(sorted(read), pool.map(work, sorted(read)), strict=True)
         for done, (key, (beyond, largest, zeroed)) in enumerate(found, 1):
             large += [(key, beyond, largest)] if beyond else []
             small += [zeroed] if zeroed else []
@@ -196,10 +203,10 @@ def _is_cast(parameter: Parameter) -> bool:
     return parameter.role != "router.bias"
 
 
-def _out_of_range(source: Source, key: Key, dtype: torch.dtype) -> tuple[int, float, int]:
+def _out_of_range(tensor: Readable, dtype: torch.dtype) -> tuple[int, float, int]:
     """Return the number of finite values that a cast makes infinite, the largest, and the number that become 0."""
     beyond, largest, zeroed = 0, 0.0, 0
-    for part in source.tensors[key].read().reshape(-1).split(1 << 22):
+    for part in tensor.read().reshape(-1).split(1 << 22):
         cast = part.to(dtype)
         lost = part[~cast.isfinite() & part.isfinite()]
         if lost.numel():
@@ -215,12 +222,14 @@ class _Journal:
         folder: the folder.
         tensors: the tensors of the target.
         hashes: SHA-256 of the tensors that are written.
+        note: a message for the user about the cast; empty if there is none.
     """
 
     def __init__(self, folder: Path, source: Source, target: Target, shapes: Shapes) -> None:
         self.folder = folder
         self.tensors: dict[Key, Stored] = {}
         self.hashes: dict[Key, str] = {}
+        self.note = ""
         self._source, self._target, self._shapes = source, target, shapes
         self._path = self.folder / JOURNAL
 
@@ -237,7 +246,7 @@ class _Journal:
     def done(self, written: dict[Key, str]) -> None:
         """Note that tensors are written."""
         self.hashes.update(written)
-        self._stream.write(json.dumps([[*key, sha] for key, sha in written.items()]) + "\n")
+        self._stream.write("\n" + json.dumps([[*key, sha] for key, sha in written.items()]))
         self._stream.flush()
 
     def finish(self) -> None:
@@ -259,16 +268,18 @@ class _Journal:
         """Load what an earlier conversion has written; return whether there was one."""
         if not self._path.is_file():
             return False
-        first, *lines = self._path.read_text().splitlines(keepends=True)
-        head = json.loads(first)
-        if head["job"] != json.loads(json.dumps(job)):
-            return False
-        for file, key, path, parts in head["tensors"]:
-            dtype, shape = self._shapes[file, key]
-            self.tensors[file, key] = Stored(self.folder / path, dtype, shape, tuple(map(tuple, parts)))
-        for line in lines:
-            if line.endswith("\n"):
-                self.hashes.update({(file, key): sha for file, key, sha in json.loads(line)})
+        with damaged(self._path, "repeat the command to start again"):
+            first, *lines = self._path.read_text().splitlines()
+            head = json.loads(first)
+            if head["job"] != json.loads(json.dumps(job)):
+                return False
+            self.note = head["note"]
+            for file, key, path, parts in head["tensors"]:
+                dtype, shape = self._shapes[file, key]
+                self.tensors[file, key] = Stored(self.folder / path, dtype, shape, tuple(map(tuple, parts)))
+            for line in lines:
+                with suppress(ValueError):  # a line that was not written to its end
+                    self.hashes.update({(file, key): sha for file, key, sha in json.loads(line)})
         with Bar("resume") as bar:  # a machine that lost power may have lost what was written last
             for done, (key, sha) in enumerate(list(self.hashes.items()), 1):
                 if digest(self.tensors[key].read()) != sha:
@@ -285,6 +296,7 @@ class _Journal:
             raise CheckpointError(
                 f"{self._target.folder}: needs {need:,} bytes, but the disk has {free:,} free"
             )
+        self.note = _check_cast(self._source, self._target)
         model, layout = self._source.model, self._target.layout
         try:
             self.tensors = self._target.format.create(self.folder, self._shapes, model, layout)
@@ -295,7 +307,7 @@ class _Journal:
         places = [
             [*key, str(each.path.relative_to(self.folder)), each.parts] for key, each in self.tensors.items()
         ]
-        write_file(self._path, json.dumps({"job": job, "tensors": places}).encode() + b"\n")
+        write_file(self._path, json.dumps({"job": job, "note": self.note, "tensors": places}).encode())
 
 
 def _write(source: Source, target: Target, pieces: list[Piece], journal: _Journal) -> None:
@@ -347,11 +359,7 @@ def _finish(source: Source, target: Target, shapes: Shapes, journal: _Journal) -
     if target.dtype:
         config.pop("torch_dtype", None)
         config["dtype"] = name_of(target.dtype)
-    own = source.folder / "config.json"
-    kept = own.is_file() and read_config(own) == config
-    write_file(
-        journal.folder / "config.json", own.read_bytes() if kept else json.dumps(config, indent=2).encode()
-    )
+    write_file(journal.folder / "config.json", _configuration(source.folder / "config.json", config))
     manifest = {
         "format": target.format.name,
         "layout": asdict(target.layout),
@@ -363,6 +371,14 @@ def _finish(source: Source, target: Target, shapes: Shapes, journal: _Journal) -
     write_file(journal.folder / MANIFEST, json.dumps(manifest).encode())
     journal.finish()
     return manifest
+
+
+def _configuration(own: Path, config: dict[str, Any]) -> bytes:
+    """Return the config.json of the target: the source's own one if it has this content."""
+    with suppress(CheckpointError):  # without one, or damaged: another one was given
+        if read_config(own) == config:
+            return own.read_bytes()
+    return json.dumps(config, indent=2).encode()
 
 
 class _Room:

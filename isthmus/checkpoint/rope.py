@@ -54,7 +54,10 @@ def rope(config: Mapping[str, Any]) -> Rope:
         CheckpointError: they differ by layer, or a value is not of its type.
     """
     # transformers 5 prefers rope_scaling, too, where a file has both
-    found = dict(config.get("rope_scaling") or config.get("rope_parameters") or {})
+    given = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not isinstance(given, Mapping):
+        raise CheckpointError(f"config.json: rope_scaling or rope_parameters {given!r} is not an object")
+    found = dict(given)
     if any(isinstance(value, Mapping) for value in found.values()):
         raise CheckpointError("config.json: rope_parameters that differ by layer are not supported")
     former, kind = found.pop("type", "default"), found.pop("rope_type", None)

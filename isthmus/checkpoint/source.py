@@ -14,7 +14,7 @@ import torch
 
 from isthmus.checkpoint.architectures import Model, model, read_config
 from isthmus.checkpoint.containers.stored import Assembled, Readable, Stored, Unsupported, digest, name_of
-from isthmus.checkpoint.errors import CheckpointError
+from isthmus.checkpoint.errors import CheckpointError, damaged
 from isthmus.checkpoint.formats import detect, named
 from isthmus.checkpoint.formats.base import Format, Key, Options, Tensors
 from isthmus.checkpoint.layout import Layout, Parameter, Piece, unpack
@@ -126,8 +126,13 @@ def open_source(
         ignore: names of tensors to leave out, a regular expression.
 
     Raises:
-        CheckpointError: it is not complete.
+        CheckpointError: it is not complete, or damaged.
     """
+    with damaged(f"{folder}: the checkpoint or its configuration", "copy it again, or correct config.json"):
+        return _open(folder, format, config, options, ignore)
+
+
+def _open(folder: Path, format: str, config: Path | None, options: Options, ignore: str) -> Source:
     kind = named(format) if format else detect(folder)
     manifest = read_manifest(folder)
     found = read_config(config) if config else kind.config(folder) or manifest.get("config")
@@ -143,18 +148,19 @@ def open_source(
             tensor.read()  # raises the error that names it
     layout = kind.layout(folder, tensors, of)
     if manifest.get("format") == kind.name:
-        written = Layout(**_tuples(manifest["layout"]))
-        layout = replace(layout, interleaved=written.interleaved) if kind.whole else written
-        hashes = {(file, key): sha for file, key, _, _, sha in manifest["tensors"]}
+        with damaged(folder / MANIFEST, "delete it to read the checkpoint without hashes"):
+            written = Layout(**_tuples(manifest["layout"]))
+            layout = replace(layout, interleaved=written.interleaved) if kind.whole else written
+            hashes = {(file, key): sha for file, key, _, _, sha in manifest["tensors"]}
         tensors = {key: _hashed(folder, key, tensor, hashes) for key, tensor in tensors.items()}
     check_pairs(of.config, of.parameters, layout)
+    output = _output(kind, of, layout) & tensors.keys() if of.tied else set()
 
     def opened(of: Model) -> Source:
         pieces = kind.pieces(of, layout)
         holding = _checked(folder, pieces, tensors, output)
         return Source(folder, kind, of, layout, tensors, holding, _left_out(folder, kind, of, stored))
 
-    output = _output(kind, of, layout) & tensors.keys() if of.tied else set()
     if output:
         source = opened(_untied(of))
         if not _is_tied(source):
@@ -182,9 +188,8 @@ def _unwrapped(folder: Path, tensors: Tensors) -> Tensors:
 
 def _left_out(folder: Path, kind: Format, of: Model, stored: Tensors) -> str:
     """Return a note about layers that predict further tokens; empty if there are none."""
-    extra = int(of.config.get("num_nextn_predict_layers") or 0) if kind.whole else 0
-    numbers = "|".join(str(of.layers + each) for each in range(extra))
-    count = sum(bool(re.search(rf"\blayers\.({numbers})\.", name)) for _, name in stored) if extra else 0
+    numbers = "|".join(map(str, of.further_layers)) if kind.whole else ""
+    count = sum(bool(re.search(rf"\blayers\.({numbers})\.", name)) for _, name in stored) if numbers else 0
     return f"{folder}: {count} tensors of layers that predict further tokens are left out" if count else ""
 
 
@@ -236,12 +241,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
         return {}
-    try:
-        return dict(json.loads(path.read_bytes()))
-    except ValueError as error:
-        raise CheckpointError(
-            f"{path}: damaged: {error}; delete it to read the checkpoint without hashes"
-        ) from None
+    with damaged(path, "delete it to read the checkpoint without hashes"):
+        manifest = json.loads(path.read_bytes())
+        if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
+            raise ValueError("expected an object with a config")
+    return manifest
 
 
 def _tuples(layout: dict[str, Any]) -> dict[str, Any]:

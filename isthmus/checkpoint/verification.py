@@ -48,10 +48,9 @@ def _logits(source: Source, inputs: torch.Tensor) -> torch.Tensor:
     with _as_hugging_face(source) as folder:
         try:
             model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-        except (ValueError, KeyError) as error:
-            raise CheckpointError(
-                f"{source.folder}: transformers cannot load it: {str(error).splitlines()[0]}"
-            ) from None
+        except Exception as error:  # transformers raises no narrower type
+            reason = " ".join(str(error).split())[:300]
+            raise CheckpointError(f"{source.folder}: transformers cannot load it: {reason}") from None
     with torch.inference_mode():
         return model.eval()(inputs).logits
 

@@ -133,7 +133,7 @@ def _content(value: Any, key: str) -> str:
     """Return the text of a turn, also of a list of parts."""
     if isinstance(value, list):
         if any(not isinstance(part, dict) or part.get("type") != "text" for part in value):
-            raise RowError(f"a part of {key!r} that is no text")
+            raise RowError(f"a part of {key!r} that is not a text")
         return "".join(text_of(part, "text") for part in value)
     return text_of({key: value}, key)
 

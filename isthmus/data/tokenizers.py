@@ -118,7 +118,7 @@ def _special(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
             continue
         text = value.get("content") if isinstance(value, dict) else value
         if not isinstance(text, str):
-            raise DataError(f"{folder / 'tokenizer_config.json'}: {key} is no text")
+            raise DataError(f"{folder / 'tokenizer_config.json'}: {key} is not a text")
         found[key] = text
     return found
 
@@ -150,7 +150,7 @@ class _Hugging:
         except ModuleNotFoundError as error:
             raise DataError(f"{path}: {error}; pip install 'isthmus[data]'") from None
         except Exception as error:  # the library raises no narrower type
-            raise DataError(f"{path}: no tokenizer: {error}") from None
+            raise DataError(f"{path}: not a tokenizer: {error}") from None
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self.size: int = self._tokenizer.get_vocab_size()
@@ -183,7 +183,7 @@ class _SentencePiece:
         except ModuleNotFoundError as error:
             raise DataError(f"{path}: {error}; pip install 'isthmus[data]'") from None
         except (OSError, RuntimeError) as error:
-            raise DataError(f"{path}: no SentencePiece model: {error}") from None
+            raise DataError(f"{path}: not a SentencePiece model: {error}") from None
         model = self._processor
         self.size: int = model.vocab_size()
         self.specials = {

@@ -1,11 +1,17 @@
 """A conversion loses nothing silently: casts out of range, tied outputs with values of their own, failures midway."""
 
+import errno
 import json
+import os
+import time
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from isthmus._support.files import locked
+from isthmus.checkpoint import convert
+from isthmus.checkpoint.containers.stored import Stored
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
 
 
@@ -180,6 +186,96 @@ def test_layers_that_predict_further_tokens_are_left_out_and_named(tmp_path):
         result.exit_code == 0
         and "1 tensors of layers that predict further tokens are left out" in result.stderr
     )
+
+
+def interrupted(monkeypatch, source, target, *options):
+    """Fail a conversion in the middle as a full disk does, and return its command."""
+    journal = target.with_name(f".{target.name}.isthmus-partial") / ".journal"
+    command = "convert", source, target, "--to", "huggingface", *options
+    write, left = Stored.write, iter(range(9))
+
+    def write_some(self, tensor):
+        if next(left, None) is None:
+            while "\n" not in journal.read_text():  # until a tensor is noted as written
+                time.sleep(0.001)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+        return write(self, tensor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Stored, "write", write_some)
+        result = checkpoint(*command)
+    assert result.exit_code == 1 and "No space left" in result.stderr
+    return command
+
+
+def test_the_configuration_given_replaces_a_damaged_one(tmp_path):
+    source = write_random(tmp_path / "source", CONFIGS["llama"])
+    (source / "config.json").rename(tmp_path / "config.json")
+    for name, damaged in ("a", b"{"), ("b", b"[]"), ("c", b"\xff"):
+        (source / "config.json").write_bytes(damaged)
+        target = converted(source, tmp_path / name, "dcp", "--config", tmp_path / "config.json")
+        assert json.loads((target / "config.json").read_text()) == CONFIGS["llama"]
+
+
+@pytest.mark.parametrize("to, read", [("bfloat16", 39), ("float32", 0)])
+def test_a_cast_is_checked_once(tmp_path, monkeypatch, to, read):
+    source = write_random(tmp_path / "source", CONFIGS["llama"], torch.float32)
+    changed(source, lambda tensors: tensors["model.norm.weight"].__setitem__(slice(3), 1e-45))
+    check, checked = convert._out_of_range, []
+    monkeypatch.setattr(convert, "_out_of_range", lambda *each: checked.append(each[0].shape) or check(*each))
+    command = interrupted(monkeypatch, source, tmp_path / "target", "--dtype", to)
+    assert len(checked) == read
+    result = checkpoint(*command)
+    assert result.exit_code == 0 and "of 39 tensors are already written" in result.stderr
+    assert len(checked) == read
+    assert ("3 values of 1 tensors are too small for bfloat16" in result.stderr) == bool(read)
+
+
+def test_a_cast_is_not_checked_while_another_conversion_writes(tmp_path, monkeypatch):
+    source = write_random(tmp_path / "source", CONFIGS["llama"], torch.float32)
+    monkeypatch.setattr(convert, "_out_of_range", None)
+    (tmp_path / ".target.isthmus-partial").mkdir()
+    with locked(tmp_path / ".target.isthmus-partial"):
+        assert "another conversion is writing it" in refused(source, "dcp", "--dtype", "float16")
+
+
+def test_a_check_of_a_cast_holds_few_tensors_at_a_time(tmp_path, monkeypatch):
+    source = write_random(tmp_path / "source", CONFIGS["llama"], torch.float32)
+    check, working, most = convert._out_of_range, [], []
+
+    def counted(*each):
+        working.append(each)
+        most.append(len(working))
+        time.sleep(0.002)
+        result = check(*each)
+        working.pop()
+        return result
+
+    monkeypatch.setattr(convert, "_out_of_range", counted)
+    monkeypatch.setattr(convert, "_AT_ONCE", 1)
+    converted(source, tmp_path / "target", "dcp", "--dtype", "float16", "--workers", 8)
+    assert len(most) == 39 and max(most) == 1
+
+
+@pytest.mark.parametrize("damage", [lambda text: text[:-9], lambda text: f"{text}\n[[", lambda text: text])
+def test_a_journal_that_ends_within_a_line(tmp_path, monkeypatch, damage):
+    source = write_random(tmp_path / "source", CONFIGS["llama"])
+    journal = tmp_path / ".target.isthmus-partial" / ".journal"
+    for _ in range(3):
+        command = interrupted(monkeypatch, source, tmp_path / "target")
+        journal.write_text(damage(journal.read_text()))
+    assert checkpoint(*command).exit_code == 0
+    same(source, tmp_path / "target")
+
+
+def test_a_journal_without_a_head_is_removed(tmp_path, monkeypatch):
+    source = write_random(tmp_path / "source", CONFIGS["llama"])
+    command = interrupted(monkeypatch, source, tmp_path / "target")
+    (tmp_path / ".target.isthmus-partial" / ".journal").write_text("{")
+    result = checkpoint(*command)
+    assert result.exit_code == 1 and ".journal: damaged" in result.stderr
+    assert result.stderr.count("\n") == 1
+    converted(source, tmp_path / "target", "huggingface")
 
 
 def test_an_average_out_of_range(tmp_path):

@@ -144,6 +144,10 @@ def test_wrong_names_and_shapes(copied):
     converted(folder, target, "megatron", "--ignore", "lora_B")
 
 
+def changed_config(name="llama", **changes):
+    return json.dumps(CONFIGS[name] | changes).encode()
+
+
 @pytest.mark.parametrize(
     "config, said",
     [
@@ -157,12 +161,78 @@ def test_wrong_names_and_shapes(copied):
             b'{"model_type": "gpt2", "n_layer": 1, "n_embd": null, "vocab_size": 0}',
             "not a size: n_embd null, vocab_size 0",
         ),
+        (changed_config(num_nextn_predict_layers="one"), 'num_nextn_predict_layers "one"'),
+        (changed_config(num_nextn_predict_layers=[1]), "num_nextn_predict_layers [1]"),
+        (changed_config("deepseek_v3", num_key_value_heads="x"), 'num_key_value_heads "x"'),
+        (changed_config("mistral", head_dim={}, num_attention_heads=None), "num_attention_heads null"),
+        (changed_config("qwen3_moe", mlp_only_layers=3), "not iterable"),
     ],
 )
 def test_a_wrong_configuration(copied, config, said):
     folder = copied("huggingface")
     (folder / "config.json").write_bytes(config)
     refused(folder, "config.json", said)
+
+
+@pytest.mark.parametrize(
+    "name, changes, kind",
+    [
+        ("mistral", {"sliding_window": "9"}, "megatron"),
+        ("mistral", {"sliding_window": 9, "layer_types": 4}, "megatron-dist"),
+        ("qwen2", {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": "x"}, "megatron"),
+        ("llama", {"rope_scaling": {"rope_type": "yarn", "factor": 2.0}, "hidden_act": {"a": 1}}, "megatron"),
+        ("llama", {"rope_scaling": 3}, "internevo --names llama"),
+    ],
+)
+def test_a_configuration_that_the_target_cannot_express(tmp_path, name, changes, kind):
+    source = write_random(tmp_path / "source", CONFIGS[name] | changes)
+    result = checkpoint("convert", source, tmp_path / "target", "--to", *kind.split())
+    assert result.exit_code == 1 and result.stderr.count("\n") == 1, (result.output, result.exception)
+    assert "config" in result.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[]",
+        b"[1]",
+        b"3",
+        b"{}",
+        b'{"config": 3}',
+        b'{"config": {}, "format": "huggingface"}',
+        b'{"config": {}, "format": "huggingface", "layout": {"x": 1}, "tensors": []}',
+        b'{"config": {}, "format": "huggingface", "layout": {}, "tensors": [[1, 2]]}',
+        b'{"config": {}, "format": "huggingface", "layout": [], "tensors": 3}',
+    ],
+)
+def test_a_manifest_that_is_damaged(copied, content):
+    folder = copied("huggingface")
+    (folder / "isthmus-manifest.json").write_bytes(content)
+    refused(folder, "isthmus-manifest.json", "damaged", "delete it")
+
+
+@pytest.mark.parametrize(
+    "name, path, content",
+    [
+        ("huggingface", "model.safetensors.index.json", b'{"weight_map": {"model.norm.weight": 3}}'),
+        ("huggingface", "model.safetensors.index.json", b'{"weight_map": {"a": [], "b": "c"}}'),
+        ("megatron", "latest_checkpointed_iteration.txt", "²".encode()),
+        ("dcp", ".metadata", pickle.dumps(Metadata({}, {}, {1: 2}))),
+        ("dcp", ".metadata", pickle.dumps(Metadata(3, {}, {}))),
+    ],
+)
+def test_structures_that_are_damaged(copied, name, path, content):
+    folder = copied(name)
+    (folder / path).write_bytes(content)
+    refused(folder, "damaged")
+
+
+def test_files_without_an_embedding(copied):
+    folder = copied("meta")
+    for path in folder.glob("*.pth"):
+        torch.save({"norm.weight": torch.zeros(())}, path)
+    refused(folder, "damaged", "tok_embeddings.weight")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from tests.helpers.checkpoints import CONFIGS, checkpoint, converted
+from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, write_random
 
 transformers = pytest.importorskip("transformers")
 ROUTES = {
@@ -46,3 +46,15 @@ def test_changed_parameters_change_logits(tmp_path):
     result = checkpoint("verify", tmp_path / "model", tmp_path / "changed")
     assert result.exit_code == 1 and result.stdout.startswith("logits differ")
     assert not result.stderr
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"rope_theta": "x"}, {"rope_scaling": "x"}, {"rms_norm_eps": []}, {"pad_token_id": 900}],
+    ids=str,
+)
+def test_a_configuration_that_transformers_refuses(tmp_path, changes):
+    source = write_random(tmp_path / "source", CONFIGS["llama"] | changes)
+    result = checkpoint("verify", source, source)
+    assert result.exit_code == 1 and f"{source}: transformers cannot load it" in result.stderr
+    assert not result.stdout and isinstance(result.exception, SystemExit)

@@ -8,6 +8,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 
+from isthmus.checkpoint.containers import torch_file
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
 
 
@@ -169,6 +170,49 @@ def test_partitions_of_zero(llama, tmp_path, stage, ranks, frozen):
     found = load_file(back / "model.safetensors")
     equal(found, state)
     assert sum(prod(each.shape) for each in found.values()) == sum(each.numel() for each in state.values())
+
+
+@pytest.mark.parametrize("frozen", [0, 1])
+def test_files_of_other_ranks_are_read_for_frozen_parameters_alone(llama, tmp_path, monkeypatch, frozen):
+    state = {name: each.float() for name, each in weights(llama).items()}
+    save_zero(tmp_path / "zero", state, 3, 3, frozen=list(state)[:frozen])
+    read, paths = torch_file.read, []
+    monkeypatch.setattr(
+        torch_file, "read", lambda path, **options: paths.append(path) or read(path, **options)
+    )
+    result = checkpoint("inspect", tmp_path / "zero", "--config", llama / "config.json")
+    assert result.exit_code == 0, result.output
+    assert sum("model_states" in path.name for path in paths) == (3 if frozen else 1)
+    assert len(paths) == len(set(paths))
+
+
+@pytest.mark.parametrize(
+    "entry, value, said",
+    [
+        ("param_alignment_paddings", [[0]], "param_alignment_paddings has the lengths [1]"),
+        ("param_alignment_paddings", [[0], [0, 0, 0]], "param_alignment_paddings has the lengths [1, 3]"),
+        ("param_alignment_paddings", [3, 3], "damaged"),
+        ("param_alignment_paddings", [["a"] * 19, ["a"] * 20], "damaged"),
+        ("partition_count", "two", "files *_optim_states.pt"),
+        ("partition_count", {}, "files *_optim_states.pt"),
+        ("param_shapes", [3], "damaged"),
+        ("param_shapes", {"a": 1}, "damaged"),
+        ("param_shapes", [{"model.norm.weight": 32}, {}], "damaged"),
+        ("frozen_param_shapes", [1], "damaged"),
+        ("frozen_param_shapes", {"model.norm.weight": None}, "damaged"),
+        ("shared_params", [1], "damaged"),
+    ],
+)
+def test_partitions_of_zero_that_are_damaged(llama, tmp_path, entry, value, said):
+    state = {name: each.float() for name, each in weights(llama).items()}
+    step = save_zero(tmp_path / "zero", state, 2, 2, padded=True)
+    for path in step.iterdir():
+        content = torch.load(path)
+        (content["optimizer_state_dict"] if "optim" in path.name else content)[entry] = value
+        torch.save(content, path)
+    result = checkpoint("inspect", tmp_path / "zero", "--config", llama / "config.json")
+    assert result.exit_code == 1 and said in result.stderr, (result.output, result.exception)
+    assert result.stderr.count("\n") == 1
 
 
 def test_partitions_of_zero_that_are_incomplete(llama, tmp_path):

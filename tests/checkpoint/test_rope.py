@@ -48,6 +48,9 @@ def test_defaults_are_those_of_transformers():
     [
         ({"rope_theta": "large"}, "is not a number"),
         ({"rope_scaling": {"type": "linear"}}, "lacks a factor"),
+        ({"rope_scaling": "linear"}, "'linear' is not an object"),
+        ({"rope_scaling": [2.0, "linear"]}, "[2.0, 'linear'] is not an object"),
+        ({"rope_parameters": 2}, "2 is not an object"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "differ by layer"),
     ],
 )
@@ -106,6 +109,36 @@ def test_meta_with_two_configurations_that_disagree(tmp_path):
     (meta / "params.json").write_text(json.dumps(params | {"use_scaled_rope": True}))
     result = checkpoint("inspect", meta)
     assert result.exit_code == 1 and "delete the wrong file" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "params, said",
+    [
+        ({"rope_theta": "large"}, "params.json: rope_theta 'large' is not a number"),
+        ({"rope_theta": [1e4]}, "params.json: rope_theta [10000.0] is not a number"),
+        ({"use_scaled_rope": True, "rope_scaling_factor": "eight"}, "rope_scaling_factor 'eight' is not"),
+        (
+            {"use_scaled_rope": True, "rope_high_freq_factor": {}, "rope_theta": {"a": 1}},
+            "rope_theta {'a': 1}",
+        ),
+        ({"n_layers": "four"}, "num_hidden_layers"),
+        ({"dim": None}, "hidden_size null"),
+    ],
+)
+@pytest.mark.parametrize("alone", [True, False])
+def test_meta_with_damaged_params(tmp_path, params, said, alone):
+    meta = converted(write_random(tmp_path / "source", CONFIGS["llama"]), tmp_path / "meta", "meta")
+    path = meta / "params.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | params))
+    for name in ("config.json", "isthmus-manifest.json") if alone else ():
+        (meta / name).unlink()
+    result = checkpoint("inspect", meta)
+    if alone or "rope_theta" in params or "use_scaled_rope" in params:  # what config.json is compared with
+        assert result.exit_code == 1 and said in result.stderr and result.stderr.count("\n") == 1, (
+            result.output
+        )
+    else:
+        assert result.exit_code == 0
 
 
 @pytest.mark.parametrize(

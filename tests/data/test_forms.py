@@ -96,7 +96,7 @@ def test_parts_of_a_message_are_joined():
         ("sharegpt", {"conversations": []}, "no turns in 'conversations'"),
         ("sharegpt", {"conversations": [{"from": "narrator", "value": "x"}]}, "unknown role 'narrator'"),
         ("sharegpt", {"conversations": ["x"]}, "without 'from' and 'value'"),
-        ("messages", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "is no text"),
+        ("messages", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "is not a text"),
         ("messages", {"messages": [{"role": "assistant", "content": "", "tool_calls": [1]}]}, "tool_calls"),
         ("text", {"content": "x"}, "no field 'text'"),
         ("text", {"text": "x\ud83d"}, "half of a surrogate pair in 'text'"),

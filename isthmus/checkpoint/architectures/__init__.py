@@ -49,6 +49,11 @@ class Model:
         return 1 + max(each.layer for each in self.parameters if each.layer is not None)
 
     @property
+    def further_layers(self) -> range:
+        """The numbers of the layers that predict further tokens, which are no parameters."""
+        return range(self.layers, self.layers + int(self.config.get("num_nextn_predict_layers") or 0))
+
+    @property
     def groups(self) -> int:
         """The number of query groups, that is key-value heads."""
         heads = self.config.get("num_attention_heads", self.config.get("n_head"))
@@ -98,6 +103,8 @@ def model(config: Config) -> Model:
         sizes = {size for each in parameters for size in each.shape}
         if not parameters or any(type(size) is not int or size < 1 for size in sizes):
             raise ValueError("a parameter has no size")
+        found = Model(config, parameters, table(architecture.NAMES))
+        _ = found.groups, found.further_layers  # sizes that are not of parameters
     except KeyError as error:
         raise CheckpointError(f"config.json of {name} lacks {error}") from None
     except CheckpointError:
@@ -105,7 +112,7 @@ def model(config: Config) -> Model:
     except (ValueError, TypeError, ArithmeticError) as error:
         wrong = [f"{key} {json.dumps(value)}" for key, value in config.items() if _is_wrong_size(key, value)]
         raise CheckpointError(f"config.json of {name}: not a size: {', '.join(wrong) or error}") from None
-    return Model(config, parameters, table(architecture.NAMES))
+    return found
 
 
 def _is_wrong_size(key: str, value: Any) -> bool:

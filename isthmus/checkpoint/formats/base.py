@@ -105,7 +105,7 @@ class Format:
         """
 
     def hint(self, model: Model, layout: Layout) -> str:
-        """Return what users of a written checkpoint need to know; empty if nothing."""
+        """Return a message for the user of a written checkpoint, or an empty string."""
         return ""
 
     def create(self, folder: Path, shapes: Shapes, model: Model, layout: Layout) -> dict[Key, Stored]:

@@ -28,6 +28,7 @@ from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.formats import megatron
 from isthmus.checkpoint.formats.base import Format, Key, Options, Shapes, Tensors
 from isthmus.checkpoint.formats.huggingface import HuggingFace
+from isthmus.checkpoint.formats.megatron_arguments import arguments, hint
 from isthmus.checkpoint.layout import Bounds, Layout, Piece, whole
 from isthmus.checkpoint.names import Rule, fused
 
@@ -134,7 +135,7 @@ class TorchDist(Format):
 
     def default(self, model: Model) -> Layout:
         """Return the layout of a checkpoint to write."""
-        return megatron.Megatron().default(model)
+        return Layout(vocabulary=model.vocabulary)
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
@@ -145,11 +146,11 @@ class TorchDist(Format):
 
     def check_target(self, model: Model, layout: Layout) -> None:
         """Check that Megatron has options for the configuration."""
-        megatron.Megatron().check_target(model, layout)
+        arguments(model, layout)
 
     def hint(self, model: Model, layout: Layout) -> str:
-        """Return the options that Megatron does not read from a checkpoint."""
-        return megatron.Megatron().hint(model, layout)
+        """Return a message with the options that Megatron does not read from a checkpoint."""
+        return hint(model, layout)
 
     def create(self, folder: Path, shapes: Shapes, model: Model, layout: Layout) -> dict[Key, Stored]:
         """Write files whose data is a hole, and return their tensors."""

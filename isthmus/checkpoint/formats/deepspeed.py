@@ -71,10 +71,11 @@ class DeepSpeed(HuggingFace):
                 raise CheckpointError(
                     f"{step}: {len(models)} of {len(optimizers)} files *_model_states.pt; copy all ranks"
                 )
-            ranked = [torch_file.read(path, allow_pickle=options.allow_pickle)[0] for path in models]
+            others = models[1:] if frozen else []
         else:
             found = _by_group(optimizers, shapes, state.get("param_alignment_paddings"))
-            ranked = [tensors]
+            others = []
+        ranked = [tensors, *(torch_file.read(path, allow_pickle=options.allow_pickle)[0] for path in others)]
         found |= {name: _frozen(name, shape, ranked, models) for name, shape in frozen.items()}
         shared = content.get("shared_params") or {}
         shared = dict(shared) if isinstance(shared, dict) else dict(map(tuple, shared))
@@ -184,6 +185,11 @@ def _by_group(
     if any(len(each) != len(shapes) for each in ranked):
         raise CheckpointError(f"{len(ranked[0])} partitions {name} for {len(shapes)} groups of parameters")
     paddings = paddings or [[0] * len(group) for group in shapes]
+    if [len(each) for each in paddings] != [len(group) for group in shapes]:
+        raise CheckpointError(
+            f"{ranked[0][0].path}: param_alignment_paddings has the lengths {[len(each) for each in paddings]}; "
+            f"param_shapes has {[len(group) for group in shapes]} parameters"
+        )
     found: dict[str, Readable] = {}
     align = 2 * len(ranked)  # of the padding at the end of a group
     for group, parts, after in zip(shapes, zip(*ranked, strict=True), paddings, strict=True):

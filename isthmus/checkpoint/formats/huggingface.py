@@ -75,8 +75,7 @@ class HuggingFace(Format):
                 for (file, name), each in tensors.items()
                 if name.startswith(prefix)
             }
-        extra = model.config.get("num_nextn_predict_layers") or 0
-        beyond = tuple(f"model.layers.{model.layers + each}." for each in range(extra))
+        beyond = tuple(f"model.layers.{layer}." for layer in model.further_layers)
         kept = {key: each for key, each in tensors.items() if not key[1].startswith(beyond)}
         return super().select(kept, model)
 

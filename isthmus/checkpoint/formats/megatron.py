@@ -15,7 +15,7 @@ from isthmus.checkpoint.containers import torch_file
 from isthmus.checkpoint.containers.stored import Stored
 from isthmus.checkpoint.errors import CheckpointError
 from isthmus.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, ranks
-from isthmus.checkpoint.formats.megatron_arguments import arguments, check_saved, options_to_repeat
+from isthmus.checkpoint.formats.megatron_arguments import arguments, check_saved, hint
 from isthmus.checkpoint.layout import Layout, Piece, Place, places, shard
 from isthmus.checkpoint.names import Rule, fused, table
 
@@ -159,13 +159,8 @@ class Megatron(Format):
         arguments(model, layout)
 
     def hint(self, model: Model, layout: Layout) -> str:
-        """Return the options that Megatron does not read from a checkpoint."""
-        options = options_to_repeat(arguments(model, layout))
-        return (
-            f"Megatron's --use-checkpoint-args does not read all options; also give {options}"
-            if options
-            else ""
-        )
+        """Return a message with the options that Megatron does not read from a checkpoint."""
+        return hint(model, layout)
 
     def create(
         self, folder: Path, shapes: Shapes, model: Model, layout: Layout

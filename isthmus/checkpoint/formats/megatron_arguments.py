@@ -22,17 +22,7 @@ _LLAMA3 = {
     "high_freq_factor": 4,
     "original_max_position_embeddings": 8192,
 }  # Megatron's own
-_YARN = {  # names in TransformerConfig, and on the command line
-    "factor": ("yarn_rotary_scaling_factor", "rotary_scaling_factor"),
-    "original_max_position_embeddings": (
-        "yarn_original_max_position_embeddings",
-        "original_max_position_embeddings",
-    ),
-    "beta_fast": ("yarn_beta_fast", "beta_fast"),
-    "beta_slow": ("yarn_beta_slow", "beta_slow"),
-    "mscale": ("yarn_mscale", "mscale"),
-    "mscale_all_dim": ("yarn_mscale_all_dim", "mscale_all_dim"),
-}
+_YARN = ("original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
 _COMPARED = {  # what changes the meaning of the same tensors
     *("num_attention_heads", "kv_channels", "normalization", "norm_epsilon", "swiglu", "squared_relu"),
     *("rotary_base", "rotary_percent", "use_rope_scaling", "rotary_seq_len_interpolation_factor"),
@@ -174,6 +164,14 @@ def options_to_repeat(found: argparse.Namespace) -> str:
     return " ".join(words)
 
 
+def hint(model: Model, layout: Layout) -> str:
+    """Return a message with the options to give again, or an empty string."""
+    options = options_to_repeat(arguments(model, layout))
+    return (
+        f"Megatron's --use-checkpoint-args does not read all options; also give {options}" if options else ""
+    )
+
+
 def _activation(model: Model) -> dict[str, Any]:
     gated = model.type != "gpt2"
     name = model.config.get("hidden_act" if gated else "activation_function") or (
@@ -243,9 +241,9 @@ def _scaling(found: Rope, latent: bool) -> dict[str, Any]:
         values = {**defaults, **{name: value for name, value in found.scaling.items() if value is not None}}
         if values["mscale"] is None or values["mscale_all_dim"] is None:  # as transformers then does
             values |= {"mscale": 1.0, "mscale_all_dim": 0.0}
-        options = {names[1]: values[name] for name, names in _YARN.items()}
-        if not latent:
-            options |= {names[0]: values[name] for name, names in _YARN.items()}
+        options = {"rotary_scaling_factor": factor, **{name: values[name] for name in _YARN}}
+        if not latent:  # TransformerConfig has names of its own then
+            options |= {f"yarn_{name}": value for name, value in options.items()}
             options["yarn_correction_range_round_to_int"] = values.get("truncate", True)
         return options
     raise CheckpointError(f"Megatron has no options for {found}; convert to another format")

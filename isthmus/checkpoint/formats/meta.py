@@ -132,14 +132,22 @@ class Meta(Format):
 
 def _rope(params: Config, vocabulary: int) -> Rope:
     """Return the rotary position embeddings of a params.json; its scaling is that of Meta's own code."""
-    theta = params.get("rope_theta", 500_000.0 if vocabulary >= _LLAMA3 else 10_000.0)
+    theta = _number(params, "rope_theta", 500_000.0 if vocabulary >= _LLAMA3 else 10_000.0)
     if not params.get("use_scaled_rope"):
-        return Rope(float(theta))
+        return Rope(theta)
     scaling = dict(_SCALING)
     for name in "factor", "high_freq_factor":  # entries of LLaMA 4
         key = "rope_scaling_factor" if name == "factor" else f"rope_{name}"
-        scaling[name] = float(params.get(key) or scaling[name])
-    return Rope(float(theta), "llama3", scaling)
+        scaling[name] = _number(params, key, scaling[name])
+    return Rope(theta, "llama3", scaling)
+
+
+def _number(params: Config, key: str, default: float) -> float:
+    value = params.get(key) or default
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise CheckpointError(f"params.json: {key} {value!r} is not a number") from None
 
 
 def _config(folder: Path, params: Config) -> Config:
@@ -172,16 +180,18 @@ def _config(folder: Path, params: Config) -> Config:
             config[key] = params[key]
     if found.kind != "default":
         config["rope_scaling"] = {"rope_type": found.kind, **found.scaling}
-    # params.json does not have it; these are the lengths of Meta's releases, the default of transformers is 2,048.
-    if (
-        length := 131_072
-        if found.scaling
-        else 8192
-        if vocabulary >= _LLAMA3
-        else 16_384 * (found.theta > 10_000)
-    ):
+    if length := _length(found, vocabulary):
         config["max_position_embeddings"] = length
     return config
+
+
+def _length(found: Rope, vocabulary: int) -> int:
+    """Return the longest sequence of Meta's releases, which params.json lacks; 0 for the default of transformers."""
+    if found.scaling:
+        return 131_072
+    if vocabulary >= _LLAMA3:
+        return 8192
+    return 16_384 if found.theta > 10_000 else 0
 
 
 def _params(model: Model) -> dict[str, Any]:
