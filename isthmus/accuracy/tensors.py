@@ -190,7 +190,7 @@ def _local(tensor: torch.Tensor) -> tuple[torch.Tensor, str]:
         return tensor.trigger_wait(), ""
     if tensor.is_nested:  # its shape is not one of numbers
         if tensor.layout == torch.jagged:
-            return tensor._values, ""  # type: ignore[attr-defined]
+            return tensor._values, ""  # type: ignore[return-value]
         return torch.empty(tensor.size(0), dtype=tensor.dtype, device="meta"), ""
     if is_traceable_wrapper_subclass(tensor):
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"), ""
