@@ -69,7 +69,7 @@ class _Pipe(io.FileIO):
 
 
 def _guarded(stream: TextIO) -> TextIO:
-    """Return a stream that writes to the same pipe through :class:`_Pipe`; what is not a pipe as it is."""
+    """Return a stream that writes through :class:`_Pipe`; other streams are returned unchanged."""
     try:
         number = stream.fileno()
         mode = os.fstat(number).st_mode

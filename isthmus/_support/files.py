@@ -33,17 +33,16 @@ def private_folder() -> Path:
     Raises:
         OSError: there is none that only this user can enter.
     """
-    last = Path()
-    for last in _private_folders():
+    for folder in _private_folders():
         with contextlib.suppress(OSError):
-            last.mkdir(mode=0o700)
-            last.chmod(0o700)
-        if _is_private(last):
-            return last
+            folder.mkdir(mode=0o700)
+            folder.chmod(0o700)
+        if _is_private(folder):
+            return folder
     raise OSError(
         errno.EACCES,
         "not a folder that you own with mode 0700; set XDG_RUNTIME_DIR to a folder that only you can write",
-        str(last),
+        str(_first_temporary()),
     )
 
 
@@ -57,11 +56,15 @@ def _private_folders() -> Iterator[Path]:
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
     if runtime.is_absolute():
         yield runtime / "isthmus"
-    temporary = Path(os.environ.get("TMPDIR", ""))
-    first = (temporary if temporary.is_absolute() else Path("/tmp")) / f"isthmus-{os.geteuid()}"
+    first = _first_temporary()
     yield first
     for number in range(1, _NAMES):
         yield first.with_name(f"{first.name}-{number}")
+
+
+def _first_temporary() -> Path:
+    temporary = Path(os.environ.get("TMPDIR", ""))
+    return (temporary if temporary.is_absolute() else Path("/tmp")) / f"isthmus-{os.geteuid()}"
 
 
 def _is_private(path: Path) -> bool:

@@ -38,7 +38,7 @@ class OneNode(RendezvousHandler):
         """Open a store for the ranks of the next attempt.
 
         Raises:
-            OSError: the port is in use.
+            OSError: the port is in use, or the kernel does not tell to whom a connection belongs.
         """
         self.shutdown()
         self._server = StoreServer(self._port)

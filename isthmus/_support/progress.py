@@ -1,24 +1,20 @@
 """Progress of long commands on standard error."""
 
-import random
 import sys
 from typing import Self
 
-_state = random.getstate()
-from rich.console import Console  # noqa: E402
-from rich.progress import (  # noqa: E402
+from isthmus._support.console import (
     BarColumn,
+    Console,
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    Text,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.text import Text  # noqa: E402
-
-random.setstate(_state)  # rich draws a number when it is imported, maybe after the program has seeded
 
 
 def say(line: str) -> None:

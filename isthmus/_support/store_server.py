@@ -27,6 +27,7 @@ _READY, _NOT_READY = b"\0", b"\1"
 _DONE, _CANCELED = b"\0", b"\1"  # answers of a wait
 _ESTABLISHED = "01"  # include/net/tcp_states.h
 _CHUNK = 1 << 16
+_PATIENCE = 5  # seconds
 _ATTEMPTS = 5  # the kernel's table may skip a row while others change
 
 Parser = Generator[int, bytes, None]  # yields a number of bytes, and receives them
@@ -70,8 +71,7 @@ class StoreServer:
             port: 0 for a free one.
 
         Raises:
-            OSError: the port is in use.
-            RuntimeError: the kernel does not tell to whom a connection belongs.
+            OSError: the port is in use, or the kernel does not tell to whom a connection belongs.
         """
         self._listener = socket.create_server((HOST, port), backlog=1024)
         self.port: int = self._listener.getsockname()[1]
@@ -94,8 +94,9 @@ class StoreServer:
 
     def close(self) -> None:
         """End all connections and the thread."""
+        os.write(self._end, b"\0")  # closing it alone wakes nobody while a forked process has it open
         os.close(self._end)
-        self._thread.join()
+        self._thread.join(_PATIENCE)
 
     def _check_owners(self) -> None:
         """Check on a connection of this process that the kernel tells to whom a connection belongs."""
@@ -107,7 +108,7 @@ class StoreServer:
                 with accepted:
                     user = owner(HOST, found[1], self.port)
         if user != os.geteuid():
-            raise RuntimeError(
+            raise OSError(
                 "cannot keep other users out of the store of the ranks: /proc/net/tcp does not show the owner of a "
                 "connection; mount /proc in this container"
             )
@@ -124,10 +125,11 @@ class StoreServer:
                     self._serve(key.data, events)
 
     def _close_all(self) -> None:
-        for client in self._clients:
-            client.socket.close()
         self._selector.close()
-        self._listener.close()
+        for each in (self._listener, *(client.socket for client in self._clients)):
+            with contextlib.suppress(OSError):  # the peer has closed it
+                each.shutdown(socket.SHUT_RDWR)  # also while a forked process has it open
+            each.close()
         os.close(self._wake)
 
     def _accept(self) -> None:

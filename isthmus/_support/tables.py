@@ -3,9 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from isthmus._support.console import Console, Table, Text
 
 Cells = Sequence[str]
 

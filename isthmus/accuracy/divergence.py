@@ -188,7 +188,10 @@ class Search:
         return self._operator(row)
 
     def _is_part(self, row: Judged) -> bool:
-        """Return whether a call takes a part of a tensor in jobs of unlike numbers of ranks; its users tell which."""
+        """Whether the call takes a slice, in jobs with different numbers of ranks.
+
+        The difference is judged at the calls that read the slice.
+        """
         return len(row.pair.a) != len(row.pair.b) and key(row.pair.first) in _PARTS
 
     def _is_same(self, row: Judged) -> bool:

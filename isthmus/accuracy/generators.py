@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from isthmus._support import progress  # noqa: F401  # imports rich, which draws a number, before the first look
+from isthmus._support import console  # noqa: F401  # before the first look: a later import of rich would be a draw
 
 
 def states(accelerator: bool = True) -> dict[str, bytes]:
@@ -28,7 +28,7 @@ def states(accelerator: bool = True) -> dict[str, bytes]:
 
 
 class Draws:
-    """Notes from which generators a program draws numbers, by looks at their states.
+    """Detects which random generators a program draws from, by comparing their states.
 
     Attributes:
         drawn: whether numbers were drawn, by generator.

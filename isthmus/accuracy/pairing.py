@@ -132,7 +132,7 @@ def _align(a: list[list[Recorded]], b: list[list[Recorded]], by_rank: bool) -> I
 
 
 def _by_content(found: list[Pair]) -> list[Pair]:
-    """Pair calls of one place that do the same by what they read, where their order is not that of the other job.
+    """Pair calls of one place by their inputs, where the two jobs ran them in different orders.
 
     Threads, hooks and fused operators change the order of independent calls.
     """
@@ -171,7 +171,10 @@ def _reassign(group: list[Pair]) -> None:
 
 
 def _permuted(a: list[Recorded | None], b: list[Recorded | None]) -> list[Recorded | None]:
-    """Return B's calls at the places of those of A that read the same, or nearly the same, or what looks alike."""
+    """Return B's calls in the order of A's.
+
+    Calls with equal inputs are paired first, then those with nearly equal ones, then those with similar ones.
+    """
     found: list[Recorded | None] = [None] * len(a)
     left = [j for j, call in enumerate(b) if call is not None]  # not placed yet
 

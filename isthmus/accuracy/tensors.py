@@ -40,7 +40,7 @@ class Tensors:
 
     def number(self, tensor: torch.Tensor) -> int:
         """Return the number of a tensor's present content; a new one is measured."""
-        local, placement = (tensor, "") if type(tensor) in _PLAIN else _local(tensor)
+        local, placement = (tensor, "") if type(tensor) in _PLAIN and not tensor.is_nested else _local(tensor)
         if local.layout != torch.strided:
             return self._add(tensor, local, placement, False)
         seen, writer = self._of_storage(local)
@@ -77,8 +77,14 @@ class Tensors:
             self._known.pop(storage._cdata, None)
             self._allocated[storage._cdata] = (StorageWeakRef(storage), [])
 
-    def is_unwritten(self, local: torch.Tensor) -> bool:
-        """Return whether a tensor has elements that no call has written, or that a collective is writing."""
+    def is_unwritten(self, tensor: torch.Tensor) -> bool:
+        """Return whether a tensor has elements that no call has written, or that a collective is writing.
+
+        False for a tensor without values to summarize, such as a sparse one.
+        """
+        local, _ = _local(tensor)
+        if not measurable(local):
+            return False
         if self._is_in_flight(local):
             return True
         if not self._allocated or not local.numel():
@@ -174,11 +180,18 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _local(tensor: torch.Tensor) -> tuple[torch.Tensor, str]:
-    """Return the part of a tensor that this rank holds, and how it is placed: ``Shard(0) tp=2``."""
+    """Return the part of a tensor that this rank holds, and how it is placed: ``Shard(0) tp=2``.
+
+    Of a jagged tensor the values; a tensor on meta in place of one whose values cannot be read.
+    """
     if hasattr(tensor, "_local_tensor"):
         return tensor._local_tensor, " ".join(_placement(each) for each in tensor.placements)  # type: ignore[attr-defined]
     if isinstance(tensor, AsyncCollectiveTensor):  # about to be used
         return tensor.trigger_wait(), ""
+    if tensor.is_nested:  # its shape is not one of numbers
+        if tensor.layout == torch.jagged:
+            return tensor._values, ""  # type: ignore[return-value]
+        return torch.empty(tensor.size(0), dtype=tensor.dtype, device="meta"), ""
     if is_traceable_wrapper_subclass(tensor):
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"), ""
     return tensor, ""

@@ -181,6 +181,23 @@ def index_copy_(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
     return self.copy_(index_copy(self, dim, index, source))
 
 
+def in_place(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Return the in-place variant of a functional operator.
+
+    Raises RuntimeError for a result of a dtype that the tensor cannot hold, which PyTorch's decomposition converts.
+    """
+
+    def write(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        result = functional(self, *args, **kwargs)
+        if not torch.can_cast(result.dtype, self.dtype):
+            raise RuntimeError(
+                f"result type {result.dtype} can't be cast to the desired output type {self.dtype}"
+            )
+        return self.copy_(result)
+
+    return write
+
+
 def _of_pytorch(overload: str) -> Callable[..., Any]:
     """PyTorch's decomposition of an overload, such as ``celu.default``."""
     from torch._decomp import decomposition_table
@@ -195,7 +212,10 @@ def _check_indices(indices: Tensor, size: int) -> None:
 
 
 def max_unpool2d(self: Tensor, indices: Tensor, output_size: list[int]) -> Tensor:
-    """PyTorch's, which writes beside the result for an index out of range."""
+    """Unpool a tensor [N, C, H, W] or [C, H, W] to ``output_size``, with 0 where no maximum was.
+
+    Raises RuntimeError for an index out of range, for which PyTorch's decomposition writes out of bounds.
+    """
     _check_indices(indices, math.prod(output_size))
     return _of_pytorch("max_unpool2d.default")(self, indices, output_size)
 
@@ -203,14 +223,17 @@ def max_unpool2d(self: Tensor, indices: Tensor, output_size: list[int]) -> Tenso
 def max_unpool3d(
     self: Tensor, indices: Tensor, output_size: list[int], stride: list[int], padding: list[int]
 ) -> Tensor:
-    """PyTorch's, which writes beside the result for an index out of range."""
+    """Unpool a tensor [N, C, D, H, W] or [C, D, H, W]; see :func:`max_unpool2d`."""
     _check_indices(indices, math.prod(output_size))
     whole = _of_pytorch("max_unpool3d.default")
     return whole(self, indices, output_size, stride, padding)
 
 
 def celu(self: Tensor, alpha: float = 1.0) -> Tensor:
-    """PyTorch's, which does not refuse an alpha of 0."""
+    """Continuously differentiable ELU, elementwise.
+
+    Raises RuntimeError for an alpha of 0, which PyTorch's decomposition accepts.
+    """
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     return torch.ops.aten.elu(self, alpha, 1, 1 / alpha)
@@ -222,7 +245,7 @@ def celu_(self: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 def logit_backward(grad_output: Tensor, self: Tensor, eps: float | None = None) -> Tensor:
-    """PyTorch's; a negative eps is none, as in the kernels."""
+    """Gradient of logit, elementwise. A negative ``eps`` means None, as in the kernels."""
     given = None if eps is None or eps < 0 else eps
     return _of_pytorch("logit_backward.default")(grad_output, self, given)
 
@@ -252,7 +275,10 @@ def nll_loss2d_backward(
 
 
 def _resampled(overload: str) -> Callable[..., Tensor]:
-    """PyTorch's decomposition of a resampling operator, which does not refuse sizes of 0."""
+    """Return PyTorch's decomposition of a resampling operator, with a check of the sizes.
+
+    It raises RuntimeError for sizes of 0, which PyTorch's decomposition accepts.
+    """
 
     def resample(self: Tensor, output_size: list[int], *rest: Any) -> Tensor:
         sizes = (*self.shape[2:], *output_size)

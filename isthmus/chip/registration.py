@@ -113,14 +113,16 @@ def python_decompositions() -> dict[str, Callable[..., Any]]:
     from torch._decomp import decomposition_table
     from torch._ops import OpOverload
 
-    from isthmus.chip.decompositions import DECOMPOSITIONS
+    from isthmus.chip.decompositions import DECOMPOSITIONS, in_place
 
     found: dict[str, Callable[..., Any]] = {}
     for operator, function in decomposition_table.items():
         if isinstance(operator, OpOverload) and not _is_reference(function):
             name = operator._schema.name
             overload = operator._overloadname
-            found[name if overload == "default" else f"{name}.{overload}"] = function
+            functional = inspect.getclosurevars(function).nonlocals.get("outplace_op")  # of register_inplace
+            formula = function if functional is None else in_place(functional)
+            found[name if overload == "default" else f"{name}.{overload}"] = formula
     return found | DECOMPOSITIONS
 
 

@@ -17,16 +17,26 @@ Python = Annotated[str, typer.Option(help="Python with Isthmus on every host. De
 
 
 def _variables(values: list[str] | None) -> list[str]:
-    """Give names without a value that of this environment; hide the values in the arguments of this process."""
+    """Complete NAME with its value in this environment, and mask values in this process's command line."""
     _hide(values or [])
     return [f"{each}={os.environ[each]}" if each in os.environ else each for each in values or []]
 
 
 def _hide(values: Sequence[str]) -> None:
-    """Overwrite the values of ``--env`` where the kernel shows the arguments of this process to other users."""
-    words = Path("/proc/self/cmdline").read_bytes().split(b"\0")
-    # Fields 48 and 49 of proc(5); the first two may contain spaces.
-    place = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45])
+    """Overwrite the values of ``--env`` where the kernel shows the arguments of this process to other users.
+
+    Without /proc, or if the kernel hides the address of the arguments, they stay as they are.
+    """
+    if not values:
+        return
+    try:
+        words = Path("/proc/self/cmdline").read_bytes().split(b"\0")
+        # Field 48 of proc(5); the second may contain spaces.
+        place = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45])
+    except OSError:
+        return
+    if not place:
+        return
     given = {prefix + os.fsencode(each) for each in values for prefix in (b"", b"--env=")}
     for word in words:
         if word in given:

@@ -43,7 +43,7 @@ def command(host: Host, arguments: Sequence[str], variables: Mapping[str, str] |
 
 
 def environment_line(variables: Mapping[str, str]) -> bytes:
-    """Return what a command reads its environment from; empty if there is none."""
+    """Return the first line of standard input: an ``export`` command for the shell; empty without variables."""
     words = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
     return os.fsencode(f"export {' '.join(words)}\n") if words else b""
 

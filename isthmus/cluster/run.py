@@ -112,7 +112,7 @@ def commands(job: Job, python: str, options: list[str]) -> list[list[str]]:
 
 
 def environments(job: Job) -> list[bytes]:
-    """Return what the standard input of the command for each host begins with."""
+    """Return the first line of standard input for each host: an ``export`` command for the shell."""
     port = job.port or TORCHRUN_PORT
     return [remote.environment_line(job.environment(host, port)) for host in job.inventory.hosts]
 

@@ -231,7 +231,7 @@ def _against(
 
 
 def _faults(outcome: Outcome) -> list[str]:
-    """Return what is wrong: nondeterminism first, for it may be the cause of the rest."""
+    """Return descriptions of the faults, nondeterminism first."""
     found = [] if outcome.is_deterministic else ["not deterministic: two runs gave different bits"]
     return found + [each.text for each in outcome.wrong[:1]] + ([outcome.problem] if outcome.problem else [])
 

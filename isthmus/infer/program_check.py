@@ -34,9 +34,11 @@ _OF = {
     | frozenset(name for name in dir(torch) if name.startswith("_sym_")),
 }
 _METHODS = frozenset({"size", "stride", "storage_offset"})
-_POWERS = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift"})
+# Functions whose arguments but the first set how long a number becomes.
+_POWERS = frozenset({"Pow", "PowByNatural", "FloatPow", "LShift", "round", "RoundDecimal", "Float"})
 _NUMBERS = frozenset({"Symbol", "Integer", "Float", "Rational"})
-_LARGEST_EXPONENT = 1024  # a larger one, or a power in an exponent, takes any time and memory
+# A larger one takes any time and memory; so does a power in an exponent, or powers of powers.
+_LARGEST_EXPONENT = 1024
 
 
 def strange(value: Any, key: str = "") -> str | None:
@@ -76,7 +78,8 @@ def is_expression(text: str) -> bool:
     """
     try:
         tree = ast.parse(text, mode="eval")
-        return not set(text) & set("#\\\n") and _is_value(tree.body)
+        is_clean = not set(text) & set("#\\\n")
+        return is_clean and _is_value(tree.body) and _degree(tree.body) <= _LARGEST_EXPONENT
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
 
@@ -124,6 +127,27 @@ def _is_exponent(node: ast.AST) -> bool:
         if isinstance(value, int | float) and not abs(value) <= _LARGEST_EXPONENT:
             return False
     return _is_value(node)
+
+
+def _degree(node: ast.AST) -> float:
+    """Return the largest product of exponents of powers that are nested in each other."""
+    match node:
+        case ast.BinOp(left=base, op=ast.Pow() | ast.LShift(), right=right):
+            exponents = [right]
+        case ast.Call(func=ast.Name(id=name), args=[base, *exponents]) if name in _POWERS:
+            pass
+        case _:
+            return max(map(_degree, ast.iter_child_nodes(node)), default=1)
+    return math.prod(map(_largest, exponents)) * _degree(base)
+
+
+def _largest(exponent: ast.AST) -> float:
+    """Return a bound of an exponent, at least 1; of one that is not constant the largest."""
+    parts = list(ast.walk(exponent))
+    if any(isinstance(each, ast.Name) and each.id not in _NUMBERS - {"Symbol"} for each in parts):
+        return _LARGEST_EXPONENT
+    numbers = [each.value for each in parts if isinstance(each, ast.Constant)]
+    return max([1, *(abs(each) for each in numbers if isinstance(each, int | float))])
 
 
 def _is_number(call: ast.Call) -> bool:

@@ -106,13 +106,14 @@ class Agent(LocalElasticAgent):
         self._looks_at = 0.0
         self._is_ending = False
         self._meeting = config.rdzv_endpoint
+        self._is_alone = config.max_nodes == 1
         self._is_static = config.rdzv_backend == "static"
         try:
-            if config.max_nodes > 1:
+            if not self._is_alone:
                 _resolve(self._meeting)
             spec = _spec(config, entrypoint, program)
         except (RendezvousError, DistError, OSError) as error:
-            raise _cannot_meet(self._meeting, error) from error
+            raise _cannot_meet(self._meeting, error, self._is_alone) from error
         super().__init__(
             spec=spec,
             logs_specs=self._logs,
@@ -125,7 +126,8 @@ class Agent(LocalElasticAgent):
 
         Raises:
             SignalException: this process received a signal that ends the job; the ranks have ended.
-            RuntimeError: the nodes cannot connect, or have lost the connection.
+            RuntimeError: the nodes cannot connect, or have lost the connection; on one node, the store of the ranks
+                cannot be opened.
         """
         meets_again = False
         try:
@@ -134,8 +136,8 @@ class Agent(LocalElasticAgent):
             meets_again = True  # with the remaining nodes, as with torchrun
             raise
         except (RendezvousError, DistError, OSError) as error:
-            if self._logs.attempt < 0:
-                raise _cannot_meet(self._meeting, error) from error
+            if self._is_alone or self._logs.attempt < 0:
+                raise _cannot_meet(self._meeting, error, self._is_alone) from error
             raise RuntimeError(
                 f"the connection to the other nodes is lost ({_first_line(error)}); see their output"
             ) from error
@@ -225,10 +227,12 @@ def _resolve(endpoint: str) -> None:
             return
 
 
-def _cannot_meet(where: str, error: Exception) -> RuntimeError:
+def _cannot_meet(where: str, error: Exception, is_alone: bool) -> RuntimeError:
     if "EADDRINUSE" in str(error) or getattr(error, "errno", None) == errno.EADDRINUSE:
         port = where.rpartition(":")[2]
         return RuntimeError(f"port {port} is in use on {socket.gethostname()}; give another port")
+    if is_alone:
+        return RuntimeError(_first_line(error))
     return RuntimeError(
         f"the nodes cannot connect at {where}: {_first_line(error)}; start the same command on each of them, and "
         "check that they can reach that address and port"

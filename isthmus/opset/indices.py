@@ -67,7 +67,11 @@ INDICES: dict[str, Index] = {
 
 
 def rule_of(schema: Schema) -> tuple[str, int, int, bool, int, int, int, bool, int, bool] | None:
-    """The rule of an operator in the form of ``IndexRule`` of the core; None without indices."""
+    """Return the rule of an operator in the form of ``IndexRule`` of the core; None without indices.
+
+    Raises:
+        ValueError: the schema lacks an argument of the rule, or it stands between lists.
+    """
     rule = INDICES.get(schema.name)
     if rule is None:
         return None
@@ -87,9 +91,15 @@ def rule_of(schema: Schema) -> tuple[str, int, int, bool, int, int, int, bool, i
 
 
 def position(schema: Schema, name: str) -> int:
-    """Position of an argument among those of a kernel; from the end, and negative, after a list."""
+    """Return the position of an argument among those of a kernel; from the end, and negative, after a list.
+
+    Raises:
+        ValueError: there is no such argument, or it stands between lists.
+    """
     arguments = (*schema.inputs, *schema.outputs)
-    found = next(i for i, each in enumerate(arguments) if each.name == name)
+    found = next((i for i, each in enumerate(arguments) if each.name == name), None)
+    if found is None:
+        raise ValueError(f"{schema.name}: no argument {name}")
     if not any(each.is_list for each in arguments[:found]):
         return found
     if any(each.is_list for each in arguments[found:]):

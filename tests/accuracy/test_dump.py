@@ -128,6 +128,28 @@ def test_scope_steps_and_level(tmp_path):
     assert {call.operator for call in rank.calls} == {"module", "optimizer::AdamW"}
 
 
+COPIED = {
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "compressed": lambda: torch.eye(3).to_sparse_csr(),
+    "mkldnn": lambda: torch.ones(3).to_mkldnn(),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+    "jagged": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.jagged),
+    "meta": lambda: torch.ones(3, device="meta"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", COPIED)
+def test_copies_of_every_kind_of_tensor_are_recorded(name, tmp_path):
+    tensor = COPIED[name]()
+    with isthmus.accuracy.dump(tmp_path):
+        torch.empty(4)  # unwritten memory, against which copies are judged
+        tensor.clone()
+    operators = [call.operator for call in dumps.read(tmp_path)[0].calls]
+    assert "aten::clone" in operators
+
+
 def test_unknown_kind_is_refused(tmp_path):
     with pytest.raises(AccuracyError, match="--dump pictures: expected one of statistics"):
         isthmus.accuracy.dump(tmp_path, "pictures")

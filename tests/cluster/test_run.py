@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from isthmus.cluster import arguments as common_arguments
 from isthmus.cluster import inventory, remote, run
 from isthmus.cluster.cli import app
 from isthmus.cluster.inventory import Inventory
@@ -185,6 +186,30 @@ def test_values_of_env_are_hidden_in_the_arguments_of_the_command(tmp_path: Path
         check=False,
     )
     assert done.stdout == "['s3cr3t-1', 's3cr3t-2', 's3cr3t-3', 's3cr3t-0'] 0\n", done.stderr
+
+
+@pytest.mark.parametrize("state", ["unused", "without /proc", "hidden", "shown"])
+def test_values_are_hidden_only_where_the_kernel_shows_them(
+    state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = []
+
+    class Files:
+        def __init__(self, path: str) -> None:
+            if state in ("unused", "without /proc"):
+                raise FileNotFoundError(path)
+
+        def read_bytes(self) -> bytes:
+            return b"isthmus\0--env\0A=s3cr3t\0"
+
+        def read_text(self) -> str:
+            return "7 (a b) " + " ".join(map(str, range(3, 48))) + (" 0" if state == "hidden" else " 4096")
+
+    monkeypatch.setattr(common_arguments, "Path", Files)
+    monkeypatch.setattr(common_arguments.ctypes, "memset", lambda *call: hidden.append(call))
+    values = None if state == "unused" else ["A=s3cr3t"]
+    assert common_arguments._variables(values) == (values or [])
+    assert hidden == ([(4096 + len("isthmus\0--env\0A="), ord("*"), 6)] if state == "shown" else [])
 
 
 # ---- supervision

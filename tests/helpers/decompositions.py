@@ -2,6 +2,7 @@
 
 # ruff: noqa: B008 (the tensors of each call are its own)
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -14,6 +15,15 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 DTYPES = (torch.float64, torch.int64, torch.float32, torch.bfloat16, torch.bool, torch.uint8)
 _RELATIVE = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 4e-3}
+_LEFT_OUT = ("svd_lowrank", "pca_lowrank", "jiterator")  # random ones, and ones only for CUDA
+
+
+# Errors of PyTorch for arguments that it refuses, and NotImplementedError; others are faults of the tests.
+REFUSALS = (RuntimeError, IndexError, ValueError)
+
+
+class HarnessError(Exception):
+    """A comparison itself failed."""
 
 
 class Compared(TorchDispatchMode):
@@ -21,13 +31,17 @@ class Compared(TorchDispatchMode):
 
     Args:
         formulas: functions by overload, as of ``python_decompositions()``.
+
+    Attributes:
+        calls: number of compared calls by overload.
+        differences: descriptions by overload, one for each call that differs.
     """
 
     def __init__(self, formulas: dict[str, Callable[..., Any]]) -> None:
         super().__init__()
         self._formulas = formulas
-        self.calls: dict[str, int] = {}
-        self.differences: dict[str, str] = {}
+        self.calls: Counter[str] = Counter()
+        self.differences: dict[str, list[str]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call the kernel, and the formula on copies of the arguments."""
@@ -36,30 +50,42 @@ class Compared(TorchDispatchMode):
         formula = self._formulas.get(name)
         if formula is None or torch.Tag.nondeterministic_seeded in func.tags:
             return func(*args, **kwargs)
-        copies = tree_map_only(torch.Tensor, lambda t: t.clone(), (args, kwargs))
-        tensors = tree_flatten(copies)[0]  # a formula may replace items of its lists
-        before = _described((args, kwargs))
-        self.calls[name] = self.calls.get(name, 0) + 1
+        try:
+            copies = tree_map_only(torch.Tensor, lambda t: t.clone(), (args, kwargs))
+            tensors = tree_flatten(copies)[0]  # a formula may replace items of its lists
+            before = _described((args, kwargs))
+        except Exception as error:
+            raise HarnessError(name) from error
         try:
             expected = func(*args, **kwargs)
-        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        except (*REFUSALS, TypeError) as error:
             if "not implemented for" not in str(error):  # formulas support more dtypes
-                self._record_accepted(name, formula, copies, before)
+                self._compare_refusal(name, formula, copies, before)
             raise
         try:
             got = formula(*copies[0], **copies[1])
-            refused = got is NotImplemented
-            difference = "" if refused else _difference((got, tensors), (expected, (args, kwargs)))
         except Exception as error:
-            difference = f"{type(error).__name__}: {error}"
-        if difference:
-            self.differences.setdefault(name, f"{before}: {difference}")
+            self._count(name, before, f"{type(error).__name__}: {error}")
+            return expected
+        if got is not NotImplemented:
+            try:
+                difference = _difference((got, tensors), (expected, (args, kwargs)))
+            except Exception as error:
+                raise HarnessError(f"{name}: {before}") from error
+            self._count(name, before, difference)
         return expected
 
-    def _record_accepted(self, name: str, formula: Callable[..., Any], copies: Any, before: str) -> None:
-        with suppress(Exception):
-            formula(*copies[0], **copies[1])
-            self.differences.setdefault(name, f"{before}: accepted, although the kernel raises an error")
+    def _compare_refusal(self, name: str, formula: Callable[..., Any], copies: Any, before: str) -> None:
+        try:
+            accepted = formula(*copies[0], **copies[1]) is not NotImplemented
+        except Exception:
+            accepted = False
+        self._count(name, before, "accepted, although the kernel raises an error" if accepted else "")
+
+    def _count(self, name: str, before: str, difference: str) -> None:
+        self.calls[name] += 1
+        if difference:
+            self.differences.setdefault(name, []).append(f"{before}: {difference}")
 
 
 def _described(values: Any) -> str:
@@ -83,15 +109,20 @@ def _difference(got: Any, expected: Any) -> str:
             return "None, expected a tensor"
         if (one.shape, one.dtype) != (other.shape, other.dtype):
             return f"{one.dtype} {list(one.shape)}, expected {other.dtype} {list(other.shape)}"
-        if other.layout != torch.strided or other.dtype.is_complex:
-            continue
-        close = _RELATIVE.get(other.dtype, 0)
-        if not torch.allclose(one.double(), other.double(), close, close, equal_nan=True) or (
-            not close and not torch.equal(one, other)
+        a, b = _real(one), _real(other)
+        close = _RELATIVE.get(b.dtype, 0)
+        if not torch.allclose(a.double(), b.double(), close, close, equal_nan=True) or (
+            not close and not torch.equal(a, b)
         ):
-            wrong = ~torch.isclose(one.double(), other.double(), close, close, equal_nan=True)
-            return f"{one[wrong][:4].tolist()}, expected {other[wrong][:4].tolist()}"
+            wrong = ~torch.isclose(a.double(), b.double(), close, close, equal_nan=True)
+            return f"{a[wrong][:4].tolist()}, expected {b[wrong][:4].tolist()}"
     return ""
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a strided tensor of real numbers with the same values."""
+    dense = tensor if tensor.layout == torch.strided else tensor.to_dense()
+    return torch.view_as_real(dense.resolve_conj()) if dense.is_complex() else dense
 
 
 def op_db_calls(dtype: torch.dtype, count: int) -> Iterator[Callable[[], Any]]:
@@ -99,25 +130,24 @@ def op_db_calls(dtype: torch.dtype, count: int) -> Iterator[Callable[[], Any]]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     for op in op_db:
-        if dtype not in op.supported_dtypes("cpu") or "svd_lowrank" in op.name or "pca_lowrank" in op.name:
+        if dtype not in op.supported_dtypes("cpu") or op.name.startswith(_LEFT_OUT):
             continue
         grads = dtype.is_floating_point and op.supports_autograd
-        with suppress(Exception):
-            for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=grads), count):
-                yield lambda op=op, sample=sample: op.op(sample.input, *sample.args, **sample.kwargs)
-                if op.inplace_variant and isinstance(sample.input, torch.Tensor):
-                    yield lambda op=op, sample=sample: op.inplace_variant(
-                        sample.input.detach().clone(), *sample.args, **sample.kwargs
-                    )
+        for sample in islice(op.sample_inputs("cpu", dtype, requires_grad=grads), count):
+            yield lambda op=op, sample=sample: op.op(sample.input, *sample.args, **sample.kwargs)
+            if op.inplace_variant and isinstance(sample.input, torch.Tensor):
+                yield lambda op=op, sample=sample: op.inplace_variant(
+                    sample.input.detach().clone(), *sample.args, **sample.kwargs
+                )
 
 
 def run(calls: Iterable[Callable[[], Any]], compared: Compared) -> None:
     """Make calls under the comparison, with gradients; those that PyTorch refuses are ignored."""
     for call in calls:
-        with suppress(Exception), compared:
+        with suppress(*REFUSALS), compared:
             found = [t for t in tree_flatten(call())[0] if isinstance(t, torch.Tensor) and t.requires_grad]
             if found:
-                sum(t.sum() for t in found).backward()
+                sum(_real(t).sum() for t in found).backward()
 
 
 def special_calls(dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
@@ -150,8 +180,13 @@ def special_calls(dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
         dtype=dtype,
     )
     for op in op_db:
+        if op.name.startswith(_LEFT_OUT):
+            continue
         if isinstance(op, UnaryUfuncInfo):
-            yield lambda op=op: op.op(points.clone().requires_grad_(op.supports_autograd))
+            given, _ = op.sample_kwargs("cpu", dtype, points)
+            yield lambda op=op, given=given: op.op(
+                points.clone().requires_grad_(op.supports_autograd), **given
+            )
         elif isinstance(op, BinaryUfuncInfo):
             grid = torch.meshgrid(points, points, indexing="ij")
             yield lambda op=op, grid=grid: op.op(
@@ -318,9 +353,10 @@ def taken() -> dict[str, Callable[..., Any]]:
     }
 
 
-def differences(calls: str, dtype: str, *options: Any) -> tuple[int, dict[str, str]]:
-    """The number of formulas compared in the calls that a function of this module makes, and their differences."""
+def differences(calls: str, dtype: str, *options: Any) -> tuple[int, dict[str, list[str]]]:
+    """Return the number of formulas compared in the calls of a function of this module, and their differences."""
     torch.set_num_threads(1)
+    torch.manual_seed(0)
     compared = Compared(taken())
     run(globals()[calls](getattr(torch, dtype), *options), compared)
     return len(compared.calls), compared.differences

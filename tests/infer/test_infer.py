@@ -254,6 +254,8 @@ max(1, round(L['f']*0.5), abs(3 - L['x'].size()[0])) ** 2 < 10000
 L['x'].dtype == torch.float32 and L['mask'] is None and L['mode'] == 'fast'
 Add(Mul(Integer(16), Symbol('s89', positive=True, integer=True)), Integer(16))
 Pow(Symbol('s0', integer=True), Rational(1, 2)) + 2*Max(1, s0)
+((s0**2 + 1)**2 + s1**3)**2 + 2**s0 + Pow(Pow(Symbol('s0'), Integer(2)), Rational(1, 2))
+RoundDecimal(s0 / 3, 2) + Float(2.5) + (1 << 20 << 10)
 """
 HOSTILE_TEXTS = """
 exit()
@@ -292,6 +294,24 @@ int.__subclasses__()
 9 ** (9999 * 9999)
 1 << 99999999999
 Pow(Integer(9), Pow(Integer(9), Integer(9)))
+((9**1024)**1024)**1024
+(9**1024 + s0)**1024
+(((1 << 1024)**1024)**1024)**1024
+1 << 1024 << 1024
+(s0**s1)**s2
+(L['x'].size()[0]**L['n'])**2
+Max(1, (9**64)**64)
+abs((9**64)**64)
+torch.sym_sum((9**64)**64, 1)
+(-(9**64))**64
+Pow(Pow(Pow(Integer(9), Integer(1024)), Integer(1024)), Integer(1024))
+Pow(Symbol('x'), Symbol('y'))**2
+PowByNatural(LShift(9, 1024), 2)
+FloatPow(9**1024, 2.5)
+Pow(base=9**1024, exp=1024)
+round(5, -9999999999)
+RoundDecimal(Integer(5), Integer(-9999999999))
+Float(Rational(1, 3), 999999999)
 L['x'] == 1; exit()
 L['x'] == 1 # x
 True) or exit(

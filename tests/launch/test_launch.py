@@ -9,6 +9,7 @@ import os
 import signal
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import typer
@@ -374,11 +375,44 @@ def test_a_port_in_use_is_named():
     from isthmus.launch import elastic
 
     error = OSError("failed to listen. port: 29500, code: -98, name: EADDRINUSE, message: in use")
-    said = str(elastic._cannot_meet("10.0.0.1:29500", error))
+    said = str(elastic._cannot_meet("10.0.0.1:29500", error, False))
     assert said == f"port 29500 is in use on {os.uname().nodename}; give another port"
     assert "cannot connect at a:1: timed out; start the same" in str(
-        elastic._cannot_meet("a:1", OSError("timed out"))
+        elastic._cannot_meet("a:1", OSError("timed out"), False)
     )
+
+
+@pytest.mark.parametrize("attempt", [-1, 1])
+@pytest.mark.parametrize(
+    ("ranks", "error", "said"),
+    [
+        (
+            Ranks("1", "1", master_port=29533),
+            OSError(98, "Address already in use"),
+            "port 29533 is in use on ",
+        ),
+        (
+            Ranks("1", "1"),
+            OSError("cannot keep other users out; mount /proc"),
+            "^cannot keep .* mount /proc$",
+        ),
+        (
+            Ranks("1", "1", master_port=29533),
+            OSError(13, "Permission denied"),
+            "^.Errno 13. Permission denied$",
+        ),
+    ],
+)
+def test_a_store_that_cannot_be_opened_on_one_node(ranks, error, said, attempt, tmp_path, monkeypatch):
+    """At the first attempt and at a restart; no other node is named."""
+    from isthmus.launch import elastic
+
+    options = ["--nproc-per-node=1", *ranks.torchrun()]
+    agent = elastic.Agent([*options, "train.py"], tmp_path, *[pytest.fail] * 4)
+    agent._logs.attempt = attempt
+    monkeypatch.setattr(agent, "run", Mock(side_effect=error))
+    with pytest.raises(RuntimeError, match=said):
+        agent.run_ranks()
 
 
 def test_every_option_with_a_value_is_recognised_before_the_program():

@@ -18,9 +18,11 @@ from isthmus.conformance import generate, golden
 from isthmus.opset import dtypes as dt
 from isthmus.opset import reference, rules
 from isthmus.opset.derived.covering import covering
+from isthmus.opset.indices import INDICES, position, rule_of
 from isthmus.opset.names import matches
 from isthmus.opset.operator import ROUNDED, op
 from isthmus.opset.sampling import Array, Case, Maker, place, quantize
+from isthmus.opset.schema import parse
 from tools.opset import torchgen_schemas
 from tools.opset.outside import OUTSIDE, reason
 
@@ -303,3 +305,20 @@ def test_a_pattern_may_omit_namespace_and_overload(pattern: str) -> None:
     assert matches("aten::add.Tensor", pattern) and matches("aten::add.Tensor", "mm", pattern)
     assert not matches("aten::addmm", pattern)
     assert not matches("aten::add_.Tensor", "add", "Tensor", "aten") and not matches("aten::add.Tensor")
+
+
+def test_positions_of_arguments() -> None:
+    schema = parse(
+        "a::b(Tensor x, Tensor[] many, Tensor index, ScalarType t, Tensor[] more, int n) -> Tensor"
+    )
+    assert [position(schema, name) for name in ("x", "many", "n", "out")] == [0, 1, -2, -1]
+    for name, message in (
+        ("index", "index stands between lists"),
+        ("t", "no argument t"),
+        ("y", "no argument y"),
+    ):
+        with pytest.raises(ValueError, match=f"a::b: {message}"):
+            position(schema, name)
+    name = next(iter(INDICES))
+    with pytest.raises(ValueError, match=f"{name}: no argument"):
+        rule_of(parse(f"{name}(Tensor x) -> Tensor"))

@@ -7,6 +7,7 @@ import pytest
 
 from isthmus._support import html, tables, text
 from isthmus._support.progress import Bar
+from tests.helpers.children import output
 
 
 def test_a_piped_table_is_tab_separated(capsys: pytest.CaptureFixture[str]):
@@ -31,6 +32,26 @@ def test_progress_is_quiet_without_a_terminal(capsys: pytest.CaptureFixture[str]
         bar.count(2, 2)
         bar.print("shown [b]")
     assert capsys.readouterr() == ("", "shown [b]\n")
+
+
+MODULES = [
+    "_support.console", "_support.tables", "_support.progress", "accuracy.generators", "profile.report",
+    "plan.session",
+]  # fmt: skip
+
+
+def test_imports_draw_no_random_number() -> None:
+    code = f"""
+        import importlib, os, random, sys
+        for name in {MODULES}:
+            pid = os.fork()
+            if not pid:
+                state = random.getstate()
+                importlib.import_module("isthmus." + name)
+                os._exit("rich.style" not in sys.modules or random.getstate() != state)
+            print(name, os.waitpid(pid, 0)[1])
+    """
+    assert output(code).splitlines() == [f"{name} 0" for name in MODULES]
 
 
 def test_a_page_escapes_its_values():

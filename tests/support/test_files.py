@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from isthmus._support.files import make_file, make_folder, write_file
+from isthmus._support.files import make_file, make_folder, private_folder, write_file
 
 
 @pytest.fixture(params=[0o000, 0o077])
@@ -73,3 +73,22 @@ def test_a_failure_keeps_the_old_file(tmp_path: Path) -> None:
         write_file(path, chunks())
     assert path.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("has_runtime", [False, True])
+def test_without_a_private_folder_the_error_names_the_first_temporary_one(
+    tmp_path: Path, has_runtime: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As csrc/drivers/host/ledger.cpp does."""
+    (tmp_path / "isthmus").touch()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path) if has_runtime else "")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    first = tmp_path / f"isthmus-{os.geteuid()}"
+    first.touch()
+    for number in range(1, 100):
+        first.with_name(f"{first.name}-{number}").touch()
+    with pytest.raises(OSError, match="not a folder that you own with mode 0700") as caught:
+        private_folder()
+    assert caught.value.filename == str(first)
+    first.with_name(f"{first.name}-99").unlink()
+    assert private_folder().name == f"{first.name}-99"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import threading
 import time
@@ -138,6 +140,35 @@ def test_a_port_in_use_and_one_that_is_free_again() -> None:
     again = StoreServer(first.port)
     assert in_child(lambda port: client(port).num_keys(), again.port) == 0
     again.close()
+
+
+def test_close_does_not_wait_for_a_forked_process() -> None:
+    """And the port is free again."""
+    server = StoreServer()
+    connected = socket.create_connection((HOST, server.port))
+    connected.sendall(b"\0\xce\xf7\x85<\x0d1234")
+    assert connected.recv(4) == b"1234"
+    child = os.fork()
+    if not child:
+        signal.pause()
+        os._exit(0)
+    try:
+        closing = threading.Thread(target=server.close, daemon=True)
+        closing.start()
+        closing.join(4)
+        assert not closing.is_alive()
+        connected.settimeout(4)
+        assert connected.recv(1) == b""
+        StoreServer(server.port).close()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_without_the_owners_of_connections_it_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isthmus._support.store_server.owner", lambda *_: None)
+    with pytest.raises(OSError, match="mount /proc in this container"):
+        StoreServer()
 
 
 # ---- another user

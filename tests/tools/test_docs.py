@@ -197,6 +197,12 @@ def test_links_are_not_broken(page: Path):
         assert (page.parent / target).exists(), f"{name(page)}: {target}"
 
 
+@pytest.mark.parametrize("page", BY_HAND, ids=name)
+def test_named_tests_exist(page: Path):
+    existing = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert set(re.findall(r"\btest_\w+\.py\b", page.read_text())) <= existing
+
+
 # ---- How pages are written -----------------------------------------------------------------------------
 
 

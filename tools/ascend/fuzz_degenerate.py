@@ -118,7 +118,7 @@ def variants(row: Row, given: list[Any]) -> Iterator[tuple[str, list[Any]]]:
 
 
 def caller(row: Row) -> Callable[[random.Random, int, Callable[[str], None]], None]:
-    """Return what makes so many of the function's degenerate calls."""
+    """Return a function that makes ``count`` degenerate calls."""
     calls = recorded().get(row.name, [])
 
     def run(random: random.Random, count: int, note: Callable[[str], None]) -> None:

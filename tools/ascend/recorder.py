@@ -1,4 +1,4 @@
-"""A plugin of pytest that records the calls which the tests of libopapi.so make; see fuzz_operators.record()."""
+"""A plugin of pytest that records the calls of libopapi.so in its tests; see fuzz_degenerate.recorded()."""
 
 import os
 from typing import Any

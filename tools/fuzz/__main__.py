@@ -27,23 +27,27 @@ def main() -> int:
     torch.set_num_threads(1)
     driver = os.environ.get("ISTHMUS_DRIVER", "host")
     tolerance = EXACT if driver == "host" else TOLERANCE
-    different = refused = 0
+    different = refused = without_route = replays = 0
     for kind, count in (("program", asked.programs), ("capture", asked.captures)):
         for seed in range(asked.first, asked.first + count):
+            program = Program(seed, tolerance)
             try:
-                program = Program(seed, tolerance)
                 if kind == "program":
-                    refused += program.eager(asked.steps)
+                    program.eager(asked.steps)
                 else:
                     program.captured(asked.steps)
             except Difference as error:
                 different += 1
                 print(f"{kind} {seed}: {error}", flush=True)
+            refused += program.refused
+            without_route += program.without_route
+            replays += program.replays
             if sys.stderr.isatty() and seed % 50 == 0:
                 print(f"\r{kind}s: {seed - asked.first + 1} of {count}", end="", file=sys.stderr)
     print(
         f"{asked.programs} programs and {asked.captures} captures of {asked.steps} steps on {driver}: "
-        f"{different} different, {refused} calls refused"
+        f"{different} different, {refused} calls refused, {without_route} of them without a route, "
+        f"{replays} replays compared"
     )
     return int(different > 0)
 

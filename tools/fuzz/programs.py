@@ -19,6 +19,7 @@ DTYPES_REFUSED = re.compile(
     "not implemented for|[Ff]ound dtype|only supports? |Expected out tensor to have dtype|"
     "inputs not supported|does not support bool"
 )
+NO_ROUTE = "has no route"
 POOL = 24  # tensors; a program replaces later ones
 
 
@@ -75,10 +76,16 @@ class Program:
     Args:
         seed: of every decision.
         tolerance: of floating-point values of the chip.
+
+    Attributes:
+        refused: calls that were not compared, because the CPU refused them or the chip had no route.
+        without_route: those of them for which the chip had no route.
+        replays: replays that were compared.
     """
 
     def __init__(self, seed: int, tolerance: dict[str, float]) -> None:
         self.draw, self.tolerance = random.Random(seed), tolerance
+        self.refused = self.without_route = self.replays = 0
         shapes: list[list[int]] = [[4], [3, 5], [2, 3, 4], [], [5, 3], [1, 4], [0, 3], [7]]
         self.cpu = [
             values(
@@ -110,28 +117,29 @@ class Program:
             if text := difference(one, other, tolerance):
                 self._fail(f"{what} {place}{text}")
 
-    def eager(self, length: int) -> int:
-        """Run random steps on both; return how many were refused.
+    def eager(self, length: int) -> None:
+        """Run random steps on both.
 
         A call is dropped if the CPU refuses its dtypes, or the chip has no route for it.
 
         Raises:
             Difference: one refuses a call that the other runs, or values differ.
         """
-        operations, refused = Operations(self.draw, self.cpu, self._add, errors=True), 0
+        operations = Operations(self.draw, self.cpu, self._add, errors=True)
         for _ in range(length):
             step = operations.step()
             self.names.append(step.name)
             expected, cpu_error = outcome(step, self.cpu)
             found, chip_error = outcome(step, self.chip)
-            if "has no route" in chip_error or DTYPES_REFUSED.search(cpu_error):
+            self.without_route += NO_ROUTE in chip_error
+            if NO_ROUTE in chip_error or DTYPES_REFUSED.search(cpu_error):
                 chip_error, cpu_error = chip_error or cpu_error, cpu_error or chip_error
             if "without overflow" in cpu_error and not any(each.numel() for each in found):
                 chip_error = chip_error or cpu_error  # a number that nothing is filled with
             if bool(cpu_error) != bool(chip_error):
                 self._fail(f"{step.name}: CPU: {cpu_error or 'runs'}; chip: {chip_error or 'runs'}")
             if cpu_error:  # what a refused call has written is not defined
-                refused += 1
+                self.refused += 1
                 self.chip = copied(self.cpu, "chip")
                 continue
             self._compare(f"{step.name}: result", found, expected, self.tolerance)
@@ -142,7 +150,6 @@ class Program:
             self._shorten()
             if self.tolerance is not EXACT:
                 self.chip = copied(self.cpu, "chip")
-        return refused
 
     def _shorten(self) -> None:
         while len(self.cpu) > POOL:
@@ -156,7 +163,7 @@ class Program:
             Difference: the capture leaves other values than before, a replay differs from the same calls without a
                 graph, or the capture of valid calls fails.
         """
-        steps = self._valid_steps(length)
+        steps = self._with_routes(self._valid_steps(length))
         shapes, before = [tensor.shape for tensor in self.chip], [tensor.clone() for tensor in self.chip]
         graph = torch.chip.Graph()
         try:
@@ -176,6 +183,7 @@ class Program:
             graph.replay()
             self._compare("replay: tensor", self.chip, pool, EXACT)
             self._compare("replay: result", results, expected, EXACT)
+            self.replays += 1
 
     def _valid_steps(self, length: int) -> list[Step]:
         """Return steps that run on the CPU, one after the other."""
@@ -196,6 +204,11 @@ class Program:
             steps.append(step)
             self.names.append(step.name)
         return steps
+
+    def _with_routes(self, steps: Sequence[Step]) -> list[Step]:
+        """Return the steps without those for which the chip has no route."""
+        pool = copied(self.chip, "chip")
+        return [step for step in steps if NO_ROUTE not in outcome(step, pool)[1]]
 
     @staticmethod
     def _grown(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor]) -> bool:

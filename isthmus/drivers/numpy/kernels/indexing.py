@@ -49,19 +49,23 @@ def scattered(x: Array, dim: int, index: Array, values: Any, add: bool = False) 
 
 
 def index_add(x: Array, dim: int, index: Array, source: Array, alpha: Any) -> Array:
+    """Return a copy of x with ``alpha * source`` added at the 1-dim ``index`` along ``dim``."""
     given, added = np.atleast_1d(x), np.atleast_1d(number(alpha, source) * source)
     return changed(given, along(given, dim, index), added, add=True).reshape(x.shape)
 
 
 def gathered(x: Array, dim: int, index: Array, sparse: bool) -> Array:
+    """Return the elements of x at ``index`` along ``dim``, in the shape of ``index``; ``sparse`` is ignored."""
     return np.asarray(np.atleast_1d(x)[at(dim, index)]).reshape(index.shape)
 
 
 def part(source: Array, index: Array) -> Array:
+    """Return the part of ``source`` from its start that has the shape of ``index``."""
     return np.atleast_1d(source)[tuple(slice(n) for n in np.atleast_1d(index).shape)]
 
 
 def index_of(indices: list[Maybe]) -> tuple[Any, ...]:
+    """Return the index tuple of the indices of each dimension; None takes all of a dimension."""
     return tuple(slice(None) if index is None else index for index in indices)
 
 
