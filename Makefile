@@ -48,9 +48,9 @@ FORMATTED := $(filter-out csrc/driver.h csrc/operators.h csrc/isthmus_ops.h,$(CX
 # pip compiles no module: Python does when it first imports one, fewer than a tenth of them, and has to keep the result.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --no-compile --constraint constraints.txt
-# The requirements of pyproject.toml with these extras, one per line.
-REQUIREMENTS = $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-  print(*p["dependencies"], *(line for extra in sys.argv[1:] for line in p["optional-dependencies"][extra]), sep="\n")'
+PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
+# The requirements of all packages with these extras, one per line.
+REQUIREMENTS = $(BIN)/python -m tools.requirements $(PROJECTS) --
 ENVIRONMENT := PATH="$(CURDIR)/$(BIN):$$PATH"
 BUILD := $(ENVIRONMENT) $(BIN)/python -u setup.py
 
@@ -64,7 +64,7 @@ $(STAMPS)/venv:
 	@test -x $(BIN)/python || { echo "make: creating $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
 	@touch $@
 
-$(STAMPS)/packages: $(STAMPS)/venv constraints.txt pyproject.toml
+$(STAMPS)/packages: $(STAMPS)/venv constraints.txt $(PROJECTS)
 	@echo "make: installing torch and pinned packages"
 	@$(PIP) setuptools wheel ninja torch==2.13.0
 	@$(REQUIREMENTS) train >$(STAMPS)/requirements.txt
@@ -86,9 +86,10 @@ $(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES) $(EXPORTS)
 	@grep -A4 ' warning: ' build/build.log || true
 	@mv $@.begun $@
 
-# Once; the package is then imported from here, so that only the C++ is ever rebuilt.
-$(STAMPS)/install: $(STAMPS)/packages pyproject.toml
-	@ISTHMUS_BUILD=none $(ENVIRONMENT) $(PIP) --no-deps --no-build-isolation --editable .
+# Once; the packages are then imported from here, so that only the C++ is ever rebuilt.
+$(STAMPS)/install: $(STAMPS)/packages $(PROJECTS) VERSION
+	@ISTHMUS_BUILD=none $(ENVIRONMENT) $(PIP) --no-deps --no-build-isolation \
+	  $(foreach project,$(PROJECTS),--editable ./$(dir $(project)))
 	@touch $@
 
 # Side by side: one waits for compilers, the other for pip and for what checks the sources.
@@ -162,7 +163,7 @@ $(STAMPS)/mindspore: $(STAMPS)/venv
 	@touch $@
 
 differential: setup $(STAMPS)/mindspore
-	@ISTHMUS_TEST_MINDSPORE=build/mindspore/bin/python $(PYTEST) -m slow tests/data tests/checkpoint \
+	@ISTHMUS_TEST_MINDSPORE=build/mindspore/bin/python $(PYTEST) -m slow packages/isthmus-formats/tests/data packages/isthmus-formats/tests/checkpoint \
 	  tests/integrations/test_llama_finetune.py
 
 conform: setup

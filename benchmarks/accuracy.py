@@ -21,7 +21,7 @@ import torch
 from harness import interleave, print_table, ratio, save
 from train_step import BATCH, SEQUENCE, VOCABULARY, llama
 
-import isthmus.accuracy
+import isthmus_diagnostics.accuracy
 
 GOALS = {"statistics": 1.3, "hashes": 3.0, "monitor": 1.01}
 COMPARED_BATCH, COMPARE_SECONDS = 3, 60.0
@@ -67,13 +67,15 @@ def measure(device: str, rounds: int, folder: Path) -> list[dict[str, Any]]:
     step = training(device)
 
     def dump(kind: str) -> Callable[[], Any]:
-        return lambda: isthmus.accuracy.dump(folder / kind, kind)
+        return lambda: isthmus_diagnostics.accuracy.dump(folder / kind, kind)
 
     peers = {
         "step": peer(step, contextlib.nullcontext),
         "statistics": peer(step, dump("statistics")),
         "hashes": peer(step, dump("hashes")),
-        "monitored step": peer(step, lambda: isthmus.accuracy.monitor(folder / "monitor", interval=1)),
+        "monitored step": peer(
+            step, lambda: isthmus_diagnostics.accuracy.monitor(folder / "monitor", interval=1)
+        ),
     }
     times = interleave(peers, rounds=rounds, warm_up=1)
     rows = []
@@ -91,7 +93,7 @@ def compare(folder: Path) -> dict[str, Any]:
     """Return the row of a comparison of two dumps with all tensors of a step on a part of the batch."""
     for name, change in (("a", 1.0), ("b", 1 + 1e-6)):
         step = training("cpu", COMPARED_BATCH, change)
-        with isthmus.accuracy.dump(folder / name, "tensors"):
+        with isthmus_diagnostics.accuracy.dump(folder / name, "tensors"):
             step()
     size = min(sum(file.stat().st_size for file in (folder / name).rglob("*")) for name in "ab")
     start = time.perf_counter()

@@ -386,7 +386,7 @@ def main() -> None:
         raise SystemExit("ascend_compare: build/torch_npu is absent; `make ascend-compare` installs it")
     from harness import machine, print_table, save
 
-    from isthmus._support.files import write_file
+    from isthmus_common.files import write_file
 
     peers = {name: Peer(name) for name in ("cpu", OURS, *QUEUES)}
     rows = measure_calls(peers, options.rounds, options.calls)

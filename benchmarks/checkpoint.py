@@ -1,4 +1,4 @@
-"""Saving and resharding a training state with `isthmus.checkpoint.storage`, over PyTorch's own; conversion.
+"""Saving and resharding a training state with `isthmus_formats.checkpoint.storage`, over PyTorch's own; conversion.
 
 State: a LLaMA of 8 layers (h 1024, bfloat16) with the two moments of Adam (float32), 1.7 GB, sharded over two ranks
 by its first dimension as FSDP does. It is saved, then loaded whole by each rank, and by its second dimension, as
@@ -32,11 +32,11 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.multiprocessing.spawn import spawn
 
-from isthmus.checkpoint.architectures import model
-from isthmus.checkpoint.containers import safetensors_file
-from isthmus.checkpoint.formats import named
-from isthmus.checkpoint.layout import Layout
-from isthmus.checkpoint.storage import Reader, Writer
+from isthmus_formats.checkpoint.architectures import model
+from isthmus_formats.checkpoint.containers import safetensors_file
+from isthmus_formats.checkpoint.formats import named
+from isthmus_formats.checkpoint.layout import Layout
+from isthmus_formats.checkpoint.storage import Reader, Writer
 
 WORLD = 2
 LLAMA = {

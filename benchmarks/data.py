@@ -19,12 +19,12 @@ import datasets
 from harness import interleave, print_table, ratio, save
 from transformers import PreTrainedTokenizerFast
 
-from isthmus.data import formats, tokenizers
-from isthmus.data.packing import Layout
-from isthmus.data.run import Input
-from isthmus.data.templates import BUILT_IN
-from isthmus.data.tokenize import Tokenization, tokenize
-from isthmus.data.train import train
+from isthmus_formats.data import formats, tokenizers
+from isthmus_formats.data.packing import Layout
+from isthmus_formats.data.run import Input
+from isthmus_formats.data.templates import BUILT_IN
+from isthmus_formats.data.tokenize import Tokenization, tokenize
+from isthmus_formats.data.train import train
 
 UNFAIR = (
     "A tokenizer of several threads on one side, or a cached result of datasets: hence one process with one thread "

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from isthmus._support.tables import aligned
+from isthmus_common.tables import aligned
 
 RESULTS = Path(__file__).parent / "results"
 

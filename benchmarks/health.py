@@ -1,4 +1,4 @@
-"""Bit flips that isthmus.health finds in a training run, its false alarms, and what it costs per step.
+"""Bit flips that isthmus_diagnostics.health finds in a training run, its false alarms, and what it costs per step.
 
 ``python -m benchmarks.health`` writes results/health.json. A flip is of one bit of one element of one matrix
 product, in the forward or the backward pass of a checked step, after 64 steps of a small transformer. It is found by
@@ -20,10 +20,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import isthmus.health
+import isthmus_diagnostics.health
 from benchmarks.harness import RESULTS, difference, interleave, machine, print_table, ratio, save
-from isthmus.health import status
-from isthmus.health.session import Health
+from isthmus_diagnostics.health import status
+from isthmus_diagnostics.health.session import Health
 
 _PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default, torch.ops.aten.bmm.default)
 _WARM, _AFTER = 63, 4  # steps before a flip, and from it on
@@ -154,7 +154,7 @@ class Rewound:
         self._run, self._flip = Run(Transformer, dtype), Flip()
         with (
             tempfile.TemporaryDirectory() as folder,
-            isthmus.health.watch(folder, checksum_interval=0) as health,
+            isthmus_diagnostics.health.watch(folder, checksum_interval=0) as health,
             self._flip,
         ):
             for _ in range(_WARM):
@@ -227,7 +227,7 @@ def clean(steps: int, seeds: int) -> list[dict[str, Any]]:
                 run = Run(model, dtype, seed, noise)
                 with (
                     tempfile.TemporaryDirectory() as folder,
-                    isthmus.health.watch(folder, checksum_interval=20) as health,
+                    isthmus_diagnostics.health.watch(folder, checksum_interval=20) as health,
                 ):
                     losses = [run.step() for _ in range(steps)]
                 row = {"model": model.__name__, "dtype": str(dtype)[6:], "seed": seed, "noise": noise}

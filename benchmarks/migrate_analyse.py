@@ -19,7 +19,7 @@ from pathlib import Path
 
 from harness import interleave, print_table, ratio, save
 
-from isthmus.migrate.analyse.engine import analyse
+from isthmus_migrate.analyse.engine import analyse
 
 UNFAIR = (
     "Files read from disk by one peer and from the page cache by the other, or other machine load: hence every "

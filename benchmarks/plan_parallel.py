@@ -21,7 +21,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from isthmus._support.files import write_file
+from isthmus_common.files import write_file
 
 ROOT = Path(__file__).parents[1]
 PARTS = ROOT / "build" / "plan_parallel"
@@ -179,9 +179,9 @@ def run(jobs: list[str]) -> list[dict[str, Any]]:
 
 def predict(name: str, cells: tuple[Any, ...], cluster: Any) -> Any:
     """Return the model and the layout with its prediction."""
-    from isthmus.plan.parallel import memory, model, speed
-    from isthmus.plan.parallel.layouts import Layout, problem
-    from isthmus.plan.parallel.report import Candidate
+    from isthmus_diagnostics.plan.parallel import memory, model, speed
+    from isthmus_diagnostics.plan.parallel.layouts import Layout, problem
+    from isthmus_diagnostics.plan.parallel.report import Candidate
 
     shape = model.megatron(MODELS[name])
     layout = Layout(*cells[:-1], GLOBAL_BATCH, cells[-1])
@@ -192,7 +192,7 @@ def predict(name: str, cells: tuple[Any, ...], cluster: Any) -> Any:
 
 def measure(name: str, cluster: Any) -> list[dict[str, Any]]:
     """Train the layouts of a model; return their measurements."""
-    from isthmus.plan.parallel import emit
+    from isthmus_diagnostics.plan.parallel import emit
 
     jobs = []
     for cells in LAYOUTS[name]:
@@ -247,8 +247,8 @@ def main() -> None:
         return
     from harness import print_table, save
 
-    from isthmus.plan.parallel import cluster as clusters
-    from isthmus.plan.parallel import probe
+    from isthmus_diagnostics.plan.parallel import cluster as clusters
+    from isthmus_diagnostics.plan.parallel import probe
 
     # Compilation takes longer than the steps.
     os.environ |= {"OMP_NUM_THREADS": "1", "TORCH_COMPILE_DISABLE": "1"}

@@ -12,8 +12,16 @@ TYPE_CHECKING = (
 if TYPE_CHECKING:
     from isthmus.autoload import Status
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "include_path", "status"]
+
+
+def __getattr__(name: str) -> object:
+    """Return the version, read when it is asked for: metadata takes as long to import as the rest."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from isthmus_common import __version__
+
+    return __version__
 
 
 def include_path() -> str:

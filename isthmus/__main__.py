@@ -1,5 +1,5 @@
 """``python -m isthmus`` is the ``isthmus`` command."""
 
-from isthmus.cli import main
+from isthmus_common.shell import main
 
 main()

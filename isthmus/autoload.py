@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from isthmus import drivers, options
 from isthmus.options import InvalidOption
-
-_TOOLS = ("ISTHMUS_DEBUG", "ISTHMUS_DEBUG_CALLS", "ISTHMUS_STREAM_CHECK")
+from isthmus_common.options import start as start_tools
 
 
 class Status(NamedTuple):
@@ -82,10 +81,8 @@ def load() -> None:
         if asked and asked not in drivers.DISABLED:
             print(f"isthmus: ISTHMUS_DRIVER={asked} is not used: {outcome.reason}", file=sys.stderr)
     _status = outcome._replace(seconds=time.perf_counter() - start)
-    if outcome.registered and any(name in os.environ for name in _TOOLS):
-        from isthmus.debug import environment
-
-        environment.start()
+    if outcome.registered:
+        start_tools("import torch", options.TABLE.variables())
     if outcome.registered and os.environ.get("ACCELERATE_TORCH_DEVICE", "").startswith("chip"):
         from isthmus.shim import hugging_face
 

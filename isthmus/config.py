@@ -1,33 +1,10 @@
-"""Every option of Isthmus with its current value, checked: what ``isthmus env`` lists.
-
-The options themselves are declared in :mod:`isthmus.options`, which code that acts on one reads.
-"""
+"""Every option of the installed packages with its current value, checked: what ``isthmus env`` lists."""
 
 import os
-from typing import Annotated, Any, NamedTuple
+from typing import NamedTuple
 
-from pydantic import BeforeValidator, ValidationError, create_model
-from pydantic_settings import BaseSettings, SettingsConfigDict
-
-from isthmus.options import OPTIONS, PREFIX, parse
-from isthmus.options import Option as Declared
-
-
-class _Base(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix=PREFIX, env_ignore_empty=True, extra="ignore")
-
-
-def _field(option: Declared) -> Any:
-    """Type and default; text of the environment is parsed and checked as the table says."""
-
-    def parsed(value: Any) -> Any:
-        return parse(option, value) if isinstance(value, str) else value
-
-    return Annotated[Any, BeforeValidator(parsed)], option.default
-
-
-Settings = create_model("Settings", __base__=_Base, **{option.name: _field(option) for option in OPTIONS})
-Settings.__doc__ = "The options with their current values, typed and checked."
+from isthmus_common.options import PREFIX, parse, tables
+from isthmus_common.options import Option as Declared
 
 
 class Option(NamedTuple):
@@ -53,27 +30,22 @@ class Option(NamedTuple):
 
 
 def options() -> list[Option]:
-    """All options in the order of their declaration."""
-    problems = _problems()
-    return [_describe(option, problems) for option in OPTIONS]
+    """All options in the order of their declaration, those of isthmus first."""
+    return [_describe(option) for table in tables() for option in table.options]
 
 
 def unknown() -> list[str]:
     """Variables that begin with ISTHMUS_ and name no option: a misspelling, most likely."""
-    known = {option.variable for option in OPTIONS}
+    known = {option.variable for option in options()}
     return sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
 
 
-def _problems() -> dict[str, str]:
+def _describe(option: Declared) -> Option:
+    default, problem = _text(option.default), ""
     try:
-        Settings()
-    except ValidationError as error:
-        return {str(entry["loc"][0]): entry["msg"].removeprefix("Value error, ") for entry in error.errors()}
-    return {}
-
-
-def _describe(option: Declared, problems: dict[str, str]) -> Option:
-    default = _text(option.default)
+        parse(option, os.environ.get(option.variable, ""))
+    except ValueError as error:
+        problem = str(error)
     return Option(
         variable=option.variable,
         value=os.environ.get(option.variable, default),
@@ -81,7 +53,7 @@ def _describe(option: Declared, problems: dict[str, str]) -> Option:
         is_set=option.variable in os.environ,
         reader=option.reader,
         meaning=option.meaning,
-        problem=problems.get(option.name, ""),
+        problem=problem,
     )
 
 

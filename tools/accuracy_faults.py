@@ -1,7 +1,7 @@
 """Plant faults in training jobs and count those that are named: ``python -m tools.accuracy_faults``.
 
-docs/results/accuracy-faults.md is written. The faults are those of tests/accuracy: on one rank at a layer drawn by
-seed, on two and four ranks in each parallelism; and right jobs, of which none may be accused.
+docs/results/accuracy-faults.md is written. The faults are planted on one rank at a layer drawn by seed, and on two and
+four ranks in each parallelism; of right jobs, none may be accused.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-import isthmus.accuracy
-from isthmus.accuracy.comparing import Comparison, compare
 from tests.accuracy import faults, jobs, llama
 from tests.accuracy.variants import VARIANTS
+
+import isthmus_diagnostics.accuracy
+from isthmus_diagnostics.accuracy.comparing import Comparison, compare
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "accuracy-faults.md"
 KINDS = ("statistics", "tensors")
@@ -69,7 +70,7 @@ def one_rank(folder: Path, pool: Executor) -> Iterator[Row]:
 
 
 def _right(folder: Path, kind: str) -> None:
-    with isthmus.accuracy.dump(folder / f"right-{kind}", kind):
+    with isthmus_diagnostics.accuracy.dump(folder / f"right-{kind}", kind):
         llama.train(2)
 
 
@@ -92,7 +93,7 @@ def _one(folder: Path, name: str) -> Row:
 
 def _compared(folder: Path, kind: str, train: Callable[[], object]) -> Comparison:
     place = Path(tempfile.mkdtemp(dir=folder))
-    with isthmus.accuracy.dump(place, kind):
+    with isthmus_diagnostics.accuracy.dump(place, kind):
         train()
     return compare(folder / f"right-{kind}", place)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch  # noqa: F401 - before isthmus.chip, which it loads
 
 from isthmus import opset
-from isthmus._support.files import make_folder, write_file
+from isthmus_common.files import make_folder, write_file
 
 ROOT = Path(__file__).resolve().parents[1]
 # In this order: the operator pages and the header are generated from the schemas.

@@ -14,8 +14,8 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from isthmus.migrate.convert.project import Request, convert
-from isthmus.migrate.source.findings import Severity
+from isthmus_migrate.convert.project import Request, convert
+from isthmus_migrate.source.findings import Severity
 from tools import mirrors
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "migrate-projects.md"

@@ -11,8 +11,8 @@ from typing import Annotated, NoReturn
 import typer
 
 import isthmus
-from isthmus._support.exits import fail
 from isthmus.ascend.environment import NotBuilt, variables
+from isthmus_common.exits import fail
 
 
 class Fault(StrEnum):
@@ -176,6 +176,6 @@ def info() -> None:
     from isthmus.ascend.info import npus, table
 
     try:
-        print(table(npus(), isthmus.__version__))
+        print(table(npus(), str(isthmus.__version__)))
     except RuntimeError as error:
         raise fail(error) from None

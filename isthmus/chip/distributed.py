@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from isthmus import _C, options
-from isthmus._support import restarts
-from isthmus._support.patches import Scope
 from isthmus.chip.patches import context_parallel, dtensor_attention, dtensor_random, rpc
+from isthmus.rendezvous import restarts
+from isthmus_common.patches import Scope
 
 if TYPE_CHECKING:
     from datetime import timedelta

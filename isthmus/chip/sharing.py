@@ -21,7 +21,7 @@ from torch.multiprocessing.reductions import StorageWeakRef, reduce_tensor, shar
 from torch.utils.hooks import warn_if_has_hooks
 
 from isthmus import _C
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 _LEASES = 1024  # in one table, which is one file
 

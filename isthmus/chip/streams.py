@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from importlib import import_module
 from typing import Any, Literal
 
 import torch
@@ -11,6 +10,7 @@ import torch
 from isthmus import _C
 from isthmus.chip._utils import DeviceLike, _index
 from isthmus.chip.fork import refuse_fork
+from isthmus_common import tools
 
 
 class Stream(torch.Stream):
@@ -284,19 +284,19 @@ def set_stream_check(check: bool | Literal["warn"]) -> None:
     """Detect data races between streams in operators of this thread (ISTHMUS_STREAM_CHECK).
 
     An operator that accesses memory which an operator on another stream may still be writing, or writes memory that
-    one may still be using, raises ``isthmus.debug.streams.StreamOrderError`` before it runs. The error names both
-    operators and both lines of the program. For debugging: all operators become slower.
+    one may still be using, raises ``isthmus_diagnostics.debug.streams.StreamOrderError`` before it runs. The error
+    names both operators and both lines of the program. For debugging: all operators become slower.
 
     Args:
         check: True raises, "warn" warns once per pair of lines, False disables the check.
 
     Raises:
         ValueError: another value.
+        isthmus_common.tools.Missing: isthmus-diagnostics, which has the check, is not installed.
     """
     if not isinstance(check, bool) and check != "warn":
         raise ValueError(f"set_stream_check: expected True, 'warn' or False, got {check!r}")
-    streams = import_module("isthmus.debug.streams")  # by name: tools are above this layer
-    streams.check(bool(check), raises=check != "warn")
+    tools.find("stream_check", "isthmus-diagnostics")(bool(check), raises=check != "warn")
 
 
 def _index_or_current(device: DeviceLike) -> int:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from isthmus._support.files import write_file
 from isthmus.opset import dtypes as dt
 from isthmus.opset.sampling import PERIOD
+from isthmus_common.files import write_file
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

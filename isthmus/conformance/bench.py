@@ -15,7 +15,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from isthmus._support.files import make_folder, write_file
 from isthmus.conformance.bench_cases import bench_cases, flops
 from isthmus.conformance.bench_limits import Limits, Timed
 from isthmus.conformance.calling import KernelError, make_context
@@ -26,6 +25,7 @@ from isthmus.conformance.plan import NotClaimed, Plan
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import HOST
 from isthmus.opset.schema import parse
+from isthmus_common.files import make_folder, write_file
 
 PROBE_EVERY = 8  # cases
 

@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from isthmus._support.files import user_cache
 from isthmus.conformance.generate import digest
 from isthmus.conformance.golden import MANIFEST, GoldenError, Reader, remedy
 from isthmus.doctor import has_torch
+from isthmus_common.files import user_cache
 
 _KEPT = 2  # sets, of gigabytes; older ones are of former versions of the opset
 _in_use: list[IO[str]] = []  # the manifests of open sets, which hold locks until this process ends

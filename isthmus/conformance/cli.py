@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus._support.exits import fail
+from isthmus_common.exits import fail
 
 if TYPE_CHECKING:
     from isthmus.conformance.run import Run
@@ -73,10 +73,10 @@ def generate(
     """Write golden data: samples and float64 references for every operator, by PyTorch on CPU."""
     from concurrent.futures.process import BrokenProcessPool
 
-    from isthmus._support.progress import Bar
     from isthmus.conformance import cache
     from isthmus.conformance.generate import generate as write
     from isthmus.doctor import NO_TORCH, has_torch
+    from isthmus_common.progress import Bar
 
     if not has_torch():
         raise fail(f"conform generate: {NO_TORCH}", 2)
@@ -125,11 +125,11 @@ def run(
     thorough: Thorough = False,
 ) -> None:
     """Run the suite. Exits with 0 (passed), 1 (failures or stale known failures) or 2 (invalid input)."""
-    from isthmus._support.progress import say
     from isthmus.conformance import cache, report
     from isthmus.conformance.progress import RunProgress
     from isthmus.conformance.run import Options, Runner
     from isthmus.conformance.selection import split
+    from isthmus_common.progress import say
 
     if thorough and golden:
         raise fail("--thorough: the data of --golden decides; make it by `conform generate --thorough`", 2)
@@ -208,13 +208,13 @@ def bench(
     rounds: Annotated[int, typer.Option(help="Batches of each operator.", min=1)] = 5,
 ) -> None:
     """Time each operator of the libraries, relative to the byte and FLOP limits measured in the same run."""
-    from isthmus._support.progress import Bar, say
-    from isthmus._support.tables import print_table
     from isthmus.conformance import bench as timing
     from isthmus.conformance import cache
     from isthmus.conformance.libraries_target import LibrariesTarget
     from isthmus.conformance.run import candidate
     from isthmus.conformance.selection import select, split
+    from isthmus_common.progress import Bar, say
+    from isthmus_common.tables import print_table
 
     with _one_line():
         samples = cache.golden(golden, say)

@@ -25,10 +25,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from isthmus._support import files
 from isthmus.conformance import arrays
 from isthmus.conformance.cases import Case, Expected, Result, Tensor, Tolerance, Value, row_major
 from isthmus.conformance.encoding import case_from_json, case_to_json
+from isthmus_common import files
 
 __all__ = [
     "Case",

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from isthmus._support.html import render as render_template
 from isthmus.conformance.judge import BINS
+from isthmus_common.html import render as render_template
 
 _FIELDS = "family library operator dtype case layout status message seconds worst histogram tolerance".split()
 
@@ -14,5 +14,5 @@ def render(data: dict[str, Any]) -> str:
     content = {key: value for key, value in data.items() if key != "results"}
     content |= {"bins": BINS, "fields": _FIELDS, "rows": rows}
     return render_template(
-        "conformance/report.html.j2", title=f"Conformance of {data['driver']}", data=content
+        "isthmus/conformance/report.html.j2", title=f"Conformance of {data['driver']}", data=content
     )

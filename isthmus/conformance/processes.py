@@ -15,8 +15,8 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from isthmus._support.text import signal_name
 from isthmus.conformance.results import CRASHED, CaseResult
+from isthmus_common.text import signal_name
 
 CASE_SECONDS = 120.0  # time limit of a case
 START_SECONDS = 120.0

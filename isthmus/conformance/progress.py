@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from isthmus._support.progress import Bar
-from isthmus._support.tables import print_table
-from isthmus._support.text import count
 from isthmus.conformance.results import BAD, KNOWN, NOT_CLAIMED, PASSED, STATUSES, CaseResult
+from isthmus_common.progress import Bar
+from isthmus_common.tables import print_table
+from isthmus_common.text import count
 
 if TYPE_CHECKING:
     from isthmus.conformance.run import Run

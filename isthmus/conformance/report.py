@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from isthmus._support.files import make_folder, write_file
 from isthmus.conformance.results import CRASHED, FAILED, KNOWN, NOT_CLAIMED, STATUSES
+from isthmus_common.files import make_folder, write_file
 
 _FORMAT = 1
 # XML 1.0 forbids these characters; messages contain text of kernels.

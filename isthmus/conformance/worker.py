@@ -24,7 +24,6 @@ from typing import Any, cast
 if __name__ == "__main__" and "pytorch" not in sys.argv:
     sys.modules["torch"] = None  # type: ignore[assignment]  # a kernel that imports it fails with a clear error
 
-from isthmus._support.parent import end_with_parent
 from isthmus.conformance.driver_cases import DriverCase
 from isthmus.conformance.driver_cases import cases as driver_cases
 from isthmus.conformance.executor import Outcome
@@ -40,6 +39,7 @@ from isthmus.conformance.results import (
 )
 from isthmus.drivers import find
 from isthmus.opset.schema import parse
+from isthmus_common.parent import end_with_parent
 
 
 class Worker:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from isthmus._support.patches import Scope
 from isthmus.shim import extensions
+from isthmus_common.patches import Scope
 
 FEATURE = "deepspeed"
 VARIABLE = "DS_ACCELERATOR"

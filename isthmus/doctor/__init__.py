@@ -1,13 +1,13 @@
 """``isthmus doctor``: check the environment and the chip, with a remedy for each problem.
 
 Each subject has one file. Libraries, including PyTorch, are imported only in child processes
-(:mod:`isthmus._support.children`), so that a broken library or a crashing driver does not break the report.
+(:mod:`isthmus_common.children`), so that a broken library or a crashing driver does not break the report.
 """
 
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
-from isthmus._support.finding import Check, Finding, State, safely
+from isthmus_common.finding import Check, Finding, State, safely
 
 __all__ = ["NO_TORCH", "Finding", "State", "examine", "has_torch"]
 
@@ -47,12 +47,12 @@ def _checks() -> dict[str, Check]:
         environment,
         imports,
         libraries,
-        limits,
         permissions,
         plugins,
         requirements,
         versions,
     )
+    from isthmus_common import limits
 
     torch = has_torch()
     return {

@@ -11,19 +11,9 @@ from typing import Any
 
 import isthmus
 from isthmus import options
-from isthmus._support import children
-from isthmus._support.finding import (
-    Check,
-    Finding,
-    State,
-    describe,
-    fail,
-    invalid_option,
-    ok,
-    safely,
-    warning,
-)
 from isthmus.options import InvalidOption
+from isthmus_common import children
+from isthmus_common.finding import Check, Finding, State, describe, fail, invalid_option, ok, safely, warning
 
 _GIB = 1 << 30
 _FIX = "fix the errors reported here and above, or select another driver with ISTHMUS_DRIVER"

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from isthmus._support.finding import Finding, fail, ok, warning
 from isthmus.ascend.environment import HOME as ASCEND_HOME
 from isthmus.doctor.libraries import find
+from isthmus_common.finding import Finding, fail, ok, warning
 
 _SUBJECT = "environment"
 _RANKS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from isthmus._support import children
-from isthmus._support.finding import Finding, describe, fail, ok
 from isthmus.doctor import versions
 from isthmus.doctor.libraries import LIBRARIES, Library, find
+from isthmus_common import children
+from isthmus_common.finding import Finding, describe, fail, ok
 
 _SUBJECT = "imports"
 

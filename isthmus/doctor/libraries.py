@@ -9,8 +9,8 @@ from importlib.metadata import Distribution, distributions
 from pathlib import Path
 from typing import NamedTuple
 
-from isthmus._support.finding import Finding, each, fail, ok, warning
 from isthmus.doctor import versions
+from isthmus_common.finding import Finding, each, fail, ok, warning
 
 _SUBJECT = "libraries"
 

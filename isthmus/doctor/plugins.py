@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from isthmus._support import children
-from isthmus._support.finding import Finding, describe, fail, invalid_option, ok, warning
 from isthmus.options import InvalidOption
+from isthmus_common import children
+from isthmus_common.finding import Finding, describe, fail, invalid_option, ok, warning
 
 _GROUP = "torch.backends"
 _SUBJECT = "plugins"

@@ -4,8 +4,8 @@ import io
 import json
 import sys
 
-from isthmus._support.finding import State, line
 from isthmus.doctor import examine
+from isthmus_common.finding import State, line
 
 
 def main(as_json: bool) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus._support.finding import Finding, fail, ok, warning
 from isthmus.doctor.libraries import installed, name_of
+from isthmus_common.finding import Finding, fail, ok, warning
 
 _SUBJECT = "requirements"
 _OURS = frozenset({"isthmus", "torch"})

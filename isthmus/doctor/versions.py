@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib import metadata
 
 import isthmus
-from isthmus._support.finding import Finding, each, fail, ok, warning
+from isthmus_common.finding import Finding, each, fail, ok, warning
 
 # Plugins numbered like PyTorch: the first two numbers must be equal.
 _LIKE_TORCH = ("torch_npu", "intel_extension_for_pytorch")

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from isthmus._support.after_import import when_imported
-from isthmus._support.patches import Scope
 from isthmus.chip.device import is_host_addressable
 from isthmus.graph import package
+from isthmus_common.after_import import when_imported
+from isthmus_common.patches import Scope
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule

@@ -21,9 +21,9 @@ from torch._C._export import pt2_archive_constants as constants
 from torch.utils import _pytree as pytree
 
 from isthmus import _C
-from isthmus._support.patches import Scope
-from isthmus._support.text import count
 from isthmus.chip.device import device_count, is_host_addressable
+from isthmus_common.patches import Scope
+from isthmus_common.text import count
 
 CHIP = "chip"
 METADATA = "isthmus_package"  # key in the package's metadata; the value is a Signature as JSON

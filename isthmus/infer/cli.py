@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from isthmus._support.exits import fail
-from isthmus._support.text import count
+from isthmus_common.exits import fail
+from isthmus_common.text import count
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from isthmus._support.text import count
 from isthmus.infer import programs
 from isthmus.infer.model import InferError, Model
+from isthmus_common.text import count
 
 
 def choose_device(name: str) -> torch.device:

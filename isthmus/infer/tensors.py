@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus._support.files import write_file
 from isthmus.graph.package import Input, kind_of
 from isthmus.infer.model import InferError
+from isthmus_common.files import write_file
 
 
 def require_format(path: Path) -> None:

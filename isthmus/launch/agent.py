@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from isthmus._support.files import make_file
 from isthmus.launch.failures import Failure
 from isthmus.launch.model_arguments import ModelArguments
 from isthmus.launch.progress import Progress
@@ -23,6 +22,7 @@ from isthmus.launch.ranks import check_shown, threads
 from isthmus.launch.root_cause import summary
 from isthmus.launch.terminal import Terminal
 from isthmus.launch.watch import Rank, Watch
+from isthmus_common.files import make_file
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from isthmus._support.exits import fail
 from isthmus.launch.ranks import Ranks
-from isthmus.launch.run import Dump, Job, JobError
+from isthmus.launch.run import Dump, Job, JobError, separate_program
+from isthmus_common.exits import fail
 
 EPILOG = (
     "Examples: isthmus run train.py --lr 1e-4 | isthmus run --nproc 2 train.py | isthmus run -m pkg.train | "
@@ -22,6 +22,9 @@ PROGRAM = (
     "{[--nproc N [--nnodes M] ...] {script.py | -m module} | -c command | torchrun ... | accelerate launch ...} "
     "[arguments]"
 )
+
+
+prepare = separate_program  # before the arguments are parsed
 
 
 def add_to(app: typer.Typer) -> None:

@@ -20,9 +20,9 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import config_from_args, parse_args
 
-from isthmus._support import rendezvous as own_rendezvous
-from isthmus._support.files import make_file
+from isthmus import rendezvous as own_rendezvous
 from isthmus.launch.watch import Rank
+from isthmus_common.files import make_file
 
 __all__ = ["Agent", "SignalException"]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isthmus._support.text import signal_name
 from isthmus.launch import stacks
 from isthmus.launch.watch import Rank
+from isthmus_common.text import signal_name
 
 _TAIL = 1 << 16  # bytes read from the end of a file
 _LINES = 24

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from isthmus import options
-from isthmus._support import text
 from isthmus.launch import counts
 from isthmus.launch.counts import Counts
+from isthmus_common import text
 
 if TYPE_CHECKING:
     from isthmus.shim.accelerator import Accelerator

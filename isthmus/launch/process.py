@@ -5,13 +5,13 @@ import re
 import signal
 import sys
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 
 from isthmus import options, shim
-from isthmus._support.patches import Scope
 from isthmus.launch import stacks
 from isthmus.shim import import_hook, rewrite
+from isthmus_common.options import start
+from isthmus_common.patches import Scope
 
 MAIN = "isthmus.launch.main"
 
@@ -82,16 +82,16 @@ def _prepare_rank() -> None:
     if "TORCHELASTIC_RUN_ID" not in os.environ or os.getsid(0) != os.getpid():  # a rank leads its session
         return
     stacks.listen()
-    from isthmus._support.parent import end_with_parent
+    from isthmus_common.parent import end_with_parent
 
     end_with_parent(signal.SIGTERM)
 
 
 def _enter() -> None:
-    from isthmus._support import rendezvous
-    from isthmus._support.patches import PatchError
+    from isthmus import rendezvous
     from isthmus.launch import counts, lines
     from isthmus.shim import accelerator, proxies
+    from isthmus_common.patches import PatchError
 
     global _reporter
 
@@ -99,7 +99,7 @@ def _enter() -> None:
     if _are_devices_hidden():
         scope.undo()
         lines.print_hidden()
-        _watch()
+        start("job")
         return
     try:
         current = accelerator.current(check=lines.expected())
@@ -115,21 +115,7 @@ def _enter() -> None:
         lines.print_start(current)
     if options.text("counts") and hasattr(current.module, "is_initialized"):
         _reporter = counts.Reporter(current, is_child=not lines.expected())
-    if hasattr(current.module, "set_route"):
-        import_module("isthmus.debug").listen()  # by name: tools stand above this layer
-    if options.switch("megatron"):
-        import_module("isthmus.megatron")  # the import adapts
-    if options.text("plan") or options.text("plan_run") or options.switch("swap"):
-        import_module("isthmus.plan.session").start()
-    _watch()
-
-
-def _watch() -> None:
-    """Start to record calls, to monitor them, or to watch their health, if the job does."""
-    if options.text("dump") or options.text("monitor"):
-        import_module("isthmus.accuracy.environment").start()
-    if options.switch("health"):
-        import_module("isthmus.health.environment").start()
+    start("job")
 
 
 def _are_devices_hidden() -> bool:

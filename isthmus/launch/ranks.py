@@ -8,7 +8,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from isthmus._support.files import make_folder
+from isthmus_common.files import make_folder
 
 AGENT = "isthmus.launch.agent"
 

@@ -13,6 +13,7 @@ from isthmus import options
 from isthmus.launch.process import MAIN
 from isthmus.launch.ranks import AGENT, JobError, Ranks, threads
 from isthmus.stand_ins import provide
+from isthmus_common.options import Table, table_of, tables
 
 __all__ = ["PATCHABLE", "SITE", "Dump", "Job", "JobError", "check_driver", "separate_program"]
 
@@ -32,7 +33,7 @@ PATCHABLE = ("transformers", "torch")
 
 
 class Dump(NamedTuple):
-    """What isthmus.accuracy records of a job: the options ``ISTHMUS_DUMP*``; "" leaves the default."""
+    """What isthmus_diagnostics.accuracy records of a job: the options ``ISTHMUS_DUMP*``; "" leaves the default."""
 
     kind: str = ""
     folder: str = ""
@@ -52,8 +53,29 @@ class Dump(NamedTuple):
         names = ("", "_DIR", "_LEVEL", "_STEPS", "_RANKS", "_SCOPE")
         given = {f"ISTHMUS_DUMP{name}": value for name, value in zip(names, self, strict=True) if value}
         if self.kind:  # programs may change the folder that they run in
-            given["ISTHMUS_DUMP_DIR"] = str(Path(self.folder or options.text("dump_dir")).absolute())
+            given["ISTHMUS_DUMP_DIR"] = str(Path(self.folder or _table("dump").text("dump_dir")).absolute())
         return given
+
+
+def _table(name: str) -> Table:
+    """Return the options of the package that has this one.
+
+    Raises:
+        JobError: it is not installed.
+    """
+    table = table_of(name)
+    if table is None:
+        raise JobError(f"--{name} needs isthmus-diagnostics: pip install isthmus-diagnostics")
+    return table
+
+
+def _variable(name: str) -> str:
+    return _table(name).variable(name)
+
+
+def _given_by_run(environment: Mapping[str, str]) -> dict[str, str]:
+    declared = (option for table in tables() for option in table.options)
+    return {each.variable: each.run for each in declared if each.run and each.variable not in environment}
 
 
 @dataclass(frozen=True)
@@ -71,10 +93,10 @@ class Job:
         megatron: adapt Megatron, as ``import isthmus.megatron`` at the top of the program would.
         plan: plan file to apply to the model; "" is none.
         swap: keep activations on the host as far as the device has no room.
-        monitor: folder of isthmus.accuracy.monitoring; "" is none.
-        health: watch the job with isthmus.health.
+        monitor: folder of isthmus_diagnostics.accuracy.monitoring; "" is none.
+        health: watch the job with isthmus_diagnostics.health.
         health_dir: folder of its reports; "" leaves the default.
-        dump: what isthmus.accuracy records.
+        dump: what isthmus_diagnostics.accuracy records.
     """
 
     program: list[str]
@@ -113,9 +135,10 @@ class Job:
             changes["ISTHMUS_DRIVER"] = "none"
         if self.driver:
             changes["ISTHMUS_DRIVER"] = self.driver
-        changes.update({options.variable(name): "1" for name in _SWITCHES if getattr(self, name)})
+        changes.update({_variable(name): "1" for name in _SWITCHES if getattr(self, name)})
+        changes.update(_given_by_run(self.environ))
         if self.monitor:
-            changes["ISTHMUS_MONITOR"] = str(Path(self.monitor).absolute())
+            changes[_variable("monitor")] = str(Path(self.monitor).absolute())
         changes.update(self._health())
         if self.plan and self.swap:
             raise JobError(
@@ -124,7 +147,7 @@ class Job:
         if self.plan:
             if not Path(self.plan).is_file():
                 raise JobError(f"--plan {self.plan}: no such file; `isthmus plan recompute` writes a plan")
-            changes["ISTHMUS_PLAN"] = str(Path(self.plan).absolute())
+            changes[_variable("plan")] = str(Path(self.plan).absolute())
         if self.patch:
             libraries = [each.strip() for each in self.patch.split(",")]
             if unknown := [each for each in libraries if each not in PATCHABLE]:
@@ -141,7 +164,7 @@ class Job:
             raise JobError("--health-dir needs --health")
         if not self.health:
             return {}
-        folder = self.health_dir or options.text("health_dir", self.environ)
+        folder = self.health_dir or _table("health").text("health_dir", self.environ)
         # Programs may change their folder. A rank of another job may start this one.
         return {"ISTHMUS_HEALTH_DIR": str(Path(folder).absolute()), "ISTHMUS_HEALTH_CLAIM": ""}
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from isthmus._support.processes import state
 from isthmus.launch import stacks
 from isthmus.launch.progress import Progress
 from isthmus.launch.terminal import Terminal
+from isthmus_common.processes import state
 
 _PERIOD = 0.1  # seconds
 _RECENT = 60.0  # seconds

@@ -12,11 +12,11 @@ from pathlib import Path
 from types import ModuleType
 
 from isthmus import shim
-from isthmus._support import patches
-from isthmus._support.patches import PatchError, Scope
 from isthmus.megatron import table
 from isthmus.megatron.signature import drift
 from isthmus.megatron.table import Replacement
+from isthmus_common import patches
+from isthmus_common.patches import PatchError, Scope
 
 FEATURE = "megatron"
 _STAND_INS = {

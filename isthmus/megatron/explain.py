@@ -3,8 +3,8 @@
 import importlib
 import warnings
 
-from isthmus._support import patches
 from isthmus.megatron import adaptor, table
+from isthmus_common import patches
 
 
 def explanation() -> tuple[str, bool]:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from isthmus._support import patches
 from isthmus.megatron import recompute
+from isthmus_common import patches
 
 CONTEXT_PARALLEL = {"megatron_cp_algo": "p2p", "kvallgather_cp_algo": "all_gather", "ulysses_cp_algo": "a2a"}
 

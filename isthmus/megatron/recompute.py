@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from isthmus._support.checkpointing import checkpoint as torch_checkpoint
+from isthmus.chip.checkpointing import checkpoint as torch_checkpoint
 
 LEVELS = (0, 1, 2)
 OPTION = "--optimize-recomp-communication-level"

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from isthmus._support.patches import resolve
+from isthmus_common.patches import resolve
 
 if TYPE_CHECKING:
     from isthmus.megatron.table import Replacement
@@ -40,7 +40,7 @@ def drift(each: Replacement) -> str:
     """Why a patch does not match the imported Megatron; "" if it does.
 
     Raises:
-        isthmus._support.patches.PatchError: no such class or module.
+        isthmus_common.patches.PatchError: no such class or module.
     """
     if not each.signatures:
         return ""

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from isthmus._support.exits import fail
+from isthmus_common.exits import fail
 
 app = typer.Typer(
     help="Trace what training allocates, and compare allocators on traces.",
@@ -108,12 +108,12 @@ def replay(
 
     Exits with 1 if every allocator runs out of memory on every trace.
     """
-    from isthmus._support.files import write_file
-    from isthmus._support.tables import aligned
     from isthmus.memory import picture as pictures
     from isthmus.memory import replay as engine
     from isthmus.memory.table import columns
     from isthmus.memory.trace import TraceError, check_output, read
+    from isthmus_common.files import write_file
+    from isthmus_common.tables import aligned
 
     with _one_line():
         for output in filter(None, (picture, as_json)):

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from isthmus._support.files import write_file
-from isthmus._support.html import render
 from isthmus.memory.replay import Outcome, Spans
 from isthmus.memory.table import columns, unit_for
 from isthmus.memory.trace import STEP, Trace, TraceError
+from isthmus_common.files import write_file
+from isthmus_common.html import render
 
 _WIDTH, _HEIGHT = 1400, 700  # of a panel's raster
 _GREY, _WHITE = (0.82, 0.82, 0.82), (1.0, 1.0, 1.0)
@@ -160,7 +160,7 @@ class _Addresses:
 
 def _page(trace: Trace, image: bytes, outcomes: Sequence[Outcome]) -> bytes:
     return render(
-        "memory/picture.html.j2",
+        "isthmus/memory/picture.html.j2",
         title=trace.name,
         trace=trace,
         events=len(trace),

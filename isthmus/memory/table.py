@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from isthmus._support.tables import aligned
-from isthmus._support.text import count
 from isthmus.memory.replay import Outcome
 from isthmus.memory.trace import ALLOC, FREE, USE, Trace
+from isthmus_common.tables import aligned
+from isthmus_common.text import count
 
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1))
 _HEAD = (

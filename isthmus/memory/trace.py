@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from isthmus._support.files import write_file
+from isthmus_common.files import write_file
 
 ALLOC, FREE, STEP, USE = range(4)  # values of the column `kind`
 FORMAT, VERSION = "isthmus-trace", "1"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from isthmus._support.patches import Scope
+    from isthmus_common.patches import Scope
 
 FEATURE = "shim"
 
@@ -33,10 +33,10 @@ def enter(rewrite: bool = True) -> Scope:
 
     Raises:
         isthmus.shim.accelerator.NoAccelerator: no accelerator is available.
-        isthmus._support.patches.PatchError: a patch does not match the installed PyTorch version.
+        isthmus_common.patches.PatchError: a patch does not match the installed PyTorch version.
     """
-    from isthmus._support.patches import Scope, active
     from isthmus.shim import accelerator, copies, proxies
+    from isthmus_common.patches import Scope, active
 
     scope = Scope(FEATURE)
     if active(FEATURE):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from torch.nn.attention import SDPBackend
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 # Backends available without CUDA.
 _OTHERS = (SDPBackend.FLASH_ATTENTION, SDPBackend.OVERRIDEABLE, SDPBackend.MATH)

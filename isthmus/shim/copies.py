@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 _PACKAGE = __name__.rpartition(".")[0]
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from isthmus._support.patches import Scope
 from isthmus.shim import cuda_answers, rules
 from isthmus.shim.accelerator import Accelerator
 from isthmus.shim.devices import instead
+from isthmus_common.patches import Scope
 
 # Private names of torch.cuda that libraries use.
 _PRIVATE = (

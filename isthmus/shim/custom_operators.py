@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from isthmus._support.patches import Scope
 from isthmus.shim.accelerator import CPU, Accelerator
+from isthmus_common.patches import Scope
 
 _KEYS_OF_CPU = ("CPU", "AutogradCPU", "AutocastCPU")
 _FACTORIES = ("empty.memory_format", "empty_strided", "tril_indices", "triu_indices")

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus._support.patches import Scope
 from isthmus.shim.accelerator import Accelerator
 from isthmus.shim.devices import instead
+from isthmus_common.patches import Scope
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:

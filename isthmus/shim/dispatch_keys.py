@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from isthmus._support.patches import Scope
 from isthmus.shim import rules
 from isthmus.shim.accelerator import Accelerator
+from isthmus_common.patches import Scope
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from isthmus._support.patches import Scope
 from isthmus.shim import symmetric_memory
 from isthmus.shim.accelerator import Accelerator
 from isthmus.shim.cuda_answers import called_by_pytorch
+from isthmus_common.patches import Scope
 
 _C10D = "torch.distributed.distributed_c10d"
 _TAKES_BACKEND = (

@@ -1,7 +1,7 @@
 """``isthmus run --explain``: every patch and every rewriting rule of the shim, as text."""
 
-from isthmus._support import patches
 from isthmus.shim import FEATURE, enter, rules
+from isthmus_common import patches
 
 
 def explanation() -> str:

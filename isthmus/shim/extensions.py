@@ -4,8 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from isthmus._support.patches import Scope
 from isthmus.shim.accelerator import CPU, CUDA, Accelerator
+from isthmus_common.patches import Scope
 
 MODULE = "torch.utils.cpp_extension"
 _REASON = "compiles C++ without the CUDA toolkit"
@@ -36,7 +36,7 @@ def _patch(scope: Scope, device_type: str) -> None:
 
 def replace_lock(scope: Scope) -> None:
     """Replace the lock around builds by one that a killed process does not leave behind."""
-    from isthmus._support import build_lock
+    from isthmus.shim import build_lock
 
     scope.replace(
         f"{MODULE}.FileBaton",

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from isthmus._support.after_import import AfterExecution, AfterImport, is_being_executed
-from isthmus._support.patches import Scope
+from isthmus_common.after_import import AfterExecution, AfterImport, is_being_executed
+from isthmus_common.patches import Scope
 
 VARIABLE = "ACCELERATE_TORCH_DEVICE"
 

@@ -15,19 +15,21 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from isthmus._support.patches import Scope
 from isthmus.shim import names
 from isthmus.shim.rewrite import compile_source, parse_module, worth_parsing
+from isthmus_common import own
+from isthmus_common.patches import Scope
 
 
 @functools.cache
 def _installed() -> tuple[Path, ...]:
-    """Folders of installed code: the standard library, site-packages, this package."""
+    """Folders of installed code: the standard library, site-packages, the packages of Isthmus."""
     names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
     folders = [sysconfig.get_path(name) for name in names]
     folders += [*site.getsitepackages(), site.getusersitepackages()]
     paths = [Path(folder) for folder in folders]
-    return (*paths, *(path.resolve() for path in paths), Path(__file__).resolve().parents[1])
+    paths += map(Path, own.folders())
+    return (*paths, *(path.resolve() for path in paths))
 
 
 def is_users(path: str) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from isthmus._support.patches import Scope
 from isthmus.shim.rewrite import compile_source
+from isthmus_common.patches import Scope
 
 
 def install(scope: Scope) -> None:

@@ -5,8 +5,8 @@ from typing import Any
 
 from torch._C._distributed_c10d import Backend
 
-from isthmus._support.patches import Scope
 from isthmus.shim.accelerator import Accelerator
+from isthmus_common.patches import Scope
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from torch.autograd.profiler_util import FunctionEvent, FunctionEventAvg
 from torch.profiler import ProfilerActivity
 
-from isthmus._support.patches import Scope
 from isthmus.shim.accelerator import Accelerator
+from isthmus_common.patches import Scope
 
 _REASON = "CUDA activities mean the accelerator's"
 

@@ -1,6 +1,5 @@
 """Installs all proxies of the shim, in dependency order."""
 
-from isthmus._support.patches import Scope
 from isthmus.shim import (
     answers,
     attention,
@@ -19,6 +18,7 @@ from isthmus.shim import (
     warning_places,
 )
 from isthmus.shim.accelerator import Accelerator
+from isthmus_common.patches import Scope
 
 
 def enter(scope: Scope, accelerator: Accelerator) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import serialization
 
-from isthmus._support.patches import Scope
 from isthmus.shim.accelerator import CPU, CUDA, Accelerator
+from isthmus_common.patches import Scope
 
 _FIRST = 5  # priority in torch.serialization; its own entries begin at 10
 

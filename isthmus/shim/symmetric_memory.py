@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 _MODULE = "torch.distributed._symmetric_memory"
 

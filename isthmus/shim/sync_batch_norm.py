@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 
 def install(scope: Scope, called: Callable[[], None] = lambda: None) -> None:

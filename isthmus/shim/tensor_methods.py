@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from isthmus._support.patches import Scope
 from isthmus.shim import rules
 from isthmus.shim.accelerator import Accelerator
 from isthmus.shim.devices import translate_first, translate_keyword
+from isthmus_common.patches import Scope
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:

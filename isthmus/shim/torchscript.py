@@ -5,8 +5,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from isthmus._support.patches import Scope
 from isthmus.shim.accelerator import Accelerator
+from isthmus_common.patches import Scope
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:

@@ -11,13 +11,11 @@ import functools
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from isthmus._support.patches import Scope
-
-_PACKAGE = str(Path(__file__).parents[1]) + "/"
+from isthmus_common import own
+from isthmus_common.patches import Scope
 
 
 def install(scope: Scope) -> None:
@@ -63,7 +61,7 @@ def _relocating(original: Callable[[Any], None]) -> Callable[[Any], None]:
 
 
 def _is_ours(path: str) -> bool:
-    return path.startswith(_PACKAGE)
+    return path.startswith(own.folders())
 
 
 def _frame_of(message: Any) -> FrameType | None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from isthmus import graph
-from isthmus._support import patches
+from isthmus_common import patches
 from tests.helpers.children import run_fresh
 
 

@@ -25,7 +25,7 @@ class Blocker:
             raise ImportError("torch is not installed here")
 sys.meta_path.insert(0, Blocker())
 sys.argv = ["isthmus", *sys.argv[1:]]
-from isthmus.cli import main
+from isthmus_common.shell import main
 try:
     main()
 finally:
@@ -259,7 +259,7 @@ def test_an_invalid_file_of_known_failures_is_reported_in_one_line(
 
 
 def test_without_torch_and_data_it_explains_where_to_generate_them(tmp_path: Path, right: Path) -> None:
-    code = "import sys; sys.modules['torch'] = None; from isthmus.cli import main; main()"
+    code = "import sys; sys.modules['torch'] = None; from isthmus_common.shell import main; main()"
     options = ("conform", "run", "--driver", "host", "--library", right, "--operators", "aten::cat")
     command = [sys.executable, "-c", code, *map(str, options)]
     env = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}

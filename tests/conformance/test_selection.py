@@ -16,7 +16,7 @@ from tests.helpers.conformance_data import write_golden
 from tests.helpers.conformance_jobs import chip_with, conform, known_entry
 from tests.helpers.conformance_libraries import write_library
 
-NO_TORCH = "import sys; sys.modules['torch'] = None; from isthmus.cli import main; main()"
+NO_TORCH = "import sys; sys.modules['torch'] = None; from isthmus_common.shell import main; main()"
 
 
 def _without_torch(*options: object) -> subprocess.CompletedProcess[str]:

@@ -72,7 +72,13 @@ def test_import_loads_no_heavy_module():
     foreign = {name for name in added if name.split(".")[0] not in light}
     assert not foreign
     assert not {name for name in added if name.startswith(("torch._dynamo", "torch._inductor"))}
-    not_light = ("isthmus.cli", "isthmus.launch", "isthmus.migrate", "isthmus.megatron", "isthmus.ops")
+    not_light = (
+        "isthmus_common.shell",
+        "isthmus.launch",
+        "isthmus_migrate",
+        "isthmus.megatron",
+        "isthmus.ops",
+    )
     assert not {name for name in added if name.startswith(not_light)}
 
 

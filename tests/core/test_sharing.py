@@ -14,8 +14,8 @@ import torch
 import torch.multiprocessing as mp
 
 from isthmus import _C
-from isthmus._support import patches
 from isthmus.chip import sharing
+from isthmus_common import patches
 from tests.helpers import children
 
 TIMEOUT = 20

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from isthmus.migrate.analyse.engine import examine
-from isthmus.migrate.flow.study import alone
-from isthmus.migrate.source.files import Kind, Source
-from isthmus.migrate.source.findings import Finding, Severity
-from isthmus.migrate.source.parse import parse
+from isthmus_migrate.analyse.engine import examine
+from isthmus_migrate.flow.study import alone
+from isthmus_migrate.source.files import Kind, Source
+from isthmus_migrate.source.findings import Finding, Severity
+from isthmus_migrate.source.parse import parse
 
 
 def source(text: str, name: str = "train.py") -> Source:

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner, Result
 
-from isthmus.checkpoint.architectures import model
-from isthmus.checkpoint.cli import app
-from isthmus.checkpoint.names import fused
+from isthmus_formats.checkpoint.architectures import model
+from isthmus_formats.checkpoint.cli import app
+from isthmus_formats.checkpoint.names import fused
 
 SMALL = {
     "hidden_size": 32,
@@ -84,7 +84,7 @@ def write_random(folder: Path, config: dict[str, Any], dtype: torch.dtype = torc
 
 
 def _whole(parameter: Any) -> Any:
-    from isthmus.checkpoint.layout import whole
+    from isthmus_formats.checkpoint.layout import whole
 
     return whole(parameter), 0
 

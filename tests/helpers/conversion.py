@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from isthmus.migrate.convert.engine import Result, convert_source
-from isthmus.migrate.source.findings import Severity
+from isthmus_migrate.convert.engine import Result, convert_source
+from isthmus_migrate.source.findings import Severity
 
 
 def convert(source: str) -> Result:

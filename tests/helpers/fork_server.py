@@ -29,8 +29,8 @@ LENGTH = 1 << 20  # bytes of a request
 MODULES = {
     "torch": ("torch", "sympy", "torch._inductor.decomposition"),
     "light": (
-        *("isthmus.cli", "isthmus.options", "isthmus.conformance.run", "isthmus.conformance.claims"),
-        *("isthmus.cluster.inventory", "isthmus.cluster.isolate.report", "isthmus.migrate.analyse.report"),
+        *("isthmus_common.shell", "isthmus.options", "isthmus.conformance.run", "isthmus.conformance.claims"),
+        *("isthmus_cluster.inventory", "isthmus_cluster.isolate.report", "isthmus_migrate.analyse.report"),
     ),
 }
 

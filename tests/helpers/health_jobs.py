@@ -58,7 +58,7 @@ def main(folder: Path, *cases: str) -> None:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         dist.init_process_group("nccl")
     else:  # `isthmus run --health` starts the watch
-        from isthmus.health import environment, session
+        from isthmus_diagnostics.health import environment, session
 
         session._PERIOD, session._INTERVAL = 0.02, 50
         environment.start()

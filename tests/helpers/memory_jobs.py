@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from typer.testing import CliRunner
 
-from isthmus.cli import app
 from isthmus.memory.trace import Trace
+from isthmus_common.shell import app
 from tools.traces import catalogue
 from tools.traces.models import Shape
 from tools.traces.training import Job

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.profiler import profile, record_function
 
-from isthmus.profile import hot, trace
+from isthmus_diagnostics.profile import hot, trace
 from tests.helpers.rank_checks import check, equal, numbers
 
 FLOAT = 4  # bytes

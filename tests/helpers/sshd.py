@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from isthmus.cluster import inventory, remote
-from isthmus.cluster.inventory import Inventory
+from isthmus_cluster import inventory, remote
+from isthmus_cluster.inventory import Inventory
 from tests.helpers.free_port import free_port
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from typer.testing import CliRunner, Result
 
-from isthmus.cli import app
 from isthmus.infer import archive, tensors
 from isthmus.infer.loading import load
 from isthmus.infer.model import InferError
 from isthmus.infer.program_check import is_expression
+from isthmus_common.shell import app
 
 
 class Scale(nn.Module):

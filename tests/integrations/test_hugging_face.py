@@ -83,7 +83,7 @@ def test_libraries_are_patched_in_any_import_order(first):
         import {first}
         import accelerate, torch
         from accelerate import Accelerator
-        from isthmus._support import patches
+        from isthmus_common import patches
         from transformers.utils import is_torch_bf16_gpu_available
         scaler = Accelerator(mixed_precision="fp16").scaler
         print(scaler._device, is_torch_bf16_gpu_available())
@@ -97,6 +97,6 @@ def test_libraries_are_patched_in_any_import_order(first):
 def test_nothing_is_patched_without_the_variable():
     code = """
         import sys, torch
-        print([name for name in sys.modules if name.startswith("isthmus.migrate")])
+        print([name for name in sys.modules if name.startswith("isthmus_migrate")])
     """
     assert output(code, ACCELERATE_TORCH_DEVICE=None) == "[]"

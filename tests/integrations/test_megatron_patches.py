@@ -28,7 +28,7 @@ def test_undo_restores_what_was_there():
         """
         import warnings; warnings.simplefilter("ignore")
         import isthmus.megatron as adaptor, torch
-        from isthmus._support import patches
+        from isthmus_common import patches
         from megatron.core.fusions.fused_layer_norm import FusedLayerNorm
         from megatron.core.transformer.dot_product_attention import DotProductAttention
         from megatron.core.transformer.torch_norm import WrappedTorchNorm
@@ -117,7 +117,7 @@ def test_run_megatron_needs_no_line_in_the_script(tmp_path):
     script.write_text(
         "import torch\n"
         "from megatron.core.transformer.dot_product_attention import DotProductAttention\n"
-        "import isthmus._support.patches\n"
+        "import isthmus_common.patches\n"
         "print(DotProductAttention.forward.__wrapped__ is not None, torch.zeros(1).cuda().device)\n"
     )
     command = [sys.executable, "-W", "ignore", "-m", "isthmus", "run", "--quiet", "--megatron", str(script)]

@@ -15,7 +15,6 @@ import pytest
 import typer
 
 import isthmus
-from isthmus.cli import app
 from isthmus.launch.failures import Failure, Record
 from isthmus.launch.model_arguments import ModelArguments
 from isthmus.launch.progress import Progress
@@ -24,6 +23,7 @@ from isthmus.launch.root_cause import find_root_cause, summary
 from isthmus.launch.run import VALUE_OPTIONS, Job
 from isthmus.launch.terminal import Terminal
 from isthmus.launch.watch import Rank, Tail, Watch
+from isthmus_common.shell import app
 
 KILL, TERM, ABORT = -signal.SIGKILL, -signal.SIGTERM, -signal.SIGABRT
 MINE = (

@@ -187,8 +187,8 @@ def test_operators_under_a_library_that_is_imported_before_torch(libraries, tmp_
     script = tmp_path / "script.py"
     script.write_text(
         "from transformers import LlamaForCausalLM\n"
-        "import isthmus._support.patches, torch\n"
-        "print(len(isthmus._support.patches.active('ops')) > 10, torch.zeros(1).cuda().device)\n"
+        "import isthmus_common.patches, torch\n"
+        "print(len(isthmus_common.patches.active('ops')) > 10, torch.zeros(1).cuda().device)\n"
         "print(LlamaForCausalLM.__module__)\n"
     )
     done = run("--patch", libraries, script)

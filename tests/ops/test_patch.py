@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from isthmus import ops
-from isthmus._support import patches
+from isthmus_common import patches
 from tests.helpers.ops_checks import on_each_device
 
 transformers = pytest.importorskip("transformers")

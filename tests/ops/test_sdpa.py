@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from isthmus import ops
-from isthmus._support import patches
+from isthmus_common import patches
 from tests.helpers import command
 from tests.helpers.children import output
 from tests.helpers.ops_checks import DTYPES, against_float64, in_each_dtype, leaf

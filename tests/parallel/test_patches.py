@@ -15,7 +15,8 @@ def test_patches_are_in_force_and_are_undone():
     from torch.distributed.tensor._random import OffsetBasedRNGTracker
     from torch.distributed.tensor.experimental._context_parallel._attention import custom_ops
     from torch.nn.parallel import DistributedDataParallel
-    from isthmus._support import patches, restarts
+    from isthmus.rendezvous import restarts
+    from isthmus_common import patches
     from isthmus.chip import distributed
     from isthmus.chip.patches import context_parallel, dtensor_attention, dtensor_random
 

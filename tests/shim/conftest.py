@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from isthmus import shim
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 _open: list[tuple[ExitStack, Scope]] = []
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from isthmus import shim
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 KEY = torch._C.DispatchKey
 SET = torch._C.DispatchKeySet

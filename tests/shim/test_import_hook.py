@@ -327,7 +327,7 @@ def test_compiled_functions_with_rewritten_source(cuda, module):
 
 
 def test_when_imported_calls_once_after_the_module(module, tmp_path):
-    from isthmus._support.patches import Scope
+    from isthmus_common.patches import Scope
 
     seen = []
     with Scope("test") as scope:
@@ -340,7 +340,7 @@ def test_when_imported_calls_once_after_the_module(module, tmp_path):
 def test_a_library_that_only_looks_up_a_module_does_not_consume_the_hook(module, tmp_path):
     from importlib.util import find_spec
 
-    from isthmus._support.patches import Scope
+    from isthmus_common.patches import Scope
 
     seen = []
     with Scope("test") as scope:

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from isthmus import shim
-from isthmus._support import patches
 from isthmus.shim import explain, rules
 from isthmus.shim.accelerator import current
+from isthmus_common import patches
 from tests.helpers.children import output
 
 CHIP0 = torch.device("chip", 0)

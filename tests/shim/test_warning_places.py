@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from isthmus import shim
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 MESSAGE = "To copy construct from a tensor"
 

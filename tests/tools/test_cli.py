@@ -12,8 +12,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import isthmus
-from isthmus.cli import COMMANDS, app
 from isthmus.doctor import chip
+from isthmus_common.shell import COMMANDS, app
 from tests.helpers import children
 from tests.helpers.children import start_module
 
@@ -44,20 +44,20 @@ def test_help_names_every_command_under_its_group():
 
 def test_help_imports_no_command():
     code = (
-        "import sys\nfrom typer.testing import CliRunner\nfrom isthmus.cli import app\n"
+        "import sys\nfrom typer.testing import CliRunner\nfrom isthmus_common.shell import app\n"
         "assert 'Judge a chip' in CliRunner().invoke(app, ['--help']).output\n"
         "print([name for name in sys.modules if name.startswith(('torch', 'numpy', 'pydantic'))"
-        " or name.startswith('isthmus.') and name.endswith('.cli') and name != 'isthmus.cli'])"
+        " or name.startswith('isthmus.') and name.endswith('.cli') and name != 'isthmus_common.shell'])"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
 
 
 def test_a_mistyped_command_gets_a_suggestion_without_importing_commands():
     code = (
-        "import sys\nfrom typer.testing import CliRunner\nfrom isthmus.cli import app\n"
+        "import sys\nfrom typer.testing import CliRunner\nfrom isthmus_common.shell import app\n"
         "for name in ('migrat', 'profle', 'doctr', 'nothing-like-it'):\n"
         "    print(CliRunner().invoke(app, [name]).output.splitlines()[-1])\n"
-        "print([name for name in sys.modules if name.endswith('.cli') and name != 'isthmus.cli'])"
+        "print([name for name in sys.modules if name.endswith('.cli') and name != 'isthmus_common.shell'])"
     )
     migrate, profile, doctor, nothing, imported = subprocess.check_output(
         [sys.executable, "-c", code], text=True
@@ -83,7 +83,7 @@ def test_env_lists_and_checks():
 
 
 def test_env_imports_no_torch():
-    code = "import sys\nfrom isthmus.cli import app\nimport isthmus.config\nprint('torch' in sys.modules)"
+    code = "import sys\nfrom isthmus_common.shell import app\nimport isthmus.config\nprint('torch' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
 
 

@@ -160,7 +160,7 @@ def test_commands_exist(page: Path):
 
 @functools.cache
 def application() -> Any:
-    from isthmus.cli import app
+    from isthmus_common.shell import app
 
     return get_command(app)
 

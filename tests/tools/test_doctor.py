@@ -17,20 +17,19 @@ from typing import Any
 import pytest
 
 from isthmus import doctor, drivers
-from isthmus._support import children, hardening
-from isthmus._support.finding import State, describe, fail, ok, safely, warning
 from isthmus.doctor import (
     chip,
     environment,
     imports,
     libraries,
-    limits,
     permissions,
     plugins,
     report,
     requirements,
     versions,
 )
+from isthmus_common import children, folders, hardening, limits
+from isthmus_common.finding import State, describe, fail, ok, safely, warning
 from tests.helpers.native import compile_text
 
 Report = list[dict[str, str]]
@@ -55,8 +54,10 @@ def failures(findings: Report) -> dict[str, str]:
 
 def in_shell(command: str, check: str) -> Report:
     """Return the findings of a check in a process started by a shell command."""
-    module = check.partition(".")[0]
-    code = f"import json\nfrom isthmus.doctor import {module}\nprint(json.dumps([f._asdict() for f in {check}()]))"
+    code = (
+        f"import json\nfrom isthmus.doctor import permissions\nfrom isthmus_common import limits\n"
+        f"print(json.dumps([f._asdict() for f in {check}()]))"
+    )
     words = ["sh", "-c", f'{command} "$@"', "sh", sys.executable, "-c", code]
     found: Report = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     return found
@@ -494,7 +495,7 @@ def test_folders_of_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "open"))
     monkeypatch.setenv("TORCH_HOME", str(tmp_path / "sticky"))
     monkeypatch.setenv("ISTHMUS_DEBUG_FOLDER", str(tmp_path / "file"))
-    found = {finding.text: finding.state.value for finding in permissions.folders()}
+    found = {finding.text: finding.state.value for finding in folders.folders()}
     assert found == {
         f"TRITON_CACHE_DIR: others can write to {tmp_path}/open and inject code or data into your jobs": "warning",
         f"ISTHMUS_DEBUG_FOLDER: {tmp_path}/file is not a folder": "fail",
@@ -509,7 +510,7 @@ def test_a_home_that_cannot_be_written_is_one_line(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(
         os, "access", lambda path, mode: may(path, mode) and (Path(path) != tmp_path or mode == os.F_OK)
     )
-    (found,) = permissions.folders()
+    (found,) = folders.folders()
     names = "XDG_CACHE_HOME, TORCH_EXTENSIONS_DIR, TRITON_CACHE_DIR, TORCH_HOME, HF_HOME"
     assert (found.state, found.text) == (State.WARNING, f"{names}: {tmp_path} is not writable")
     assert found.remedy.endswith(", or set each of them to a writable folder")
@@ -520,7 +521,7 @@ def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "home", refuse)
-    (found,) = permissions.folders()
+    (found,) = folders.folders()
     assert found.state is State.FAIL and found.text.startswith("no home folder: HOME is not set")
 
 

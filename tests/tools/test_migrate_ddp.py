@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from isthmus.migrate.convert.engine import convert_source
+from isthmus_migrate.convert.engine import convert_source
 from tools.migrate_ddp.__main__ import metrics, refusal
 from tools.migrate_ddp.page import Row, outcome, page
 from tools.migrate_ddp.scripts import SCRIPTS

@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from isthmus._support.text import signal_name
+from isthmus_common.text import signal_name
 from tools.ascend.prototypes import prototypes
 from tools.ascend.table import rows
 from tools.stopwatch import Stopwatch

@@ -18,9 +18,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from isthmus.migrate.analyse.engine import analyse
-from isthmus.migrate.source.findings import LEFT, Severity
-from isthmus.migrate.verify.session import Session, Task, Verdict
+from isthmus_migrate.analyse.engine import analyse
+from isthmus_migrate.source.findings import LEFT, Severity
+from isthmus_migrate.verify.session import Session, Task, Verdict
 from tools import mirrors
 from tools.migrate_corpus import page
 from tools.migrate_corpus.scripts import SCRIPTS, Script
@@ -99,7 +99,7 @@ def examine(mirrors: Path, script: Script, timeout: float) -> Row:
 
 def conversion(path: Path) -> Row:
     """Return the number of changes that convert makes in the script, and whether the result compiles."""
-    from isthmus.migrate.convert.engine import convert_source
+    from isthmus_migrate.convert.engine import convert_source
 
     result = convert_source(path.read_text(), path.name)
     if result.changes:

@@ -17,9 +17,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from isthmus.migrate.convert.engine import Result, convert_source
-from isthmus.migrate.rules.data_parallel import DataParallel
-from isthmus.migrate.verify.session import Session, Task, Verdict
+from isthmus_migrate.convert.engine import Result, convert_source
+from isthmus_migrate.rules.data_parallel import DataParallel
+from isthmus_migrate.verify.session import Session, Task, Verdict
 from tools.migrate_corpus.__main__ import PACKAGES, add_packages, append, extract
 from tools.migrate_corpus.scripts import Script
 from tools.migrate_ddp import page

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from isthmus._support.text import count
-from isthmus.migrate.verify.compare import SPREAD
+from isthmus_common.text import count
+from isthmus_migrate.verify.compare import SPREAD
 from tools.migrate_corpus.scripts import Script
 
 

@@ -17,7 +17,7 @@ import tempfile
 import tokenize
 from pathlib import Path
 
-from isthmus.migrate.convert.project import Converted, Request, convert
+from isthmus_migrate.convert.project import Converted, Request, convert
 from tools import mirrors
 from tools.migrate_gold import page
 from tools.migrate_gold.page import Row, Side

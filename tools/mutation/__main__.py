@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from isthmus._support.exits import fail
-from isthmus._support.files import write_file
-from isthmus._support.progress import Bar, say
-from isthmus._support.tables import aligned
 from isthmus.conformance import cache
 from isthmus.conformance.golden import GoldenError, Reader
+from isthmus_common.exits import fail
+from isthmus_common.files import write_file
+from isthmus_common.progress import Bar, say
+from isthmus_common.tables import aligned
 from tools.mutation.draw import draw, named
 from tools.mutation.mutant import Mutant
 from tools.mutation.page import COUNTS, percent, write_page

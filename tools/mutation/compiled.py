@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from isthmus import opset
-from isthmus._support.files import make_folder, write_file
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import HOST, STRIDED, Context, Entry, Unsupported
+from isthmus_common.files import make_folder, write_file
 from tools.mutation.source import Site
 
 _ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from isthmus._support.files import write_file
+from isthmus_common.files import write_file
 from tools.mutation import reports
 from tools.mutation.mutant import CLASSES
 

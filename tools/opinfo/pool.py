@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from isthmus._support.text import signal_name
+from isthmus_common.text import signal_name
 
 from . import compiled
 from .runner import judge, short_name

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from isthmus.migrate.analyse.codes import CODES
-from isthmus.migrate.rules.registry import all_rules
-from isthmus.migrate.rules.rule import Rule
+from isthmus_migrate.analyse.codes import CODES
+from isthmus_migrate.rules.registry import all_rules
+from isthmus_migrate.rules.rule import Rule
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results" / "migrate-rules.md"
 _HEAD = """# Rules of `isthmus migrate convert`

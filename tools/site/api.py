@@ -29,7 +29,7 @@ MODULES = (
     Module("isthmus", "Version, headers and whether the chip is registered."),
     Module("isthmus.ops", "Fused operators of large models, with gradients, on any device."),
     Module("isthmus.shim", "Run code that was written for CUDA."),
-    Module("isthmus.debug", "Find a wrong operator in a running job."),
+    Module("isthmus_diagnostics.debug", "Find a wrong operator in a running job."),
     Module("isthmus.memory.trace", "Traces of allocations.", ("Trace", "TraceError", "read", "write")),
     Module("isthmus.megatron", "Megatron by one import."),
     Module("isthmus.megatron.recompute", "Recompute with fewer collectives.", ("set_level", "level")),
@@ -43,8 +43,8 @@ MODULES = (
         "isthmus.drivers", "Find and describe drivers.", ("find", "installed", "Candidate", "DriverError")
     ),
     Module("isthmus.doctor", "Examine an environment."),
-    Module("isthmus.migrate.rules.rule", "Rules of your own.", ("Rule",)),
-    Module("isthmus.migrate.rules.draft", "The edits of a rule.", ("Draft",)),
+    Module("isthmus_migrate.rules.rule", "Rules of your own.", ("Rule",)),
+    Module("isthmus_migrate.rules.draft", "The edits of a rule.", ("Draft",)),
 )
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from isthmus._support.exits import fail
-from isthmus._support.files import make_folder
 from isthmus.memory.trace import TraceError, write
+from isthmus_common.exits import fail
+from isthmus_common.files import make_folder
 from tools.traces import catalogue
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)

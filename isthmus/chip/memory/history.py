@@ -165,7 +165,7 @@ def _save_memory_usage(filename: str = "output.svg", snapshot: Any = None) -> No
 
 
 def _write(filename: str | os.PathLike[str], content: bytes) -> None:
-    from isthmus._support.files import write_file
+    from isthmus_common.files import write_file
 
     try:
         write_file(Path(filename), [content])

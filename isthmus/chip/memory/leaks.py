@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, TextIO
 import torch
 
 from isthmus import _C, options
+from isthmus_common import own
 
-_OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[2]))
+_OURS = (str(Path(torch.__file__).parent), *own.folders())
 _UNKNOWN = "unknown (before recording, or on a thread without Python)"
 
 

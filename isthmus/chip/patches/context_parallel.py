@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from isthmus._support.after_import import when_imported
-from isthmus._support.patches import Scope
+from isthmus_common.after_import import when_imported
+from isthmus_common.patches import Scope
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 _scope = Scope("chip")
 _OPTIONS = "torch.nn.modules.linear_cross_entropy_options"

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from isthmus._support.patches import Scope
 from isthmus.chip import comm
+from isthmus_common.patches import Scope
 
 _scope = Scope("chip")
 

@@ -13,9 +13,9 @@ from torch.overrides import has_torch_function_unary
 from torch.utils.dlpack import DLDeviceType
 
 from isthmus import _C
-from isthmus._support.patches import Scope
 from isthmus.chip import streams
 from isthmus.chip.device import is_host_addressable
+from isthmus_common.patches import Scope
 
 _scope = Scope("chip")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from isthmus._support.after_import import when_imported
-from isthmus._support.patches import Scope
+from isthmus_common.after_import import when_imported
+from isthmus_common.patches import Scope
 
 if TYPE_CHECKING:
     from torch.distributed.tensor._op_schema import OpSchema, OpStrategy, PlacementList

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from isthmus._support.after_import import when_imported
-from isthmus._support.patches import Scope
 from isthmus.chip import random
+from isthmus_common.after_import import when_imported
+from isthmus_common.patches import Scope
 
 if TYPE_CHECKING:
     from torch.distributed.tensor._dtensor_spec import DTensorSpec

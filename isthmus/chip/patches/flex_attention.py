@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from isthmus._support.patches import Scope
 from isthmus.chip.patches.higher_order import AUTOCAST
+from isthmus_common.patches import Scope
 
 _MODULE = "torch.nn.attention.flex_attention"
 _scope = Scope("chip")

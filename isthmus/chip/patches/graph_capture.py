@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from isthmus import _C
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 _scope = Scope("chip")
 

@@ -6,7 +6,7 @@ PyTorch lets autocast fall through them for the devices of one list.
 from torch import _ops
 from torch._C import DispatchKey
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 AUTOCAST = DispatchKey.AutocastPrivateUse1  # type: ignore[attr-defined]
 _scope = Scope("chip")

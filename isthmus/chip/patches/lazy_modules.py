@@ -2,7 +2,7 @@
 
 import torch
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 _scope = Scope("chip")
 

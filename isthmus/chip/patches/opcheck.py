@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 _MODULE = "torch.testing._internal.optests.generate_tests"
 _KEYS = ("AutogradPrivateUse1", "Autograd", "CompositeImplicitAutograd")

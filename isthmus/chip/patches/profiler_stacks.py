@@ -6,7 +6,7 @@ from typing import Any
 
 from torch._C._autograd import DeviceType
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 _scope = Scope("chip")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 _RPC = "torch.distributed.rpc"
 _REASON = "device maps may name chips, whose tensors are moved through the CPU"

@@ -19,12 +19,12 @@ from functools import partial
 from pathlib import Path
 
 import isthmus
-from isthmus._support.files import make_folder, user_cache, write_file
 from isthmus.drivers.generators.expressions import Printer
 from isthmus.drivers.libraries import import_tvm_ffi
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import HOST, STRIDED
 from isthmus.opset.pointwise import Kernel, Run, Step, Value
+from isthmus_common.files import make_folder, user_cache, write_file
 
 SHORTEST = 1  # chips that compute on the host have libraries for reference, not for speed
 FLAGS = "-O3 -fPIC -shared -std=gnu11 -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -w".split()

@@ -19,8 +19,8 @@ import triton
 import triton.language as tl
 from triton.runtime import interpreter
 
-from isthmus._support.libdevice import FUNCTIONS, lock
 from isthmus.drivers.generators.expressions import Printer
+from isthmus.drivers.libdevice import FUNCTIONS, lock
 from isthmus.opset import dtypes as dt
 from isthmus.opset.library import HOST, STRIDED
 from isthmus.opset.pointwise import Kernel, Run, Step, Value

@@ -22,17 +22,12 @@ def _run_hidden_sitecustomize(here: str) -> None:
 
 
 def _prepare() -> None:
-    from importlib import import_module
-
     steps = []
     try:
         from isthmus import options
+        from isthmus_common.options import start
 
-        if options.text("verify"):
-            recorder = import_module("isthmus.migrate.verify.recorder")  # by name: it stands above this layer
-            steps.append(recorder.start)  # ahead of the shim
-        if os.environ.get("_ISTHMUS_TRACE"):
-            steps.append(import_module("isthmus.migrate.trace.recorder").start)
+        steps.append(lambda: start("python", options.TABLE.variables()))  # ahead of the shim
         if options.switch("shim"):
             from isthmus.launch import process
 

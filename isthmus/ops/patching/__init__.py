@@ -12,8 +12,8 @@ import importlib.util
 from collections.abc import Collection
 from typing import Self
 
-from isthmus._support.patches import Patch
 from isthmus.ops.patching.attempt import Attempt
+from isthmus_common.patches import Patch
 
 LIBRARIES = ("transformers", "torch")
 

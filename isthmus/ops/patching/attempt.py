@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from isthmus._support import patches
+from isthmus_common import patches
 
 FEATURE = "ops"
 
 
 class Attempt:
-    """A :class:`isthmus._support.patches.Scope` that continues after a patch fails.
+    """A :class:`isthmus_common.patches.Scope` that continues after a patch fails.
 
     Attributes:
         scope: the applied patches.

@@ -7,9 +7,9 @@ mapping (``use_kernel_forward_from_hub``) needs the package ``kernels`` and mode
 from collections.abc import Callable
 from typing import Any
 
-from isthmus._support.patches import resolve
 from isthmus.ops.patching import attention, layers, losses
 from isthmus.ops.patching.attempt import Attempt
+from isthmus_common.patches import resolve
 
 # Class prefixes of LLaMA-like models, by package.
 LIKE_LLAMA = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "mistral": "Mistral"}

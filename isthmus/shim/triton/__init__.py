@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import isthmus
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 
 def install(scope: Scope, device_type: str) -> None:

@@ -14,7 +14,7 @@ from triton._C.libtriton import ir
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 _ARITHMETIC = (
     "fadd fsub fmul fdiv frem precise_divf minimumf minnumf maximumf maxnumf clampf fma dot cos exp exp2 floor ceil "

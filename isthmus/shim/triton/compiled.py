@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 _REASON = "Inductor cannot compile a Triton kernel for the host chip"
 _WRAPPED = "torch._dynamo.variables.functions.TritonKernelVariable"

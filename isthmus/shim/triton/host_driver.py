@@ -8,7 +8,7 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 
 class HostDriver(DriverBase):  # type: ignore[misc]

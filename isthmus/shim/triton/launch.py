@@ -16,10 +16,10 @@ from triton.runtime.jit import JITFunction, TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from isthmus import _C
-from isthmus._support.libdevice import lock
-from isthmus._support.patches import Scope
-from isthmus._support.progress import say
+from isthmus.drivers.libdevice import lock
 from isthmus.shim.triton.rewritten import interpreted
+from isthmus_common.patches import Scope
+from isthmus_common.progress import say
 
 _REASON = "Triton compiles for GPUs; its interpreter runs kernels on the host chip"
 _said = False

@@ -8,8 +8,8 @@ from typing import Any
 
 from triton.runtime import interpreter
 
-from isthmus._support.libdevice import FUNCTIONS
-from isthmus._support.patches import Scope
+from isthmus.drivers.libdevice import FUNCTIONS
+from isthmus_common.patches import Scope
 
 _CUDA = "triton.language.extra.cuda.libdevice"
 _EITHER = "triton.language.extra.libdevice"  # declarations without a body

@@ -6,7 +6,7 @@ from typing import Any
 
 from triton.runtime.interpreter import ASTTransformer, InterpretedFunction
 
-from isthmus._support.patches import Scope
+from isthmus_common.patches import Scope
 
 
 def install(scope: Scope) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from types import ModuleType
 
-from isthmus._support.after_import import when_imported
+from isthmus_common.after_import import when_imported
 
 
 class _Writer:

@@ -1,1 +1,0 @@
-"""Helpers shared by all layers: files, exits, child processes, tables, progress, HTML, patches, import hooks."""

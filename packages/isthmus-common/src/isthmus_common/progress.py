@@ -1,0 +1,69 @@
+"""Progress of long commands on standard error."""
+
+import sys
+from typing import Self
+
+from isthmus_common.console import (
+    BarColumn,
+    Console,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    Text,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+
+def say(line: str) -> None:
+    """Print a line to standard error, with the name of the program."""
+    print(f"isthmus: {line}", file=sys.stderr, flush=True)
+
+
+class Bar:
+    """A progress bar on standard error; hidden when that is not a terminal.
+
+    Args:
+        description: the current item.
+        of_bytes: the numbers are bytes; shows their rate and the time left.
+    """
+
+    def __init__(self, description: str, *, of_bytes: bool = False) -> None:
+        self._console = Console(stderr=True)
+        figures = (
+            (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+            if of_bytes
+            else (MofNCompleteColumn(), TimeElapsedColumn())
+        )
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), *figures)
+        self._progress = Progress(
+            *columns, console=self._console, transient=True, disable=not sys.stderr.isatty()
+        )
+        self._task = self._progress.add_task(description, total=None)
+
+    def at(self, name: str, done: int, total: int) -> None:
+        """Show the current item and how many of all are done."""
+        self._progress.update(self._task, description=name, completed=done, total=total)
+
+    def count(self, done: int, total: int) -> None:
+        """Show how many of all items are done; with the last one the bar is removed."""
+        self._progress.update(self._task, completed=done, total=total)
+        if done == total:
+            self._progress.stop()
+
+    def advance(self, name: str) -> None:
+        """Show the current item and count one more as done."""
+        self._progress.update(self._task, description=name, advance=1)
+
+    def print(self, line: str) -> None:
+        """Print a line above the bar, whether or not the bar is shown."""
+        self._console.print(Text(line), soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()

@@ -1,0 +1,1 @@
+"""Right and fast: compare, debug, watch, profile and plan jobs."""

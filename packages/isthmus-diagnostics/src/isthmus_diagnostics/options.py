@@ -1,0 +1,53 @@
+"""The options of comparing, debugging, watching and planning."""
+
+from isthmus_common.options import Option, Table, check_numbers
+
+# fmt: off
+OPTIONS = (
+    Option("plan", "text", "", "isthmus run", "plan of `isthmus plan` to apply to the model",
+           start="isthmus_diagnostics.plan.session:start", moment="job"),
+    Option("swap", "switch", False, "isthmus run",
+           "keep activations of layers on the host as far as the device has no room for them",
+           start="isthmus_diagnostics.plan.session:start", moment="job"),
+    Option("plan_run", "text", "", "every Python of a job",
+           "set by isthmus plan: folder for what it measures",
+           start="isthmus_diagnostics.plan.session:start", moment="job"),
+    Option("debug", "text", "", "isthmus_diagnostics.debug",
+           "tools on from the start: compare:aten::*mm*,overflow:* (also capture, fallback, time)",
+           start="isthmus_diagnostics.debug.environment:start", moment="import torch"),
+    Option("debug_listen", "switch", False, "every Python of a job",
+           "set by isthmus run: `isthmus debug` can attach",
+           start="isthmus_diagnostics.debug.environment:listen", moment="job", run="1"),
+    Option("debug_folder", "text", "isthmus-debug", "isthmus_diagnostics.debug", "where the tools write"),
+    Option("dump", "choice", "", "isthmus run",
+           "what isthmus_diagnostics.accuracy records of every call: statistics, hashes, tensors; empty: nothing",
+           choices=("", "statistics", "hashes", "tensors"),
+           start="isthmus_diagnostics.accuracy.environment:start", moment="job"),
+    Option("dump_dir", "text", "isthmus-dump", "isthmus run", "folder of the dump"),
+    Option("dump_level", "choice", "both", "isthmus run",
+           "calls to record: module, operator, both; all: also the operators of the optimizer's step",
+           choices=("module", "operator", "both", "all")),
+    Option("dump_steps", "text", "", "isthmus run", "steps to record: 0,1,5-7; empty: all", check=check_numbers),
+    Option("dump_ranks", "text", "", "isthmus run", "ranks that record: 0,1,5-7; empty: all", check=check_numbers),
+    Option("dump_scope", "text", "*", "isthmus run",
+           "names of the modules or operators to record: *.layers.0.*, aten::mm"),
+    Option("monitor", "text", "", "isthmus run",
+           "folder for statistics of gradients, weights and optimizer states during the run; empty: none",
+           start="isthmus_diagnostics.accuracy.environment:start", moment="job"),
+    Option("health", "switch", False, "isthmus run", "watch the health of the job, with isthmus_diagnostics.health",
+           start="isthmus_diagnostics.health.environment:start", moment="job"),
+    Option("health_dir", "text", "isthmus-health", "isthmus run",
+           "folder of the health reports, which all ranks share"),
+    Option("health_claim", "text", "", "isthmus run",
+           "set by a process that is watched: its id and ranks, by which those that it starts are not"),
+    Option("health_timeout", "integer", 60, "isthmus run",
+           "seconds in a collective until the hang report", least=1),
+    Option("stream_check", "choice", "0", "isthmus_diagnostics.debug",
+           "1: unordered use of memory by two streams raises; warn: it warns", choices=("0", "1", "warn"),
+           start="isthmus_diagnostics.debug.environment:start", moment="import torch"),
+    Option("debug_calls", "text", "", "isthmus_diagnostics.debug",
+           "set by isthmus bisect: folder for the operators called",
+           start="isthmus_diagnostics.debug.environment:start", moment="import torch"),
+)
+# fmt: on
+TABLE = Table(OPTIONS)

@@ -1,0 +1,199 @@
+"""The project's own operators and kernels, and their calls from Python."""
+
+import ast
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from isthmus_migrate.analyse.cpp import Arity
+from isthmus_migrate.analyse.detector import Project, ProjectDetector
+from isthmus_migrate.analyse.extensions import BUILDS, builds_cuda
+from isthmus_migrate.analyse.kernels import kernels, todo
+from isthmus_migrate.analyse.native import Operator, findings, operators_of, units_of
+from isthmus_migrate.analyse.stand_ins import advice
+from isthmus_migrate.source.calls import argument
+from isthmus_migrate.source.findings import Finding, Severity
+from isthmus_migrate.source.module import Module
+from isthmus_migrate.source.strings import text
+
+_OPS = "torch.ops."
+_NEVER = sys.stdlib_module_names | {"torch", "numpy"}  # packages that contain no operators of the project
+_TELLING = re.compile(r"(^|_)(C|ext|extension|cuda|kernels?|ops)(_|$)")  # usual names of compiled modules
+_IMPORTS = frozenset(("importlib.import_module", "__import__"))
+
+
+class Call(NamedTuple):
+    """A call.
+
+    Attributes:
+        name: dotted name of the callee.
+        arguments: their number; None if some are starred.
+        place: a finding at the call, without message.
+    """
+
+    name: str
+    arguments: int | None
+    place: Finding
+
+
+class Facts(NamedTuple):
+    """Calls and built extensions of a module.
+
+    Attributes:
+        module: its dotted name.
+        calls: calls that may be of one of the project's operators.
+        launches: launches ``kernel[grid](...)``.
+        kernels: last two parts of a kernel's dotted name -> code.
+        built: dotted name of a variable with an extension -> whether it has CUDA sources.
+        extensions: names of built extensions.
+    """
+
+    module: str
+    calls: list[Call]
+    launches: list[Call]
+    kernels: dict[str, str]
+    built: dict[str, bool]
+    extensions: set[str]
+
+
+def gather(module: Module) -> Facts:
+    """Collect the calls and built extensions of a module."""
+    facts = Facts(module.name, [], [], {}, {}, set())
+    holders: dict[str, str] = {}  # variable that holds an extension -> dotted name
+    for call in module.of(ast.Call):
+        _note_build(module, call, facts, holders)
+    for function, code in kernels(module):
+        facts.kernels[_tail(f"{module.names.scope(function)}.{function.name}")] = code
+    for call in module.of(ast.Call):
+        if isinstance(call.func, ast.Subscript):
+            _note(module, call, module.names.qualified(call.func.value), facts.launches)
+        else:
+            _note(module, call, _called(module, call.func, holders), facts.calls)
+    return facts
+
+
+def judge(project: Project) -> Iterator[Finding]:
+    """Yield findings of C++ and CUDA sources, calls of their operators (IM407) and kernel launches (IM408, IM409)."""
+    found: list[Facts] = project.facts
+    units = units_of(project.natives)
+    operators = operators_of(units)
+    yield from findings(units, operators)
+    kernel = {name: code for facts in found for name, code in facts.kernels.items()}
+    known = _Operators(operators, found)
+    for facts in found:
+        for call in facts.launches:
+            name = _tail(call.name)
+            if (code := kernel.get(name)) and (code != "IM408" or name not in facts.kernels):
+                yield _launch(call, code)  # a Triton kernel of the same file is listed there
+        for call in facts.calls:
+            if operator := known.called(call):
+                yield _call(call, operator)
+
+
+class _Operators:
+    """The operators of the project, by their names in Python."""
+
+    def __init__(self, bound: list[Operator], found: list[Facts]) -> None:
+        self._library = {(each.module, each.name): each for each in bound if each.library}
+        self._bound: dict[str, list[Operator]] = defaultdict(list)
+        for each in bound:
+            if not each.library:
+                self._bound[each.name].append(each)
+        self._built = {name: cuda for facts in found for name, cuda in facts.built.items()}
+        self._extensions = {name for facts in found for name in facts.extensions}
+        self._modules = {facts.module for facts in found}
+        self._packages = {name.rpartition(".")[0] for name in self._modules}
+
+    def called(self, call: Call) -> Operator | None:
+        """Return the operator that a call refers to."""
+        if call.name.startswith(_OPS):
+            namespace, name = (*call.name.removeprefix(_OPS).split("."), "")[:2]
+            return self._library.get((namespace, name))
+        holder, _, name = call.name.rpartition(".")
+        fitting = [
+            each
+            for each in self._bound.get(name, [])
+            if call.arguments is None or each.arity.takes(call.arguments)
+        ]
+        if holder in self._built:  # includes operators whose binding is generated by the build
+            built = Operator("", name, False, self._built[holder], Arity(), call.place.path, call.place.line)
+            return fitting[0] if fitting else built
+        return next((each for each in fitting if self._holds(holder, each)), None)
+
+    def _holds(self, holder: str, operator: Operator) -> bool:
+        """Whether a Python module name may refer to the extension with an operator."""
+        package, _, name = holder.rpartition(".")
+        if operator.module:
+            return name == operator.module
+        if self._extensions or holder in self._modules:
+            return name in self._extensions
+        return package in self._packages - {""} or bool(
+            _TELLING.search(name)
+        )  # not named by a build: decide by the name
+
+
+def _note_build(module: Module, call: ast.Call, facts: Facts, holders: dict[str, str]) -> None:
+    """Record an extension that is built or imported by name, and its variable."""
+    function = module.names.qualified(call.func) or (call.func.id if isinstance(call.func, ast.Name) else "")
+    if function not in BUILDS and function not in _IMPORTS:
+        return
+    name = text(argument(call, ("name",), "name"))
+    if function in BUILDS and name:
+        facts.extensions.add(name.rpartition(".")[2])
+    parent = module.parents[call]
+    if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
+        variable = parent.targets[0].id
+        holders[variable] = f"{module.name}.{variable}" if function in BUILDS else name
+        if function in BUILDS:
+            facts.built[holders[variable]] = builds_cuda(call, function)
+
+
+def _called(module: Module, function: ast.expr, holders: dict[str, str]) -> str | None:
+    """Return the dotted name of a callee, resolving variables with extensions."""
+    name = module.names.qualified(function)
+    if name is None and isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        holder = holders.get(function.value.id)
+        return f"{holder}.{function.attr}" if holder else None
+    return name
+
+
+def _note(module: Module, call: ast.Call, name: str | None, calls: list[Call]) -> None:
+    if not name or "." not in name or (name.partition(".")[0] in _NEVER and not name.startswith(_OPS)):
+        return
+    starred = any(isinstance(each, ast.Starred) for each in call.args) or any(
+        not each.arg for each in call.keywords
+    )
+    place = module.finding("", Severity.REVIEW, call, name, "", "")
+    calls.append(Call(name, None if starred else len(call.args) + len(call.keywords), place))
+
+
+def _tail(name: str) -> str:
+    """Return module and name only, which do not depend on the folder a package is imported from."""
+    return ".".join(name.split(".")[-2:])
+
+
+def _launch(call: Call, code: str) -> Finding:
+    name = call.name.rpartition(".")[2]
+    severity, instead = todo(code, name)
+    said = (
+        "launches a Triton kernel of the project"
+        if code == "IM408"
+        else "launches a CUDA kernel of the project"
+    )
+    return call.place._replace(code=code, severity=severity, message=said, advice=instead)
+
+
+def _call(call: Call, operator: Operator) -> Finding:
+    if operator.cuda:
+        said = f"calls an operator of the project that runs on CUDA only ({operator.path}:{operator.line})"
+        return call.place._replace(
+            code="IM407", severity=Severity.MANUAL, message=said, advice=advice(operator.name)
+        )
+    said = f"calls a C++ operator of the project ({operator.path}:{operator.line})"
+    keep = "it works on the target once it is built for it, if it uses ATen's operators and no data pointers"
+    return call.place._replace(code="IM407", severity=Severity.REVIEW, message=said, advice=keep)
+
+
+DETECTOR = ProjectDetector(gather, judge)

@@ -1,0 +1,83 @@
+"""Source that a script generates for exec(), eval() or compile(): its strings have the origins of its text."""
+
+import ast
+import builtins
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from isthmus.shim import rewrite, source_text
+from isthmus_migrate.trace.places import Place, counted
+from isthmus_migrate.trace.text import DEVICE_TEXT, Traced, plain, traced
+
+_derived: list[str] = []
+_code: dict[tuple[str, str], CodeType] = {}
+
+
+class _Strings(ast.NodeTransformer):
+    """Gives the strings of generated source the origins of its text."""
+
+    def __init__(self, origins: frozenset[Place]) -> None:
+        self._origins = origins
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if not isinstance(node.value, str) or not DEVICE_TEXT.search(node.value):
+            return node
+        _derived.append(traced(node.value, self._origins))
+        function = ast.Name("__isthmus_trace_derived__", ast.Load())
+        return ast.copy_location(ast.Call(function, [ast.Constant(len(_derived) - 1)], []), node)
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        return node if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        return node
+
+    def visit_match_case(self, node: ast.match_case) -> ast.AST:
+        node.body = [self.visit(each) for each in node.body]
+        return node
+
+
+def derived(index: int) -> str:
+    """Return a string of generated source."""
+    return _derived[index]
+
+
+def code(function: Any, source: Any) -> Any:
+    """Return the first argument of exec() or eval(), compiled if it is traced text."""
+    if type(source) is not Traced or function not in (builtins.exec, builtins.eval):
+        return source
+    key = plain(source), function.__name__
+    if key not in _code:
+        try:
+            tree = _tree(source, "<string>", key[1])
+        except (SyntaxError, ValueError):
+            return plain(source)  # for the error of Python itself
+        _code[key] = compile(
+            tree, "<string>", key[1], source_text.inherited(sys._getframe(1)), dont_inherit=True
+        )
+    return _code[key]
+
+
+def compile_text(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call compile(); the strings of traced text become traced."""
+    if function is not builtins.compile:
+        return function(*args, **kwargs)
+    if len(args) == 3 and not kwargs:
+        flags = source_text.inherited(sys._getframe(1))
+        if type(args[0]) is Traced:
+            try:
+                return compile(_tree(*args), *args[1:], flags, dont_inherit=True)
+            except (SyntaxError, ValueError):
+                args = tuple(map(plain, args))
+        args = (*args, flags, True)
+    return source_text.compile_text(compile, *args, **kwargs)
+
+
+def _tree(source: Traced, filename: Any, mode: str) -> Any:
+    for place in source.origins:
+        counted(place.uses, mode)
+    text_of = plain(source).lstrip(" \t") if mode == "eval" else plain(source)
+    tree = rewrite.parse(text_of, plain(filename), plain(mode))
+    return ast.fix_missing_locations(_Strings(source.origins).visit(tree))

@@ -1,1 +1,0 @@
-"""Tests of Isthmus; their folders mirror the sources."""

@@ -1,0 +1,30 @@
+"""Print the requirements of projects with extras, one per line, without the packages of this repository.
+
+Usage: python -m tools.requirements pyproject.toml ... -- [EXTRA ...]
+"""
+
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def requirements(projects: list[Path], extras: list[str]) -> Iterator[str]:
+    """Yield the requirements of the projects, and of their extras of these names."""
+    for path in projects:
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        optional = project.get("optional-dependencies", {})
+        for line in (
+            *project.get("dependencies", ()),
+            *(each for name in extras for each in optional.get(name, ())),
+        ):
+            if not line.startswith("isthmus"):
+                yield line
+
+
+if __name__ == "__main__":
+    split = sys.argv.index("--")
+    print(
+        *dict.fromkeys(requirements([Path(name) for name in sys.argv[1:split]], sys.argv[split + 1 :])),
+        sep="\n",
+    )
