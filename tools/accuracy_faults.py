@@ -1,7 +1,7 @@
 """Plant faults in training jobs and count those that are named: ``python -m tools.accuracy_faults``.
 
-docs/results/accuracy-faults.md is written. The faults are planted on one rank at a layer drawn by seed, and on two and
-four ranks in each parallelism; of right jobs, none may be accused.
+docs/results/accuracy-faults.md is written. The faults are planted on one rank at a layer drawn by seed, and on two
+and four ranks in each parallelism; of right jobs, none may be accused.
 """
 
 from __future__ import annotations

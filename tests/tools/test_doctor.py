@@ -54,10 +54,9 @@ def failures(findings: Report) -> dict[str, str]:
 
 def in_shell(command: str, check: str) -> Report:
     """Return the findings of a check in a process started by a shell command."""
-    code = (
-        f"import json\nfrom isthmus.doctor import permissions\nfrom isthmus_common import limits\n"
-        f"print(json.dumps([f._asdict() for f in {check}()]))"
-    )
+    module = check.partition(".")[0]
+    package = "isthmus_common" if module == "limits" else "isthmus.doctor"
+    code = f"import json\nfrom {package} import {module}\nprint(json.dumps([f._asdict() for f in {check}()]))"
     words = ["sh", "-c", f'{command} "$@"', "sh", sys.executable, "-c", code]
     found: Report = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     return found

@@ -131,7 +131,7 @@ class Table:
         Raises:
             ValueError: one line with the variable, its value and what to set.
         """
-        return bool(self._value(name, environment))
+        return bool(self.value(name, environment))
 
     def integer(self, name: str, environment: Mapping[str, str] = os.environ) -> int | None:
         """The value of an integer option; None if it is unset and has no default.
@@ -139,7 +139,7 @@ class Table:
         Raises:
             ValueError: one line with the variable, its value and what to set.
         """
-        value = self._value(name, environment)
+        value = self.value(name, environment)
         return None if value is None else int(value)
 
     def text(self, name: str, environment: Mapping[str, str] = os.environ) -> str:
@@ -148,7 +148,7 @@ class Table:
         Raises:
             ValueError: one line with the variable, its value and what to set.
         """
-        return str(self._value(name, environment))
+        return str(self.value(name, environment))
 
     def check(self, environment: Mapping[str, str] = os.environ) -> None:
         """Check all options.
@@ -157,7 +157,7 @@ class Table:
             ValueError: one line with the first variable that is wrong, its value and what to set.
         """
         for name in self._by_name:
-            self._value(name, environment)
+            self.value(name, environment)
 
     def variable(self, name: str) -> str:
         """Name of the environment variable of an option."""
@@ -167,7 +167,8 @@ class Table:
         """Names of all environment variables."""
         return frozenset(option.variable for option in self.options)
 
-    def _value(self, name: str, environment: Mapping[str, str]) -> bool | int | str | None:
+    def value(self, name: str, environment: Mapping[str, str]) -> bool | int | str | None:
+        """The value of an option of any kind; raises ValueError as :meth:`text` does."""
         option = self._by_name[name]
         value = environment.get(option.variable, "")
         try:
@@ -201,19 +202,22 @@ def start(
         environment: the variables.
 
     Raises:
-        ValueError: an option is invalid: one line with the variable, its value and what to set.
+        InvalidOption: an option of any package is invalid.
     """
     given = {name for name in environment if name.startswith(PREFIX)} - known
     if not given:
         return
     targets = []
     for table in tables():
+        try:
+            table.check(environment)
+        except ValueError as error:
+            raise InvalidOption(f"isthmus: {error}") from None
         for option in table.options:
-            if option.moment == moment and option.variable in given:
-                value = table._value(option.name, environment)
-                if value != option.default and option.start not in targets:
-                    targets.append(option.start)
-    for target in targets:
+            is_asked = option.moment == moment and option.variable in given
+            if is_asked and table.value(option.name, environment) != option.default:
+                targets.append(option.start)
+    for target in dict.fromkeys(targets):
         module, _, function = target.partition(":")
         imported = import_module(module)
         if function:

@@ -20,7 +20,7 @@ from isthmus_common import __version__
 from isthmus_common.exits import ends_with_reader
 
 GROUP = "isthmus.commands"
-NO_TORCH = "PyTorch is not installed, which this command needs; run `pip install torch==2.13.0`"
+NO_TORCH = "PyTorch is not installed; run `pip install torch==2.13.0`"
 
 # For each heading of the help: command, the package that has it, and what it does.
 COMMANDS = {

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from isthmus import options
 from isthmus_common.files import write_file
 from isthmus_diagnostics.debug import called, readings
 from isthmus_diagnostics.debug.called import Called
 from isthmus_diagnostics.debug.errors import DebugError
 from isthmus_diagnostics.debug.readings import METRIC, Readings
-from isthmus_diagnostics.options import TABLE
 
 # The default tolerance is this many times the difference of a repeated run,
 NOISE_FACTOR = 10.0
@@ -235,7 +235,7 @@ class Bisect:
 
 def _items(environment: Mapping[str, str]) -> list[str]:
     """Return the entries of ISTHMUS_ROUTE: they are part of the chip's own routes."""
-    text = TABLE.text("route", environment)
+    text = options.text("route", environment)
     try:
         text = Path(text[1:]).read_text() if text.startswith("@") else text
     except OSError as error:

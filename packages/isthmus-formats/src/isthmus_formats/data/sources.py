@@ -273,7 +273,7 @@ def _arrow_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise DataError(f"{path}: {error}; pip install 'isthmus[data]'") from None
+        raise DataError(f"{path}: {error}; pip install 'isthmus-formats[data]'") from None
     except Exception as error:  # pyarrow's are of many types
         what = str(error).partition("\n")[0]
         raise DataError(f"{path}: not a readable {path.suffix[1:]} file: {what}") from None

@@ -148,7 +148,7 @@ class _Hugging:
 
             self._tokenizer = Fast.from_file(str(path))
         except ModuleNotFoundError as error:
-            raise DataError(f"{path}: {error}; pip install 'isthmus[data]'") from None
+            raise DataError(f"{path}: {error}; pip install 'isthmus-formats[data]'") from None
         except Exception as error:  # the library raises no narrower type
             raise DataError(f"{path}: not a tokenizer: {error}") from None
         self._tokenizer.no_padding()
@@ -181,7 +181,7 @@ class _SentencePiece:
 
             self._processor = SentencePieceProcessor(model_file=str(path))
         except ModuleNotFoundError as error:
-            raise DataError(f"{path}: {error}; pip install 'isthmus[data]'") from None
+            raise DataError(f"{path}: {error}; pip install 'isthmus-formats[data]'") from None
         except (OSError, RuntimeError) as error:
             raise DataError(f"{path}: not a SentencePiece model: {error}") from None
         model = self._processor
