@@ -29,7 +29,7 @@
 #   make accuracy-faults [MSPROBE=python]  plant faults in training jobs and count those named, into docs/results/ (minutes)
 #   make fuzz         random programs and captures on the host and numpy chips against the CPU (minutes)
 #   make sanitize     random programs under AddressSanitizer and ThreadSanitizer; wrong arguments for AscendCL (minutes)
-#   make wheel [PYTHONS="python3.11 python3.12"]  build a wheel into dist/ and check it in a fresh environment
+#   make wheel [PYTHONS="python3.11 python3.12"]  build the wheels into dist/ and check them in a fresh environment
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help

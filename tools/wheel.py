@@ -1,8 +1,8 @@
-"""Build a wheel into dist/ for each named Python, and check it in a fresh environment.
+"""Build the wheels of all packages into dist/ for each named Python, and check them in a fresh environment.
 
 ``python -m tools.wheel python3.11 python3.12``
 
-The check installs the wheel with PyTorch, computes on the chip, and runs `isthmus doctor`, a script under
+The check installs the wheels with PyTorch, computes on the chip, and runs `isthmus doctor`, a script under
 `isthmus run` and the conformance cases of one operator. pip must be able to install PyTorch for each Python.
 """
 
@@ -42,22 +42,21 @@ def environment(python: str, folder: Path, *packages: str | Path) -> Path:
     return folder / "bin"
 
 
-def build(python: str, folder: Path) -> Path:
-    """Build the wheel in an environment of its own; return its path."""
+def build(python: str, folder: Path) -> list[Path]:
+    """Build the wheels in an environment of its own; return their paths."""
     programs = environment(python, folder / "build", *BUILD)
     for stale in (ROOT / "build").glob("lib*"):  # where an earlier build left modules that have moved since
         shutil.rmtree(stale)
     made = folder / "wheel"
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made)
-    call(programs / "python", "-m", "pip", "wheel", *options, ROOT)
-    (wheel,) = made.glob("*.whl")
+    call(programs / "python", "-m", "pip", "wheel", *options, ROOT, *sorted((ROOT / "packages").iterdir()))
     (ROOT / "dist").mkdir(exist_ok=True)
-    return Path(shutil.move(wheel, ROOT / "dist" / wheel.name))
+    return [Path(shutil.move(wheel, ROOT / "dist" / wheel.name)) for wheel in sorted(made.glob("*.whl"))]
 
 
-def check(python: str, wheel: Path, folder: Path) -> None:
-    """Install the wheel in a fresh environment and test it."""
-    programs = environment(python, folder / "check", TORCH, wheel)
+def check(python: str, wheels: list[Path], folder: Path) -> None:
+    """Install the wheels in a fresh environment and test them."""
+    programs = environment(python, folder / "check", TORCH, *wheels)
     script = folder / "script.py"
     script.write_text(SCRIPT)
     call(programs / "python", "-c", ADD, folder=folder)
@@ -68,12 +67,12 @@ def check(python: str, wheel: Path, folder: Path) -> None:
 
 
 def main(pythons: list[str]) -> None:
-    """Build and check one wheel for each Python."""
+    """Build and check the wheels for each Python."""
     for python in pythons:
         with tempfile.TemporaryDirectory() as name:
-            wheel = build(python, Path(name))
-            check(python, wheel, Path(name))
-        print(f"make: {wheel.relative_to(ROOT)} passed its check")
+            wheels = build(python, Path(name))
+            check(python, wheels, Path(name))
+        print(f"make: {', '.join(wheel.name for wheel in wheels)} in dist/ passed their check")
 
 
 if __name__ == "__main__":
