@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.launch.failures import Failure
-from isthmus.launch.model_arguments import ModelArguments
-from isthmus.launch.progress import Progress
 from isthmus.launch.ranks import check_shown, threads
 from isthmus.launch.root_cause import summary
-from isthmus.launch.terminal import Terminal
 from isthmus.launch.watch import Rank, Watch
 from isthmus_common.files import make_file
+from isthmus_common.training.model_arguments import ModelArguments
+from isthmus_common.training.progress import Progress
+from isthmus_common.training.terminal import Terminal
 
 _SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from isthmus.launch import stacks
-from isthmus.launch.progress import Progress
-from isthmus.launch.terminal import Terminal
 from isthmus_common.processes import state
+from isthmus_common.training.progress import Progress
+from isthmus_common.training.terminal import Terminal
 
 _PERIOD = 0.1  # seconds
 _RECENT = 60.0  # seconds

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch.random import initial_seed, seed
 
-from isthmus.shim import rules
+from isthmus_common.tensor_types import TENSOR_TYPES
 
 __all__ = ["initial_seed", "seed"]
 
 default_generators = (torch.default_generator,)
 seed_all = seed
-globals().update({name: getattr(torch, name) for name in rules.TENSOR_TYPES})
+globals().update({name: getattr(torch, name) for name in TENSOR_TYPES})
 
 
 # ---- devices -------------------------------------------------------------------------------------------------

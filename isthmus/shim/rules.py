@@ -145,19 +145,6 @@ OUT_OF_MEMORY = "CUDA out of memory"  # message of CUDA's allocator; scripts com
 # PyTorch's own modules see that CUDA is unavailable, except these, which act for the user.
 PYTORCH_FOR_USERS = ("torch.distributed.run", "torch.distributed.distributed_c10d")
 
-TENSOR_TYPES = {
-    "BFloat16Tensor": "bfloat16",
-    "BoolTensor": "bool",
-    "ByteTensor": "uint8",
-    "CharTensor": "int8",
-    "DoubleTensor": "float64",
-    "FloatTensor": "float32",
-    "HalfTensor": "float16",
-    "IntTensor": "int32",
-    "LongTensor": "int64",
-    "ShortTensor": "int16",
-}
-
 
 # ---- syntax that proxies cannot reach ----------------------------------------------------------------------
 class SyntaxRule(NamedTuple):

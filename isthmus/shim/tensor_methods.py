@@ -13,6 +13,7 @@ from isthmus.shim import rules
 from isthmus.shim.accelerator import Accelerator
 from isthmus.shim.devices import translate_first, translate_keyword
 from isthmus_common.patches import Scope
+from isthmus_common.tensor_types import TENSOR_TYPES
 
 
 def install(scope: Scope, accelerator: Accelerator) -> None:
@@ -95,12 +96,12 @@ def _tensor_type(accelerator: Accelerator, original: Callable[..., Any]) -> Call
 def is_tensor_type(value: Any, accelerator: Accelerator) -> bool:
     """Whether value is a tensor type of the accelerator, such as ``torch.cuda.FloatTensor`` under the shim."""
     return isinstance(value, type) and any(
-        value is getattr(accelerator.module, name, None) for name in rules.TENSOR_TYPES
+        value is getattr(accelerator.module, name, None) for name in TENSOR_TYPES
     )
 
 
 def _default_tensor_type(accelerator: Accelerator, original: Callable[..., Any]) -> Callable[..., Any]:
-    by_name = {f"torch.cuda.{name}": getattr(torch, dtype) for name, dtype in rules.TENSOR_TYPES.items()}
+    by_name = {f"torch.cuda.{name}": getattr(torch, dtype) for name, dtype in TENSOR_TYPES.items()}
 
     @functools.wraps(original)
     def function(t: Any) -> None:

@@ -59,7 +59,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def test_log_line_is_readable_and_its_figures_follow_from_the_shape(trained: tuple[Path, str]) -> None:
-    from isthmus.launch.iteration_lines import parse_megatron
+    from isthmus_common.training.iteration_lines import parse_megatron
 
     records = [record for line in trained[1].splitlines() if (record := parse_megatron(line))]
     assert [record.iteration for record in records] == [2, 4, 6, 8]

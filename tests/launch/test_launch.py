@@ -16,14 +16,14 @@ import typer
 
 import isthmus
 from isthmus.launch.failures import Failure, Record
-from isthmus.launch.model_arguments import ModelArguments
-from isthmus.launch.progress import Progress
 from isthmus.launch.ranks import JobError, Ranks
 from isthmus.launch.root_cause import find_root_cause, summary
 from isthmus.launch.run import VALUE_OPTIONS, Job
-from isthmus.launch.terminal import Terminal
 from isthmus.launch.watch import Rank, Tail, Watch
 from isthmus_common.shell import app
+from isthmus_common.training.model_arguments import ModelArguments
+from isthmus_common.training.progress import Progress
+from isthmus_common.training.terminal import Terminal
 
 KILL, TERM, ABORT = -signal.SIGKILL, -signal.SIGTERM, -signal.SIGABRT
 MINE = (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isthmus.launch.iteration_lines import IterationRecord, parse_line
-from isthmus.launch.metrics import ModelShape, flops_per_iteration, mfu, tflops, tgs
+from isthmus_common.training.iteration_lines import IterationRecord, parse_line
+from isthmus_common.training.metrics import ModelShape, flops_per_iteration, mfu, tflops, tgs
 
 LLAMA2_70B = ModelShape(hidden_size=8192, num_layers=80, vocab_size=32000, seq_length=4096)
 
@@ -121,6 +121,6 @@ def test_a_line_of_megabytes_is_read_quickly(text: str) -> None:
 
 
 def test_metrics_do_not_import_torch() -> None:
-    code = "import sys; import isthmus.launch.iteration_lines; sys.exit('torch' in sys.modules)"
+    code = "import sys; import isthmus_common.training.iteration_lines; sys.exit('torch' in sys.modules)"
     environment = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "PYTHONPATH": ":".join(filter(None, sys.path))}
     assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == 0

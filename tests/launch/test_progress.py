@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from isthmus.launch.iteration_lines import parse_bar, parse_trainer
-from isthmus.launch.model_arguments import ModelArguments
-from isthmus.launch.progress import Progress
+from isthmus_common.training.iteration_lines import parse_bar, parse_trainer
+from isthmus_common.training.model_arguments import ModelArguments
+from isthmus_common.training.progress import Progress
 
 
 def megatron(iteration: int, extra: str = "") -> str:

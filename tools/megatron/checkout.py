@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from isthmus.launch.iteration_lines import parse_megatron
+from isthmus_common.training.iteration_lines import parse_megatron
 
 MODEL = (
     "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 --swiglu "

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from isthmus.launch.terminal import Terminal
 from isthmus_cluster import arguments as common_arguments
 from isthmus_cluster import inventory, remote, run
 from isthmus_cluster.cli import app
 from isthmus_cluster.inventory import Inventory
 from isthmus_cluster.render.job import Job
+from isthmus_common.training.terminal import Terminal
 from tests.helpers.command import isthmus
 from tests.helpers.sshd import hosts_over_ssh
 

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import IO
 
-from isthmus.launch.model_arguments import ModelArguments
-from isthmus.launch.progress import Progress
-from isthmus.launch.terminal import Terminal
 from isthmus_cluster import remote
 from isthmus_cluster.inventory import Host
 from isthmus_cluster.render.job import TORCHRUN_PORT, Job
 from isthmus_common.text import count, signal_name
+from isthmus_common.training.model_arguments import ModelArguments
+from isthmus_common.training.progress import Progress
+from isthmus_common.training.terminal import Terminal
 
 _GRACE = 20.0  # seconds that the other hosts have after one has failed; they hear of it by themselves
 _START_GRACE = 3.0  # the same if its ranks had not started: the others wait for it, or fail likewise

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from isthmus_common import __version__
 from isthmus_common.exits import ends_with_reader
+from isthmus_common.own import PACKAGES
 
 GROUP = "isthmus.commands"
 NO_TORCH = "PyTorch is not installed; run `pip install torch==2.13.0`"
@@ -171,10 +172,16 @@ def main() -> None:
         with ends_with_reader():
             app(_prepared(arguments), prog_name="isthmus")
     except ModuleNotFoundError as error:
-        if error.name != "torch":
+        missing = (error.name or "").partition(".")[0]
+        command = f"isthmus {' '.join(arguments[:1])}"
+        if missing == "torch":
+            print(f"{command}: {NO_TORCH}", file=sys.stderr)
+            sys.exit(1)
+        if missing not in PACKAGES:
             raise
-        print(f"isthmus {' '.join(arguments[:1])}: {NO_TORCH}", file=sys.stderr)
-        sys.exit(1)
+        package = missing.replace("_", "-")
+        print(f"{command}: this needs {package}: pip install {package}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _prepared(arguments: list[str]) -> list[str]:

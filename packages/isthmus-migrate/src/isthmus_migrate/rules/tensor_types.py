@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus.shim.rules import TENSOR_TYPES
+from isthmus_common.tensor_types import TENSOR_TYPES
 from isthmus_migrate.rules.draft import AND, ATOM, Draft
 from isthmus_migrate.rules.functions import is_alone, is_annotation, is_type
 from isthmus_migrate.rules.rule import Rule, is_read

@@ -7,7 +7,7 @@ Analysis and conversion both read this table. In a replacement, ``{module}`` is 
 import enum
 from typing import NamedTuple
 
-from isthmus.shim.rules import TENSOR_TYPES
+from isthmus_common.tensor_types import TENSOR_TYPES
 from isthmus_migrate.source.findings import Severity
 from isthmus_migrate.source.unconverted import UNCONVERTED
 

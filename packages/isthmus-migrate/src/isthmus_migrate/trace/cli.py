@@ -13,13 +13,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from isthmus.launch.run import PROGRAM_OPTIONS, Job, JobError
 from isthmus_common.exits import fail
 from isthmus_common.files import write_file
+from isthmus_migrate.options import TABLE
 from isthmus_migrate.trace.evidence import Evidence
-from isthmus_migrate.trace.recorder import VARIABLE
 
 METAVAR = "{script.py | -m module | torchrun ... script.py} [arguments]"
+_PROGRAM_OPTIONS = ("-m", "-c")
 _VALUE_OPTIONS = ("-o", "--output", "--device")
 
 
@@ -30,7 +30,7 @@ class TraceCommand(TyperCommand):
         """Parse the options before the program."""
         index = 0
         while (
-            index < len(args) and args[index].startswith("-") and args[index] not in (*PROGRAM_OPTIONS, "--")
+            index < len(args) and args[index].startswith("-") and args[index] not in (*_PROGRAM_OPTIONS, "--")
         ):
             index += 2 if args[index] in _VALUE_OPTIONS else 1
         rest = args[index + 1 :] if args[index : index + 1] == ["--"] else args[index:]
@@ -53,13 +53,15 @@ def trace(
 
     The record is written however the program ends, and the exit status is the program's.
     """
+    from isthmus.launch.run import Job, JobError
+
     program = program or []
     if not output.parent.is_dir():
         raise fail(f"{output}: no such folder: {output.parent}", 2)
     with tempfile.TemporaryDirectory(prefix="isthmus-trace-") as parts:
         environ = {
             **os.environ,
-            VARIABLE: parts,
+            TABLE.variable("migrate_trace"): parts,
             "TORCHDYNAMO_DISABLE": "1",
         }  # compiled code is not instrumented
         job = Job(program, device=device, quiet=True, environ=environ)
@@ -97,7 +99,7 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
 def _evidence(program: list[str], status: int, parts: Path) -> Evidence:
     from isthmus_migrate.trace.parts import merge
 
-    words = 2 if program[0] in PROGRAM_OPTIONS else 1
+    words = 2 if program[0] in _PROGRAM_OPTIONS else 1
     root = _root(program)
     script, arguments = " ".join(program[:words]), tuple(program[words:])
     return Evidence(script, arguments, version("torch"), status, str(root), *merge(parts, root))

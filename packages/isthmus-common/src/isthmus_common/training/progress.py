@@ -6,9 +6,9 @@ Nothing here imports torch.
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from isthmus.launch import metrics
-from isthmus.launch.iteration_lines import IterationRecord, parse_bar, parse_line, parse_trainer
-from isthmus.launch.model_arguments import ModelArguments
+from isthmus_common.training import metrics
+from isthmus_common.training.iteration_lines import IterationRecord, parse_bar, parse_line, parse_trainer
+from isthmus_common.training.model_arguments import ModelArguments
 
 _SHORTEST_SILENCE = 5.0  # seconds without an iteration before a rank counts as late
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from isthmus.launch.iteration_lines import IterationRecord
-from isthmus.launch.metrics import ModelShape, flops_per_iteration
+from isthmus_common.training.iteration_lines import IterationRecord
+from isthmus_common.training.metrics import ModelShape, flops_per_iteration
 
 # Megatron pads the vocabulary to a multiple of this, times the tensor parallel size.
 _VOCABULARY_STEP = 128
