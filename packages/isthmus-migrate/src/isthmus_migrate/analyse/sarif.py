@@ -8,7 +8,7 @@ import re
 from typing import Any
 from urllib.parse import quote
 
-import isthmus
+import isthmus_common
 from isthmus_migrate.analyse.codes import title
 from isthmus_migrate.analyse.engine import Report
 from isthmus_migrate.source.findings import Finding, Severity
@@ -28,7 +28,7 @@ def as_sarif(report: Report) -> str:
     """Return the report as one run; files are relative to the analysed folder."""
     codes = sorted({finding.code for finding in report.findings})
     rules = [{"id": code, "shortDescription": {"text": title(code)}} for code in codes]
-    driver = {"name": "isthmus migrate analyse", "version": isthmus.__version__, "rules": rules}
+    driver = {"name": "isthmus migrate analyse", "version": isthmus_common.__version__, "rules": rules}
     order = {code: index for index, code in enumerate(codes)}
     run = {
         "tool": {"driver": driver},

@@ -48,8 +48,10 @@ def troubles(target: str) -> Troubles:
 def _of_chip() -> Troubles:
     import torch
 
-    import isthmus
-
+    try:
+        import isthmus
+    except ModuleNotFoundError:
+        raise LookupError("the chip needs isthmus: pip install isthmus") from None
     status = isthmus.status()
     if not status.registered:
         raise LookupError(f"the chip is not registered: {status.reason}")
