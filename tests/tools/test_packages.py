@@ -1,0 +1,81 @@
+"""The packages of this repository: one version, borders, and imports by name."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from isthmus_common import own
+from tools.repository import ROOT
+
+PACKAGES = sorted(ROOT.glob("packages/*"))
+# Each file that imports a module by a name in a string, with its reason.
+BY_NAME = {
+    "isthmus/chip/memory/trace.py": "the recorder of isthmus.memory, a layer above",
+    "isthmus/doctor/imports.py": "every requirement, one after the other",
+    "isthmus/doctor/plugins.py": "plugins of PyTorch (entry points)",
+    "isthmus/drivers/__init__.py": "drivers of other packages (entry points)",
+    "isthmus/drivers/generators/__init__.py": "the code generator that a driver names",
+    "isthmus/drivers/libraries.py": "apache-tvm-ffi, without PyTorch",
+    "isthmus/megatron/explain.py": "modules of Megatron",
+    "isthmus/megatron/helpers.py": "modules of Megatron",
+    "isthmus/ops/npu.py": "torch_npu",
+    "isthmus/ops/patching/__init__.py": "the library that a user names",
+    "isthmus/ops/triton/__init__.py": "a family of kernels, when it is first called",
+    "isthmus/opset/__init__.py": "the families of operators, when they are first asked for",
+    "isthmus/opset/families/spatial.py": "PyTorch, in a table that is read without it",
+    "isthmus/opset/reference.py": "the module of a reference, when it is first called",
+    "isthmus/shim/cuda_module.py": "modules of PyTorch",
+    "isthmus/shim/devices.py": "modules of PyTorch",
+    "isthmus/shim/libraries.py": "the adaptor of DeepSpeed, a layer above",
+    "isthmus/shim/triton/libdevice.py": "modules of Triton",
+    "packages/isthmus-common/src/isthmus_common/children.py": "the function that a caller names",
+    "packages/isthmus-common/src/isthmus_common/options.py": "what an option starts, and tables (entry points)",
+    "packages/isthmus-common/src/isthmus_common/patches.py": "the module of a patch",
+    "packages/isthmus-common/src/isthmus_common/shell.py": "commands (entry points)",
+    "packages/isthmus-common/src/isthmus_common/tools.py": "functions of upper packages (entry points)",
+    "packages/isthmus-diagnostics/src/isthmus_diagnostics/plan/parallel/probe.py": "Megatron, after its adaptor",
+    "packages/isthmus-formats/src/isthmus_formats/checkpoint/architectures/__init__.py": "each architecture",
+    "packages/isthmus-formats/src/isthmus_formats/checkpoint/formats/__init__.py": "each format",
+    "packages/isthmus-formats/src/isthmus_formats/data/formats/__init__.py": "the format that is asked for",
+    "packages/isthmus-migrate/src/isthmus_migrate/rules/registry.py": "each rule; rules of others (entry points)",
+}
+
+
+def calls(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            found.add(
+                node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            )
+    return found & {"import_module", "__import__", "entry_points"}
+
+
+def test_every_import_by_name_has_a_reason() -> None:
+    sources = [*ROOT.glob("isthmus/**/*.py"), *ROOT.glob("packages/*/src/**/*.py")]
+    found = {str(path.relative_to(ROOT)) for path in sources if calls(path)}
+    assert found == set(BY_NAME)
+
+
+def test_the_packages_are_known() -> None:
+    names = {path.name for path in ROOT.glob("packages/*/src/*") if not path.name.endswith(".egg-info")}
+    assert set(own.PACKAGES) == {"isthmus", *names}
+    assert own.folders()[0] == f"{ROOT}/isthmus/"
+    assert len(own.folders()) == len(own.PACKAGES)
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_a_package_is_complete(package: Path) -> None:
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    assert project["name"] == package.name and project["dynamic"] == ["version"]
+    assert version(package.name) == (ROOT / "VERSION").read_text().strip() == version("isthmus")
+    assert (package / "VERSION").resolve() == ROOT / "VERSION"
+    assert (package / "src" / package.name.replace("-", "_") / "py.typed").is_file()
+    page = (package / "README.md").read_text()
+    assert page.startswith(f"# {package.name}\n") and "Limits:" in page and page.count("\nisthmus ") >= 2
+    assert len(page.splitlines()) < 40
