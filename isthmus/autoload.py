@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 from isthmus import drivers, options
 from isthmus.options import InvalidOption
 from isthmus_common.options import start as start_tools
+from isthmus_common.text import first_line
 
 
 class Status(NamedTuple):
@@ -73,7 +74,7 @@ def load() -> None:
     except Refused as refusal:
         outcome = Status(False, str(refusal), searched=refusal.searched)
     except Exception as error:  # `import torch` continues after any error
-        outcome = Status(False, f"{type(error).__name__}: {_one_line(error)}")
+        outcome = Status(False, f"{type(error).__name__}: {first_line(error)}")
         if not asked:  # a defect: report it, else "chip" is only an unknown device
             print(f"isthmus: the chip is not available: {outcome.reason}", file=sys.stderr)
     if not outcome.registered:
@@ -177,7 +178,7 @@ def _open_first(found: drivers.Search) -> tuple[drivers.Candidate, tuple[str, ..
         try:
             _C.open_driver(candidate.path, candidate.name, candidate.delegate)
         except RuntimeError as error:
-            problems.append(_one_line(error))
+            problems.append(first_line(error))
             searched.append(f"{candidate.path}: {problems[-1]}")
             continue
         registration.register(candidate)
@@ -203,11 +204,6 @@ def _install_device_module() -> None:
     chip._install()
     graph.install()
     distributed.register()
-
-
-def _one_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 class Stub(ModuleType):

@@ -22,6 +22,7 @@ from isthmus.conformance.judge import differing, judge
 from isthmus.opset import dtypes as dt
 from isthmus.opset.reference import from_torch, overload
 from isthmus.opset.schema import Argument, Schema
+from isthmus_common.text import first_line
 
 _SEED = 0x5EED
 
@@ -69,7 +70,7 @@ class PyTorchTarget:
             with chip.stream(chip.Stream()):
                 second = _Call(schema, case, self._chip).run()
         except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
-            return Outcome("failed", f"{case.operator} raised {type(error).__name__}: {_first_line(error)}")
+            return Outcome("failed", f"{case.operator} raised {type(error).__name__}: {first_line(error)}")
         verdicts = [(label, judge(got, expected, case.tolerance)) for label, got, expected in first.results()]
         problems = [f"{label}: {verdict.problem}" for label, verdict in verdicts if verdict.problem]
         problems += first.modified()
@@ -183,7 +184,3 @@ def _pair(label: str, got: Any, expected: Result, found: list[tuple[str, Array, 
     elif isinstance(expected, Sequence):
         for i, (item, wanted) in enumerate(zip(got, expected, strict=True)):
             _pair(f"{label}[{i}]", item, wanted, found)
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "")

@@ -23,6 +23,7 @@ from torch.distributed.run import config_from_args, parse_args
 from isthmus import rendezvous as own_rendezvous
 from isthmus.launch.watch import Rank
 from isthmus_common.files import make_file
+from isthmus_common.text import first_line
 
 __all__ = ["Agent", "SignalException"]
 
@@ -139,7 +140,7 @@ class Agent(LocalElasticAgent):
             if self._is_alone or self._logs.attempt < 0:
                 raise _cannot_meet(self._meeting, error, self._is_alone) from error
             raise RuntimeError(
-                f"the connection to the other nodes is lost ({_first_line(error)}); see their output"
+                f"the connection to the other nodes is lost ({first_line(error)}); see their output"
             ) from error
         finally:
             if not meets_again:
@@ -232,15 +233,11 @@ def _cannot_meet(where: str, error: Exception, is_alone: bool) -> RuntimeError:
         port = where.rpartition(":")[2]
         return RuntimeError(f"port {port} is in use on {socket.gethostname()}; give another port")
     if is_alone:
-        return RuntimeError(_first_line(error))
+        return RuntimeError(first_line(error))
     return RuntimeError(
-        f"the nodes cannot connect at {where}: {_first_line(error)}; start the same command on each of them, and "
+        f"the nodes cannot connect at {where}: {first_line(error)}; start the same command on each of them, and "
         "check that they can reach that address and port"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def _has_failed(rank: Rank) -> bool:

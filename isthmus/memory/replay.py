@@ -1,6 +1,5 @@
 """Replay of a trace with allocators: reserved memory and time."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from isthmus.memory.trace import ALLOC, Trace, TraceError
+from isthmus_common import options
 
 NO_LIMIT = 1 << 40  # bytes of a device that never runs out of memory
 _MOST = 1 << 60  # bytes of a device; the core counts in int64
-
-_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,13 +132,12 @@ def policies() -> list[str]:
 
 def parse_size(text: str) -> int:
     """Parse a size such as "80GiB", "1.5TiB" or "4096" to bytes. Raises TraceError."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]iB|B)?", text.strip())
-    if not found or float(found[1]) == 0:
+    size = options.parse_size(text.replace(" ", ""))
+    if not size:
         raise TraceError(f"{text}: not a size; give bytes or a number with KiB, MiB, GiB, TiB, such as 80GiB")
-    size = float(found[1]) * _UNITS[found[2] or ""]
     if not 1 <= size <= _MOST:
         raise TraceError(f"{text}: out of range; give a size from 1 byte to {_MOST >> 40} TiB, such as 80GiB")
-    return int(size)
+    return size
 
 
 def _core() -> Any:

@@ -16,6 +16,12 @@ def clean(found: object) -> str:
     return "".join(each if each.isprintable() else " " for each in text)
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its type if it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:_LONGEST] if lines else type(error).__name__
+
+
 def signal_name(number: int) -> str:
     """Return the name of a signal, ``"SIGKILL"``, or ``"signal 35"`` if it has none."""
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"

@@ -13,6 +13,7 @@ from typing import IO, Any
 import torch
 from torch.serialization import get_unsafe_globals_in_checkpoint, safe_globals, skip_data
 
+from isthmus_common.text import first_line
 from isthmus_formats.checkpoint.containers.stored import Loaded, Readable, Stored, Unsupported
 from isthmus_formats.checkpoint.errors import CheckpointError
 
@@ -112,7 +113,7 @@ def read_blob(path: Path, offset: int, length: int) -> torch.Tensor:
     try:
         return torch.load(blob, weights_only=True, map_location="cpu")
     except Exception as error:
-        raise CheckpointError(f"{path}: damaged at byte {offset}: {_first_line(error)}") from None
+        raise CheckpointError(f"{path}: damaged at byte {offset}: {first_line(error)}") from None
 
 
 def create(
@@ -141,7 +142,7 @@ def create(
         with skip_data():
             torch.save(next(iter(content.values())) if bare else content, path)
     except RuntimeError as error:
-        raise CheckpointError(f"{path}: cannot be written: {_first_line(error)}") from None
+        raise CheckpointError(f"{path}: cannot be written: {first_line(error)}") from None
     return {name: _stored(path, tensor) for name, tensor in _tensors(load(path))}
 
 
@@ -215,12 +216,8 @@ def _stored(path: Path, tensor: torch.Tensor) -> Stored:
 def _damaged(name: object, error: Exception) -> CheckpointError:
     """Return the error of a file, from whatever a truncated or damaged one leads to."""
     return CheckpointError(
-        f"{name}: not a file of torch.save, or damaged ({_first_line(error)}); copy it again"
+        f"{name}: not a file of torch.save, or damaged ({first_line(error)}); copy it again"
     )
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:200] or type(error).__name__
 
 
 def _reason(error: BaseException) -> str:
