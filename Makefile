@@ -1,8 +1,8 @@
 # Every target installs and builds what it needs; a second run finds everything built.
 #   make setup        create .venv, install the pinned packages, build the C++ core and the host chip
 #   make train        train a small LLaMA on the available chip
-#   make test         lint, types, and the tests with sampled cases
-#   make test-all     lint, types, and the tests with every case
+#   make test [PACKAGE=isthmus-migrate]  lint, types, and the tests with sampled cases
+#   make test-all [PACKAGE=...] [PART=2/4]  lint, types, and the tests with every case, or a part of them
 #   make lint         ruff, clang-format, mypy, import contracts
 #   make format       rewrite the sources with ruff and clang-format
 #   make docs         regenerate every generated page and file
@@ -116,14 +116,16 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist lo
 # Tests that hold on any chip, but those marked host.
 CORE_TESTS := $(addprefix tests/,core memory dispatch privateuse1 integrations parallel shim)
 
+TESTS := $(if $(PACKAGE),$(if $(filter isthmus,$(PACKAGE)),tests,packages/$(PACKAGE)/tests))
+
 # The same random examples in each run; test-all draws new ones.
 test: setup-and-lint
-	@$(PYTEST) --hypothesis-profile=ci
+	@$(PYTEST) --hypothesis-profile=ci $(TESTS)
 
 test-all: setup-and-lint
 	@$(REQUIREMENTS) full >$(STAMPS)/full-requirements.txt
 	@$(PIP) --requirement $(STAMPS)/full-requirements.txt
-	@$(PYTEST) --full
+	@$(PYTEST) --full $(if $(PART),--part $(PART)) $(TESTS)
 
 lint: $(STAMPS)/tools
 	@$(BIN)/ruff check .

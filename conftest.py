@@ -1,5 +1,6 @@
 """Shared fixtures. The environment is set before anything imports torch."""
 
+import argparse
 import gc
 import os
 import signal
@@ -55,11 +56,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--full", action="store_true", help="run every case, not a sample by pairs of parameters"
     )
+    parser.addoption("--part", type=_part, default=(1, 1), help="run part i of n of the files, as 2/4")
+
+
+def _part(text: str) -> tuple[int, int]:
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise argparse.ArgumentTypeError(f"{text}: give the part and the number of parts, such as 2/4")
+    return int(part), int(parts)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sample the cases, unless all are asked for or one by its name; skip the host chip's; put long files first."""
+    """Keep the part that is asked for and sample its cases; skip the host chip's; put long files first.
+
+    All cases are kept if they, or one by its name, are asked for.
+    """
+    _keep_part(config, items)
     if not config.getoption("full") and not any("::" in each for each in config.args):
         from tests.helpers.sampling import sample
 
@@ -74,6 +87,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=f"of the host chip: {mark.args[0]}"))
     place = {name: index for index, name in enumerate(LONG_FILES)}
     items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))
+
+
+def _keep_part(config: pytest.Config, items: list[pytest.Item]) -> None:
+    part, parts = config.getoption("part")
+    files = sorted({item.path for item in items})
+    kept = set(files[part - 1 :: parts])
+    config.hook.pytest_deselected(items=[item for item in items if item.path not in kept])
+    items[:] = [item for item in items if item.path in kept]
 
 
 def _note_sample(config: pytest.Config, kept: int, total: int) -> None:
