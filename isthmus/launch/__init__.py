@@ -1,1 +1,1 @@
-"""Running training jobs: what a job prints, and how fast it is."""
+"""``isthmus run``: starts a job, watches its ranks, and finds the one that made it fail."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -79,3 +80,10 @@ def test_a_package_is_complete(package: Path) -> None:
     page = (package / "README.md").read_text()
     assert page.startswith(f"# {package.name}\n") and "Limits:" in page and page.count("\nisthmus ") >= 2
     assert len(page.splitlines()) < 40
+
+
+def test_the_architecture_page_names_files_that_exist() -> None:
+    page = (ROOT / "docs/contributing/architecture.md").read_text()
+    named = re.findall(r"`([\w./-]+/[\w.-]+)`", page)
+    paths = [name for name in named if not name.startswith("isthmus-")]
+    assert len(paths) > 30 and not [path for path in paths if not (ROOT / path).exists()]
