@@ -68,6 +68,8 @@ HIDDEN = ["-fvisibility=hidden", "-fvisibility-inlines-hidden"]
 
 HAS_TORCH = find_spec("torch") is not None
 if HAS_TORCH:
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"  # an older installation of this package
+
     import torch
     from torch.utils.cpp_extension import BuildExtension, include_paths, library_paths
 

@@ -1,6 +1,6 @@
 """Isthmus: the land bridge between PyTorch and an accelerator.
 
-``import torch`` calls :func:`_autoload` through the ``torch.backends`` entry point; after that ``torch.chip``
+``import torch`` calls :mod:`isthmus.autoload` (isthmus_common.autoload, by an entry point); after that ``torch.chip``
 is there, as a device or as a stub that says why it is none.
 """
 
@@ -29,13 +29,6 @@ def include_path() -> str:
     from pathlib import Path
 
     return str(Path(__file__).resolve().parent / "include")
-
-
-def _autoload() -> None:
-    """Register the chip with PyTorch, or leave a stub. Never raises: ``import torch`` depends on it."""
-    from isthmus import autoload
-
-    autoload.load()
 
 
 def status() -> Status:

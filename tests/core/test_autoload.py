@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import isthmus
-from isthmus import drivers
+from isthmus import autoload, drivers
 from tests.helpers.children import output, output_fresh, run, run_fresh
 
 HOST = drivers.FOLDER / "host" / "libisthmus_host.so"
@@ -213,7 +215,7 @@ def test_second_load_does_nothing():
     import torch  # noqa: F401 - the first load
 
     before = isthmus.status()
-    isthmus._autoload()
+    autoload.load()
     assert isthmus.status() == before
 
 
@@ -264,3 +266,19 @@ def test_a_wrong_option_ends_the_import_of_torch_but_not_where_the_chip_is_not_u
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "isthmus: ISTHMUS_BLOCKING_WAIT=yes: not a switch; set it to 0 or 1\n"
     assert output(program, ISTHMUS_BLOCKING_WAIT="yes", ISTHMUS_DRIVER="none") == "reached"
+
+
+def test_a_folder_of_that_name_beside_a_script(tmp_path):
+    (tmp_path / "isthmus").mkdir()
+    script = tmp_path / "script.py"
+    script.write_text("import torch\nprint(torch.ones(2, device='chip').sum().item())\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "2.0\n", "")
+
+
+def test_a_package_that_cannot_be_imported_does_not_break_the_import_of_torch():
+    code = "import sys; sys.modules['isthmus'] = None; import torch; print(torch.ones(2).sum().item())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "2.0\n")
+    assert done.stderr.startswith("isthmus: the chip is not available: ModuleNotFoundError: ")
+    assert done.stderr.count("\n") == 1

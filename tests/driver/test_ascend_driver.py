@@ -149,7 +149,8 @@ def test_it_is_not_loaded_where_torch_npu_has_registered() -> None:
         import torch
         torch.utils.rename_privateuse1_backend("npu")
         import isthmus
-        isthmus._autoload()
+        from isthmus import autoload
+        autoload.load()
         print(isthmus.status().registered, isthmus.status().reason)
     """
     alone = variables() | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
