@@ -260,7 +260,7 @@ CAPABILITIES = {
 
 
 def capability() -> str:
-    """What the kernels are compiled for: ISTHMUS_KERNELS, or what PyTorch says this machine can."""
+    """Return the instruction set of the kernels: ISTHMUS_KERNELS, or this machine's as PyTorch names it."""
     asked = os.environ.get("ISTHMUS_KERNELS") or torch.backends.cpu.get_cpu_capability()
     if os.environ.get("ISTHMUS_KERNELS") and asked not in CAPABILITIES:
         raise SystemExit(f"isthmus: ISTHMUS_KERNELS={asked} is none of {', '.join(CAPABILITIES)}")

@@ -13,7 +13,7 @@ import torch
 
 
 class Rule(NamedTuple):
-    """How an operator is computed.
+    """A rule of the computation of an operator.
 
     Attributes:
         wider: the dtype that replaces a dtype.

@@ -80,7 +80,7 @@ class ExternalStream(Stream):
 
 
 class _OwnEvent:
-    """What the events of the core have in common that are not PyTorch's."""
+    """Base of the events of the core that are not PyTorch's."""
 
     _event: _C.SharedEvent | _C.ExternalEvent
 

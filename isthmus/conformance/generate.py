@@ -29,7 +29,7 @@ _FEW = 8  # operators
 
 
 class Generated(NamedTuple):
-    """What was written: the number of cases, and of derived calls that PyTorch rejected by operator."""
+    """The numbers of cases written, and of derived calls that PyTorch rejected, by operator."""
 
     cases: int
     rejected: dict[str, int]

@@ -40,7 +40,7 @@ class ChipInterface(DeviceInterface):
     Stream: Any = chip.Stream
 
     class Worker:
-        """What a compile worker process may ask; kernels are not compiled, so the process itself answers."""
+        """The device as a compile worker process sees it; kernels are not compiled, so the process itself answers."""
 
         @staticmethod
         def set_device(device: int) -> None:

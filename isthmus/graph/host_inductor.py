@@ -24,7 +24,7 @@ _logger = logging.getLogger("isthmus")
 def compile_graph(
     model: GraphModule, inputs: list[Any], *, config_patches: dict[str, Any] | None, region: str | None
 ) -> Callable[..., Any]:
-    """What Inductor's ``compile_fx`` returns, for a graph that has tensors on the chip.
+    """Return the result of Inductor's ``compile_fx`` for a graph that has tensors on the chip.
 
     Args:
         model: as Dynamo hands it to a backend.

@@ -74,7 +74,7 @@ def kind_of(tensor: Tensor) -> str:
 
 
 class Signature(NamedTuple):
-    """What the code of a package, which was compiled for the CPU, does not say.
+    """The facts of a package that its code, which was compiled for the CPU, does not have.
 
     Attributes:
         inputs: the tensors that it takes, in order.

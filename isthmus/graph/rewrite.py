@@ -24,7 +24,7 @@ _aten, _prims = torch.ops.aten, torch.ops.prims
 
 
 class Outputs(NamedTuple):
-    """What the graph's outputs are that its compiled code does not say.
+    """The properties of the graph's outputs that its compiled code does not have.
 
     Attributes:
         inputs: position of an output -> position of the input that it is.

@@ -14,7 +14,7 @@ from isthmus.infer.model import InferError, Model
 
 
 class Measured(NamedTuple):
-    """What a series of runs took.
+    """The time and memory that a series of runs took.
 
     Attributes:
         iterations: timed runs, each waited for.

@@ -91,7 +91,7 @@ def _mod(a: Attributes, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _fold(function: Function) -> Function:
-    """Of one or more inputs."""
+    """Convert an operator of one or more inputs."""
 
     def fold(a: Attributes, first: Tensor, *rest: Tensor) -> Tensor:
         for each in rest:

@@ -1,4 +1,4 @@
-"""What the processes of a job did on the device.
+"""The work of the processes of a job on the device.
 
 Child processes append their counts to a file, a line of JSON each, when they end by themselves. The program of the
 job adds them to its own and prints the sum.

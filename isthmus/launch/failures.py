@@ -99,7 +99,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a rank ended.
+    """The end of a rank.
 
     Attributes:
         rank: the rank.
@@ -125,7 +125,7 @@ class Failure:
 
     @classmethod
     def read(cls, rank: Rank, failure: Any, ended_at: float | None, was_stopped: bool) -> Failure:
-        """From torchrun's failure, which is None for a rank that succeeded, and from the files of the rank."""
+        """Read torchrun's failure, which is None for a rank that succeeded, and the files of the rank."""
         written = _tail(rank.stderr)
         traceback = _last_traceback(written)
         records = Record.read_all(rank.failure, rank.pid)

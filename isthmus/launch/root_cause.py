@@ -118,7 +118,7 @@ def _hints(cause: RootCause, shown: Failure, failures: list[Failure]) -> list[st
 
 
 def _why_late(shown: Failure, failures: list[Failure]) -> str:
-    """What the error of a rank says of other ranks, none of which has failed by itself on this node."""
+    """Return the cause by other ranks, none of which has failed by itself on this node, that a rank's error shows."""
     if shown.missing:
         return f"its own error says that ranks {sorted(shown.missing)} were missing; see their output"
     if shown.timed_out:

@@ -33,7 +33,7 @@ PATCHABLE = ("transformers", "torch")
 
 
 class Dump(NamedTuple):
-    """What isthmus_diagnostics.accuracy records of a job: the options ``ISTHMUS_DUMP*``; "" leaves the default."""
+    """The dump of a job by isthmus_diagnostics.accuracy: the options ``ISTHMUS_DUMP*``; "" leaves the default."""
 
     kind: str = ""
     folder: str = ""
@@ -80,7 +80,7 @@ def _given_by_run(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Job:
-    """What to run and how.
+    """A job to run.
 
     Attributes:
         program: ``script.py``, ``-m module``, ``-c command`` or a command such as ``torchrun``, with arguments.

@@ -142,7 +142,7 @@ class Watch:
             self._read(is_last=True)
 
     def ended_at(self, rank: Rank) -> float | None:
-        """When it ended, in seconds since the epoch; None if unknown."""
+        """The time at which it ended, in seconds since the epoch; None if unknown."""
         with self._lock:
             return self._ended.get(rank.rank)
 

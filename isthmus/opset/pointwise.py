@@ -175,7 +175,7 @@ def _plain(operands: dict[str, Any]) -> list[Any]:
 
 
 class Kernel(NamedTuple):
-    """What a generator returns for a run.
+    """The kernel that a generator returns for a run.
 
     Attributes:
         function: address of a ``TVMFFISafeCallType``, or a Python function that takes the address of the context and

@@ -67,7 +67,7 @@ def report_leaks(file: TextIO | None = None) -> None:
 
 
 def report_at_exit() -> None:
-    """With ISTHMUS_LEAK_REPORT=1, start recording and print a leak report at exit."""
+    """Start recording, and print a leak report at exit, with ISTHMUS_LEAK_REPORT=1."""
     if not options.switch("leak_report"):
         return
     _C.start_memory_history(False, "state", False, 0, False, [])

@@ -192,7 +192,7 @@ def unjoined(device: Device) -> None:
 
 @CASES.case("graph_begin")
 def refused(device: Device) -> None:
-    """What waits for captured work, or makes it wait for other work, is refused, as is the default stream."""
+    """Calls that wait for captured work, or make it wait for other work, are refused, as is the default stream."""
     driver = device.driver
     host = np.zeros(NBYTES, np.uint8)
     with (

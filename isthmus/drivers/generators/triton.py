@@ -103,7 +103,7 @@ class _Launcher:
         self._launch(self._functions[depth], [each.data_ptr() for each in tensors], numbers, index)
 
     def _names(self) -> dict[str, Any]:
-        """What a kernel's source refers to, other than ``tl``."""
+        """Return the names that a kernel's source refers to, other than ``tl``."""
         raise NotImplementedError
 
     def _made(self, function: Callable[..., None]) -> Any:

@@ -1,4 +1,4 @@
-"""From a graph of Dynamo's to functions that run it."""
+"""Compilation of a graph of Dynamo's to functions that run it."""
 
 from __future__ import annotations
 

@@ -96,8 +96,9 @@ def sort(graph: Graph) -> None:
 
 
 def _inputs(graph: Graph) -> dict[Node, set[Node]]:
-    """What has to precede each node: its inputs; for a random one the previous random one; a write to memory stays
-    between what is before it and what is behind it.
+    """Return the nodes that have to precede each node: its inputs, and for a random one the previous random one.
+
+    A write to memory stays between what is before it and what is behind it.
     """
     found: dict[Node, set[Node]] = {}
     written: set[Node] = set()  # the last write

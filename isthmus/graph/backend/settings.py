@@ -10,7 +10,7 @@ from isthmus import options
 
 
 class Settings(NamedTuple):
-    """How a graph is compiled.
+    """The settings of the compilation of a graph.
 
     Attributes:
         fuse: replace patterns of operators, and runs of pointwise operators, by fused ones. Results then differ from

@@ -79,7 +79,7 @@ def power_of_2(n: int) -> int:
 
 @cache
 def plan(columns: int) -> Plan:
-    """At least 2048 elements per program, in whole rows; 16 elements per thread."""
+    """Return the launch for at least 2048 elements per program, in whole rows; 16 elements per thread."""
     block = power_of_2(columns)
     rows = max(1, 2048 // block)
     return Plan(rows, block, min(32, max(1, rows * block // 512)))

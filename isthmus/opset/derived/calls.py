@@ -22,7 +22,7 @@ MOST = 400_000  # elements of a call with a long dimension
 
 
 class Scope:
-    """What cases are derived for.
+    """The operators and dtypes that cases are derived for.
 
     Args:
         operator: the operator.

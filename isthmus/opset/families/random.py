@@ -21,7 +21,7 @@ _SIZES = ((1,), (5,), (129,), (2, 3, 5, 7, 11), (67, 1031))  # the last above 65
 
 
 def _draws(*settings: tuple[Any, ...], wide: Mapping[str, Sequence[tuple[Any, ...]]] | None = None) -> Any:
-    """In-place draws into tensors of several sizes and layouts; ``wide`` settings are those of single dtypes."""
+    """Return in-place draws into tensors of several sizes and layouts; ``wide`` settings are of single dtypes."""
 
     def samples(m: Maker) -> Iterator[Case]:
         for args in (*settings, *(wide or {}).get(m.dtype, ())):

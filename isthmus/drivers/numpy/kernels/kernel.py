@@ -119,7 +119,7 @@ def writes(*names: str) -> Callable[[Function], Function]:
 
 
 def double(x: Any) -> Array:
-    """As float64."""
+    """Return the array as float64."""
     return np.asarray(x, np.float64)
 
 

@@ -43,7 +43,7 @@ def divide(x: Array, y: Array, rounding_mode: str | None) -> Any:
 
 
 def remainder(x: Array, y: Any) -> Any:
-    """Of the sign of y; a zero has that of x, as on the CPU."""
+    """Return the remainder, of the sign of y; a zero has that of x, as on the CPU."""
     if x.dtype.kind != "f":
         return np.remainder(x, y)
     left = np.fmod(x, y)

@@ -21,7 +21,7 @@ from isthmus_diagnostics.accuracy.monitoring import alerts
 from isthmus_diagnostics.health import environment
 from isthmus_diagnostics.health.bounds import Bound
 from isthmus_diagnostics.health.checksum import Checksums, ratios
-from isthmus_diagnostics.health.gasp import Gasp
+from isthmus_diagnostics.health.last_checkpoint import LastCheckpoint
 from isthmus_diagnostics.health.reports import hang as hang_report
 from isthmus_diagnostics.health.reports import stragglers, suspects
 from isthmus_diagnostics.health.status import Status, read, write
@@ -224,12 +224,12 @@ def test_sigterm_ends_the_process_although_saving_fails(tmp_path, monkeypatch):
     def fail():
         raise RuntimeError("enforce fail at inline_container.cc")
 
-    monkeypatch.setattr("isthmus_diagnostics.health.gasp._end", lambda: ended.append(True))
+    monkeypatch.setattr("isthmus_diagnostics.health.last_checkpoint._end", lambda: ended.append(True))
     ended = []
-    gasp = Gasp(tmp_path, fail)
-    gasp._asked = 1e-9
-    gasp.check()
-    gasp.end_if_asked()
+    last = LastCheckpoint(tmp_path, fail)
+    last._asked = 1e-9
+    last.check()
+    last.end_if_asked()
     assert ended == [True, True]
     assert not list(tmp_path.iterdir())
 
@@ -247,13 +247,13 @@ def test_a_forked_worker_that_is_ended_does_not_end_the_job(tmp_path):
                 worker.join()
             print([worker.exitcode for worker in workers])
             time.sleep(0.1)
-            assert health._gasp._asked == 0 and health._gasp._handles()
+            assert health._last_checkpoint._asked == 0 and health._last_checkpoint._handles()
             assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
             while not os.path.exists({str(tmp_path / "status-0.json")!r}):
                 time.sleep(0.01)
             if not os.fork():
                 health.stop()
-                os._exit(health._gasp.save("error"))
+                os._exit(health._last_checkpoint.save("error"))
             assert os.wait()[1] == 0
             assert os.path.exists({str(tmp_path / "status-0.json")!r})
     """
@@ -319,10 +319,10 @@ def test_errors_of_the_watch_are_printed_once_and_do_not_end_it(tmp_path, monkey
 
 
 def test_nothing_is_saved_in_the_optimizers_step(tmp_path):
-    gasp = Gasp(tmp_path, dict)
-    gasp.is_stepping = True
-    assert not gasp.save("error")
-    assert not gasp.path.exists()
+    last = LastCheckpoint(tmp_path, dict)
+    last.is_stepping = True
+    assert not last.save("error")
+    assert not last.path.exists()
 
 
 def test_sigterm_between_the_steps_of_two_optimizers_saves_after_both(tmp_path):

@@ -42,7 +42,7 @@ class LossScaler:
 
 
 class State:
-    """What ``initialize`` has set: None before it.
+    """The state that ``initialize`` has set: None before it.
 
     Attributes:
         properties: options of the level.

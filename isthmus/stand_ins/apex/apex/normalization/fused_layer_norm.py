@@ -146,7 +146,7 @@ def mixed_dtype_fused_rms_norm_affine(
 
 
 class FusedLayerNormAffineFunction:
-    """For callers of ``apply`` that inspect the arguments of ``forward``, such as Megatron-LM."""
+    """The function under the name whose ``forward`` callers such as Megatron-LM inspect."""
 
     @staticmethod
     def forward(

@@ -159,7 +159,7 @@ class FusedAdam(torch.optim.Optimizer):
         adamw_(params, grads, means, squares, steps, max_exp_avg_sqs=tops, masters=masters, **settings)
 
     def _captured(self, group: dict[str, Any], *lists: Any, **settings: Any) -> None:
-        """As :meth:`_at_once`, by PyTorch's operator, which reads step and learning rate from the device."""
+        """Update as :meth:`_at_once` does, by PyTorch's operator, which reads step and rate from the device."""
         params, *state, masters = ([getattr(each, "_local_tensor", each) for each in some] for some in lists)
         for name in ("step", "lr"):
             group[name] = torch.as_tensor(group.get(name, 0), dtype=torch.float32, device=params[0].device)

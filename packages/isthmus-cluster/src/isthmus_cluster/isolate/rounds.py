@@ -18,7 +18,7 @@ Bools = NDArray[np.bool_]
 
 
 class Kind(IntEnum):
-    """What a test runs.
+    """The work of a test.
 
     SELF: the compute burn on each card of one node, without network.
     GROUP: the burn, then collectives over all members; all-to-all uses every link between two members.
@@ -32,7 +32,7 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Topology:
-    """Where the nodes are.
+    """The places of the nodes.
 
     Attributes:
         rack: int64 of shape (nodes,), the rack of each node.
@@ -108,7 +108,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the tests of a round reported.
+    """The reports of the tests of a round.
 
     Attributes:
         failed: bool of shape (tests,): an error, a wrong result or a timeout.
@@ -130,7 +130,7 @@ class Outcome:
 
 
 class Runner(Protocol):
-    """What runs the tests: the simulator, processes on this machine, or agents on hosts."""
+    """The runner of the tests: the simulator, processes on this machine, or agents on hosts."""
 
     def run(self, tests: Round) -> Outcome:
         """Run the tests of a round at the same time and return when all have ended."""

@@ -32,7 +32,7 @@ _SLOW_LINK = 3.0  # times the median of the sweep
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What a test runs.
+    """The work of a test.
 
     Attributes:
         device: type of the cards, such as "cpu", "chip", "cuda".

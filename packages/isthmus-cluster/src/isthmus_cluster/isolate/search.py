@@ -56,7 +56,7 @@ _LIKELY = 0.05  # probability that a suspect is faulty, above which the others w
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the search may cost and how certain it must be.
+    """The cost that the search may have, and the certainty that it must reach.
 
     Attributes:
         confidence: a part is accused at this probability, and cleared at the opposite one.

@@ -29,7 +29,7 @@ _TROUBLE = 3
 
 
 class Source(StrEnum):
-    """Where measurements come from."""
+    """The source of measurements."""
 
     NPU_SMI = "npu-smi"
     NVML = "nvml"

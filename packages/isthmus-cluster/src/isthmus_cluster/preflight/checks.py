@@ -52,7 +52,7 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """From when on something is a problem.
+    """The values from which on something is a problem.
 
     Attributes:
         clock: seconds between a clock and the others.

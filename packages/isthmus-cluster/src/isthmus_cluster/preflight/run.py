@@ -20,7 +20,7 @@ _SLACK_S = 5.0  # for an answer to come back when the time of a host's cards is 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What is checked, and with which load.
+    """The checks, and their load.
 
     Attributes:
         checks: as the option lists them.

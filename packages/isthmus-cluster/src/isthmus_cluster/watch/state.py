@@ -105,7 +105,7 @@ class Column(NamedTuple):
 
 
 class View(NamedTuple):
-    """What is known at a time.
+    """The knowledge about a job at a time.
 
     Attributes:
         time: of the look, seconds since the epoch.
@@ -149,7 +149,7 @@ def _median(values: Iterable[float]) -> float:
 
 @dataclass
 class _Track:
-    """What is remembered of a rank; `points` are times and steps at which it had advanced."""
+    """The memory of a rank; `points` are times and steps at which it had advanced."""
 
     process: tuple[str, int]
     began: float

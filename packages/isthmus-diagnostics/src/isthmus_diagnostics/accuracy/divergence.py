@@ -306,7 +306,7 @@ class Search:
         return [call for call in calls if call.number < user.number]
 
     def _source(self, row: Judged, name: str) -> Guilty | None:
-        """Where a different input comes from, if no earlier pair returned it."""
+        """Return the source of a different input, if no earlier pair returned it."""
         a, b = next((x, y) for each, x, y in row.pair.inputs() if each == name)
         parts = worst(a, b) if len(a) == len(b) else (self._strangest(a), self._strangest(b))
         sources = [self._producer(part) for part in parts]

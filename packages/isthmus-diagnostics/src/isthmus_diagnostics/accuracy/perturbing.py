@@ -22,7 +22,7 @@ HEAD = ["operator", "module", "dtype", "noise", "precision", "order", "line"]
 
 
 class Unstable(NamedTuple):
-    """How far the results of a call move, relative to their size, in units of their dtype's epsilon.
+    """The distance that the results of a call move, relative to their size, in units of their dtype's epsilon.
 
     Attributes:
         call: the call.

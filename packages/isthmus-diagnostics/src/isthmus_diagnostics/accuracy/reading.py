@@ -16,7 +16,7 @@ from isthmus_diagnostics.accuracy.writer import ABOUT, FORMAT, INDEX
 
 
 class Place(NamedTuple):
-    """Where a call is in the structure of a job, whatever device and wrappers run it."""
+    """The place of a call in the structure of a job, whatever device and wrappers run it."""
 
     step: int
     phase: str

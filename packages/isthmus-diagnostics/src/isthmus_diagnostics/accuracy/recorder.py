@@ -39,7 +39,7 @@ _OVERWRITING = frozenset(
 
 
 class Selection(NamedTuple):
-    """What is dumped.
+    """The selection of what is dumped.
 
     Attributes:
         kind: one of :data:`KINDS`.

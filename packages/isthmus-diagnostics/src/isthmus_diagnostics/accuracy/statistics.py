@@ -18,7 +18,7 @@ _FACTOR, _STEP = -2960836687051489901, -7046029254386353131
 
 
 class Statistics(NamedTuple):
-    """What is known of a tensor's values.
+    """Statistics of a tensor's values.
 
     Attributes:
         min, max, mean, norm: of the finite elements; NaN if there is none.

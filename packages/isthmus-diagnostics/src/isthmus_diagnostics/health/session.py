@@ -23,8 +23,8 @@ from isthmus_diagnostics.accuracy.recorder import gradient_of, unseen
 from isthmus_diagnostics.health import reports, status
 from isthmus_diagnostics.health.bounds import Bound
 from isthmus_diagnostics.health.checksum import Checksums, Mismatch
-from isthmus_diagnostics.health.gasp import Gasp
 from isthmus_diagnostics.health.guard import Guard
+from isthmus_diagnostics.health.last_checkpoint import LastCheckpoint
 
 _PERIOD = 0.25  # seconds
 _INTERVAL = 40  # periods between two looks at the step times of all ranks
@@ -95,8 +95,10 @@ class Health:
         make_folder(self.folder)
         self._process = os.getpid()
         os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")  # gloo's and NCCL's record of collectives
-        self._gasp = Gasp(self.folder, self._save or self._state, saves_early=self._save is not None)
-        self._gasp.listen()
+        self._last_checkpoint = LastCheckpoint(
+            self.folder, self._save or self._state, saves_early=self._save is not None
+        )
+        self._last_checkpoint.listen()
         self._modules.start()
         self._handles = [
             optimizers.register_optimizer_step_pre_hook(self._before),
@@ -143,7 +145,7 @@ class Health:
         self._modules.stop()
         for handle in self._handles:
             handle.remove()
-        self._gasp.forget()
+        self._last_checkpoint.forget()
         _started.discard(self)
 
     def __enter__(self) -> "Health":
@@ -151,7 +153,7 @@ class Health:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if error is not None:
-            self._gasp.save(kind.__name__)
+            self._last_checkpoint.save(kind.__name__)
         self.stop()
 
     # ---- steps
@@ -159,9 +161,9 @@ class Health:
     def _with_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             # Of a checkpointed layer, or of a closure, which a line search calls again and again in one step.
-            if self._is_in_backward or (self._gasp.is_stepping and self._has_closure_run):
+            if self._is_in_backward or (self._last_checkpoint.is_stepping and self._has_closure_run):
                 return original(tensors, *args, **kwargs)
-            self._has_closure_run = self._gasp.is_stepping
+            self._has_closure_run = self._last_checkpoint.is_stepping
             with self._guard:
                 self._take_loss(tensors)
             self._is_in_backward = True
@@ -192,7 +194,7 @@ class Health:
         def hook(kind: Any, error: Any, traceback: Any) -> None:
             original(kind, error, traceback)
             if issubclass(kind, Exception):
-                self._gasp.save(kind.__name__)
+                self._last_checkpoint.save(kind.__name__)
 
         return hook
 
@@ -222,21 +224,21 @@ class Health:
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._is_first(optimizer):  # a step in which another optimizer was left out is complete now
             self._stepped.clear()
-            self._gasp.is_between = False
-            self._gasp.end_if_asked()
+            self._last_checkpoint.is_between = False
+            self._last_checkpoint.end_if_asked()
         if not self._gradients:  # backward was run without torch.autograd.backward
             with self._guard:
                 self._measure([optimizer])
-        self._gasp.is_stepping, self._has_closure_run = True, False
+        self._last_checkpoint.is_stepping, self._has_closure_run = True, False
 
     def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._gasp.has_stepped = True
+        self._last_checkpoint.has_stepped = True
         self._optimizers.add(optimizer)
         self._stepped.add(optimizer)
         if self._first is None or self._first() is None:
             self._first = weakref.ref(optimizer)
-        self._gasp.is_between = len(self._stepped) < len(self._optimizers)
-        self._gasp.is_stepping = False
+        self._last_checkpoint.is_between = len(self._stepped) < len(self._optimizers)
+        self._last_checkpoint.is_stepping = False
         if _is_skipped(optimizer):
             self._losses, self._gradients = [], []
         elif self._is_first(optimizer):
@@ -245,7 +247,7 @@ class Health:
             self.step += 1
             self._modules.next_step()
             self._switch_checksums()
-        self._gasp.end_if_asked()
+        self._last_checkpoint.end_if_asked()
 
     def _is_first(self, optimizer: Any) -> bool:
         """Return whether an optimizer is the one whose steps are counted."""
@@ -348,7 +350,7 @@ class Health:
                 if is_hanging and not (reporter and reporter.is_alive()):
                     reporter = threading.Thread(target=self._report_hang, args=(own,), daemon=True)
                     reporter.start()
-            self._gasp.check()
+            self._last_checkpoint.check()
 
     def _report_hang(self, own: status.Status) -> None:
         with self._guard:

@@ -13,7 +13,7 @@ from isthmus_diagnostics.plan.solver import Moment, Option
 
 
 class Offload(Enum):
-    """What may be on the host: nothing, activations, or activations and optimizer states."""
+    """The data that may be on the host: nothing, activations, or activations and optimizer states."""
 
     NONE = 0
     ACTIVATIONS = 1

@@ -137,7 +137,7 @@ class _Storage:
 
 
 class Group:
-    """What one forward of a module saves.
+    """The tensors that one forward of a module saves.
 
     Attributes:
         number: of all groups before it.

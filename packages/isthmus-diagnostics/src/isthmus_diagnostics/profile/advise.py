@@ -61,7 +61,7 @@ class Cause:
 
 @dataclass
 class Finding:
-    """What a rule found in the trace of a rank; times in microseconds of a step."""
+    """A finding of a rule in the trace of a rank; times in microseconds of a step."""
 
     rule: str
     title: str

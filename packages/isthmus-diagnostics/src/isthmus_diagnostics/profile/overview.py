@@ -25,7 +25,7 @@ _ROWS, _CELLS = 32, 64  # of a chart, and of a line of a heat map
 
 @dataclass
 class Overview:
-    """What the report says; times in microseconds. Operators, path and memory are those of the first rank."""
+    """The contents of the report; times in microseconds. Operators, path and memory are those of the first rank."""
 
     steps: dict[str, list[Breakdown]]
     """By rank."""

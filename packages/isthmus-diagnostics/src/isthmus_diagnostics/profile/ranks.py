@@ -15,7 +15,7 @@ Key = tuple[str, str, int, int]
 
 @dataclass
 class Wait:
-    """How long a rank was in a collective before the last rank arrived, in microseconds."""
+    """The time of a rank in a collective before the last rank arrived, in microseconds."""
 
     rank: str
     last: str

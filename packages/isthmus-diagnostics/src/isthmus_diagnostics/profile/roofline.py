@@ -26,7 +26,7 @@ _FORWARD = re.compile(r"^aten::(linear|matmul|addmm|scaled_dot_product_attention
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device attains."""
+    """The limits that a device attains."""
 
     flops: dict[str, float]
     """Operations per second of a matrix product, by dtype as a trace names it."""

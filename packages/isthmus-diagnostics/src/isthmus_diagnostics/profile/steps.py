@@ -41,7 +41,7 @@ class Breakdown:
 
 @dataclass
 class Busy:
-    """When a device was busy, by kind."""
+    """The intervals in which a device was busy, by kind."""
 
     compute: Intervals
     communication: Intervals
@@ -50,7 +50,7 @@ class Busy:
 
     @property
     def all(self) -> Intervals:
-        """When the device was busy with anything."""
+        """The intervals in which the device was busy with anything."""
         return union(self.compute, self.communication, self.copies)
 
 

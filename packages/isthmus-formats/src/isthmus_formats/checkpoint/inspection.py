@@ -15,7 +15,7 @@ from isthmus_formats.checkpoint.source import Source
 
 
 class Difference(NamedTuple):
-    """How a parameter differs between two checkpoints.
+    """The difference of a parameter between two checkpoints.
 
     Attributes:
         name: its name.

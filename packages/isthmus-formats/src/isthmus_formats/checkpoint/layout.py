@@ -120,7 +120,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a format distributes and names the parameters of a model.
+    """The distribution and the names of the parameters of a model in a format.
 
     Attributes:
         tp: tensor-parallel size.
@@ -149,7 +149,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the pipeline has a layer: its stage, virtual stage, and index in that."""
+    """The place of a layer in the pipeline: its stage, virtual stage, and index in that."""
 
     stage: int
     virtual: int

@@ -286,7 +286,7 @@ def _create(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the data of a tensor is in a file, row by row."""
+    """The place of a tensor's data in a file, row by row."""
 
     offset: int
     dtype: torch.dtype

@@ -25,7 +25,7 @@ class Converted(run.Result):
 
 @dataclass(frozen=True)
 class Conversion:
-    """What is done with a chunk.
+    """The work on a chunk.
 
     Attributes:
         given: the input.

@@ -1,4 +1,4 @@
-"""From tokenized records to samples: order, repetition, packing, padding."""
+"""Samples made of tokenized records: order, repetition, packing, padding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ranges = list[tuple[int, int]]  # of tokens
 
 
 class Layout(NamedTuple):
-    """How records become samples.
+    """The layout of samples made of records.
 
     Attributes:
         seq_length: tokens of a sample at most; 0 for no limit.

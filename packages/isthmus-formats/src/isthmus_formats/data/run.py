@@ -34,7 +34,7 @@ class Issue(NamedTuple):
 
 @dataclass
 class Result:
-    """What was found in some rows.
+    """The findings in some rows.
 
     Attributes:
         counts: statistics by name.
@@ -49,7 +49,7 @@ Made = TypeVar("Made", bound=Result)
 
 
 class Input(NamedTuple):
-    """What is read, and how.
+    """The input, and the way to read it.
 
     Attributes:
         paths: files.

@@ -328,7 +328,7 @@ def _arrow_count(path: Path) -> int:
 
 
 class Reader(NamedTuple):
-    """How files of a suffix are read.
+    """The reader of files of a suffix.
 
     Attributes:
         rows: yields rows from an offset on.

@@ -35,7 +35,7 @@ class Tokenized(run.Result):
 
 @dataclass(frozen=True)
 class Tokenization:
-    """What is done with a chunk.
+    """The work on a chunk.
 
     Attributes:
         given: the input.

@@ -26,7 +26,7 @@ class Encoding(NamedTuple):
 
 
 class Backend(Protocol):
-    """What the two libraries have in common here."""
+    """The interface of the two libraries."""
 
     size: int
     specials: dict[str, int]

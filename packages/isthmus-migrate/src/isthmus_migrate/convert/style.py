@@ -21,7 +21,7 @@ _QUOTES = {"single": "'", "double": '"'}
 
 
 class Style(NamedTuple):
-    """How a project writes its source.
+    """The style of a project's source.
 
     Attributes:
         quote: configured quotation mark, or "".

@@ -69,7 +69,7 @@ class Class(NamedTuple):
 
 
 class Reference(NamedTuple):
-    """How a function uses a name.
+    """The use of a name in a function.
 
     Attributes:
         is_sheltered: whether it uses it only where there is an accelerator.

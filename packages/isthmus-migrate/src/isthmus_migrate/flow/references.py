@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from isthmus_migrate.flow import sinks
 from isthmus_migrate.flow.facts import Reference
+from isthmus_migrate.flow.mock_effects import steers
 from isthmus_migrate.flow.optional import is_optional
-from isthmus_migrate.flow.steered import steers
 from isthmus_migrate.source.blocks import runs_with
 from isthmus_migrate.source.calls import argument
 from isthmus_migrate.source.conditions import is_on_accelerator

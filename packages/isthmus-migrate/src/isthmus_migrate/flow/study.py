@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple, TypeVar
 
+from isthmus_migrate.flow.accelerator_only import find_accelerator_only
 from isthmus_migrate.flow.cuda_only import always, users
 from isthmus_migrate.flow.facts import Facts
 from isthmus_migrate.flow.gather import gather
+from isthmus_migrate.flow.mock_effects import Steering
 from isthmus_migrate.flow.recorded import narrowed
-from isthmus_migrate.flow.sheltered import sheltered
 from isthmus_migrate.flow.solve import Solution
-from isthmus_migrate.flow.steered import Steering
 from isthmus_migrate.flow.submitted import submitted
 from isthmus_migrate.source import constants
 from isthmus_migrate.source.cuda_only import CUDA_SOURCE, INDUCTOR, is_below, is_for_cuda_only, runs_cuda
@@ -35,7 +35,7 @@ Part = TypeVar("Part")
 
 
 class Request(NamedTuple):
-    """What is asked of the rules.
+    """The request to the rules.
 
     Attributes:
         target: device type to convert for, or "" for any accelerator.
@@ -132,8 +132,8 @@ def surroundings(
         may_run_cuda=may,
         built=built,
         imported=imported,
-        sheltered=sheltered(facts, solution.symbols),
-        behind_tests=sheltered(facts, solution.symbols, is_open=False),
+        sheltered=find_accelerator_only(facts, solution.symbols),
+        behind_tests=find_accelerator_only(facts, solution.symbols, is_open=False),
         late_choice=late,
         mocks_choice=any(each.mocks_choice for each in facts),
         ignores_local_rank=solution.ignores_local_rank(),

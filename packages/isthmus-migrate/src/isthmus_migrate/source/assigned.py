@@ -11,7 +11,7 @@ Variable = tuple[str, str]  # a name, and its slot
 
 
 class Uses(NamedTuple):
-    """Where a variable is bound and read, in source order.
+    """The places where a variable is bound and read, in source order.
 
     Attributes:
         stored: names that an assignment, loop or other statement binds.

@@ -13,7 +13,7 @@ from isthmus_migrate.source.unconverted import UNCONVERTED
 
 
 class Guard(enum.Enum):
-    """Where the replacement of a name may be called."""
+    """The condition under which the replacement of a name may be called."""
 
     NONE = "none"  # everywhere, including on the CPU
     ACCELERATOR = "accelerator"  # with an accelerator only

@@ -56,7 +56,10 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
 
 
 def _order(edit: Edit) -> tuple[int, int, int, int]:
-    """At one offset: ends of expressions, inner first; then starts, outer first; then replacements, longest first."""
+    """Return the order of edits at one offset.
+
+    Ends of expressions, inner first; then starts, outer first; then replacements, longest first.
+    """
     is_replacement = edit.end > edit.start and not edit.guard
     kind = 2 if is_replacement else 0 if edit.span > 0 else 1
     return edit.start, kind, edit.span, -edit.end

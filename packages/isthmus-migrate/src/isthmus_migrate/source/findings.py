@@ -8,7 +8,7 @@ from isthmus_migrate.source.edits import Edit
 
 
 class Severity(enum.Enum):
-    """How a finding ends, and who has to act."""
+    """The severity of a finding: how it ends, and who has to act."""
 
     NONE = "none"  # not applicable: right as it is on every accelerator
     ADVICE = "advice"  # optional, for speed or precision
@@ -58,7 +58,7 @@ class Finding(NamedTuple):
 
     @property
     def end(self) -> str:
-        """How it ends: "changed", "left", "not applicable" or "advice"."""
+        """The end of the finding: "changed", "left", "not applicable" or "advice"."""
         return _ENDS[self.severity]
 
     def as_dict(self) -> dict[str, Any]:

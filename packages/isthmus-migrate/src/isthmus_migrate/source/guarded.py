@@ -18,7 +18,7 @@ SKIPS = frozenset({"skipIf", "skipUnless", "skipif"})  # decorators that skip a 
 
 
 class Decision(NamedTuple):
-    """What a test decides.
+    """The decision of a test.
 
     Attributes:
         node: what its value gets to, past ``not``, ``and``, ``any`` or a skip: a branch, an assignment or another.

@@ -7,7 +7,7 @@ from isthmus_migrate.source.verdicts import NO_FLOW, NO_SETTINGS, Flow, Verdict
 
 
 class Shared(NamedTuple):
-    """What the modules of a project show together; functions, classes and extensions are dotted names.
+    """The facts that the modules of a project show together; functions, classes and extensions are dotted names.
 
     Attributes:
         taken: names that the device constant cannot have.
@@ -45,7 +45,7 @@ class Shared(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What a module's rules need to know.
+    """The facts that the rules of a module need.
 
     Attributes:
         target: device type to convert for, or "" for any accelerator.

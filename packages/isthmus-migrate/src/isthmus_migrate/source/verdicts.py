@@ -9,7 +9,7 @@ Place = tuple[int, int, int, int]  # line, column, end line and end column of a 
 
 
 class Use(enum.Enum):
-    """What a value is used as."""
+    """The use of a value."""
 
     DEVICE = "device"  # PyTorch takes it as a device or device type
     BACKEND = "backend"  # torch.distributed takes it as a backend
@@ -19,7 +19,7 @@ class Use(enum.Enum):
 
 
 class Steers(enum.Enum):
-    """What a mock of a name of ``torch.cuda`` steers in the code that a test reaches."""
+    """The effect of a mock of a name of ``torch.cuda`` on the code that a test reaches."""
 
     CUDA = "cuda"  # uses that stay
     ACCELERATOR = "accelerator"  # uses that become the name of torch.accelerator
@@ -27,7 +27,7 @@ class Steers(enum.Enum):
 
 
 class Verdict(NamedTuple):
-    """What a place holds.
+    """The kind of value at a place.
 
     Attributes:
         use: what its value is used as.

@@ -65,7 +65,7 @@ class Side:
 
 
 class Owner(NamedTuple):
-    """What a call or attribute means on one type of receiver.
+    """The meaning of a call or attribute on one type of receiver.
 
     Attributes:
         receiver: name of the type or module.

@@ -62,13 +62,13 @@ class SinkScope(Scope):
     """The patches of the shim, each of which records the traced strings that it receives and passes plain ones on."""
 
     def set(self, owner: Any, name: str, value: Any, target: str, reason: str) -> None:
-        """As of Scope, with a recording value."""
+        """Set as Scope does, with a recording value."""
         super().set(owner, name, sink(target, value), target, reason)
 
     def construct(
         self, target: str, make: Callable[[Callable[..., Any]], Callable[..., Any]], reason: str
     ) -> None:
-        """As of Scope, with a recording constructor."""
+        """Replace a constructor as Scope does, by a recording one."""
         super().construct(target, lambda original: sink(target, make(original)), reason)
 
 

@@ -57,12 +57,12 @@ class Traced(str):
         return derive(str.__mod__(self, values), self, *parts)
 
     def join(self, parts: Iterable[str]) -> str:
-        """As of str."""
+        """Do the same as the method of str."""
         parts = list(parts)
         return derive(str.join(self, parts), self, *parts)
 
     def format_map(self, mapping: Any) -> str:
-        """As of str."""
+        """Do the same as the method of str."""
         return derive(str.format_map(self, mapping), self, *mapping.values())
 
     def __copy__(self) -> Traced:

@@ -34,7 +34,7 @@ _ALWAYS, _SAMPLED = -1.0, -2.0  # effects: changes without noise; whole numbers 
 
 
 class _Reference(NamedTuple):
-    """What the other runs of the original show.
+    """The values that the other runs of the original show.
 
     Attributes:
         reasons: index of a line whose words vary -> why; the number of lines stands for lines that were added.

@@ -12,7 +12,7 @@ RECOMPUTE = ("none", "full")
 
 @dataclass(frozen=True)
 class Layout:
-    """How a job is spread over cards. Sequence parallelism is used with tensor parallelism.
+    """The layout of a job over cards. Sequence parallelism is used with tensor parallelism.
 
     Attributes:
         tp, pp, vpp, cp, ep, dp: ranks of tensor, pipeline, context, expert and data parallelism; ``vpp`` are the

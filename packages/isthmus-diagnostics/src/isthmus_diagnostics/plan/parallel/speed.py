@@ -14,7 +14,7 @@ _FORWARD = 0.4  # of the host's time for a layer: 60 operators, and 90 in the ba
 
 @dataclass(frozen=True)
 class Work:
-    """What a rank does for a micro-batch of one pipeline stage.
+    """The work of a rank for a micro-batch of one pipeline stage.
 
     Attributes:
         flops: of matrix products.

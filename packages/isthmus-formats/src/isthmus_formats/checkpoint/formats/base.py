@@ -26,7 +26,7 @@ Shapes = Mapping[Key, tuple[torch.dtype, tuple[int, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to read a checkpoint.
+    """Options of reading a checkpoint.
 
     Attributes:
         allow_pickle: execute what the files ask for.

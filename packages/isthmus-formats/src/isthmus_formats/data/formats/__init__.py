@@ -14,7 +14,7 @@ from isthmus_formats.data.samples import Sample
 
 
 class Plan(NamedTuple):
-    """What a writer must know before the first sample.
+    """The facts that a writer needs before the first sample.
 
     Attributes:
         samples: returns the samples; each call from the first one.

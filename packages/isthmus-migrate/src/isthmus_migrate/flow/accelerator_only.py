@@ -7,7 +7,7 @@ from isthmus_migrate.flow.facts import Facts
 from isthmus_migrate.flow.symbols import Symbols
 
 
-def sheltered(found: Iterable[Facts], symbols: Symbols, is_open: bool = True) -> frozenset[str]:
+def find_accelerator_only(found: Iterable[Facts], symbols: Symbols, is_open: bool = True) -> frozenset[str]:
     """Return the dotted names of functions and classes all of whose users have tested for an accelerator.
 
     Args:

@@ -27,7 +27,7 @@ _PATIENCE = (
 )
 
 
-class Gasp:
+class LastCheckpoint:
     """Saves once.
 
     Args:
