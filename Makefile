@@ -44,7 +44,8 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 STAMPS := build/stamps
 CXX_FILES := $(shell find csrc -name '*.cpp' -o -name '*.h')
 EXPORTS := csrc/drivers/exports.map csrc/ascend/opapi/functions.table csrc/ascend/opapi/older.table
-FORMATTED := $(filter-out csrc/driver.h csrc/operators.h csrc/isthmus_ops.h,$(CXX_FILES))
+OPSET := $(wildcard isthmus/opset/*.py isthmus/opset/families/*.py) tools/opset/header.py # isthmus_ops.h is made of them
+FORMATTED := $(filter-out csrc/driver.h csrc/operators.h,$(CXX_FILES))
 # pip compiles no module: Python does when it first imports one, fewer than a tenth of them, and has to keep the result.
 unexport PYTHONDONTWRITEBYTECODE
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet --no-compile --constraint constraints.txt
@@ -78,7 +79,7 @@ $(STAMPS)/tools: $(STAMPS)/packages | $(STAMPS)/install
 	@$(PIP) --requirement $(STAMPS)/tools-requirements.txt
 	@touch $@
 
-$(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES) $(EXPORTS)
+$(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES) $(EXPORTS) $(OPSET)
 	@touch $@.begun # a source that changes meanwhile is newer
 	@echo "make: building the core and the host chip (minutes the first time; log: build/build.log)"
 	@set -o pipefail; $(BUILD) build_ext --inplace 2>&1 | $(BIN)/python -m tools.build_progress build/build.log || \

@@ -16,6 +16,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 GROUPS = ROOT / "build" / "groups"
+OPERATORS_HEADER = ROOT / "build" / "isthmus_ops.h"
 CORE = "isthmus._C"
 LOADER = "isthmus.libisthmus_loader"
 HOST_DRIVER = "isthmus.drivers.host.libisthmus_host"
@@ -174,6 +175,7 @@ def driver(name: str, folders: tuple[str, ...]) -> Extension:
 
 def aclnn_operators() -> Extension:
     """The operator library over aclnn: it sees the interface of operators and nothing of PyTorch."""
+    write_operators_header()
     header = GROUPS / "aclnn_functions.h"
     subprocess.run([sys.executable, "-m", "tools.ascend.functions", str(header)], cwd=ROOT, check=True)
     folder = "drivers/ascend/operators"
@@ -342,10 +344,19 @@ class BuildPython(build_py):
             write_if_changed(Path(self.build_lib) / "isthmus-ascend.pth", text)
 
 
+def write_operators_header() -> None:
+    """Write isthmus_ops.h, the header of the opset; leave it untouched if it is current."""
+    command = [sys.executable, "-m", "tools.opset.header"]
+    write_if_changed(
+        OPERATORS_HEADER,
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout,
+    )
+
+
 def copy_headers(folder: Path) -> None:
-    """Install what makers of chips compile against: the headers at the top of csrc."""
+    """Install what makers of chips compile against: the headers at the top of csrc, and that of the opset."""
     folder.mkdir(mode=0o750, parents=True, exist_ok=True)
-    for header in sorted((ROOT / "csrc").glob("*.h")):
+    for header in (*sorted((ROOT / "csrc").glob("*.h")), OPERATORS_HEADER):
         shutil.copy(header, beside := folder / f".{header.name}")
         beside.chmod(0o640)
         beside.replace(folder / header.name)

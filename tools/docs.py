@@ -16,11 +16,10 @@ from isthmus import opset
 from isthmus_common.files import make_folder, write_file
 
 ROOT = Path(__file__).resolve().parents[1]
-# In this order: the operator pages and the header are generated from the schemas.
+# In this order: the operator pages are generated from the schemas.
 GENERATORS = (
     "tools.pages.options",
     "tools.opset.torchgen_schemas",
-    "tools.opset.header",
     "tools.opset.pages",
     "tools.pages.torch_chip",
     "tools.pages.cuda_only",

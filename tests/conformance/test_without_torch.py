@@ -106,7 +106,10 @@ def test_an_installation_without_torch(golden: Path, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
     pip = [str(venv / "bin/python"), "-m", "pip", "--disable-pip-version-check"]
     installed = subprocess.run(
-        [*pip, "install", "--quiet", str(source)], capture_output=True, text=True, check=False
+        [*pip, "install", "--quiet", str(source / "packages" / "isthmus-common"), str(source)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert installed.returncode == 0, installed.stderr[-3000:]
     names = subprocess.run([*pip, "list"], capture_output=True, text=True, check=True).stdout

@@ -7,7 +7,9 @@ import subprocess
 import sysconfig
 from pathlib import Path
 
-CSRC = Path(__file__).parents[2] / "csrc"
+import isthmus
+
+CSRC = Path(isthmus.include_path())
 WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Werror")
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
+import isthmus
 from isthmus.opset.library import Context
 from isthmus.opset.schema import parse
 from tests.helpers.conformance_jobs import conform
 from tests.helpers.native import compile_text
 from tools.opset import header
+from tools.repository import ROOT
 
 INVALID_ARGUMENT = 2
 NONE, INT, BOOL, FLOAT, DLTENSOR, RAW_STR = 0, 1, 2, 3, 7, 8
@@ -84,6 +86,11 @@ def test_kernel_of_another_prototype_does_not_compile(standard: str, operator: s
     done = compile_text(TABLE.replace("OPERATOR,", f"{operator},", 1), tmp_path / "table.so", standard)
     assert done.returncode != 0
     assert operator in done.stderr
+
+
+def test_the_installed_header_is_that_of_the_opset() -> None:
+    installed = Path(isthmus.include_path()) / "isthmus_ops.h"
+    assert installed.read_text() == header.opset(), "run make setup"
 
 
 def test_writing_the_header_needs_no_torch() -> None:
@@ -252,7 +259,7 @@ def test_a_null_function_is_refused(table: Any) -> None:
 
 
 def test_the_library_of_the_documentation_passes_the_suite(tmp_path: Path) -> None:
-    page = (header.HEADER.parents[1] / "docs" / "chip-makers" / "write-an-operator-library.md").read_text()
+    page = (ROOT / "docs" / "chip-makers" / "write-an-operator-library.md").read_text()
     source = page.partition("```c\n")[2].partition("```")[0]
     done = compile_text(source, tmp_path / "libmine.so")
     assert done.returncode == 0, done.stderr

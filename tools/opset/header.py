@@ -1,4 +1,4 @@
-"""Generate ``csrc/isthmus_ops.h``, the header for operator libraries in C and C++.
+"""Print ``isthmus_ops.h``, the header for operator libraries in C and C++; the build writes it.
 
 For each operator it has the schema, a typed prototype, a function that unpacks a call's arguments into that
 prototype, and the name for a library's table. ``aten::add.Tensor`` is ``aten_add_Tensor``.
@@ -7,17 +7,15 @@ prototype, and the name for a library's table. ``aten::add.Tensor`` is ``aten_ad
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from pathlib import Path
 
 from isthmus.opset import operators, schema_of
 from isthmus.opset.operator import Operator, Tolerance
 from isthmus.opset.schema import Argument, Schema
 
-HEADER = Path(__file__).resolve().parents[2] / "csrc" / "isthmus_ops.h"
 WIDTH = 110
 
 _OPENING = """\
-/* Isthmus operators: generated from the opset by `make docs`. Do not edit.
+/* Isthmus operators: generated from the opset by the build.
  *
  * For each operator its schema, the parameters and the prototype of a kernel, and what a library's table needs to
  * list it:
@@ -220,11 +218,6 @@ def _folded(text: str) -> list[str]:
     return [*lines, line]
 
 
-def files() -> dict[Path, str]:
-    """Return isthmus_ops.h with its text."""
-    return {HEADER: opset()}
-
-
 def opset() -> str:
     """Return the header of the opset."""
     found = operators()
@@ -256,3 +249,7 @@ def _tolerance(tolerance: Tolerance) -> str:
         return "0 ulp"
     sums = f" + {tolerance.accumulate:g} roundings of the sum" if tolerance.accumulate else ""
     return f"{tolerance.ulp:g} ulp{sums}"
+
+
+if __name__ == "__main__":
+    print(opset(), end="")

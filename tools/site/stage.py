@@ -22,7 +22,7 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 CHINESE = r"\u3000-\u303f\u4e00-\u9fff\uff00-\uffef"  # characters and punctuation
 # A line break between two Chinese characters; HTML would show it as a space.
 CHINESE_BREAK = re.compile(rf"(?<=[{CHINESE}])\n(?=[{CHINESE}])")
-HEADERS = ("driver.h", "operators.h", "isthmus_ops.h")
+HEADERS = ("driver.h", "operators.h")
 
 # Files outside docs/ that are pages of the site.
 OUTSIDE = {
