@@ -125,6 +125,12 @@ class Graph:
     def enable_debug_mode(self) -> None: ...
     def debug_dump(self, debug_path: str) -> None: ...
     def register_generator_state(self, generator: torch.Generator) -> None: ...
+    def allocated(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's memory was allocated in the capture, which may be under way."""
+
+    def memory(self) -> list[torch.Tensor]:
+        """The bytes that were allocated in the capture, freed ones included; valid until :meth:`reset`."""
+
     def __len__(self) -> int:
         """Number of captured calls."""
 

@@ -82,6 +82,8 @@ void bind_graphs(py::module_& m) {
       .def("enable_debug_mode", &Graph::enable_debug_mode)
       .def("debug_dump", &Graph::debug_dump, py::arg("debug_path"))
       .def("register_generator_state", &Graph::register_generator)
+      .def("allocated", &Graph::allocated)
+      .def("memory", &Graph::memory)
       .def("__len__", &Graph::size);
   // Of this module: other extensions may bind the type too.
   py::class_<std::mutex, std::shared_ptr<std::mutex>>(m, "Mutex", py::module_local())

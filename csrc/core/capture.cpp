@@ -235,11 +235,17 @@ void Capture::note_moved(const void* address, size_t bytes) { note(address, byte
 void Capture::note(const void* address, size_t bytes, Memory memory) {
   const auto begin = reinterpret_cast<uintptr_t>(address);
   std::lock_guard<std::mutex> lock(mutex_);
-  // A block that was freed and is allocated again in other parts replaces what it overlaps.
+  const uintptr_t end = begin + bytes;
+  // A block that was freed and is allocated again in other parts replaces what it overlaps, and no more.
   auto next = noted_.lower_bound(begin);
-  if (next != noted_.begin() && std::prev(next)->second.end > begin) std::prev(next)->second.end = begin;
-  while (next != noted_.end() && next->first < begin + bytes) next = noted_.erase(next);
-  noted_[begin] = {begin + bytes, memory, steps_.size()};
+  if (next != noted_.begin() && std::prev(next)->second.end > begin) --next;
+  while (next != noted_.end() && next->first < end) {
+    const auto [other, overlapped] = *next;
+    next = noted_.erase(next);
+    if (other < begin) noted_[other] = {begin, overlapped.memory, overlapped.position};
+    if (overlapped.end > end) noted_[end] = overlapped;
+  }
+  noted_[begin] = {end, memory, steps_.size()};
 }
 
 bool Capture::noted(const void* address, size_t bytes) {
@@ -265,12 +271,12 @@ bool Capture::allocated(const void* address) {
   return next != noted_.begin() && (--next)->second.end > place && next->second.memory == Memory::kAllocated;
 }
 
-std::map<uintptr_t, size_t> Capture::allocations() {
+std::map<uintptr_t, Capture::Allocation> Capture::allocations() {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::map<uintptr_t, size_t> positions;
+  std::map<uintptr_t, Allocation> found;
   for (const auto& [begin, noted] : noted_)
-    if (noted.memory == Memory::kAllocated) positions.emplace(begin, noted.position);
-  return positions;
+    if (noted.memory == Memory::kAllocated) found[begin] = {noted.end - begin, noted.position};
+  return found;
 }
 
 size_t Capture::position() {

@@ -82,8 +82,13 @@ class Capture : public std::enable_shared_from_this<Capture> {
   // Whether the address lies in memory that was allocated during the capture.
   bool allocated(const void* address);
 
-  // Begin of each block that was allocated during the capture, last -> number of steps before that.
-  std::map<uintptr_t, size_t> allocations();
+  struct Allocation {
+    size_t bytes;
+    size_t position;  // number of steps before
+  };
+  // The blocks that were allocated during the capture by their begin; of one that was allocated again in
+  // other parts, the parts.
+  std::map<uintptr_t, Allocation> allocations();
 
   // Objects that the graph keeps alive besides its steps.
   void keep(std::shared_ptr<void> object);

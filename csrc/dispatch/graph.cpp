@@ -1,5 +1,6 @@
 #include "dispatch/graph.h"
 
+#include <ATen/ops/from_blob.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
@@ -139,7 +140,25 @@ void Graph::reset() {
 
 std::optional<size_t> Graph::allocated_after(const void* address) const {
   const auto found = allocations_.find(reinterpret_cast<uintptr_t>(address));
-  return found == allocations_.end() ? std::nullopt : std::make_optional(found->second);
+  return found == allocations_.end() ? std::nullopt : std::make_optional(found->second.position);
+}
+
+bool Graph::allocated(const at::Tensor& tensor) const {
+  if (!tensor.has_storage()) return false;
+  const void* const begin = tensor.storage().data();
+  return capture_ ? capture_->allocated(begin) : allocated_after(begin).has_value();
+}
+
+std::vector<at::Tensor> Graph::memory() const {
+  const c10::Device device(kChip, device_);
+  const auto options = at::TensorOptions().dtype(at::kByte).device(device);
+  std::vector<at::Tensor> blocks;
+  for (const auto& [begin, block] : allocations_)
+    blocks.push_back(at::for_blob(reinterpret_cast<void*>(begin), {static_cast<int64_t>(block.bytes)})
+                         .options(options)
+                         .target_device(device)
+                         .make_tensor());
+  return blocks;
 }
 
 void Graph::leave_pool() noexcept {

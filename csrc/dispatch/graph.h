@@ -3,12 +3,14 @@
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/GraphImplInterface.h>
+#include <ATen/core/Tensor.h>
 
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "core/capture.h"
 #include "core/event.h"
@@ -69,6 +71,11 @@ class Graph final : public at::GraphImplInterface {
   const Steps& steps() const noexcept { return steps_; }
   // Number of steps before the block at the address was allocated in the capture; none if it was not.
   std::optional<size_t> allocated_after(const void* address) const;
+  // Whether the tensor's memory was allocated in the capture, which may be under way.
+  bool allocated(const at::Tensor& tensor) const;
+  // The bytes that were allocated in the capture, freed ones included, as tensors that own nothing: valid
+  // until reset().
+  std::vector<at::Tensor> memory() const;
 
  private:
   void leave_pool() noexcept;
@@ -78,8 +85,8 @@ class Graph final : public at::GraphImplInterface {
   bool captured_ = false;  // capture_end() has succeeded
   std::shared_ptr<Capture> capture_;
   Steps steps_;
-  std::vector<std::shared_ptr<void>> kept_;  // of the capture
-  std::map<uintptr_t, size_t> allocations_;  // of the capture
+  std::vector<std::shared_ptr<void>> kept_;               // of the capture
+  std::map<uintptr_t, Capture::Allocation> allocations_;  // of the capture
   c10::DeviceIndex device_ = -1;
   int64_t pool_number_ = 0;
   int64_t pool_ = 0;  // this device's part of it; 0: none

@@ -10,6 +10,8 @@
 #include <limits>
 #include <unordered_map>
 
+#include "dispatch/trusted_indices.h"
+
 namespace isthmus {
 namespace {
 
@@ -76,7 +78,7 @@ Preparation preparation_of(const std::string& operator_name) {
       {"aten::lcm.out", multiple},
   };
   const auto found = preparations.find(operator_name);
-  return found == preparations.end() ? nullptr : found->second;
+  return found == preparations.end() ? index_check_of(operator_name) : found->second;
 }
 
 }  // namespace isthmus

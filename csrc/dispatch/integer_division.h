@@ -11,7 +11,7 @@ namespace isthmus {
 using Preparation = void (*)(c10::IValue* arguments);
 
 // The preparation for operators that divide integers: the smallest integer divided by -1 wraps, as on CUDA,
-// instead of trapping. Null for other operators.
+// instead of trapping. For others that of dispatch/trusted_indices.h, or null.
 Preparation preparation_of(const std::string& operator_name);
 
 }  // namespace isthmus

@@ -28,7 +28,7 @@ using Maker = Entry (*)(const c10::OperatorHandle&, Overload::Routes);
 
 // The overloads that training steps of LLaMA, BERT and ResNet with AdamW and SGD call most, as
 // torch.chip.dispatch_stats() counts them, and their like. Those that draw random numbers and those whose
-// shapes depend on data stay boxed.
+// shapes depend on data or whose indices are checked stay boxed.
 const std::unordered_map<c10::OperatorName, Maker>& makers() {
   static const auto& instance = *new std::unordered_map<c10::OperatorName, Maker>{
       // Elementwise
@@ -142,16 +142,13 @@ const std::unordered_map<c10::OperatorName, Maker>& makers() {
       ISTHMUS_UNBOXED(topk),
       ISTHMUS_UNBOXED(sort_stable),
       ISTHMUS_UNBOXED(arange_start_out),
-      ISTHMUS_UNBOXED(embedding_dense_backward),
       // Layers and losses
       ISTHMUS_UNBOXED(native_layer_norm),
       ISTHMUS_UNBOXED(native_layer_norm_backward),
       ISTHMUS_UNBOXED(native_batch_norm, 3, 4),  // running_mean, running_var
       ISTHMUS_UNBOXED(native_batch_norm_backward),
       ISTHMUS_UNBOXED(max_pool2d_with_indices),
-      ISTHMUS_UNBOXED(max_pool2d_with_indices_backward),
       ISTHMUS_UNBOXED(nll_loss_forward),
-      ISTHMUS_UNBOXED(nll_loss_backward),
       ISTHMUS_UNBOXED(mse_loss),
       ISTHMUS_UNBOXED(mse_loss_backward),
       ISTHMUS_UNBOXED(_scaled_dot_product_flash_attention_for_cpu),

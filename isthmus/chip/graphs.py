@@ -20,6 +20,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import torch
+from torch._C._autograd import _unsafe_set_version_counter
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import _pytree as pytree
 
 from isthmus import _C
@@ -151,7 +153,8 @@ class GraphedCall:
     """Graphs of a callable's forward and backward pass, over fixed inputs and outputs.
 
     A call overwrites the outputs and the saved activations of the call before. Gradients are copies: they may become
-    the ``.grad`` of a leaf, or be kept by a hook, and the next backward pass overwrites the graph's own.
+    the ``.grad`` of a leaf, or be kept by a hook, and the next backward pass overwrites the graph's own. A backward
+    pass reuses the memory of the saved activations, and restores it if it may be run again (``retain_graph``).
 
     Args:
         function: the callable, a module or function of tensors.
@@ -182,6 +185,7 @@ class GraphedCall:
         self.output_spec: pytree.TreeSpec
         self.output_grads: tuple[torch.Tensor | None, ...] = ()
         self.input_grads: tuple[torch.Tensor | None, ...] = ()
+        self.saved: tuple[torch.Tensor, ...] = ()  # for the backward pass, and within reach of the script
         self.calls = 0  # forward passes so far
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -220,10 +224,32 @@ class GraphedCall:
 
     def capture_forward(self, pool: PoolHandle) -> None:
         """Capture the forward pass."""
-        with graph(self.forward_graph, pool=pool):
-            outputs = self.function(*self.args, **self.kwargs)
+        outside: list[torch.Tensor] = []  # what the capture did not make: parameters, inputs, buffers
+        inside: set[int] = set()  # addresses
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            if self.forward_graph.allocated(tensor):
+                inside.add(tensor.untyped_storage().data_ptr())
+            else:
+                outside.append(tensor)
+            return tensor
+
+        try:
+            with graph(self.forward_graph, pool=pool), saved_tensors_hooks(note, lambda tensor: tensor):
+                outputs = self.function(*self.args, **self.kwargs)
+        except RuntimeError as error:
+            if "saved tensor hooks" not in str(error):
+                raise
+            # The function uses torch.func, which permits no hooks: any input may be saved.
+            self.forward_graph, outside = Graph(), list(self.inputs)
+            with graph(self.forward_graph, pool=pool):
+                outputs = self.function(*self.args, **self.kwargs)
         leaves, self.output_spec = pytree.tree_flatten(outputs)
         self.outputs = tuple(leaves)
+        self.saved = (
+            *outside,
+            *(output for output in self.outputs if output.untyped_storage().data_ptr() in inside),
+        )
 
     def capture_backward(self, pool: PoolHandle) -> None:
         """Capture the backward pass, after :meth:`capture_forward`."""
@@ -271,8 +297,13 @@ class _Replay(torch.autograd.Function):
         ctx.captured, ctx.call = captured, captured.calls
         for fixed, given in zip(captured.user_inputs, inputs, strict=False):
             if fixed.data_ptr() != given.data_ptr():
+                version = fixed._version
                 fixed.copy_(given)
+                if not fixed.requires_grad:  # calls may share it, such as a mask that is the same for all
+                    _unsafe_set_version_counter((fixed,), (version,))
         captured.forward_graph.replay()
+        ctx.versions = [tensor._version for tensor in captured.saved]
+        ctx.released = False
         return tuple(output.detach() for output in captured.outputs)
 
     @staticmethod
@@ -284,11 +315,31 @@ class _Replay(torch.autograd.Function):
                 "make_graphed_callables: backward of a call whose activations a later call has overwritten; run each "
                 "backward before the next call, or graph one callable for each call"
             )
+        if ctx.released:
+            raise RuntimeError(
+                "make_graphed_callables: trying to backward through the graph a second time: the first backward has "
+                "reused the memory of the saved activations; specify retain_graph=True in the first one"
+            )
+        for tensor, version in zip(captured.saved, ctx.versions, strict=True):
+            if tensor._version != version:
+                raise RuntimeError(
+                    "make_graphed_callables: one of the variables needed for gradient computation has been modified "
+                    f"by an inplace operation: a tensor of shape {tuple(tensor.shape)} is at version "
+                    f"{tensor._version}; expected version {version} instead; run the backward before it is written, "
+                    "and give each callable samples of its own"
+                )
+        retained = torch._C._autograd._get_current_graph_task_keep_graph()
+        memory = captured.backward_graph.memory() if retained else []
+        contents = [block.clone() for block in memory]
+        ctx.released = not retained
         for fixed, given in zip(captured.output_grads, grads, strict=True):
             if fixed is not None and fixed.data_ptr() != given.data_ptr():
                 fixed.copy_(given)
         captured.backward_graph.replay()
-        return (None, *(None if grad is None else grad.clone() for grad in captured.input_grads))
+        gradients = [None if grad is None else grad.clone() for grad in captured.input_grads]
+        for block, content in zip(memory, contents, strict=True):
+            block.copy_(content)
+        return (None, *gradients)
 
 
 def make_graphed_callables(
@@ -314,8 +365,9 @@ def make_graphed_callables(
         AssertionError: an argument that is no tensor, a module with hooks, a buffer that requires gradients.
 
     The result raises ValueError for arguments of other shapes than the samples. Its outputs are overwritten by its
-    next call, so that their backward pass must have run before: RuntimeError is raised otherwise. Each backward pass
-    copies the gradients once.
+    next call, so that their backward pass must have run before: RuntimeError is raised otherwise, also where a tensor
+    that the backward pass needs has been written since the call. Each backward pass copies the gradients once; one
+    with ``retain_graph=True`` also saves and restores the memory that it uses.
     """
     if torch.is_autocast_enabled("chip") and torch.is_autocast_cache_enabled():
         raise RuntimeError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -174,6 +175,190 @@ def test_the_backward_pass_of_an_overwritten_call_is_refused():
     last.backward(retain_graph=True)
     last.backward()
     assert model.weight.grad.item() == 8
+
+
+class Branches(torch.nn.Module):
+    """Has two outputs, of which neither needs what the other saves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (
+            torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.Sigmoid()) for _ in range(2)
+        )
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.first(x), self.second(x).square()
+
+
+def layers(depth: int, *ends: torch.nn.Module) -> torch.nn.Sequential:
+    each = [(torch.nn.Linear(6, 6), torch.nn.ReLU(), torch.nn.LayerNorm(6)) for _ in range(depth)]
+    return torch.nn.Sequential(*(layer for three in each for layer in three), *ends)
+
+
+def total(result: torch.Tensor | tuple[torch.Tensor, ...]) -> torch.Tensor:
+    return result.sum() if isinstance(result, torch.Tensor) else sum(each.sum() for each in result)
+
+
+def graphed_copy(model: torch.nn.Module) -> torch.nn.Module:
+    copy = deepcopy(model).to("chip")
+    return torch.chip.make_graphed_callables(copy, (torch.randn(5, 6, device="chip"),))
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda: layers(1), lambda: layers(4, torch.nn.Dropout(0.5)), Branches],
+    ids=["one", "deep", "two"],
+)
+def test_a_retained_backward_pass_of_a_graphed_callable_runs_again(build):
+    model, x = build().to("chip"), torch.randn(5, 6, device="chip")
+    graphed = graphed_copy(model)
+    torch.chip.manual_seed(1)
+    loss = total(model(x))
+    expected = torch.autograd.grad(loss, list(model.parameters()))
+    torch.chip.manual_seed(1)
+    loss, parameters = total(graphed(x)), list(graphed.parameters())
+    for retain in (True, True, False):
+        found = torch.autograd.grad(loss, parameters, retain_graph=retain)
+        assert all(map(torch.equal, found, expected))
+    with pytest.raises(RuntimeError, match=r"a second time.*retain_graph=True"):
+        loss.backward()
+
+
+def test_retained_backward_passes_of_a_chain_of_graphed_callables():
+    parts = [layers(2).to("chip") for _ in range(3)]
+    samples = tuple((torch.randn(5, 6, device="chip", requires_grad=True),) for _ in parts)
+    graphed = torch.chip.make_graphed_callables(tuple(deepcopy(part) for part in parts), samples)
+    x = torch.randn(5, 6, device="chip", requires_grad=True)
+
+    def run(functions: Any) -> list[torch.Tensor]:
+        y = x
+        for function in functions:
+            y = function(y)
+        last = list(functions[-1].parameters())
+        every = [x, *(each for function in functions for each in function.parameters())]
+        found = list(torch.autograd.grad(y.square().sum(), last, retain_graph=True))
+        for retain in (True, False):
+            found += torch.autograd.grad(y.sum(), every, retain_graph=retain)
+        return found
+
+    assert all(map(torch.equal, run(graphed), run(parts)))
+
+
+def test_outputs_of_a_graphed_callable_have_one_backward_pass_each_if_it_is_retained():
+    model, x = Branches().to("chip"), torch.randn(5, 6, device="chip")
+    graphed = graphed_copy(model)
+    for function in (model, graphed):
+        first, second = function(x)
+        first.sum().backward(retain_graph=True)
+        second.sum().backward()
+    for ours, theirs in zip(graphed.parameters(), model.parameters(), strict=True):
+        assert torch.equal(ours.grad, theirs.grad)
+    first, second = graphed(x)
+    first.sum().backward()
+    with pytest.raises(RuntimeError, match="a second time"):
+        second.sum().backward()
+
+
+@torch.no_grad()
+def scale(tensor: torch.Tensor) -> None:
+    tensor.mul_(3)
+
+
+WRITES = {  # what is written between forward and backward pass, and whether the gradient needs it
+    "the weight": (lambda n, x, y: scale(n[3].weight), True),
+    "a part of the weight": (lambda n, x, y: scale(n[3].weight[0]), True),
+    "a frozen weight": (lambda n, x, y: scale(n[0].weight), True),
+    "by an optimizer": (
+        lambda n, x, y: SGD([n[3].weight], lr=0.1, weight_decay=1.0, foreach=False).step(),
+        True,
+    ),
+    "the output": (lambda n, x, y: scale(y), True),
+    "a part of the output": (lambda n, x, y: y.detach()[0].zero_(), True),
+    "a bias": (lambda n, x, y: scale(n[3].bias), False),
+    "a version that is not tracked": (lambda n, x, y: n[3].bias.data.mul_(3), False),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_writes_before_the_backward_pass_of_a_graphed_callable_are_refused_as_in_eager_mode(write):
+    change, needed = WRITES[write]
+    x = torch.randn(5, 6, device="chip", requires_grad=True)
+    model = layers(1, torch.nn.Linear(6, 6), torch.nn.Sigmoid()).to("chip")
+    model[0].weight.requires_grad_(False)
+    graphed = torch.chip.make_graphed_callables(deepcopy(model), (torch.zeros_like(x, requires_grad=True),))
+    for each in (model, graphed):
+        for parameter in each.parameters():
+            parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None  # of SGD
+        y = each(x)
+        loss = y.sum()
+        change(each, x, y)
+        if not needed:
+            loss.backward()
+            continue
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+        each.zero_grad()
+        each(x).sum().backward()  # the next step
+    for ours, theirs in zip(graphed.parameters(), model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+        assert ours.grad is None or torch.equal(ours.grad, theirs.grad)
+
+
+def test_an_input_that_is_written_before_the_backward_pass():
+    sample, other = (torch.ones(3, device="chip", requires_grad=True) for _ in range(2))
+    graphed = torch.chip.make_graphed_callables(lambda x: x * x, (sample,))
+    loss = graphed(sample).sum()
+    scale(sample)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    loss = graphed(other).sum()
+    scale(other)  # the graph has a copy
+    loss.backward()
+    assert other.grad.tolist() == [2, 2, 2]
+
+
+def test_tensors_that_are_no_arguments_are_noticed_when_they_are_written():
+    factor, x = torch.full((3,), 2.0, device="chip"), torch.ones(3, device="chip", requires_grad=True)
+    graphed = torch.chip.make_graphed_callables(lambda x: x * factor, (x,))
+    loss = graphed(x).sum()
+    factor.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    graphed(x).sum().backward()
+    assert x.grad.tolist() == [3, 3, 3]
+
+
+def test_callables_that_share_a_sample():
+    mask = torch.tensor([1.0, 0, 1], device="chip")
+    hidden = [torch.ones(3, device="chip", requires_grad=True) for _ in range(2)]
+
+    def multiply(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x * y
+
+    same = torch.chip.make_graphed_callables((multiply,) * 2, tuple((h, mask) for h in hidden))
+    x = torch.full((3,), 5.0, device="chip", requires_grad=True)
+    same[1](same[0](x, mask.clone()), mask.clone()).sum().backward()
+    assert x.grad.tolist() == [1, 0, 1]
+    squares = torch.chip.make_graphed_callables((torch.square,) * 2, ((hidden[0],),) * 2)
+    with pytest.raises(
+        RuntimeError, match="samples of its own"
+    ):  # the second call has overwritten the first's
+        squares[1](squares[0](x)).sum().backward()
+
+
+@pytest.mark.filterwarnings("ignore:The graph is empty")
+def test_a_graphed_callable_that_uses_transforms():
+    def slope(x: torch.Tensor) -> torch.Tensor:
+        return torch.func.grad(lambda a: (a * a * a).sum())(x)
+
+    x = torch.full((3,), 2.0, device="chip", requires_grad=True)
+    graphed = torch.chip.make_graphed_callables(slope, (x,))
+    graphed(x).sum().backward()
+    assert x.grad.tolist() == [12, 12, 12]
+    loss = graphed(x).sum()
+    scale(x)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
 
 
 CAPTURABLE = (ASGD, Adadelta, Adam, AdamW, Adamax, NAdam, RAdam, RMSprop, Rprop)
