@@ -276,5 +276,5 @@ sanitize: setup
 	@ISTHMUS_DRIVER=none $(BIN)/python -m tools.ascend.fuzz
 
 clean:
-	@rm -rf build dist *.egg-info isthmus/_build.py isthmus/include
+	@rm -rf build dist *.egg-info packages/*/build isthmus/_build.py isthmus/include
 	@find isthmus -name '*.so' -delete
