@@ -16,6 +16,9 @@
 #include "dispatch/statistics.h"
 
 namespace isthmus {
+namespace {
+constexpr uint64_t kOpsetDtypes = 0x3ff;  // int8 to bool, those of which refusals are known
+}  // namespace
 
 bool KernelCall::examine() {
   for (size_t i = 0; i < arguments_.size(); ++i) {
@@ -23,6 +26,9 @@ bool KernelCall::examine() {
     for_each_defined_tensor(arguments_[i], [&](const at::Tensor& tensor) { examine(tensor, i); });
   }
   if (device_ < 0) device_ = current_device();
+  TORCH_CHECK_NOT_IMPLEMENTED(values_ == 0 || (values_ & ~route_.refused_together_) != 0, route_.name_,
+                              ": the tensors have dtype ", dtype_names(values_), "; expected one of ",
+                              dtype_names(kOpsetDtypes & ~route_.refused_together_), ".");
   return supported_;
 }
 
@@ -33,6 +39,7 @@ bool KernelCall::run(torch::jit::Stack& results) {
   if (kernel == nullptr) return false;
   const c10::Stream stream = current_stream(device_);
   if (route_.kernels_.variant == Variant::kOut) resize_outputs();
+  check_overlaps();
   KernelArguments call(*kernel, tensors_ + inferred_tensors());
   if (!prepare_inputs(*kernel, call)) return false;
   prepare_outputs(*kernel, call);
@@ -67,6 +74,10 @@ void KernelCall::examine(const at::Tensor& tensor, size_t argument) {
       tensor.layout() == at::kStrided && !tensor._is_zerotensor() && !tensor.is_conj() && !tensor.is_neg();
   const uint64_t bit = dtype_bit(tensor.scalar_type());
   if (role.output) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      (bit & role.refused) == 0, route_.name_, ": ", route_.op_.schema().arguments()[argument].name(),
+      " has dtype ", dtype_names(bit), "; expected one of ", dtype_names(kOpsetDtypes & ~role.refused), ".");
+  if (role.value) values_ |= bit;
   if (role.promoted) {
     promoted_ |= bit;
   } else {
@@ -82,6 +93,24 @@ void KernelCall::set_device(c10::Device device) {
               "Expected all tensors to be on the same device, but found at least two devices, chip:",
               static_cast<int>(device_), " and chip:", static_cast<int>(index), "! (", route_.name_, ")");
   device_ = index;
+}
+
+void KernelCall::check_overlaps() const {
+  const auto each = [this](bool written, auto&& visit) {
+    for (size_t i = 0; i < arguments_.size(); ++i)
+      if (route_.roles_[i].written == written)
+        for_each_defined_tensor(arguments_[i], [&](const at::Tensor& tensor) { visit(tensor, i); });
+  };
+  if (route_.random_ && route_.kernels_.variant == Variant::kItself)
+    each(true, [](const at::Tensor& to, size_t) { at::assert_no_internal_overlap(to); });
+  if (!route_.checks_overlap_) return;
+  each(true, [&](const at::Tensor& to, size_t) {
+    each(false, [&](const at::Tensor& from, size_t i) {
+      const Overlap overlap = route_.roles_[i].overlap;
+      if (overlap == Overlap::kSame) at::assert_no_partial_overlap(to, from);
+      if (overlap == Overlap::kNone) at::assert_no_overlap(to, from);
+    });
+  });
 }
 
 void KernelCall::infer() {
@@ -257,10 +286,6 @@ bool KernelCall::may_share(const at::Tensor& output, const Kernel& kernel) const
   for (c10::TensorImpl* input : inputs_) {
     const at::MemOverlapStatus status = at::get_overlap_status(output.unsafeGetTensorImpl(), input);
     if (status == at::MemOverlapStatus::No) continue;
-    TORCH_CHECK(
-        !route_.promotes_ || status != at::MemOverlapStatus::Partial,
-        "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
-        "single memory location. Please clone() the tensor before performing the operation.");
     if (status != at::MemOverlapStatus::Full || !kernel.has(ISTHMUS_OPERATOR_IN_PLACE)) return false;
   }
   return true;

@@ -27,6 +27,7 @@ class KernelCall {
  private:
   void examine(const at::Tensor& tensor, size_t argument);
   void set_device(c10::Device device);
+  void check_overlaps() const;
   void infer();
   size_t inferred_tensors() const;
   // The dtype that the operands promote to, numbers included; floating where the result is and they
@@ -57,7 +58,7 @@ class KernelCall {
   const c10::ArrayRef<c10::IValue> arguments_;
   c10::DeviceIndex device_ = -1;
   size_t tensors_ = 0;
-  uint64_t dtypes_ = 0, promoted_ = 0;
+  uint64_t dtypes_ = 0, promoted_ = 0, values_ = 0;
   bool contiguous_ = true, supported_ = true, empty_ = true;
   at::ScalarType compute_ = at::kFloat;
   std::shared_ptr<const ResultMeta> meta_;

@@ -84,12 +84,13 @@ def add_operators(library: str, operators: list[LoadedOperator]) -> None:
     """Make kernels available to the dispatcher, under the name of a library."""
     from isthmus.drivers.libraries import schema_of
     from isthmus.opset.indices import rule_of
+    from isthmus.opset.refusals import refusals_of
 
     _set_operator_runtime()
     rows = []
     for each in operators:
         schema = schema_of(each.name, library)
-        rows.append((*each, rule_of(schema) if schema else None))
+        rows.append((*each, *((rule_of(schema), refusals_of(schema)) if schema else (None, None))))
     _C.add_operators(library, rows)
 
 

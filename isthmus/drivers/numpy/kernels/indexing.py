@@ -50,8 +50,10 @@ def scattered(x: Array, dim: int, index: Array, values: Any, add: bool = False) 
 
 def index_add(x: Array, dim: int, index: Array, source: Array, alpha: Any) -> Array:
     """Return a copy of x with ``alpha * source`` added at the 1-dim ``index`` along ``dim``."""
+    if x.ndim != source.ndim:
+        raise RuntimeError(f"source has {source.ndim} dimensions; expected {x.ndim} as self")
     given, added = np.atleast_1d(x), np.atleast_1d(number(alpha, source) * source)
-    return changed(given, along(given, dim, index), added, add=True).reshape(x.shape)
+    return changed(given, along(given, dim, np.atleast_1d(index)), added, add=True).reshape(x.shape)
 
 
 def gathered(x: Array, dim: int, index: Array, sparse: bool) -> Array:
