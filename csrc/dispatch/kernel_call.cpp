@@ -8,6 +8,8 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <string>
+#include <unordered_set>
 
 #include "core/generator.h"
 #include "core/stream.h"
@@ -242,12 +244,18 @@ const at::Tensor& KernelCall::output(size_t i, size_t j, const TensorMeta& meta,
   }
   TORCH_CHECK(c10::canCast(meta.dtype, given.scalar_type()), "result type ", meta.dtype,
               " can't be cast to the desired output type ", given.scalar_type());
-  at::assert_no_internal_overlap(given);
   const bool direct = may_share(given, kernel) && given.scalar_type() == meta.dtype &&
                       (given.is_contiguous() || kernel.has(ISTHMUS_OPERATOR_STRIDED));
+  if (!(direct && fills_expanded(kernel))) at::assert_no_internal_overlap(given);
   kept_.push_back(direct ? given : fresh(meta, kernel));
   if (!direct) write_back_.emplace_back(given, kept_.back());
   return kept_.back();
+}
+
+bool KernelCall::fills_expanded(const Kernel& kernel) const {
+  static const std::unordered_set<std::string> names{"aten::index_put", "aten::masked_fill"};
+  return route_.kernels_.variant == Variant::kInPlace && kernel.has(ISTHMUS_OPERATOR_HOST) &&
+         names.count(route_.kernels_.canonical.name) > 0;
 }
 
 void KernelCall::resize_outputs() {
@@ -284,6 +292,8 @@ at::Tensor KernelCall::given_output(size_t i, size_t j) const {
 
 bool KernelCall::may_share(const at::Tensor& output, const Kernel& kernel) const {
   for (c10::TensorImpl* input : inputs_) {
+    // Of strided tensors the status is unknown, whatever their storages.
+    if (!input->has_storage() || !output.storage().is_alias_of(input->unsafe_storage())) continue;
     const at::MemOverlapStatus status = at::get_overlap_status(output.unsafeGetTensorImpl(), input);
     if (status == at::MemOverlapStatus::No) continue;
     if (status != at::MemOverlapStatus::Full || !kernel.has(ISTHMUS_OPERATOR_IN_PLACE)) return false;

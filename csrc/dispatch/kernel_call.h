@@ -44,6 +44,8 @@ class KernelCall {
   at::Tensor brought(const at::Tensor& number) const;
   void prepare_outputs(const Kernel& kernel, KernelArguments& call);
   const at::Tensor& output(size_t i, size_t j, const TensorMeta& meta, const Kernel& kernel);
+  // Whether it writes some elements of an expanded tensor, one after another, as CPU's kernels do.
+  bool fills_expanded(const Kernel& kernel) const;
   // Before reading the inputs, whose memory may be resized.
   void resize_outputs();
   at::Tensor fresh(const TensorMeta& meta, const Kernel& kernel) const;

@@ -18,7 +18,7 @@ SAME, NONE = 1, 2
 _INDEXED = {"self": NONE, "index": NONE}
 _FILLED = {"self": SAME, "index": NONE}
 _SCATTERED = {**_FILLED, "src": NONE}
-_FIRST = {"self": SAME}
+_FIRST: dict[str, int] = {"self": SAME}
 OVERLAPS: dict[str, dict[str, int]] = {
     "aten::addmm": _FIRST,
     "aten::baddbmm": _FIRST,
@@ -42,6 +42,25 @@ OVERLAPS: dict[str, dict[str, int]] = {
     "aten::sort": _FIRST,
     "aten::sort.stable": _FIRST,
     "aten::topk": _FIRST,
+}
+
+
+# Operators beside the opset, which decompositions serve: the dtypes that they accept, by argument.
+_FLOATING: dict[str, tuple[str, ...]] = {"self": dt.FLOATS}
+_LONG: dict[str, tuple[str, ...]] = {"index": ("int64",)}
+DECOMPOSED: dict[str, dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(
+        "hardswish hardsigmoid hardshrink log_sigmoid_forward glu _prelu_kernel huber_loss smooth_l1_loss "
+        "binary_cross_entropy adaptive_max_pool2d adaptive_max_pool3d upsample_linear1d upsample_trilinear3d".split(),
+        _FLOATING,
+    ),
+    **dict.fromkeys(
+        ("upsample_nearest1d", "upsample_bicubic2d"), _FLOATING | {"self": (*dt.FLOATS, "uint8")}
+    ),
+    **dict.fromkeys(
+        ("multi_margin_loss", "multilabel_margin_loss_forward"), _FLOATING | {"target": ("int64",)}
+    ),
+    **dict.fromkeys(("take", "index_copy"), _LONG),
 }
 
 

@@ -16,6 +16,8 @@ import torch.nn.functional as F
 aten = torch.ops.aten
 def tensor(*shape, dtype=torch.int64):
     return torch.ones(shape).to(dtype).to(device)
+def floats(*shape):
+    return tensor(*shape, dtype=torch.float)
 REFUSED = {
     "softmax": lambda: F.softmax(tensor(2, 3), 1),
     "softmax of int8": lambda: F.softmax(tensor(2, 3, dtype=torch.int8), 1),
@@ -44,7 +46,7 @@ REFUSED = {
     "avg_pool2d": lambda: F.avg_pool2d(tensor(1, 1, 4, 4, dtype=torch.int32), 2),
     "interpolate": lambda: F.interpolate(tensor(1, 1, 4, 4), scale_factor=2),
     "grid_sample": lambda: F.grid_sample(tensor(1, 1, 2, 2), tensor(1, 1, 1, 2)),
-    "cross_entropy of int32 classes": lambda: F.cross_entropy(tensor(2, 3, dtype=torch.float), tensor(2, dtype=torch.int32)),
+    "cross_entropy of int32 classes": lambda: F.cross_entropy(floats(2, 3), tensor(2, dtype=torch.int32)),
     "nll_loss of int32 classes": lambda: F.nll_loss(tensor(2, 3, dtype=torch.float), tensor(2, dtype=torch.int32)),
     "nll_loss of integers": lambda: F.nll_loss(tensor(2, 3), tensor(2)),
     "take by int32": lambda: torch.take(tensor(4), tensor(2, dtype=torch.int32)),
@@ -53,6 +55,19 @@ REFUSED = {
     "norm": lambda: torch.linalg.vector_norm(tensor(4)),
     "cdist": lambda: torch.cdist(tensor(2, 2), tensor(2, 2)),
     "bitwise and of floats": lambda: tensor(4, dtype=torch.float) & tensor(4),
+    "binary_cross_entropy of floats and integers": lambda: F.binary_cross_entropy(tensor(4), floats(4)),
+    "hardswish": lambda: F.hardswish(tensor(4)),
+    "hardswish in place": lambda: F.hardswish(tensor(4), inplace=True),
+    "hardsigmoid into out=": lambda: aten.hardsigmoid.out(tensor(4), out=tensor(4)),
+    "logsigmoid": lambda: F.logsigmoid(tensor(4)),
+    "glu": lambda: F.glu(tensor(4)),
+    "huber_loss": lambda: F.huber_loss(tensor(4), tensor(4)),
+    "smooth_l1_loss": lambda: F.smooth_l1_loss(tensor(4), tensor(4)),
+    "prelu": lambda: F.prelu(tensor(4), tensor(1)),
+    "adaptive_max_pool2d": lambda: F.adaptive_max_pool2d(tensor(1, 4, 4), 2),
+    "bicubic": lambda: F.interpolate(tensor(1, 1, 4, 4), scale_factor=2, mode="bicubic"),
+    "multi_margin_loss by int32": lambda: F.multi_margin_loss(floats(2, 3), tensor(2, dtype=torch.int32)),
+    "index_copy by int32": lambda: tensor(4).index_copy_(0, tensor(2, dtype=torch.int32), tensor(2)),
     "sums of bools": lambda: torch.addmm(*[tensor(2, 2, dtype=torch.bool)] * 3),
 }
 ACCEPTED = {
@@ -99,7 +114,8 @@ def test_the_error_names_operator_argument_and_dtypes(errors: dict[str, dict[str
     chip = errors["refused chip"]
     floats = "float16 float32 float64 bfloat16"
     assert (
-        chip["softmax"] == f"NotImplementedError: aten::_softmax: self has dtype int64; expected one of {floats}."
+        chip["softmax"]
+        == f"NotImplementedError: aten::_softmax: self has dtype int64; expected one of {floats}."
     )
     assert chip["mse_loss"] == (
         f"NotImplementedError: aten::mse_loss: the tensors have dtype int64; expected one of {floats}."

@@ -94,6 +94,10 @@ OVERLAPPING = """
     "cat": lambda x, s: torch.cat([x], out=x),
     "cat of parts": lambda x, s: torch.cat([x[:3], x[3:6]], out=x[2:8]),
     "stack": lambda x, s: torch.stack([x[:4], x[4:8]], out=x[:8].view(2, 4)),
+    "masked_fill_ of an expanded tensor": lambda x, s: x[:4].expand(4, 4).masked_fill_(s < 6, 2),
+    "index_put_ of an expanded tensor": lambda x, s: x[:4].expand(4, 4).__setitem__(s < 3, 7.0),
+    "index_put_ of an expanded row": lambda x, s: x[:4].expand(4, 4).index_put_((i[:1],), s[1, 1]),
+    "masked_scatter_ of an expanded tensor": lambda x, s: x[:4].expand(4, 4).masked_scatter_(s < 3, s),
     "sort": lambda x, s: torch.sort(x[1:], out=(x[:-1], torch.empty(0, dtype=torch.long, device=x.device))),
     "mse_loss": lambda x, s: torch.ops.aten.mse_loss.out(x[:-1], x[:-1], 0, out=x[1:]),
     "add": lambda x, s: torch.add(x[:-1], 1, out=x[1:]),
@@ -132,7 +136,9 @@ def test_lists_whose_entries_share_memory_are_written_one_after_another(lists: d
     different = {name: (chip, cpu) for name, (chip, cpu) in lists.items() if chip != cpu}
     assert not different
     refused = [name for name, (chip, _) in lists.items() if isinstance(chip, str)]
-    assert len(refused) == REFUSED_LISTS and all("unsupported operation" in lists[name][0] for name in refused)
+    assert len(refused) == REFUSED_LISTS and all(
+        "unsupported operation" in lists[name][0] for name in refused
+    )
 
 
 def test_lists_without_shared_memory_are_one_kernel_call() -> None:

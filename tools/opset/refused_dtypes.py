@@ -1,7 +1,8 @@
-"""Generate ``refused_dtypes.json``: the dtypes that PyTorch's CPU kernels refuse, by calls with samples of the opset."""
+"""Generate ``refused_dtypes.json``, the dtypes that PyTorch's CPU kernels refuse, by calls with the opset's cases."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import warnings
 from collections.abc import Collection, Iterator, Sequence
@@ -48,9 +49,13 @@ def refused(operator: Operator) -> dict[str, Any]:
         values.update(same)
         others.update(given.keys() - same)
         together |= _accepted(operator.name, arguments, same, together)
-        for name in given:
-            found = accepted.setdefault(name, set())
-            found |= {given[name], *_accepted(operator.name, arguments, [name], found)}
+        for name, dtype in given.items():
+            known = accepted.setdefault(name, set())
+            known |= {dtype, *_accepted(operator.name, arguments, [name], known)}
+        for names, reduced in _parts(same) if operator.pointwise else ():
+            found = _accepted(operator.name, arguments | _first_elements(reduced, arguments), names, ())
+            for name in names:
+                accepted[name] |= found
     values -= others
     for name in values:
         accepted[name] |= _beside(accepted[name] | together, operator)
@@ -60,6 +65,23 @@ def refused(operator: Operator) -> dict[str, Any]:
     covered = any(set(joint) <= set(row.get(name, ())) for name in values)
     result: dict[str, Any] = {"arguments": row} if row else {}
     return result if covered or not joint else result | {"values": sorted(values), "together": joint}
+
+
+def _parts(names: list[str]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Yield arguments that may share another dtype, and those that are 0-dim.
+
+    The dtype of 0-dim tensors counts less in promotion.
+    """
+    for count in range(1, len(names)):
+        for part in itertools.combinations(names, count):
+            for reduced in ((), part, tuple(name for name in names if name not in part)):
+                yield part, reduced
+
+
+def _first_elements(names: Sequence[str], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the first element of each tensor, as a 0-dim tensor."""
+    given = {name: arguments[name] for name in names if not isinstance(arguments[name], list)}
+    return {name: value.reshape(-1)[0] for name, value in given.items() if value.numel()}
 
 
 def _accepted(
@@ -73,7 +95,12 @@ def _accepted(
 def _beside(found: set[str], operator: Operator) -> set[str]:
     """Return the dtypes found, and those that are accepted beside them."""
     specified = operator.dtypes if found & {*operator.dtypes} else ()
-    return {*found, *specified, *(dt.HALVES if {"float32", "float64"} <= found else ()), *_CUDA.get(operator.name, ())}
+    return {
+        *found,
+        *specified,
+        *(dt.HALVES if {"float32", "float64"} <= found else ()),
+        *_CUDA.get(operator.name, ()),
+    }
 
 
 def _rest(found: set[str]) -> list[str]:
