@@ -76,9 +76,7 @@ void KernelCall::examine(const at::Tensor& tensor, size_t argument) {
       tensor.layout() == at::kStrided && !tensor._is_zerotensor() && !tensor.is_conj() && !tensor.is_neg();
   const uint64_t bit = dtype_bit(tensor.scalar_type());
   if (role.output) return;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      (bit & role.refused) == 0, route_.name_, ": ", route_.op_.schema().arguments()[argument].name(),
-      " has dtype ", dtype_names(bit), "; expected one of ", dtype_names(kOpsetDtypes & ~role.refused), ".");
+  if (C10_UNLIKELY(role.refused != 0)) check_dtype(tensor, argument);
   if (role.value) values_ |= bit;
   if (role.promoted) {
     promoted_ |= bit;
@@ -95,6 +93,15 @@ void KernelCall::set_device(c10::Device device) {
               "Expected all tensors to be on the same device, but found at least two devices, chip:",
               static_cast<int>(device_), " and chip:", static_cast<int>(index), "! (", route_.name_, ")");
   device_ = index;
+}
+
+void KernelCall::check_dtype(const at::Tensor& tensor, size_t argument) const {
+  const uint64_t refused = route_.roles_[argument].refused;
+  const bool converted = argument == 0 && route_.cast_dtype_ >= 0;
+  const uint64_t bit = dtype_bit(converted ? route_.asked_dtype(arguments_) : tensor.scalar_type());
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      (bit & refused) == 0, route_.name_, ": ", route_.op_.schema().arguments()[argument].name(),
+      " has dtype ", dtype_names(bit), "; expected one of ", dtype_names(kOpsetDtypes & ~refused), ".");
 }
 
 void KernelCall::check_overlaps() const {

@@ -27,6 +27,7 @@ class KernelCall {
  private:
   void examine(const at::Tensor& tensor, size_t argument);
   void set_device(c10::Device device);
+  void check_dtype(const at::Tensor& tensor, size_t argument) const;
   void check_overlaps() const;
   void infer();
   size_t inferred_tensors() const;

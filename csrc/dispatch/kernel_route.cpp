@@ -255,17 +255,18 @@ bool KernelRoute::call(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& 
   return call.examine() && call.run(results);
 }
 
+at::ScalarType KernelRoute::asked_dtype(c10::ArrayRef<c10::IValue> arguments) const {
+  if (!arguments[cast_dtype_].isNone()) return arguments[cast_dtype_].toScalarType();
+  if (kernels_.variant == Variant::kOut)
+    return arguments[arguments.size() - outputs_].toTensor().scalar_type();
+  return arguments[0].toTensor().scalar_type();
+}
+
 // Reductions convert their tensor to the given dtype, or to that of out=, first. Kernels convert to a wider
 // one.
 std::optional<at::ScalarType> KernelRoute::dtype_to_compute_in(c10::ArrayRef<c10::IValue> arguments) const {
   if (C10_LIKELY(cast_dtype_ < 0)) return std::nullopt;
-  const at::ScalarType own = arguments[0].toTensor().scalar_type();
-  at::ScalarType dtype = own;
-  if (!arguments[cast_dtype_].isNone()) {
-    dtype = arguments[cast_dtype_].toScalarType();
-  } else if (kernels_.variant == Variant::kOut) {
-    dtype = arguments[arguments.size() - outputs_].toTensor().scalar_type();
-  }
+  const at::ScalarType own = arguments[0].toTensor().scalar_type(), dtype = asked_dtype(arguments);
   if (c10::promoteTypes(own, dtype) == dtype) return std::nullopt;
   return dtype;
 }

@@ -57,6 +57,8 @@ class KernelRoute {
   void call_entries(torch::jit::Stack* stack, size_t entries);
   bool call(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results);
   bool call_with_number(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results);
+  // The dtype to which the first argument is converted: the given one, that of out=, or its own.
+  at::ScalarType asked_dtype(c10::ArrayRef<c10::IValue> arguments) const;
   std::optional<at::ScalarType> dtype_to_compute_in(c10::ArrayRef<c10::IValue> arguments) const;
   const Kernel* choose(uint64_t dtypes, bool contiguous);
   void trace(const Choice& choice) const;
