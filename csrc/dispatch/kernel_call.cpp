@@ -66,7 +66,8 @@ void KernelCall::examine(const at::Tensor& tensor, size_t argument) {
     TORCH_CHECK(tensor.is_cpu() && tensor.dim() == 0 && !output,
                 "Expected all tensors to be on the same device, but found at least two devices, chip:",
                 static_cast<int>(device_ < 0 ? current_device() : device_), " and ", tensor.device(), "! (",
-                route_.name_, ")");
+                route_.name_,
+                index_hint(route_.name_, device_ < 0 ? tensor.device() : c10::Device(kChip, device_)), ")");
   } else {
     set_device(tensor.device());
     // A lazy clone moves before any pointer to its storage is taken.
@@ -91,7 +92,8 @@ void KernelCall::set_device(c10::Device device) {
   const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
   TORCH_CHECK(device_ < 0 || device_ == index,
               "Expected all tensors to be on the same device, but found at least two devices, chip:",
-              static_cast<int>(device_), " and chip:", static_cast<int>(index), "! (", route_.name_, ")");
+              static_cast<int>(device_), " and chip:", static_cast<int>(index), "! (", route_.name_,
+              index_hint(route_.name_, c10::Device(kChip, device_)), ")");
   device_ = index;
 }
 
