@@ -269,10 +269,11 @@ def unboxed_overloads() -> list[str]:
     """Names of the overloads that are called without a stack where the CPU's kernel serves them."""
 
 def add_operators(
-    library: str, operators: list[tuple[str, int, int, int, int, tuple[Any, ...] | None]]
+    library: str,
+    operators: list[tuple[str, int, int, int, int, tuple[Any, ...] | None, tuple[Any, ...] | None]],
 ) -> None:
     """Add an operator library after the present ones: (overload, dtypes, flags, address of the
-    TVMFFISafeCallType, handle, rule of its indices) of each operator. Before register_routes()."""
+    TVMFFISafeCallType, handle, rule of its indices, refusals) of each operator. Before register_routes()."""
 
 def set_operator_runtime(library: int) -> None:
     """dlopen handle of libtvm_ffi, which errors of kernels are fetched from."""

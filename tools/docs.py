@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GENERATORS = (
     "tools.pages.options",
     "tools.opset.torchgen_schemas",
+    "tools.opset.refused_dtypes",
     "tools.opset.pages",
     "tools.pages.torch_chip",
     "tools.pages.cuda_only",

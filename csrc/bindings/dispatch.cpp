@@ -64,16 +64,30 @@ py::dict routes() {
 
 // Result of isthmus.opset.indices.rule_of().
 using RuleTuple = std::tuple<std::string, int, int, bool, int, int, int, bool, int, bool>;
-// (name, dtypes, flags, address of the function, its handle), as in isthmus.drivers.libraries, and the rule.
-using EntryTuple =
-    std::tuple<std::string, uint64_t, uint32_t, uintptr_t, uintptr_t, std::optional<RuleTuple>>;
+// isthmus.opset.refusals.Refusals
+using RefusalsTuple =
+    std::tuple<std::map<std::string, std::tuple<uint64_t, int>>, std::vector<std::string>, uint64_t>;
+// (name, dtypes, flags, address of the function, its handle), as in isthmus.drivers.libraries, the rule of
+// its indices, and the refusals.
+using EntryTuple = std::tuple<std::string, uint64_t, uint32_t, uintptr_t, uintptr_t, std::optional<RuleTuple>,
+                              std::optional<RefusalsTuple>>;
+
+Refusals to_refusals(const RefusalsTuple& given) {
+  Refusals refusals;
+  for (const auto& [name, argument] : std::get<0>(given))
+    refusals.arguments[name] = {std::get<0>(argument), static_cast<Overlap>(std::get<1>(argument))};
+  refusals.values = std::get<1>(given);
+  refusals.together = std::get<2>(given);
+  return refusals;
+}
 
 void add_operators(const std::string& library, const std::vector<EntryTuple>& operators) {
   std::vector<LibraryEntry> entries;
-  for (const auto& [name, dtypes, flags, call, handle, rule] : operators) {
+  for (const auto& [name, dtypes, flags, call, handle, rule, refusals] : operators) {
     entries.push_back({name, Kernel{library, dtypes, flags, reinterpret_cast<TVMFFISafeCallType>(call),
                                     reinterpret_cast<void*>(handle), std::nullopt}});
     if (rule) entries.back().kernel.indices = std::make_from_tuple<IndexRule>(*rule);
+    if (refusals) entries.back().kernel.refusals = to_refusals(*refusals);
   }
   add_library(library, std::move(entries));
 }

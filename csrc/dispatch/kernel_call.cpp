@@ -8,6 +8,8 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <string>
+#include <unordered_set>
 
 #include "core/generator.h"
 #include "core/stream.h"
@@ -16,6 +18,9 @@
 #include "dispatch/statistics.h"
 
 namespace isthmus {
+namespace {
+constexpr uint64_t kOpsetDtypes = 0x3ff;  // int8 to bool, those of which refusals are known
+}  // namespace
 
 bool KernelCall::examine() {
   for (size_t i = 0; i < arguments_.size(); ++i) {
@@ -23,6 +28,9 @@ bool KernelCall::examine() {
     for_each_defined_tensor(arguments_[i], [&](const at::Tensor& tensor) { examine(tensor, i); });
   }
   if (device_ < 0) device_ = current_device();
+  TORCH_CHECK_NOT_IMPLEMENTED(values_ == 0 || (values_ & ~route_.refused_together_) != 0, route_.name_,
+                              ": the tensors have dtype ", dtype_names(values_), "; expected one of ",
+                              dtype_names(kOpsetDtypes & ~route_.refused_together_), ".");
   return supported_;
 }
 
@@ -33,6 +41,7 @@ bool KernelCall::run(torch::jit::Stack& results) {
   if (kernel == nullptr) return false;
   const c10::Stream stream = current_stream(device_);
   if (route_.kernels_.variant == Variant::kOut) resize_outputs();
+  check_overlaps();
   KernelArguments call(*kernel, tensors_ + inferred_tensors());
   if (!prepare_inputs(*kernel, call)) return false;
   prepare_outputs(*kernel, call);
@@ -57,7 +66,8 @@ void KernelCall::examine(const at::Tensor& tensor, size_t argument) {
     TORCH_CHECK(tensor.is_cpu() && tensor.dim() == 0 && !output,
                 "Expected all tensors to be on the same device, but found at least two devices, chip:",
                 static_cast<int>(device_ < 0 ? current_device() : device_), " and ", tensor.device(), "! (",
-                route_.name_, ")");
+                route_.name_,
+                index_hint(route_.name_, device_ < 0 ? tensor.device() : c10::Device(kChip, device_)), ")");
   } else {
     set_device(tensor.device());
     // A lazy clone moves before any pointer to its storage is taken.
@@ -67,6 +77,8 @@ void KernelCall::examine(const at::Tensor& tensor, size_t argument) {
       tensor.layout() == at::kStrided && !tensor._is_zerotensor() && !tensor.is_conj() && !tensor.is_neg();
   const uint64_t bit = dtype_bit(tensor.scalar_type());
   if (role.output) return;
+  if (C10_UNLIKELY(role.refused != 0)) check_dtype(tensor, argument);
+  if (role.value) values_ |= bit;
   if (role.promoted) {
     promoted_ |= bit;
   } else {
@@ -80,8 +92,36 @@ void KernelCall::set_device(c10::Device device) {
   const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
   TORCH_CHECK(device_ < 0 || device_ == index,
               "Expected all tensors to be on the same device, but found at least two devices, chip:",
-              static_cast<int>(device_), " and chip:", static_cast<int>(index), "! (", route_.name_, ")");
+              static_cast<int>(device_), " and chip:", static_cast<int>(index), "! (", route_.name_,
+              index_hint(route_.name_, c10::Device(kChip, device_)), ")");
   device_ = index;
+}
+
+void KernelCall::check_dtype(const at::Tensor& tensor, size_t argument) const {
+  const uint64_t refused = route_.roles_[argument].refused;
+  const bool converted = argument == 0 && route_.cast_dtype_ >= 0;
+  const uint64_t bit = dtype_bit(converted ? route_.asked_dtype(arguments_) : tensor.scalar_type());
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      (bit & refused) == 0, route_.name_, ": ", route_.op_.schema().arguments()[argument].name(),
+      " has dtype ", dtype_names(bit), "; expected one of ", dtype_names(kOpsetDtypes & ~refused), ".");
+}
+
+void KernelCall::check_overlaps() const {
+  const auto each = [this](bool written, auto&& visit) {
+    for (size_t i = 0; i < arguments_.size(); ++i)
+      if (route_.roles_[i].written == written)
+        for_each_defined_tensor(arguments_[i], [&](const at::Tensor& tensor) { visit(tensor, i); });
+  };
+  if (route_.random_ && route_.kernels_.variant == Variant::kItself)
+    each(true, [](const at::Tensor& to, size_t) { at::assert_no_internal_overlap(to); });
+  if (!route_.checks_overlap_) return;
+  each(true, [&](const at::Tensor& to, size_t) {
+    each(false, [&](const at::Tensor& from, size_t i) {
+      const Overlap overlap = route_.roles_[i].overlap;
+      if (overlap == Overlap::kSame) at::assert_no_partial_overlap(to, from);
+      if (overlap == Overlap::kNone) at::assert_no_overlap(to, from);
+    });
+  });
 }
 
 void KernelCall::infer() {
@@ -213,12 +253,18 @@ const at::Tensor& KernelCall::output(size_t i, size_t j, const TensorMeta& meta,
   }
   TORCH_CHECK(c10::canCast(meta.dtype, given.scalar_type()), "result type ", meta.dtype,
               " can't be cast to the desired output type ", given.scalar_type());
-  at::assert_no_internal_overlap(given);
   const bool direct = may_share(given, kernel) && given.scalar_type() == meta.dtype &&
                       (given.is_contiguous() || kernel.has(ISTHMUS_OPERATOR_STRIDED));
+  if (!(direct && fills_expanded(kernel))) at::assert_no_internal_overlap(given);
   kept_.push_back(direct ? given : fresh(meta, kernel));
   if (!direct) write_back_.emplace_back(given, kept_.back());
   return kept_.back();
+}
+
+bool KernelCall::fills_expanded(const Kernel& kernel) const {
+  static const std::unordered_set<std::string> names{"aten::index_put", "aten::masked_fill"};
+  return route_.kernels_.variant == Variant::kInPlace && kernel.has(ISTHMUS_OPERATOR_HOST) &&
+         names.count(route_.kernels_.canonical.name) > 0;
 }
 
 void KernelCall::resize_outputs() {
@@ -255,12 +301,10 @@ at::Tensor KernelCall::given_output(size_t i, size_t j) const {
 
 bool KernelCall::may_share(const at::Tensor& output, const Kernel& kernel) const {
   for (c10::TensorImpl* input : inputs_) {
+    // Of strided tensors the status is unknown, whatever their storages.
+    if (!input->has_storage() || !output.storage().is_alias_of(input->unsafe_storage())) continue;
     const at::MemOverlapStatus status = at::get_overlap_status(output.unsafeGetTensorImpl(), input);
     if (status == at::MemOverlapStatus::No) continue;
-    TORCH_CHECK(
-        !route_.promotes_ || status != at::MemOverlapStatus::Partial,
-        "unsupported operation: some elements of the input tensor and the written-to tensor refer to a "
-        "single memory location. Please clone() the tensor before performing the operation.");
     if (status != at::MemOverlapStatus::Full || !kernel.has(ISTHMUS_OPERATOR_IN_PLACE)) return false;
   }
   return true;

@@ -27,6 +27,8 @@ class KernelCall {
  private:
   void examine(const at::Tensor& tensor, size_t argument);
   void set_device(c10::Device device);
+  void check_dtype(const at::Tensor& tensor, size_t argument) const;
+  void check_overlaps() const;
   void infer();
   size_t inferred_tensors() const;
   // The dtype that the operands promote to, numbers included; floating where the result is and they
@@ -43,6 +45,8 @@ class KernelCall {
   at::Tensor brought(const at::Tensor& number) const;
   void prepare_outputs(const Kernel& kernel, KernelArguments& call);
   const at::Tensor& output(size_t i, size_t j, const TensorMeta& meta, const Kernel& kernel);
+  // Whether it writes some elements of an expanded tensor, one after another, as CPU's kernels do.
+  bool fills_expanded(const Kernel& kernel) const;
   // Before reading the inputs, whose memory may be resized.
   void resize_outputs();
   at::Tensor fresh(const TensorMeta& meta, const Kernel& kernel) const;
@@ -57,7 +61,7 @@ class KernelCall {
   const c10::ArrayRef<c10::IValue> arguments_;
   c10::DeviceIndex device_ = -1;
   size_t tensors_ = 0;
-  uint64_t dtypes_ = 0, promoted_ = 0;
+  uint64_t dtypes_ = 0, promoted_ = 0, values_ = 0;
   bool contiguous_ = true, supported_ = true, empty_ = true;
   at::ScalarType compute_ = at::kFloat;
   std::shared_ptr<const ResultMeta> meta_;

@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "dispatch/kernel_call.h"
+#include "dispatch/list_memory.h"
 #include "dispatch/modes.h"
 #include "dispatch/statistics.h"
 
@@ -100,7 +101,7 @@ c10::OperatorHandle division_with_mode(Variant variant) {
 }  // namespace
 
 KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
-    : name_(full_name(op.operator_name())), kernels_(std::move(kernels)) {
+    : name_(full_name(op.operator_name())), op_(op), kernels_(std::move(kernels)) {
   const auto canonical = c10::Dispatcher::singleton().findSchemaOrThrow(
       kernels_.canonical.name.c_str(), kernels_.canonical.overload_name.c_str());
   const auto& arguments = op.schema().arguments();
@@ -108,7 +109,8 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
   promotes_ = functional && promotes(canonical);
   checks_when_empty_ =
       kernels_.canonical.name != "aten::index_add";  // returns before it reads them, from two dimensions on
-  checks_all_when_empty_ = kernels_.canonical.name == "aten::index_select";
+  checks_all_when_empty_ =
+      kernels_.canonical.name == "aten::index_select" || kernels_.canonical.name == "aten::embedding";
   outputs_ = count_outputs(canonical.schema());
   for (size_t i = 0; i < arguments.size(); ++i) {
     Role role;
@@ -121,6 +123,8 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
     role.per_dimension = is_per_dimension(op.schema(), arguments[i]);
     if (arguments[i].name() == "dtype" && arguments[0].type()->kind() == c10::TypeKind::TensorType)
       cast_dtype_ = static_cast<int>(i);
+    if (arguments[i].name() == "alpha" && kernels_.canonical.name == "aten::index_add")
+      factor_ = static_cast<int>(i);
     if (arguments[i].name() == "generator") generator_ = static_cast<int>(i);
     if (*arguments[i].type() == *c10::ListType::ofOptionalTensors()) indices_ = static_cast<int>(i);
     roles_.push_back(role);
@@ -129,6 +133,31 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
   for (const c10::Argument& result : op.schema().returns()) returns_argument_.push_back(is_written(result));
   plan_inference(op, canonical);
   plan_numbers(op);
+  plan_refusals(op);
+}
+
+void KernelRoute::plan_refusals(const c10::OperatorHandle& op) {
+  static const Refusals none;
+  const Refusals& refusals = kernels_.kernels.empty() ? none : kernels_.kernels.front().refusals;
+  const auto& arguments = op.schema().arguments();
+  bool writes = false;
+  for (size_t i = 0; i < roles_.size(); ++i) {
+    Role& role = roles_[i];
+    const std::string& name = arguments[i].name();
+    if (is_written(arguments[i])) {
+      writes = true;
+      writes_list_ |= arguments[i].type()->kind() == c10::TypeKind::ListType;
+    }
+    role.overlap = promotes_ && !role.output ? Overlap::kSame : Overlap::kAny;
+    role.value = std::count(refusals.values.begin(), refusals.values.end(), name) > 0;
+    if (const auto found = refusals.arguments.find(name); found != refusals.arguments.end()) {
+      role.refused = found->second.dtypes;
+      if (found->second.overlap != Overlap::kAny) role.overlap = found->second.overlap;
+    }
+    checks_overlap_ |= role.overlap != Overlap::kAny;
+  }
+  refused_together_ = refusals.together;
+  checks_overlap_ &= writes && !writes_list_;
 }
 
 // In-place and out= overloads are inferred by the functional overload; a factory's out= overload, which lacks
@@ -168,11 +197,29 @@ void KernelRoute::plan_numbers(const c10::OperatorHandle& op) {
 bool KernelRoute::call(torch::jit::Stack* stack) {
   const size_t count = roles_.size();
   const c10::ArrayRef<c10::IValue> arguments = torch::jit::last(*stack, count);
+  if (C10_UNLIKELY(writes_list_) && lists_share_memory(op_.schema(), arguments)) {
+    const size_t entries = list_entries(op_.schema(), arguments);
+    if (entries > 1) {
+      call_entries(stack, entries);
+      return true;
+    }
+    refuse_overlaps(op_.schema(), arguments);
+  }
   torch::jit::Stack results;
   if (!call_with_number(arguments, results) && !call(arguments, results)) return false;
   torch::jit::drop(*stack, count);
   for (c10::IValue& result : results) stack->push_back(std::move(result));
   return true;
+}
+
+void KernelRoute::call_entries(torch::jit::Stack* stack, size_t entries) {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const torch::jit::Stack arguments = torch::jit::pop(*stack, roles_.size());
+  for (size_t entry = 0; entry < entries; ++entry) {
+    torch::jit::Stack one;
+    for (const c10::IValue& value : arguments) one.push_back(entry_of(value, entry, entries));
+    op_.callBoxed(one);
+  }
 }
 
 bool KernelRoute::call_with_number(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results) {
@@ -190,6 +237,15 @@ bool KernelRoute::call(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& 
     changed[indices_] = indices_on_chip(arguments[0].toTensor(), arguments[indices_]);
     arguments = changed;
   }
+  if (factor_ >= 0 && arguments[factor_].isDouble()) {
+    const at::ScalarType dtype = arguments[0].toTensor().scalar_type();
+    const double factor = arguments[factor_].toDouble();
+    if (at::isIntegralType(dtype, /*includeBool=*/true)) {
+      changed = arguments.vec();
+      changed[factor_] = dtype == at::kBool ? int64_t{factor != 0} : c10::Scalar(factor).to<int64_t>();
+      arguments = changed;
+    }
+  }
   if (const auto dtype = dtype_to_compute_in(arguments)) {
     changed = arguments.vec();
     changed[0] = arguments[0].toTensor().to(*dtype);
@@ -199,17 +255,18 @@ bool KernelRoute::call(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& 
   return call.examine() && call.run(results);
 }
 
+at::ScalarType KernelRoute::asked_dtype(c10::ArrayRef<c10::IValue> arguments) const {
+  if (!arguments[cast_dtype_].isNone()) return arguments[cast_dtype_].toScalarType();
+  if (kernels_.variant == Variant::kOut)
+    return arguments[arguments.size() - outputs_].toTensor().scalar_type();
+  return arguments[0].toTensor().scalar_type();
+}
+
 // Reductions convert their tensor to the given dtype, or to that of out=, first. Kernels convert to a wider
 // one.
 std::optional<at::ScalarType> KernelRoute::dtype_to_compute_in(c10::ArrayRef<c10::IValue> arguments) const {
   if (C10_LIKELY(cast_dtype_ < 0)) return std::nullopt;
-  const at::ScalarType own = arguments[0].toTensor().scalar_type();
-  at::ScalarType dtype = own;
-  if (!arguments[cast_dtype_].isNone()) {
-    dtype = arguments[cast_dtype_].toScalarType();
-  } else if (kernels_.variant == Variant::kOut) {
-    dtype = arguments[arguments.size() - outputs_].toTensor().scalar_type();
-  }
+  const at::ScalarType own = arguments[0].toTensor().scalar_type(), dtype = asked_dtype(arguments);
   if (c10::promoteTypes(own, dtype) == dtype) return std::nullopt;
   return dtype;
 }

@@ -43,27 +43,40 @@ class KernelRoute {
     bool output = false;   // an out= argument
     bool written = false;  // the schema writes to it
     bool promoted = false;
+    bool value = false;    // one of the refusals' values
+    uint64_t refused = 0;  // dtypes
+    Overlap overlap = Overlap::kAny;
     size_t items = 0;            // of a list that may be given as one number for all of them
     bool per_dimension = false;  // such a list has one number per dimension of the image
   };
 
   void plan_inference(const c10::OperatorHandle& op, const c10::OperatorHandle& canonical);
   void plan_numbers(const c10::OperatorHandle& op);
+  void plan_refusals(const c10::OperatorHandle& op);
+  // The entries of lists that share memory, one after another: a kernel reads all before it writes the first.
+  void call_entries(torch::jit::Stack* stack, size_t entries);
   bool call(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results);
   bool call_with_number(c10::ArrayRef<c10::IValue> arguments, torch::jit::Stack& results);
+  // The dtype to which the first argument is converted: the given one, that of out=, or its own.
+  at::ScalarType asked_dtype(c10::ArrayRef<c10::IValue> arguments) const;
   std::optional<at::ScalarType> dtype_to_compute_in(c10::ArrayRef<c10::IValue> arguments) const;
   const Kernel* choose(uint64_t dtypes, bool contiguous);
   void trace(const Choice& choice) const;
 
   const std::string name_;
+  const c10::OperatorHandle op_;
   const Kernels kernels_;
   std::vector<Role> roles_;
   size_t outputs_ = 0;  // of the canonical operator: those that are not arguments
   int generator_ = -1;
   int indices_ = -1;     // position of a list of optional tensors
+  int factor_ = -1;      // position of a factor that the kernel converts to the dtype of integers
   int cast_dtype_ = -1;  // position of the dtype that the first argument is converted to
   bool random_ = false;
   bool promotes_ = false;
+  bool writes_list_ = false;
+  bool checks_overlap_ = false;    // some argument may not share memory with those that are written
+  uint64_t refused_together_ = 0;  // dtypes that not all values may have
   // Whether a call whose results have no elements checks indices into a size of 0, and whether it checks all.
   bool checks_when_empty_ = true, checks_all_when_empty_ = false;
   std::vector<bool> returns_argument_;        // per result

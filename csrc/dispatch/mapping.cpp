@@ -92,14 +92,19 @@ void Mapping::release(Alias& alias) noexcept {
   alias.storage.reset();
 }
 
+std::string index_hint(const std::string& operator_name, c10::Device indexed) {
+  const bool indexes = operator_name == "aten::index.Tensor" || operator_name == "aten::index_put_" ||
+                       operator_name == "aten::_index_put_impl_";
+  return indexes ? c10::str("; indices should be either on cpu or on the same device as the indexed tensor (",
+                            indexed, ")")
+                 : "";
+}
+
 void Mapping::refuse_device(c10::Device device) const {
-  const bool indexes = operator_name_ == "aten::index.Tensor" || operator_name_ == "aten::index_put_" ||
-                       operator_name_ == "aten::_index_put_impl_";
   const c10::Device first = device_ < 0 ? device : c10::Device(kChip, device_);
-  const std::string hint = "; indices should be either on cpu or on the same device as the indexed tensor (";
   TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, chip:",
               static_cast<int>(this->device()), " and ", device, "! (when calling ", operator_name_,
-              indexes ? c10::str(hint, first, ")") : "", ")");
+              index_hint(operator_name_, first), ")");
 }
 
 void Mapping::set_device(c10::Device device) {

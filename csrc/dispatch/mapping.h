@@ -19,6 +19,9 @@ namespace isthmus {
 
 inline bool on_chip(const at::Tensor& tensor) { return tensor.device().type() == kChip; }
 
+// What a message about tensors of two devices adds for operators that index.
+std::string index_hint(const std::string& operator_name, c10::Device indexed);
+
 class Mapping {
  public:
   enum class Kind { kAlias, kCopy };

@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,20 @@
 
 namespace isthmus {
 
+// What memory an argument may share with a tensor that the operator writes.
+enum class Overlap { kAny, kSame, kNone };  // kSame: none, or each element its own
+
+// Arguments that PyTorch's CPU kernels refuse (isthmus.opset.refusals).
+struct Refusals {
+  struct Argument {
+    uint64_t dtypes = 0;
+    Overlap overlap = Overlap::kAny;
+  };
+  std::map<std::string, Argument> arguments;  // by name
+  std::vector<std::string> values;            // arguments that may not all have dtypes of `together`
+  uint64_t together = 0;
+};
+
 // One library's kernel for one operator.
 struct Kernel {
   std::string library;
@@ -21,6 +36,7 @@ struct Kernel {
   TVMFFISafeCallType call;
   void* handle;
   std::optional<IndexRule> indices;  // that the framework checks
+  Refusals refusals{};
 
   bool has(uint32_t flag) const noexcept { return (flags & flag) != 0; }
 };

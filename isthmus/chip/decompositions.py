@@ -162,23 +162,25 @@ def multilabel_margin_loss_forward(self: Tensor, target: Tensor, reduction: int)
     return loss.reshape(shape).to(self.dtype), is_target.to(self.dtype).reshape(target.shape)
 
 
-def index_copy(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def index_copy(
+    self: Tensor, dim: int, index: Tensor, source: Tensor, write: Callable[..., Tensor] = torch.scatter
+) -> Tensor:
     """``self`` with slices along a dimension replaced; refuses negative indices, which PyTorch's decomposition takes.
 
-    ``index_add`` of nothing raises the errors of the arguments.
+    ``index_add`` of nothing raises the errors of the arguments. ``write`` scatters into a copy or in place.
     """
-    torch.index_add(self, dim, index, source, alpha=0)
-    if self.dim() == 0:
-        return source.reshape(()).clone() if index.numel() else self.clone()
-    dim %= self.dim()
-    places = index.view([-1 if i == dim else 1 for i in range(self.dim())])
-    source = source if source.dim() else source.reshape([1] * self.dim())
-    return torch.scatter(self, dim, places.expand(source.shape), source)
+    written = self if self.dim() else self.view(1)
+    source = source if source.dim() else source.reshape([1] * written.dim())
+    torch.index_add(written, dim, index, source, alpha=0)
+    dim %= written.dim()
+    places = index.reshape([-1 if i == dim else 1 for i in range(written.dim())])
+    return write(written, dim, places.expand(source.shape), source).view(self.shape)
 
 
 def index_copy_(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Like :func:`index_copy`, in place."""
-    return self.copy_(index_copy(self, dim, index, source))
+    index_copy(self, dim, index, source, Tensor.scatter_)
+    return self
 
 
 def in_place(functional: Callable[..., Tensor]) -> Callable[..., Tensor]:

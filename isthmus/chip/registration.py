@@ -84,12 +84,13 @@ def add_operators(library: str, operators: list[LoadedOperator]) -> None:
     """Make kernels available to the dispatcher, under the name of a library."""
     from isthmus.drivers.libraries import schema_of
     from isthmus.opset.indices import rule_of
+    from isthmus.opset.refusals import refusals_of
 
     _set_operator_runtime()
     rows = []
     for each in operators:
         schema = schema_of(each.name, library)
-        rows.append((*each, rule_of(schema) if schema else None))
+        rows.append((*each, *((rule_of(schema), refusals_of(schema)) if schema else (None, None))))
     _C.add_operators(library, rows)
 
 
@@ -123,7 +124,36 @@ def python_decompositions() -> dict[str, Callable[..., Any]]:
             functional = inspect.getclosurevars(function).nonlocals.get("outplace_op")  # of register_inplace
             formula = function if functional is None else in_place(functional)
             found[name if overload == "default" else f"{name}.{overload}"] = formula
-    return found | DECOMPOSITIONS
+    return {name: _checked(name, formula) for name, formula in (found | DECOMPOSITIONS).items()}
+
+
+def _checked(name: str, formula: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a decomposition that refuses the dtypes that PyTorch's CPU kernels refuse."""
+
+    import torch
+
+    from isthmus.opset import dtypes as dt
+    from isthmus.opset.refusals import DECOMPOSED
+
+    base, _, overload = name.removeprefix("aten::").partition(".")
+    rules = DECOMPOSED.get(base.removesuffix("_"))
+    if rules is None:
+        return formula
+    declared = getattr(getattr(torch.ops.aten, base), overload or "default")._schema.arguments
+    places = {i: (each.name, rules[each.name]) for i, each in enumerate(declared) if each.name in rules}
+
+    @functools.wraps(formula)
+    def check(*arguments: Any, **named: Any) -> Any:
+        for i, (argument, dtypes) in places.items():
+            given = arguments[i] if i < len(arguments) else named[argument]
+            dtype = str(given.dtype).removeprefix("torch.")
+            if dtype in dt.ALL and dtype not in dtypes:
+                raise NotImplementedError(
+                    f"{name}: {argument} has dtype {dtype}; expected one of {' '.join(dtypes)}."
+                )
+        return formula(*arguments, **named)
+
+    return check
 
 
 def _is_reference(function: Callable[..., Any]) -> bool:

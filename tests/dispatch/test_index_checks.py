@@ -126,6 +126,9 @@ for device in ("cpu", "chip"):
         x.sum().gather(0, t([0, 0]).to(device)).tolist(),
         F.embedding(t([1, 0], dtype=torch.int32).to(device), x, padding_idx=0).tolist(),
         x[t([-2, 1]).to(device), t([-4, 3]).to(device)].tolist(),
+        t([5, 7]).to(device).index_add(0, t([0, 1]).to(device), t([2, -3]).to(device), alpha=1.5).tolist(),
+        t([True]).to(device).index_add(0, t([0]).to(device), t([True]).to(device), alpha=0.5).tolist(),
+        t(5).to(device).index_add(0, t(0).to(device), t(2).to(device), alpha=2).item(),
     )
 """
 
@@ -133,6 +136,30 @@ for device in ("cpu", "chip"):
 def test_ignored_empty_and_negative_indices_are_allowed() -> None:
     expected, got = output(ALLOWED, ISTHMUS_DRIVER="numpy").splitlines()
     assert got == expected
+
+
+REFUSED = """
+import torch
+import torch.nn.functional as F
+
+t = torch.tensor
+for device in ("cpu", "chip"):
+    number, one, at = t(5.0).to(device), t([2.0]).to(device), t([0, -1]).to(device)
+    for call in (
+        lambda: number.index_add(0, at[:1], one),
+        lambda: one.index_add(0, at[0], number),
+        lambda: F.embedding(at, torch.empty(4, 0).to(device)),
+        lambda: F.embedding(at + 9, torch.empty(4, 0).to(device)),
+    ):
+        try:
+            print(call())
+        except (RuntimeError, IndexError):
+            print("refused")
+"""
+
+
+def test_index_add_of_other_dimensions_and_rows_of_no_elements_are_refused() -> None:
+    assert output(REFUSED, ISTHMUS_DRIVER="numpy").splitlines() == ["refused"] * 8
 
 
 def test_every_rule_names_arguments_of_its_operator() -> None:

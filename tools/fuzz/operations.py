@@ -440,9 +440,9 @@ class Operations:
             i for i, tensor in enumerate(self.pool) if tensor.is_contiguous() and tensor.is_floating_point()
         ]
         places = self.draw.sample(bases, min(len(bases), self.draw.choice([1, 2, 3])))
-        storages = {self.pool[place].untyped_storage().data_ptr() for place in places}
-        if not places or len(storages) < len(places):
+        if not places:
             return None
+        shared = self.draw.choice([None, None, "twice", "view"])  # entries that share memory
         name = self.draw.choice("add mul sub div neg abs sqrt zero addcmul lerp copy maximum".split())
         number = self.draw.choice([2, 0.5, -3])
         in_place = "" if name not in ("zero", "copy") and self.draw.random() < 0.4 else "_"
@@ -450,6 +450,8 @@ class Operations:
 
         def call(pool: Pool) -> Any:
             tensors = [pool[place] for place in places]
+            if shared is not None:
+                tensors.append(tensors[0].view(-1)[1:] if shared == "view" else tensors[0])
             if name in ("neg", "abs", "sqrt", "zero"):
                 return function(tensors)
             if name == "maximum":

@@ -1,5 +1,6 @@
 // Native route: copies between the chip and the host, between chips, and on one chip.
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/copy.h>
@@ -208,7 +209,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
     copy_bytes(to, from);
   } else if (to.device() != from.device()) {
     copy_between_chips(to, from);
-  } else if (!copy_within(to, from) && !copy_by_kernel(to, from)) {
+  } else if (at::assert_no_partial_overlap(to, from); !copy_within(to, from) && !copy_by_kernel(to, from)) {
     TORCH_CHECK_NOT_IMPLEMENTED(!strict(),
                                 "a copy that changes strides or dtype needs a kernel aten::copy_, which "
                                 "the libraries of driver ",

@@ -16,6 +16,8 @@ from isthmus.drivers.numpy.kernels.kernel import (
     number,
     operator,
     register,
+    store,
+    wide,
     writes,
 )
 
@@ -50,8 +52,26 @@ def scattered(x: Array, dim: int, index: Array, values: Any, add: bool = False) 
 
 def index_add(x: Array, dim: int, index: Array, source: Array, alpha: Any) -> Array:
     """Return a copy of x with ``alpha * source`` added at the 1-dim ``index`` along ``dim``."""
+    if x.ndim != source.ndim:
+        raise RuntimeError(f"source has {source.ndim} dimensions; expected {x.ndim} as self")
     given, added = np.atleast_1d(x), np.atleast_1d(number(alpha, source) * source)
-    return changed(given, along(given, dim, index), added, add=True).reshape(x.shape)
+    return changed(given, along(given, dim, np.atleast_1d(index)), added, add=True).reshape(x.shape)
+
+
+@writes("aten::masked_fill.Scalar")
+def masked_fill(x: Array, mask: Array, value: Any, out: Array) -> None:
+    filling = fitting(value, x)
+    out[...] = x
+    np.copyto(out, filling, where=mask.astype(bool), casting="unsafe")  # out may be expanded
+
+
+@writes("aten::index_put")
+def index_put(x: Array, indices: list[Maybe], values: Array, accumulate: bool, out: Array) -> None:
+    if accumulate:
+        store(out, changed(wide(x), index_of(indices), wide(values), add=True))
+    else:
+        out[...] = x
+        out[index_of(indices)] = values
 
 
 def gathered(x: Array, dim: int, index: Array, sparse: bool) -> Array:
@@ -178,7 +198,6 @@ register(
         "scatter_add": lambda x, dim, index, src: scattered(x, dim, index, part(src, index), True),
         "index_add": index_add,
         "index.Tensor": lambda x, indices: x[index_of(indices)],
-        "index_put": lambda x, indices, values, add: changed(x, index_of(indices), values, add),
         "sort": sort,
         "sort.stable": lambda x, stable, dim, descending: sort(x, dim, descending),
         "cat": lambda parts, dim: np.concatenate([p for p in parts if p.shape != (0,)] or parts, dim),

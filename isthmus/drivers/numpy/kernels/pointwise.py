@@ -193,7 +193,6 @@ register(
         "clamp_max": lambda x, high: clamp(x, None, high),
         "hardtanh": clamp,
         "where.self": lambda condition, x, y: np.where(condition.astype(bool), x, y),
-        "masked_fill.Scalar": lambda x, mask, value: np.where(mask.astype(bool), fitting(value, x), x),
         "sigmoid_backward": lambda grad, y: grad * (1 - double(y)) * y,
         "tanh_backward": lambda grad, y: grad * (1 - double(y) * y),
         "silu_backward": lambda grad, x: grad * sigmoid(x) * (1 + x * (1 - sigmoid(x))),

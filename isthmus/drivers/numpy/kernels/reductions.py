@@ -96,5 +96,8 @@ def matmul(a: Array, b: Array) -> Array:
 @operator("aten::addmm", "aten::baddbmm")
 def addmm(x: Array, a: Array, b: Array, beta: Any, alpha: Any) -> Any:
     beta, alpha = (n if x.dtype.kind == "f" else like(n, x) for n in (beta, alpha))
-    product = matmul(a, b) if alpha == 1 else alpha * matmul(a, b)
-    return product if beta == 0 else (x if beta == 1 else beta * x) + product  # 0 ignores NaN in x
+    if alpha == 0:  # ignores NaN in the product, as beta does in x
+        product = np.zeros((*a.shape[:-1], b.shape[-1]), x.dtype)
+    else:
+        product = matmul(a, b) if alpha == 1 else alpha * matmul(a, b)
+    return product if beta == 0 else (x if beta == 1 else beta * x) + product
