@@ -13,7 +13,7 @@ namespace {
 
 struct Bounds {
   int64_t size;
-  std::optional<int64_t> ignored;
+  std::optional<int64_t> ignored = std::nullopt;
 
   bool allow(int64_t index) const { return (index >= 0 && index < size) || index == ignored; }
 };

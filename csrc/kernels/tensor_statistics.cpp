@@ -92,7 +92,8 @@ Summary summarize(const T* from, int64_t count) {
   return summarize_any(from, count);
 }
 
-// Sum over words of 8 bytes, so that blocks may be hashed in any order (packages/isthmus-diagnostics/src/isthmus_diagnostics/accuracy/statistics.py).
+// Sum over words of 8 bytes, so that blocks may be hashed in any order
+// (packages/isthmus-diagnostics/src/isthmus_diagnostics/accuracy/statistics.py).
 uint64_t hash_words(const char* from, int64_t first, int64_t words) {
   uint64_t total = 0;
   for (int64_t i = 0; i < words; ++i) {

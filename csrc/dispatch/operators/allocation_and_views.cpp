@@ -33,8 +33,9 @@ c10::Device chip_device(std::optional<at::Device> device) {
 }
 
 at::Tensor make_tensor(size_t nbytes, at::ScalarType dtype, c10::Device device) {
-  if (C10_UNLIKELY(dtype == at::kComplexHalf))
+  if (C10_UNLIKELY(dtype == at::kComplexHalf)) {
     TORCH_WARN_ONCE("ComplexHalf support is experimental and many operators don't support it yet.");
+  }
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), nbytes, memory::allocate(nbytes, current_stream(device.index())),
       &memory::device_allocator(), true));

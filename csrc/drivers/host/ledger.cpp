@@ -62,8 +62,8 @@ bool prepare_folder(const std::string& folder) {
          (info.st_mode & 0077) == 0 && access(folder.c_str(), W_OK | X_OK) == 0;
 }
 
-// packages/isthmus-common/src/isthmus_common/files.py finds the folder by the same rules. In a temporary folder another user may have
-// taken a name.
+// packages/isthmus-common/src/isthmus_common/files.py finds the folder by the same rules. In a temporary
+// folder another user may have taken a name.
 std::string user_folder() {
   constexpr int kNames = 100;
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
