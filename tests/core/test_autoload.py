@@ -268,6 +268,7 @@ def test_a_wrong_option_ends_the_import_of_torch_but_not_where_the_chip_is_not_u
     assert output(program, ISTHMUS_BLOCKING_WAIT="yes", ISTHMUS_DRIVER="none") == "reached"
 
 
+@pytest.mark.host("its process has no other environment")
 def test_a_folder_of_that_name_beside_a_script(tmp_path):
     (tmp_path / "isthmus").mkdir()
     script = tmp_path / "script.py"
