@@ -29,7 +29,9 @@ LACKING = {
         r"BAND|BOR|BXOR|complex|float8|uint16|refusals|^reduc.*float64|^reduce_scatters .*(uint8|bool)"
         r"|AVG torch\.u?int"
     ),
-    "cpu": re.compile(r"unequal|coalesced|PREMUL_SUM|int16|float8|refusals|SUM torch.bool|gathers .*complex"),
+    "cpu": re.compile(
+        r"unequal|coalesced|PREMUL_SUM|int16|float8|refusals|SUM torch.bool|gathers .*complex|AVG torch\.u?int"
+    ),
 }
 
 
