@@ -63,7 +63,7 @@ py::dict routes() {
 }
 
 // Result of isthmus.opset.indices.rule_of().
-using RuleTuple = std::tuple<std::string, int, int, bool, int, int, int, bool, int, bool>;
+using RuleTuple = std::tuple<std::string, int, int, bool, int, int, int, bool, int, bool, int>;
 // isthmus.opset.refusals.Refusals
 using RefusalsTuple =
     std::tuple<std::map<std::string, std::tuple<uint64_t, int>>, std::vector<std::string>, uint64_t>;

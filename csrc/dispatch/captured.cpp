@@ -1,5 +1,6 @@
 #include "dispatch/captured.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/clone.h>
 
 #include <algorithm>
@@ -24,10 +25,8 @@ std::pair<char*, size_t> rest_of_storage(const at::Tensor& tensor) {
 // The bytes from the first to the last element.
 std::pair<char*, size_t> extent_of(const at::Tensor& tensor) {
   if (tensor.numel() == 0) return {nullptr, 0};
-  size_t last = 0;
-  for (int64_t i = 0; i < tensor.dim(); ++i)
-    last += static_cast<size_t>(tensor.size(i) - 1) * static_cast<size_t>(tensor.stride(i));
-  return {static_cast<char*>(tensor.mutable_data_ptr()), (last + 1) * tensor.element_size()};
+  return {static_cast<char*>(tensor.mutable_data_ptr()),
+          at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size())};
 }
 
 // The storage is kept: freed memory may serve others before the capture ends.

@@ -11,8 +11,8 @@
 
 #include "core/capture.h"
 #include "core/generator.h"
-#include "dispatch/integer_division.h"
 #include "dispatch/mapping.h"
+#include "dispatch/preparation.h"
 #include "memory/tape.h"
 
 namespace isthmus {

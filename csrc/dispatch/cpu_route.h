@@ -13,8 +13,8 @@
 
 #include "dispatch/captured.h"
 #include "dispatch/delegate_scope.h"
-#include "dispatch/integer_division.h"
 #include "dispatch/mapping.h"
+#include "dispatch/preparation.h"
 
 namespace isthmus {
 

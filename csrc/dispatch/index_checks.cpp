@@ -10,13 +10,6 @@ namespace {
 
 using Arguments = std::span<const TVMFFIAny>;
 
-struct Bounds {
-  int64_t low, high;  // high is excluded
-  std::optional<int64_t> ignored;
-
-  bool allow(int64_t index) const { return (index >= low && index < high) || index == ignored; }
-};
-
 const TVMFFIAny& at(Arguments arguments, int position) {
   return position < 0 ? arguments[arguments.size() + position] : arguments[position];
 }
@@ -27,7 +20,7 @@ const DLTensor* tensor_of(const TVMFFIAny& argument) {
 
 // The first index out of bounds in the dimensions from `dim` on.
 template <class T>
-std::optional<int64_t> find(const T* data, const DLTensor& tensor, int dim, const Bounds& bounds) {
+std::optional<int64_t> find(const T* data, const DLTensor& tensor, int dim, const IndexBounds& bounds) {
   if (dim == tensor.ndim) return bounds.allow(*data) ? std::nullopt : std::optional<int64_t>(*data);
   // The elements of an expanded dimension are one element.
   const int64_t size = tensor.strides[dim] == 0 ? std::min<int64_t>(tensor.shape[dim], 1) : tensor.shape[dim];
@@ -39,15 +32,6 @@ std::optional<int64_t> find(const T* data, const DLTensor& tensor, int dim, cons
   }
   for (int64_t i = 0; i < size; ++i)
     if (!bounds.allow(data[i * stride])) return data[i * stride];
-  return std::nullopt;
-}
-
-std::optional<int64_t> find(const DLTensor& tensor, const Bounds& bounds) {
-  for (int i = 0; i < tensor.ndim; ++i)
-    if (tensor.shape[i] == 0) return std::nullopt;
-  if (tensor.dtype.code != kDLInt) return std::nullopt;
-  if (tensor.dtype.bits == 64) return find(static_cast<const int64_t*>(tensor.data), tensor, 0, bounds);
-  if (tensor.dtype.bits == 32) return find(static_cast<const int32_t*>(tensor.data), tensor, 0, bounds);
   return std::nullopt;
 }
 
@@ -68,15 +52,22 @@ Indexed indexed_by(const IndexRule& rule, Arguments arguments, int item) {
   return {dim, size};
 }
 
+// Whether a call whose results have no elements checks indices into this size.
+bool checks_without_elements(const IndexRule& rule, Arguments arguments, int64_t size) {
+  if (rule.empty == IndexRule::kAll) return true;
+  const DLTensor* const of = tensor_of(at(arguments, rule.of));
+  return size == 0 && (rule.empty == IndexRule::kSizeOfZero || of == nullptr || of->ndim <= 1);
+}
+
 void check_argument(const IndexRule& rule, Arguments arguments, const TVMFFIAny& argument, int item,
-                    bool only_empty) {
+                    bool has_elements) {
   const DLTensor* tensor = tensor_of(argument);
   if (tensor == nullptr) return;
   const auto [dim, size] = indexed_by(rule, arguments, item);
-  if (only_empty && size != 0) return;
-  Bounds bounds{rule.negative ? -size : 0, size, std::nullopt};
+  if (!has_elements && !checks_without_elements(rule, arguments, size)) return;
+  IndexBounds bounds{rule.negative ? -size : 0, size};
   if (rule.ignored != IndexRule::kAbsent) bounds.ignored = at(arguments, rule.ignored).v_int64;
-  const std::optional<int64_t> found = find(*tensor, bounds);
+  const std::optional<int64_t> found = find_out_of_bounds(*tensor, bounds);
   if (C10_LIKELY(!found)) return;
   TORCH_CHECK_INDEX(rule.argument != "target", "Target ", *found, " is out of bounds.");
   const std::string text =
@@ -87,14 +78,23 @@ void check_argument(const IndexRule& rule, Arguments arguments, const TVMFFIAny&
 
 }  // namespace
 
-void check_indices(const IndexRule& rule, Arguments arguments, bool only_empty) {
+std::optional<int64_t> find_out_of_bounds(const DLTensor& tensor, const IndexBounds& bounds) {
+  for (int i = 0; i < tensor.ndim; ++i)
+    if (tensor.shape[i] == 0) return std::nullopt;
+  if (tensor.dtype.code != kDLInt) return std::nullopt;
+  if (tensor.dtype.bits == 64) return find(static_cast<const int64_t*>(tensor.data), tensor, 0, bounds);
+  if (tensor.dtype.bits == 32) return find(static_cast<const int32_t*>(tensor.data), tensor, 0, bounds);
+  return std::nullopt;
+}
+
+void check_indices(const IndexRule& rule, Arguments arguments, bool has_elements) {
   if (!rule.each) {
-    check_argument(rule, arguments, at(arguments, rule.position), 0, only_empty);
+    check_argument(rule, arguments, at(arguments, rule.position), 0, has_elements);
     return;
   }
   const auto items = static_cast<int>(arguments[rule.position].v_int64);
   for (int i = 0; i < items; ++i)
-    check_argument(rule, arguments, arguments[rule.position + 1 + i], i, only_empty);
+    check_argument(rule, arguments, arguments[rule.position + 1 + i], i, has_elements);
 }
 
 }  // namespace isthmus

@@ -4,10 +4,23 @@
 #include <tvm/ffi/c_api.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
 namespace isthmus {
+
+// The integers that are allowed as indices.
+struct IndexBounds {
+  int64_t low, high;  // high is excluded
+  std::optional<int64_t> ignored = std::nullopt;
+
+  bool allow(int64_t index) const { return (index >= low && index < high) || index == ignored; }
+};
+
+// The first element out of bounds of a tensor of int32 or int64, which lies in memory that the CPU reaches.
+// None for other dtypes.
+std::optional<int64_t> find_out_of_bounds(const DLTensor& indices, const IndexBounds& bounds);
 
 // One argument whose elements are indices. Positions count a kernel's arguments after the context; negative
 // ones count from the end.
@@ -24,11 +37,14 @@ struct IndexRule {
   bool negative;  // counts from the end: -size is allowed
   int ignored;    // position of a number that is allowed, too, or kAbsent
   bool index_error;
+  // The checks of a call whose results have no elements: of indices into a size of 0; the same, unless the
+  // indexed tensor has several dimensions; of all indices.
+  enum Empty { kSizeOfZero, kSizeOfZeroInVector, kAll };
+  int empty;
 };
 
 // Throws IndexError or RuntimeError, as the CPU's kernels, for an index out of range. The tensors lie in
-// memory that the CPU reaches, and are up to date. only_empty: only indices into a size of 0, as the CPU's
-// kernels check where they have no elements to compute.
-void check_indices(const IndexRule& rule, std::span<const TVMFFIAny> arguments, bool only_empty = false);
+// memory that the CPU reaches, and are up to date. has_elements: whether the results have any.
+void check_indices(const IndexRule& rule, std::span<const TVMFFIAny> arguments, bool has_elements = true);
 
 }  // namespace isthmus

@@ -10,8 +10,6 @@
 #include <limits>
 #include <unordered_map>
 
-#include "dispatch/trusted_indices.h"
-
 namespace isthmus {
 namespace {
 
@@ -59,7 +57,7 @@ void division_with_mode(c10::IValue* arguments) {
 
 }  // namespace
 
-Preparation preparation_of(const std::string& operator_name) {
+Preparation division_preparation(const std::string& operator_name) {
   static const auto& preparations = *new std::unordered_map<std::string, Preparation>{
       {"aten::div.Tensor_mode", &division_with_mode},
       {"aten::div_.Tensor_mode", &division_with_mode},
@@ -78,7 +76,7 @@ Preparation preparation_of(const std::string& operator_name) {
       {"aten::lcm.out", multiple},
   };
   const auto found = preparations.find(operator_name);
-  return found == preparations.end() ? index_check_of(operator_name) : found->second;
+  return found == preparations.end() ? nullptr : found->second;
 }
 
 }  // namespace isthmus

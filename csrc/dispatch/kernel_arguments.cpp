@@ -247,10 +247,11 @@ class KernelStep final : public Step, public Movable {
   memory::Tape tape_;
 };
 
-void KernelArguments::check(c10::Stream stream, bool only_empty) const {
+void KernelArguments::check(c10::Stream stream) const {
   if (!on_host_ || !kernel_.indices) return;
   drain(stream);
-  check_indices(*kernel_.indices, std::span(arguments_.data(), arguments_.size()).subspan(1), only_empty);
+  check_indices(*kernel_.indices, std::span(arguments_.data(), arguments_.size()).subspan(1),
+                /*has_elements=*/false);
 }
 
 bool KernelArguments::call(const std::string& name, c10::Stream stream, const at::Generator& generator) {

@@ -41,9 +41,8 @@ class KernelArguments {
   // Numbers, text, lists of numbers. False for types that operators.h lacks (complex numbers).
   bool value(const c10::IValue& value);
 
-  // Checks indices as call() does, for a call whose results have no elements. only_empty: indices into a size
-  // of 0.
-  void check(c10::Stream stream, bool only_empty) const;
+  // Checks indices for a call whose results have no elements.
+  void check(c10::Stream stream) const;
 
   // Runs the kernel, with a seed of the generator if it is defined, and records it if the stream is captured.
   // Returns false when it answers ISTHMUS_UNSUPPORTED; throws for any other failure.

@@ -47,8 +47,7 @@ bool KernelCall::run(torch::jit::Stack& results) {
   prepare_outputs(*kernel, call);
   const bool nothing_to_do = meta_ && empty_;
   if (nothing_to_do) {
-    if (route_.checks_when_empty_ || arguments_[0].toTensor().dim() <= 1)
-      call.check(stream, !route_.checks_all_when_empty_);
+    call.check(stream);
   } else if (!call.call(route_.name_, stream, route_.random_ ? generator() : at::Generator())) {
     return false;
   }
@@ -301,7 +300,7 @@ at::Tensor KernelCall::given_output(size_t i, size_t j) const {
 
 bool KernelCall::may_share(const at::Tensor& output, const Kernel& kernel) const {
   for (c10::TensorImpl* input : inputs_) {
-    // Of strided tensors the status is unknown, whatever their storages.
+    // get_overlap_status() does not know the status of strided tensors, whatever their storages.
     if (!input->has_storage() || !output.storage().is_alias_of(input->unsafe_storage())) continue;
     const at::MemOverlapStatus status = at::get_overlap_status(output.unsafeGetTensorImpl(), input);
     if (status == at::MemOverlapStatus::No) continue;

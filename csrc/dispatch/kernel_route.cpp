@@ -107,10 +107,6 @@ KernelRoute::KernelRoute(const c10::OperatorHandle& op, Kernels kernels)
   const auto& arguments = op.schema().arguments();
   const bool functional = !kernels_.canonical.name.ends_with('_');
   promotes_ = functional && promotes(canonical);
-  checks_when_empty_ =
-      kernels_.canonical.name != "aten::index_add";  // returns before it reads them, from two dimensions on
-  checks_all_when_empty_ =
-      kernels_.canonical.name == "aten::index_select" || kernels_.canonical.name == "aten::embedding";
   outputs_ = count_outputs(canonical.schema());
   for (size_t i = 0; i < arguments.size(); ++i) {
     Role role;

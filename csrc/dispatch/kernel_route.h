@@ -75,15 +75,13 @@ class KernelRoute {
   bool random_ = false;
   bool promotes_ = false;
   bool writes_list_ = false;
-  bool checks_overlap_ = false;    // some argument may not share memory with those that are written
-  uint64_t refused_together_ = 0;  // dtypes that not all values may have
-  // Whether a call whose results have no elements checks indices into a size of 0, and whether it checks all.
-  bool checks_when_empty_ = true, checks_all_when_empty_ = false;
-  std::vector<bool> returns_argument_;        // per result
-  std::unique_ptr<Inference> inference_;      // null: nothing to infer
-  bool exact_dtype_ = false;                  // out= has to have the inferred dtype
-  int dtype_ = -1;                            // position of dtype in an out= overload's inference
-  size_t inferred_from_ = 0;                  // arguments that the inference takes
+  bool checks_overlap_ = false;           // some argument may not share memory with those that are written
+  uint64_t refused_together_ = 0;         // dtypes that not all values may have
+  std::vector<bool> returns_argument_;    // per result
+  std::unique_ptr<Inference> inference_;  // null: nothing to infer
+  bool exact_dtype_ = false;              // out= has to have the inferred dtype
+  int dtype_ = -1;                        // position of dtype in an out= overload's inference
+  size_t inferred_from_ = 0;              // arguments that the inference takes
   std::unique_ptr<KernelRoute> with_number_;  // by the overload that takes a number as its second argument
   bool floors_ = false;                       // it gets "floor" as its third
 

@@ -1,5 +1,6 @@
 #include "dispatch/list_memory.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
@@ -52,10 +53,9 @@ bool lists_share_memory(const c10::FunctionSchema& schema, c10::ArrayRef<c10::IV
   for_each_entry(schema, arguments, [&](const at::Tensor& tensor, size_t entry, bool written) {
     if (tensor.numel() == 0 || !tensor.has_storage()) return;
     internal |= written && at::has_internal_overlap(tensor) == at::MemOverlap::Yes;
-    int64_t last = 0;
-    for (int64_t i = 0; i < tensor.dim(); ++i) last += (tensor.size(i) - 1) * tensor.stride(i);
     const char* const begin = static_cast<const char*>(tensor.const_data_ptr());
-    const auto bytes = static_cast<size_t>(last + 1) * tensor.element_size();
+    const size_t bytes =
+        at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
     extents.push_back({&tensor, begin, begin + bytes, entry, written});
   });
   if (internal) return true;

@@ -19,7 +19,7 @@ namespace isthmus {
 
 inline bool on_chip(const at::Tensor& tensor) { return tensor.device().type() == kChip; }
 
-// What a message about tensors of two devices adds for operators that index.
+// Returns the addition to a message about tensors of two devices for operators that index; "" for others.
 std::string index_hint(const std::string& operator_name, c10::Device indexed);
 
 class Mapping {

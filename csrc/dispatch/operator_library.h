@@ -14,7 +14,7 @@
 
 namespace isthmus {
 
-// What memory an argument may share with a tensor that the operator writes.
+// The memory that an argument may share with a tensor that the operator writes.
 enum class Overlap { kAny, kSame, kNone };  // kSame: none, or each element its own
 
 // Arguments that PyTorch's CPU kernels refuse (isthmus.opset.refusals).

@@ -8,29 +8,25 @@
 #include <unordered_map>
 #include <vector>
 
+#include "dispatch/index_checks.h"
+
 namespace isthmus {
 namespace {
 
-struct Bounds {
-  int64_t size;
-  std::optional<int64_t> ignored = std::nullopt;
-
-  bool allow(int64_t index) const { return (index >= 0 && index < size) || index == ignored; }
-};
-
-template <class T>
-std::optional<int64_t> find(const at::Tensor& indices, const Bounds& bounds) {
-  const T* const begin = indices.const_data_ptr<T>();
-  const T* const end = begin + indices.numel();
-  const T* const found = std::find_if(begin, end, [&](T index) { return !bounds.allow(index); });
-  return found == end ? std::nullopt : std::make_optional<int64_t>(*found);
-}
-
-void check(const at::Tensor& given, const Bounds& bounds, const char* what = "index") {
+// Throws IndexError for an element that is not from 0 to below the size, nor the ignored number.
+void require_below(const at::Tensor& given, int64_t size, const char* what = "index",
+                   std::optional<int64_t> ignored = std::nullopt) {
   const bool narrow = given.scalar_type() == at::kInt;
-  const at::Tensor indices = (narrow ? given : given.to(at::kLong)).contiguous();
-  const auto found = narrow ? find<int32_t>(indices, bounds) : find<int64_t>(indices, bounds);
-  TORCH_CHECK_INDEX(!found, what, " ", *found, " is out of bounds for a size of ", bounds.size, ".");
+  const at::Tensor indices = narrow ? given : given.to(at::kLong);
+  const DLTensor view{const_cast<void*>(indices.const_data_ptr()),
+                      {kDLCPU, 0},
+                      static_cast<int32_t>(indices.dim()),
+                      {kDLInt, static_cast<uint8_t>(narrow ? 32 : 64), 1},
+                      const_cast<int64_t*>(indices.sizes().data()),
+                      const_cast<int64_t*>(indices.strides().data()),
+                      0};
+  const auto found = find_out_of_bounds(view, {0, size, ignored});
+  TORCH_CHECK_INDEX(!found, what, " ", *found, " is out of bounds for a size of ", size, ".");
 }
 
 int64_t elements(const at::Tensor& tensor, int64_t dims) {
@@ -42,31 +38,31 @@ int64_t elements(const at::Tensor& tensor, int64_t dims) {
 // Maxima of windows, as positions among the last dimensions of the input.
 template <int kPosition, int kDims>
 void pooled(c10::IValue* arguments) {
-  check(arguments[kPosition].toTensor(), {elements(arguments[1].toTensor(), kDims)});
+  require_below(arguments[kPosition].toTensor(), elements(arguments[1].toTensor(), kDims));
 }
 
 // It counts the indices only to scale by their number.
 void embedding(c10::IValue* arguments) {
-  if (arguments[4].toBool()) check(arguments[1].toTensor(), {arguments[2].toInt()});
+  if (arguments[4].toBool()) require_below(arguments[1].toTensor(), arguments[2].toInt());
 }
 
 void bag(c10::IValue* arguments) {
   constexpr int64_t max = 2;  // the kernel for maxima checks
   if (arguments[7].toInt() == max) return;
-  check(arguments[1].toTensor(), {arguments[5].toInt()});
-  check(arguments[2].toTensor(), {arguments[0].toTensor().size(0)}, "bag");
+  require_below(arguments[1].toTensor(), arguments[5].toInt());
+  require_below(arguments[2].toTensor(), arguments[0].toTensor().size(0), "bag");
 }
 
 void bag_weights(c10::IValue* arguments) {
-  check(arguments[2].toTensor(), {arguments[1].toTensor().size(0)});
-  check(arguments[4].toTensor(), {arguments[0].toTensor().size(0)}, "bag");
+  require_below(arguments[2].toTensor(), arguments[1].toTensor().size(0));
+  require_below(arguments[4].toTensor(), arguments[0].toTensor().size(0), "bag");
 }
 
 void nll(c10::IValue* arguments) {
   const at::Tensor& input = arguments[1].toTensor();
   if (input.dim() == 0) return;  // the kernel's error
   const int64_t classes = input.size(input.dim() == 1 ? 0 : 1);
-  check(arguments[2].toTensor(), {classes, arguments[5].toInt()}, "Target");
+  require_below(arguments[2].toTensor(), classes, "Target", arguments[5].toInt());
 }
 
 std::vector<int64_t> lengths_of(const c10::IValue& value) {
@@ -91,7 +87,7 @@ void ctc(c10::IValue* arguments) {
     if (padded && static_cast<int64_t>(i) >= targets.size(0)) return;
     const at::Tensor row = padded ? targets.select(0, static_cast<int64_t>(i)) : targets;
     if (lengths[i] < 0 || begin + lengths[i] > row.size(0)) return;  // the kernel's error
-    check(row.narrow(0, begin, lengths[i]), {probabilities.size(2)}, "Target");
+    require_below(row.narrow(0, begin, lengths[i]), probabilities.size(2), "Target");
     if (!padded) begin += lengths[i];
   }
 }
@@ -110,9 +106,9 @@ void segments(c10::IValue* arguments) {
   if (axis < -data.dim() || axis >= data.dim()) return;  // the kernel's error
   const int64_t size = data.size(axis);
   if (offsets.defined()) {
-    check(offsets, {size + 1}, "offset");
+    require_below(offsets, size + 1, "offset");
   } else if (lengths.defined() && lengths.dim() > 0 && lengths.numel() > 0) {
-    check(lengths, {size + 1}, "length");
+    require_below(lengths, size + 1, "length");
     const auto sum = lengths.sum(-1).max().item<int64_t>();
     TORCH_CHECK(sum <= size, "lengths add up to ", sum, ", more than the size ", size, " of the axis.");
   }

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "dispatch/integer_division.h"
+#include "dispatch/preparation.h"
 
 namespace isthmus {
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from isthmus.opset.schema import Schema
 
 _ABSENT = 1 << 16  # IndexRule::kAbsent of csrc/dispatch/index_checks.h
+SIZE_OF_ZERO, SIZE_OF_ZERO_IN_VECTOR, ALL = range(3)  # IndexRule::Empty
 
 
 class Index(NamedTuple):
@@ -22,6 +23,8 @@ class Index(NamedTuple):
         negative: whether indices from -size count from the end.
         ignored: argument with another allowed value, or "".
         index_error: whether PyTorch raises IndexError; otherwise RuntimeError.
+        empty: indices that a call whose results have no elements checks: SIZE_OF_ZERO, those into a size of 0;
+            SIZE_OF_ZERO_IN_VECTOR, the same, unless the indexed tensor has several dimensions; ALL.
     """
 
     argument: str
@@ -31,6 +34,7 @@ class Index(NamedTuple):
     negative: bool = False
     ignored: str = ""
     index_error: bool = True
+    empty: int = SIZE_OF_ZERO
 
 
 _ALONG = Index("index", "self", "dim")
@@ -40,17 +44,17 @@ _CLASS = Index("target", "logits", -1, ignored="ignore_index")
 _POSITION = Index("positions", "cos")
 
 INDICES: dict[str, Index] = {
-    "aten::embedding": Index("indices", "weight"),
+    "aten::embedding": Index("indices", "weight", empty=ALL),
     "aten::embedding_dense_backward": Index("indices", "num_weights"),
     "aten::gather": _SCATTERED,
-    "aten::index_select": _ALONG,
+    "aten::index_select": _ALONG._replace(empty=ALL),
     "aten::scatter.src": _SCATTERED,
     "aten::scatter.value": _SCATTERED,
     "aten::scatter_add": _SCATTERED,
     "aten::scatter_reduce.two": _SCATTERED,
     "aten::index.Tensor": _ANY,
     "aten::index_put": _ANY,
-    "aten::index_add": _ALONG,
+    "aten::index_add": _ALONG._replace(empty=SIZE_OF_ZERO_IN_VECTOR),
     "aten::nll_loss_forward": _CLASS._replace(of="self"),
     "aten::nll_loss_backward": _CLASS._replace(of="self"),
     "aten::max_pool2d_with_indices_backward": Index("indices", "out", -2, dims=2),
@@ -66,7 +70,7 @@ INDICES: dict[str, Index] = {
 }
 
 
-def rule_of(schema: Schema) -> tuple[str, int, int, bool, int, int, int, bool, int, bool] | None:
+def rule_of(schema: Schema) -> tuple[str, int, int, bool, int, int, int, bool, int, bool, int] | None:
     """Return the rule of an operator in the form of ``IndexRule`` of the core; None without indices.
 
     Raises:
@@ -87,6 +91,7 @@ def rule_of(schema: Schema) -> tuple[str, int, int, bool, int, int, int, bool, i
         rule.negative,
         position(schema, rule.ignored) if rule.ignored else _ABSENT,
         rule.index_error,
+        rule.empty,
     )
 
 

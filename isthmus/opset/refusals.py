@@ -65,7 +65,7 @@ DECOMPOSED: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 class Refusals(NamedTuple):
-    """What an operator refuses, in the form of ``Refusals`` of the core.
+    """The refusals of an operator, in the form of ``Refusals`` of the core.
 
     Attributes:
         arguments: (mask of dtypes, overlap) by argument.
@@ -88,7 +88,7 @@ def refused_dtypes() -> dict[str, dict[str, Any]]:
 
 
 def refusals_of(schema: Schema) -> Refusals:
-    """Return what an operator refuses."""
+    """Return the refusals of an operator."""
     row, overlaps = refused_dtypes().get(schema.name, {}), OVERLAPS.get(schema.name, {})
     dtypes = row.get("arguments", {})
     arguments = {
