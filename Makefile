@@ -87,10 +87,11 @@ $(STAMPS)/build: $(STAMPS)/packages setup.py $(CXX_FILES) $(EXPORTS) $(OPSET)
 	@grep -A4 ' warning: ' build/build.log || true
 	@mv $@.begun $@
 
-# Once; the packages are then imported from here, so that only the C++ is ever rebuilt.
+# Once; the packages are then imported from here, so that only the C++ is ever rebuilt. isthmus first: its earlier
+# installation had the command, which goes with it, and isthmus-common brings it.
 $(STAMPS)/install: $(STAMPS)/packages $(PROJECTS) VERSION
-	@ISTHMUS_BUILD=none $(ENVIRONMENT) $(PIP) --no-deps --no-build-isolation \
-	  $(foreach project,$(PROJECTS),--editable ./$(dir $(project)))
+	@ISTHMUS_BUILD=none $(ENVIRONMENT) $(PIP) --no-deps --no-build-isolation --editable .
+	@$(PIP) --no-deps --no-build-isolation $(foreach each,$(wildcard packages/*),--editable ./$(each))
 	@touch $@
 
 # Side by side: one waits for compilers, the other for pip and for what checks the sources.
