@@ -17,11 +17,10 @@ from concurrent.futures import Executor, ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.accuracy import faults, jobs, llama
-from tests.accuracy.variants import VARIANTS
-
 import isthmus_diagnostics.accuracy
 from isthmus_diagnostics.accuracy.comparing import Comparison, compare
+from tests.accuracy import faults, jobs, llama
+from tests.accuracy.variants import VARIANTS
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "results" / "accuracy-faults.md"
 KINDS = ("statistics", "tensors")

@@ -7,12 +7,13 @@ Each subject has one file. Libraries, including PyTorch, are imported only in ch
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
+from isthmus_common import text
 from isthmus_common.finding import Check, Finding, State, safely
 
 __all__ = ["NO_TORCH", "Finding", "State", "examine", "has_torch"]
 
 NO_TORCH = (
-    "PyTorch is not installed; run `pip install torch==2.13.0`, then reinstall Isthmus with "
+    f"{text.NO_TORCH}, then reinstall Isthmus with "
     "`pip install --no-build-isolation --force-reinstall --no-deps .`"
 )
 

@@ -1,4 +1,4 @@
-"""What the packages of Isthmus share: the command, files, exits, child processes, tables, pages, progress, patches.
+"""The base of the packages of Isthmus: the command, files, exits, child processes, tables, pages, progress, patches.
 
 It imports neither PyTorch nor NumPy.
 """

@@ -1,4 +1,4 @@
-"""What ``import torch`` calls, by the entry point of ``torch.backends``.
+"""The function that ``import torch`` calls, by the entry point of ``torch.backends``.
 
 It is here, and not in isthmus, because PyTorch fails if the function cannot be imported, as where a folder named
 ``isthmus`` beside a script, such as a clone, hides the package.

@@ -19,9 +19,9 @@ from typer.core import TyperGroup
 from isthmus_common import __version__
 from isthmus_common.exits import ends_with_reader
 from isthmus_common.own import PACKAGES
+from isthmus_common.text import NO_TORCH
 
 GROUP = "isthmus.commands"
-NO_TORCH = "PyTorch is not installed; run `pip install torch==2.13.0`"
 
 # For each heading of the help: command, the package that has it, and what it does.
 COMMANDS = {

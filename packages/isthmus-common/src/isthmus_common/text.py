@@ -2,6 +2,8 @@
 
 import signal
 
+NO_TORCH = "PyTorch is not installed; run `pip install torch==2.13.0`"
+
 _LONGEST = 2000  # characters of a text of another program
 
 

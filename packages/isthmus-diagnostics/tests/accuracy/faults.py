@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from tests.accuracy import llama
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.accuracy import llama
 
 
 class Fault(NamedTuple):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msprobe.pytorch import PrecisionDebugger
 from msprobe.pytorch.compare.pt_compare import pt_compare
+
 from tests.accuracy import llama
 from tests.accuracy.faults import FAULTS, planted, sites
 

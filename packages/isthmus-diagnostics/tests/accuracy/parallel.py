@@ -2,10 +2,11 @@
 
 import torch
 import torch.distributed as dist
+from torch import nn
+
 from tests.accuracy import llama
 from tests.accuracy.faults import replace_forward, set_attribute
 from tests.accuracy.jobs import JOBS, Job
-from torch import nn
 
 RANKS = 2
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch.distributed as dist
+
 from tests.accuracy.jobs import JOBS, Job
 
 SMALL = "--hidden-size 32 --ffn-hidden-size 64 --seq-length 16 --vocab-size 64 --global-batch-size 4 --train-iters 2"

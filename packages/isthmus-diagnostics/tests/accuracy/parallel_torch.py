@@ -2,14 +2,15 @@
 
 import torch
 import torch.distributed as dist
-from tests.accuracy import llama
-from tests.accuracy.faults import replace_forward
-from tests.accuracy.jobs import JOBS, Job
-from tests.accuracy.parallel import clipped_mlp, on_rank_1, reduce_gradients, scaled_rotary
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from tests.accuracy import llama
+from tests.accuracy.faults import replace_forward
+from tests.accuracy.jobs import JOBS, Job
+from tests.accuracy.parallel import clipped_mlp, on_rank_1, reduce_gradients, scaled_rotary
 
 
 def _steps(model, forward_backward, reduce=lambda model: None):

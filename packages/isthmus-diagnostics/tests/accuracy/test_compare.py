@@ -5,10 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.accuracy import llama
-from tests.accuracy.faults import FAULTS, planted, sites
-from tests.accuracy.jobs import JOBS, all_jobs, is_named, judged, run
-from tests.accuracy.variants import VARIANTS
 
 import isthmus_diagnostics.accuracy
 from isthmus_diagnostics.accuracy import gathering, report
@@ -16,6 +12,10 @@ from isthmus_diagnostics.accuracy.comparing import compare
 from isthmus_diagnostics.accuracy.ordering import clocks
 from isthmus_diagnostics.accuracy.reading import Content, Place, Rank, Recorded
 from isthmus_diagnostics.accuracy.statistics import Statistics
+from tests.accuracy import llama
+from tests.accuracy.faults import FAULTS, planted, sites
+from tests.accuracy.jobs import JOBS, all_jobs, is_named, judged, run
+from tests.accuracy.variants import VARIANTS
 
 
 @pytest.fixture(scope="module")

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.accuracy import llama
 
 import isthmus_diagnostics.accuracy
 from isthmus_diagnostics.accuracy import dumps
 from isthmus_diagnostics.accuracy.collectives import Pending
 from isthmus_diagnostics.accuracy.errors import AccuracyError
 from isthmus_diagnostics.accuracy.statistics import COLUMNS, compose, measure, read
+from tests.accuracy import llama
 from tests.helpers import children
 from tools.repository import ROOT
 

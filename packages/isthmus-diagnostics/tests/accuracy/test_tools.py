@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.accuracy import llama
-from tests.accuracy.faults import WrongKernel
 
 import isthmus_diagnostics.accuracy
 from isthmus_diagnostics.accuracy import checking, dumps, msprobe, perturbing
@@ -17,6 +15,8 @@ from isthmus_diagnostics.accuracy.configuration import differences
 from isthmus_diagnostics.accuracy.generators import Draws
 from isthmus_diagnostics.accuracy.monitoring import _HEAD, alerts
 from isthmus_diagnostics.accuracy.reading import Rank
+from tests.accuracy import llama
+from tests.accuracy.faults import WrongKernel
 from tests.helpers import command
 from tests.helpers.children import start_module
 from tools.repository import ROOT

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from tests.accuracy import llama
-from tests.accuracy.faults import replace_forward, set_attribute
 from torch.utils.checkpoint import checkpoint
 
 import isthmus.ops
+from tests.accuracy import llama
+from tests.accuracy.faults import replace_forward, set_attribute
 
 VARIANTS: dict[str, Callable[[], object]] = {}
 

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.profile.test_profile_tools import event, isthmus, write
 
 from isthmus_diagnostics.profile import advise, ranks
 from isthmus_diagnostics.profile.critical import critical_path
@@ -19,6 +18,7 @@ from isthmus_diagnostics.profile.overview import overview, sections
 from isthmus_diagnostics.profile.roofline import Limits, works
 from isthmus_diagnostics.profile.steps import breakdown, steps
 from isthmus_diagnostics.profile.trace import Trace, read_folder
+from tests.profile.test_profile_tools import event, isthmus, write
 from tools.repository import ROOT
 
 RUNS = Path(__file__).parent / "profile_rules"

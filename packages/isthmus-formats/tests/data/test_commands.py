@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 from pyarrow import parquet
-from tests.data.conftest import rows
-from tests.data.test_sources import write
 from typer.testing import CliRunner
 
 from isthmus_common.shell import app
@@ -24,6 +22,8 @@ from isthmus_formats.data.packing import Layout
 from isthmus_formats.data.records import DataError
 from isthmus_formats.data.run import Input
 from isthmus_formats.data.tokenize import Tokenization, tokenize
+from tests.data.conftest import rows
+from tests.data.test_sources import write
 
 
 def run(*words: object) -> tuple[int, str, str]:

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.data.conftest import conversation, rows
 
 from isthmus_formats.data import forms
 from isthmus_formats.data.convert import convert
 from isthmus_formats.data.records import Record, RowError, Turn
 from isthmus_formats.data.run import Input
+from tests.data.conftest import conversation, rows
 
 # What MindFormers' alpaca_converter.py has, whose texts are Stanford Alpaca's.
 WITH_INPUT = (

@@ -1,10 +1,10 @@
 """Chat templates: the texts that Transformers renders, and where the assistant speaks in them."""
 
 import pytest
-from tests.data.conftest import conversation
 
 from isthmus_formats.data.records import DataError, Record, RowError, Turn
 from isthmus_formats.data.templates import BUILT_IN, Template, find
+from tests.data.conftest import conversation
 
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 STOPS = ["</s>", "<|im_end|>", "<|eot_id|>"]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.data.conftest import conversation, encoded, rows
 
 from isthmus_formats.data import formats, templates, tokenizers
 from isthmus_formats.data.formats import mindrecord
@@ -17,6 +16,7 @@ from isthmus_formats.data.records import DataError
 from isthmus_formats.data.run import Input
 from isthmus_formats.data.tokenize import Tokenization, tokenize, trained
 from isthmus_formats.data.train import train
+from tests.data.conftest import conversation, encoded, rows
 
 KINDS = ["bpe", "pieces"]
 

@@ -1,1 +1,1 @@
-"""What a training program prints: its iterations, their speed, and a line that follows them."""
+"""The output of a training program: its iterations, their speed, and a line that follows them."""
