@@ -23,8 +23,8 @@ import pytest
 from typer.main import get_command
 
 from tests.helpers import children
+from tools.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 CHINESE = [ROOT / "README.zh.md", *sorted((DOCS / "zh").rglob("*.md"))]
 PAGES = [
@@ -199,7 +199,10 @@ def test_links_are_not_broken(page: Path):
 
 @pytest.mark.parametrize("page", BY_HAND, ids=name)
 def test_named_tests_exist(page: Path):
-    existing = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    existing = {
+        path.name
+        for path in (*(ROOT / "tests").rglob("test_*.py"), *ROOT.glob("packages/*/tests/**/test_*.py"))
+    }
     assert set(re.findall(r"\btest_\w+\.py\b", page.read_text())) <= existing
 
 

@@ -28,7 +28,7 @@ COMMANDS = {
     "Run": {
         "run": ("isthmus", "Run a CUDA script, a module or a launcher on the available accelerator."),
         "infer": ("isthmus", "Run an exported model (.pt2 or .onnx) and measure it."),
-        "ascend": ("isthmus", "Run programs for Ascend NPUs on a machine without one."),
+        "ascend": ("isthmus-ascend", "Run programs for Ascend NPUs on a machine without one."),
     },
     "Move a project": {
         "data": ("isthmus-formats", "Convert and tokenize data sets, and look into their files."),

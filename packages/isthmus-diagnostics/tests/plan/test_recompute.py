@@ -17,7 +17,7 @@ from isthmus_diagnostics.plan.cli import app
 from isthmus_diagnostics.plan.files import Plan, PlanError, Stage, read, write
 from tools.repository import ROOT
 
-SCRIPT = "tests/scripts/plan_training.py"
+SCRIPT = "packages/isthmus/tests/scripts/plan_training.py"
 STEPS = 3
 
 
