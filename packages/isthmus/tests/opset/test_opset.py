@@ -17,6 +17,7 @@ from isthmus import opset
 from isthmus.conformance import generate, golden
 from isthmus.opset import dtypes as dt
 from isthmus.opset import reference, rules
+from isthmus.opset.derived import cases_of
 from isthmus.opset.derived.covering import covering
 from isthmus.opset.indices import INDICES, position, rule_of
 from isthmus.opset.names import matches
@@ -72,7 +73,7 @@ def test_an_unknown_operator_is_named_with_its_neighbours() -> None:
 def test_samples_of_every_dtype_have_the_layouts_that_apply(name: str) -> None:
     operator = opset.operators()[name]
     for dtype in operator.dtypes:
-        cases = operator.cases(dtype)
+        cases = cases_of(operator, dtype)
         assert cases, f"{name} has no case for {dtype}"
         assert len({case.id for case in cases}) == len(cases)
         kinds = {case.kind for case in cases}
@@ -92,7 +93,7 @@ def test_samples_of_every_dtype_have_the_layouts_that_apply(name: str) -> None:
 @pytest.mark.parametrize("family", [f for f in opset.FAMILIES if f not in ("factory", "random", "optimizer")])
 def test_every_family_has_strided_and_empty_samples(family: str) -> None:
     operators = [o for o in opset.operators().values() if o.family == family]
-    without = [o.name for o in operators if not any(c.kind == "strided" for c in o.cases(o.dtypes[0]))]
+    without = [o.name for o in operators if not any(c.kind == "strided" for c in cases_of(o, o.dtypes[0]))]
     assert set(without) <= {"aten::grid_sampler_2d", "aten::_pdist_forward", "aten::_fft_c2r"}
 
 
@@ -132,7 +133,7 @@ def test_a_wrong_rule_is_found() -> None:
     mm = opset.operators()["aten::mm"]
     wrong = op("mm", mm.dtypes, "(self.shape[0], mat2.shape[0])", "self.dtype", mm.samples, ROUNDED)
     with pytest.raises(rules.RuleError, match=r"aten::mm/float32/0-contiguous: the shape rule .* gives"):
-        reference.expected(wrong, wrong.cases("float32")[0])
+        reference.expected(wrong, cases_of(wrong, "float32")[0])
 
 
 def test_every_accumulating_operator_has_a_magnitude_and_every_tolerance_a_reason() -> None:
@@ -210,14 +211,14 @@ def test_halves_are_rounded_to_nearest_even() -> None:
 
 def test_every_operator_gets_cases_beyond_its_samples() -> None:
     operator = opset.operators()["aten::addcmul"]
-    labelled = {case.label: case for case in operator.cases("float32")}
+    labelled = {case.label: case for case in cases_of(operator, "float32")}
     strided, broadcast, nan, inf = (labelled[label] for label in ("sliced", "narrowed", "nan", "inf"))
     assert all(t.strides[-1] == 2 and t.offset for t in tensors(strided))
     assert [t.shape[-2:] for t in tensors(broadcast)] == [(17, 1), (1, 35), (17, 1)]
     assert [np.isnan(t.view).sum() for t in tensors(nan)] == [2, 1, 1]  # the first at its end too
     assert all(np.signbit(t.view[t.view == 0]).any() for t in tensors(nan))
     assert [np.isposinf(t.view).sum() for t in tensors(inf)] == [2, 1, 1]
-    integers = opset.operators()["aten::add.Tensor"].cases("int64")
+    integers = cases_of(opset.operators()["aten::add.Tensor"], "int64")
     beyond = next(case for case in integers if case.label == "beyond-float")
     assert all((t.view > 1 << 53).any() for t in tensors(beyond))
 
@@ -226,7 +227,7 @@ def test_every_operator_gets_cases_beyond_its_samples() -> None:
     "name", ["aten::add.Tensor", "aten::sum.dim_IntList", "aten::_softmax", "aten::gather"]
 )
 def test_derived_cases_have_every_rank_and_layout(name: str) -> None:
-    cases = [case for case in opset.operators()[name].cases("float32") if case.label]
+    cases = [case for case in cases_of(opset.operators()[name], "float32") if case.label]
     every = [t for case in cases for t in tensors(case)]
     assert {len(t.shape) for t in every} >= set(range(2, 9))
     assert {t.offset * t.storage.itemsize % 16 for t in every} >= {0, 4}
@@ -241,7 +242,7 @@ def test_derived_cases_have_every_rank_and_layout(name: str) -> None:
 
 def test_large_derived_cases_pass_16_bit_sizes() -> None:
     shapes = {
-        name: [t.shape for case in opset.operators()[name].cases("float32") for t in tensors(case)]
+        name: [t.shape for case in cases_of(opset.operators()[name], "float32") for t in tensors(case)]
         for name in ("aten::exp", "aten::sum.dim_IntList", "aten::mm", "aten::embedding")
     }
     assert max(math.prod(shape) for shape in shapes["aten::exp"]) > 1 << 16
@@ -267,7 +268,7 @@ def test_operators_may_leave_strides_and_special_values_unspecified() -> None:
     def derived(name: str) -> list[Case]:
         operator = opset.operators()[name]
         made = len(list(operator.samples(Maker(name, "float32", 0))))
-        return operator.cases("float32")[made:]
+        return cases_of(operator, "float32")[made:]
 
     assert "strided" not in {case.kind for case in derived("aten::native_group_norm")}
     cases = derived("aten::convolution_backward")
@@ -279,7 +280,7 @@ def test_special_values_are_tried_for_every_elementwise_float_operator() -> None
     for name in ("aten::exp", "aten::add.Tensor", "aten::maximum", "aten::eq.Tensor", "aten::where.self"):
         for dtype in dt.FLOATS:
             special = [
-                t for c in opset.operators()[name].cases(dtype) if c.kind == "special" for t in tensors(c)
+                t for c in cases_of(opset.operators()[name], dtype) if c.kind == "special" for t in tensors(c)
             ]
             values = np.concatenate([t.view.astype(np.float64).reshape(-1) for t in special])
             assert np.isnan(values).any()
@@ -291,8 +292,8 @@ def test_special_values_are_tried_for_every_elementwise_float_operator() -> None
 def test_no_pytorch_is_needed_to_read_the_opset() -> None:
     script = (
         "import sys; sys.modules['torch'] = None\n"
-        "from isthmus import opset\n"
-        "print(sum(len(o.cases(o.dtypes[-1])) for o in opset.operators().values()))"
+        "from isthmus import opset\nfrom isthmus.opset.derived import cases_of\n"
+        "print(sum(len(cases_of(o, o.dtypes[-1])) for o in opset.operators().values()))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert int(done.stdout) > 10_000

@@ -19,6 +19,7 @@ from isthmus.conformance import golden
 from isthmus.conformance.selection import matching, split
 from isthmus.opset import operator as spec
 from isthmus.opset import reference, sampling
+from isthmus.opset.derived import cases_of
 from isthmus.opset.rules import RuleError
 from isthmus.opset.tiers import tiers_of
 
@@ -132,7 +133,7 @@ def golden_cases(
     """
     counts = Counter() if tally is None else tally
     for dtype in dtypes or operator.dtypes:
-        for case in operator.cases(dtype, seed, pairs):
+        for case in cases_of(operator, dtype, seed, pairs):
             try:
                 made = _case(operator, case)
             except RuleError:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from isthmus.opset import dtypes as dt
-from isthmus.opset.derived import derived, unaligned
 from isthmus.opset.sampling import Case, Maker
 
 Samples = Callable[[Maker], Iterator[Case]]
@@ -135,17 +134,6 @@ class Operator:
     def of_family(self, family: str) -> Operator:
         """A copy of the operator with the given family."""
         return replace(self, family=family)
-
-    def cases(self, dtype: str, seed: int = 0, pairs: bool = False) -> list[Case]:
-        """Its test cases for one dtype; deterministic for a seed.
-
-        With ``pairs``, derived cases cover every pair of values of what they vary, not every value only.
-        """
-        maker = Maker(self.name, dtype, seed)
-        own = list(self.samples(maker))
-        if self.law:
-            return [*own, *unaligned(self, maker, own)]
-        return [*own, *derived(self, maker, own, pairs)]
 
 
 def op(

@@ -8,7 +8,6 @@ that they are in its domain. A derived call that PyTorch rejects is not a case (
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from isthmus.opset.derived.arguments import layouts, narrow_indices, options, outputs, repeated
 from isthmus.opset.derived.axes import ranks
@@ -21,10 +20,20 @@ from isthmus.opset.derived.numbers import numbers
 from isthmus.opset.derived.shapes import is_free, same_shaped, shapes
 from isthmus.opset.derived.sizes import sizes
 from isthmus.opset.derived.values import of_any_shape, planted, scaled
+from isthmus.opset.operator import Operator
 from isthmus.opset.sampling import Case, Maker
 
-if TYPE_CHECKING:
-    from isthmus.opset.operator import Operator
+
+def cases_of(operator: Operator, dtype: str, seed: int = 0, pairs: bool = False) -> list[Case]:
+    """Return the test cases of an operator for one dtype; deterministic for a seed.
+
+    With ``pairs``, derived cases cover every pair of values of what they vary, not every value only.
+    """
+    maker = Maker(operator.name, dtype, seed)
+    own = list(operator.samples(maker))
+    if operator.law:
+        return [*own, *unaligned(operator, maker, own)]
+    return [*own, *derived(operator, maker, own, pairs)]
 
 
 def unaligned(operator: Operator, maker: Maker, own: list[Case]) -> Iterator[Case]:
