@@ -193,8 +193,8 @@ def _install_device_module() -> None:
     from torch.utils import backend_registration
 
     backend_registration.rename_privateuse1_backend("chip")
-    from isthmus import _C, chip, graph
-    from isthmus.chip import distributed
+    from isthmus import _C, chip
+    from isthmus.chip import compile, distributed
 
     _C.register_graphs()
     torch._register_device_module("chip", chip)
@@ -202,7 +202,7 @@ def _install_device_module() -> None:
         for_tensor=True, for_module=True, for_packed_sequence=True, for_storage=True
     )
     chip._install()
-    graph.install()
+    compile.install()
     distributed.register()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from isthmus import graph
+from isthmus.chip import compile as graph
 from isthmus_common import patches
 from tests.helpers.children import run_fresh
 

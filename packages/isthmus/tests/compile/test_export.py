@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.export.passes import move_to_device_pass
 
-from isthmus.graph import package
+from isthmus.chip.compile import package
 from tests.helpers.children import output_fresh, run_fresh
 
 _FAST = {"aot_inductor.compile_wrapper_opt_level": "O0", "aot_inductor.precompile_headers": False}

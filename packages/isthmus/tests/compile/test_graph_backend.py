@@ -11,8 +11,8 @@ import torch
 from torch.fx import Graph, Node
 
 import isthmus
-from isthmus.graph.backend import Settings
-from isthmus.graph.backend.grouping import groups_of, sort
+from isthmus.chip.compile.backend import Settings
+from isthmus.chip.compile.backend.grouping import groups_of, sort
 from tests.helpers.children import output, run
 from tools.repository import ROOT
 
@@ -302,7 +302,7 @@ def test_captured_calls_do_not_pass_through_the_dispatcher() -> None:
     failed, first, later = on_numpy(
         """
     import torch
-    from isthmus.graph.backend import execute
+    from isthmus.chip.compile.backend import execute
     compiled = torch.compile(lambda x: (x.sum(-1) + 1).softmax(-1), backend="isthmus", options={"fuse": False})
     capture = execute._Captures._capture
     for attempt in range(3):
@@ -352,7 +352,7 @@ def test_fused_numbers_constants_and_pools() -> None:
         """
     import gc, warnings
     import torch
-    from isthmus.graph.backend import execute
+    from isthmus.chip.compile.backend import execute
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", module="torch")
 
@@ -412,7 +412,7 @@ def test_sizes_that_come_again_are_captured_in_memory_of_the_largest() -> None:
     on_numpy(
         """
     import torch
-    from isthmus.graph.backend import execute
+    from isthmus.chip.compile.backend import execute
     execute.MOST_SIZES = 16
 
     def dispatched(size):

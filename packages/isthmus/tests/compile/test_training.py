@@ -11,7 +11,7 @@ from torch import Tensor
 from torch._dynamo.utils import counters
 
 from isthmus import _C
-from isthmus.graph import host_inductor
+from isthmus.chip.compile import host_inductor
 from tests.helpers.compile_on_each import lists, on_each
 
 

@@ -174,7 +174,7 @@ def test_a_graph_registers_generators_of_any_device():
 def test_compiled_code_draws_once_per_replay_from_the_state_of_the_capture():
     from torch._inductor import inductor_prims
 
-    from isthmus.graph import chip_calls, host_inductor, rewrite
+    from isthmus.chip.compile import chip_calls, host_inductor, rewrite
 
     seeds = chip_calls.on_chip(inductor_prims.seeds, 0)
     code = host_inductor._Compiled(

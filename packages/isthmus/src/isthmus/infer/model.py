@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from isthmus.graph.package import Input
+from isthmus.chip.compile.package import Input
 
 
 class InferError(ValueError):

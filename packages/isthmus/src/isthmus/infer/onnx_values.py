@@ -11,7 +11,7 @@ import torch
 from onnx import inliner, numpy_helper
 from torch import Tensor
 
-from isthmus.graph.package import Input
+from isthmus.chip.compile.package import Input
 from isthmus.infer.model import InferError
 from isthmus.infer.onnx_operators import DTYPES
 

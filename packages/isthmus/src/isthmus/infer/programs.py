@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from isthmus.graph import package
-from isthmus.graph.package import Input
+from isthmus.chip.compile import package
+from isthmus.chip.compile.package import Input
 from isthmus.infer import archive
 from isthmus.infer.model import InferError, Model
 

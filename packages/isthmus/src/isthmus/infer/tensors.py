@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from isthmus.graph.package import Input, kind_of
+from isthmus.chip.compile.package import Input, kind_of
 from isthmus.infer.model import InferError
 from isthmus_common.files import write_file
 

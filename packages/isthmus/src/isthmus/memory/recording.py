@@ -8,11 +8,11 @@ runs the program as ``isthmus run`` does and writes FILE at its end.
 import atexit
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus.memory.trace import ALLOC, FREE, STEP, USE, Trace, TraceError, write
+from isthmus.memory.trace import ALLOC, FREE, STEP, USE, Trace, TraceError, check_output, write
 
 # Actions of the allocator's history (csrc/memory/history.h); a free counts when the program requests it.
 _ALLOC, _FREE_REQUESTED, _STEP, _USE = 0, 1, 9, 10
@@ -51,6 +51,20 @@ def from_events(events: Sequence[Sequence[int]], *, name: str, made: str, model:
         elif action == _STEP and rows and rows[-1][0] != STEP:
             rows.append((STEP, 0, 0, 0))
     return Trace.of_rows(rows, name=name, made=made, model=model)
+
+
+def open_trace(path: Path, model: str) -> Callable[[Sequence[Sequence[int]]], None]:
+    """Return the function that writes the trace of a history to a file.
+
+    Raises:
+        OSError: the file cannot be written there.
+    """
+    check_output(path)
+    return lambda events: _write(path, events, model)
+
+
+def _write(path: Path, events: Sequence[Sequence[int]], model: str) -> None:
+    write(from_events(events, name=path.stem, made="recorded", model=model), path)
 
 
 _EMPTY = "no trace written: the program allocated nothing on the chip"

@@ -5,10 +5,10 @@ import inspect
 import textwrap
 import warnings
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from isthmus.shim.rewrite import compile_source
+from isthmus_common import tools
 from isthmus_common.patches import Scope
 
 
@@ -163,7 +163,7 @@ def _rewritten(function: Any) -> Any:
 def _deepspeed(scope: Scope, device_type: str) -> None:
     """Set DeepSpeed's accelerator through its own interface."""
     try:
-        deepspeed = import_module("isthmus.deepspeed")  # by name: adaptors are above this layer
+        deepspeed = tools.find("deepspeed_accelerator", "isthmus")
         deepspeed.adopt()
     except RuntimeError as error:  # DeepSpeed was used before the shim
         warnings.warn(str(error), stacklevel=2)

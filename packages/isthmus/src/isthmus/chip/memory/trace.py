@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 
 from isthmus import _C
 from isthmus.chip._utils import DeviceLike, _index
+from isthmus_common import tools
 
 _SKIPPED = [
     "free_completed",
@@ -36,7 +36,7 @@ def record_trace(path: str | Path, device: DeviceLike = None, *, model: str = ""
         RuntimeError: memory history is already on.
         OSError: the file cannot be written.
     """
-    import_module("isthmus.memory.trace").check_output(Path(path))  # by name: tools are above this layer
+    write = tools.find("allocation_trace", "isthmus")(Path(path), model)
     if _C.memory_history_is_on():
         raise RuntimeError(
             "record_trace: memory history is already on; stop it with _record_memory_history(None)"
@@ -48,7 +48,7 @@ def record_trace(path: str | Path, device: DeviceLike = None, *, model: str = ""
         yield
     finally:
         _C.stop_memory_history()
-    _write(Path(path), index, held, model)
+    write(_events(index, held))
 
 
 def _held(device: int) -> list[tuple[int, int, int, int]]:
@@ -62,12 +62,11 @@ def _held(device: int) -> list[tuple[int, int, int, int]]:
     ]
 
 
-def _write(path: Path, device: int, held: list[tuple[int, int, int, int]], model: str) -> None:
+def _events(device: int, held: list[tuple[int, int, int, int]]) -> list[tuple[int, ...]]:
+    """The allocations that were held when recording began, then the recorded events."""
     columns = (column.tolist() for column in _C.memory_events(device))
     events = list(zip(*columns, strict=True))
     first = {address: action for action, address, *_ in reversed(events)}
     # Another thread may have freed one before recording started, and its address was reused.
     still = [event for event in held if first.get(event[1]) != _ALLOC]
-    make = import_module("isthmus.memory.recording").from_events
-    trace = make([*still, *events], name=path.stem, made="recorded", model=model)
-    import_module("isthmus.memory.trace").write(trace, path)
+    return [*still, *events]

@@ -1,6 +1,6 @@
 """``torch.nn.attention.flex_attention`` on the chip: eager by its composition, forward and backward, under autocast.
 
-PyTorch admits the devices of one list. Compiled calls: :mod:`isthmus.graph.flex_attention`.
+PyTorch admits the devices of one list. Compiled calls: :mod:`isthmus.chip.compile.flex_attention`.
 """
 
 from collections.abc import Callable

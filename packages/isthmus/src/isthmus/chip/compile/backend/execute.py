@@ -21,7 +21,7 @@ MOST_SIZES = 64  # of one graph: values of its symbolic sizes, and streams
 MOST_CAPTURES = 8  # of one of them: inputs with other strides, or that share memory otherwise
 MOST_FAILURES = 4  # to capture a graph
 
-_logger = logging.getLogger("isthmus.graph")
+_logger = logging.getLogger("isthmus.chip.compile")
 
 
 class Program:

@@ -1,7 +1,7 @@
 """Stands in front of Inductor for graphs with tensors on the chip, for which it has no code generator.
 
-Where the CPU addresses the chip's memory they are compiled for the CPU (:mod:`isthmus.graph.host_inductor`);
-elsewhere they go to the graph backend (:mod:`isthmus.graph.backend`).
+Where the CPU addresses the chip's memory they are compiled for the CPU (:mod:`isthmus.chip.compile.host_inductor`);
+elsewhere they go to the graph backend (:mod:`isthmus.chip.compile.backend`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from isthmus.chip.compile import package
 from isthmus.chip.device import is_host_addressable
-from isthmus.graph import package
 from isthmus_common.after_import import when_imported
 from isthmus_common.patches import Scope
 
@@ -55,10 +55,10 @@ def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
         if not _has_device(model_, inputs_, torch._C._get_privateuse1_backend_name()):
             return inductor(self, model_, inputs_, config_patches=config_patches)
         if not is_host_addressable():
-            from isthmus.graph import backend
+            from isthmus.chip.compile import backend
 
             return backend.compile_graph(model_, inputs_)
-        from isthmus.graph import host_inductor
+        from isthmus.chip.compile import host_inductor
 
         patches = {**self.config, **(config_patches or {})}
         return host_inductor.compile_graph(model_, inputs_, config_patches=patches, region=self.name)
@@ -69,7 +69,7 @@ def _before_inductor(inductor: Callable[..., Any]) -> Callable[..., Any]:
 def _export_as_cpu() -> None:
     """Let torch.export trace composites as on the CPU: kernels of the chip's would make their sizes constants."""
     if is_host_addressable():
-        from isthmus.graph import tracing
+        from isthmus.chip.compile import tracing
 
         tracing.trace_composites_as_cpu()
 
@@ -95,7 +95,7 @@ def _before_aot_inductor(compile_fx_aot: Callable[..., Any]) -> Callable[..., An
                 "AOTInductor has no code generator for this chip, whose memory the CPU cannot address; save the "
                 "program by torch.export.save and run it by `isthmus infer`"
             )
-        from isthmus.graph import aot_compile
+        from isthmus.chip.compile import aot_compile
 
         return aot_compile.compile_program(compile_fx_aot, model_, example_inputs_, config_patches or {})
 
@@ -121,6 +121,6 @@ def _tensors(model: GraphModule, inputs: Sequence[Any]) -> Iterator[torch.Tensor
 
 
 def _register_with_dynamo() -> None:
-    from isthmus.graph import dynamo_device
+    from isthmus.chip.compile import dynamo_device
 
     dynamo_device.register()

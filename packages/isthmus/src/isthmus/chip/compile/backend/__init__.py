@@ -3,7 +3,7 @@
 AOTAutograd's graphs are lowered to operators of the chip's libraries, fused, planned and run.
 """
 
-from isthmus.graph.backend.compile import compile_graph
-from isthmus.graph.backend.settings import Settings
+from isthmus.chip.compile.backend.compile import compile_graph
+from isthmus.chip.compile.backend.settings import Settings
 
 __all__ = ["Settings", "compile_graph"]

@@ -18,10 +18,10 @@ from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 
 from isthmus import _C
+from isthmus.chip.compile.backend.grouping import groups_of, sort
 from isthmus.chip.registration import add_operators, code_generator
 from isthmus.drivers.generators import Generator
 from isthmus.drivers.libraries import LoadedOperator, address_of, import_tvm_ffi
-from isthmus.graph.backend.grouping import groups_of, sort
 from isthmus.opset import dtypes as dt
 from isthmus.opset import pointwise
 from isthmus.opset.library import HOST

@@ -3,6 +3,6 @@
 :func:`install` is called on ``import torch`` and imports neither Dynamo nor Inductor.
 """
 
-from isthmus.graph.compile import install, uninstall
+from isthmus.chip.compile.compile import install, uninstall
 
 __all__ = ["install", "uninstall"]

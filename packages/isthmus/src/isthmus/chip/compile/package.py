@@ -1,6 +1,6 @@
 """AOTInductor packages for the chip: what their metadata says, and how they are loaded.
 
-``torch._inductor.aoti_compile_and_package`` makes them (:mod:`isthmus.graph.aot_compile`). What
+``torch._inductor.aoti_compile_and_package`` makes them (:mod:`isthmus.chip.compile.aot_compile`). What
 ``torch._inductor.aoti_load_package`` returns takes and returns chip tensors; its weights are in the chip's memory.
 """
 

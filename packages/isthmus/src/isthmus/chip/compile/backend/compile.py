@@ -9,12 +9,12 @@ from typing import Any
 from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule
 
-from isthmus.graph.backend import decompositions
-from isthmus.graph.backend.execute import Program
-from isthmus.graph.backend.lower import lower
-from isthmus.graph.backend.patterns import fuse_patterns
-from isthmus.graph.backend.runs import fuse_pointwise
-from isthmus.graph.backend.settings import Settings
+from isthmus.chip.compile.backend import decompositions
+from isthmus.chip.compile.backend.execute import Program
+from isthmus.chip.compile.backend.lower import lower
+from isthmus.chip.compile.backend.runs import fuse_pointwise
+from isthmus.chip.compile.backend.settings import Settings
+from isthmus_common import tools
 
 
 def compile_graph(
@@ -30,7 +30,7 @@ def compile_graph(
     settings = Settings.of(options)
     decompositions.trace_kernels()
     if settings.fuse:
-        fuse_patterns(model)
+        tools.find("graph_patterns", "isthmus")(model)
     backend = aot_autograd(
         fw_compiler=functools.partial(_compile, settings=settings),
         decompositions=decompositions.table(),

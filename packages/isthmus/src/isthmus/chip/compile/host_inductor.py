@@ -16,7 +16,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.fx import GraphModule
 
 from isthmus import _C, chip
-from isthmus.graph import flex_attention, rewrite, tracing
+from isthmus.chip.compile import flex_attention, rewrite, tracing
 
 _logger = logging.getLogger("isthmus")
 

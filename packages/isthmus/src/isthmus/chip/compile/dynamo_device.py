@@ -27,7 +27,7 @@ def register() -> None:
 @register_backend
 def isthmus(model: GraphModule, inputs: Sequence[Any], **settings: Any) -> Callable[..., Any]:
     """The graph backend by name, for any chip: ``torch.compile(..., backend="isthmus")``."""
-    from isthmus.graph.backend import compile_graph
+    from isthmus.chip.compile.backend import compile_graph
 
     return compile_graph(model, inputs, **settings)
 

@@ -1,8 +1,8 @@
 """Compiles a program with chip tensors by AOTInductor, as code for the CPU over aliases.
 
 Importing this imports Inductor. The graph is traced on the chip and rewritten as in
-:mod:`isthmus.graph.host_inductor`. The weights are stored beside the code, so that a process that loads the package
-has them once, in the chip's memory.
+:mod:`isthmus.chip.compile.host_inductor`. The weights are stored beside the code, so that a process that loads the
+package has them once, in the chip's memory.
 """
 
 import functools
@@ -21,8 +21,8 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from isthmus import _C
-from isthmus.graph import chip_calls, rewrite, tracing
-from isthmus.graph.package import CHIP, METADATA, Input, Signature, describe, output_names
+from isthmus.chip.compile import chip_calls, rewrite, tracing
+from isthmus.chip.compile.package import CHIP, METADATA, Input, Signature, describe, output_names
 
 _WEIGHTS = {
     "aot_inductor.package_constants_in_so": False,

@@ -16,7 +16,7 @@ from torch.fx.node import map_aggregate
 from torch.utils._pytree import tree_leaves, tree_map
 
 from isthmus import _C
-from isthmus.graph import chip_calls
+from isthmus.chip.compile import chip_calls
 
 CPU = torch.device("cpu")
 CHIP = "chip"
