@@ -75,6 +75,7 @@ def test_import_loads_no_heavy_module():
     assert not foreign
     assert not {name for name in added if name.startswith(("torch._dynamo", "torch._inductor"))}
     not_light = (
+        "isthmus_common.application",
         "isthmus_common.shell",
         "isthmus.launch",
         "isthmus_migrate",
