@@ -58,14 +58,6 @@ def test_state_round_trip():
     assert torch.equal(torch.randn(9, device="chip").cpu(), first)
 
 
-def test_states_of_all_devices():
-    states = torch.chip.get_rng_state_all()
-    assert len(states) == 2
-    first = torch.randn(9, device="chip:1").cpu()
-    torch.chip.set_rng_state_all(states)
-    assert torch.equal(torch.randn(9, device="chip:1").cpu(), first)
-
-
 def test_seed_of_one_device_leaves_the_other():
     torch.manual_seed(3)
     expected = torch.rand(4, device="chip:1").cpu()

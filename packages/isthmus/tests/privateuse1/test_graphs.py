@@ -154,27 +154,6 @@ def test_captures_leave_no_memory_behind():
     assert torch.chip.mem_get_info()[0] >= before - 2**21
 
 
-@covers("cuda_graphs", "test_cuda_graph_tensor_item_not_allowed")
-def test_item_is_refused_with_the_line_that_called_it():
-    x, index = torch.rand(5, 5, device="chip"), torch.zeros(5, dtype=torch.int64, device="chip")
-    graph = torch.chip.Graph()
-    with (
-        pytest.raises(
-            RuntimeError, match=r"failed.*item.*not permitted when stream is capturing.*test_graphs.py:"
-        ),
-        torch.chip.graph(graph),
-        pytest.raises(
-            RuntimeError, match=r"item.*not permitted when stream is capturing \(.*test_graphs.py:"
-        ),
-    ):
-        x[0] *= x[index[0].item()]
-    graph.reset()
-    with torch.chip.graph(graph):
-        y = x + 1
-    graph.replay()
-    assert torch.equal(y, x + 1)
-
-
 @covers("cuda_graphs", "test_graph_timing", "test_graph_external_wait_and_record")
 @OF_THE_CORE
 def test_external_events_are_those_of_each_replay():

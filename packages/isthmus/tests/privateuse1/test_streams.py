@@ -122,20 +122,3 @@ def test_current_stream_of_a_device():
         assert torch.accelerator.current_stream(device) == stream
     with pytest.raises(ValueError, match="doesn't match the current accelerator"):
         torch.accelerator.current_stream(torch.device("cpu"))
-
-
-@covers("accelerator", "test_generic_stream_behavior")
-def test_work_on_generic_streams():
-    first, second = torch.Stream(), torch.Stream()
-    a, b = torch.randn(1000), torch.randn(1000)
-    torch.accelerator.set_stream(second)
-    there = [x.to("chip", non_blocking=True) for x in (a, b)]
-    torch.accelerator.set_stream(first)
-    event = torch.Event()
-    event.record(second)
-    event.synchronize()
-    total = there[0] + there[1]
-    event.record(second)
-    torch.accelerator.synchronize()
-    assert event.query()
-    assert torch.equal(total.cpu(), a + b)
