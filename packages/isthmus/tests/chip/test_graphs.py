@@ -169,7 +169,7 @@ STATE = torch.Generator().manual_seed(77).get_state()
 def test_what_makes_the_host_wait_is_refused_by_name_and_line(name):
     x = torch.ones(4, device="chip")
     graph = torch.chip.Graph()
-    line = r"not permitted when stream is capturing \([^(]*tests/core/test_graphs\.py:\d+\)"
+    line = r"not permitted when stream is capturing \([^(]*tests/chip/test_graphs\.py:\d+\)"
     with pytest.raises(RuntimeError, match="capture failed.*" + line), torch.chip.graph(graph):
         with pytest.raises(RuntimeError, match=line):
             REFUSED[name](x)
