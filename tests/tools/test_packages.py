@@ -34,6 +34,7 @@ BY_NAME = {
     "packages/isthmus/src/isthmus/shim/triton/libdevice.py": "modules of Triton",
     "packages/isthmus-common/src/isthmus_common/children.py": "the function that a caller names",
     "packages/isthmus-common/src/isthmus_common/options.py": "what an option starts, and tables (entry points)",
+    "packages/isthmus-common/src/isthmus_common/options_header.py": "the table of options that the build names",
     "packages/isthmus-common/src/isthmus_common/patches.py": "the module of a patch",
     "packages/isthmus-common/src/isthmus_common/shell.py": "commands (entry points)",
     "packages/isthmus-common/src/isthmus_common/tools.py": "functions of upper packages (entry points)",
