@@ -107,11 +107,27 @@ def rewritten(path: Path, name: str) -> str:
 
 
 def _navigation(text: str, name: str) -> str:
-    """Return the toctree of an index: the pages of its folder and the indexes of subfolders that it links to."""
-    linked = [match["target"].removesuffix(".md") for match in LINK.finditer(text)]
-    below = [page for page in linked if re.fullmatch(r"[^./]+(/index)?", page)]
-    pages = dict.fromkeys([*below, *GENERATED.get(name, ())])
-    return "\n```{toctree}\n:hidden:\n:maxdepth: 2\n\n" + "\n".join(pages) + "\n```\n"
+    """Return the toctrees of an index: the pages of its folder and the indexes of subfolders that it links to.
+
+    The pages of a section of the index stand together, under its heading.
+    """
+    seen: set[str] = set()
+    trees = []
+    for section in re.split(r"^(?=## )", text, flags=re.MULTILINE):
+        heading = re.match(r"## (.+)", section)
+        linked = [match["target"].removesuffix(".md") for match in LINK.finditer(section)]
+        pages = [page for page in dict.fromkeys(linked) if re.fullmatch(r"[^./]+(/index)?", page)]
+        trees.append(_toctree([page for page in pages if page not in seen], heading[1] if heading else ""))
+        seen.update(pages)
+    return "".join([*trees, _toctree(GENERATED.get(name, []), "")])
+
+
+def _toctree(pages: list[str], caption: str) -> str:
+    """Return the toctree of these pages; an empty text without any."""
+    title = f":caption: {caption}\n" if caption else ""
+    return (
+        f"\n```{{toctree}}\n:hidden:\n:maxdepth: 2\n{title}\n" + "\n".join(pages) + "\n```\n" if pages else ""
+    )
 
 
 def _inline(label: str) -> str:
