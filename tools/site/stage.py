@@ -57,12 +57,14 @@ def stage(language: str, folder: Path) -> None:
 
 
 def _pages(language: str) -> Iterator[tuple[str, str]]:
-    """Yield each page's name in the site of its language, and its text."""
+    """Yield the name of each page and picture in the site of its language, and its text."""
     base = DOCS / "zh" if language == "zh" else DOCS
     for path in sorted(base.rglob("*.md")):
         if language == "zh" or not path.is_relative_to(DOCS / "zh"):
             name = site_name(path)
             yield name.removeprefix("zh/"), rewritten(path, name)
+    for path in sorted((base / "pictures").glob("*.svg")):
+        yield f"pictures/{path.name}", path.read_text()
     for path, name in OUTSIDE.items():
         if name.startswith("zh/") == (language == "zh"):
             yield name.removeprefix("zh/"), _header(path) if path.suffix == ".h" else rewritten(path, name)
