@@ -19,6 +19,7 @@ from tools.repository import ROOT
 INNER = WIDTH - 2 * MARGIN
 GAP = 10
 LANE = 22  # of an arrow between boxes
+BESIDE = 132  # width of a box beside that of isthmus
 FOLDERS = {"en": ROOT / "docs" / "pictures", "zh": ROOT / "docs" / "zh" / "pictures"}
 COMMON, CORE = "isthmus-common", "isthmus"
 
@@ -48,11 +49,11 @@ WORDS = {
     "ascend": ("Ascend", "昇腾"),
     "ascend 2": ("AscendCL", "AscendCL"),
     "yours": ("your chip", "你的芯片"),
-    "yours 2": ("a driver, kernels", "驱动与算子"),
+    "yours 2": ("driver, kernels", "驱动与算子"),
     "around": ("Around a job", "任务之外"),
     "formats": ("data, checkpoints", "数据集、权重"),
-    "diagnostics": ("accuracy, profile, plan", "精度、性能、规划"),
-    "cluster": ("preflight, isolate, watch", "检查、定位、值守"),
+    "diagnostics": ("accuracy, profile", "精度、性能"),
+    "cluster": ("check, isolate, watch", "检查、定位、值守"),
     "packages": ("The packages and their arrows", "软件包及其依赖"),
     "requires": ("requires", "依赖"),
     "uses": ("uses, if installed", "已安装时使用"),
@@ -60,14 +61,14 @@ WORDS = {
 # One line for each package.
 PACKAGES = {
     "isthmus": ("the path of a running job", "运行中的任务所经路径"),
-    "isthmus-ascend": ("an Ascend machine without a card", "无卡的昇腾环境"),
+    "isthmus-ascend": ("an Ascend machine, no card", "无卡的昇腾环境"),
     "isthmus-cluster": ("hundreds of cards", "数百张卡的集群"),
     "isthmus-common": (
         "the command, options, files, tables; no PyTorch",
         "命令、选项、文件、表格；不需要 PyTorch",
     ),
     "isthmus-diagnostics": ("right and fast", "精度与性能"),
-    "isthmus-formats": ("data sets, checkpoints", "数据集与权重"),
+    "isthmus-formats": ("data, checkpoints", "数据集与权重"),
     "isthmus-migrate": ("moving a project's source", "项目源码迁移"),
 }
 
@@ -173,7 +174,7 @@ def packages(language: int) -> str:
     # Rows of two. A lower row is narrower, so that the arrows of those above pass between its boxes to isthmus.
     rows = [upper[first : first + 2] for first in range(0, len(upper), 2)]
     base = y + len(rows) * (height + between)
-    width = INNER - len(beside) * (150 + GAP)
+    width = INNER - len(beside) * (BESIDE + GAP)
     for number, pair in enumerate(rows):
         own = half - LANE * number
         for column, package in enumerate(pair):
@@ -181,15 +182,15 @@ def packages(language: int) -> str:
             inner = LANE * (number + 0.5) if number + 1 < len(rows) else LANE * number + own / 2
             place = WIDTH / 2 + (GAP / 2 + inner) * (2 * column - 1)
             kind = "" if CORE in package.requires else "open"
-            drawing.arrow(min(place, MARGIN + width - LANE), y + height, base, kind)
+            drawing.arrow(min(place, MARGIN + width - LANE / 2), y + height, base, kind)
             box(x, own, package.name)
         y += height + between
     bottom = y + height
     drawing.arrow(MARGIN + width / 2, bottom, bottom + between)
     for number, package in enumerate(beside):
-        x = MARGIN + width + GAP + number * (150 + GAP)
-        drawing.arrow(x + 75, bottom, bottom + between)
-        box(x, 150, package.name)
+        x = MARGIN + width + GAP + number * (BESIDE + GAP)
+        drawing.arrow(x + BESIDE / 2, bottom, bottom + between)
+        box(x, BESIDE, package.name)
     box(MARGIN, width, CORE)
     y = bottom + between
     box(MARGIN, INNER, COMMON)

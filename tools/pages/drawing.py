@@ -1,6 +1,6 @@
 """Drawings as SVG text: boxes, arrows and dots of one style, on a light and on a dark screen.
 
-A drawing is 480 units wide, so that its text can be read on a phone, and has its own background, so that it can be
+A drawing is 420 units wide, so that its text can be read on a phone, and has its own background, so that it can be
 read on any page. The same calls give the same bytes.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from html import escape
 
-WIDTH = 480
+WIDTH = 420
 MARGIN = 12
 STYLE = """\
 text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "PingFang SC", "Noto Sans CJK SC", sans-serif; \

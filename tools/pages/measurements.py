@@ -21,9 +21,10 @@ from tools.repository import ROOT
 TITLE = ("Isthmus against its peers: ratio of time or memory", "Isthmus 与对比对象之比（耗时或显存）")
 BETTER = ("1.0 = the peer; further left is better", "1.0 表示与对比对象相同，越靠左越好")
 DOTS = (
-    "Dots: the cases of a benchmark, those below 0.03 at 0.03. Bar: their median.",
-    "圆点：各个用例，小于 0.03 的画在 0.03 处；竖线与数字：中位数。",
+    "Dots: the cases of a benchmark; bar and figure: their median.",
+    "圆点：基准测试的各个用例；竖线与数字：中位数。",
 )
+CUT = ("Cases below 0.03 are drawn at 0.03.", "小于 0.03 的用例画在 0.03 处。")
 MACHINE = (
     "Two CPU cores, host chip; the rows of H200: that GPU.",
     "双核 CPU、主机芯片；标注 H200 的各行在该 GPU 上测得。",
@@ -31,7 +32,7 @@ MACHINE = (
 CALLS = ("add", "mul_", "view", "mm", "softmax", "empty")  # as in the README
 AXIS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 LOWEST, HIGHEST = 0.03, 10.0
-LEFT, RIGHT = 190, WIDTH - MARGIN - 44  # the ends of the axis
+LEFT, RIGHT = 182, WIDTH - MARGIN - 44  # the ends of the axis
 ROW = 36
 
 
@@ -74,7 +75,7 @@ def rows() -> Iterator[Row]:
     calls = [row["ratio"] for row in results("overhead") if row["operator"] in CALLS]
     yield Row(("one operator call", "单次算子调用"), cpu, calls)
     yield Row(step, cpu, against("cpu", "train_step", "chip_over_peer"))
-    fused = (f"{step[0]}, isthmus.ops", f"{step[1]}，融合算子")
+    fused = (f"{step[0]}, fused", f"{step[1]}，融合算子")
     yield Row(fused, cpu, against("cpu", "train_step", "operators_over_peer"))
     compiled = (f"{step[0]}, compiled", f"{step[1]}，编译")
     peer = ("CPU, torch.compile", "CPU，torch.compile")
@@ -133,6 +134,7 @@ def plot(language: int) -> str:
         middle = median(row.ratios)
         drawing.add("rect", "median", x=place(middle) - 1.5, y=y - 9, width=3, height=18)
         drawing.text(WIDTH - MARGIN, y + 4, f"{middle:.2f}", "name end")
-    drawing.text(MARGIN, bottom + 22, DOTS[language])
-    drawing.text(MARGIN, bottom + 38, MACHINE[language])
-    return drawing.svg(bottom + 38 + MARGIN)
+    for line in (DOTS, CUT, MACHINE):
+        bottom += 18
+        drawing.text(MARGIN, bottom, line[language])
+    return drawing.svg(bottom + MARGIN)
