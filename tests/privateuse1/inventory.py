@@ -214,6 +214,10 @@ ELSEWHERE = {
         ipc.test_strided_tensor_roundtrip ipc.test_received_via_ipc_cannot_be_reshared
         ipc.test_producer_exits_cleanly_with_tensor_in_limbo""",
     "core/test_streams.py::test_work_is_ordered_by_an_event": "accelerator.test_generic_stream_behavior",
+    "dispatch/test_modules.py::test_module_db": "rnn.test_lstm_with_initial_hidden",
+    "dispatch/test_modules.py::test_recurrent_layer": """
+        rnn.test_lstm_basic rnn.test_lstm_multi_layer rnn.test_lstm_bidirectional rnn.test_lstm_batch_first
+        rnn.test_lstm_packed_sequence rnn.test_lstm_cpu_parity""",
     "memory/test_memory.py::test_empty_cache_releases_memory_to_the_driver": """
         memory.test_empty_cache_operation""",
     "memory/test_memory.py::test_empty_host_cache_releases_pinned_memory": """
