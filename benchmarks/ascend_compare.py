@@ -145,7 +145,7 @@ class Worker:
 
 def environment(name: str) -> dict[str, str]:
     """Return the variables of a peer's process."""
-    from isthmus.ascend.environment import variables
+    from isthmus_ascend.environment import variables
 
     found = {**os.environ, **variables()}
     paths = [str(ROOT), *([str(NPU)] if name in QUEUES else [])]

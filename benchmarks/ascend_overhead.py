@@ -18,8 +18,9 @@ import torch
 from harness import difference, interleave, print_table, ratio, save
 from torch.utils.cpp_extension import include_paths, library_paths
 
+from isthmus_ascend.environment import LIBRARIES
+
 ROOT = Path(__file__).resolve().parents[1]
-LIBRARIES = ROOT / "isthmus/ascend/lib"
 NPU = ROOT / "build/torch_npu"
 UNFAIR = (
     "Autograd or several threads on one side only, a busy second core (the stream's thread runs there), or a cold "

@@ -1,4 +1,4 @@
-"""Print the requirements of projects with extras, one per line, without the packages of this repository.
+"""Print the requirements of projects with extras or groups, one per line, without the packages of this repository.
 
 Usage: python -m tools.requirements pyproject.toml ... -- [EXTRA ...]
 """
@@ -10,10 +10,11 @@ from pathlib import Path
 
 
 def requirements(projects: list[Path], extras: list[str]) -> Iterator[str]:
-    """Yield the requirements of the projects, and of their extras of these names."""
+    """Yield the requirements of the projects, and of their extras and groups of these names."""
     for path in projects:
-        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
-        optional = project.get("optional-dependencies", {})
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        project = table.get("project", {})
+        optional = project.get("optional-dependencies", {}) | table.get("dependency-groups", {})
         for line in (
             *project.get("dependencies", ()),
             *(each for name in extras for each in optional.get(name, ())),

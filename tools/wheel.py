@@ -15,7 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tools.repository import ROOT
+
 TORCH = "torch==2.13.0"
 BUILD = ("setuptools", "wheel", "ninja", "apache-tvm-ffi", TORCH)
 ADD = "import torch; a = torch.ones(3, device='chip'); assert (a + a).cpu().tolist() == [2.0] * 3"
@@ -45,11 +46,18 @@ def environment(python: str, folder: Path, *packages: str | Path) -> Path:
 def build(python: str, folder: Path) -> list[Path]:
     """Build the wheels in an environment of its own; return their paths."""
     programs = environment(python, folder / "build", *BUILD)
-    for stale in (ROOT / "build").glob("lib*"):  # where an earlier build left modules that have moved since
-        shutil.rmtree(stale)
+    packages = sorted((ROOT / "packages").iterdir())
+    for stale in (each for package in packages for each in (package / "build").glob("lib*")):
+        shutil.rmtree(stale)  # where an earlier build left modules that have moved since
     made = folder / "wheel"
-    options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made)
-    call(programs / "python", "-m", "pip", "wheel", *options, ROOT, *sorted((ROOT / "packages").iterdir()))
+    options = ("--quiet", "--no-deps", "--no-build-isolation")
+    pip = (programs / "python", "-m", "pip")
+    first = [ROOT / "packages" / name for name in ("isthmus-common", "isthmus")]
+    call(*pip, "wheel", *options, "--wheel-dir", made, *first)
+    call(
+        *pip, "install", *options, *made.glob("*.whl")
+    )  # isthmus-ascend is built with the headers of isthmus
+    call(*pip, "wheel", *options, "--wheel-dir", made, *(each for each in packages if each not in first))
     (ROOT / "dist").mkdir(exist_ok=True)
     return [Path(shutil.move(wheel, ROOT / "dist" / wheel.name)) for wheel in sorted(made.glob("*.whl"))]
 

@@ -23,7 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+from tools.repository import ROOT
+
 SECONDS = 300  # a hang fails the test
 
 # Prefixes of variables that are read after the import of PyTorch, so they may differ from the server's.

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from isthmus.drivers import driver, interface
+from tools.repository import CORE, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = Path(
-    os.environ.get("ISTHMUS_TEST_HOST_LIBRARY", ROOT / "isthmus" / "drivers" / "host" / "libisthmus_host.so")
+    os.environ.get(
+        "ISTHMUS_TEST_HOST_LIBRARY", CORE / "src" / "isthmus" / "drivers" / "host" / "libisthmus_host.so"
+    )
 )
 
 OK, NOT_READY, INVALID_ARGUMENT, OUT_OF_MEMORY, NO_DEVICE, UNSUPPORTED = range(6)

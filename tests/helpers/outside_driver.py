@@ -3,8 +3,9 @@
 import subprocess
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-HOST = ROOT / "isthmus/drivers/host/libisthmus_host.so"
+from tools.repository import CORE
+
+HOST = CORE / "src/isthmus/drivers/host/libisthmus_host.so"
 
 # A library that returns the host chip's table, changed by EDIT.
 SOURCE = r"""
@@ -67,6 +68,6 @@ def build(folder: Path, edit: str) -> str:
     """Compile the library with a C statement that changes ``table``, and return its path."""
     source, library = folder / "driver.c", folder / "liboutside.so"
     source.write_text(SOURCE.replace("EDIT", edit))
-    flags = ["-shared", "-fPIC", f"-I{ROOT / 'csrc'}", f'-DHOST="{HOST}"', "-ldl"]
+    flags = ["-shared", "-fPIC", f"-I{CORE / 'csrc'}", f'-DHOST="{HOST}"', "-ldl"]
     subprocess.run(["cc", str(source), "-o", str(library), *flags], check=True)
     return str(library)

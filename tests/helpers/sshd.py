@@ -15,9 +15,9 @@ import pytest
 from isthmus_cluster import inventory, remote
 from isthmus_cluster.inventory import Inventory
 from tests.helpers.free_port import free_port
+from tools.repository import ROOT
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
-ROOT = Path(__file__).parents[2]
 _PATH = "/usr/sbin:/usr/bin:/bin"
 
 

@@ -27,9 +27,9 @@ from tools.mutation.kernel import Call, Invocation, target
 from tools.mutation.mutant import CLASSES, Mutant
 from tools.mutation.source import Source
 from tools.mutation.trial import Sources, around
+from tools.repository import ROOT
 
 Array = np.ndarray[Any, np.dtype[Any]]
-ROOT = Path(__file__).parents[2]
 # A sum, a product, random numbers, a choice.
 SOME = "aten::add.Tensor,aten::addmm,aten::uniform_,aten::gather"
 LIBRARY = """

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.children import output
+from tools.repository import ROOT
 from tools.site import api, stage
 
-ROOT = Path(__file__).parents[2]
 _PAGES = "import json; from tools.site import api; print(json.dumps(dict(api.pages())))"
 
 

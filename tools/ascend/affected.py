@@ -1,4 +1,4 @@
-"""Writes isthmus/ascend/affected.py: the operators that call the aclnn functions which the runtime lacks.
+"""Writes isthmus_ascend/affected.py: the operators that call the aclnn functions which the runtime lacks.
 
     python -m tools.ascend.affected OP_PLUGIN TORCH_NPU
 
@@ -10,10 +10,11 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from isthmus.ascend.coverage import named_by
-from tools.ascend.table import rows
+from isthmus_ascend.coverage import named_by
+from isthmus_ascend.generate.table import rows
+from tools.repository import ASCEND
 
-OUTPUT = Path(__file__).resolve().parents[2] / "isthmus/ascend/affected.py"
+OUTPUT = ASCEND / "src/isthmus_ascend/affected.py"
 # A definition at the left margin, or one of an operator in an indented namespace.
 START = re.compile(r"^(?:(?![ }/#])[^;\n]*?\b| {4}(?!return)[\w:]+ (?=npu_))(\w+)\(", re.MULTILINE)
 NAMED = re.compile(r"\baclnn([A-Z]\w*)")

@@ -1,4 +1,4 @@
-"""Drafts rows of csrc/ascend/opapi/functions.table: aclnn functions matched to ATen overloads.
+"""Drafts rows of csrc/opapi/functions.table: aclnn functions matched to ATen overloads.
 
 Usage: python -m tools.ascend.draft OP_PLUGIN >rows
 

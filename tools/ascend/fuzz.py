@@ -21,9 +21,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from isthmus_ascend.generate.table import rows
 from isthmus_common.text import signal_name
 from tools.ascend.prototypes import prototypes
-from tools.ascend.table import rows
 from tools.stopwatch import Stopwatch
 
 SECONDS = 30  # of one function

@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
+from isthmus_ascend.generate.table import Row
 from tools.ascend.fuzz_runtime import Given
-from tools.ascend.table import Row
+from tools.repository import ASCEND
 
 ROOT = Path(__file__).resolve().parents[2]
 NUMBERS = (0, 1, -1, 3, 7, 127, -128, -(1 << 31), -(1 << 63))
@@ -25,7 +26,7 @@ def recorded() -> dict[str, list[list[Any]]]:
     """Return valid calls of each function: those of tests/ascend/test_opapi_*.py, run in a process of their own."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "calls.pt"
-        tests = sorted(map(str, (ROOT / "tests/ascend").glob("test_opapi_*.py")))
+        tests = sorted(map(str, (ASCEND / "tests/runtime").glob("test_opapi_*.py")))
         options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "tools.ascend.recorder"]
         environment = {**os.environ, "RECORD": str(path), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         subprocess.run(
@@ -122,7 +123,7 @@ def caller(row: Row) -> Callable[[random.Random, int, Callable[[str], None]], No
     calls = recorded().get(row.name, [])
 
     def run(random: random.Random, count: int, note: Callable[[str], None]) -> None:
-        from tests.ascend import opapi
+        from tests.runtime import opapi
 
         torch.set_num_threads(1)
         runtime = Given().libraries["libascendcl.so"]

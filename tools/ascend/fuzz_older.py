@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from isthmus_ascend.generate.table import older_rows
 from tools.ascend.fuzz_operators import DATA_TYPES, LIST_LENGTHS, MIB, NUMBERS, REALS, SIZES, WRONG_SIZES
 from tools.ascend.fuzz_runtime import FOREIGN, Given
-from tools.ascend.table import older_rows
 
 ND, HOST = 2, 2
 HOST_BYTES = 8 * 64
@@ -27,7 +27,7 @@ VALID: dict[str, list[tuple[Sequence[Any], Sequence[Any], Mapping[str, Any]]]] =
 
 def _valid_calls(name: str) -> list[tuple[Sequence[Any], Sequence[Any], Mapping[str, Any]]]:
     """Return the calls of an operator's tests."""
-    from tests.ascend import older_boxes, older_calls, older_operators
+    from tests.runtime import older_boxes, older_calls, older_operators
 
     if name in VALID:
         return VALID[name]
@@ -71,8 +71,8 @@ class Operands:
 
     def operand(self, like: Any) -> tuple[int, int]:
         """Return a description and a buffer; now and then either is another object or none."""
-        from tests.ascend.older_calls import content
-        from tests.ascend.opapi import DATA_TYPES as KNOWN
+        from tests.runtime.older_calls import content
+        from tests.runtime.opapi import DATA_TYPES as KNOWN
 
         on_host = like is not None and not isinstance(like, torch.Tensor)
         tensor = torch.as_tensor(self.ints(like) if isinstance(like, list) else 0.0 if like is None else like)

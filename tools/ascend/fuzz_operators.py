@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from tests.ascend.cases import OUT, arguments
+from isthmus_ascend.generate.table import Row
+from tests.runtime.cases import OUT, arguments
 from tools.ascend.fuzz_runtime import FOREIGN, Given
-from tools.ascend.table import Row
 
 MIB = 1 << 20
 DATA_TYPES = (0, 0, 0, 1, 2, 3, 3, 4, 6, 7, 9, 9, 11, 12, 16, 17, 27, 35, 36, 5, 99, -1)
@@ -47,7 +47,7 @@ class Operands:
 
     def tensor(self, like: torch.Tensor | None = None) -> int:
         """Return a tensor near the given one, or any."""
-        from tests.ascend.opapi import DATA_TYPES as KNOWN
+        from tests.runtime.opapi import DATA_TYPES as KNOWN
 
         draw, random = self.random.choice, self.random
         wrong = random.random() < (0.4 if like is None else 0.1)
@@ -117,8 +117,8 @@ class Operands:
 
     def argument(self, kind: str, like: Any) -> Any:
         """Return a C value of this kind, often near the value of a valid call."""
-        from tests.ascend.opapi import C_TYPES
-        from tests.ascend.opapi import DATA_TYPES as KNOWN
+        from tests.runtime.opapi import C_TYPES
+        from tests.runtime.opapi import DATA_TYPES as KNOWN
 
         if like is OUT or self.random.random() < 0.1:
             like = None

@@ -4,12 +4,11 @@ import ctypes
 import mmap
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from isthmus_ascend.environment import LIBRARIES
 from tools.ascend.prototypes import Prototype
 
-LIBRARIES = Path(__file__).resolve().parents[2] / "isthmus/ascend/lib"
 BUFFER_BYTES = 1 << 16
 FOREIGN = (8, 0x10, (1 << 40) + 8, (1 << 62) + 1, (1 << 64) - 16)  # handles that no function returned
 MILLISECONDS = (0, 1, 5)

@@ -2,9 +2,10 @@
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
-SOURCES = Path(__file__).resolve().parents[2] / "csrc/ascend"
+from tools.repository import ASCEND
+
+SOURCES = ASCEND / "csrc"
 FOLDERS = {
     "libascendcl.so": "acl",
     "libhccl.so": "hccl",

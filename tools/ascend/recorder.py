@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from tests.ascend import opapi
-from tests.ascend.meaning import copied
+from tests.runtime import opapi
+from tests.runtime.meaning import copied
 
 CALLS_OF_A_FUNCTION = 6
 BYTES = 1 << 16  # of a call's tensors

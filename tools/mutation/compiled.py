@@ -25,6 +25,7 @@ from isthmus.opset import dtypes as dt
 from isthmus.opset.library import HOST, STRIDED, Context, Entry, Unsupported
 from isthmus_common.files import make_folder, write_file
 from tools.mutation.source import Site
+from tools.repository import CORE
 
 _ROOT = Path(__file__).parents[2]
 BUILD = _ROOT / "build" / "mutants"
@@ -102,7 +103,7 @@ class Compiled:
         operators: names of the operators that the kernels implement.
     """
 
-    def __init__(self, folder: Path = _ROOT / "csrc") -> None:
+    def __init__(self, folder: Path = CORE / "csrc") -> None:
         self._folder = folder
         self._texts = {file.name: file.read_text() for file in sorted((folder / "kernels").iterdir())}
         found = [name for text in self._texts.values() for name in _OPERATOR.findall(text)]

@@ -11,11 +11,12 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from tools.repository import CORE
 
 _SIZE = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
          "num_attention_heads": 4}  # fmt: skip
@@ -91,6 +92,4 @@ def trace() -> dict[str, list[str]]:
 
 if __name__ == "__main__":
     rows = [f"{json.dumps(call)}: {json.dumps(models)}" for call, models in trace().items()]
-    (Path(__file__).resolve().parents[2] / "isthmus" / "opset" / "models.json").write_text(
-        "{\n" + ",\n".join(rows) + "\n}\n"
-    )
+    (CORE / "src" / "isthmus" / "opset" / "models.json").write_text("{\n" + ",\n".join(rows) + "\n}\n")

@@ -15,9 +15,10 @@ from pathlib import Path
 import torch
 from torch.utils.cpp_extension import include_paths, library_paths
 
+from isthmus_ascend.environment import LIBRARIES
 from tests.helpers.native import operator_interface
+from tools.repository import ASCEND, CORE, ROOT
 
-ROOT = Path(__file__).parents[2]
 # UBSan runs together with ASan.
 SANITIZERS = {"none": "", "address": "-fsanitize=address,undefined", "thread": "-fsanitize=thread"}
 PROGRAMS = (
@@ -36,14 +37,15 @@ ASCENDCL, HCCL, COMPILER = (f"ascend/lib/lib{name}.so" for name in ("ascendcl", 
 FAULTS = ("ecc:99", "hang:99", "oom:99")  # of ISTHMUS_ASCEND_FAULT
 ALGORITHMS = ("", "mesh", "ring", "halving-doubling")
 # Parts of the core that device memory needs; the others need PyTorch's dispatcher.
-CORE = "runtime stream stream_trace event profiler profiler_events".split()
+CORE_PARTS = "runtime stream stream_trace event profiler profiler_events".split()
+FOLDERS = " ".join(f"-I{package}/{folder}" for package in (CORE, ASCEND) for folder in ("csrc", "build"))
 NOT_OF_A_POLICY = {"device_allocator", "host_allocator", "router"}
 
 
 def sources() -> list[Path]:
-    memory = [path for path in (ROOT / "csrc/memory").rglob("*.cpp") if path.stem not in NOT_OF_A_POLICY]
-    core = [ROOT / f"csrc/core/{name}.cpp" for name in CORE]
-    return [*memory, *core, *(ROOT / "csrc/loader").glob("*.cpp"), ROOT / "tools/sanitize/allocator_fuzz.cpp"]
+    memory = [path for path in (CORE / "csrc/memory").rglob("*.cpp") if path.stem not in NOT_OF_A_POLICY]
+    core = [CORE / f"csrc/core/{name}.cpp" for name in CORE_PARTS]
+    return [*memory, *core, *(CORE / "csrc/loader").glob("*.cpp"), ROOT / "tools/sanitize/allocator_fuzz.cpp"]
 
 
 def build(sanitizer: str, suites: Collection[str]) -> Path:
@@ -54,7 +56,7 @@ def build(sanitizer: str, suites: Collection[str]) -> Path:
     system = " ".join(f"-isystem {path}" for path in (*include_paths(), operator_interface()))
     libraries = " ".join(f"-L{path} -Wl,-rpath,{path}" for path in library_paths())
     lines = [
-        f"flags = -std=c++20 -O1 -g -fno-omit-frame-pointer {SANITIZERS[sanitizer]} -I{ROOT}/csrc",
+        f"flags = -std=c++20 -O1 -g -fno-omit-frame-pointer {SANITIZERS[sanitizer]} {FOLDERS}",
         "rule compile",
         f" command = {os.environ.get('CXX', 'c++')} $flags $more -MD -MF $out.d -c $in -o $out",
         " depfile = $out.d",
@@ -62,22 +64,22 @@ def build(sanitizer: str, suites: Collection[str]) -> Path:
         "rule link",
         f" command = {os.environ.get('CXX', 'c++')} $flags $in -o $out $more",
     ]
-    exports = f"-shared -Wl,--version-script={ROOT}/csrc/drivers/exports.map -lpthread -ldl"
+    exports = f"-shared -Wl,--version-script={CORE}/csrc/drivers/host/exports.map -lpthread -ldl"
     shared = f"-shared -L{ascend} -Wl,-rpath,$$ORIGIN -lpthread -ldl"
     torch_libraries = (
         f"{libraries} -Wl,--no-as-needed -lc10 -ltorch -ltorch_cpu"  # libopapi.so finds them loaded
     )
     runtime = f"-L{ascend} -Wl,-rpath,{ascend}"
-    host = sorted((ROOT / "csrc/drivers/host").rglob("*.cpp"))
+    host = sorted((CORE / "csrc/drivers/host").rglob("*.cpp"))
     groups = (
-        (DRIVER, [ROOT / "csrc/drivers/failure.cpp", *host], "-fPIC", exports, ""),
+        (DRIVER, host, "-fPIC", exports, ""),
         ("allocator_fuzz", sorted(sources()), system, f"{libraries} -lc10 -ltorch_cpu -lpthread -ldl", ""),
         ("collective_fuzz", [ROOT / "tools/sanitize/collective_fuzz.cpp"], "", "-lpthread -ldl", ""),
-        (ASCENDCL, sorted((ROOT / "csrc/ascend/acl").glob("*.cpp")), "-fPIC", shared, ""),
-        (HCCL, sorted((ROOT / "csrc/ascend/hccl").glob("*.cpp")), "-fPIC", f"{shared} -lascendcl", ASCENDCL),
+        (ASCENDCL, sorted((ASCEND / "csrc/acl").glob("*.cpp")), "-fPIC", shared, ""),
+        (HCCL, sorted((ASCEND / "csrc/hccl").glob("*.cpp")), "-fPIC", f"{shared} -lascendcl", ASCENDCL),
         (
             COMPILER,
-            sorted((ROOT / "csrc/ascend/op_compiler").glob("*.cpp")),
+            sorted((ASCEND / "csrc/op_compiler").glob("*.cpp")),
             "-fPIC",
             f"{shared} -lascendcl",
             ASCENDCL,
@@ -134,7 +136,7 @@ def run_collectives(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str,
 def run_ascend(folder: Path, seed: int, rounds: int) -> Iterator[tuple[str, int]]:
     """Run the AscendCL runtime's program on two devices, also with each fault; yield its name and exit status."""
     environment = {"ISTHMUS_ASCEND_DEVICES": "2", "ISTHMUS_ASCEND_MEMORY": "64MiB"}
-    arguments = (str(seed), str(rounds * 200), str(ROOT / "isthmus/ascend/lib/libopapi.so"))
+    arguments = (str(seed), str(rounds * 200), str(LIBRARIES / "libopapi.so"))
     yield "ascend", run(folder / "ascend_fuzz", *arguments, **environment)
     for fault in FAULTS:
         environment["ISTHMUS_ASCEND_FAULT"] = fault

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tools.repository import CORE
 from tools.site.api import pages as api_pages
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,7 +31,7 @@ OUTSIDE = {
     ROOT / "README.zh.md": "zh/start.md",
     ROOT / "CONTRIBUTING.md": "contributing.md",
     ROOT / "benchmarks" / "README.md": "results/benchmarks.md",
-    **{ROOT / "csrc" / name: f"reference/headers/{name}.md" for name in HEADERS},
+    **{CORE / "csrc" / name: f"reference/headers/{name}.md" for name in HEADERS},
 }
 
 

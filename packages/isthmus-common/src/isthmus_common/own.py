@@ -7,6 +7,7 @@ from importlib.util import find_spec
 PACKAGES = (
     "isthmus",
     "isthmus_common",
+    "isthmus_ascend",
     "isthmus_cluster",
     "isthmus_diagnostics",
     "isthmus_formats",

@@ -18,13 +18,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.layout import Parameter, Piece, Slice
-
-if TYPE_CHECKING:
-    from isthmus_formats.checkpoint.architectures import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +103,25 @@ def table(text: str) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def fused(rules: Sequence[Rule], model: Model, format: str) -> Iterator[Fused]:
-    """Apply a table to a model.
+def fused(
+    rules: Sequence[Rule], parameters: Sequence[Parameter], architecture: str, format: str
+) -> Iterator[Fused]:
+    """Apply a table to the parameters of a model.
 
     Raises:
         CheckpointError: the table has no name for a parameter.
     """
     by_role: dict[str, dict[tuple[int | None, int | None], Parameter]] = defaultdict(dict)
-    for parameter in model.parameters:
+    for parameter in parameters:
         by_role[parameter.role][parameter.layer, parameter.expert] = parameter
     named: set[Parameter] = set()
     for rule in rules:
         for each in _applied(rule, by_role):
             named.update(each.parameters)
             yield each
-    if missing := [each.name for each in model.parameters if each not in named]:
+    if missing := [each.name for each in parameters if each not in named]:
         raise CheckpointError(
-            f"{format} has no name for {missing[0]} of the architecture {model.type}"
+            f"{format} has no name for {missing[0]} of the architecture {architecture}"
             + (f", nor for {len(missing) - 1} more parameters" if len(missing) > 1 else "")
         )
 

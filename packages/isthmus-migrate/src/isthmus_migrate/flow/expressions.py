@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from isthmus_migrate.flow.facts import ANY, KEYS, TEXT, TORCH, WORD, Call, Facts
-from isthmus_migrate.flow.known import KNOWN, KNOWN_METHODS
 from isthmus_migrate.source.calls import last_name
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.names import FUNCTIONS
@@ -35,7 +35,12 @@ class Expressions:
         module: the module.
         names: resolver of its names.
         facts: what is found.
+        known: what functions do with their arguments, by name; empty here.
+        known_methods: the same of methods.
     """
+
+    known: Mapping[str, Callable[[Any, ast.Call, str], str]] = {}
+    known_methods: Mapping[str, Callable[[Any, ast.Call, str, str], str]] = {}
 
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -233,8 +238,8 @@ class Expressions:
         if isinstance(node.func, ast.Name) and not name:
             name = node.func.id
             variable = self.slot(node.func)
-        if name in KNOWN:
-            return KNOWN[name](self, node, result)
+        if name in self.known:
+            return self.known[name](self, node, result)
         if isinstance(node.func, ast.Attribute) and not name:
             return self._method(node, node.func, result)
         if name == "torch.device":
@@ -259,8 +264,8 @@ class Expressions:
             receiver = f"{name}@" if name else self.slot(owner)
         if isinstance(owner, ast.Name | ast.Attribute | ast.Call | ast.Subscript | ast.JoinedStr):
             self.facts.values[place_of(owner)] = receiver
-        if method.attr in KNOWN_METHODS:
-            made = KNOWN_METHODS[method.attr](self, node, receiver, result)
+        if method.attr in self.known_methods:
+            made = self.known_methods[method.attr](self, node, receiver, result)
             if made:
                 return made
         arguments = tuple(self.arguments(node))

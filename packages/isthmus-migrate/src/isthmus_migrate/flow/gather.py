@@ -8,6 +8,7 @@ from collections.abc import Iterator, Set
 from isthmus_migrate.flow import sinks
 from isthmus_migrate.flow.expressions import OTHERS, Expressions, key_of
 from isthmus_migrate.flow.facts import ANY, COMPARED, KEYS, Class, Facts, Signature
+from isthmus_migrate.flow.known import KNOWN, KNOWN_METHODS
 from isthmus_migrate.flow.pytests import pass_values
 from isthmus_migrate.flow.references import refer
 from isthmus_migrate.flow.tested import raised, tested
@@ -28,6 +29,9 @@ def gather(module: Module) -> Facts:
 
 class _Gatherer(Expressions):
     """Walks the statements of a module once."""
+
+    known = KNOWN
+    known_methods = KNOWN_METHODS
 
     def __init__(self, module: Module) -> None:
         super().__init__(module)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from isthmus_migrate.flow import pytests
+from isthmus_migrate.flow.expressions import Expressions
 from isthmus_migrate.flow.facts import ANY, KEYS, TEXT, Call
 from isthmus_migrate.source.calls import keyword
 from isthmus_migrate.source.strings import text
 from isthmus_migrate.source.verdicts import place_of
 
-if TYPE_CHECKING:
-    from isthmus_migrate.flow.expressions import Expressions
-
-Handler = Callable[["Expressions", ast.Call, str], str]
-MethodHandler = Callable[["Expressions", ast.Call, str, str], str]
+Handler = Callable[[Expressions, ast.Call, str], str]
+MethodHandler = Callable[[Expressions, ast.Call, str, str], str]
 ARGUMENTS = "argparse"  # the class of what an argument parser returns
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from isthmus_migrate.flow.expressions import Expressions
 from isthmus_migrate.flow.facts import ANY
 from isthmus_migrate.source.names import Function
-
-if TYPE_CHECKING:
-    from isthmus_migrate.flow.expressions import Expressions
 
 _FIXTURES = frozenset({"pytest.fixture", "pytest_asyncio.fixture"})
 PARAMETRIZE = "pytest.mark.parametrize"

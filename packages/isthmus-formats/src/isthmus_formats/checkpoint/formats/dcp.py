@@ -125,7 +125,9 @@ class TorchDist(Format):
         """Return the layout that the files have."""
         keys = {key for _, key in tensors}
         table = {
-            names: {each.key() for each in fused(_rules(names, model), model, self.name)}
+            names: {
+                each.key() for each in fused(_rules(names, model), model.parameters, model.type, self.name)
+            }
             for names in self.names
         }
         names = next((names for names, expected in table.items() if expected <= keys), "")
@@ -139,7 +141,7 @@ class TorchDist(Format):
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
-        for each in fused(_rules(layout.names, model), model, self.name):
+        for each in fused(_rules(layout.names, model), model.parameters, model.type, self.name):
             padded = layout.vocabulary if each.parameters[0].has_vocabulary else 0
             slices = [(whole(part), padded) for part in each.parameters]
             yield each.piece("", each.key(), slices, model.groups, interleaved=layout.interleaved)

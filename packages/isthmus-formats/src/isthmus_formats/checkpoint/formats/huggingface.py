@@ -63,7 +63,7 @@ class HuggingFace(Format):
 
     def select(self, tensors: Tensors, model: Model) -> Tensors:
         """Return the tensors of the model, under the names that its class with a head has."""
-        first = next(fused(model.names, model, self.name)).key()
+        first = next(fused(model.names, model.parameters, model.type, self.name)).key()
         base = first.partition(".")[0] + "."
         if ("", first.removeprefix(base)) in tensors:  # saved without a head
             tensors = {(file, base + name): each for (file, name), each in tensors.items()}
@@ -81,7 +81,7 @@ class HuggingFace(Format):
 
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
-        for each in sorted(fused(model.names, model, self.name), key=Fused.key):
+        for each in sorted(fused(model.names, model.parameters, model.type, self.name), key=Fused.key):
             yield each.piece("", each.key(), [(whole(part), 0) for part in each.parameters], model.groups)
 
     def placed(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:

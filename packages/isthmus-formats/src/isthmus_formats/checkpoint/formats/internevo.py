@@ -91,7 +91,7 @@ class InternEvo(Format):
             raise CheckpointError(
                 f"--stages {','.join(map(str, layout.stages))}: InternEvo needs a layer in each stage"
             )
-        for each in fused(rules(layout.names), model, self.name):
+        for each in fused(rules(layout.names), model.parameters, model.type, self.name):
             start = each.parameters[0].role == "embedding.weight"
             place = Place(0 if start else layout.pp - 1, 0, 0) if each.layer is None else where[each.layer]
             for rank in range(layout.tp):

@@ -132,7 +132,7 @@ class Megatron(Format):
         last = Place(layout.pp - 1, layout.vpp - 1, 0)
         local = max(model.experts // layout.ep, 1)
         check(model, layout)
-        for each in fused(rules(layout.names), model, self.name):
+        for each in fused(rules(layout.names), model.parameters, model.type, self.name):
             role = each.parameters[0].role
             start = Place(0, 0, 0) if role in {"embedding.weight", "position.weight"} else last
             place = start if each.layer is None else where[each.layer]

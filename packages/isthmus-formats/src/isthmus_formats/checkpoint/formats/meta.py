@@ -112,7 +112,7 @@ class Meta(Format):
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
         check(model, layout)
-        for each in fused(RULES, model, self.name):
+        for each in fused(RULES, model.parameters, model.type, self.name):
             for rank in range(layout.tp):
                 slices = [shard(part, layout, rank) for part in each.parameters]
                 copy = rank > 0 and slices[0][0].shape == each.parameters[0].shape

@@ -159,7 +159,7 @@ class MindFormers(Format):
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model: of each rank, or if it is whole, by name alone."""
         check(model, layout)
-        for each in fused(rules(layout.names, model), model, self.name):
+        for each in fused(rules(layout.names, model), model.parameters, model.type, self.name):
             parts = [(whole(part), 0) for part in each.parameters]
             piece = each.piece("", each.key(), parts, model.groups, interleaved=layout.interleaved)
             if layout == Layout(names=layout.names, interleaved=layout.interleaved):
@@ -193,7 +193,7 @@ class MindFormers(Format):
 
     def _strategy(self, model: Model, layout: Layout, stage: int) -> Strategy:
         items = {}
-        for each in fused(rules(layout.names, model), model, self.name):
+        for each in fused(rules(layout.names, model), model.parameters, model.type, self.name):
             if stage in _stages(each, model, layout):
                 piece = each.piece(
                     "", each.key(), [(whole(part), 0) for part in each.parameters], model.groups

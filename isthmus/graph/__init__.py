@@ -1,8 +1,0 @@
-"""``torch.compile`` on the chip: the CPU's compiler where it reaches the memory, elsewhere the graph backend.
-
-:func:`install` is called on ``import torch`` and imports neither Dynamo nor Inductor.
-"""
-
-from isthmus.graph.compile import install, uninstall
-
-__all__ = ["install", "uninstall"]

@@ -1,0 +1,197 @@
+// Attention by ATen's flash kernel of the CPU, the one that scaled_dot_product_attention takes there, or
+// written out where that has no such argument.
+#include "opapi/functions/attention.h"
+
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+
+#include "opapi/functions/families.h"
+
+namespace isthmus::ascend {
+namespace {
+
+constexpr double kMaskedOut = -std::numeric_limits<double>::infinity();
+
+at::Tensor split_heads(const at::Tensor& tensor, const std::string& layout, int64_t heads) {
+  if (layout == "BNSD") return tensor;
+  if (layout == "BSND") return tensor.transpose(1, 2);
+  TORCH_CHECK(layout == "BSH" || layout == "SBH", "inputLayout is ", layout,
+              ", expected BNSD, BSND, BSH or SBH");
+  const at::Tensor batched = layout == "SBH" ? tensor.transpose(0, 1) : tensor;
+  return batched.unflatten(-1, {heads, -1}).transpose(1, 2);
+}
+
+// The kernel divides by sizes.
+bool by_kernel(const Sequences& s) {
+  if (s.query.numel() == 0 || s.key.numel() == 0 || s.value.numel() == 0) return false;
+  return !s.sink.defined() && !s.factors.defined() && s.query.size(-1) == s.value.size(-1);
+}
+
+// How many heads of the query share one of the key.
+int64_t sharing(const Sequences& s) {
+  const int64_t heads = s.query.size(1), of_key = s.key.size(1);
+  TORCH_CHECK(of_key > 0 && heads % of_key == 0, "query has ", heads, " heads, expected a multiple of the ",
+              of_key, " of key");
+  return heads / of_key;
+}
+
+std::optional<at::Tensor> expanded_bias(const Sequences& s) {
+  if (!s.bias.defined()) return std::nullopt;
+  const auto sizes = s.bias.sizes();
+  return s.bias.to(s.query.scalar_type()).expand({s.query.size(0), sizes[1], s.query.size(2), s.key.size(2)});
+}
+
+// Of queries from the first on with all keys; wide tensors of as many heads.
+at::Tensor scores_of(const Sequences& s, const at::Tensor& query, const at::Tensor& key, int64_t first) {
+  at::Tensor scores = query.matmul(key.transpose(-2, -1)).mul(s.scale);
+  if (s.bias.defined()) scores = scores.add(widened(s.bias).slice(2, first, first + query.size(2)));
+  if (!s.causal) return scores;
+  const at::Tensor later = at::ones({query.size(2), key.size(2)}, at::kBool).triu(1 + first);
+  return scores.masked_fill(later, kMaskedOut);
+}
+
+// What is written out: wide tensors, key and value with the query's heads.
+struct Written {
+  at::Tensor query, key, value, probabilities, log_sums,
+      sink;  // sink: its probability, [batch, heads, positions]
+};
+
+// log_sums: of the forward pass, for its probabilities; computed if undefined.
+Written written(const Sequences& s, const at::Tensor& log_sums = {}) {
+  const int64_t groups = sharing(s);
+  Written w{widened(s.query),
+            widened(s.key).repeat_interleave(groups, 1),
+            widened(s.value).repeat_interleave(groups, 1),
+            {},
+            {},
+            {}};
+  at::Tensor scores = scores_of(s, w.query, w.key, 0);
+  if (s.sink.defined()) {
+    auto sizes = scores.sizes().vec();
+    sizes.back() = 1;
+    scores = at::cat({scores, widened(s.sink).reshape({1, -1, 1, 1}).expand(sizes)}, -1);
+  }
+  w.log_sums = log_sums.defined() ? log_sums : scores.logsumexp(-1);
+  w.probabilities =
+      (log_sums.defined() ? scores.sub(log_sums.unsqueeze(-1)).exp() : scores.softmax(-1)).nan_to_num(0);
+  if (s.sink.defined()) {
+    w.sink = w.probabilities.select(-1, -1);
+    w.probabilities = w.probabilities.slice(-1, 0, -1);
+  }
+  return w;
+}
+
+}  // namespace
+
+at::Tensor by_head(const at::Tensor& tensor, const std::string& layout, int64_t heads) {
+  const at::Tensor split = split_heads(tensor, layout, heads);
+  return split.stride(-1) == 1 ? split : split.contiguous();  // as the kernel asks
+}
+
+at::Tensor in_layout(const at::Tensor& tensor, const std::string& layout) {
+  if (layout == "BNSD") return tensor;
+  if (layout == "BSND") return tensor.transpose(1, 2);
+  const at::Tensor batched = tensor.transpose(1, 2).flatten(2);
+  return layout == "SBH" ? batched.transpose(0, 1) : batched;
+}
+
+Attended attend(const Sequences& s) {
+  sharing(s);
+  if (by_kernel(s)) {
+    const auto [out, sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+        s.query, s.key, s.value, 0, s.causal, expanded_bias(s), s.scale);
+    return {out, sums};
+  }
+  const Written w = written(s);
+  return {(s.factors.defined() ? w.probabilities.mul(s.factors) : w.probabilities).matmul(w.value),
+          w.log_sums};
+}
+
+at::Tensor largest_scores(const Sequences& s) {
+  constexpr int64_t kBlock = 128;  // queries, of whose scores the memory holds one block
+  const at::Tensor key = widened(s.key).repeat_interleave(sharing(s), 1);
+  std::vector<at::Tensor> blocks;
+  for (int64_t first = 0; first < s.query.size(2); first += kBlock) {
+    const at::Tensor query = widened(s.query.slice(2, first, first + kBlock));
+    blocks.push_back(scores_of(s, query, key, first).amax(-1));
+  }
+  return at::cat(blocks, 2).nan_to_num(0, std::nullopt, 0);
+}
+
+Gradients attend_backward(const Sequences& s, const at::Tensor& dy, const Attended& forward) {
+  sharing(s);
+  auto sizes = s.query.sizes().vec();
+  TORCH_CHECK(forward.log_sums.sizes() == at::IntArrayRef(sizes).slice(0, 3), "softmaxMax is for shape ",
+              forward.log_sums.sizes(), ", expected ", at::IntArrayRef(sizes).slice(0, 3));
+  sizes.back() = s.value.size(-1);
+  TORCH_CHECK(dy.sizes() == at::IntArrayRef(sizes) && forward.out.sizes() == dy.sizes(),
+              "dy and attentionIn ", "have shapes ", dy.sizes(), " and ", forward.out.sizes(), ", expected ",
+              at::IntArrayRef(sizes));
+  if (by_kernel(s) && !s.learned_bias) {
+    const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        dy, s.query, s.key, s.value, forward.out, forward.log_sums, 0, s.causal, expanded_bias(s), s.scale);
+    return {dq, dk, dv, {}, {}};
+  }
+  const Written w = written(s, forward.log_sums);
+  const auto of_shared = [&](const at::Tensor& grad) {
+    return grad.unflatten(1, {s.key.size(1), -1}).sum(2);
+  };
+  const at::Tensor wide = widened(dy);
+  at::Tensor kept = w.probabilities, grads = wide.matmul(w.value.transpose(-2, -1));
+  if (s.factors.defined()) {
+    kept = kept.mul(s.factors);
+    grads = grads.mul(s.factors);
+  }
+  const at::Tensor row = wide.mul(widened(forward.out)).sum(-1, true);
+  const at::Tensor biases = w.probabilities.mul(grads.sub(row)), scores = biases.mul(s.scale);
+  return {scores.matmul(w.key), of_shared(scores.transpose(-2, -1).matmul(w.query)),
+          of_shared(kept.transpose(-2, -1).matmul(wide)), biases,
+          w.sink.defined() ? w.sink.mul(row.squeeze(-1)).sum(at::IntArrayRef{0, 2}).neg() : at::Tensor()};
+}
+
+at::Tensor masked_out(const Call& call, int64_t batch, int64_t queries, int64_t keys) {
+  const int64_t mode = call.integer("sparse_mode");
+  TORCH_CHECK(mode >= 0 && mode <= 6, "sparseMode is ", mode, ", expected 0 to 6");
+  const at::Tensor mask = call.optional("atten_mask");
+  const at::Tensor rows = at::arange(queries).unsqueeze(1), columns = at::arange(keys);
+  const int64_t before = call.integer("pre_tokens"), after = call.integer("next_tokens");
+  const int64_t shift = mode >= 3 ? keys - queries : 0;   // counted from the last query and key
+  const at::Tensor ahead = columns.sub(rows).sub(shift);  // places that the key is ahead of the query
+  if (mode == 2 || mode == 3) return ahead.gt(0).view({1, 1, queries, keys});
+  const at::Tensor outside = ahead.lt(-before).logical_or(ahead.gt(after)).view({1, 1, queries, keys});
+  if (mode == 4) return outside;
+  if (mode >= 5) {
+    const auto prefix = call.ints("prefix");
+    std::vector<at::Tensor> entries;
+    for (size_t i = 0; i < prefix.size(); ++i)
+      if (batch < 0 || static_cast<int64_t>(i) == batch)
+        entries.push_back(ahead.gt(0).logical_and(columns.ge(prefix[i])));
+    TORCH_CHECK(!entries.empty(), "sparseMode is ", mode, " and prefix is too short");
+    return at::stack(entries).unsqueeze(1);
+  }
+  if (!mask.defined()) return {};
+  at::Tensor given = mask.to(at::kBool);
+  const bool decode = given.dim() == 2 && queries == 1 && given.size(0) != 1;
+  if (decode) given = given.unsqueeze(1);
+  if (given.dim() == 3) given = given.unsqueeze(1);
+  while (given.dim() < 4) given = given.unsqueeze(0);
+  TORCH_CHECK(given.size(2) >= queries && given.size(3) >= keys, "attenMask has shape ", mask.sizes(),
+              ", expected at least ", queries, " by ", keys);
+  if (batch >= 0 && given.size(0) > 1) given = given.slice(0, batch, batch + 1);
+  given = given.slice(2, 0, queries).slice(3, 0, keys);
+  return mode == 0 ? given.logical_or(outside) : given;
+}
+
+at::Tensor as_bias(const at::Tensor& mask, const at::Tensor& like) {
+  if (!mask.defined()) return mask;
+  return at::zeros(mask.sizes(), like.options()).masked_fill(mask, kMaskedOut);
+}
+
+}  // namespace isthmus::ascend

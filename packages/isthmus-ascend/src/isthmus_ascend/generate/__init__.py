@@ -1,0 +1,1 @@
+"""Writes C++ from csrc/opapi/functions.table, when the package is built."""

@@ -1,0 +1,17 @@
+"""The options of the reference runtime; the build writes them for C++ (``ascend_options.h``)."""
+
+from isthmus_common.options import Option, Table
+
+# fmt: off
+OPTIONS = (
+    Option("ascend_devices", "integer", None, "isthmus ascend",
+           "number of NPUs; empty: as ISTHMUS_HOST_DEVICES", least=0, most=64),
+    Option("ascend_memory", "size", "64GiB", "isthmus ascend",
+           "memory of one NPU: 64GiB, 512MiB, or bytes; used as it is needed", least=2 << 20, most=64 << 40),
+    Option("ascend_soc", "text", "Ascend910B2", "isthmus ascend", "product that the NPUs claim to be"),
+    Option("ascend_fault", "text", "", "isthmus ascend",
+           "failure to inject, as `isthmus ascend fault` sets it: lost, ecc, memory, core, oom, hang or link, then "
+           ":call and :function"),
+)
+# fmt: on
+TABLE = Table(OPTIONS)

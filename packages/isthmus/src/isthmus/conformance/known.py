@@ -1,0 +1,210 @@
+"""Known failures of a chip: a file by its maker that lists failing cases with reasons.
+
+    [[failure]]
+    operator = "aten::erfinv"      # patterns with * and ?
+    dtype = "float16"              # optional
+    case = "*large*"               # optional
+    through = "kernels"            # optional: only for this way of testing, "kernels" or "pytorch"
+    error = "*not implemented*"    # optional: only failures with this message
+    within = 3.5                   # optional: only errors of at most so many tolerances
+    machine = "*rev A*"            # optional: only where the device's name and the libraries' descriptions match
+    reason = "the chip has no float16 logarithm; known to the compiler team"
+
+Before the entries, ``machine`` is a condition of all of them, and ``include`` names other such files, from the folder
+of this one or of a package:
+
+    include = ["shared.toml", "isthmus.drivers.host:cpu_kernels.toml"]
+
+A failure without a reason is an error; one that matches no failing case is stale and makes the run fail.
+"""
+
+import fnmatch
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from isthmus.conformance.results import BAD, KNOWN, NOT_CLAIMED, CaseResult
+from isthmus.conformance.selection import nearest
+from isthmus.opset.dtypes import DTYPES
+
+_KEYS = ("operator", "dtype", "case", "through", "error", "within", "machine", "reason")
+_WAYS = ("", "kernels", "pytorch")
+
+
+class KnownFailureError(ValueError):
+    """A file of known failures is invalid; the message is one line."""
+
+
+@dataclass(frozen=True)
+class KnownFailure:
+    """An entry: patterns of operator, dtype and case, the reason, and its place for messages.
+
+    Attributes:
+        error: pattern of the message.
+        within: largest error in tolerances; if finite, other problems than lost accuracy do not match.
+        machines: patterns that the device's name and the libraries' descriptions match, each of them.
+    """
+
+    operator: str
+    dtype: str
+    case: str
+    reason: str
+    place: str
+    error: str = "*"
+    within: float = math.inf
+    machines: tuple[str, ...] = ()
+
+    def matches(self, result: CaseResult) -> bool:
+        """Return whether the entry is about the case of a result."""
+        return (
+            fnmatch.fnmatchcase(result.operator, self.operator)
+            and fnmatch.fnmatchcase(result.dtype, self.dtype)
+            and fnmatch.fnmatchcase(result.case, self.case)
+        )
+
+    def explains(self, result: CaseResult) -> bool:
+        """Return whether a failure of a matching case is the one that the entry is about."""
+        problems = re.split(r"; (?=\S+: )", result.message)
+        inaccurate = all(problem.endswith("x the tolerance)") for problem in problems)
+        largest = (result.worst or {}).get("tolerances") or math.inf
+        return fnmatch.fnmatchcase(result.message, self.error) and (
+            math.isinf(self.within) or (inaccurate and largest <= self.within)
+        )
+
+    def applies(self, head: Mapping[str, Any]) -> bool:
+        """Return whether the entry is about the machine of a run."""
+        described = [head["device"], *[library["description"] for library in head["libraries"]]]
+        return all(fnmatch.fnmatchcase(", ".join(described), machine) for machine in self.machines)
+
+
+def load(path: str, operators: Iterable[str], through: str) -> list[KnownFailure]:
+    """Read a file of known failures, and those that it includes.
+
+    Args:
+        path: the file; "" is none.
+        operators: known operator names.
+        through: how the driver is tested; entries for the other way are skipped.
+
+    Raises:
+        KnownFailureError: unreadable file, or an entry without reason, with an unknown key or an unknown operator.
+    """
+    if not path:
+        return []
+    try:
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise KnownFailureError(
+            f"{path}: no such file; write it, or remove its name from driver.toml"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise KnownFailureError(f"{path}: {error}") from None
+    unknown = sorted(set(table) - {"failure", "include", "machine"})
+    rows, included, machine = table.get("failure", []), table.get("include", []), table.get("machine", "*")
+    if unknown or not isinstance(rows, list):
+        raise KnownFailureError(
+            f"{path}: expected [[failure]] entries, found {', '.join(unknown) or 'a value'}"
+        )
+    if not isinstance(machine, str) or not isinstance(included, list):
+        raise KnownFailureError(f"{path}: machine is a string, and include a list of files")
+    names = sorted(operators)
+    entries = [_entry(row, f"{path}, failure {i}", names, machine) for i, row in enumerate(rows, 1)]
+    chosen = [
+        entry for entry, row in zip(entries, rows, strict=True) if row.get("through", "") in ("", through)
+    ]
+    for name in included:
+        chosen += load(str(_included(path, str(name))), names, through)
+    return chosen
+
+
+def _included(path: str, name: str) -> Path:
+    """Return the file that an entry of ``include`` names: ``file`` or ``package:file``."""
+    package, colon, file = name.rpartition(":")
+    if not colon:
+        return Path(path).parent / file
+    try:
+        spec = find_spec(package)
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        raise KnownFailureError(f"{path}: include names the package {package}, which is not installed")
+    return Path(spec.submodule_search_locations[0]) / file
+
+
+def mark(known: Sequence[KnownFailure], result: CaseResult) -> None:
+    """Turn a failure that an entry explains into a known failure with its reason."""
+    if result.status in BAD:
+        entry = next((each for each in known if each.matches(result) and each.explains(result)), None)
+        if entry:
+            result.status, result.message = KNOWN, f"{entry.reason} ({result.message})"
+
+
+def stale(
+    known: Sequence[KnownFailure], results: Sequence[CaseResult], complete: Set[str], names: Set[str]
+) -> list[str]:
+    """Return the entries without a matching failure, one line each.
+
+    Args:
+        known: entries.
+        results: marked results of the run.
+        complete: operators and driver functions whose cases were all run.
+        names: all operators and driver functions; an entry for one that is not complete cannot be stale.
+    """
+    lines = []
+    for entry in known:
+        matched = [result for result in results if entry.matches(result)]
+        if any(result.status == KNOWN and result.message.startswith(entry.reason) for result in matched):
+            continue
+        if matched and all(result.status == NOT_CLAIMED for result in matched):
+            continue  # needs more devices, for example
+        about = {name for name in names if fnmatch.fnmatchcase(name, entry.operator)}
+        if matched or (about and about <= complete):
+            passed = all(result.status not in BAD for result in matched)
+            what = f"all {len(matched)} matching cases pass" if passed else "explains no failure"
+            what = what if matched else "matches no case"
+            lines.append(f"{entry.place} ({entry.operator}): {what}; remove it")
+    return lines
+
+
+def _entry(row: dict[str, Any], place: str, operators: Sequence[str], machine: str) -> KnownFailure:
+    unknown = sorted(set(row) - set(_KEYS))
+    if unknown:
+        raise KnownFailureError(f"{place}: unknown key {unknown[0]!r}; expected {', '.join(_KEYS)}")
+    wrong = [key for key in row if not isinstance(row[key], (int, float) if key == "within" else str)]
+    if wrong:
+        raise KnownFailureError(
+            f"{place}: {wrong[0]} is not a {'number' if wrong[0] == 'within' else 'string'}"
+        )
+    operator = row.get("operator", "")
+    if not operator:
+        raise KnownFailureError(f"{place}: the key 'operator' is missing")
+    if not row.get("reason", "").strip():
+        raise KnownFailureError(
+            f"{place} ({operator}): the key 'reason' is missing; state why it fails and who works on it"
+        )
+    if row.get("through", "") not in _WAYS:
+        raise KnownFailureError(
+            f"{place} ({operator}): through = {row['through']!r}; expected kernels or pytorch"
+        )
+    if not any(fnmatch.fnmatchcase(name, operator) for name in operators):
+        near = nearest(operator, operators)
+        hint = f"; did you mean {near}?" if near else ""
+        raise KnownFailureError(f"{place}: unknown operator {operator!r}{hint}")
+    if not any(fnmatch.fnmatchcase(name, row.get("dtype", "*")) for name in DTYPES):
+        raise KnownFailureError(
+            f"{place} ({operator}): unknown dtype {row['dtype']!r}; expected one of {', '.join(DTYPES)}"
+        )
+    given = {key: row[key] for key in ("error", "within") if key in row}
+    return KnownFailure(
+        operator,
+        row.get("dtype", "*"),
+        row.get("case", "*"),
+        row["reason"].strip(),
+        place,
+        machines=(machine, row.get("machine", "*")),
+        **given,
+    )

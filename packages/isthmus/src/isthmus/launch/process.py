@@ -1,0 +1,138 @@
+"""Preparation of each Python process of a job: enters the shim as soon as torch is imported."""
+
+import os
+import re
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+from isthmus import options, shim
+from isthmus.launch import stacks
+from isthmus.shim import import_hook, rewrite
+from isthmus_common.options import start
+from isthmus_common.patches import Scope
+
+MAIN = "isthmus.launch.main"
+
+_LONG_WITH_VALUE = ("--check-hash-based-pycs",)
+
+scope = Scope(shim.FEATURE)  # `isthmus migrate trace` puts its own in place before install()
+_reporter: object = None  # kept alive: multiprocessing refers to it weakly
+
+
+def prepare() -> None:
+    """Prepare this process; sitecustomize calls it before the program runs. Does not import torch.
+
+    The interpreter compiles its main program itself, so it cannot be rewritten otherwise than by starting anew:
+    ``python script.py``, with the user's own script, is replaced by ``python -m isthmus.launch.main script.py``, and
+    so are ``python -c command`` and ``python -``, where the program is read from a pipe or a file.
+    """
+    program = _program()
+    if program is not None:
+        os.execv(sys.executable, [sys.executable, *program])
+    install()
+
+
+def _program() -> list[str] | None:
+    """Arguments of Python that run the program of this process by our launcher; None to run it as it is."""
+    script, arguments = (sys.argv[0] if sys.argv else ""), sys.argv[1:]
+    before = sys.orig_argv[1 : len(sys.orig_argv) - len(arguments)]
+    if script == "-c":
+        options, command = _split_command(before)
+        is_ours = rewrite.worth_parsing(command.encode("utf-8", "surrogateescape"))
+        return [*options, "-m", MAIN, "-c", command, *arguments] if is_ours else None
+    if script in ("", "-"):
+        is_ours = not (sys.flags.interactive or sys.flags.inspect or os.isatty(0))
+    else:
+        is_ours = script != "-m" and Path(script).is_file() and import_hook.is_users(script)
+    options = before[:-1] if script else before
+    return [*options, "-m", MAIN, script, *arguments] if is_ours else None
+
+
+def _split_command(options: list[str]) -> tuple[list[str], str]:
+    """Options of the interpreter, and the command, of ``-u -c command``, ``-uc command`` or ``-uccommand``."""
+    index = 0
+    while index < len(options):
+        option = options[index]
+        if option.startswith("--"):
+            index += 2 if option in _LONG_WITH_VALUE else 1
+            continue
+        place = next((i for i, letter in enumerate(option) if letter in "cWX"), None)
+        if place is not None and option[place] == "c":
+            kept = [option[:place]] if place > 1 else []
+            return [*options[:index], *kept], option[place + 1 :] or options[index + 1]
+        index += (
+            2 if place == len(option) - 1 else 1
+        )  # -W and -X take a value, in the same argument or the next
+    return options, ""
+
+
+def install() -> None:
+    """Rewrite the user's modules from now on and enter the proxies when torch is imported. Once per process."""
+    if not scope.patches:
+        _prepare_rank()
+        shim.install(scope, _enter)
+        for library in filter(None, map(str.strip, options.text("patch").split(","))):
+            scope.when_imported(library, partial(_patch, library), "ISTHMUS_PATCH names it")
+
+
+def _prepare_rank() -> None:
+    """If this process is a rank, let it write its stack on request, and end when its launcher is killed."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or os.getsid(0) != os.getpid():  # a rank leads its session
+        return
+    stacks.listen()
+    from isthmus_common.parent import end_with_parent
+
+    end_with_parent(signal.SIGTERM)
+
+
+def _enter() -> None:
+    from isthmus import rendezvous
+    from isthmus.launch import counts, lines
+    from isthmus.shim import accelerator, proxies
+    from isthmus_common.patches import PatchError
+
+    global _reporter
+
+    rendezvous.install()
+    if _are_devices_hidden():
+        scope.undo()
+        lines.print_hidden()
+        start("job")
+        return
+    try:
+        current = accelerator.current(check=lines.expected())
+        lines.set_default_device(current)
+        if not current.is_cuda:
+            proxies.enter(scope, current)
+    except lines.DeviceError as error:  # wrong usage, with the exit status of isthmus run for it
+        print(f"isthmus: {error}", file=sys.stderr)
+        sys.exit(2)
+    except (accelerator.NoAccelerator, PatchError) as error:
+        sys.exit(f"isthmus: {error}")
+    if lines.expected():
+        lines.print_start(current)
+    if options.text("counts") and hasattr(current.module, "is_initialized"):
+        _reporter = counts.Reporter(current, is_child=not lines.expected())
+    start("job")
+
+
+def _are_devices_hidden() -> bool:
+    """Whether CUDA_VISIBLE_DEVICES hides every device, as an empty value or -1 does."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible is not None and re.match(r"\s*(\d|GPU-|MIG-)", visible) is None
+
+
+def _patch(library: str) -> None:
+    """Put the operators under a library that is being imported; imports the modules of it that are patched."""
+    import torch  # noqa: F401 -- first: its own patch would find isthmus.ops half imported
+
+    from isthmus import ops
+    from isthmus.launch import lines
+
+    patched = ops.patch(library)
+    lines.print_patched(library, len(patched.replaced))
+    scope.record(patched.library, "isthmus run --patch: its functions by isthmus.ops", patched.undo)
+    for target, why in patched.left.items():
+        print(f"isthmus: {target} is not patched: {why}", file=sys.stderr)
