@@ -37,7 +37,7 @@ def names_cuda(text: str) -> int:
     return len(_WORD.findall(text))
 
 
-def neutral(code: str) -> Iterator[Phrase]:
+def neutral_phrases(code: str) -> Iterator[Phrase]:
     """Yield the phrases of a string's source that can be said of any accelerator, in the order of the text."""
     found: dict[int, Phrase] = {}
     for pattern, write in _FORMS:
