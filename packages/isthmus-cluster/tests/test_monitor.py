@@ -332,7 +332,7 @@ def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
 
 
 def test_cards_of_the_inventory_that_are_missing() -> None:
-    first, second = sources.watched([Card(1, "chip", processes=())], [0, 1])
+    first, second = sources.add_unreported([Card(1, "chip", processes=())], [0, 1])
     assert (first.index, first.health, first.reason) == (0, LOST, "this host does not have the card")
     assert second == Card(1, "chip", processes=())
 

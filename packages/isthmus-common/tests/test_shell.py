@@ -13,7 +13,7 @@ from isthmus_common import shell
 
 
 def test_a_command_whose_package_is_absent_names_it(monkeypatch, capsys):
-    present = {name: entry for name, entry in shell.installed().items() if name != "migrate"}
+    present = {name: entry for name, entry in shell.installed_commands().items() if name != "migrate"}
     monkeypatch.setattr(shell, "installed", lambda: present)
     for arguments in (["migrate"], ["migrate", "analyse", "."], ["migrate", "--help"]):
         assert CliRunner().invoke(shell.app, arguments).exit_code == 2
@@ -78,8 +78,8 @@ class Guest:
 
 
 def test_every_command_is_of_the_package_that_the_help_names():
-    for name, package, text in shell._known():
-        entry = shell.installed()[name]
+    for name, package, text in shell._known_commands():
+        entry = shell.installed_commands()[name]
         assert isinstance(entry, EntryPoint) and entry.dist is not None
         assert entry.dist.name == package and text.endswith(".")
-    assert not shell._others()
+    assert not shell._other_commands()

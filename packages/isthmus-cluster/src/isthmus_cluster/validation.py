@@ -55,10 +55,10 @@ def _text(error: Any) -> str:
         text = f"expected {error['ctx']['expected']}"
     if kind in ("missing", "extra_forbidden") or isinstance(value, dict):
         return text
-    return f"{shown(value)}: {text}"
+    return f"{format_value(value)}: {text}"
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as JSON, at most 80 characters of it."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -72,24 +72,24 @@ COMMANDS = {
 
 
 @cache
-def installed() -> dict[str, EntryPoint]:
+def installed_commands() -> dict[str, EntryPoint]:
     """Return the commands of the installed packages, by name."""
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def _known() -> Iterator[tuple[str, str, str]]:
+def _known_commands() -> Iterator[tuple[str, str, str]]:
     """Yield the name, package and description of each command of COMMANDS."""
     for group in COMMANDS.values():
         for name, (package, text) in group.items():
             yield name, package, text
 
 
-def _others() -> list[tuple[str, str]]:
+def _other_commands() -> list[tuple[str, str]]:
     """Return the names of commands that are not in COMMANDS, each with its package."""
-    known = {name for name, _, _ in _known()}
+    known = {name for name, _, _ in _known_commands()}
     found = [
         (name, entry.dist.name if entry.dist else "")
-        for name, entry in installed().items()
+        for name, entry in installed_commands().items()
         if name not in known
     ]
     return sorted(found)
@@ -100,7 +100,7 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of the help."""
-        return [*(name for name, _, _ in _known()), *(name for name, _ in _others())]
+        return [*(name for name, _, _ in _known_commands()), *(name for name, _ in _other_commands())]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, imported if necessary; None if it is unknown.
@@ -109,8 +109,8 @@ class Commands(TyperGroup):
             SystemExit: with status 2, if its package is not installed.
         """
         if cmd_name not in self.commands and cmd_name in self.list_commands(ctx):
-            if cmd_name not in installed():
-                package = next(package for name, package, _ in _known() if name == cmd_name)
+            if cmd_name not in installed_commands():
+                package = next(package for name, package, _ in _known_commands() if name == cmd_name)
                 print(f"isthmus {cmd_name} needs {package}: pip install {package}", file=sys.stderr)
                 raise SystemExit(2)
             self.commands.update(_commands(cmd_name))
@@ -132,19 +132,19 @@ class Commands(TyperGroup):
         """Write the commands under the headings of their groups, with the package of those that are absent."""
         for heading, group in COMMANDS.items():
             rows = [
-                (name, text if name in installed() else f"{text} (needs {package})")
+                (name, text if name in installed_commands() else f"{text} (needs {package})")
                 for name, (package, text) in group.items()
             ]
             with formatter.section(heading):
                 formatter.write_dl(rows)
-        if others := _others():
+        if others := _other_commands():
             with formatter.section("Of other packages"):
                 formatter.write_dl([(name, f"From {package}.") for name, package in others])
 
 
 def _commands(name: str) -> dict[str, Any]:
     """Import the command line of a command, which may have more than that one."""
-    feature = installed()[name].load()
+    feature = installed_commands()[name].load()
     if hasattr(feature, "add_to"):
         holder = typer.Typer(rich_markup_mode=None)
         holder.callback()(lambda: None)  # with a callback, a single command stays in a group
@@ -170,7 +170,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     try:
         with ends_with_reader():
-            app(_prepared(arguments), prog_name="isthmus")
+            app(_prepare_arguments(arguments), prog_name="isthmus")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         command = f"isthmus {' '.join(arguments[:1])}"
@@ -184,10 +184,10 @@ def main() -> None:
         sys.exit(2)
 
 
-def _prepared(arguments: list[str]) -> list[str]:
-    if not arguments or arguments[0] not in installed():
+def _prepare_arguments(arguments: list[str]) -> list[str]:
+    if not arguments or arguments[0] not in installed_commands():
         return arguments
-    prepare = getattr(installed()[arguments[0]].load(), "prepare", None)
+    prepare = getattr(installed_commands()[arguments[0]].load(), "prepare", None)
     return [arguments[0], *prepare(arguments[1:])] if prepare else arguments
 
 

@@ -203,6 +203,6 @@ def test_a_collective_is_complete_when_its_own_elements_are_used(start, end, is_
     pending.add(7, [("tensors[0]", flat[2:4])])
     part = flat[start:end]
     assert pending.has(part) is is_used
-    assert [call for call, _ in pending.used([part])] == [7] * is_used
+    assert [call for call, _ in pending.take_used([part])] == [7] * is_used
     assert pending.has(flat) is not is_used
-    assert [call for call, _ in pending.rest()] == [7] * (not is_used)
+    assert [call for call, _ in pending.take_rest()] == [7] * (not is_used)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from isthmus_common.files import locked
+from isthmus_common.files import lock_file
 from isthmus_formats.checkpoint import convert
 from isthmus_formats.checkpoint.containers.stored import Stored
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
@@ -235,7 +235,7 @@ def test_a_cast_is_not_checked_while_another_conversion_writes(tmp_path, monkeyp
     source = write_random(tmp_path / "source", CONFIGS["llama"], torch.float32)
     monkeypatch.setattr(convert, "_out_of_range", None)
     (tmp_path / ".target.isthmus-partial").mkdir()
-    with locked(tmp_path / ".target.isthmus-partial"):
+    with lock_file(tmp_path / ".target.isthmus-partial"):
         assert "another conversion is writing it" in refused(source, "dcp", "--dtype", "float16")
 
 

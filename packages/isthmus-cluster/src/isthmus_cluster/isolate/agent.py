@@ -48,7 +48,7 @@ def main() -> None:
     ] = {}  # by the read end of its pipe: pid, request, deadline
     replies: dict[int, bytes] = {}
     rest = b""
-    _say({"ready": os.getpid()})
+    _send({"ready": os.getpid()})
     while True:
         for key, _ in events.select(0.1 if children else None):
             if key.fd == sys.stdin.fileno():
@@ -93,10 +93,10 @@ def _end(fd: int, events: selectors.BaseSelector, children: dict[int, Any], why:
     events.unregister(fd)
     os.close(fd)
     os.waitpid(pid, 0)
-    _say({"test": request["test"], "node": request["node"], "error": why})
+    _send({"test": request["test"], "node": request["node"], "error": why})
 
 
-def _say(message: dict[str, Any]) -> None:
+def _send(message: dict[str, Any]) -> None:
     print(json.dumps(message), flush=True)
 
 
@@ -180,7 +180,7 @@ class Part:
             digests = self._burn()
             return self._result(begin, digests)
         store = self._store()
-        with self._joined(store, self.rank, self.size, self.request["timeout"]):
+        with self._join_group(store, self.rank, self.size, self.request["timeout"]):
             begin = time.monotonic()
             digests = self._burn()
             if not self.bad_cards:
@@ -208,7 +208,7 @@ class Part:
         return store
 
     @contextlib.contextmanager
-    def _joined(self, store: Store, rank: int, size: int, seconds: float) -> Iterator[None]:
+    def _join_group(self, store: Store, rank: int, size: int, seconds: float) -> Iterator[None]:
         wait = timedelta(seconds=seconds)
         dist.init_process_group(
             self.request["backend"], store=store, rank=rank, world_size=size, timeout=wait
@@ -330,7 +330,7 @@ class Part:
                     inside.delete_key(f"ready{self.rank}")
                 continue
             try:
-                with self._joined(inside, int(self.rank > partner), 2, step):
+                with self._join_group(inside, int(self.rank > partner), 2, step):
                     begin = time.monotonic()
                     dist.all_reduce(torch.ones(self.request["length"]))
                 links.append([number, partner, time.monotonic() - begin])

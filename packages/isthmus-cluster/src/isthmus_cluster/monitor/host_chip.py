@@ -20,7 +20,7 @@ _LOCK = "hhqqi0q"  # struct flock of fcntl(2): type, whence, start, length, proc
 _NAME = re.compile(r"host-(\d+)-(\d+)")
 
 
-def completed(cards: list[Card]) -> list[Card]:
+def complete_cards(cards: list[Card]) -> list[Card]:
     """Return the configured host chips and those in use, with the memory that processes of this user hold.
 
     A device is known by index and capacity. Those with one index are one card here.

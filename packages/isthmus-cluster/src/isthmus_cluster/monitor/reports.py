@@ -95,7 +95,7 @@ class Reports:
             if time.monotonic() >= until:
                 return {name: self._report(host) for name, host in self._hosts.items()}
 
-    def first(self) -> dict[str, Report]:
+    def wait_for_all(self) -> dict[str, Report]:
         """Wait until all hosts have reported or are late; return their reports."""
         latest = self.poll(_STEP_S)
         while any(report.error == WAITING for report in latest.values()):

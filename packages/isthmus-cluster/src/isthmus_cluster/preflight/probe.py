@@ -60,7 +60,7 @@ def facts(*, checks: list[str], ports: list[int], paths: list[str]) -> dict[str,
     """
     here: dict[str, Callable[[], Iterator[Finding]]] = {
         "limits": machine_limits.examine,
-        "space": lambda: _absent([] if "permissions" in checks else paths),
+        "space": lambda: _absent_paths([] if "permissions" in checks else paths),
         "permissions": lambda: _permissions(paths),
         "ports": lambda: _ports(ports),
     }
@@ -116,7 +116,7 @@ def space(paths: list[str]) -> dict[str, int]:
     return found
 
 
-def _absent(paths: list[str]) -> Iterator[Finding]:
+def _absent_paths(paths: list[str]) -> Iterator[Finding]:
     for path in paths:
         if not Path(path).exists():
             yield fail("", f"{path}: no such file or directory", "mount or copy it, or correct --path")
@@ -134,7 +134,7 @@ def _permissions(paths: list[str]) -> Iterator[Finding]:
         yield from permissions.findings(
             path, list(permissions.open_files(path, shared=False, deployed=False))
         )
-    yield from _absent(paths)
+    yield from _absent_paths(paths)
 
 
 def _ports(ports: list[int]) -> Iterator[Finding]:

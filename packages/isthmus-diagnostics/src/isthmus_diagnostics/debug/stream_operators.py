@@ -10,7 +10,7 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from isthmus_diagnostics.debug.call import tensors_of, written
+from isthmus_diagnostics.debug.call import tensors_of, written_arguments
 
 # Collectives run on streams of their process group and are ordered by their Work.
 _NAMESPACES_LEFT_OUT = frozenset(
@@ -54,7 +54,7 @@ def effect(op: OpOverload) -> Effect:
     """Return the effect of an overload."""
     schema = op._schema
     base = schema.name
-    names = written(op)
+    names = written_arguments(op)
     arguments = {
         index: (argument.name, argument.name in names)
         for index, argument in enumerate(schema.arguments)

@@ -241,7 +241,7 @@ class _Instrumenter(ast.NodeTransformer):
         self._arguments(node, name)
         plain_arguments = not node.keywords and not any(isinstance(each, ast.Starred) for each in node.args)
         if name == "type" and len(node.args) == 1 and plain_arguments:
-            node.args = [_call("__isthmus_trace_plain__", node, *node.args)]
+            node.args = [_call("__isthmus_trace_to_exact_str__", node, *node.args)]
         elif name in ("__isthmus_exec__", "__isthmus_eval__") and len(node.args) > 1 and plain_arguments:
             node.args[1] = _call("__isthmus_trace_code__", node, node.args[0], node.args[1])
         elif name == "__isthmus_compile__":
