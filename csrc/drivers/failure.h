@@ -26,7 +26,7 @@ struct Failure {
 const char* last_error() noexcept;
 isthmus_status set_last_error(isthmus_status status, const char* message) noexcept;
 
-// Of the driver that is linked with this, for messages.
+// Name of the driver that is linked with this, for messages.
 extern const char* const kDriverName;
 
 // State of the driver in this process.
@@ -51,7 +51,7 @@ isthmus_status guarded(Body&& body) noexcept {
   }
 }
 
-// As above, if the driver is usable.
+// Like guarded(), if the driver is usable.
 template <typename Body>
 isthmus_status call(Body&& body) noexcept {
   if (driver_state.load(std::memory_order_acquire) != State::kReady) return refuse_call();

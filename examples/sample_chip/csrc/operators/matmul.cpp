@@ -11,9 +11,9 @@ using Context = isthmus_context*;
 using In = const DLTensor*;
 using Out = DLTensor*;
 
-constexpr int64_t kRows = 4;  // of a tile of the product
+constexpr int64_t kRows = 4;  // rows of a tile of the product
 constexpr int64_t kColumns = 64;
-constexpr int64_t kDepth = 128;  // of a panel of the factors
+constexpr int64_t kDepth = 128;  // depth of a panel of the factors
 
 // A matrix within a tensor.
 template <typename T>
@@ -88,7 +88,7 @@ isthmus_status matmul(Context context, In self, In a, In b, double beta, double 
   auto* sums = static_cast<double*>(
       context->workspace(context, static_cast<size_t>(rows * kColumns) * sizeof(double)));
   if (sums == nullptr) return ISTHMUS_OUT_OF_MEMORY;
-  const auto added_stride = [&](int dim) -> int64_t {  // of self, at a dimension of out
+  const auto added_stride = [&](int dim) -> int64_t {  // stride of self at a dimension of out
     const int own = self == nullptr ? -1 : dim - (n - self->ndim);
     return own < 0 || self->shape[own] == 1 ? 0 : self->strides[own];
   };

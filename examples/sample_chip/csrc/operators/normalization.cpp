@@ -172,7 +172,7 @@ isthmus_status layer_norm_backward(Context, In grad, In input, isthmus_list shap
       const T* x = data<T>(input) + row * width;
       const T* g = data<T>(grad) + row * width;
       const double average = means[static_cast<size_t>(row)], inverse = inverses[static_cast<size_t>(row)];
-      double sum = 0, dot = 0;  // of grad * weight, and of its product with the normalized input
+      double sum = 0, dot = 0;  // sums of grad * weight, and of its product with the normalized input
       for (int64_t i = 0; i < width; ++i) {
         const auto at = static_cast<size_t>(i);
         const double normal = (load(x[i]) - average) * inverse;

@@ -133,7 +133,7 @@ isthmus_status all_types(const DLTensor* tensor, Body&& body) {
   return among<float, BFloat16, Float16, int64_t, bool>(tensor, body);
 }
 
-// For copies and fills only.
+// Runs the body for every dtype; for copies and fills only.
 template <typename Body>
 isthmus_status any_type(const DLTensor* tensor, Body&& body) {
   return among<float, BFloat16, Float16, int64_t, bool, double, int32_t, int16_t, int8_t, uint8_t>(tensor,

@@ -44,7 +44,7 @@ isthmus_status normal(Context context, Out self, double mean, double std) {
   return draw_each(self, [=](int64_t i) { return mean + std * normal_at(context->seed, i); });
 }
 
-// In [from, to): a value rounded up to the end is replaced.
+// Draws from [from, to): a value rounded up to the end is replaced.
 isthmus_status uniform(Context context, Out self, double from, double to) {
   return floats(self, [&](auto type) {
     using T = decltype(type);
