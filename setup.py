@@ -166,7 +166,7 @@ def driver(name: str, folders: tuple[str, ...]) -> Extension:
         depends=[*headers(), EXPORTS, *(path for folder in folders for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc")],
         extra_compile_args=["-std=c++17", "-O3", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
-        # One symbol goes out, and worker threads may outlive a dlclose().
+        # The library exports one symbol, and worker threads may outlive a dlclose().
         extra_link_args=[f"-Wl,--version-script={ROOT / EXPORTS}", "-Wl,-z,nodelete"],
         libraries=["pthread", "rt", "dl"],
         language="c++",
@@ -253,7 +253,7 @@ def ascend_operators() -> Extension:
     )
 
 
-# What at::vec needs for each capability that PyTorch may report; any other builds for the baseline.
+# Flags that at::vec needs for each capability that PyTorch may report; any other builds for the baseline.
 CAPABILITIES = {
     "AVX512": ["-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mavx2", "-mfma", "-mf16c"],
     "AVX2": ["-mavx2", "-mfma", "-mf16c"],
@@ -324,7 +324,7 @@ class Build(BuildExtension):
     def run(self) -> None:
         # Libraries are copied there; git keeps no folder of ignored files.
         (ROOT / ASCEND.replace(".", "/")).mkdir(mode=0o750, exist_ok=True)
-        super().run()  # which sets inplace aside meanwhile
+        super().run()  # it sets inplace aside meanwhile
         in_place = self.inplace or getattr(self, "editable_mode", False)
         package = (ROOT if in_place else Path(self.build_lib)) / "isthmus"
         copy_headers(package / "include")

@@ -45,7 +45,7 @@ def environment(python: str, folder: Path, *packages: str | Path) -> Path:
 def build(python: str, folder: Path) -> list[Path]:
     """Build the wheels in an environment of its own; return their paths."""
     programs = environment(python, folder / "build", *BUILD)
-    for stale in (ROOT / "build").glob("lib*"):  # where an earlier build left modules that have moved since
+    for stale in (ROOT / "build").glob("lib*"):  # an earlier build left modules here that have moved since
         shutil.rmtree(stale)
     made = folder / "wheel"
     options = ("--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made)

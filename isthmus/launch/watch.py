@@ -102,7 +102,7 @@ class Watch:
     shown: str
     ranks: list[Rank] = field(default_factory=list)
     _tails: list[Tail] = field(default_factory=list)
-    _running: dict[int, Rank] = field(default_factory=dict)  # by the file descriptor of the process
+    _running: dict[int, Rank] = field(default_factory=dict)  # keyed by the file descriptor of the process
     _ended: dict[int, float] = field(default_factory=dict)  # rank: seconds since the epoch
     _late: set[int] = field(default_factory=set)
     _stopped: set[int] = field(default_factory=set)
@@ -195,7 +195,7 @@ class Watch:
             number: f"rank {number} is stopped" for number, rank in alive.items() if state(rank.pid) == "T"
         }
         self.terminal.status(self.progress.text(now, len(alive), late), is_new=False)
-        if not self.terminal.is_live:  # where no status line is refreshed
+        if not self.terminal.is_live:  # no status line is refreshed
             for number in sorted(late.keys() - self._late):
                 self.terminal.print_line(late[number])
         self._late = set(late)

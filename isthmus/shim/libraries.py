@@ -163,7 +163,7 @@ def _rewritten(function: Any) -> Any:
 def _deepspeed(scope: Scope, device_type: str) -> None:
     """Set DeepSpeed's accelerator through its own interface."""
     try:
-        deepspeed = import_module("isthmus.deepspeed")  # by name: adaptors are above this layer
+        deepspeed = import_module("isthmus.deepspeed")  # imported by name: adaptors are above this layer
         deepspeed.adopt()
     except RuntimeError as error:  # DeepSpeed was used before the shim
         warnings.warn(str(error), stacklevel=2)

@@ -423,7 +423,7 @@ def refusals() -> None:
 PARTS = (
     layouts, activations, selections, overflow, products, optimizers, losses, gradients, ranges, convolutions, norms,
     recurrent, cell, gru, *older_boxes.PARTS,
-)  # of valid calls  # fmt: skip
+)  # valid calls  # fmt: skip
 
 
 def every() -> None:

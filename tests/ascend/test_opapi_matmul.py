@@ -213,7 +213,7 @@ def test_adapters_added(low_rank: bool) -> None:
 
 
 GROUPED = ["GroupedMatmulV4", "GroupedMatmulV5", "GroupedMatmulWeightNz"]
-GROUP = torch.tensor([0, 0, 2, 2, 2])  # of five rows; group 1 has none
+GROUP = torch.tensor([0, 0, 2, 2, 2])  # groups of five rows; group 1 has none
 
 
 def lists(name: str, kind: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SIZE = 4  # two ranks on each machine
 LIMIT = 240.0
 WARNING = "uses gloo instead of the driver"
-PORT = 29_500  # of a network of its own
+PORT = 29_500  # port in a network of its own
 pytestmark = pytest.mark.full  # tests/launch/test_jobs.py runs two nodes on one machine
 
 

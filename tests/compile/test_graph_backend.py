@@ -498,7 +498,7 @@ def test_sorting_keeps_the_order_of_random_numbers_and_of_writes() -> None:
     write = graph.call_function(torch.ops.aten.copy_.default, (x, second))
     after = graph.call_function(torch.ops.aten.relu.default, (x,))
     graph.output((first, late, write, after))
-    first.args = (late,)  # which moves it behind
+    first.args = (late,)  # moves it behind
     sort(graph)
     assert [node.name for node in graph.nodes] == [
         x.name, late.name, first.name, second.name, write.name, after.name, "output"

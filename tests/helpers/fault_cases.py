@@ -22,7 +22,8 @@ import torch
 import torch.distributed as dist
 
 TIMEOUT = timedelta(seconds=3)
-PATIENCE = timedelta(seconds=60)  # of ranks that something else ends, however late on a busy machine
+# Patience with ranks that something else ends, however late on a busy machine.
+PATIENCE = timedelta(seconds=60)
 CASES: dict[str, Callable[[int, torch.Tensor, dist.ProcessGroup], None]] = {}
 Case = Callable[[int, torch.Tensor, dist.ProcessGroup], None]
 

@@ -81,7 +81,7 @@ def loss_of(model: nn.Module, data: Tensor) -> Tensor:
 
 def train(model: nn.Module, device: torch.device, shards: range, loss: Callable = loss_of) -> list[Tensor]:
     """Losses over all shards of three steps, and the parameters."""
-    # One by one, since only some parameters are DTensors. Not Adam, whose steps amplify the rounding of
+    # Stepped one by one, since only some parameters are DTensors. Not Adam, whose steps amplify the rounding of
     # gradients near 0.
     steps = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
     losses = []

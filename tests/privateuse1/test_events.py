@@ -59,7 +59,7 @@ def test_elapsed_time_is_positive():
     second.record(stream)
     stream.synchronize()
     assert first.elapsed_time(second) > 0
-    third.record()  # of the current stream
+    third.record()  # on the current stream
     third.synchronize()
     assert first.elapsed_time(third) > 0
 

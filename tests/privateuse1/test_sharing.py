@@ -17,7 +17,7 @@ def _report(inbox, outbox) -> None:
     for _ in range(3):
         tensor = inbox.get(timeout=120)
         outbox.put((str(tensor.device), tensor.tolist(), tensor.stride()))
-    outbox.put(tensor)  # what was received is sent on
+    outbox.put(tensor)  # sends on what was received
     inbox.get(timeout=120)  # shared memory of the answer lives as long as its sender
 
 

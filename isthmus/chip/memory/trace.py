@@ -36,7 +36,8 @@ def record_trace(path: str | Path, device: DeviceLike = None, *, model: str = ""
         RuntimeError: memory history is already on.
         OSError: the file cannot be written.
     """
-    import_module("isthmus.memory.trace").check_output(Path(path))  # by name: tools are above this layer
+    # Imported by name: tools are above this layer.
+    import_module("isthmus.memory.trace").check_output(Path(path))
     if _C.memory_history_is_on():
         raise RuntimeError(
             "record_trace: memory history is already on; stop it with _record_memory_history(None)"

@@ -496,7 +496,8 @@ def test_the_whole_command(tmp_path: Path, account: dict[str, str], holder: subp
                 None,
             )
 
-        assert soon(lambda: value("isthmus_card_memory_used_bytes") == 4 * MIB)  # of 2 MiB pieces
+        # Allocated in pieces of 2 MiB.
+        assert soon(lambda: value("isthmus_card_memory_used_bytes") == 4 * MIB)
         assert value("isthmus_card_memory_total_bytes") == 128 * MIB
         assert value("isthmus_card_processes") == 1
         assert value("isthmus_card_power_watts") is None, "the host chip does not measure it"

@@ -166,7 +166,7 @@ class Agents:
         self._events = selectors.DefaultSelector()
         self._alive: dict[str, Agent] = {}
         self.lost: dict[str, str] = {}
-        self._number = 0  # of the last requests
+        self._number = 0  # number of the last requests
         for name, command in commands.items():
             variables, data = (environments or {}).get(name, {}), (first or {}).get(name, b"")
             self._alive[name] = Agent(name, command, variables, self._events, data)

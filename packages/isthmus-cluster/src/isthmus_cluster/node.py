@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, lambda received, _: _send(process, received))
     threading.Thread(target=_follow_orders, args=(process, sys.stdin), daemon=True).start()
     status = process.wait()
-    with contextlib.suppress(ProcessLookupError):  # what the command has left in its group
+    with contextlib.suppress(ProcessLookupError):  # kills what the command has left in its group
         os.killpg(process.pid, signal.SIGKILL)
     return 128 - status if status < 0 else status
 

@@ -31,7 +31,7 @@ _STARTED = re.compile(r"isthmus: ranks? \d+ (?:to \d+ )?of ")
 _CAUSE = re.compile(
     r"isthmus: (rank (\d+) (?:failed|did not reach|ended with exit status).*\(process \d+ on .*)"
 )
-_CONSEQUENCE = ("  its own error says", "  its operation timed out")  # of isthmus.launch.root_cause
+_CONSEQUENCE = ("  its own error says", "  its operation timed out")  # texts of isthmus.launch.root_cause
 
 
 @dataclass

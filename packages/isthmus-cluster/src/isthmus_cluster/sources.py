@@ -148,7 +148,7 @@ def _numbers(ranges: str, text: str) -> list[str]:
 
 def _per_node(environment: Mapping[str, str], nodes: int) -> list[int]:
     for name in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"):
-        number = environment.get(name, "").rpartition(":")[2]  # of `a100:8`
+        number = environment.get(name, "").rpartition(":")[2]  # the number in `a100:8`
         if number.isdecimal() and int(number):
             return [int(number)] * nodes
     found: list[int] = []

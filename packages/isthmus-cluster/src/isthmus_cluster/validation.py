@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-_MESSAGES = {  # by pydantic's type of error, where its own message would not say what to do
+_MESSAGES = {  # keyed by pydantic's type of error, where its own message would not say what to do
     "missing": "is missing; add it",
     "extra_forbidden": "unknown entry; remove it or correct its name",
     "dict_type": "expected a mapping of names to values",

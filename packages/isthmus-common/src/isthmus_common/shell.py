@@ -23,7 +23,7 @@ from isthmus_common.text import NO_TORCH
 
 GROUP = "isthmus.commands"
 
-# For each heading of the help: command, the package that has it, and what it does.
+# Command, the package that has it, and its description, for each heading of the help.
 COMMANDS = {
     "Run": {
         "run": ("isthmus", "Run a CUDA script, a module or a launcher on the available accelerator."),

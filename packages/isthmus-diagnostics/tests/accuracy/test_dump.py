@@ -170,7 +170,7 @@ def test_dump_of_a_killed_job_is_readable(tmp_path):
     assert killed.returncode == -signal.SIGKILL
     index = tmp_path / "rank-0" / "index.jsonl"
     assert index.stat().st_mode & 0o777 == 0o640
-    with index.open("a") as file:  # as if the last line had been cut off
+    with index.open("a") as file:  # cuts the last line off
         file.write('{"call": 10000, "st')
     (rank,) = dumps.read(tmp_path)
     assert named(rank, "optimizer::AdamW", "Llama.head.weight", "optimizer")

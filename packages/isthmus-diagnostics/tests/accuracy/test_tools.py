@@ -203,7 +203,7 @@ def test_draws_are_told_from_seeds():
 
 def test_equal_jobs_have_no_different_setting(tmp_path):
     for name in "ab":
-        random.seed()  # as each process does
+        random.seed()  # each process does the same
         np.random.seed()
         with isthmus_diagnostics.accuracy.dump(tmp_path / name):
             llama.train(1)

@@ -402,7 +402,7 @@ def alternating(values: list[float]) -> Callable[..., torch.Tensor]:
     [
         ([0.01, 0.02], ["not deterministic", "expected"]),  # wrong in every run
         ([0.0, 0.01], ["not deterministic"]),  # right in the first
-        ([2**-23, 0.0], ["not deterministic"]),  # by rounding
+        ([2**-23, 0.0], ["not deterministic"]),  # rounding differs
         ([0.01], ["expected"]),
     ],
 )

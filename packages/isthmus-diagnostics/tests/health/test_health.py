@@ -271,7 +271,7 @@ def test_a_forked_worker_that_is_ended_does_not_end_the_job(tmp_path):
             "1 0 -",
             {"RANK": "0", "LOCAL_RANK": "0"},
             True,
-        ),  # whose environment has the number of the node as rank
+        ),  # the environment has the number of the node as rank
         ("1 0 0", {"RANK": "0", "LOCAL_RANK": "0"}, False),  # a worker of a rank
         ("1 0 0", {"RANK": "1", "LOCAL_RANK": "1"}, False),  # a rank of another job, which a rank has started
         ("PID 0 0", {"RANK": "0", "LOCAL_RANK": "0"}, True),  # the same process after exec
@@ -379,7 +379,7 @@ def test_suspects(others, silent, expected):
 @pytest.mark.parametrize("stops", [[], [2]])
 def test_clocks_of_hosts_may_differ(tmp_path, stops, monkeypatch):
     collective = "all_reduce #3 of [[3]] in group 0"
-    behind = {0: 100.0, 1: 95.0, 2: 100.0, 3: 3000.0}  # by the clock of its host
+    behind = {0: 100.0, 1: 95.0, 2: 100.0, 3: 3000.0}  # times by the clock of its host
     ranks = [status(rank, "" if rank == 3 else collective, time=time) for rank, time in behind.items()]
 
     def sleep(seconds):

@@ -98,7 +98,8 @@ def test_an_output_with_values_of_its_own_is_kept(tmp_path, route):
     (source / "config.json").write_text(json.dumps(config))
     target = converted(source, tmp_path / "target", *route.split())
     assert json.loads((target / "config.json").read_text())["tie_word_embeddings"] is False
-    (target / "isthmus-manifest.json").unlink()  # as if others had written it, with a config.json that ties
+    # Imitates the output of another tool, with a config.json that ties.
+    (target / "isthmus-manifest.json").unlink()
     (target / "config.json").write_text(json.dumps(config))
     back = converted(target, tmp_path / "back", "huggingface")
     same(source, back)

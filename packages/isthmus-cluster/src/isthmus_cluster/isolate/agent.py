@@ -34,7 +34,8 @@ from isthmus_common.parent import end_with_parent
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
 _STEPS_OF_A_WAIT = 3  # exchanges that a partner may be late in a sweep
 _MOST_BAD_LINKS = 3  # after which a node leaves a sweep
-_SHARE_OF_A_BURN = 0.8  # of a test's time, so that a card that hangs is named before the collectives time out
+# Share of a test's time, so that a card that hangs is named before the collectives time out.
+_SHARE_OF_A_BURN = 0.8
 _SLOW_CARD = 2.0  # times the work of a test without the card's delay: less does not explain a slow test
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 
@@ -45,7 +46,7 @@ def main() -> None:
     events.register(sys.stdin.fileno(), selectors.EVENT_READ)
     children: dict[
         int, tuple[int, dict[str, Any], float]
-    ] = {}  # by the read end of its pipe: pid, request, deadline
+    ] = {}  # pid, request and deadline by the read end of its pipe
     replies: dict[int, bytes] = {}
     rest = b""
     _send({"ready": os.getpid()})

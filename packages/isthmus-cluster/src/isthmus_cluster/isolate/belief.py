@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from isthmus_cluster.isolate.rounds import Bools, Floats, Ints, Kind, Outcome, Round, Topology
 
 FIRING = (0.99, 0.5, 0.2)
-PLACES = 3  # of a node's fault: anywhere, network, scale
+PLACES = 3  # places of a node's fault: anywhere, network, scale
 STATES = 1 + PLACES * len(FIRING)
 SIZES = 20  # classes of test sizes, by power of two
 _SHARED = 0.05  # share of the failures of a link, rack or switch that name one card
@@ -37,7 +37,7 @@ _BINOMIAL = np.array(
 _LEAST = 1e-13  # probability that the sum can tell from 0
 with np.errstate(
     divide="ignore"
-):  # of places and firing probabilities; at scale, faults are taken to fire reliably
+):  # places and firing probabilities; at scale, faults are taken to fire reliably
     _SHARES = np.log([[0.25, 0.1, 0.1], [0.25, 0.1, 0.1], [0.1, 0.0, 0.0]])
 PARTS = ("node", "link", "rack", "switch", "rail")
 NODE, LINK, RACK, SWITCH, RAIL = range(len(PARTS))
@@ -282,7 +282,8 @@ class Belief:
         sign = ((-1.0) ** k * _BINOMIAL[times, k] * (1 - noise) ** k)[:, test]
         base = self._base(self.codes)
         message: Floats = np.zeros(quiet.shape[1:])
-        message[: len(self._messages)] = self._messages  # of the last round: it converges sooner
+        # Starts from the last round's messages: it converges sooner.
+        message[: len(self._messages)] = self._messages
         for _ in range(_ITERATIONS):
             total = base + np.add.reduceat(message[by_part], first_of_part)
             cavity = total[part] - message
@@ -337,7 +338,7 @@ class Belief:
         weights = self._base(shared)[:, 1:]
         for failure in failures:
             order = np.argsort(failure.parts)
-            with np.errstate(divide="ignore"):  # of places in which a part does not fire
+            with np.errstate(divide="ignore"):  # a part does not fire in some places
                 weights += np.log(failure.firing[order[np.isin(failure.parts[order], shared)], 1:])
         total = np.logaddexp.reduce(weights, axis=1)
         odds = total - total[shared == code]

@@ -41,7 +41,7 @@ _SLOW_Z = 6.0
 _EXPLAINED = 1.0  # evidence of failed tests, in nats, below which other parts explain them
 _CLEARED = 2.0  # nats beyond the limit: of many suspects, few may be cleared wrongly
 _PARTS_OF_A_SPLIT = 8
-_SHARE_OF_A_SPLIT = 16  # of the nodes that a round of it tests
+_SHARE_OF_A_SPLIT = 16  # share of the nodes that one round of a split tests
 _SCALE, _ANYWHERE = (
     0.2,
     0.6,

@@ -73,7 +73,7 @@ class Fault:
         return part, (self.first,), self.second if self.kind == "card" else -1
 
 
-_MOST_LINKS = 3  # of a faulty node in a sweep, before it leaves
+_MOST_LINKS = 3  # most links of a faulty node in a sweep, before it leaves
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 
 from isthmus_common.text import clean_text
 
-_LARGEST = 1e18  # of the numbers in a report
+_LARGEST = 1e18  # largest number in a report
 OK, WARNING, LOST = "OK", "Warning", "Lost"
 
 

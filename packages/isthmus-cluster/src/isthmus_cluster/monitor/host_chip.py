@@ -39,7 +39,7 @@ def complete_cards(cards: list[Card]) -> list[Card]:
             known.get(index, replace(shared, index=index)),
             memory_used=sum(process.memory or 0 for process in processes[index]),
             memory_total=capacity[index] or shared.memory_total,
-            utilization=shared.utilization,  # of the machine's processors
+            utilization=shared.utilization,  # utilization of the machine's processors
             processes=tuple(processes[index]),
         )
         for index in sorted({*known, *capacity})

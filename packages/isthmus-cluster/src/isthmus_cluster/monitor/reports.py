@@ -29,7 +29,7 @@ class _Host:
 
     name: str
     command: list[str]
-    first: bytes  # of the agent's standard input
+    first: bytes  # first bytes of the agent's standard input
     agent: Agent | None = None
     since: float = 0.0  # its last report, else its first start; monotonic
     started: float = 0.0  # monotonic

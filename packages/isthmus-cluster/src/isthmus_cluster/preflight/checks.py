@@ -15,7 +15,7 @@ from isthmus_common.text import count
 _GIB = 1 << 30
 _ENOUGH = 3  # values, for a median that one of them cannot move
 _SHOWN = 3
-_ERRORS = {  # by request: the check, and the remedy
+_ERRORS = {  # the check and the remedy, by request
     "clock": ("answer", "run `isthmus doctor` on this host"),
     "facts": ("answer", "run `isthmus doctor` on this host"),
     "load": ("cards", "run `isthmus doctor` there; if other cards start, take this one out of the inventory"),

@@ -23,7 +23,7 @@ from isthmus_common import limits as machine_limits
 from isthmus_common.finding import Finding, State, fail, safely
 from isthmus_common.folders import folders
 
-# What a job computes or communicates with.
+# Packages that a job computes or communicates with.
 _PACKAGES = (
     "torch numpy triton apache-tvm-ffi torch-npu nvidia-nccl-cu12 nvidia-nccl-cu13 transformers tokenizers "
     "safetensors accelerate deepspeed megatron-core flash-attn apex transformer-engine mindspore"
@@ -178,7 +178,7 @@ def on_cards(*, what: str, cards: list[int], limit: float, **load: Any) -> dict[
     """
     if not _started:
         ranks = list(map(str, range(len(cards))))
-        threads = os.environ.get("OMP_NUM_THREADS", "1")  # as torchrun does
+        threads = os.environ.get("OMP_NUM_THREADS", "1")  # torchrun does the same
         shared = {"LOCAL_WORLD_SIZE": str(len(cards)), "OMP_NUM_THREADS": threads}
         environments = {rank: {"LOCAL_RANK": rank, **shared} for rank in ranks}
         command = [sys.executable, "-m", "isthmus_cluster.preflight.card"]

@@ -103,7 +103,7 @@ def _show(view: "View", look: "Callable[[], View]") -> None:
     console = Console()
 
     def text(view: "View") -> Text:
-        rows = max(3, (console.height - 16) // 4)  # of four tables
+        rows = max(3, (console.height - 16) // 4)  # rows of four tables
         found = Text(terminal.text(view, rows), no_wrap=True, overflow="ellipsis")
         found.highlight_regex(r"(?m)silent for \d+ s|^! .*", "bold red")
         return found

@@ -17,9 +17,9 @@ from isthmus_common.text import clean_text, count
 _MOST = 200  # events
 _TAIL = 1 << 16  # bytes of a file of alerts from before the watch
 MOST_BYTES = 1 << 20  # that are read of a file at a look
-_LINES = 40  # of a hang report
+_LINES = 40  # lines of a hang report
 _SPANS = 12
-_LARGEST = 1e11  # of the numbers in a file
+_LARGEST = 1e11  # largest number in a file
 # Errors of a file that another program has written, or that is not of the expected format.
 MALFORMED = (
     ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError,
@@ -58,7 +58,7 @@ class Faults:
         self._events: dict[object, Event] = {}
         self._alerts: dict[tuple[str, str], tuple[int, set[int]]] = {}  # first step, ranks
         self._read: dict[str, int] = {}  # bytes of the files of alerts
-        self._times: dict[Path, int] = {}  # of the other files, ns
+        self._times: dict[Path, int] = {}  # times of the other files, ns
         self.counts: Counter[str] = Counter()
 
     @property

@@ -20,7 +20,7 @@ from isthmus_common.text import clean_text
 _MOST_RANKS = 1 << 17
 _PROBLEMS = 5  # that are shown
 SILENT = 3.0  # seconds without a report, as in isthmus_diagnostics.health.reports, which imports PyTorch
-COLUMNS = 180  # of the history
+COLUMNS = 180  # columns of the history
 _AGES = 60.0  # seconds between the last reports of the ranks of one job, when none reports any more
 _BASE, _STEPS = 10.0, 4  # seconds and steps over which a step time is taken, at least
 _STALLED = 5.0, 3.0  # seconds, and step times, without a step

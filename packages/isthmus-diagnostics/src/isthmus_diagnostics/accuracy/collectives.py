@@ -14,7 +14,7 @@ from isthmus_diagnostics.debug.call import Call
 Named = list[tuple[str, torch.Tensor]]
 FUNCTIONAL = ("_c10d_functional::", "_c10d_functional_autograd::")
 WAIT = ("_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd")
-# They write the tensors that other collectives read too; broadcast's differ before it but on the root.
+# These write the tensors that other collectives read too; broadcast's differ before it but on the root.
 _ONLY_WRITTEN = ("recv", "broadcast")
 _ONLY_READ = ("send", "barrier", "monitored_barrier", "check_for_nan")
 

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from torch import nn
 from torch.nn.modules import module as hooks
 
-# They run the module that they hold, which has the names of the model.
+# Wrappers run the module that they hold, which has the names of the model.
 _WRAPPERS = frozenset(
     """DistributedDataParallel DataParallel FullyShardedDataParallel OptimizedModule Float16Module DeepSpeedEngine
     CheckpointWrapper _MegatronDDP""".split()

@@ -18,7 +18,7 @@ T = TypeVar("T")
 # Calls that are compared with each other to find those that read nearly the same.
 _MOST_COMPARED = 4096
 _NEAR = 0.05
-_Keys = tuple[list[Hashable], list[Hashable]]  # of two sequences
+_Keys = tuple[list[Hashable], list[Hashable]]  # keys of two sequences
 # Operators that devices and versions choose among.
 _SAME = {
     "aten::_unsafe_view": "aten::view",

@@ -54,7 +54,7 @@ class Tensors:
             is_contiguous = local.is_contiguous()
             is_ordered = is_contiguous or not self._writer.hashed
             elements: Any = key
-            if is_contiguous or _is_dense(local):  # what views of the same elements share
+            if is_contiguous or _is_dense(local):  # views of the same elements share these
                 elements = (*key[:1], local.numel(), local.dtype, local._version, local.is_conj(), is_ordered)
             like = seen.get(elements)
             shares = like is not None and is_ordered and not self._writer.keeps_tensors

@@ -20,7 +20,7 @@ from isthmus_diagnostics.accuracy.statistics import COLUMNS, elements, measure, 
 FORMAT = 1
 INDEX, ABOUT = "index.jsonl", "about.json"
 _ROWS = 4096
-_BYTES = 64 << 20  # of one file of tensors
+_BYTES = 64 << 20  # size of one file of tensors
 _SECONDS = 2.0  # between writes, so that little is lost with a killed process
 
 

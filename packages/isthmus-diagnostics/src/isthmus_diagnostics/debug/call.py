@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._ops import OpOverload
 
-# They write their running statistics, which their schemas do not declare.
+# These write their running statistics, which their schemas do not declare.
 _SILENT = frozenset(("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"))
 _STATISTICS = ("running_mean", "running_var")
 

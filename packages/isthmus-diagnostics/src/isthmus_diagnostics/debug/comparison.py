@@ -10,7 +10,7 @@ from isthmus_diagnostics.debug.origin import Origin, origin
 from isthmus_diagnostics.debug.record import Findings
 from isthmus_diagnostics.debug.verdict import Difference, judge
 
-# Their results are positions. Among equal values, any position is correct.
+# Results of these are positions. Among equal values, any position is correct.
 _POSITIONS = frozenset(
     "argmax argmin cummax cummin kthvalue max median min mode nanmedian sort topk argsort msort".split()
 )

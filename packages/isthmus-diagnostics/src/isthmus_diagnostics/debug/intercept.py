@@ -18,7 +18,7 @@ from isthmus.opset.names import matches
 from isthmus_diagnostics.debug.call import Call, signature
 
 KEY = "PrivateUse1"
-# They compute nothing (views, uninitialized memory) or belong to a process group (collectives).
+# These compute nothing (views, uninitialized memory) or belong to a process group (collectives).
 _NAMESPACES_LEFT_OUT = (
     "c10d",
     "_c10d_functional",
@@ -191,7 +191,7 @@ def _register_probes() -> None:
             with warnings.catch_warnings():
                 warnings.filterwarnings(
                     "ignore", "Warning only once for all operators"
-                )  # of overriding a kernel
+                )  # the warning about overriding a kernel
                 library.impl(
                     op,
                     _entry(op, name, kernel, tuple(sorted(_probes[name], key=_is_far))),

@@ -11,7 +11,7 @@ from isthmus_diagnostics.debug.call import Call, replace_tensors
 from isthmus_diagnostics.debug.intercept import call_on, numbers_as_tensors, overload_named
 from isthmus_diagnostics.debug.verdict import Limit
 
-# Their results are discontinuous or depend on the dtype, so a wider dtype gives others.
+# Results of these are discontinuous or depend on the dtype, so a wider dtype gives others.
 _OWN_DTYPE = frozenset(
     """bucketize ceil floor floor_divide fmod frac frexp heaviside histc nan_to_num nextafter remainder round
     searchsorted sign signbit threshold threshold_backward trunc""".split()
@@ -21,7 +21,7 @@ _STAND_INS = {
     "aten::convolution_overrideable": "aten::convolution",
     "aten::convolution_backward_overrideable": "aten::convolution_backward",
 }
-# One of their results is a workspace with private contents.
+# A result of each is a workspace with private contents.
 _OPAQUE = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward")
 _WIDE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 

@@ -163,7 +163,7 @@ class Memories:
     def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
         self._count = 0
-        self._memories: dict[int, Memory] = {}  # by number, in the order of first use
+        self._memories: dict[int, Memory] = {}  # keyed by number, in the order of first use
         # Identity of a storage -> its last number, also after a resize replaced its memory.
         self._by_identity: dict[int, tuple[StorageWeakRef, int]] = {}
         self._by_address: list[tuple[int, int]] = []  # address, number
@@ -216,7 +216,7 @@ class Memories:
         """Remove freed memory at these addresses; return its accesses that may not be completed."""
         left: list[Access] = []
         index = bisect_left(self._by_address, (first, 0))
-        # One that begins earlier may reach into the range. Live memory never overlaps new memory.
+        # The range before may reach into this one. Live memory never overlaps new memory.
         begin = max(0, index - 1)
         for address, number in self._by_address[begin:]:
             if address >= end:

@@ -16,7 +16,7 @@ from isthmus_diagnostics.debug.call import tensors_of, written_arguments
 _NAMESPACES_LEFT_OUT = frozenset(
     ("c10d", "_c10d_functional", "_c10d_functional_autograd", "prim", "profiler")
 )
-# They access the description of a tensor, not its bytes.
+# These access the description of a tensor, not its bytes.
 _DESCRIPTIONS = frozenset(
     """aten::resize_ aten::resize_as_ aten::set_ aten::set_data aten::is_pinned aten::is_same_size aten::is_set_to
     aten::_has_compatible_shallow_copy_type aten::_has_same_storage_numel aten::_version aten::result_type

@@ -8,7 +8,7 @@ import torch
 
 # An element's error in ulps may be this many times that of the CPU kernel in the same dtype.
 CPU_FACTOR = 4.0
-_EXPONENT = 0x7FF << 52  # of a float64
+_EXPONENT = 0x7FF << 52  # exponent bits of a float64
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def report_hang(folder: Path, own: Status, period: float = SILENT) -> str:
             return ""
         before = {each.rank: each.time for each in read(folder)}
         time.sleep(period)
-        # Not those of an earlier, larger job.
+        # Skips the statuses of an earlier, larger job.
         statuses = [each for each in read(folder) if each.rank < own.ranks]
         latest = next((each for each in statuses if each.rank == own.rank), None)
         if latest is None or _position(latest) != _position(own) or latest.time - own.time < period / 2:

@@ -82,7 +82,7 @@ class Health:
         self._slow: set[int] = set()
         self._seen: dict[int, float] = {}  # times of the statuses at the last look, by rank
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers, in this step
-        self._counts: dict[str, tuple[int, int]] = {}  # of alerts, and the step of the last one
+        self._counts: dict[str, tuple[int, int]] = {}  # number of alerts, and the step of the last one
         self._suspicious_until = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -160,7 +160,7 @@ class Health:
 
     def _with_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            # Of a checkpointed layer, or of a closure, which a line search calls again and again in one step.
+            # A call of a checkpointed layer, or of a closure, which a line search calls again and again in one step.
             if self._is_in_backward or (self._last_checkpoint.is_stepping and self._has_closure_run):
                 return original(tensors, *args, **kwargs)
             self._has_closure_run = self._last_checkpoint.is_stepping
@@ -362,7 +362,7 @@ class Health:
             return
         statuses = [each for each in status.read(self.folder) if each.rank < ranks]
         seen, self._seen = self._seen, {each.rank: each.time for each in statuses}
-        # Not those that are silent, such as ranks of an earlier job.
+        # Skips silent ranks, such as those of an earlier job.
         found = reports.stragglers([each for each in statuses if seen.get(each.rank, each.time) != each.time])
         for number in found.keys() - self._slow:
             text = f"rank {number} takes {found[number]:.2f} times as long as the others between collectives"

@@ -20,7 +20,7 @@ import torch
 from isthmus_diagnostics.profile.roofline import fastest_time
 
 _LEAST = 1 << 16  # bytes: smaller storages are not worth a copy
-_SECONDS = 0.01  # of a measurement of copies
+_SECONDS = 0.01  # length of a measurement of copies
 
 _last: weakref.ref[Group] | None = None
 _room = 0  # bytes of the device for activations that stay, of modules that would be offloaded
@@ -151,7 +151,7 @@ class Group:
         self.number = next(self._numbers)
         self.size = _sizes.get(module, sys.maxsize)
         self.stays: bool = sum(each.size for each in _groups if each.stays) + self.size <= _room
-        self._end: Any = None  # of the forward
+        self._end: Any = None  # end of the forward
         _groups.add(self)
         weights = [*module.parameters(), *module.buffers()]
         self._weights = {weight.untyped_storage()._cdata for weight in weights}

@@ -20,8 +20,8 @@ from isthmus_diagnostics.plan.measured import Measured, Offload
 
 GIB = 1 << 30
 _TRIES = 5
-_TOLERANCE = 0.02  # of the memory: smaller corrections are not worth a run
-_RETREAT = 0.03  # of the memory: the first reduction after a run out of memory; doubled each time
+_TOLERANCE = 0.02  # share of the memory: smaller corrections are not worth a run
+_RETREAT = 0.03  # share of the memory: the first reduction after a run out of memory; doubled each time
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from isthmus_diagnostics.plan.layers import Layer
 from isthmus_diagnostics.plan.measure import Probe, Timeline, Undo
 from isthmus_diagnostics.plan.summary import summary
 
-_USABLE = 0.85  # of the memory, by allocated bytes: the rest is for fragments
+_USABLE = 0.85  # share of the memory, by allocated bytes: the rest is for fragments
 
 _session: Session | None = None
 

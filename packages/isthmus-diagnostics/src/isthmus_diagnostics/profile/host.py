@@ -18,7 +18,7 @@ from isthmus_diagnostics.profile.trace import Event, Row, Trace
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (\w+)")
 _LIBRARY = re.compile(r"site-packages|dist-packages|lib/python3|^<")
-# What a call is named in the source, by how a trace names it.
+# Names of a call in the source, by its name in a trace.
 _SPELLINGS = {"item": ("item", "float", "int", "bool"), "__next__": ("for", "next")}
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")

@@ -20,7 +20,7 @@ from isthmus_diagnostics.profile.timeline import RankStep, last_step, stages
 _KINDS = ("compute", "exposed", "copies", "free")
 _NAMES = {"exposed": "exposed communication", "sends": "sends and receives"}
 _SLOW = 2.0  # times the median of the groups that do the same
-_ROWS, _CELLS = 32, 64  # of a chart, and of a line of a heat map
+_ROWS, _CELLS = 32, 64  # rows of a chart, and cells of a line of a heat map
 
 
 @dataclass

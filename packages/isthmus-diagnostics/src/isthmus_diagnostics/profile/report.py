@@ -10,7 +10,7 @@ from isthmus_common.html import render
 from isthmus_common.tables import aligned
 
 _MICROSECONDS = (("s", 1e6), ("ms", 1e3))
-_NAME_WIDTH = 72  # of the first column in text
+_NAME_WIDTH = 72  # width of the first column in text
 
 
 @dataclass

@@ -18,8 +18,8 @@ _KINDS = (
     "sends",
     "copies",
 )  # each is shown only where none before it ran
-_POINTS = 500  # of a row
-ROWS = 32  # of a chart
+_POINTS = 500  # points of a row
+ROWS = 32  # rows of a chart
 
 
 @dataclass

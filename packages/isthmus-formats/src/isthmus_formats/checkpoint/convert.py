@@ -147,7 +147,7 @@ def _dtype(source: Source, target: Target, piece: Piece) -> torch.dtype:
     for part in piece.slices[1:]:
         try:
             dtype = torch.promote_types(dtype, other := source.dtype(part.parameter))
-        except RuntimeError:  # of 8-bit floating-point types and wide unsigned integers
+        except RuntimeError:  # 8-bit floating-point types and wide unsigned integers have no such operator
             raise CheckpointError(
                 f"{piece.key}: {name_of(dtype)} and {name_of(other)} cannot be stored in one tensor"
             ) from None

@@ -49,7 +49,7 @@ class Conversion:
         return result
 
     def _encode(self, row: dict[str, Any]) -> bytes:
-        if self.suffix == ".json":  # as in json.dump(rows, indent=2), which public converters call
+        if self.suffix == ".json":  # same text as json.dump(rows, indent=2), which public converters call
             return json.dumps([row], indent=2, ensure_ascii=False)[2:-2].encode()
         if self.suffix == ".txt":
             if "\n" in row["text"] or not row["text"].strip():

@@ -141,7 +141,7 @@ def _parts(sample: Sample, tokenizer: Tokenizer | None) -> Iterator[Part]:
         if tokenizer is None:
             yield Part(" ".join(map(str, ids[start:end])), bool(mask[start]))
             continue
-        # From the beginning, since the text of a token depends on those before it.
+        # Decoded from the beginning, since the text of a token depends on those before it.
         text = tokenizer.decode(ids[:end])
         yield Part(text[len(before) :], bool(mask[start]))
         before = text

@@ -18,7 +18,7 @@ class Convention:
 
     def __init__(self) -> None:
         self._stored = self._unaligned = self._trained = 0
-        # For each convention, the labels that it foretells, and those of them that are as foretold.
+        # Labels that each convention foretells, and those of them that are as foretold.
         self._judged, self._met = Counter[str](), Counter[str]()
         self._others = Counter[int]()  # labels that are not the token at their place
 

@@ -12,7 +12,7 @@ from isthmus_formats.data.samples import Ids, Mask, Sample
 
 _OPEN = 64  # samples that are filled at the same time
 
-Ranges = list[tuple[int, int]]  # of tokens
+Ranges = list[tuple[int, int]]  # ranges of tokens
 
 
 class Layout(NamedTuple):

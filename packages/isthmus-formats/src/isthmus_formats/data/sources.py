@@ -13,7 +13,7 @@ from isthmus_formats.data.records import DataError, Row, RowError, kind_of
 
 _READ = 1 << 20  # bytes
 _ROWS = 256  # rows that Parquet is decoded in, and of a chunk at most
-# What json says of a value whose end is not there yet, apart from errors at the very end.
+# Message of json for a value whose end is not there yet, apart from errors at the very end.
 _OPEN = "Unterminated string"
 
 

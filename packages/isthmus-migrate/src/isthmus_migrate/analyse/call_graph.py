@@ -18,7 +18,7 @@ from isthmus_migrate.source.names import FUNCTIONS
 from isthmus_migrate.source.third_party import library
 
 _PORTED = ("IM1", "IM3", "IM4", "IM5")  # findings that prevent a function from running on the target
-_RUNS = frozenset({"IM129"})  # of these, those with which it still runs: a setting that has no effect
+_RUNS = frozenset({"IM129"})  # findings with which it still runs: a setting that has no effect
 _SHOWN = 8  # functions of a chain, and others of a file
 
 

@@ -75,7 +75,7 @@ class Unit(NamedTuple):
     functions: list[Function]
     bindings: list[Binding]
     launches: list[Launch]
-    headers: list[Token]  # of CUDA
+    headers: list[Token]  # headers of CUDA
     ptx: list[Token]
     tensors: bool
 

@@ -116,7 +116,7 @@ def _make(path: Path) -> None:
         raise LookupError(
             f"{path.parent}: {error.strerror}; set XDG_CACHE_HOME, or pass --no-probe"
         ) from None
-    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # as PyTorch itself is
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # imports PyTorch without backends
     done = subprocess.run(_command(path), env=environment, stdout=subprocess.DEVNULL, check=False)
     if done.returncode or not path.is_file():
         raise LookupError("PyTorch could not be probed, see above; pass --no-probe to skip this")

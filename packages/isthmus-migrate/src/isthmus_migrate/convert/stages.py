@@ -78,7 +78,7 @@ def _move_verdicts(module: Module, text: str, wanted: list[Edit]) -> Flow:
         for place, verdict in verdicts.items():
             start, end = old.offset(*place[:2]), old.offset(*place[2:])
             last = new.position(shift(end, 1))
-            for before in (1, 0):  # what is inserted there may be around the expression, or in it
+            for before in (1, 0):  # text inserted there may be around the expression, or in it
                 found[*new.position(shift(start, before)), *last] = verdict
         return found
 

@@ -24,7 +24,7 @@ _WRAPPERS = frozenset(  # return a module that runs those it is given
         "torch.nn.parallel.DistributedDataParallel",
     ]
 )
-_DEVICE = re.compile(r"(\w+_)?(device|dev)", re.IGNORECASE)  # what has a type that is compared with "cuda"
+_DEVICE = re.compile(r"(\w+_)?(device|dev)", re.IGNORECASE)  # names whose type is compared with "cuda"
 _NAMES = re.compile(r"cuda(:(\d+)?|:%[dis]|:\{\w*(:d)?\})?|nccl|(\w+:\w+,)*cuda:nccl(,\w+:\w+)*")
 
 
@@ -142,7 +142,7 @@ class Expressions:
             self._slots[left] = slot
         else:
             self.flow(self.slot(left), slot)
-            if isinstance(node.op, ast.BitOr | ast.Add):  # of dictionaries and lists
+            if isinstance(node.op, ast.BitOr | ast.Add):  # a union of dictionaries or lists
                 self.flow(self.slot(node.right), slot)
         return slot
 

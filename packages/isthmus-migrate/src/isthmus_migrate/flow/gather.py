@@ -219,7 +219,7 @@ class _Gatherer(Expressions):
             self.facts.values[place_of(operand)] = own
             self.flow(own, slot)
             if isinstance(operator, ast.In | ast.NotIn) and own:
-                for index in range(_ELEMENTS):  # of a list; in a dictionary, its keys are looked up
+                for index in range(_ELEMENTS):  # elements of a list; in a dictionary, its keys are looked up
                     self.flow(self.load(own, str(index), operand), slot)
                 self.store(self.slot(node.left), own, KEYS)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from isthmus_migrate.flow.facts import ANY, KEYS
 
 _DEEPEST = 2  # fields within fields
-_SHALLOW = 1  # where deeper ones would join too much
+_SHALLOW = 1  # depth for containers where deeper paths would join too much
 _MOST = 50  # slots that are assigned to one
 _FEW = 32  # edges of a slot that are searched one by one
 Node = tuple[str, tuple[str, ...]]  # a slot, and the path of an element in it
@@ -29,7 +29,7 @@ class Graph:
     def __init__(self) -> None:
         self._out: dict[str, dict[_Edge, None]] = defaultdict(dict)  # in the order in which they are added
         self._into: dict[str, dict[_Edge, None]] = defaultdict(dict)
-        self._indices: dict[int, _Index] = {}  # of the edges of large containers, by their identity
+        self._indices: dict[int, _Index] = {}  # indices of the edges of large containers, by their identity
 
     def add(self, kind: str, source: str, destination: str, key: str = "", certain: bool = True) -> bool:
         """Add an edge; return whether it is new.

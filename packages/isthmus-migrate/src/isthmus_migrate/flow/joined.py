@@ -48,7 +48,7 @@ class Joined:
         for made in {owner for slot in (*held, call.variable) for owner in self._classes(slot)}:
             yield symbols.method(made, "__call__") or symbols.method(made, "forward")
         function, _, last = symbols.resolve(call.callee).rpartition(".")
-        if last == "apply" and symbols.is_class(function):  # of an autograd function
+        if last == "apply" and symbols.is_class(function):  # the method of an autograd function
             yield from (symbols.method(function, each) for each in ("forward", "backward"))
         for _, slot in call.arguments:
             passed = (slot, *self._graph.assigned_slots(self._slot(slot)))

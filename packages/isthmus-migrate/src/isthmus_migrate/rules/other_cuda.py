@@ -19,7 +19,7 @@ from isthmus_migrate.source.verdicts import Steers
 _REMEDY = "write it with torch.get_device_module(DEVICE)"
 _IMPORTS = frozenset({"importlib.import_module", "__import__"})
 _PRIVATE = "keep it on CUDA, and skip it elsewhere"
-_CHOICE = "torch.accelerator.current_accelerator"  # what the device constant asks
+_CHOICE = "torch.accelerator.current_accelerator"  # function that the device constant calls
 _TENSOR_TYPES = "IM120"
 _STAY = frozenset({"IM405", "IM190", "IM191"})
 

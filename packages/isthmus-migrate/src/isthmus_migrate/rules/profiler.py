@@ -14,7 +14,7 @@ ACTIVITIES = frozenset({"torch.profiler.ProfilerActivity", "torch.autograd.Profi
 _COLUMN = re.compile(r"(self_)?cuda_(time_total|time|memory_usage)")
 _PROFILE = frozenset({"torch.autograd.profiler.profile", "torch.autograd.profiler_legacy.profile"})
 _THERE = "torch.accelerator.is_available()"
-# How a source obtains the profiler's events.
+# Texts by which a source obtains the profiler's events.
 _EVENTS = ("key_averages(", ".events()", "FunctionEvent")
 
 

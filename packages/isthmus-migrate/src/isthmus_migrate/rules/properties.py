@@ -30,7 +30,7 @@ class Properties(FunctionRule):
         "if torch.accelerator.is_available() else DEVICE.type"
     )
     words = ("get_device", "is_bf16_supported", "is_tf32_supported", "get_arch_list", "get_gencode_flags")
-    order = 45  # what is in the arguments of a call that is left stays too
+    order = 45  # runs later: the arguments of a call that is left stay too
 
     def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:
         """Return the finding of a call, with the field that is read of its result."""

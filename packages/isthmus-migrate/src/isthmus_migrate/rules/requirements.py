@@ -15,7 +15,7 @@ from isthmus_migrate.source.third_party import distribution
 
 _PACKAGE = re.compile(r"[\"'\s\-]*(?P<name>[A-Za-z][A-Za-z0-9._-]*)")
 _TORCH = re.compile(r"(?:torch|pytorch)\s*(?P<versions>[=~<>!][=~<>!\d.,*\s]*)")
-# With torch.accelerator.current_accelerator(check_available=True).
+# Versions with torch.accelerator.current_accelerator(check_available=True).
 _LATER = ("2.7.0", "2.8.0", "2.9.0", "2.10.0", "2.13.0", "3.0.0")
 _PART_OF_CUDA = re.compile(
     r"nvidia-[\w-]+-cu\d+|cudatoolkit\S*|cudnn|nccl|pytorch-cuda|cuda-toolkit|cuda-nvcc"

@@ -17,7 +17,7 @@ from isthmus_migrate.source.reassigned import depends
 from isthmus_migrate.source.regions import region
 from isthmus_migrate.source.verdicts import place_of
 
-_LIBRARIES = ("hccl", "mccl", "ncclx", "rccl")  # of collectives, each for one kind of device
+_LIBRARIES = ("hccl", "mccl", "ncclx", "rccl")  # libraries of collectives, each for one kind of device
 
 
 class Rule(ABC):

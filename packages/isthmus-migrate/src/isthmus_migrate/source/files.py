@@ -19,7 +19,7 @@ _LARGEST_SETTINGS = 1 << 20  # bytes; what is larger is data
 _LEFT_OUT = frozenset(
     "__pycache__ node_modules site-packages .git .hg .svn .venv .tox .nox .eggs .cache .ipynb_checkpoints".split()
 )
-_MARKS_OF_TOOLS = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG")  # of environments and caches
+_MARKS_OF_TOOLS = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG")  # files in environments and caches
 _REQUIREMENTS = re.compile(
     r"(.*requirements.*|constraints.*)\.(txt|in)|(environment|conda).*\.ya?ml|pyproject\.toml|setup\.cfg"
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from isthmus_migrate.source.names import FUNCTIONS, Names
 
 _DECORATORS = frozenset({"torch.jit.script", "torch.jit.script_method", "torch.jit.script_if_tracing"})
-_EXPORT = "torch.jit.export"  # of a method, whose class is compiled elsewhere
+_EXPORT = "torch.jit.export"  # decorator of a method, whose class is compiled elsewhere
 _EXCLUDED = frozenset({"torch.jit.ignore", "torch.jit.unused"})
 _DEPTH = 8
 _SAME = frozenset(

@@ -43,7 +43,7 @@ SINCE: Mapping[str, Version] = {
     "set_autocast_dtype": (2, 4),
     "is_autocast_enabled(device_type)": (2, 4),
 }
-# Of the CPU's module, which a converted call of {module} uses without an accelerator.
+# Functions of the CPU's module, which a converted call of {module} uses without an accelerator.
 _OF_CPU: Mapping[str, Version] = {"set_device": (2, 2), "current_device": (2, 2), "Event": (2, 2)}
 
 _PLAIN = {name: since for name, since in SINCE.items() if "(" not in name}
@@ -64,7 +64,7 @@ _OLD: Mapping[str, str] = {
     "torch.accelerator.synchronize": "{module}.synchronize",
     "torch.accelerator.current_device_index": "{module}.current_device",
 }
-# Without a target, the device is CUDA's or the CPU: see constants.device_value.
+# Values without a target, where the device is CUDA's or the CPU: see constants.device_value.
 _CUDA_OR_CPU: Mapping[str, str] = {
     "torch.accelerator.is_available": "torch.cuda.is_available",
     "torch.accelerator.device_count": "torch.cuda.device_count",

@@ -56,7 +56,7 @@ class Noise(TorchDispatchMode):
         if rounds is None:
             rounds = self._rounds[func] = _rounds(func._schema)
         for each in tree_leaves(result) if rounds else ():
-            local = getattr(each, "_local_tensor", each)  # of a DTensor
+            local = getattr(each, "_local_tensor", each)  # local part of a DTensor
             if type(local) is torch.Tensor:
                 self._perturb_values(local)
         return result

@@ -13,7 +13,7 @@ MULTIPLE = 8  # margin over the effect of one ulp of noise
 MEANINGLESS = 0.5  # relative limit from which a comparison says nothing
 _WINDOW = 4  # neighbours on each side that share a scale: the effect of random noise on one value may be 0 by chance
 _QUANTILES = (0.5, 0.75, 0.9, 0.99, 1.0)
-# Where the sign of a gradient flips, Adam makes a full step. More noise makes this more frequent, not larger.
+# Adam makes a full step where the sign of a gradient flips. More noise makes this more frequent, not larger.
 _TAIL = np.array([0, 0, 0, 1, 1], bool)
 _SMALL = 64  # elements; the effect of noise on fewer may be 0 by chance
 

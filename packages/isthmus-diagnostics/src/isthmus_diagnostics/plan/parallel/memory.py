@@ -108,7 +108,7 @@ def states(model: Model, layout: Layout, stage: int) -> dict[str, float]:
 def saved_bytes(model: Model, layout: Layout) -> dict[str, float]:
     """Return the bytes that a layer saves for a micro-batch, by operator."""
     tokens, width = layout.tokens(model), model.width
-    rows = width * tokens / layout.tp  # of one feature, on each tensor-parallel rank
+    rows = width * tokens / layout.tp  # rows of one feature, on each tensor-parallel rank
     hidden, query, key = rows * model.hidden, rows * model.query, rows * model.key
     operators = {
         "norm of attention": hidden + 4 * tokens / layout.tp,

@@ -9,7 +9,7 @@ from isthmus_diagnostics.plan.parallel.cluster import Cluster
 from isthmus_diagnostics.plan.parallel.layouts import Layout
 from isthmus_diagnostics.plan.parallel.model import Model
 
-_FORWARD = 0.4  # of the host's time for a layer: 60 operators, and 90 in the backward
+_FORWARD = 0.4  # forward's share of the host's time for a layer: 60 operators, and 90 in the backward
 
 
 @dataclass(frozen=True)

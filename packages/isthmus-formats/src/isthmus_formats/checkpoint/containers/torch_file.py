@@ -159,7 +159,7 @@ def _unsafe_globals(file: Path | IO[bytes], name: object) -> list[str]:
 def _read_old(path: Path, allow_pickle: bool) -> tuple[dict[str, Readable], Any]:
     """Read a file from before PyTorch 1.6, which must be loaded as a whole."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # of pickles that the error is about
+        with warnings.catch_warnings(action="ignore"):  # warnings about pickles that the error is about
             content = torch.load(path, weights_only=not allow_pickle, map_location="cpu")
     except pickle.UnpicklingError as error:
         remedy = (

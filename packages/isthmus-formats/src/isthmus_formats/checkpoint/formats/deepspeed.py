@@ -191,7 +191,7 @@ def _by_group(
             f"param_shapes has {[len(group) for group in shapes]} parameters"
         )
     found: dict[str, Readable] = {}
-    align = 2 * len(ranked)  # of the padding at the end of a group
+    align = 2 * len(ranked)  # alignment of the padding at the end of a group
     for group, parts, after in zip(shapes, zip(*ranked, strict=True), paddings, strict=True):
         at = 0
         for (parameter, shape), padding in zip(group.items(), after, strict=True):
