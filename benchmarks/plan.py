@@ -127,7 +127,7 @@ def knapsack(
 
 
 def ascend_speed(measured: Measured, units: dict[str, Unit], memory: int) -> list[tuple[str, ...]]:
-    """Its choice for the largest target at which it really fits."""
+    """Return its choice for the largest target at which it really fits."""
     found = _undominated(combinations(units))
     transients = [max(o.transient for o in options) for options in measured.options]
     low, high, fitting = 0, memory - measured.static, [(WHOLE,)] * len(measured.layers)

@@ -260,7 +260,7 @@ def _trilu(a: Attributes, x: Tensor, k: int = 0) -> Tensor:
 
 
 def _reduce(function: Function) -> Function:
-    """Over some axes: function(x, axes, keepdim)."""
+    """Reduce some axes by function(x, axes, keepdim)."""
 
     def reduce(a: Attributes, x: Tensor, axes: list[int] | None = None) -> Tensor:
         if not axes and a["noop_with_empty_axes"]:

@@ -1,4 +1,4 @@
-"""How a rank of a job failed: its exit status, its traceback and its record. Nothing here imports torch."""
+"""Failures of ranks of a job: exit status, traceback and record. Nothing here imports torch."""
 
 from __future__ import annotations
 

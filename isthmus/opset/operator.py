@@ -137,7 +137,7 @@ class Operator:
         return replace(self, family=family)
 
     def cases(self, dtype: str, seed: int = 0, pairs: bool = False) -> list[Case]:
-        """Its test cases for one dtype; deterministic for a seed.
+        """Yield the operator's test cases for one dtype; deterministic for a seed.
 
         With ``pairs``, derived cases cover every pair of values of what they vary, not every value only.
         """

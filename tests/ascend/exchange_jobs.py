@@ -1,4 +1,4 @@
-"""What the tests of exchanged products do: two ranks of one process, each with an NPU, a stream and a thread."""
+"""Jobs for the tests of exchanged products: two ranks of one process, each with an NPU, a stream and a thread."""
 
 import ctypes
 from collections.abc import Callable

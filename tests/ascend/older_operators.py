@@ -1,4 +1,4 @@
-"""What the test of older.table does: each operator through aclopCompileAndExecute() against its meaning."""
+"""Job for the test of older.table: each operator through aclopCompileAndExecute() against its meaning."""
 
 import ctypes
 import itertools

@@ -1,4 +1,4 @@
-"""What the tests of the runtime do, each in a process of its own with two NPUs of 64 MiB."""
+"""Jobs for the tests of the runtime, each in a process of its own with two NPUs of 64 MiB."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""What is said of idioms of public projects: reasons and remedies that are true of their places."""
+"""Messages about idioms of public projects: reasons and remedies that are true of their places."""
 
 from __future__ import annotations
 

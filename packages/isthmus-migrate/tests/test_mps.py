@@ -1,4 +1,4 @@
-"""What ``torch.mps`` lacks is not called there in a file that knows MPS, and is said to be lacking elsewhere."""
+"""Functions that ``torch.mps`` lacks are not called in a file that knows MPS, and are reported elsewhere."""
 
 from __future__ import annotations
 

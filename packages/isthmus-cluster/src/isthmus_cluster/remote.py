@@ -1,4 +1,4 @@
-"""Where a command for a host runs: on this machine, in a network namespace of it, or over ssh.
+"""Ways to run a command for a host: on this machine, in a network namespace of it, or over ssh.
 
 The only place that knows ssh.
 """

@@ -1,4 +1,4 @@
-"""The same training under pipeline, context and expert parallelism, and with DTensor, right and with faults."""
+"""Training under pipeline, context and expert parallelism, and with DTensor, right and with faults."""
 
 import torch
 import torch.distributed as dist

@@ -422,7 +422,7 @@ def test_replay_reports_nondeterminism_beside_wrong_results(
         raise replay.reference.NoReference("no CPU kernel")
 
     if not has_reference:
-        monkeypatch.setattr(replay.reference, "expected", refuse)
+        monkeypatch.setattr(replay.reference, "compute_expected", refuse)
     with planted("silu", alternating(errors)):
         outcome = replay.replay(captured, "chip", 3, True)
         once = replay.replay(captured, "chip", 1, True)
@@ -457,7 +457,7 @@ def test_replay_judges_a_result_that_is_not_the_captured_one(
     def refuse(*_: object) -> None:
         raise replay.reference.NoReference("no CPU kernel")
 
-    monkeypatch.setattr(replay.reference, "expected", refuse)
+    monkeypatch.setattr(replay.reference, "compute_expected", refuse)
     unknown = replay.replay(wrong, "chip", 1, compare)
     assert replay.line(unknown).startswith("WRONG aten::silu")
     assert "captured result" in unknown.wrong[0].reason

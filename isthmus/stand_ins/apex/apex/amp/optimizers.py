@@ -1,4 +1,4 @@
-"""What amp adds to an optimizer: float32 master weights, unscaled gradients, skipped steps."""
+"""Additions of amp to an optimizer: float32 master weights, unscaled gradients, skipped steps."""
 
 import functools
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What a round of tests is, and what comes out of it, as arrays over its tests."""
+"""A round of tests and its outcome, as arrays over the tests."""
 
 from __future__ import annotations
 

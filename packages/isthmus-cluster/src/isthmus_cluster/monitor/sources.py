@@ -1,4 +1,4 @@
-"""Where measurements of the cards of this machine come from: npu-smi, NVML, or a chip driver's telemetry.
+"""Sources of measurements of this machine's cards: npu-smi, NVML, or a chip driver's telemetry.
 
 Nothing here runs work on a card. Imports no torch, no pydantic.
 """

@@ -1,4 +1,4 @@
-"""What the answers of hosts and cards say: one problem for each line of the report."""
+"""Checks of the answers of hosts and cards: one problem for each line of the report."""
 
 from __future__ import annotations
 

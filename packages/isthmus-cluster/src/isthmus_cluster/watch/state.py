@@ -1,4 +1,4 @@
-"""What a job is doing, from the files of its health folder, and what its cards are doing."""
+"""State of a job, from the files of its health folder, and of its cards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What collectives read and write, and their results, which are recorded once the job uses them."""
+"""Tensors that collectives read and write; results are recorded once the job uses them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a job depends on besides its calls: environment, packages, arguments, switches, random states."""
+"""Configuration of a job besides its calls: environment, packages, arguments, switches, random states."""
 
 from __future__ import annotations
 

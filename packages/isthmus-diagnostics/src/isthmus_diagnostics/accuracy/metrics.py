@@ -1,4 +1,4 @@
-"""How far apart two tensors are, by their values or by their statistics."""
+"""Distances between two tensors, by their values or by their statistics."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What each rank is doing: its status file, which its own thread rewrites, and the collectives in flight."""
+"""Status file of each rank, which its own thread rewrites, and the collectives in flight."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What the solver needs, from the measurement of a step: the options of each kind of layer, and the moments."""
+"""Input of the solver, from the measurement of a step: the options of each kind of layer, and the moments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time of each step went on the device: compute, communication, copies, free."""
+"""Device time of each step: compute, communication, copies, free."""
 
 import re
 from dataclasses import dataclass

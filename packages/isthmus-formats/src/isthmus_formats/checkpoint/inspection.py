@@ -1,4 +1,4 @@
-"""What is in a checkpoint, and how two of them differ, parameter by parameter."""
+"""Contents of a checkpoint, and differences between two of them, parameter by parameter."""
 
 from __future__ import annotations
 

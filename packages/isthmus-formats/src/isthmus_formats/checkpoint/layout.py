@@ -43,7 +43,7 @@ class Parameter:
 
     @property
     def name(self) -> str:
-        """Its name in the model, such as ``"layers.3.attention.q.weight"``."""
+        """Name in the model, such as ``"layers.3.attention.q.weight"``."""
         expert = "" if self.expert is None else f"experts.{self.expert}."
         return ("" if self.layer is None else f"layers.{self.layer}.") + expert + self.role
 
@@ -62,12 +62,12 @@ class Slice:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """Shape of the slice."""
         return tuple(stop - start for start, stop in self.bounds)
 
     @property
     def size(self) -> int:
-        """Its number of elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     def of(self, tensor: Tensor) -> Tensor:

@@ -97,12 +97,12 @@ class Hashed:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """Shape of the tensor."""
         return tuple(self.tensor.shape)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Its data type."""
+        """Data type of the tensor."""
         return self.tensor.dtype
 
     def read(self) -> torch.Tensor:

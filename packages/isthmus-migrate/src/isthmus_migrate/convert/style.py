@@ -1,4 +1,4 @@
-"""How a project writes its source: its quotation marks, and its formatter, which is run on changed lines only."""
+"""Source style of a project: its quotation marks, and its formatter, which is run on changed lines only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the expressions of a module contribute to the data flow."""
+"""Contributions of a module's expressions to the data flow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls of Python's own functions and methods do to the values that pass through them."""
+"""Effects of calls of Python's own functions and methods on the values that pass through them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mock of a function of ``torch.cuda`` steers: code that stays for CUDA, or code that is converted."""
+"""Code that a mock of a function of ``torch.cuda`` steers: code that stays for CUDA, or code that is converted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each function of a module refers to: the names that it uses, how it uses them, and what it always calls."""
+"""References of each function of a module: the names that it uses, how it uses them, and what it always calls."""
 
 from __future__ import annotations
 

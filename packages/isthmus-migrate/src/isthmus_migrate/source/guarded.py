@@ -1,4 +1,4 @@
-"""What a test for CUDA decides: where its value gets to, and what runs only where it is true."""
+"""Effects of a test for CUDA: where its value gets to, and what runs only where it is true."""
 
 import ast
 import re

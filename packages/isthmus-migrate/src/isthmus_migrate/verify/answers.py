@@ -1,4 +1,4 @@
-"""What a run's device answers to queries; where a program prints an answer, two devices print two.
+"""Answers of a run's device to queries; where a program prints an answer, two devices print two.
 
 The rule is narrow. A printed token may differ if all of these hold:
 

@@ -1,4 +1,4 @@
-"""What ``isthmus plan parallel`` does."""
+"""Run ``isthmus plan parallel``."""
 
 from __future__ import annotations
 

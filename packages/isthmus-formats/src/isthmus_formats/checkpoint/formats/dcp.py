@@ -50,7 +50,7 @@ class Blob:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """Shape of the tensor."""
         return self.whole[len(self.index) :]
 
     def read(self) -> torch.Tensor:

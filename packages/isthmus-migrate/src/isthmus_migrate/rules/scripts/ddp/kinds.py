@@ -1,4 +1,4 @@
-"""How a tensor of a training loop is reduced over the ranks: what it is of a rank's share of a batch.
+"""Reduction of a training loop's tensors over the ranks, by their relation to a rank's share of a batch.
 
 A sum over the samples has degree 1 in the number of samples, a mean has degree 0. Products and quotients with numbers
 that are the same on all ranks add the degrees: a sum divided by the batch size is a mean.
