@@ -16,7 +16,7 @@ from isthmus import opset
 from isthmus_common.files import make_folder, write_file
 
 ROOT = Path(__file__).resolve().parents[1]
-# In this order: the operator pages are generated from the schemas.
+# The order matters: the operator pages are generated from the schemas.
 GENERATORS = (
     "tools.opset.torchgen_schemas",
     "tools.opset.refused_dtypes",

@@ -84,9 +84,9 @@ def write_random(folder: Path, config: dict[str, Any], dtype: torch.dtype = torc
 
 
 def _whole(parameter: Any) -> Any:
-    from isthmus_formats.checkpoint.layout import whole
+    from isthmus_formats.checkpoint.layout import whole_slice
 
-    return whole(parameter), 0
+    return whole_slice(parameter), 0
 
 
 def checkpoint(*arguments: object) -> Result:

@@ -57,7 +57,7 @@ def test_every_page_is_staged_and_stale_ones_are_removed(tmp_path: Path):
 
 
 def test_every_module_of_the_reference_has_a_page_of_its_names():
-    # In a child: other tests may have imported megatron.core, before which isthmus.megatron must come.
+    # Run in a child: other tests may have imported megatron.core, before which isthmus.megatron must come.
     pages = json.loads(output(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{_PAGES}").splitlines()[-1])
     assert set(pages) == {"api/index.rst", *(f"api/{module.name}.rst" for module in api.MODULES)}
     assert all(".. auto" in text for name, text in pages.items() if name != "api/index.rst")

@@ -176,7 +176,7 @@ def test_output_whose_reader_is_gone_ends_quietly(words, merged, tmp_path):
 
 
 def test_a_reader_that_leaves_early_gets_its_lines_and_the_file_is_complete(tmp_path):
-    """In a fresh interpreter, whose end would report what it cannot flush."""
+    """A fresh interpreter would report at its end what it cannot flush."""
     rows = [{"text": f"line {number}"} for number in range(20_000)]
     (tmp_path / "rows.json").write_text(json.dumps(rows))
     words = ["data", "convert", tmp_path / "rows.json", "--workers", "1", "-o", tmp_path / "out.txt"]

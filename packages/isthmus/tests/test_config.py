@@ -81,7 +81,7 @@ SOURCES = [
     )
     if path.name != "options.py"
 ]
-# Of the compiler's command lines and of setup.py.
+# Macros of the compiler's command lines and of setup.py.
 MACROS = {"ISTHMUS_BUILD", "ISTHMUS_LOADER_LIBRARY", "ISTHMUS_TORCH_VERSION"}
 # Read by the variable's name: before the package is imported (setup.py), or of another process.
 BY_NAME = {"build_debug", "kernels", "megatron", "health", "swap", "debug_listen", "migrate_trace", "verify"}

@@ -65,7 +65,7 @@ Condition::~Condition() { chip().memory_free(value); }
 
 using namespace isthmus::ascend;
 
-// What the runtime reads of aclmdlRICondTaskParams, in its layout.
+// Layout of the runtime's aclmdlRICondTaskParams.
 struct aclmdlRICondTaskParams {
   void* condition;
   int type;

@@ -1,4 +1,4 @@
-// What the devices' product is.
+// The product name of the devices.
 #pragma once
 
 #include <cstdint>

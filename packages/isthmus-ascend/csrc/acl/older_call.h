@@ -21,7 +21,7 @@ extern "C" int aclrtSynchronizeStream(void* stream);
 namespace isthmus::ascend {
 
 struct OlderCall {
-  const char* function;  // of the interface, for messages
+  const char* function;  // name in the interface, for messages
   const void* const* input_descriptions;
   const void* const* input;
   const void* const* output_descriptions;

@@ -11,9 +11,9 @@ struct Json {
   enum Kind { kNull, kBool, kNumber, kString, kArray, kObject };
 
   Kind kind = kNull;
-  std::string text;                                   // of a string; of a bool or a number as written
-  std::vector<Json> elements;                         // of an array
-  std::vector<std::pair<std::string, Json>> members;  // of an object
+  std::string text;                                   // a string's text; a bool or a number as written
+  std::vector<Json> elements;                         // elements of an array
+  std::vector<std::pair<std::string, Json>> members;  // members of an object
 
   // Null if there is none of this name.
   const Json* member(const std::string& name) const;

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kRetry = std::chrono::milliseconds(5);
 
-// What rank 0 sends: an id, or the message of a failure.
+// Reply of rank 0: an id, or the message of a failure.
 struct Reply {
   int32_t code;  // an HcclResult
   union {

@@ -23,7 +23,7 @@ def boxes() -> None:
     deltas = torch.tensor([[3 / 4, -1 / 6, math.log(2), 0.0]])
     scale = {"means": [0.5, 0.0, 0.0, 0.0], "stds": [0.1, 0.1, 0.2, 0.2]}
     encoded = (deltas.half().float() - torch.tensor(scale["means"])) / torch.tensor(scale["stds"])
-    encoded = encoded.half().float()  # as the vendor's
+    encoded = encoded.half().float()  # the vendor's result has this dtype
     check("BoundingBoxEncode", [anchor, truth], encoded, **scale)
     clip = {"max_shape": [20, 30], "wh_ratio_clip": 0.01}
     exact = (deltas - torch.tensor(scale["means"])) / torch.tensor(scale["stds"])

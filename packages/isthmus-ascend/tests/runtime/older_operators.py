@@ -1,4 +1,4 @@
-"""What the test of older.table does: each operator through aclopCompileAndExecute() against its meaning."""
+"""Job for the test of older.table: each operator through aclopCompileAndExecute() against its meaning."""
 
 import ctypes
 import itertools
@@ -423,7 +423,7 @@ def refusals() -> None:
 PARTS = (
     layouts, activations, selections, overflow, products, optimizers, losses, gradients, ranges, convolutions, norms,
     recurrent, cell, gru, *older_boxes.PARTS,
-)  # of valid calls  # fmt: skip
+)  # valid calls  # fmt: skip
 
 
 def every() -> None:

@@ -24,7 +24,7 @@ class Commands(TyperGroup):
             SystemExit: with status 2, if its package is not installed.
         """
         if cmd_name not in self.commands and cmd_name in self.list_commands(ctx):
-            if cmd_name not in shell.installed():
+            if cmd_name not in shell.installed_commands():
                 package = next(package for name, package, _ in shell.known() if name == cmd_name)
                 print(f"isthmus {cmd_name} needs {package}: pip install {package}", file=sys.stderr)
                 raise SystemExit(2)
@@ -47,7 +47,7 @@ class Commands(TyperGroup):
         """Write the commands under the headings of their groups, with the package of those that are absent."""
         for heading, group in shell.COMMANDS.items():
             rows = [
-                (name, text if name in shell.installed() else f"{text} (needs {package})")
+                (name, text if name in shell.installed_commands() else f"{text} (needs {package})")
                 for name, (package, text) in group.items()
             ]
             with formatter.section(heading):
@@ -59,7 +59,7 @@ class Commands(TyperGroup):
 
 def _commands(name: str) -> dict[str, Any]:
     """Import the command line of a command, which may have more than that one."""
-    feature = shell.installed()[name].load()
+    feature = shell.installed_commands()[name].load()
     if hasattr(feature, "app"):
         group = typer.main.get_group(feature.app)
         group.name = name

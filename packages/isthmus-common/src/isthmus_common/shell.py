@@ -17,7 +17,7 @@ from isthmus_common.text import NO_TORCH
 
 GROUP = "isthmus.commands"
 
-# For each heading of the help: command, the package that has it, and what it does.
+# Command, the package that has it, and its description, for each heading of the help.
 COMMANDS = {
     "Run": {
         "run": ("isthmus", "Run a CUDA script, a module or a launcher on the available accelerator."),
@@ -66,7 +66,7 @@ COMMANDS = {
 
 
 @cache
-def installed() -> dict[str, EntryPoint]:
+def installed_commands() -> dict[str, EntryPoint]:
     """Return the commands of the installed packages, by name."""
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
@@ -83,7 +83,7 @@ def others() -> list[tuple[str, str]]:
     listed = {name for name, _, _ in known()}
     found = [
         (name, entry.dist.name if entry.dist else "")
-        for name, entry in installed().items()
+        for name, entry in installed_commands().items()
         if name not in listed
     ]
     return sorted(found)
@@ -94,7 +94,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     try:
         with ends_with_reader():
-            feature = installed()[arguments[0]].load() if arguments and arguments[0] in installed() else None
+            feature = installed_commands()[arguments[0]].load() if arguments and arguments[0] in installed_commands() else None
             if feature is not None and hasattr(feature, "main"):
                 sys.exit(feature.main(arguments[1:]))
             from isthmus_common.application import app

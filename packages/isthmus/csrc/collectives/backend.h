@@ -89,7 +89,7 @@ class ChipBackend final : public c10d::Backend {
   // The transport of an operation: the driver where it serves the tensors, otherwise gloo. These functions
   // are the only place that decides.
   Transport& choose_if(bool driver_serves);
-  Transport& choose();                          // of the group, before any operation
+  Transport& choose();                          // chooses the group's transport, before any operation
   Transport& choose(const at::Tensor& tensor);  // for an operation of all ranks
   Transport& choose(const at::Tensor& tensor, int peer, int tag);
   Transport& choose_for_barrier();

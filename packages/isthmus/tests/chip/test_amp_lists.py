@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing._internal.autocast_test_lists import AutocastTestLists
 
-# On CUDA's list, and CUDA's own.
+# Operators on CUDA's list, and CUDA's own.
 CUDA_ONLY = {"aten::cudnn_convolution", "aten::cudnn_convolution_transpose"}
 
 

@@ -151,7 +151,7 @@ for i in range(6):
 torch.chip.synchronize()
 found["replays"] = y.tolist()
 
-# Its temporary is memory of the graph, which the capture itself still fills when the first replay begins.
+# The temporary is memory of the graph, which the capture itself still fills when the first replay begins.
 x = torch.zeros(4, device="chip")
 graph, z = capture(lambda: (x + one) + one)
 x.fill_(1)

@@ -280,7 +280,8 @@ def test_stacks_add_up_to_the_devices_time(tmp_path: Path):
     time = sum(event.device_time_total for event in kernels if not event.is_user_annotation)
     # A line is in whole microseconds, rounded down, and omitted if 0.
     assert time - len(kernels) <= sum(int(each) for _, each in lines) <= time
-    product = sum(event.device_time_total for event in kernels if event.name == "aten::mm")  # of backward
+    # Kernels of the backward.
+    product = sum(event.device_time_total for event in kernels if event.name == "aten::mm")
     assert sum(int(each) for stack, each in lines if "_backward" not in stack) > product > 0
 
 

@@ -83,7 +83,7 @@ def other_process() -> Iterator[Other]:
 
 @pytest.fixture
 def other(other_process: Other) -> Iterator[Other]:
-    """It holds no memory before and after the test."""
+    """Worker that holds no memory before and after the test."""
     yield other_process
     other_process("drop")
     torch.chip.ipc_collect()

@@ -30,7 +30,7 @@ COMPARED = {
 
 @pytest.fixture(scope="module")
 def reports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What is reported of the configurations that the tests of this run ask for."""
+    """Reports of the configurations that the tests of this run ask for."""
     asked = set()
     for item in request.session.items:
         asked.add(COMPARED.get(getattr(item, "originalname", "")))

@@ -149,7 +149,7 @@ def test_a_number_that_multiplies_or_divides_halves_is_not_rounded_to_one() -> N
 
 @pytest.mark.full
 def test_the_tutorial_builds_a_chip_that_trains(tmp_path: Path) -> None:
-    """Its blocks in order: toml is a file of the chip, python extends operators.py, console is run and compared."""
+    """Blocks run in order: toml is a file of the chip, python extends operators.py, console is run and compared."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     chip = tmp_path / "mychip"
     names = ("bring-up.md", "bring-up-failures.md", "bring-up-training.md")

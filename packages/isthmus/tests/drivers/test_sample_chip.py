@@ -243,9 +243,9 @@ def test_two_libraries_serve_one_chip_in_their_order(
         import torch
         x = torch.tensor([-1.0, 1.0], device="chip")
         print(torch.relu(x).tolist())
-        print(torch.relu(x.bfloat16()).tolist())  # which only the chip's own library has
+        print(torch.relu(x.bfloat16()).tolist())  # only the chip's own library has it
         bytes = torch.tensor([1, -2], dtype=torch.int8, device="chip")
-        print((bytes + bytes).tolist())  # which only the second has
+        print((bytes + bytes).tolist())  # only the second library has it
         print({torch.chip.dispatch_stats()["operators"][f"aten::{n}"]["route"] for n in ("relu", "add.Tensor")})
         """,
         ISTHMUS_DRIVER=described(site, tmp_path, libraries),

@@ -94,7 +94,7 @@ def train(*flags: str, ranks: int = 2) -> dict[str, dict]:
 
 @pytest.fixture(scope="module")
 def reports(request):
-    """What is reported of the command lines that the tests of this run compare or count."""
+    """Reports of the command lines that the tests of this run compare or count."""
     asked = set()
     for item in request.session.items:
         function = getattr(item, "function", None)

@@ -207,7 +207,7 @@ for _ in range(2):
 
 from transformer_engine.pytorch.utils import make_weak_ref
 weak, = make_weak_ref([batches[0] * 2])
-weak.requires_grad = False  # as Megatron 0.16 does
+weak.requires_grad = False  # Megatron 0.16 does the same
 assert weak.is_leaf
 """
     )

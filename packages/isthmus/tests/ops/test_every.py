@@ -11,7 +11,7 @@ from isthmus.ops import registration
 from tests.helpers.ops_checks import by_each, on_each_device
 from tests.helpers.ops_table import Case, cases
 
-# They have no gradients, or no tensor arguments; computing ones have their own tests.
+# These have no gradients, or no tensor arguments; computing ones have their own tests.
 WITHOUT = {
     "implementations", "which", "patch", "unpad_gen_attention_mask", "grad_norm", "grad_norms", "clip_grad_norm_",
     "adamw_",

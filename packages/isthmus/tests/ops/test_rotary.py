@@ -17,7 +17,7 @@ def tables(rows, width, device="cpu", dtype=torch.float64, base=100.0):
 
 
 def reference(x, cos, sin, layout="bshd", interleaved=False):
-    """By complex numbers: the pair (a, b) is a + ib, times exp(i angle)."""
+    """Rotate by complex numbers: the pair (a, b) is a + ib, times exp(i angle)."""
     dim, head_dim = 2 * cos.size(-1), 2 if layout == "bshd" else 1
     turned, rest = x[..., :dim], x[..., dim:]
     a, b = (turned[..., ::2], turned[..., 1::2]) if interleaved else turned.chunk(2, -1)

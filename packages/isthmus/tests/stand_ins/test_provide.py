@@ -346,7 +346,8 @@ def test_a_graph_of_adam_refuses_state_that_a_replay_would_reset():
         each.step()
         with torch.chip.graph(torch.chip.Graph()):
             each.step()
-        each.param_groups[0]["step"] = each.param_groups[0]["step"].int()  # as Transformer Engine counts
+        # Transformer Engine counts with integers.
+        each.param_groups[0]["step"] = each.param_groups[0]["step"].int()
         with pytest.raises(RuntimeError, match="once before"), torch.chip.graph(torch.chip.Graph()):
             each.step()
 
@@ -383,7 +384,7 @@ def test_loading_a_state_of_adam_keeps_this_optimizers_dtypes():
         "exp_avg": torch.bfloat16, "exp_avg_sq": torch.float32, "master_param": torch.float32,
     }  # fmt: skip
     state = wide.state_dict()
-    del state["param_groups"][0]["amsgrad"]  # as apex and Transformer Engine save it
+    del state["param_groups"][0]["amsgrad"]  # apex and Transformer Engine save it like this
     narrow.load_state_dict(state)
     narrow.step()
     assert narrow.param_groups[0]["step"] == 2

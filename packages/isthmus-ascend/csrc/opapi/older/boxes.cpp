@@ -25,7 +25,7 @@ struct Centred {
   at::Tensor x, y, width, height;
 };
 
-// Of boxes whose last column and row belong to them.
+// Centre and size of boxes whose last column and row belong to them.
 Centred centred(const Call& call, const char* name) {
   const auto corners = columns_of_four(call, name);
   return {corners[0].add(corners[2]).mul(0.5), corners[1].add(corners[3]).mul(0.5),
@@ -70,7 +70,7 @@ void bounding_box_decode(const Call& call) {
                                 1));
 }
 
-// With a stride for each anchor. Source: YOLOBBoxCoder of MMDetection.
+// Encodes boxes with a stride for each anchor. Source: YOLOBBoxCoder of MMDetection.
 void yolo_boxes_encode(const Call& call) {
   constexpr double kLeast = 1e-6;
   const auto from = columns_of_four(call, "anchor_boxes"), to = columns_of_four(call, "gt_bboxes");

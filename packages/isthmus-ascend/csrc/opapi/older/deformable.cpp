@@ -15,7 +15,7 @@ namespace {
 
 // One of the four pixels around each point.
 struct Corner {
-  at::Tensor index, values;  // of the pixels; 0 outside the image
+  at::Tensor index, values;  // index and values of the pixels; 0 outside the image
   at::Tensor across, down;   // weights
 
   at::Tensor weight() const { return across.mul(down).unsqueeze(2); }
@@ -69,11 +69,11 @@ struct Samples {
             (below ? of_below : of_below.neg().add(1)).mul(inside)};
   }
 
-  // From [batch, rows, columns, groups, kernel rows, kernel columns] to [batch, groups, points].
+  // Reorders [batch, rows, columns, groups, kernel rows, kernel columns] to [batch, groups, points].
   at::Tensor ordered(const at::Tensor& part) const { return part.permute({0, 3, 1, 4, 2, 5}).flatten(2); }
 
   std::vector<int64_t> kernel;
-  at::IntArrayRef shape;  // of the image
+  at::IntArrayRef shape;  // shape of the image
   int64_t groups, rows = 0, columns = 0;
   at::Tensor x, y, scale;  // [batch, groups, points]
   at::Tensor image;        // [batch, groups, channels of a group, pixels]

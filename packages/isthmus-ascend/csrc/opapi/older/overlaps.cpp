@@ -14,7 +14,7 @@
 namespace isthmus::ascend {
 namespace {
 
-// Of a box along an axis.
+// Both ends of a box along an axis.
 struct Ends {
   at::Tensor low, high;
 
@@ -36,7 +36,7 @@ struct Box {
   at::Tensor area() const { return x.length().mul(y.length()); }
 };
 
-// Of rows of centre and size if `trans`, else of corners.
+// Boxes from rows of centre and size if `trans`, else from rows of corners.
 Box box(const at::Tensor& boxes, bool trans) {
   const auto rows = widened(boxes).unbind(0);
   TORCH_CHECK(rows.size() == 4, "boxes have ", rows.size(), " rows, expected 4");
@@ -49,7 +49,7 @@ at::Tensor intersection(const Box& one, const Box& other) {
   return common(one.x, other.x).length().clamp_min(0).mul(common(one.y, other.y).length().clamp_min(0));
 }
 
-// With each other box, so that there is a row for each of these.
+// Pairs each box with each other box, so that there is a row for each pair.
 void as_rows(Box& boxes) {
   for (Ends* const ends : {&boxes.x, &boxes.y}) {
     ends->low = ends->low.unsqueeze(1);
@@ -117,9 +117,9 @@ void box_ciou(const Call& call) {
   call.ignore("atan_sub");
 }
 
-// Of rows x1, y1, x2, y2, a row for each ground truth: over the union, or over the ground truth for iof. The
-// sides of areas, not of intersections, are longer by eps: so say the expected values of op-plugin's
-// test_iou.py.
+// Overlap of boxes in rows x1, y1, x2, y2, a row for each ground truth: over the union, or over the ground
+// truth for iof. The sides of areas, not of intersections, are longer by eps: so say the expected values of
+// op-plugin's test_iou.py.
 void box_iou(const Call& call) {
   const std::string mode = call.text("mode");
   TORCH_CHECK(mode == "iou" || mode == "iof", "mode is ", mode, ", expected iou or iof");
@@ -135,7 +135,7 @@ void box_iou(const Call& call) {
 
 // Derivatives of a measure beyond the intersection over the union, along an axis.
 struct Slopes {
-  at::Tensor hull, distance;  // by the hull's length; by the first centre's distance from the second
+  at::Tensor hull, distance;  // gradients by the hull's length and by the distance of the centres
 };
 
 // 1 where the first is smaller, and half where they are equal.
@@ -143,8 +143,8 @@ at::Tensor smaller(const at::Tensor& first, const at::Tensor& second) {
   return second.sub(first).sign().add(1).mul(0.5);
 }
 
-// By the ends of a box, from derivatives by the lengths of the intersection, of the hull and of the box, and
-// by its centre.
+// Derivatives by the ends of a box, from derivatives by the lengths of the intersection, of the hull and of
+// the box, and by its centre.
 Ends by_ends(const Ends& own, const Ends& other, const at::Tensor& both, const at::Tensor& hull,
              const at::Tensor& length, const at::Tensor& centre) {
   const at::Tensor half = centre.mul(0.5);
@@ -155,7 +155,7 @@ Ends by_ends(const Ends& own, const Ends& other, const at::Tensor& both, const a
           .add(hull.mul(smaller(other.high, own.high)))};
 }
 
-// Of all pairs of a box, in the rows that box() takes.
+// Writes the gradients of all pairs of a box, in the rows that box() takes.
 void give_grad(const Call& call, const char* name, const Box& like, const Box& grads) {
   const auto summed = [&](const at::Tensor& grad) {
     return at::sum_to(grad.mul(call.tensor("dy")), like.x.low.sizes()).reshape(-1);

@@ -37,7 +37,8 @@ Polygon corners_of(const Rotated& box) {
   return corners;
 }
 
-// What lies to the left of a line. Source: Sutherland and Hodgman 1974, "Reentrant polygon clipping".
+// The part of a polygon to the left of a line. Source: Sutherland and Hodgman 1974, "Reentrant polygon
+// clipping".
 Polygon left_of(Point from, Point to, const Polygon& polygon) {
   Polygon left;
   for (size_t i = 0; i < polygon.size(); ++i) {
@@ -70,7 +71,7 @@ double Rotated::intersection(const Rotated& other) const {
 
 namespace {
 
-// Of tensors [batch, 5, boxes] and [batch, 5, others], for each with each.
+// Measures each pair of tensors [batch, 5, boxes] and [batch, 5, others].
 template <typename Measure>
 at::Tensor crossed(const Call& call, const char* name, const char* other, const Measure& measure) {
   const at::Tensor first = call.tensor(name).to(at::kFloat).transpose(-2, -1).contiguous(),
@@ -97,7 +98,7 @@ void rotated_overlaps(const Call& call) {
                     [](const Rotated& first, const Rotated& second) { return first.intersection(second); }));
 }
 
-// Over the union, or over the first box for iof.
+// Overlap over the union, or over the first box for iof.
 void rotated_iou(const Call& call) {
   const std::string mode = call.text("mode");
   TORCH_CHECK(mode == "iou" || mode == "iof", "mode is ", mode, ", expected iou or iof");

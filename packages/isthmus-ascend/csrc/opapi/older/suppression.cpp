@@ -27,7 +27,7 @@ using Overlap = double (*)(const float* first, const float* second);
 
 struct Candidate {
   float score;
-  int64_t number;  // of its class, or its own
+  int64_t number;  // number of its class, or its own
   const float* box;
 };
 
@@ -113,7 +113,7 @@ void nms_with_mask(const Call& call) {
   call.give("selected_mask", mask);
 }
 
-// Of x, y, width, height and degrees, or of corners and degrees.
+// Suppresses boxes of x, y, width, height and degrees, or of corners and degrees.
 template <bool corners>
 double rotated_overlap(const float* first, const float* second) {
   const Rotated one = rotated(first, corners), other = rotated(second, corners);

@@ -150,7 +150,7 @@ def test_without_a_compiler_pointwise_operators_are_not_fused() -> None:
 
 @pytest.mark.full
 def test_pointwise_runs_are_fused_by_triton(tmp_path: Path) -> None:
-    """By its interpreter, since the numpy chip has no Triton backend."""
+    """Triton's interpreter fuses them, since the numpy chip has no Triton backend."""
     pytest.importorskip("triton")
     numpy = Path(isthmus.__file__).parent / "drivers" / "numpy"
     text = (numpy / "driver.toml").read_text().replace('code_generator = "c"', 'code_generator = "triton"')
@@ -317,7 +317,7 @@ def test_captured_calls_do_not_pass_through_the_dispatcher() -> None:
 
 
 def test_calls_while_a_graph_of_the_caller_is_captured() -> None:
-    """On its stream, for which the call was captured before, and in another thread, which would capture it now."""
+    """Calls run on its stream, on which it was captured before, and in another thread, which would capture it now."""
     on_numpy(
         """
     import threading
@@ -499,7 +499,7 @@ def test_sorting_keeps_the_order_of_random_numbers_and_of_writes() -> None:
     write = graph.call_function(torch.ops.aten.copy_.default, (x, second))
     after = graph.call_function(torch.ops.aten.relu.default, (x,))
     graph.output((first, late, write, after))
-    first.args = (late,)  # which moves it behind
+    first.args = (late,)  # moves it behind
     sort(graph)
     assert [node.name for node in graph.nodes] == [
         x.name, late.name, first.name, second.name, write.name, after.name, "output"

@@ -87,7 +87,7 @@ class _Launcher:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._functions: dict[int, Callable[..., None]] = {}  # by number of loops
+        self._functions: dict[int, Callable[..., None]] = {}  # keyed by number of loops
 
     def __call__(self, context: int, *tensors: Any) -> None:
         loops = _loops(tensors, tensors[len(self._run.inputs)])
