@@ -129,7 +129,8 @@ train: build
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 # Tests that hold on any chip, but those marked host.
-CORE_TESTS := $(addprefix $(CORE)/tests/,core memory dispatch privateuse1 integrations parallel shim)
+CORE_TESTS := $(addprefix $(CORE)/tests/,core chip memory dispatch privateuse1 integrations megatron deepspeed parallel shim) \
+  --ignore=$(CORE)/tests/chip/compile
 
 TESTS := $(if $(PACKAGE),packages/$(PACKAGE)/tests)
 

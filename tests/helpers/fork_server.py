@@ -29,7 +29,12 @@ LENGTH = 1 << 20  # bytes of a request
 MODULES = {
     "torch": ("torch", "sympy", "torch._inductor.decomposition"),
     "light": (
-        *("isthmus_common.shell", "isthmus.options", "isthmus.conformance.run", "isthmus.conformance.claims"),
+        *(
+            "isthmus_common.application",
+            "isthmus.options",
+            "isthmus.conformance.run",
+            "isthmus.conformance.claims",
+        ),
         *("isthmus_cluster.inventory", "isthmus_cluster.isolate.report", "isthmus_migrate.analyse.report"),
     ),
 }

@@ -9,7 +9,7 @@ import numpy as np
 from typer.testing import CliRunner
 
 from isthmus.memory.trace import Trace
-from isthmus_common.shell import app
+from isthmus_common.application import app
 from tools.traces import catalogue
 from tools.traces.models import Shape
 from tools.traces.training import Job

@@ -1,125 +1,71 @@
 /* Defects of the optional groups of functions; included by mutant_driver.c. */
 
 /* Collectives. */
-DEFECT(all_reduce_always_sums, all_reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
-  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_PREMUL_SUM ? op : ISTHMUS_SUM, factor, comm, stream);
+DEFECT(all_reduce_always_sums, all_reduce) {
+  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_PREMUL_SUM ? op : ISTHMUS_SUM, factor, comm,
+                          stream);
 }
-DEFECT(all_reduce_without_factor, all_reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
-  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_PREMUL_SUM ? ISTHMUS_SUM : op, 0, comm, stream);
+DEFECT(all_reduce_without_factor, all_reduce) {
+  return host->all_reduce(to, from, count, dtype, op == ISTHMUS_PREMUL_SUM ? ISTHMUS_SUM : op, 0, comm,
+                          stream);
 }
-DEFECT(all_reduce_waits, all_reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
+DEFECT(all_reduce_waits, all_reduce) {
   host->stream_synchronize(stream);
   return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
 }
-DEFECT(all_reduce_in_thousands, all_reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
-  return host->all_reduce(to, from, count > 1000 ? count / 1000 * 1000 : count, dtype, op, factor, comm, stream);
+DEFECT(all_reduce_in_thousands, all_reduce) {
+  return host->all_reduce(to, from, count > 1000 ? count / 1000 * 1000 : count, dtype, op, factor, comm,
+                          stream);
 }
-DEFECT(reduce_on_every_rank, reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        int32_t root, isthmus_comm comm, isthmus_stream stream)) {
-  (void)root;
+DEFECT(reduce_on_every_rank, reduce) {
   return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
 }
-DEFECT(broadcast_from_zero, broadcast,
-       (void* buffer, size_t count, isthmus_dtype dtype, int32_t root, isthmus_comm comm, isthmus_stream stream)) {
-  (void)root;
-  return host->broadcast(buffer, count, dtype, 0, comm, stream);
-}
-DEFECT(reduce_scatter_sums, reduce_scatter,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
+DEFECT(broadcast_from_zero, broadcast) { return host->broadcast(buffer, count, dtype, 0, comm, stream); }
+DEFECT(reduce_scatter_sums, reduce_scatter) {
   return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
 }
-DEFECT(send_without_last, send,
-       (const void* from, size_t count, isthmus_dtype dtype, int32_t peer, isthmus_comm comm,
-        isthmus_stream stream)) {
+DEFECT(send_without_last, send) {
   host->set_async((char*)from + 4 * (count - 1), 0, 4, stream);
   return host->send(from, count, dtype, peer, comm, stream);
 }
-DEFECT(all_reduce_of_signed_bytes, all_reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
-  return host->all_reduce(to, from, count, dtype == ISTHMUS_UINT8 ? ISTHMUS_INT8 : dtype, op, factor, comm, stream);
+DEFECT(all_reduce_of_signed_bytes, all_reduce) {
+  return host->all_reduce(to, from, count, dtype == ISTHMUS_UINT8 ? ISTHMUS_INT8 : dtype, op, factor, comm,
+                          stream);
 }
-DEFECT(all_reduce_of_one_half, all_reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
+DEFECT(all_reduce_of_one_half, all_reduce) {
   if (dtype == ISTHMUS_BFLOAT16) dtype = ISTHMUS_FLOAT16;
   return host->all_reduce(to, from, count, dtype, op, factor, comm, stream);
 }
-DEFECT(average_is_a_sum, all_reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
+DEFECT(average_is_a_sum, all_reduce) {
   return host->all_reduce(to, from, count, dtype, op == ISTHMUS_AVG ? ISTHMUS_SUM : op, factor, comm, stream);
 }
-DEFECT(reduce_always_sums, reduce,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        int32_t root, isthmus_comm comm, isthmus_stream stream)) {
-  (void)op;
+DEFECT(reduce_always_sums, reduce) {
   return host->reduce(to, from, count, dtype, ISTHMUS_SUM, factor, root, comm, stream);
 }
-DEFECT(reduce_scatter_always_sums, reduce_scatter,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_reduce_op op, const void* factor,
-        isthmus_comm comm, isthmus_stream stream)) {
-  (void)op;
+DEFECT(reduce_scatter_always_sums, reduce_scatter) {
   return host->reduce_scatter(to, from, count, dtype, ISTHMUS_SUM, factor, comm, stream);
 }
 /* In place, the rank's own part is cleared with the rest of the output. */
-DEFECT(all_gather_clears_its_input, all_gather,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, isthmus_comm comm, isthmus_stream stream)) {
+DEFECT(all_gather_clears_its_input, all_gather) {
   const char *first = to, *own = from;
   if (own >= first && own < first + 8 * count) host->set_async((void*)from, 0, 4 * count, stream);
   return host->all_gather(to, from, count, dtype, comm, stream);
 }
-DEFECT(timeout_ignored, comm_create,
-       (const isthmus_unique_id* id, const isthmus_comm_options* options, isthmus_comm* comm)) {
+DEFECT(timeout_ignored, comm_create) {
   isthmus_comm_options other = *options;
   other.timeout_ms = 0;
   return host->comm_create(id, &other, comm);
 }
-DEFECT(comm_error_always_ok, comm_error, (isthmus_comm comm)) {
-  (void)comm;
-  return ISTHMUS_OK;
-}
-DEFECT(split_without_key, comm_split,
-       (isthmus_comm comm, int32_t color, int32_t key, const isthmus_comm_options* options, isthmus_comm* out)) {
-  (void)key;
-  return host->comm_split(comm, color, 0, options, out);
-}
-DEFECT(split_without_color, comm_split,
-       (isthmus_comm comm, int32_t color, int32_t key, const isthmus_comm_options* options, isthmus_comm* out)) {
+DEFECT(comm_error_always_ok, comm_error) { return ISTHMUS_OK; }
+DEFECT(split_without_key, comm_split) { return host->comm_split(comm, color, 0, options, out); }
+DEFECT(split_without_color, comm_split) {
   return host->comm_split(comm, color < 0 ? color : 0, key, options, out);
 }
-DEFECT(never_reachable, comm_reachable, (const isthmus_unique_id* id)) {
-  (void)id;
-  return ISTHMUS_UNSUPPORTED;
-}
-DEFECT(gather_to_zero, gather,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, int32_t root, isthmus_comm comm,
-        isthmus_stream stream)) {
-  (void)root;
-  return host->gather(to, from, count, dtype, 0, comm, stream);
-}
-DEFECT(scatter_from_zero, scatter,
-       (void* to, const void* from, size_t count, isthmus_dtype dtype, int32_t root, isthmus_comm comm,
-        isthmus_stream stream)) {
-  (void)root;
-  return host->scatter(to, from, count, dtype, 0, comm, stream);
-}
-DEFECT(exchange_without_offsets, all_to_all_v,
-       (void* to, const size_t* to_counts, const size_t* to_offsets, const void* from, const size_t* from_counts,
-        const size_t* from_offsets, isthmus_dtype dtype, isthmus_comm comm, isthmus_stream stream)) {
+DEFECT(never_reachable, comm_reachable) { return ISTHMUS_UNSUPPORTED; }
+DEFECT(gather_to_zero, gather) { return host->gather(to, from, count, dtype, 0, comm, stream); }
+DEFECT(scatter_from_zero, scatter) { return host->scatter(to, from, count, dtype, 0, comm, stream); }
+DEFECT(exchange_without_offsets, all_to_all_v) {
   const size_t packed_to[2] = {0, to_counts[0]}, packed_from[2] = {0, from_counts[0]};
-  (void)to_offsets;
-  (void)from_offsets;
   return host->all_to_all_v(to, to_counts, packed_to, from, from_counts, packed_from, dtype, comm, stream);
 }
 /* Activity records. */
@@ -145,19 +91,15 @@ static void deliver_ended_early(const isthmus_activity* records, size_t count, v
     deliver(&record, 1, user_data);
   }
 }
-DEFECT(records_without_bytes, activity_start, (isthmus_activity_callback callback, void* user_data)) {
+DEFECT(records_without_bytes, activity_start) {
   deliver = callback;
   return host->activity_start(deliver_without_bytes, user_data);
 }
-DEFECT(records_end_early, activity_start, (isthmus_activity_callback callback, void* user_data)) {
+DEFECT(records_end_early, activity_start) {
   deliver = callback;
   return host->activity_start(deliver_ended_early, user_data);
 }
-DEFECT(no_records, activity_start, (isthmus_activity_callback callback, void* user_data)) {
-  (void)callback;
-  (void)user_data;
-  return ISTHMUS_OK;
-}
+DEFECT(no_records, activity_start) { return ISTHMUS_OK; }
 static void deliver_of_first_device(const isthmus_activity* records, size_t count, void* user_data) {
   for (size_t i = 0; i < count; ++i) {
     isthmus_activity record = records[i];
@@ -165,24 +107,21 @@ static void deliver_of_first_device(const isthmus_activity* records, size_t coun
     deliver(&record, 1, user_data);
   }
 }
-DEFECT(records_of_first_device, activity_start, (isthmus_activity_callback callback, void* user_data)) {
+DEFECT(records_of_first_device, activity_start) {
   deliver = callback;
   return host->activity_start(deliver_of_first_device, user_data);
 }
 static void deliver_all_but_one(const isthmus_activity* records, size_t count, void* user_data) {
   if (count > 1) deliver(records, count - 1, user_data);
 }
-DEFECT(last_record_lost, activity_start, (isthmus_activity_callback callback, void* user_data)) {
+DEFECT(last_record_lost, activity_start) {
   deliver = callback;
   return host->activity_start(deliver_all_but_one, user_data);
 }
 static isthmus_status stop_nothing(void) { return ISTHMUS_OK; }
-DEFECT(correlation_ignored, activity_push_correlation, (uint64_t correlation)) {
-  (void)correlation;
-  return ISTHMUS_OK;
-}
+DEFECT(correlation_ignored, activity_push_correlation) { return ISTHMUS_OK; }
 /* Export and import. */
-DEFECT(import_of_a_copy, memory_import, (const isthmus_ipc_handle* handle, void** pointer)) {
+DEFECT(import_of_a_copy, memory_import) {
   void *shared, *own;
   isthmus_status status = host->memory_import(handle, &shared);
   if (status != ISTHMUS_OK) return status;
@@ -191,33 +130,27 @@ DEFECT(import_of_a_copy, memory_import, (const isthmus_ipc_handle* handle, void*
   *pointer = own;
   return ISTHMUS_OK;
 }
-DEFECT(import_of_a_new_event, event_import, (const isthmus_ipc_handle* handle, isthmus_event* event)) {
-  (void)handle;
-  return host->event_create(0, event);
-}
+DEFECT(import_of_a_new_event, event_import) { return host->event_create(0, event); }
 /* Virtual memory. */
-DEFECT(destroy_leaks, virtual_destroy, (isthmus_memory_handle handle)) {
-  (void)handle;
-  return ISTHMUS_OK;
-}
-DEFECT(unmap_forgets, virtual_unmap, (void* pointer, size_t bytes)) {
+DEFECT(destroy_leaks, virtual_destroy) { return ISTHMUS_OK; }
+DEFECT(unmap_forgets, virtual_unmap) {
   host->set_async(pointer, 0, bytes, 0);
   host->stream_synchronize(0);
   return host->virtual_unmap(pointer, bytes);
 }
 /* Telemetry. */
-DEFECT(telemetry_of_full_size, telemetry, (int32_t device, isthmus_telemetry* telemetry)) {
+DEFECT(telemetry_of_full_size, telemetry) {
   isthmus_telemetry full;
   full.struct_size = sizeof full;
   const isthmus_status status = host->telemetry(device, &full);
   if (status == ISTHMUS_OK) memcpy(telemetry, &full, sizeof full);
   return status;
 }
-#define TELEMETRY(name, change)                                                   \
-  static isthmus_status name(int32_t device, isthmus_telemetry* telemetry) {      \
-    const isthmus_status status = host->telemetry(device, telemetry);             \
+#define TELEMETRY(name, change)                                                      \
+  static isthmus_status name(int32_t device, isthmus_telemetry* telemetry) {         \
+    const isthmus_status status = host->telemetry(device, telemetry);                \
     if (status == ISTHMUS_OK && telemetry->struct_size == sizeof *telemetry) change; \
-    return status;                                                                \
+    return status;                                                                   \
   }
 TELEMETRY(temperature_in_millidegrees, telemetry->temperature_c = 45000)
 TELEMETRY(power_in_milliwatts, telemetry->power_w = 310000)
@@ -242,28 +175,26 @@ static isthmus_status telemetry_of_any_device(int32_t device, isthmus_telemetry*
 }
 
 /* Graphs. */
-DEFECT(launched_twice, graph_launch, (isthmus_graph graph, isthmus_stream stream)) {
+DEFECT(launched_twice, graph_launch) {
   host->graph_launch(graph, stream);
   return host->graph_launch(graph, stream);
 }
-DEFECT(launch_waits, graph_launch, (isthmus_graph graph, isthmus_stream stream)) {
+DEFECT(launch_waits, graph_launch) {
   const isthmus_status status = host->graph_launch(graph, stream);
   host->stream_synchronize(stream);
   return status;
 }
-DEFECT(launched_beside, graph_launch, (isthmus_graph graph, isthmus_stream stream)) {
-  (void)stream;
+DEFECT(launched_beside, graph_launch) {
   static isthmus_stream side;
   if (side == 0) host->stream_create(0, &side);
   return host->graph_launch(graph, side);
 }
-DEFECT(run_when_captured, graph_end, (isthmus_stream stream, isthmus_graph* graph)) {
+DEFECT(run_when_captured, graph_end) {
   const isthmus_status status = host->graph_end(stream, graph);
   if (status == ISTHMUS_OK) host->graph_launch(*graph, stream);
   return status;
 }
-DEFECT(never_capturing, graph_capturing, (isthmus_stream stream, uint64_t* id)) {
-  (void)stream;
+DEFECT(never_capturing, graph_capturing) {
   *id = 0;
   return ISTHMUS_OK;
 }

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import pytest
 from typer.main import get_command
 
+from isthmus.launch.cli import parser
 from tests.helpers import children
 from tools.repository import ROOT
 
@@ -160,7 +161,7 @@ def test_commands_exist(page: Path):
 
 @functools.cache
 def application() -> Any:
-    from isthmus_common.shell import app
+    from isthmus_common.application import app
 
     return get_command(app)
 
@@ -173,9 +174,11 @@ def check_isthmus(words: list[str], command: str) -> None:
         inner = found.get_command(None, words[0])
         assert inner, f"{command}: no such command: {words[0]}"
         found, path, words = inner, (*path, words[0]), words[1:]
-    known = {
-        option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)
-    } | {"--help", "--version"}
+    if path == ("run",):
+        known = set(parser()._option_string_actions)
+    else:
+        options = (option for each in found.params for option in (*each.opts, *each.secondary_opts))
+        known = {*options, "--help", "--version"}
     for word in words:
         if path in RUNNERS and (
             word in ("--", "-m", "-c", "torchrun", "deepspeed", "accelerate") or word.endswith(".py")

@@ -71,8 +71,9 @@ def test_no_table_is_read_without_another_variable(monkeypatch):
 def test_the_tables_of_the_packages_have_no_option_in_common():
     names = [option.name for table in options.tables() for option in table.options]
     assert len(names) == len(set(names)) > 50
-    assert options.table_of("dump") is not None and options.table_of("no_such_option") is None
     for table in options.tables():
         for option in table.options:
             assert bool(option.start) == bool(option.moment)
             assert not option.run or option.start, option.name
+            assert not option.needs or option.needs in names, option.name
+            assert not (option.needs or option.prepare) or option.flag is not None, option.name

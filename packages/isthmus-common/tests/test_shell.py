@@ -9,15 +9,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from isthmus_common import shell
+from isthmus_common import application, shell
 
 
 def test_a_command_whose_package_is_absent_names_it(monkeypatch, capsys):
     present = {name: entry for name, entry in shell.installed().items() if name != "migrate"}
     monkeypatch.setattr(shell, "installed", lambda: present)
     for arguments in (["migrate"], ["migrate", "analyse", "."], ["migrate", "--help"]):
-        assert CliRunner().invoke(shell.app, arguments).exit_code == 2
-    shell.app(["--help"], standalone_mode=False)
+        assert CliRunner().invoke(application.app, arguments).exit_code == 2
+    application.app(["--help"], standalone_mode=False)
     assert "(needs isthmus-migrate)" in " ".join(capsys.readouterr().out.split())
 
 
@@ -54,7 +54,7 @@ def test_a_command_of_another_package_is_listed_and_runs(monkeypatch, capsys):
         print(f"hello {name}")
 
     monkeypatch.setattr(shell, "installed", lambda: {"guest": Guest(guest)})
-    shell.app(["--help"], standalone_mode=False)
+    application.app(["--help"], standalone_mode=False)
     assert "Of other packages:" in capsys.readouterr().out
     monkeypatch.setattr("sys.argv", ["isthmus", "guest", "world"])
     with pytest.raises(SystemExit) as ended:
@@ -78,8 +78,8 @@ class Guest:
 
 
 def test_every_command_is_of_the_package_that_the_help_names():
-    for name, package, text in shell._known():
+    for name, package, text in shell.known():
         entry = shell.installed()[name]
         assert isinstance(entry, EntryPoint) and entry.dist is not None
         assert entry.dist.name == package and text.endswith(".")
-    assert not shell._others()
+    assert not shell.others()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from isthmus_common.shell import app
+from isthmus_common.application import app
 from isthmus_migrate.analyse.engine import analyse
 from isthmus_migrate.flow import study
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from isthmus_common.shell import app
+from isthmus_common.application import app
 from isthmus_migrate.convert import patch, project
 
 SOURCE = "import torch\n\nx = torch.zeros(2).cuda()\ntorch.cuda.empty_cache()\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from isthmus_common.shell import app
+from isthmus_common.application import app
 from isthmus_migrate.convert import style
 
 LONG = "total_of_all_batches = the_first_function(the_model.cuda(), another_argument_of_the_call, number)\n"

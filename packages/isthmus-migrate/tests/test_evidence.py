@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from isthmus_common.shell import app
+from isthmus_common.application import app
 from isthmus_migrate.flow.recorded import check
 from isthmus_migrate.source.files import tree
 from isthmus_migrate.trace.evidence import load

@@ -7,18 +7,21 @@ import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
-import typer
+if TYPE_CHECKING:
+    import typer
 
 
-def fail(message: object, code: int = 1) -> typer.Exit:
+def fail(message: object, code: int = 1) -> "typer.Exit":
     """Print an error; return the exception to raise.
 
     Args:
         message: what failed, on what value, and the remedy, in one line; of an error of a file its path and reason.
         code: exit status: 1 for an error, 2 for wrong usage.
     """
+    import typer  # here: the start of a job does without it
+
     if isinstance(message, OSError) and message.filename:
         message = f"{message.filename}: {message.strerror}"
     print(f"isthmus: {message}", file=sys.stderr)

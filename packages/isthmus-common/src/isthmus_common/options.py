@@ -2,8 +2,9 @@
 
 A package names the module of its table by an entry point of the group ``isthmus.options``; the module has the table
 as ``TABLE``. An option that starts something in the processes of a job names it (:attr:`Option.start`), and lower
-packages call it without knowing it (:func:`start`). This module imports nothing heavy: it is read inside every
-``import torch``.
+packages call it without knowing it (:func:`start`). The row also has the option's flag of ``isthmus run``
+(:attr:`Option.flag`), from which its command line and the environment of a job (:func:`job_variables`) are made.
+This module imports nothing heavy: it is read inside every ``import torch``.
 """
 
 import os
@@ -11,12 +12,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 GROUP = "isthmus.options"
 PREFIX = "ISTHMUS_"
 
-Kind = Literal["switch", "integer", "size", "text", "choice"]
+Kind = Literal["switch", "integer", "size", "text", "choice", "path"]
 Moment = Literal["", "python", "import torch", "job"]
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -31,10 +33,10 @@ class Option(NamedTuple):
 
     Attributes:
         name: ``host_memory`` for the variable ``ISTHMUS_HOST_MEMORY``.
-        kind: type of the value.
+        kind: type of the value; ``isthmus run`` makes a path absolute, as programs may change their folder.
         default: value of a variable that is unset or empty; None: the reader decides.
         reader: who reads it.
-        meaning: one line.
+        meaning: one line, which ends in ``; empty: ...`` where the reader decides on a default.
         choices: values of a choice.
         least: smallest integer or size in bytes.
         most: largest integer or size in bytes.
@@ -44,6 +46,11 @@ class Option(NamedTuple):
         moment: when: in each Python of a job before its program ("python"), when PyTorch is imported and the chip is
             registered ("import torch"), or when the shim of ``isthmus run`` is active ("job").
         run: value that ``isthmus run`` gives it, unless the environment has one.
+        flag: placeholder for the value in the help of ``isthmus run``, which has a flag ``--host-memory`` then; "":
+            that of the kind; None: no flag.
+        needs: option without whose flag this one's flag is wrong.
+        prepare: returns further variables of a job with this flag, from the values of all flags by their option;
+            raises ValueError.
     """
 
     name: str
@@ -58,11 +65,19 @@ class Option(NamedTuple):
     start: str = ""
     moment: Moment = ""
     run: str = ""
+    flag: str | None = None
+    needs: str = ""
+    prepare: Callable[[Mapping[str, str]], Mapping[str, str]] | None = None
 
     @property
     def variable(self) -> str:
         """Name of the environment variable."""
         return PREFIX + self.name.upper()
+
+    @property
+    def long_flag(self) -> str:
+        """Flag of ``isthmus run``, as ``--host-memory``."""
+        return "--" + self.name.replace("_", "-")
 
 
 def check_numbers(value: str) -> None:
@@ -119,10 +134,15 @@ def parse(option: Option, value: str) -> bool | int | str | None:
 
 
 class Table:
-    """The options of one package."""
+    """The options of one package.
 
-    def __init__(self, options: Iterable[Option]) -> None:
-        self.options = tuple(options)
+    Args:
+        options: the options.
+        title: heading of their flags in the help of ``isthmus run``.
+    """
+
+    def __init__(self, options: Iterable[Option], title: str = "") -> None:
+        self.options, self.title = tuple(options), title
         self._by_name = {option.name: option for option in self.options}
 
     def switch(self, name: str, environment: Mapping[str, str] = os.environ) -> bool:
@@ -186,9 +206,38 @@ def tables() -> tuple[Table, ...]:
     return tuple(entry.load().TABLE for entry in entries)
 
 
-def table_of(name: str) -> Table | None:
-    """Return the table that has the option of this name; None if its package is not installed."""
-    return next((table for table in tables() if any(option.name == name for option in table.options)), None)
+def job_variables(given: Mapping[str, str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that ``isthmus run`` sets for a job.
+
+    Args:
+        given: value of each flag, by the name of its option; "" is not given.
+        environment: variables of ``isthmus run``.
+
+    Raises:
+        ValueError: a flag is wrong; one line.
+    """
+    variables: dict[str, str] = {}
+    given = {name: value for name, value in given.items() if value}
+    declared = {option.name: option for table in tables() for option in table.options}
+    for name in given.keys() - declared.keys():
+        raise ValueError(f"--{name}: no such option of the installed packages")
+    for option in declared.values():
+        value = given.get(option.name, "")
+        if value and option.needs and option.needs not in given:
+            raise ValueError(f"{option.long_flag} needs --{option.needs}")
+        if option.run and option.variable not in environment:
+            variables[option.variable] = option.run
+        if value:
+            try:
+                parse(option, value)
+                variables |= option.prepare(given) if option.prepare else {}
+            except ValueError as error:
+                raise ValueError(f"{option.long_flag} {value}: {error}") from None
+        elif option.kind == "path" and option.needs in given:
+            value = environment.get(option.variable) or str(option.default)
+        if value:
+            variables[option.variable] = str(Path(value).absolute()) if option.kind == "path" else value
+    return variables
 
 
 def start(

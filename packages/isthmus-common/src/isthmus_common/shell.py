@@ -2,21 +2,15 @@
 
 A package adds its commands by entry points of the group ``isthmus.commands``: the name of a command and the module
 of its command line, which is imported when the command is called. The module has one command group, ``app``, or a
-function ``add_to`` that adds commands to a Typer application. A function ``prepare`` of it may rewrite the arguments
-that follow the command's name, before they are parsed.
+function ``add_to`` that adds commands to a Typer application (:mod:`isthmus_common.application`), or a function
+``main`` that takes the arguments and returns the exit status, for a command that starts without Typer.
 """
 
 import sys
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any
 
-import typer
-from typer.core import TyperGroup
-
-from isthmus_common import __version__
 from isthmus_common.exits import ends_with_reader
 from isthmus_common.own import PACKAGES
 from isthmus_common.text import NO_TORCH
@@ -77,92 +71,22 @@ def installed() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def _known() -> Iterator[tuple[str, str, str]]:
+def known() -> Iterator[tuple[str, str, str]]:
     """Yield the name, package and description of each command of COMMANDS."""
     for group in COMMANDS.values():
         for name, (package, text) in group.items():
             yield name, package, text
 
 
-def _others() -> list[tuple[str, str]]:
+def others() -> list[tuple[str, str]]:
     """Return the names of commands that are not in COMMANDS, each with its package."""
-    known = {name for name, _, _ in _known()}
+    listed = {name for name, _, _ in known()}
     found = [
         (name, entry.dist.name if entry.dist else "")
         for name, entry in installed().items()
-        if name not in known
+        if name not in listed
     ]
     return sorted(found)
-
-
-class Commands(TyperGroup):
-    """Commands in groups; a command is imported when it is called, so that help is immediate."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names in the order of the help."""
-        return [*(name for name, _, _ in _known()), *(name for name, _ in _others())]
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, imported if necessary; None if it is unknown.
-
-        Raises:
-            SystemExit: with status 2, if its package is not installed.
-        """
-        if cmd_name not in self.commands and cmd_name in self.list_commands(ctx):
-            if cmd_name not in installed():
-                package = next(package for name, package, _ in _known() if name == cmd_name)
-                print(f"isthmus {cmd_name} needs {package}: pip install {package}", file=sys.stderr)
-                raise SystemExit(2)
-            self.commands.update(_commands(cmd_name))
-        return self.commands.get(cmd_name)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that the arguments name.
-
-        Raises:
-            UsageError: it is unknown; the message has similar names, also of commands that are not imported.
-        """
-        if args[0] not in self.list_commands(ctx) and (
-            alike := get_close_matches(args[0], self.list_commands(ctx))
-        ):
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {', '.join(map(repr, alike))}?")
-        return super().resolve_command(ctx, args)
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands under the headings of their groups, with the package of those that are absent."""
-        for heading, group in COMMANDS.items():
-            rows = [
-                (name, text if name in installed() else f"{text} (needs {package})")
-                for name, (package, text) in group.items()
-            ]
-            with formatter.section(heading):
-                formatter.write_dl(rows)
-        if others := _others():
-            with formatter.section("Of other packages"):
-                formatter.write_dl([(name, f"From {package}.") for name, package in others])
-
-
-def _commands(name: str) -> dict[str, Any]:
-    """Import the command line of a command, which may have more than that one."""
-    feature = installed()[name].load()
-    if hasattr(feature, "add_to"):
-        holder = typer.Typer(rich_markup_mode=None)
-        holder.callback()(lambda: None)  # with a callback, a single command stays in a group
-        feature.add_to(holder)
-        return dict(typer.main.get_group(holder).commands)
-    group = typer.main.get_group(feature.app)
-    group.name = name
-    return {name: group}
-
-
-app = typer.Typer(
-    help="The land bridge between PyTorch and an accelerator.",
-    cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
 
 
 def main() -> None:
@@ -170,7 +94,12 @@ def main() -> None:
     arguments = sys.argv[1:]
     try:
         with ends_with_reader():
-            app(_prepared(arguments), prog_name="isthmus")
+            feature = installed()[arguments[0]].load() if arguments and arguments[0] in installed() else None
+            if feature is not None and hasattr(feature, "main"):
+                sys.exit(feature.main(arguments[1:]))
+            from isthmus_common.application import app
+
+            app(arguments, prog_name="isthmus")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         command = f"isthmus {' '.join(arguments[:1])}"
@@ -182,25 +111,3 @@ def main() -> None:
         package = missing.replace("_", "-")
         print(f"{command}: this needs {package}: pip install {package}", file=sys.stderr)
         sys.exit(2)
-
-
-def _prepared(arguments: list[str]) -> list[str]:
-    if not arguments or arguments[0] not in installed():
-        return arguments
-    prepare = getattr(installed()[arguments[0]].load(), "prepare", None)
-    return [arguments[0], *prepare(arguments[1:])] if prepare else arguments
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        print(f"isthmus {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    pass

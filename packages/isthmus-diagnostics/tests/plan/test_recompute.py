@@ -151,7 +151,7 @@ def test_mistakes_are_one_line(tmp_path: Path):
         assert done.exit_code == status
         assert done.stderr.startswith(f"isthmus: {message}")
     with pytest.raises(JobError, match=r"--plan none\.json: no such file"):
-        Job([SCRIPT], plan="none.json").environment()
+        Job([SCRIPT], {"plan": "none.json"}).environment()
     with pytest.raises(PlanError, match="unknown action 'skip'; expected recompute"):
         read(plan)
     with pytest.raises(PlanError, match="not for rank 2; plan again"):

@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from isthmus_common.shell import app
+from isthmus_common.application import app
 from isthmus_formats.data import work as works
 from isthmus_formats.data.convert import convert
 from isthmus_formats.data.packing import Layout

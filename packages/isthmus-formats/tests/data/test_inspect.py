@@ -12,7 +12,7 @@ from pyarrow import parquet
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from isthmus_common.shell import app
+from isthmus_common.application import app
 from isthmus_formats.data import formats, tokenizers
 from isthmus_formats.data.formats import Plan, mindrecord
 from isthmus_formats.data.inspect import inspect

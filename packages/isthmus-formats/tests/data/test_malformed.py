@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from isthmus_common.shell import app
+from isthmus_common.application import app
 from isthmus_formats.data import tokenizers
 
 CONTENTS = {

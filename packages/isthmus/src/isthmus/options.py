@@ -7,14 +7,17 @@ heavy: it is read inside every ``import torch``.
 """
 
 import re
+from collections.abc import Mapping
 
 from isthmus_common.options import PREFIX, InvalidOption, Option, Table, numbers, parse, parse_size
 
 __all__ = [
-    "ALLOCATORS", "OPTIONS", "PREFIX", "TABLE", "InvalidOption", "Option", "check", "integer", "numbers", "parse",
-    "parse_size", "switch", "text", "variable",
+    "ALLOCATORS", "OPTIONS", "PATCHABLE", "PREFIX", "TABLE", "InvalidOption", "Option", "check", "integer", "numbers",
+    "parse", "parse_size", "switch", "text", "variable",
 ]  # fmt: skip
 
+# isthmus.ops.patching.LIBRARIES, which `isthmus run` does not import PyTorch for.
+PATCHABLE = ("transformers", "torch")
 ALLOCATORS = ("planned", "torch", "bf", "bs", "raw", "lifetime")
 _ALLOCATOR_OPTIONS = (
     "max_split_size_mb",
@@ -26,8 +29,14 @@ _ALLOCATOR_OPTIONS = (
 
 
 def _check_patch(value: str) -> None:
-    if not re.fullmatch(r"(transformers|torch)(,(transformers|torch))*", value):
-        raise ValueError("not a list of libraries; set it to transformers, torch or transformers,torch")
+    for library in value.split(","):
+        if library.strip() not in PATCHABLE:
+            raise ValueError(f"not supported by isthmus.ops; expected {', '.join(PATCHABLE)}")
+
+
+def _without_chip(given: Mapping[str, str]) -> dict[str, str]:
+    """Variables that let the CPU stand for CUDA: a registered chip would still be the accelerator."""
+    return {"ISTHMUS_DRIVER": "none"} if given["device"] == "cpu" and "driver" not in given else {}
 
 
 def _check_allocator(value: str) -> None:
@@ -52,7 +61,7 @@ def _check_allocator_options(value: str) -> None:
 # fmt: off
 OPTIONS = (
     Option("driver", "text", "", "import torch",
-           "driver to open: a name, the path of a library, or none; empty: the first that is found"),
+           "driver to open: a name, the path of a library, or none; empty: the first that is found", flag="D"),
     Option("strict", "switch", False, "dispatch", "the fallback route (copy to CPU and back) raises instead"),
     Option("route", "text", "", "dispatch",
            "forced routes (kernel, delegate, decomposition, fallback): "
@@ -61,17 +70,17 @@ OPTIONS = (
     Option("libraries", "text", "", "import torch",
            "operator libraries to load ahead of the driver's own, separated as in PATH"),
     Option("device", "text", "", "isthmus run",
-           "device that 'cuda' stands for: chip:1 or 1; empty: the first"),
+           "device that 'cuda' stands for: 1, chip:1 or cpu; empty: the first", flag="D", prepare=_without_chip),
     Option("compile_fuse", "switch", True, "torch.compile",
            "fuse operators in graphs of a chip without a compiler; 0: results are bit-equal to eager ones"),
     Option("compile_capture", "switch", True, "torch.compile",
            "run graphs of a chip without a compiler as captured kernels, not by the dispatcher"),
     Option("patch", "text", "", "isthmus run",
-           "libraries to put the operators of isthmus.ops under: transformers,torch; empty: none",
-           check=_check_patch),
+           "libraries to put the fused operators of isthmus.ops under: transformers,torch; empty: none",
+           check=_check_patch, flag="L"),
     Option("megatron", "switch", False, "isthmus run", "adapt Megatron, as import isthmus.megatron does",
-           start="isthmus.megatron", moment="job"),
-    Option("quiet", "switch", False, "isthmus run", "no start line and no end line"),
+           start="isthmus.megatron", moment="job", flag=""),
+    Option("quiet", "switch", False, "isthmus run", "no start line and no end line", flag=""),
     Option("shim", "switch", False, "every Python of a job",
            "set by isthmus run: enter the shim when torch is imported"),
     Option("announced", "switch", False, "every Python of a job",
@@ -118,6 +127,6 @@ OPTIONS = (
     Option("build_debug", "switch", False, "setup.py", "build the C++ core with -O0 -g"),
 )
 # fmt: on
-TABLE = Table(OPTIONS)
+TABLE = Table(OPTIONS, "The accelerator")
 switch, integer, text = TABLE.switch, TABLE.integer, TABLE.text
 check, variable = TABLE.check, TABLE.variable

@@ -12,9 +12,12 @@ from tests.helpers.children import output
 
 
 def test_accelerator_is_the_chip():
-    assert torch.accelerator.current_accelerator() == torch.device("chip")
+    accelerator = torch.accelerator.current_accelerator()
+    assert accelerator == torch.device("chip") and accelerator.index is None
     assert torch.accelerator.is_available()
     assert torch.accelerator.device_count() == torch.chip.device_count() == 2
+    with pytest.raises(ValueError, match="doesn't match the current accelerator"):
+        torch.accelerator.set_device_index("cpu")
 
 
 def test_get_device_module():
@@ -95,6 +98,7 @@ def test_one_device_is_singular(monkeypatch):
         torch.chip.memory_stats,
         torch.chip.synchronize,
         torch.chip.Stream,
+        torch.accelerator.set_device_index,
     ],
 )
 @pytest.mark.parametrize("device", [2, "chip:9"])
@@ -144,17 +148,6 @@ def test_synchronize_every_form():
     torch.accelerator.synchronize()
 
 
-def test_generated_methods():
-    tensor = torch.ones(2, 3).chip(1)
-    assert tensor.is_chip
-    assert tensor.device == torch.device("chip:1")
-    assert not tensor.is_cpu
-    assert not torch.ones(1).is_chip
-    module = torch.nn.Linear(2, 2).chip()
-    assert all(parameter.is_chip for parameter in module.parameters())
-    assert torch.ones(3).untyped_storage().chip().device == torch.device("chip:0")
-
-
 def test_default_device():
     with torch.device("chip:1"):
         assert torch.ones(2).device == torch.device("chip:1")
@@ -200,39 +193,3 @@ def test_lazy_initialisation():
         """
     )
     assert found.split() == ["False", "False", "True"]
-
-
-def test_a_forked_child_is_refused_with_a_message():
-    found = output(
-        """
-        import os, torch
-        torch.ones(1, device="chip")
-        read, write = os.pipe()
-        if os.fork() == 0:
-            try:
-                torch.ones(1, device="chip")
-                message = "no error"
-            except RuntimeError as error:
-                message = str(error).splitlines()[0]
-            os.write(write, f"{torch.chip._is_in_bad_fork()} {torch.chip.device_count()} {message}".encode())
-            os._exit(0)
-        os.wait()
-        print(os.read(read, 4096).decode())
-        """
-    )
-    assert found.startswith("True 2 the chip cannot be used in a process forked after its first use")
-
-
-def test_fork_before_first_use_works():
-    found = output(
-        """
-        import os, torch
-        read, write = os.pipe()
-        if os.fork() == 0:
-            os.write(write, str(torch.ones(3, device="chip").sum().item()).encode())
-            os._exit(0)
-        os.wait()
-        print(os.read(read, 100).decode())
-        """
-    )
-    assert found == "3.0"

@@ -23,6 +23,7 @@ WAYS_IN = """
             lambda: torch.chip.current_device(),
             lambda: torch.chip.current_stream(),
             lambda: torch.chip.default_stream(0),
+            torch.chip.init,
         )
         for way in ways:
             try:
@@ -30,7 +31,7 @@ WAYS_IN = """
                 print("ok")
             except RuntimeError as error:
                 print(str(error).splitlines()[0])
-        print("count", torch.chip.device_count())
+        print("count", torch.chip.device_count(), torch.chip._is_in_bad_fork())
         sys.stdout.flush()
         os._exit(0)
     os.close(write)
@@ -48,12 +49,12 @@ def test_after_first_use_it_is_refused() -> None:
         )
     ).splitlines()
     message = "the chip cannot be used in a process forked after its first use. Use the spawn start method."
-    assert lines == [message] * 11 + ["count 2", "2.0"]
+    assert lines == [message] * 12 + ["count 2 True", "2.0"]
 
 
 def test_before_first_use_it_works() -> None:
     lines = children.output(WAYS_IN.format(before="torch.chip.device_count()", after="")).splitlines()
-    assert lines == ["ok"] * 11 + ["count 2"]
+    assert lines == ["ok"] * 12 + ["count 2 False"]
 
 
 def test_a_child_counts_the_devices_of_its_parent() -> None:

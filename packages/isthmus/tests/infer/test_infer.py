@@ -18,7 +18,7 @@ from isthmus.infer import archive, tensors
 from isthmus.infer.loading import load
 from isthmus.infer.model import InferError
 from isthmus.infer.program_check import is_expression
-from isthmus_common.shell import app
+from isthmus_common.application import app
 
 
 class Scale(nn.Module):

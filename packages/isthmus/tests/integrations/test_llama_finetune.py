@@ -15,7 +15,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from isthmus_common.shell import app
+from isthmus_common.application import app
 from tools.repository import ROOT
 
 transformers = pytest.importorskip("transformers")

@@ -12,15 +12,13 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
-import typer
 
 import isthmus
 from isthmus.launch.failures import Failure, Record
 from isthmus.launch.ranks import JobError, Ranks
 from isthmus.launch.root_cause import find_root_cause, summary
-from isthmus.launch.run import VALUE_OPTIONS, Job
+from isthmus.launch.run import Job
 from isthmus.launch.watch import Rank, Tail, Watch
-from isthmus_common.shell import app
 from isthmus_common.training.model_arguments import ModelArguments
 from isthmus_common.training.progress import Progress
 from isthmus_common.training.terminal import Terminal
@@ -354,9 +352,9 @@ def test_options_that_make_no_sense(options, message):
 def test_a_missing_driver_is_reported_before_the_ranks_start(tmp_path):
     ranks = Ranks("2", log_dir=str(tmp_path / "logs"))
     with pytest.raises(JobError, match=r"--driver nosuch .*unknown driver 'nosuch'; expected "):
-        Job([__file__], driver="nosuch", ranks=ranks).command()
+        Job([__file__], {"driver": "nosuch"}, ranks).command()
     assert not (tmp_path / "logs").exists()
-    assert "--nproc" in Job([__file__], driver="none", ranks=ranks).command()
+    assert "--nproc" in Job([__file__], {"driver": "none"}, ranks).command()
 
 
 def test_options_of_torchrun():
@@ -413,14 +411,6 @@ def test_a_store_that_cannot_be_opened_on_one_node(ranks, error, said, attempt, 
     monkeypatch.setattr(agent, "run", Mock(side_effect=error))
     with pytest.raises(RuntimeError, match=said):
         agent.run_ranks()
-
-
-def test_every_option_with_a_value_is_recognised_before_the_program():
-    command = typer.main.get_command(app).get_command(None, "run")  # type: ignore[attr-defined, arg-type]
-    with_value = {
-        name for each in command.params for name in each.opts if name.startswith("--") and not each.is_flag
-    }
-    assert with_value == set(VALUE_OPTIONS)
 
 
 def test_log_folders_are_new_and_private(tmp_path):

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from isthmus import options
+from isthmus.launch.cli import main, parse
 from isthmus.launch.ranks import Ranks
-from isthmus.launch.run import SITE, Job, JobError, separate_program
+from isthmus.launch.run import SITE, Job, JobError
 from tests.helpers.command import run
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
@@ -202,10 +204,9 @@ def test_operators_under_a_library_that_is_imported_before_torch(libraries, tmp_
 
 
 def test_the_libraries_that_can_be_patched():
-    from isthmus.launch.run import PATCHABLE
     from isthmus.ops.patching import LIBRARIES
 
-    assert PATCHABLE == LIBRARIES
+    assert options.PATCHABLE == LIBRARIES
 
 
 def test_device_and_quiet_where_nothing_has_run_before(tmp_path):
@@ -280,24 +281,98 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("given", "program", "flags"),
     [
-        ("a.py --nproc 3", "-- a.py --nproc 3"),
-        ("--nproc 3 a.py -m b", "--nproc 3 -- a.py -m b"),
-        ("--nproc=3 --quiet -m b --help", "--nproc=3 --quiet -- -m b --help"),
-        ("-c x --device 1", "-- -c x --device 1"),
-        ("--explain", "--explain"),
-        ("--quiet -- --odd.py", "--quiet -- --odd.py"),
+        ("a.py --nproc 3", "a.py --nproc 3", {}),
+        ("--nproc 3 a.py -m b --dev 1", "a.py -m b --dev 1", {"nproc": "3"}),
+        ("--nproc=3 --quiet -m b --help", "-m b --help", {"nproc": "3", "quiet": "1"}),
+        ("-c x --device 1 -m y -- -c z", "-c x --device 1 -m y -- -c z", {}),
+        ("a.py -- --device 1", "a.py -- --device 1", {}),
+        ("--device -1 a.py -1 -", "a.py -1 -", {"device": "-1"}),
+        ("--explain", "", {"explain": True}),
+        ("--quiet -- --odd.py -- x", "--odd.py -- x", {"quiet": "1"}),
+        ("-m", "-m", {}),
     ],
 )
-def test_options_of_the_program_are_the_programs(given, expected):
-    assert separate_program(given.split()) == expected.split()
+def test_options_of_the_program_are_the_programs(given, program, flags):
+    expected = {**vars(parse([])), "program": program.split(), **flags}
+    assert vars(parse(given.split())) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("--dumb statistics a.py", "--dumb: no such option, did you mean --dump?"),
+        ("--nproc", "--nproc/--nproc-per-node: expected one argument"),
+        ("--node-rank x a.py", "--node-rank: invalid int value: 'x'"),
+        ("--dump all a.py", "--dump all: unknown value; expected statistics, hashes or tensors"),
+        ("--dump-level all a.py", "--dump-level needs --dump"),
+        ("--health-dir x a.py", "--health-dir needs --health"),
+        ("--plan x --swap a.py", "--plan x: give --plan or --swap"),
+        ("--max-restarts 1 a.py", "the options of ranks need --nproc N"),
+    ],
+)
+def test_wrong_flags_are_one_line(given, message, capsys):
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(main(given.split()))
+    error = capsys.readouterr().err
+    assert (ended.value.code, error.count("\n")) == (2, 1) and error.startswith(f"isthmus: {message}"), error
+
+
+def test_a_flag_of_a_package_that_is_absent(monkeypatch, capsys):
+    monkeypatch.setattr("isthmus.launch.cli.tables", lambda: [options.TABLE])
+    monkeypatch.setattr("isthmus.launch.cli.PACKAGES", ("isthmus", "isthmus_nowhere"))
+    with pytest.raises(SystemExit):
+        parse(["--dump", "hashes", "a.py"])
+    assert "(isthmus-nowhere is not installed)" in capsys.readouterr().err
+
+
+def test_the_variables_of_flags_of_other_packages(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = {
+        "dump": "hashes",
+        "monitor": "there",
+        "health": "1",
+        "health_dir": "",
+        "patch": "torch, transformers",
+    }
+    environment = Job(
+        ["x.py"], given, environ={"ISTHMUS_HEALTH_DIR": "mine", "ISTHMUS_HEALTH_CLAIM": "1"}
+    ).environment()
+    found = {name.removeprefix("ISTHMUS_"): environment[name] for name in environment}
+    folders = {
+        name: str(Path(found[name]).relative_to(tmp_path)) for name in ("DUMP_DIR", "MONITOR", "HEALTH_DIR")
+    }
+    assert folders == {"DUMP_DIR": "isthmus-dump", "MONITOR": "there", "HEALTH_DIR": "mine"}
+    assert (found["DUMP"], found["HEALTH"], found["HEALTH_CLAIM"], found["DEBUG_LISTEN"]) == (
+        "hashes",
+        "1",
+        "",
+        "1",
+    )
+    assert Job(["x.py"], {"device": "cpu"}, environ={}).environment()["ISTHMUS_DRIVER"] == "none"
+    assert (
+        Job(["x.py"], {"device": "cpu", "driver": "host"}, environ={}).environment()["ISTHMUS_DRIVER"]
+        == "host"
+    )
+    with pytest.raises(JobError, match="--nothing: no such option"):
+        Job(["x.py"], {"nothing": "1"}).environment()
+
+
+def test_a_job_starts_without_the_packages_of_other_commands(tmp_path):
+    for name in ("pydantic", "jinja2", "rich", "typer"):
+        (tmp_path / f"{name}.py").write_text(
+            f"raise ModuleNotFoundError('{name} is refused', name='{name}')\n"
+        )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "ISTHMUS_HOST_MEMORY": "1GiB"}
+    command = [sys.executable, "-m", "isthmus", "run", "--nproc", "2", str(SCRIPTS / "ddp_training.py")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "agreed [{'rank': 0}, {'rank': 1}]\n"), done.stderr
 
 
 def test_the_environment_of_a_job():
-    job = Job(
-        ["x.py"], device="1", driver="host", ranks=Ranks("2"), environ={"PYTHONPATH": f"{SITE}{os.pathsep}/a"}
-    )
+    given = {"device": "1", "driver": "host"}
+    job = Job(["x.py"], given, Ranks("2"), environ={"PYTHONPATH": f"{SITE}{os.pathsep}/a"})
     environment = job.environment()
     assert environment["PYTHONPATH"] == f"{SITE}{os.pathsep}/a"
     assert (environment["ISTHMUS_DEVICE"], environment["ISTHMUS_DRIVER"]) == ("1", "host")

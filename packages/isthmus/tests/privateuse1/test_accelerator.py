@@ -13,15 +13,6 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from tests.privateuse1 import covers
 
 
-@covers("accelerator", "test_current_accelerator")
-def test_current_accelerator():
-    accelerator = torch.accelerator.current_accelerator()
-    assert torch.accelerator.is_available()
-    assert accelerator == torch.device("chip") and accelerator.index is None
-    with pytest.raises(ValueError, match="doesn't match the current accelerator"):
-        torch.accelerator.set_device_index("cpu")
-
-
 @covers("accelerator", "test_device_index_fullgraph")
 def test_device_index_is_traced():
     def shifted(x: torch.Tensor) -> torch.Tensor:
@@ -58,15 +49,6 @@ class _TakesSomethingElse(_Takes):
 def test_batches_that_pin_themselves(batch, how):
     assert pin_memory(batch, "chip") is batch
     assert batch.how == how
-
-
-@covers("accelerator", "test_empty_host_cache")
-def test_empty_host_cache():
-    pinned = torch.empty(1 << 20, pin_memory=True)
-    held = torch.chip.host_memory_stats()["allocated_bytes.current"]
-    del pinned
-    torch.accelerator.empty_host_cache()
-    assert torch.chip.host_memory_stats()["allocated_bytes.current"] < held
 
 
 @covers("accelerator", "test_memory_stats")

@@ -155,21 +155,6 @@ def test_record_stream_in_a_capture():
     graph.replay()
 
 
-@covers("cuda_graphs", "test_graph_cudnn_dropout")
-@OF_THE_CORE
-def test_a_recurrent_layer_with_dropout():
-    model = torch.nn.LSTM(16, 16, 2, dropout=0.5).to("chip")
-    x = torch.ones(5, 4, 16, device="chip")
-    model(x)
-    graph, (y, _) = capture(model, x)
-    torch.chip.manual_seed(3)
-    expected, following = model(x)[0], model(x)[0]
-    torch.chip.manual_seed(3)
-    graph.replay()
-    assert torch.equal(y, expected)
-    assert torch.equal(model(x)[0], following)
-
-
 @covers("cuda_graphs", "test_cuda_graph_error_options")
 @pytest.mark.parametrize("mode", ["thread_local", "relaxed"])
 def test_other_threads_allocate_during_a_capture(mode):

@@ -46,15 +46,6 @@ def test_restoring_moves_to_the_device():
         assert restored.is_chip and restored.device.index == index
 
 
-@covers("storage", "test_serialization_map_location_cpu", "test_serialization_map_location_device")
-def test_map_location():
-    x = torch.randn(3, 3, device="chip:0")
-    for where in ("cpu", "chip:1"):
-        found = loaded(x, map_location=where)
-        assert found.device == torch.device(where)
-        assert torch.equal(found.cpu(), x.cpu())
-
-
 @covers("storage", "test_serialization", "test_serialization_metadata_preservation")
 def test_metadata_is_saved():
     x = with_metadata()

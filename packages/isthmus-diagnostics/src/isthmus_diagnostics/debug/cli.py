@@ -130,7 +130,7 @@ def bisect(
         raise fail(error, 2) from None
     try:
         check_driver(driver)
-        job = Job(program, driver=driver, quiet=True)
+        job = Job(program, {"driver": driver, "quiet": "1"})
         finder = search.Bisect(
             job.command(),
             job.environment(),

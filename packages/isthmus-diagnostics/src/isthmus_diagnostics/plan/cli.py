@@ -56,7 +56,7 @@ def recompute(
     if memory and not size:
         raise fail(f"--memory {memory}: not a size; give bytes or a number with MiB or GiB, such as 6GiB", 2)
     ranks = Ranks(nproc) if nproc else None
-    job = Job(program, ranks=ranks, quiet=True, patch=patch, megatron=megatron)
+    job = Job(program, {"quiet": "1", "patch": patch, "megatron": "1" if megatron else ""}, ranks)
     try:
         print(plan(job, size, output, offload=offload))
     except (PlanError, JobError) as error:

@@ -64,7 +64,7 @@ def trace(
             TABLE.variable("migrate_trace"): parts,
             "TORCHDYNAMO_DISABLE": "1",
         }  # compiled code is not instrumented
-        job = Job(program, device=device, quiet=True, environ=environ)
+        job = Job(program, {"device": device, "quiet": "1"}, environ=environ)
         try:
             command, environment = job.command(), job.environment()
         except JobError as error:

@@ -71,7 +71,8 @@ class Side:
         }
         environment = {**os.environ, **changes}
         if self.shim:
-            return Job([str(self.script)], device=self.device, quiet=True, environ=environment).environment()
+            given = {"device": self.device, "quiet": "1"}
+            return Job([str(self.script)], given, environ=environment).environment()
         if self.device == "cpu":
             environment["ISTHMUS_DRIVER"] = "none"
         return environment

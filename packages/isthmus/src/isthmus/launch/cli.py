@@ -1,187 +1,125 @@
-"""The command ``isthmus run``."""
+"""The command ``isthmus run``, parsed without the packages that other commands need."""
 
-from typing import Annotated
-
-import typer
+import argparse
+import dataclasses
+import sys
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import NoReturn
 
 from isthmus.launch.ranks import Ranks
-from isthmus.launch.run import Dump, Job, JobError, separate_program
-from isthmus_common.exits import fail
+from isthmus.launch.run import Job, JobError
+from isthmus.stand_ins.provide import PROVIDED
+from isthmus_common.options import tables
+from isthmus_common.own import PACKAGES
 
-EPILOG = (
-    "Examples: isthmus run train.py --lr 1e-4 | isthmus run --nproc 2 train.py | isthmus run -m pkg.train | "
-    "isthmus run --nnodes 2 --nproc 8 --rdzv-endpoint node0:29500 train.py (on both nodes) | "
-    "isthmus run torchrun --nproc-per-node 2 train.py | isthmus run accelerate launch train.py"
-)
-METAVAR = (
-    "[--device D] [--driver D] [--patch L] [--provide M] [--megatron] [--plan P] [--swap] [--dump K] [--quiet] "
-    "[--explain]"
-)
 # --nproc runs scripts and modules only.
-PROGRAM = (
-    "{[--nproc N [--nnodes M] ...] {script.py | -m module} | -c command | torchrun ... | accelerate launch ...} "
-    "[arguments]"
-)
+USAGE = """\
+isthmus run [options] {script.py | -m module | -c command} [arguments]
+       isthmus run [options] {torchrun ... | accelerate launch ...}
+       isthmus run --nproc N [--nnodes M ...] [options] {script.py | -m module} [arguments]"""
+DESCRIPTION = """\
+Run a program written for CUDA on the accelerator of this machine, without changing it.
+
+With --nproc it runs as several ranks, with the output of each in a file. If the job fails, the rank that failed
+first is named, with its traceback, and its exit status is that of the job."""
+EXAMPLES = """\
+examples:
+  isthmus run train.py --lr 1e-4
+  isthmus run --nproc 2 train.py
+  isthmus run -m pkg.train
+  isthmus run --nnodes 2 --nproc 8 --rdzv-endpoint node0:29500 train.py  (on both nodes)
+  isthmus run torchrun --nproc-per-node 2 train.py
+  isthmus run accelerate launch train.py"""
+_PLACEHOLDERS = {"integer": "N", "size": "SIZE", "text": "TEXT", "path": "FOLDER"}
 
 
-prepare = separate_program  # before the arguments are parsed
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Report wrong usage in one line; exit with status 2."""
+        self.exit(2, f"isthmus: {message.removeprefix('argument ')}; see `isthmus run --help`\n")
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command to `isthmus`."""
-    app.command(options_metavar=METAVAR, epilog=EPILOG)(run)
-
-
-def run(
-    program: Annotated[
-        list[str] | None,
-        typer.Argument(metavar=PROGRAM, help="The program and its own arguments.", show_default=False),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(help="Device that 'cuda' stands for, such as 1, chip:1, or cpu.")
-    ] = "",
-    driver: Annotated[str, typer.Option(help="Driver to open, by name or path.")] = "",
-    patch: Annotated[
-        str,
-        typer.Option(
-            help="Libraries to put isthmus.ops' fused operators under, by comma: transformers, torch."
-        ),
-    ] = "",
-    provide: Annotated[
-        str, typer.Option(help="Modules to provide if the real ones are absent, by comma: flash_attn, apex.")
-    ] = "",
-    megatron: Annotated[
-        bool, typer.Option("--megatron", help="Adapt Megatron, as `import isthmus.megatron` does.")
-    ] = False,
-    plan: Annotated[str, typer.Option(help="Plan of `isthmus plan` to apply to the model.")] = "",
-    swap: Annotated[
-        bool,
-        typer.Option(
-            "--swap", help="Keep activations of layers on the host as far as the device has no room for them."
-        ),
-    ] = False,
-    dump: Annotated[
-        str, typer.Option(help="Record every call for `isthmus accuracy`: statistics, hashes or tensors.")
-    ] = "",
-    dump_dir: Annotated[str, typer.Option(help="Folder of the dump. Default: isthmus-dump.")] = "",
-    dump_level: Annotated[str, typer.Option(help="Calls to record: module, operator, both, all.")] = "",
-    dump_steps: Annotated[str, typer.Option(metavar="0,1,5-7", help="Steps to record. Default: all.")] = "",
-    dump_ranks: Annotated[str, typer.Option(metavar="0,1,5-7", help="Ranks that record. Default: all.")] = "",
-    dump_scope: Annotated[
-        str, typer.Option(help="Modules or operators to record, such as '*.layers.0.*' or 'aten::mm'.")
-    ] = "",
-    monitor: Annotated[
-        str,
-        typer.Option(
-            help="Folder for statistics of every 100th step, alerts, and monitor.json, which may be edited."
-        ),
-    ] = "",
-    health: Annotated[
-        bool,
-        typer.Option(
-            "--health",
-            help="Report hangs, slow ranks, loss spikes and wrong matmuls; save state before death.",
-        ),
-    ] = False,
-    health_dir: Annotated[
-        str, typer.Option(help="Folder of the reports of --health. Default: isthmus-health.")
-    ] = "",
-    quiet: Annotated[bool, typer.Option("--quiet", help="Omit the start line and the end line.")] = False,
-    explain: Annotated[
-        bool, typer.Option("--explain", help="Print every patch and every rewriting rule instead of running.")
-    ] = False,
-    nproc: Annotated[
-        str,
-        typer.Option(
-            "--nproc",
-            "--nproc-per-node",
-            metavar="N|auto",
-            help="Run as N ranks on this node, by torchrun's agent; auto: one for each device.",
-        ),
-    ] = "",
-    nnodes: Annotated[
-        str, typer.Option(metavar="M|MIN:MAX", help="Nodes; give the same command on each of them.")
-    ] = "1",
-    rdzv_endpoint: Annotated[
-        str,
-        typer.Option(metavar="HOST:PORT", help="Rendezvous, which numbers the nodes; HOST is one of them."),
-    ] = "",
-    rdzv_id: Annotated[str, typer.Option(help="Name of the job, if several use that rendezvous.")] = "",
-    node_rank: Annotated[
-        int | None, typer.Option(help="Instead of --rdzv-endpoint: number of this node, from 0.")
-    ] = None,
-    master_addr: Annotated[str, typer.Option(help="With --node-rank: address of node 0.")] = "",
-    master_port: Annotated[
-        int | None, typer.Option(help="With --node-rank: a free port of node 0; 29500 if not given.")
-    ] = None,
-    max_restarts: Annotated[
-        int, typer.Option(help="How often all ranks are restarted after one has failed.")
-    ] = 0,
-    log_dir: Annotated[
-        str,
-        typer.Option(
-            help="Folder in which each job creates one, with two files for each rank and attempt: .out and .err. "
-            "Default: a temporary one, kept if the job fails."
-        ),
-    ] = "",
-    local_ranks_filter: Annotated[
-        str,
-        typer.Option(
-            metavar="0,1,...|all",
-            help="Ranks of this node whose output the terminal shows, each line with its rank. Default: rank 0, and "
-            "the iterations of any rank.",
-        ),
-    ] = "",
-    progress: Annotated[
-        bool,
-        typer.Option(
-            "--progress",
-            help="If the output is not a terminal: print a progress line in place of each iteration line. (On a "
-            "terminal it stands below the output.)",
-        ),
-    ] = False,
-    peak_tflops: Annotated[
-        float,
-        typer.Option(
-            help="Peak of one device, in 10^12 operations per second, for the MFU.", show_default=False
-        ),
-    ] = 0.0,
-) -> None:
-    """Run a program written for CUDA on the accelerator of this machine, without changing it.
-
-    With --nproc it runs as several ranks, with the output of each in a file. If the job fails, the rank that failed
-    first is named, with its traceback, and its exit status is that of the job.
-    """
-    ranks = Ranks(
-        nproc, nnodes, node_rank, master_addr, master_port, rdzv_endpoint, rdzv_id,
-        max_restarts, log_dir, local_ranks_filter, progress, peak_tflops,
-    )  # fmt: skip
-    try:
-        if not nproc and ranks != Ranks(""):
-            raise JobError("the options of ranks need --nproc N, the number of ranks on each node")
-        job = Job(
-            program or [],
-            device=device,
-            driver=driver,
-            ranks=ranks if nproc else None,
-            quiet=quiet,
-            patch=patch,
-            provide=provide,
-            megatron=megatron,
-            plan=plan,
-            swap=swap,
-            monitor=monitor,
-            health=health,
-            health_dir=health_dir,
-            dump=Dump(dump, dump_dir, dump_level, dump_steps, dump_ranks, dump_scope),
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line: flags of the options of the installed packages, and of ranks."""
+    found = _Parser(
+        "isthmus run",
+        usage=USAGE,
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    for table in tables():
+        group = found.add_argument_group(table.title)
+        for option in table.options:
+            if option.flag is not None:
+                default = f"; default: {option.default}" if option.default else ""
+                text = option.meaning.replace("; empty:", "; default:") + default
+                if option.kind == "switch":
+                    group.add_argument(option.long_flag, action="store_const", const="1", help=_help(text))
+                else:
+                    name = option.flag or _PLACEHOLDERS[option.kind]
+                    group.add_argument(option.long_flag, metavar=name, help=_help(text))
+    group = found.add_argument_group("Ranks")
+    for each in dataclasses.fields(Ranks):
+        row = each.metadata
+        names = row["names"] or ["--" + each.name.replace("_", "-")]
+        kind = (
+            {"type": row["type"], "metavar": row["metavar"]} if row["metavar"] else {"action": "store_true"}
         )
-        if explain:
+        group.add_argument(*names, dest=each.name, default=each.default, help=_help(row["help"]), **kind)
+    group = found.add_argument_group("Others")
+    provided = f"modules to provide if the real ones are absent, by comma: {', '.join(PROVIDED)}"
+    group.add_argument("--provide", metavar="M", default="", help=_help(provided))
+    explain = "print every patch and every rewriting rule instead of running"
+    group.add_argument("--explain", action="store_true", help=_help(explain))
+    return found
+
+
+def _help(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}.".replace("%", "%%")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """Return the values of the flags, and the program with its own arguments; exit with 2 on wrong usage."""
+    command, index = parser(), 0
+    while (word := "".join(arguments[index : index + 1])).startswith("-") and word not in ("-m", "-c", "--"):
+        flag = command._option_string_actions.get(word)
+        index += 1 if flag is None or flag.nargs == 0 else 2
+    found, unknown = command.parse_known_args(arguments[:index])
+    if unknown:
+        command.error(_unknown(unknown[0], [*command._option_string_actions]))
+    found.program = arguments[index + (word == "--") :]
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command; return the exit status if it does not become the job."""
+    found = parse(arguments)
+    values = vars(found)
+    ranks = Ranks(**{each.name: values[each.name] for each in dataclasses.fields(Ranks)})
+    given = {o.name: values[o.name] or "" for t in tables() for o in t.options if o.flag is not None}
+    try:
+        if not ranks.nproc and ranks != Ranks():
+            raise JobError("the options of ranks need --nproc N, the number of ranks on each node")
+        if found.explain:
             from isthmus.shim.explain import explanation
 
             print(explanation())
         else:
-            job.start()
-    except JobError as error:
-        raise fail(error, 2) from None
-    except RuntimeError as error:
-        raise fail(error) from None
+            Job(found.program, given, ranks if ranks.nproc else None, found.provide).start()
+    except (JobError, RuntimeError) as error:
+        print(f"isthmus: {error}", file=sys.stderr)
+        return 2 if isinstance(error, JobError) else 1
+    return 0
+
+
+def _unknown(word: str, flags: list[str]) -> str:
+    """Say that there is no such flag, with similar ones, and the packages whose flags are unknown."""
+    flag = word.partition("=")[0]
+    alike = get_close_matches(flag, flags, 1)
+    absent = [name.replace("_", "-") for name in PACKAGES if find_spec(name) is None]
+    hint = f", did you mean {alike[0]}?" if alike else ""
+    missing = f" ({', '.join(absent)} is not installed)" if absent else ""
+    return f"{flag}: no such option{hint}{missing}"

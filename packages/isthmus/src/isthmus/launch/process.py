@@ -73,7 +73,7 @@ def install() -> None:
     if not scope.patches:
         _prepare_rank()
         shim.install(scope, _enter)
-        for library in filter(None, options.text("patch").split(",")):
+        for library in filter(None, map(str.strip, options.text("patch").split(","))):
             scope.when_imported(library, partial(_patch, library), "ISTHMUS_PATCH names it")
 
 

@@ -5,8 +5,9 @@ import re
 import tempfile
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from isthmus_common.files import make_folder
 
@@ -17,36 +18,49 @@ class JobError(ValueError):
     """The job cannot be started; the message is one line."""
 
 
+def _flag(meaning: str, metavar: str | None, default: Any, *names: str, kind: type = str) -> Any:
+    """Return a field with its flag of ``isthmus run``: names instead of the field's, placeholder and type."""
+    return field(
+        default=default, metadata={"names": names, "help": meaning, "metavar": metavar, "type": kind}
+    )
+
+
 @dataclass(frozen=True)
 class Ranks:
-    """Options for running a program as several processes, each a rank.
+    """Options for running a program as several processes, each a rank; each field is a flag of ``isthmus run``."""
 
-    Attributes:
-        nproc: ranks on each node: a number, or ``auto`` for as many as there are devices.
-        nnodes: nodes, or ``min:max`` of them.
-        node_rank: number of this node, with ``master_addr``.
-        master_addr, master_port: address of rank 0, for nodes that are numbered by hand.
-        rdzv_endpoint: ``host:port`` of the rendezvous, where the nodes number themselves.
-        rdzv_id: name of the job at that address; nodes with another one do not join it.
-        max_restarts: how often all ranks are restarted after one has failed.
-        log_dir: folder in which the job makes one for its logs; "" is a temporary one.
-        shown: local ranks whose output the terminal shows, ``0,1`` or ``all``; "" is rank 0.
-        progress: print the progress line even if the output is not a terminal.
-        peak_tflops: peak of a device, in 10^12 operations per second, for the MFU; 0 for unknown.
-    """
-
-    nproc: str
-    nnodes: str = "1"
-    node_rank: int | None = None
-    master_addr: str = ""
-    master_port: int | None = None
-    rdzv_endpoint: str = ""
-    rdzv_id: str = ""
-    max_restarts: int = 0
-    log_dir: str = ""
-    shown: str = ""
-    progress: bool = False
-    peak_tflops: float = 0.0
+    nproc: str = _flag(
+        "run as N ranks on this node, by torchrun's agent; auto: one for each device",
+        "N|auto", "", "--nproc", "--nproc-per-node",
+    )  # fmt: skip
+    nnodes: str = _flag("nodes; give the same command on each of them; default: 1", "M|MIN:MAX", "1")
+    node_rank: int | None = _flag(
+        "instead of --rdzv-endpoint: number of this node, from 0", "R", None, kind=int
+    )
+    master_addr: str = _flag("with --node-rank: address of node 0", "HOST", "")
+    master_port: int | None = _flag(
+        "with --node-rank: a free port of node 0; default: 29500", "PORT", None, kind=int
+    )
+    rdzv_endpoint: str = _flag("rendezvous, which numbers the nodes; HOST is one of them", "HOST:PORT", "")
+    rdzv_id: str = _flag("name of the job, if several use that rendezvous", "NAME", "")
+    max_restarts: int = _flag(
+        "how often all ranks are restarted after one has failed; default: 0", "N", 0, kind=int
+    )
+    log_dir: str = _flag(
+        "folder in which each job creates one, with two files for each rank and attempt: .out and .err; default: a "
+        "temporary one, kept if the job fails", "FOLDER", "",
+    )  # fmt: skip
+    shown: str = _flag(
+        "ranks of this node whose output the terminal shows, each line with its rank; default: rank 0, and the "
+        "iterations of any rank", "0,1,...|all", "", "--local-ranks-filter",
+    )  # fmt: skip
+    progress: bool = _flag(
+        "if the output is not a terminal: print a progress line in place of each iteration line (on a terminal it "
+        "stands below the output)", None, False,
+    )  # fmt: skip
+    peak_tflops: float = _flag(
+        "peak of one device, in 10^12 operations per second, for the MFU", "X", 0.0, kind=float
+    )
 
     @property
     def number(self) -> int | None:

@@ -1,4 +1,7 @@
-"""The host chip: devices, memory, copies, addresses. No torch: the driver must stand alone."""
+"""The host chip: what the driver cases of the conformance suite do not ask of its devices, memory and copies.
+
+No torch: the driver must stand alone.
+"""
 
 from __future__ import annotations
 
@@ -55,21 +58,6 @@ def test_table(driver: Driver) -> None:
     assert table.struct_size == ctypes.sizeof(hd.Table)
     assert (table.version, table.name) == (hd.VERSION, b"host")
     assert (table.delegate, table.dlpack_device) == (hd.DELEGATE_CPU, 1)
-    absent = {name for name in hd.FUNCTIONS if not getattr(table, name)}
-    mandatory = {
-        f"{group}_{name}"
-        for group, names in {
-            "device": "count properties set get synchronize memory",
-            "memory": "allocate free",
-            "host": "allocate free window",
-            "stream": "create destroy synchronize query wait_event",
-            "event": "create destroy record query synchronize elapsed",
-        }.items()
-        for name in names.split()
-    }
-    assert not absent & (
-        mandatory | {"initialize", "finalize", "last_error", "copy", "copy_async", "set_async"}
-    )
 
 
 def test_other_major_version_gets_no_table() -> None:
@@ -97,17 +85,6 @@ def test_properties(driver: Driver) -> None:
         assert properties.memory_alignment == 512
         assert properties.multi_processor_count >= 1
     assert found[0].uuid == b"" or found[0].uuid != found[1].uuid
-
-
-@pytest.mark.parametrize("size", [1, 511, 4096, MIB - 1, MIB, 5 * MIB + 1])
-def test_allocation_is_aligned_and_counted(driver: Driver, size: int) -> None:
-    free, total = driver.memory()
-    address = driver.allocate(size)
-    assert address % 512 == 0
-    assert total == CAPACITY
-    assert size <= free - driver.memory()[0] < size + 2 * MIB
-    driver.memory_free(address)
-    assert driver.memory()[0] == free
 
 
 def test_out_of_memory_names_the_sizes_and_is_not_sticky(driver: Driver) -> None:
@@ -142,17 +119,6 @@ def test_freed_memory_is_returned_to_the_system(driver: Driver) -> None:
     driver.memory_free(again)
 
 
-def test_neighbours_survive_a_free(driver: Driver) -> None:
-    blocks = [driver.allocate(1000) for _ in range(9)]
-    for number, block in enumerate(blocks):
-        driver.write(block, bytes([number]) * 1000)
-    for block in blocks[1::2]:
-        driver.memory_free(block)
-    for number in range(0, 9, 2):
-        assert driver.read(blocks[number], 1000) == bytes([number]) * 1000
-        driver.memory_free(blocks[number])
-
-
 def test_free_refuses_unknown_addresses(driver: Driver) -> None:
     address = driver.allocate(1024)
     refused(driver, hd.INVALID_ARGUMENT, "not the start", "memory_free", address + 512)
@@ -162,46 +128,10 @@ def test_free_refuses_unknown_addresses(driver: Driver) -> None:
     driver.memory_free(None)
 
 
-def test_pointer_attributes(driver: Driver) -> None:
-    device = driver.allocate(1000, device=1)
+def test_pinned_memory_is_freed_once(driver: Driver) -> None:
     pinned = driver.made("host_allocate", 1000)
-    assert pinned % 64 == 0
-    assert driver.attributes(device + 999) == (hd.MEMORY_DEVICE, 1)
-    assert driver.attributes(device + 1000) == (hd.MEMORY_UNKNOWN, -1)
-    assert driver.attributes(pinned + 999) == (hd.MEMORY_PINNED, -1)
-    assert driver.attributes(4096) == (hd.MEMORY_UNKNOWN, -1)
-    driver.memory_free(device)
     driver.host_free(pinned)
-    assert driver.attributes(device) == (hd.MEMORY_UNKNOWN, -1)
-    assert driver.attributes(pinned) == (hd.MEMORY_UNKNOWN, -1)
     refused(driver, hd.INVALID_ARGUMENT, "not the start of pinned memory", "host_free", pinned)
-
-
-def test_host_window_is_where_the_bytes_are(driver: Driver) -> None:
-    address = driver.allocate(64)
-    window = driver.window()
-    assert window.device_base <= address < window.device_base + window.bytes
-    driver.write(address, b"isthmus")
-    assert ctypes.string_at(address - window.device_base + window.host_base, 7) == b"isthmus"
-    driver.memory_free(address)
-
-
-def test_copies_and_fill(driver: Driver) -> None:
-    data = bytes(range(256)) * 4096
-    source, target = driver.allocate(len(data)), driver.allocate(len(data))
-    peer = driver.allocate(len(data), device=1)
-    driver.write(source, data)
-    driver.copy(target, source, len(data), hd.DEVICE_TO_DEVICE)
-    assert driver.read(target, len(data)) == data
-    driver.device_set(0)
-    driver.copy_peer_async(peer, 1, target, 0, len(data), None)
-    driver.stream_synchronize(None)
-    assert driver.read(peer, len(data)) == data
-    driver.set_async(source, 7, 5, None)
-    driver.stream_synchronize(None)
-    assert driver.read(source, 7) == b"\7" * 5 + data[5:7]
-    for address in source, target, peer:
-        driver.memory_free(address)
 
 
 def test_copies_refuse_wrong_ranges_and_kinds(driver: Driver) -> None:

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 import isthmus
 from isthmus.doctor import chip
-from isthmus_common.shell import COMMANDS, app
+from isthmus_common.application import app
+from isthmus_common.shell import COMMANDS
 from tests.helpers import children
 from tests.helpers.children import start_module
 
@@ -44,7 +45,7 @@ def test_help_names_every_command_under_its_group():
 
 def test_help_imports_no_command():
     code = (
-        "import sys\nfrom typer.testing import CliRunner\nfrom isthmus_common.shell import app\n"
+        "import sys\nfrom typer.testing import CliRunner\nfrom isthmus_common.application import app\n"
         "assert 'Judge a chip' in CliRunner().invoke(app, ['--help']).output\n"
         "print([name for name in sys.modules if name.startswith(('torch', 'numpy', 'pydantic'))"
         " or name.startswith('isthmus.') and name.endswith('.cli') and name != 'isthmus_common.shell'])"
@@ -54,7 +55,7 @@ def test_help_imports_no_command():
 
 def test_a_mistyped_command_gets_a_suggestion_without_importing_commands():
     code = (
-        "import sys\nfrom typer.testing import CliRunner\nfrom isthmus_common.shell import app\n"
+        "import sys\nfrom typer.testing import CliRunner\nfrom isthmus_common.application import app\n"
         "for name in ('migrat', 'profle', 'doctr', 'nothing-like-it'):\n"
         "    print(CliRunner().invoke(app, [name]).output.splitlines()[-1])\n"
         "print([name for name in sys.modules if name.endswith('.cli') and name != 'isthmus_common.shell'])"
@@ -83,7 +84,7 @@ def test_env_lists_and_checks():
 
 
 def test_env_imports_no_torch():
-    code = "import sys\nfrom isthmus_common.shell import app\nimport isthmus.config\nprint('torch' in sys.modules)"
+    code = "import sys\nimport isthmus_common.application, isthmus.config\nprint('torch' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
 
 
