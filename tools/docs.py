@@ -1,7 +1,7 @@
 """Regenerate every generated page and file: ``python -m tools.docs [--check]``, or ``make docs``.
 
 ``--check`` writes nothing; it lists the stale files and exits with 1 if there are any. A generator is a module whose
-function ``files()`` returns the text of each file it generates. Measured results are not generated here.
+function ``files()`` returns the text of each file it generates. Results are not measured here, only drawn.
 """
 
 from __future__ import annotations
