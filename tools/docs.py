@@ -24,6 +24,8 @@ GENERATORS = (
     "tools.pages.torch_chip",
     "tools.pages.cuda_only",
     "tools.pages.migrate_rules",
+    "tools.pages.architecture",
+    "tools.pages.measurements",
 )
 
 
