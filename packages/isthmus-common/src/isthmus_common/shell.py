@@ -94,7 +94,11 @@ def main() -> None:
     arguments = sys.argv[1:]
     try:
         with ends_with_reader():
-            feature = installed_commands()[arguments[0]].load() if arguments and arguments[0] in installed_commands() else None
+            feature = (
+                installed_commands()[arguments[0]].load()
+                if arguments and arguments[0] in installed_commands()
+                else None
+            )
             if feature is not None and hasattr(feature, "main"):
                 sys.exit(feature.main(arguments[1:]))
             from isthmus_common.application import app

@@ -15,7 +15,8 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function, schedule, tensorboard_trace_handler
 
 from tests.helpers import children
-from tests.helpers.host_driver import DEVICE_TO_HOST, HOST_TO_DEVICE, ROOT, start_script
+from tests.helpers.host_driver import DEVICE_TO_HOST, HOST_TO_DEVICE, start_script
+from tools.repository import CORE
 
 BOTH = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
 NO_RECORDS = """
@@ -357,12 +358,12 @@ def test_profile_may_begin_before_the_first_use_of_the_chip():
 def test_driver_without_records_is_timed_by_events(tmp_path: Path):
     source, library = tmp_path / "driver.c", tmp_path / "driver.so"
     source.write_text(NO_RECORDS)
-    host = ROOT / "isthmus" / "drivers" / "host" / "libisthmus_host.so"
+    host = CORE / "src/isthmus/drivers/host" / "libisthmus_host.so"
     build = [
         "gcc",
         "-shared",
         "-fPIC",
-        f"-I{ROOT / 'csrc'}",
+        f"-I{CORE / 'csrc'}",
         f'-DHOST="{host}"',
         str(source),
         "-o",

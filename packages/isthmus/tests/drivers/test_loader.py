@@ -16,9 +16,9 @@ from isthmus.drivers.driver import Driver
 from isthmus.opset import dtypes as dt
 from isthmus.opset import schema_of
 from isthmus.opset.library import Library
-from tools.repository import ROOT
+from tools.repository import CORE
 
-HOST = ROOT / "isthmus/drivers/host/libisthmus_host.so"
+HOST = CORE / "src/isthmus/drivers/host/libisthmus_host.so"
 TVM_FFI = libraries._runtime_folder() / "include"
 
 SOURCE = r"""
@@ -283,7 +283,7 @@ def test_the_loader_does_not_depend_on_pytorch() -> None:
 
 
 def test_the_headers_are_those_of_the_sources() -> None:
-    for header in (ROOT / "csrc").glob("*.h"):
+    for header in (CORE / "csrc").glob("*.h"):
         assert (Path(isthmus.include_path()) / header.name).read_bytes() == header.read_bytes(), "run make"
 
 

@@ -171,12 +171,9 @@ class Search:
         if is_told and self._lasts(row, self._uneven):
             text = ", ".join(f"{name} is {a} in A and {b} in B" for name, (a, b) in row.arguments.items())
             return Guilty(row.pair.a[0], text, row.input_error <= row.tolerance, row)
-        missing = self._find_missing(row)
-        if missing is not None:
-            return missing
-        gradient = self._gradient(row)
-        if gradient is not None:
-            return gradient
+        for detect in (self._find_missing, self._gradient):  # distances of tensors do not show these
+            if (found := detect(row)) is not None:
+                return found
         if not row.is_beyond and (row.outputs or row.input_error <= row.tolerance):  # a send has no results
             return None
         bad = [name for name, d in row.inputs.items() if d.error > row.tolerance]

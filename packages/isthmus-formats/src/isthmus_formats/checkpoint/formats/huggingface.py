@@ -82,7 +82,9 @@ class HuggingFace(Format):
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
         for each in sorted(fused(model.names, model.parameters, model.type, self.name), key=Fused.key):
-            yield each.piece("", each.key(), [(whole_slice(part), 0) for part in each.parameters], model.groups)
+            yield each.piece(
+                "", each.key(), [(whole_slice(part), 0) for part in each.parameters], model.groups
+            )
 
     def placed(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
         """Return the pieces, distributed to files of at most a given size."""
