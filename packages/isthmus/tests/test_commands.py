@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import isthmus
 from isthmus.doctor import chip
 from isthmus_common.application import app
-from isthmus_common.shell import COMMANDS
+from isthmus_common.commands import COMMANDS
 from tests.helpers import children
 from tests.helpers.children import start_module
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from isthmus_common import __version__, shell
+from isthmus_common import __version__, commands
 
 
 class Commands(TyperGroup):
@@ -15,7 +15,10 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of the help."""
-        return [*(name for name, _, _ in shell.known()), *(name for name, _ in shell.others())]
+        return [
+            *(name for name, _, _ in commands.known_commands()),
+            *(name for name, _ in commands.other_commands()),
+        ]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, imported if necessary; None if it is unknown.
@@ -24,8 +27,8 @@ class Commands(TyperGroup):
             SystemExit: with status 2, if its package is not installed.
         """
         if cmd_name not in self.commands and cmd_name in self.list_commands(ctx):
-            if cmd_name not in shell.installed_commands():
-                package = next(package for name, package, _ in shell.known() if name == cmd_name)
+            if cmd_name not in commands.installed_commands():
+                package = next(package for name, package, _ in commands.known_commands() if name == cmd_name)
                 print(f"isthmus {cmd_name} needs {package}: pip install {package}", file=sys.stderr)
                 raise SystemExit(2)
             self.commands.update(_commands(cmd_name))
@@ -45,21 +48,21 @@ class Commands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands under the headings of their groups, with the package of those that are absent."""
-        for heading, group in shell.COMMANDS.items():
+        for heading, group in commands.COMMANDS.items():
             rows = [
-                (name, text if name in shell.installed_commands() else f"{text} (needs {package})")
+                (name, text if name in commands.installed_commands() else f"{text} (needs {package})")
                 for name, (package, text) in group.items()
             ]
             with formatter.section(heading):
                 formatter.write_dl(rows)
-        if others := shell.others():
+        if others := commands.other_commands():
             with formatter.section("Of other packages"):
                 formatter.write_dl([(name, f"From {package}.") for name, package in others])
 
 
 def _commands(name: str) -> dict[str, Any]:
     """Import the command line of a command, which may have more than that one."""
-    feature = shell.installed_commands()[name].load()
+    feature = commands.installed_commands()[name].load()
     if hasattr(feature, "app"):
         group = typer.main.get_group(feature.app)
         group.name = name
