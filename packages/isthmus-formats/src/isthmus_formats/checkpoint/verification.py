@@ -43,9 +43,8 @@ def _logits(source: Source, inputs: torch.Tensor) -> torch.Tensor:
         from transformers import AutoModelForCausalLM
         from transformers.utils import logging
     except ImportError as error:
-        raise CheckpointError(
-            f"verify needs transformers ({error}); pip install 'isthmus-formats[checkpoint]'"
-        ) from None
+        remedy = "pip install 'isthmus-formats[checkpoint]'"
+        raise CheckpointError(f"verify needs transformers ({error}); {remedy}") from None
     logging.disable_progress_bar()
     with _as_hugging_face(source) as folder:
         try:
