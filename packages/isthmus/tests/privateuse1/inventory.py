@@ -185,12 +185,8 @@ ELSEWHERE = {
     "chip/test_profiler.py::test_annotation_covers_its_kernels": """
         profiler.test_profiler_with_record_function profiler.test_profiler_nested_record_function
         profiler.test_profiler_with_data_transfer profiler.test_profiler_stream_event_correlation""",
-    "chip/test_profiler.py::test_every_arrow_has_an_end": "profiler.test_profiler_export_chrome_trace",
     "chip/test_profiler.py::test_results_do_not_depend_on_the_profiler": """
         profiler.test_profiler_large_number_of_events profiler.test_ops_work_without_profiler""",
-    "chip/test_profiler.py::test_trace_has_kernels_on_their_streams_with_arrows": """
-        profiler.test_profiler_multiple_streams profiler.test_profiler_event_synchronization
-        profiler.test_profiler_multiple_devices profiler.test_profiler_elapsed_time""",
     "chip/test_serialization.py::test_map_location_of_a_chip_file": """
         storage.test_serialization_map_location_cpu storage.test_serialization_map_location_device""",
     "chip/test_sharing.py::test_views_share_one_storage": """
