@@ -31,7 +31,7 @@ def git(root: Path, *words: str) -> str:
     """Return the output of a git command."""
     return subprocess.run(
         ["git", *words], cwd=root, check=True, capture_output=True, text=True
-    ).stdout.strip()
+    ).stdout.rstrip()
 
 
 def sections(changelog: str) -> dict[str, str]:
