@@ -1,5 +1,5 @@
-// For drivers in C++: failures inside the driver are exceptions, which call() turns into a status and last_error() at
-// the C boundary. The driver defines kDriverName.
+// For drivers in C++: failures inside the driver are exceptions, which call() turns into a status and
+// last_error() at the C boundary. The driver defines kDriverName.
 #pragma once
 
 #include <atomic>

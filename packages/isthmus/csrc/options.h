@@ -1,5 +1,5 @@
-// Options: environment variables, parsed and checked. Needs nothing but the standard library. A package writes the
-// names, defaults and limits of its own with `python -m isthmus_common.options_header module`.
+// Options: environment variables, parsed and checked. Needs nothing but the standard library. A package
+// writes the names, defaults and limits of its own with `python -m isthmus_common.options_header module`.
 #pragma once
 
 #include <charconv>

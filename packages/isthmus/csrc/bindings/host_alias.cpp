@@ -157,7 +157,8 @@ py::list call_on_host(const py::object& function, py::list inputs, int device,
   return mapped;
 }
 
-// The runner of AOTInductor's packages for the chip, whose code is the CPU's (isthmus/chip/compile/package.py).
+// The runner of AOTInductor's packages for the chip, whose code is the CPU's
+// (isthmus/chip/compile/package.py).
 std::unique_ptr<torch::inductor::AOTIModelContainerRunner> package_runner(const std::string& library,
                                                                           size_t runners,
                                                                           const std::string& /*device*/,

@@ -9,8 +9,8 @@
 
 #include "core/cuda_answers.h"
 #include "core/runtime.h"
-#include "memory/device_memory.h"
 #include "isthmus_options.h"
+#include "memory/device_memory.h"
 
 namespace isthmus::memory {
 namespace {
