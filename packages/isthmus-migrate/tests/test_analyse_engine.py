@@ -93,7 +93,7 @@ def test_json_to_the_standard_output(project: Path):
     [
         (["no-such-folder"], 2, "isthmus: no-such-folder: no such file or folder\n"),
         ([".", "--target", "tpu"], 2, "isthmus: --target tpu: choose from chip, npu, xpu, cuda\n"),
-        (["setup.py", "-o", "no/such/folder/x"], 1, "isthmus: no/such/folder"),
+        (["conftest.py", "-o", "no/such/folder/x"], 1, "isthmus: no/such/folder"),
     ],
 )
 def test_errors_are_one_line(arguments: list[str], code: int, said: str):

@@ -45,12 +45,14 @@ def test_all_reduce():
 
 
 def test_what_is_installed_is_what_the_extra_wants() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
+    core, ascend = (
+        tomllib.loads((package / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        for package in (CORE, ASCEND)
+    )
     words = [word for command in COMMANDS if command.startswith("pip ") for word in shlex.split(command)]
-    assert extras["torch"][0] in words and "isthmus[ascend]" in words
-    (plugin,) = map(Requirement, extras["ascend"])
-    (torch,) = map(Requirement, extras["torch"])
+    assert core["torch"][0] in words and "isthmus-ascend[torch-npu]" in words
+    (plugin,) = map(Requirement, ascend["torch-npu"])
+    (torch,) = map(Requirement, core["torch"])
     assert plugin.name == "torch-npu" and plugin.specifier == torch.specifier
 
 
