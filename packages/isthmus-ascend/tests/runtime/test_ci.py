@@ -13,6 +13,7 @@ from packaging.requirements import Requirement
 
 from tests.helpers.children import ROOT
 from tests.runtime.test_torch_npu import FOLDER, needs_torch_npu
+from tools.repository import ASCEND, CORE
 
 PAGE = (ROOT / "docs/guides/ascend-ci.md").read_text()
 STEPS = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)[0])["jobs"]["npu"]["steps"]
