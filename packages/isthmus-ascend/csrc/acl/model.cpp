@@ -46,17 +46,6 @@ Model::~Model() {
   if (graph != nullptr) chip().graph_destroy(graph);
 }
 
-bool Model::has_conditions() {
-  const std::lock_guard<std::mutex> lock(mutex);
-  return !conditions.empty();
-}
-
-void Model::assign_conditions() {
-  const std::lock_guard<std::mutex> lock(mutex);
-  for (const auto& condition : conditions)
-    if (condition->assigned) *condition->at_host = condition->initial;
-}
-
 Handles<Model>& models() {
   static Handles<Model>* const models = new Handles<Model>{HandleKind::kModel};
   return *models;
@@ -79,12 +68,6 @@ std::shared_ptr<Model> captured_model(const Stream& stream) {
   if (found == nullptr)
     fail(kInvalidParameter, "stream %d is not captured; call aclmdlRICaptureBegin() first", stream.id);
   return found;
-}
-
-void begin_capture(const Stream& stream, Model& model, int mode) {
-  require_mode(mode);
-  check(chip().graph_begin(stream.queue));
-  model.capture = capture_of(stream);
 }
 
 void abandon_capture(const Stream& stream) {
@@ -123,7 +106,9 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRICaptureBegin(void* stream, int mode) {
     const auto captured = stream_of(stream);
     const auto model = std::make_shared<Model>();
     const std::lock_guard lock(captures());
-    begin_capture(*captured, *model, mode);
+    require_mode(mode);
+    check(chip().graph_begin(captured->queue));
+    model->capture = capture_of(*captured);
     models().add(model);
   });
 }
@@ -166,7 +151,6 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRIExecuteAsync(void* model, void* stream) {
       fail(kInvalidParameter, "the model is being captured; call aclmdlRICaptureEnd() first");
     const auto used = stream_of(stream);
     const std::shared_lock lock(captures());
-    if (found->has_conditions()) enqueue_held(*used, work_of([found] { found->assign_conditions(); }));
     check(chip().graph_launch(found->graph, used->queue));
     enqueue_held(*used, work_of([found] {}));  // its work lives until it has run
   });

@@ -15,19 +15,6 @@ namespace isthmus::ascend {
 
 struct TaskGroup;
 
-// A value in device memory on which a branch of a model depends.
-struct Condition {
-  void* value = nullptr;  // eight bytes
-  uint64_t* at_host = nullptr;
-  uint64_t initial;
-  bool assigned;  // the initial value is assigned at each execution
-
-  Condition(uint64_t initial, bool assigned);  // on the current device
-  ~Condition();
-  Condition(const Condition&) = delete;
-  Condition& operator=(const Condition&) = delete;
-};
-
 struct Model {
   const uint32_t id;
   std::atomic<uint64_t> capture{0};           // the driver's number; 0 before it begins
@@ -35,7 +22,6 @@ struct Model {
   std::mutex mutex;                           // guards what follows
   std::vector<std::shared_ptr<Work>> work;
   std::map<int32_t, std::shared_ptr<TaskGroup>> open_groups;  // by stream
-  std::vector<std::shared_ptr<Condition>> conditions;
   std::vector<std::shared_ptr<void>> owned;  // handles that end with the model
 
   Model();
@@ -50,9 +36,6 @@ struct Model {
     owned.emplace_back(handle, [&handles](void* ended) { handles.remove(ended); });
     return handle;
   }
-
-  bool has_conditions();
-  void assign_conditions();
 };
 
 Handles<Model>& models();
@@ -65,9 +48,6 @@ std::pair<void*, std::shared_ptr<Model>> model_of(const Stream& stream);
 
 // As above. Throws Failure if the stream is not captured.
 std::shared_ptr<Model> captured_model(const Stream& stream);
-
-// Captures the stream into the model. The caller holds captures() alone.
-void begin_capture(const Stream& stream, Model& model, int mode);
 
 // Ends the capture that began on the stream, if any, and destroys its model. The caller holds captures()
 // alone.
