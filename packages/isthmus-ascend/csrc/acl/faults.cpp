@@ -11,10 +11,10 @@
 #include <string>
 #include <string_view>
 
+#include "ascend_options.h"
 #include "context.h"
 #include "enqueue.h"
 #include "failures.h"
-#include "ascend_options.h"
 #include "stream.h"
 
 namespace isthmus::ascend {

@@ -1,11 +1,12 @@
-// Capture of streams into models, and their execution (aclmdlRI).
+// Capture of streams into models (aclmdlRI).
 #include "model.h"
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
-#include "task_group.h"
+#include "chip.h"
+#include "errors.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -83,7 +84,6 @@ std::shared_mutex& captures() {
 }
 
 bool keep_in_model(const Stream& stream, std::unique_ptr<Work>& work) {
-  if (keep_as_update(stream, work)) return true;
   if (!is_captured(stream)) return false;
   const auto model = model_of(stream).second;
   if (model == nullptr)
@@ -141,18 +141,6 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRIGetId(void* model, uint32_t* id) {
   return call("aclmdlRIGetId", [&] {
     require_not_null(id, "id");
     *id = model_at(model)->id;
-  });
-}
-
-ISTHMUS_ASCEND_EXPORT int aclmdlRIExecuteAsync(void* model, void* stream) {
-  return call("aclmdlRIExecuteAsync", [&] {
-    const auto found = model_at(model);
-    if (found->graph == nullptr)
-      fail(kInvalidParameter, "the model is being captured; call aclmdlRICaptureEnd() first");
-    const auto used = stream_of(stream);
-    const std::shared_lock lock(captures());
-    check(chip().graph_launch(found->graph, used->queue));
-    enqueue_held(*used, work_of([found] {}));  // its work lives until it has run
   });
 }
 

@@ -8,12 +8,12 @@
 #include <shared_mutex>
 #include <utility>
 
-#include "context.h"
+#include "handles.h"
 #include "stream.h"
+#include "task_group.h"
+#include "work.h"
 
 namespace isthmus::ascend {
-
-struct TaskGroup;
 
 struct Model {
   const uint32_t id;
@@ -22,7 +22,7 @@ struct Model {
   std::mutex mutex;                           // guards what follows
   std::vector<std::shared_ptr<Work>> work;
   std::map<int32_t, std::shared_ptr<TaskGroup>> open_groups;  // by stream
-  std::vector<std::shared_ptr<void>> owned;  // handles that end with the model
+  std::vector<std::shared_ptr<void>> owned;                   // handles that end with the model
 
   Model();
   ~Model();
@@ -59,8 +59,8 @@ bool is_captured(const Stream& stream);
 // captured, and that of a model does not run outside of it.
 std::shared_mutex& captures();
 
-// Whether the stream is captured, or updates captured work; a model then owns the work, and runs it at each
-// execution. The caller holds captures(). Throws Failure.
+// Whether the stream is captured; its model then owns the work, and runs it at each execution. The caller
+// holds captures(). Throws Failure.
 bool keep_in_model(const Stream& stream, std::unique_ptr<Work>& work);
 
 }  // namespace isthmus::ascend

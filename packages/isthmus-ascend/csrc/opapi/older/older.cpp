@@ -23,7 +23,7 @@ Descriptor owned(const at::Tensor& tensor) {
 
 // A tensor of a description and a buffer; null for one left out. One on the host is copied.
 Descriptor tensor(const void* description, const void* buffer) {
-  const auto dtype = scalar_type(aclGetTensorDescType(description));
+  const auto dtype = scalar_type_of(aclGetTensorDescType(description));
   void* const data = aclGetDataBufferAddr(buffer);
   if (!dtype || data == nullptr) return {};
   std::vector<int64_t> sizes(aclGetTensorDescNumDims(description));
