@@ -29,11 +29,13 @@
 #   make accuracy-faults [MSPROBE=python]  plant faults in training jobs and count those named, into docs/results/ (minutes)
 #   make fuzz         random programs and captures on the host and numpy chips against the CPU (minutes)
 #   make sanitize     random programs under AddressSanitizer and ThreadSanitizer; wrong arguments for AscendCL (minutes)
-#   make wheel [PYTHONS="python3.11 python3.12"]  build the wheels into dist/ and check them in a fresh environment
+#   make wheel [PYTHONS="python3.11 python3.12"]  build the wheels into dist/, check them in fresh environments
+#   make release [CHECK=test]  check the tree, run make test-all, build wheels and their sums, print the next steps
+#   make release VERSION=0.2.0  start a release: write VERSION and the section of CHANGELOG.md
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize site site-check wheel clean
+.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize site site-check wheel release clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -127,7 +129,8 @@ train: build
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 
 # Tests that hold on any chip, but those marked host.
-CORE_TESTS := $(addprefix $(CORE)/tests/,core memory dispatch privateuse1 integrations parallel shim)
+CORE_TESTS := $(addprefix $(CORE)/tests/,core chip memory dispatch privateuse1 integrations megatron deepspeed parallel shim) \
+  --ignore=$(CORE)/tests/chip/compile
 
 TESTS := $(if $(PACKAGE),packages/$(PACKAGE)/tests)
 
@@ -194,6 +197,11 @@ bench: setup
 
 wheel:
 	@$(PYTHON) -m tools.wheel $(or $(PYTHONS),$(PYTHON))
+
+# A VERSION of the environment is not meant.
+release:
+	@$(PYTHON) -m tools.release $(if $(filter command,$(origin VERSION)),start $(VERSION),\
+	  build --check $(or $(CHECK),test-all) $(or $(PYTHONS),$(PYTHON)))
 
 # The newest whose wheel has all of its modules; it pins an old transformers and brings a package `tests`: kept apart.
 $(STAMPS)/internevo: $(STAMPS)/packages

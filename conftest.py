@@ -32,7 +32,7 @@ LONG_FILES = (
     "packages/isthmus/tests/conformance/test_run.py",
     "tests/tools/test_docs.py",
     "tests/tools/test_mutation.py",
-    "packages/isthmus/tests/integrations/test_megatron.py",
+    "packages/isthmus/tests/megatron/test_megatron.py",
     "packages/isthmus/tests/opset/test_opset.py",
     "packages/isthmus/tests/collectives/test_matrix.py",
     "packages/isthmus/tests/integrations/test_hugging_face.py",
@@ -41,12 +41,12 @@ LONG_FILES = (
     "packages/isthmus/tests/dispatch/test_opinfo.py",
     "packages/isthmus-migrate/tests/test_convert_ddp_runs.py",
     "packages/isthmus/tests/collectives/test_faults.py",
-    "packages/isthmus/tests/driver/test_sample_chip.py",
-    "packages/isthmus/tests/driver/test_numpy_chip.py",
+    "packages/isthmus/tests/drivers/test_sample_chip.py",
+    "packages/isthmus/tests/drivers/test_numpy_chip.py",
     "packages/isthmus-diagnostics/tests/debug/test_debug_jobs.py",
     "packages/isthmus-diagnostics/tests/debug/test_debug_bisect.py",
-    "tests/tools/test_cli.py",
-    "packages/isthmus/tests/compile/test_graph_backend.py",
+    "packages/isthmus/tests/test_commands.py",
+    "packages/isthmus/tests/chip/compile/test_graph_backend.py",
 )
 _SAMPLED = pytest.StashKey[tuple[int, int]]()
 

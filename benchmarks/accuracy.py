@@ -1,4 +1,4 @@
-"""What a dump costs a training step: the step of train_step.py alone, with statistics, hashes, and a monitor.
+"""Cost of a dump per training step: the step of train_step.py alone, with statistics, hashes, and a monitor.
 
 All peers train the same model in one process; each does two steps in a round, of which the second is measured: the
 first one opens the dump. Goals: statistics at most 1.3x of the step, hashes 3x; a monitor that measures every 100th

@@ -144,7 +144,7 @@ def named(folder: Path) -> dict[str, str]:
 def _named_line(plant: Plant, source: list[str], finding: dict[str, Any] | None) -> str:
     written = set(plant.planted.splitlines()) - set(plant.text.splitlines())
     planted = {number for number, line in enumerate(source, 1) if line in written or plant.planted in line}
-    if plant.rule == "data_loader":  # where the loop takes a batch is where it waits
+    if plant.rule == "data_loader":  # the loop waits where it takes a batch
         planted = {number for number, line in enumerate(source, 1) if "next(batches)" in line}
     for cause in finding["causes"] if finding else []:
         if cause["line"] in planted or any(cause["where"].endswith(f"line {number}") for number in planted):

@@ -68,7 +68,7 @@ class Worker:
 
         if device == "npu":
             import torch_npu  # noqa: F401
-        torch.set_flush_denormal(True)  # of this thread and those that it starts, as is the number of threads
+        torch.set_flush_denormal(True)  # for this thread and those that it starts, like the number of threads
         torch.set_num_threads(len(os.sched_getaffinity(0)))
         self._device, self._torch = device, torch
         self._calls = calls(device)

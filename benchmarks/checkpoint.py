@@ -34,7 +34,7 @@ from torch.multiprocessing.spawn import spawn
 
 from isthmus_formats.checkpoint.architectures import model
 from isthmus_formats.checkpoint.containers import safetensors_file
-from isthmus_formats.checkpoint.formats import named
+from isthmus_formats.checkpoint.formats import find_format
 from isthmus_formats.checkpoint.layout import Layout
 from isthmus_formats.checkpoint.storage import Reader, Writer
 
@@ -196,7 +196,7 @@ def conversion(folder: Path) -> dict[str, Any]:
     """Convert a checkpoint to Megatron's files and return its rate and its memory."""
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(LARGE))
-    pieces = named("huggingface").pieces(model(LARGE), Layout())
+    pieces = find_format("huggingface").pieces(model(LARGE), Layout())
     shapes = {each.key: (torch.bfloat16, each.shape) for each in pieces}
     tensors = safetensors_file.create(folder / "model.safetensors", shapes)
     for each in tensors.values():

@@ -143,10 +143,10 @@ def row(nodes: int, name: str, share: float) -> dict[str, Any]:
         ]
         results.append(
             (
-                found.accused() == want,
-                found.accused(HARD_ROUNDS) == want == {v for v in found.accused() if v in want},
-                want <= found.accused(),
-                bool(found.accused() - want),
+                found.accused_parts() == want,
+                found.accused_parts(HARD_ROUNDS) == want == {v for v in found.accused_parts() if v in want},
+                want <= found.accused_parts(),
+                bool(found.accused_parts() - want),
                 len(found.rounds),
                 found.tests,
                 found.node_hours,

@@ -20,7 +20,7 @@ UNFAIR = (
     "The copy of the limit has as many bytes in total as the operator must read and write, in a separate buffer."
 )
 TUNABLES = "GLIBC_TUNABLES"
-SECONDS = 0.03  # of one measurement: calls are repeated to take about this long
+SECONDS = 0.03  # length of one measurement: calls are repeated to take about this long
 
 
 def _timed(function: Callable[[], object]) -> Callable[[], float]:

@@ -23,9 +23,9 @@ UNFAIR = (
     "products in TF32."
 )
 DEVICE = "cuda"
-PORTION = 4  # as many tokens as the cases have on two cores
-SIDE = 8192  # of the matrices whose product is the limit
-MILLISECONDS = 10.0  # of one measurement
+PORTION = 4  # factor of tokens over the cases for two cores
+SIDE = 8192  # side of the matrices whose product is the limit
+MILLISECONDS = 10.0  # length of one measurement
 # Functions of liger_kernel.transformers.functional, and their arguments after a case's inputs.
 LIGER: dict[str, tuple[str, tuple[Any, ...]]] = {
     "rms_norm": ("liger_rms_norm", (1e-6, 0.0, "llama", False)),

@@ -28,7 +28,7 @@ PEERS = {
     "chip, operators": ("chip", "operators", {}),
     "limit": ("cpu", "limit", {}),
 }
-TOLERANCES = {"chip": 1e-6, "chip, operators": 1e-3}  # of the losses, relative to CPU's
+TOLERANCES = {"chip": 1e-6, "chip, operators": 1e-3}  # tolerances of the losses, relative to CPU's
 GOAL, WORLD = 0.8, 2
 UNFAIR = (
     "Gloo sends through the loopback device, as between machines; the chip shares memory. The chip caches its "

@@ -79,7 +79,7 @@ def measure(step: Callable[[], float]) -> tuple[Measured, dict[str, Unit]]:
         except SystemExit:
             found = json.loads((Path(folder) / "rank0.json").read_text())
     session.stop()
-    return Measured.of([found], Offload.NONE), session.probes[0].units
+    return Measured.from_ranks([found], Offload.NONE), session.probes[0].units
 
 
 def combinations(units: dict[str, Unit]) -> list[tuple[tuple[str, ...], float, int]]:
@@ -127,7 +127,7 @@ def knapsack(
 
 
 def ascend_speed(measured: Measured, units: dict[str, Unit], memory: int) -> list[tuple[str, ...]]:
-    """Its choice for the largest target at which it really fits."""
+    """Return its choice for the largest target at which it really fits."""
     found = _undominated(combinations(units))
     transients = [max(o.transient for o in options) for options in measured.options]
     low, high, fitting = 0, memory - measured.static, [(WHOLE,)] * len(measured.layers)
@@ -197,7 +197,7 @@ class Peers:
             if over <= 0:
                 return
             cut += over
-        self.add(name, measured.actions(measured.smallest()))
+        self.add(name, measured.actions(measured.smallest_choice()))
 
     def add_compiled(self, name: str, budget: float) -> int:
         """Add the layers compiled with a budget; return its peak."""

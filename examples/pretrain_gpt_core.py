@@ -183,7 +183,7 @@ def build_scheduler(args: argparse.Namespace, optimizer: Any) -> OptimizerParamS
 
 
 def batches(args: argparse.Namespace, iteration: int) -> Iterator[dict[str, torch.Tensor]]:
-    """This data-parallel rank's micro-batches of an iteration."""
+    """Yield this data-parallel rank's micro-batches of an iteration."""
     rank, size = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
     first = iteration * args.global_batch_size
     for start in range(rank * args.micro_batch_size, args.global_batch_size, size * args.micro_batch_size):

@@ -260,7 +260,7 @@ def iteration_line(
 
 @dataclass
 class Run:
-    """What the iterations work on; `wrapped` is the model itself, or its DistributedDataParallel."""
+    """State of the training loop; `wrapped` is the model itself, or its DistributedDataParallel."""
 
     args: argparse.Namespace
     model: LlamaForCausalLM

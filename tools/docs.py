@@ -1,7 +1,7 @@
 """Regenerate every generated page and file: ``python -m tools.docs [--check]``, or ``make docs``.
 
 ``--check`` writes nothing; it lists the stale files and exits with 1 if there are any. A generator is a module whose
-function ``files()`` returns the text of each file it generates. Measured results are not generated here.
+function ``files()`` returns the text of each file it generates. Results are not measured here, only drawn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from isthmus import opset
 from isthmus_common.files import make_folder, write_file
 
 ROOT = Path(__file__).resolve().parents[1]
-# In this order: the operator pages are generated from the schemas.
+# The order matters: the operator pages are generated from the schemas.
 GENERATORS = (
     "tools.opset.torchgen_schemas",
     "tools.opset.refused_dtypes",
@@ -24,6 +24,8 @@ GENERATORS = (
     "tools.pages.torch_chip",
     "tools.pages.cuda_only",
     "tools.pages.migrate_rules",
+    "tools.pages.architecture",
+    "tools.pages.measurements",
 )
 
 

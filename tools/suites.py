@@ -90,7 +90,8 @@ def reasons(rows: list[Row], outcomes: tuple[str, ...], patterns: Mapping[str, s
                 kind = reason(text, outcome, patterns)
                 kinds[kind][row["ranks"]] += 1
                 if kind == OTHER:
-                    plain = re.sub(r"\d{3,}", "N", re.sub(r"/\S*?/(?=build/)", "", text))  # of no machine
+                    # Text that depends on no machine.
+                    plain = re.sub(r"\d{3,}", "N", re.sub(r"/\S*?/(?=build/)", "", text))
                     others[plain[:110].strip()][row["ranks"]] += 1
     yield from head("", *(f"{world} rank{'s' * (world > 1)}" for world in worlds))
     for kind, found in sorted(kinds.items(), key=lambda item: -item[1].total()):

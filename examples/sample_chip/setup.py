@@ -1,25 +1,19 @@
 """Build the two libraries of the chip with the headers of Isthmus, without PyTorch."""
 
-from pathlib import Path
-
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from tvm_ffi.libinfo import find_include_path
 
 import isthmus
 
-FLAGS = ["-std=c++17", "-Wall", "-Wextra", "-fvisibility=hidden"]
-ROOT = Path(__file__).resolve().parent
 
-
-def library(name: str, folder: str, flags: list[str], link: list[str]) -> Extension:
-    """A shared library built from the sources of a folder."""
+def library(name: str, link: list[str]) -> Extension:
+    """A shared library of one source."""
     return Extension(
         f"sample_chip.{name}",
-        sources=sorted(str(path.relative_to(ROOT)) for path in (ROOT / folder).glob("*.cpp")),
-        depends=sorted(str(path) for path in (ROOT / folder).glob("*.h")),
+        sources=[f"csrc/{name}.cpp"],
         include_dirs=[str(isthmus.include_path()), find_include_path()],
-        extra_compile_args=[*FLAGS, *flags],
+        extra_compile_args=["-std=c++17", "-Wall", "-Wextra", "-fvisibility=hidden"],
         extra_link_args=link,
         language="c++",
     )
@@ -36,9 +30,8 @@ class Build(build_ext):
 setup(
     ext_modules=[
         # Worker threads may outlive a dlclose().
-        library("driver", "csrc/driver", [], ["-pthread", "-Wl,-z,nodelete"]),
-        # Integers wrap, as PyTorch's do.
-        library("operators", "csrc/operators", ["-fwrapv"], []),
+        library("driver", ["-pthread", "-Wl,-z,nodelete"]),
+        library("operators", []),
     ],
     cmdclass={"build_ext": Build},
 )

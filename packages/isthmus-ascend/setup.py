@@ -4,6 +4,7 @@ They are compiled against the headers that isthmus installs. The rest of the pac
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -191,7 +192,6 @@ class Build(BuildExtension):
 
     def build_extension(self, ext: Extension) -> None:
         folder = Path(self.get_ext_fullpath(ext.name)).parent
-        folder.mkdir(mode=0o750, parents=True, exist_ok=True)  # git keeps no folder of ignored files
         ext.library_dirs = [str(folder), *ext.library_dirs]
         outer = self.build_temp
         self.build_temp = str(Path(outer) / ext.name)
@@ -207,9 +207,24 @@ class Build(BuildExtension):
     def run(self) -> None:
         for name, words in GENERATED.items():
             write_if_changed(BUILD / name, printed(*words))
+        in_place = self.inplace or getattr(self, "editable_mode", False)
+        folder = (ROOT / "src" if in_place else Path(self.build_lib)) / "isthmus_ascend" / "home" / "lib64"
+        folder.mkdir(mode=0o750, parents=True, exist_ok=True)  # git keeps no folder of ignored files
         super().run()
-        if not (HAS_TORCH or self.inplace):  # of an earlier build with PyTorch
-            (Path(self.build_lib) / f"isthmus_ascend/home/lib64/{OPERATORS}.so").unlink(missing_ok=True)
+        add_host_driver(folder, link=in_place)
+        if not (HAS_TORCH or in_place):  # of an earlier build with PyTorch
+            (folder / f"{OPERATORS}.so").unlink(missing_ok=True)
+
+
+def add_host_driver(folder: Path, link: bool) -> None:
+    """Put the driver of isthmus's host chip, which the runtime opens, beside the libraries."""
+    driver = Path(isthmus.__file__).parent / "drivers" / "host" / "libisthmus_host.so"
+    place = folder / driver.name
+    place.unlink(missing_ok=True)
+    if link:
+        place.symlink_to(os.path.relpath(driver, folder))
+    else:
+        shutil.copy(driver, place)
 
 
 class BuildPython(build_py):

@@ -153,7 +153,7 @@ def driver(name: str, folders: tuple[str, ...]) -> Extension:
         depends=[*headers(), EXPORTS, *(path for folder in folders for path in sources(folder))],
         include_dirs=[str(ROOT / "csrc"), str(BUILD)],
         extra_compile_args=["-std=c++17", "-O3", *COMPILER, *OPTIMIZATION, *HIDDEN, *WARNINGS],
-        # One symbol goes out, and worker threads may outlive a dlclose().
+        # The library exports one symbol, and worker threads may outlive a dlclose().
         extra_link_args=[f"-Wl,--version-script={ROOT / EXPORTS}", "-Wl,-z,nodelete"],
         libraries=["pthread", "rt", "dl"],
         language="c++",

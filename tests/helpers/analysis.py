@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from isthmus_migrate.analyse.engine import examine
-from isthmus_migrate.flow.study import alone
+from isthmus_migrate.flow.study import surroundings_of_module
 from isthmus_migrate.source.files import Kind, Source
 from isthmus_migrate.source.findings import Finding, Severity
 from isthmus_migrate.source.parse import parse
@@ -21,7 +21,7 @@ def findings(text: str, name: str = "train.py") -> list[Finding]:
     module, problems = parse(source(text, name))
     assert module
     assert not problems
-    module.around = alone(module)
+    module.around = surroundings_of_module(module)
     return [each for each in examine(module) if each.severity is not Severity.NONE]
 
 

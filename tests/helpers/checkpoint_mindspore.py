@@ -1,4 +1,4 @@
-"""What the real MindSpore makes of a folder of checkpoints; run by an interpreter that has it.
+"""Load a folder of checkpoints with the real MindSpore; run by an interpreter that has it.
 
     python tests/helpers/checkpoint_mindspore.py FOLDER
 

@@ -76,7 +76,7 @@ def write_random(folder: Path, config: dict[str, Any], dtype: torch.dtype = torc
     (folder / "config.json").write_text(json.dumps(config))
     of = model(config)
     tensors = {}
-    for each in fused(of.names, of, "huggingface"):
+    for each in fused(of.names, of.parameters, of.type, "huggingface"):
         shape = each.piece("", "", [_whole(part) for part in each.parameters], of.groups).shape
         tensors[each.key()] = torch.randn(shape).to(dtype)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
@@ -84,9 +84,9 @@ def write_random(folder: Path, config: dict[str, Any], dtype: torch.dtype = torc
 
 
 def _whole(parameter: Any) -> Any:
-    from isthmus_formats.checkpoint.layout import whole
+    from isthmus_formats.checkpoint.layout import whole_slice
 
-    return whole(parameter), 0
+    return whole_slice(parameter), 0
 
 
 def checkpoint(*arguments: object) -> Result:

@@ -174,7 +174,7 @@ class Child:
         return self._wait(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit status.
+        """Return the child's exit status.
 
         Raises:
             subprocess.TimeoutExpired: it runs still after that many seconds.

@@ -235,7 +235,7 @@ def loss_calls(dtype: torch.dtype) -> Iterator[Callable[[], Any]]:
             yield lambda x=x, y=rows, r=reduction: F.multilabel_margin_loss(x, y, reduction=r)
             yield lambda x=x, y=rows, r=reduction: F.multilabel_margin_loss(x[None], y[None], reduction=r)
         for shape in ((0, 4), (3, 0), (0,)):
-            if shape == (0, 4) and reduction != "none":  # which the kernel does not write
+            if shape == (0, 4) and reduction != "none":  # the kernel does not write these
                 continue
             y = torch.zeros(shape, dtype=torch.int64)
             yield lambda x=drawn(*shape), y=y, r=reduction: F.multilabel_margin_loss(x, y, reduction=r)

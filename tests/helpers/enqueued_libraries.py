@@ -26,7 +26,7 @@ def enqueue(stream, body):
 
 
 def later(stream, body):
-    # On a stream of its own, behind the stream's work so far, for which no one waits.
+    # The library works on a stream of its own, behind the stream's work so far, for which no one waits.
     event = driver.made("event_create", 0)
     driver.event_record(event, stream)
     driver.stream_wait_event(side, event)

@@ -28,7 +28,7 @@ def _kernel(operator: Operator) -> Any:
     def compute(*values: Any, context: Context) -> None:
         given, outs = values[: len(inputs)], list(values[len(inputs) :])
         arguments = dict(zip(inputs, map(_placed, given), strict=True))
-        for argument in schema.arguments:  # what kernels are not given shows in the outputs
+        for argument in schema.arguments:  # arguments that kernels are not given show in the outputs
             if argument.name not in arguments:
                 is_dtype = argument.base == "ScalarType" and outs
                 arguments[argument.name] = _dtype_of(outs[0]) if is_dtype else None

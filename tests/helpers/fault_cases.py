@@ -22,7 +22,8 @@ import torch
 import torch.distributed as dist
 
 TIMEOUT = timedelta(seconds=3)
-PATIENCE = timedelta(seconds=60)  # of ranks that something else ends, however late on a busy machine
+# Patience with ranks that something else ends, however late on a busy machine.
+PATIENCE = timedelta(seconds=60)
 CASES: dict[str, Callable[[int, torch.Tensor, dist.ProcessGroup], None]] = {}
 Case = Callable[[int, torch.Tensor, dist.ProcessGroup], None]
 
@@ -136,7 +137,7 @@ def on_cpu(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
 
 @case
 def on_cpu_and_goes_on(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """The same, where rank 1 calls the next operation at once."""
+    """Like :func:`on_cpu`, where rank 1 calls the next operation at once."""
     with rank_1_last(rank, group):
         gather_into_tensor(rank, tensor, group)
     torch.chip.synchronize()
@@ -162,7 +163,7 @@ def wholly_on_cpu(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> 
 
 @case
 def crossed_on_the_host(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """The same, where the host waits for each operation."""
+    """Like :func:`crossed`, where the host waits for each operation."""
     cross(rank, tensor, group, torch.chip.synchronize, "\tall_reduce #3\n")
 
 
@@ -214,7 +215,7 @@ def exchange(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
 
 @case
 def pair(rank: int, tensor: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """In one group rank 3 sends nothing to rank 2, in another it is killed. The other ranks do nothing."""
+    """Stop rank 3 in two groups: it sends nothing to rank 2 in one, and is killed in the other."""
     first, second = dist.new_group(), dist.new_group()
     if rank < 2:
         return

@@ -141,7 +141,7 @@ def end(error: BaseException | None) -> int:
         frames = error.__traceback__
         while frames and frames.tb_frame.f_code.co_filename == __file__:
             frames = frames.tb_next
-        sys.last_value = error  # as the interpreter does
+        sys.last_value = error  # the interpreter does the same
         sys.excepthook(type(error), error.with_traceback(frames), frames)
     threading._shutdown()
     atexit._run_exitfuncs()

@@ -20,7 +20,7 @@ SMALL = 100
 
 @job
 def all_reduces(self: Rank, count: int, calls: int) -> bool:
-    """In-place calls without host waits in between; all ranks must get the same bits."""
+    """Run in-place calls without host waits in between; all ranks must get the same bits."""
     self.driver.write(self.to, elements(UINT32, count, self.rank))
     for _ in range(calls):
         self.driver.all_reduce(self.to, self.to, count, UINT32.code, SUM, None, self.comm, self.stream)

@@ -136,7 +136,7 @@ def reduced(inputs: list[Array], dtype: Dtype, op: int, factors: list[Array]) ->
     if name == "AVG":
         parts = total.view(total.real.dtype)  # NumPy divides complex numbers in another way
         total = (parts / parts.dtype.type(len(inputs))).view(total.dtype)
-    if dtype.name == "float8_e4m3fn":  # where it overflows, ml_dtypes makes NaN
+    if dtype.name == "float8_e4m3fn":  # ml_dtypes makes NaN where it overflows
         total = np.clip(total, -448, 448)
     with np.errstate(all="ignore"):
         return np.asarray(total.astype(dtype.numpy))

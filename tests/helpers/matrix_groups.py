@@ -81,7 +81,7 @@ def messages_on_another_device(team: Team) -> None:
 
 
 def messages_before_a_collective_on_another_device(team: Team) -> None:
-    """Where rank 0 sent before the first collective, the last rank may still choose its device after it."""
+    """Let rank 0 send before the first collective; the last rank may still choose its device after it."""
     last = team.size - 1
     other = torch.device("chip", (team.device.index + 1) % torch.chip.device_count())
     mine = team.on_device(values(0, 7, torch.float32))
@@ -100,7 +100,7 @@ def messages_before_a_collective_on_another_device(team: Team) -> None:
 
 
 def overlapping_splits(device: torch.device) -> None:
-    """Not all ranks of the second part were in the first, so their group counts differ."""
+    """Split a group twice; not all ranks of the second part were in the first, so their group counts differ."""
     size = dist.get_world_size()
     parent = dist.new_group()
     assert isinstance(parent, dist.ProcessGroup)

@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 from isthmus.conformance.golden import Reader
+from tests.helpers.planted import PLANTED
 from tools.mutation import trial
 from tools.mutation.draw import draw
 from tools.mutation.kernel import Invocation
@@ -36,6 +37,10 @@ def run(golden: Reader, pattern: str = "*", choose: Choice = list) -> dict[str, 
 
 def some(golden: Reader) -> dict[str, Any]:
     return run(golden, choose=lambda mutants: draw(mutants, [1], per_class=3))
+
+
+def planted(golden: Reader) -> dict[str, Any]:
+    return run(golden, choose=lambda _: PLANTED)
 
 
 def crash() -> Wrong:
@@ -83,7 +88,7 @@ def with_pytorch(golden: Reader) -> dict[str, Any]:
 
 
 JOBS: dict[str, Callable[[Reader], dict[str, Any]]] = {
-    job.__name__: job for job in (some, crashes, broken_bench, refusing_suite, with_pytorch)
+    job.__name__: job for job in (some, planted, crashes, broken_bench, refusing_suite, with_pytorch)
 }
 
 if __name__ == "__main__":

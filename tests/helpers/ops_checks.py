@@ -10,7 +10,7 @@ from isthmus import ops
 
 DEVICES = ("cpu", "chip")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-# Of the largest element: sums are accumulated in float32 and the result is rounded once or twice.
+# Shares of the largest element: sums are accumulated in float32 and the result is rounded once or twice.
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3, torch.float64: 1e-11}
 
 on_each_device = pytest.mark.parametrize("device", DEVICES)

@@ -44,6 +44,8 @@ def _rows(device: str, dtype: torch.dtype) -> list[Case]:
     terms = {"label_smoothing": 0.1, "softcap": 3.0, "lse_square_scale": 0.1}
     return [
         Case("rms_norm", lambda a, w: ops.rms_norm(a, w, unit_offset=True), [x(3, 7), x(7)], ("rms_norm",)),
+        Case("rms_norm", lambda a: ops.rms_norm(a, None), [x(2, 2, 5)], ("rms_norm",)),
+        Case("add_rms_norm", lambda a, r: ops.add_rms_norm(a, r, None), [x(2, 2, 5), x(2, 2, 5)], ("add_rms_norm",)),
         Case("add_rms_norm", ops.add_rms_norm, [x(3, 7), x(3, 7), x(7)], ("add_rms_norm",)),
         Case("dropout_add_layer_norm",
              lambda a, r, w, b: ops.dropout_add_layer_norm(a, r, w, b, 0.0, 1e-5, prenorm=True),
@@ -52,8 +54,11 @@ def _rows(device: str, dtype: torch.dtype) -> list[Case]:
              [x(3, 7), x(3, 7), x(7)], ("dropout_add_norm",)),
         Case("swiglu", ops.swiglu, [x(3, 7), x(3, 7)], ("swiglu",)),
         Case("swiglu", ops.swiglu, [x(3, 14)], ("swiglu",)),
+        Case("swiglu", lambda a: ops.swiglu(a, dim=1), [x(2, 6, 5)], ("swiglu",)),
         Case("scaled_masked_softmax", lambda a: ops.scaled_masked_softmax(a, mask, 0.5), [x(2, 3, 5, 5)],
              ("scaled_masked_softmax",)),
+        *(Case("scaled_masked_softmax", lambda a, m=m: ops.scaled_masked_softmax(a, m, 0.7, True), [x(2, 3, 5, 5)],
+               ("scaled_masked_softmax",)) for m in (None, mask)),
         Case("cross_entropy", lambda a: ops.cross_entropy(a, target, return_lse=True, **terms), [x(3, 9)],
              ("cross_entropy",)),
         Case("linear_cross_entropy", lambda a, w, b: ops.linear_cross_entropy(a, w, target, b, **terms),

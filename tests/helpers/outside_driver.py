@@ -46,7 +46,9 @@ __attribute__((visibility("default"))) const isthmus_driver *isthmus_driver_get(
   void *host = dlopen(HOST, RTLD_NOW | RTLD_LOCAL);
   isthmus_driver_get_fn get = (isthmus_driver_get_fn)dlsym(host, ISTHMUS_DRIVER_SYMBOL);
   const isthmus_driver *original = get(version);
-  memcpy(&table, original, original->struct_size);
+  memcpy(&table, original, sizeof table);
+  table.struct_size = sizeof table;
+  table.version = ISTHMUS_DRIVER_VERSION;
   table.name = "outside";
   (void)fail_to_start;
   (void)cannot_count_yet;
@@ -64,10 +66,16 @@ __attribute__((visibility("default"))) const isthmus_driver *isthmus_driver_get(
 """
 
 
-def build(folder: Path, edit: str) -> str:
-    """Compile the library with a C statement that changes ``table``, and return its path."""
+def build(folder: Path, edit: str, headers: Path = CORE / "csrc") -> str:
+    """Compile the library with a C statement that changes ``table``, and return its path.
+
+    Args:
+        folder: of the library.
+        edit: the statement.
+        headers: folder with the driver.h of this version or of an earlier one.
+    """
     source, library = folder / "driver.c", folder / "liboutside.so"
     source.write_text(SOURCE.replace("EDIT", edit))
-    flags = ["-shared", "-fPIC", f"-I{CORE / 'csrc'}", f'-DHOST="{HOST}"', "-ldl"]
+    flags = ["-shared", "-fPIC", f"-I{headers}", f'-DHOST="{HOST}"', "-ldl"]
     subprocess.run(["cc", str(source), "-o", str(library), *flags], check=True)
     return str(library)

@@ -75,7 +75,7 @@ def data_parallel_with_hook(rank: int, device: torch.device) -> None:
     other = parameter.clone()
     dist.broadcast(other, 0)
     assert torch.equal(parameter, other)
-    assert model._get_ddp_logging_data()["avg_backward_compute_time"] > 0  # of events on the chip
+    assert model._get_ddp_logging_data()["avg_backward_compute_time"] > 0  # measured by events on the chip
 
 
 @check

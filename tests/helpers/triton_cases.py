@@ -14,7 +14,7 @@ from isthmus.ops.triton import interpreted
 
 Calls = Iterator[tuple[Any, ...]]
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-# Of the largest element: float32 inside, rounded once.
+# Shares of the largest element: float32 inside, rounded once.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1e-3, torch.float64: 1e-11}
 
 SHARED_MEMORY = 227 * 1024  # bytes that a program may take on sm_90

@@ -32,7 +32,10 @@ PAGES = [
     *(ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md"),
     *(page for page in sorted(DOCS.rglob("*.md")) if not page.is_relative_to(DOCS / "zh")),
 ]
-GUIDES = [DOCS / "guides", DOCS / "chip-makers"]  # these are in Chinese too
+GUIDES = [  # these are in Chinese too
+    *(page for name in ("guides", "chip-makers") for page in sorted((DOCS / name).glob("*.md"))),
+    *sorted((DOCS / "contributing").glob("add-*.md")),
+]
 BY_HAND = [page for page in [*PAGES, *CHINESE] if DOCS / "results" not in page.parents]
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`((?:isthmus|make) [^`\n]+)`")
@@ -218,9 +221,7 @@ def test_a_hand_written_page_is_short(page: Path):
     assert len(page.read_text().splitlines()) <= limit
 
 
-@pytest.mark.parametrize(
-    "page", [page for folder in GUIDES for page in sorted(folder.glob("*.md"))], ids=name
-)
+@pytest.mark.parametrize("page", GUIDES, ids=name)
 def test_a_guide_states_its_purpose_and_has_an_example(page: Path):
     title, blank, first, second, *_ = page.read_text().splitlines()
     assert title.startswith("# ")
@@ -232,9 +233,7 @@ def test_a_guide_states_its_purpose_and_has_an_example(page: Path):
         assert blocks(page), "an example"
 
 
-@pytest.mark.parametrize(
-    "page", [page for folder in GUIDES for page in sorted(folder.glob("*.md"))], ids=name
-)
+@pytest.mark.parametrize("page", GUIDES, ids=name)
 def test_a_chinese_page_has_the_examples_of_the_english_one(page: Path):
     chinese = DOCS / "zh" / page.relative_to(DOCS)
     assert [block[1:] for block in blocks(chinese)] == [block[1:] for block in blocks(page)]

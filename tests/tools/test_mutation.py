@@ -17,6 +17,7 @@ from isthmus import opset
 from isthmus.conformance.generate import generate
 from isthmus.conformance.golden import Reader
 from tests.helpers.conformance_data import write_golden
+from tests.helpers.planted import PLANTED
 from tools.mutation import classes, compiled, equivalent, page, ranks, reductions, reports, source
 from tools.mutation.__main__ import app
 from tools.mutation.classes.accumulation import toward_zero
@@ -312,6 +313,14 @@ def test_the_suite_judges_some_mistakes_of_each_class(samples: Reader) -> None:
     assert score["false_alarms"] == []
     caught = {result["kind"] for result in score["results"] if result["status"] == "caught"}
     assert caught == {result["kind"] for result in score["results"]} == set(CLASSES)
+
+
+@pytest.mark.full
+def test_the_suite_judges_mistakes_of_single_kernels(tmp_path: Path) -> None:
+    generate(tmp_path, ",".join({mutant.kernel for mutant in PLANTED}))
+    score = outcome("planted", tmp_path)
+    assert [r["name"] for r in score["results"] if r["status"] != "caught"] == score["false_alarms"] == []
+    assert len(score["results"]) == len(PLANTED)
 
 
 def test_a_mutant_that_kills_the_process_is_caught_and_the_next_is_tried(golden: Reader) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -35,7 +36,7 @@ BY_NAME = {
     "packages/isthmus-common/src/isthmus_common/children.py": "the function that a caller names",
     "packages/isthmus-common/src/isthmus_common/commands.py": "commands (entry points)",
     "packages/isthmus-common/src/isthmus_common/options.py": "what an option starts, and tables (entry points)",
-    "packages/isthmus-common/src/isthmus_common/options_header.py": "the options that a build names",
+    "packages/isthmus-common/src/isthmus_common/options_header.py": "the table of options that the build names",
     "packages/isthmus-common/src/isthmus_common/patches.py": "the module of a patch",
     "packages/isthmus-common/src/isthmus_common/tools.py": "functions of upper packages (entry points)",
     "packages/isthmus-diagnostics/src/isthmus_diagnostics/plan/parallel/probe.py": "Megatron, after its adaptor",
@@ -54,6 +55,51 @@ def calls(path: Path) -> set[str]:
                 node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             )
     return found & {"import_module", "__import__", "entry_points"}
+
+
+# Distribution of a module, where its name is not the module's.
+DISTRIBUTIONS = {
+    "megatron": "megatron-core",
+    "pynvml": "nvidia-ml-py",
+    "tvm_ffi": "apache-tvm-ffi",
+    "yaml": "pyyaml",
+}
+# Modules that are not installed for a package: of the user's project, or provided by isthmus itself.
+OTHERS = {"isthmus": {"amp_C", "apex"}, "isthmus-common": {"isthmus", "torch"}}
+
+
+def requirements(lines: list[str]) -> set[str]:
+    return {re.match(r"[\w.-]+", line)[0].lower() for line in lines}
+
+
+def imported_modules(folder: Path) -> set[str]:
+    """Return the top-level modules of others that the sources of a package import, anywhere."""
+    found = set()
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                found.add(str(node.module).partition(".")[0])
+    return found - sys.stdlib_module_names - {folder.name}
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
+def test_a_package_requires_exactly_what_it_imports(package: Path) -> None:
+    """An import needs a dependency, or an extra whose absence the importing command reports."""
+    project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    name = project["name"]
+    folder = package / "src" / name.replace("-", "_")
+    imported = {
+        DISTRIBUTIONS.get(each, each.replace("_", "-"))
+        for each in imported_modules(folder) - OTHERS.get(name, set())
+    }
+    required = requirements(project["dependencies"])
+    optional = requirements(
+        [line for extra in project.get("optional-dependencies", {}).values() for line in extra]
+    )
+    assert imported <= required | optional, "imported, but neither required nor in an extra"
+    assert required <= imported, "required, but not imported"
 
 
 def test_every_import_by_name_has_a_reason() -> None:

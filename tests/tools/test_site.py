@@ -33,6 +33,22 @@ def test_a_link_to_the_other_language_is_an_address():
     assert '<a href="zh/index.html">' in stage.rewritten(stage.DOCS / "index.md", "index.md")
 
 
+def test_an_index_lists_its_pages_under_its_headings():
+    text = stage.rewritten(stage.DOCS / "guides" / "index.md", "guides/index.md")
+    trees = [tree.partition("\n```")[0].split("\n") for tree in text.split("```{toctree}\n")[1:]]
+    options = [":hidden:", ":maxdepth: 2", ":caption: Fit a job in memory", ""]
+    assert [*options, "memory", "plan", "memory-traces"] in trees
+    pages = sorted(page for tree in trees for page in tree[4:])
+    assert pages == sorted(path.stem for path in (stage.DOCS / "guides").glob("*.md") if path.stem != "index")
+
+
+def test_pictures_are_staged_in_their_language(tmp_path: Path):
+    stage.stage("zh", tmp_path)
+    picture = stage.DOCS / "zh" / "pictures" / "architecture.svg"
+    assert (tmp_path / "pictures" / "architecture.svg").read_text() == picture.read_text()
+    assert "](pictures/architecture.svg)" in (tmp_path / "start.md").read_text()
+
+
 def test_every_page_is_staged_and_stale_ones_are_removed(tmp_path: Path):
     (tmp_path / "old.md").write_text("# Old\n")
     stage.stage("zh", tmp_path)
@@ -41,7 +57,7 @@ def test_every_page_is_staged_and_stale_ones_are_removed(tmp_path: Path):
 
 
 def test_every_module_of_the_reference_has_a_page_of_its_names():
-    # In a child: other tests may have imported megatron.core, before which isthmus.megatron must come.
+    # Run in a child: other tests may have imported megatron.core, before which isthmus.megatron must come.
     pages = json.loads(output(f"import sys; sys.path.insert(0, {str(ROOT)!r})\n{_PAGES}").splitlines()[-1])
     assert set(pages) == {"api/index.rst", *(f"api/{module.name}.rst" for module in api.MODULES)}
     assert all(".. auto" in text for name, text in pages.items() if name != "api/index.rst")

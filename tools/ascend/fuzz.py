@@ -26,7 +26,7 @@ from isthmus_common.text import signal_name
 from tools.ascend.prototypes import prototypes
 from tools.stopwatch import Stopwatch
 
-SECONDS = 30  # of one function
+SECONDS = 30  # time for one function
 MOST_BYTES = 768 << 20  # that a process may take on top of what it starts with
 ENVIRONMENT = {
     "ISTHMUS_ASCEND_DEVICES": "2",
@@ -34,7 +34,7 @@ ENVIRONMENT = {
     "HCCL_EXEC_TIMEOUT": "1",
     "HCCL_CONNECT_TIMEOUT": "1",
 }
-# Of the calling thread, of the runtime's own, or without an end.
+# Functions that affect the calling thread or the runtime's own, or have no end.
 NOT_CALLED = ("isthmus_ascend_enqueue",)
 
 

@@ -134,7 +134,7 @@ def caller(row: Row) -> Callable[[random.Random, int, Callable[[str], None]], No
             with opapi.objects() as made:
                 try:
                     status, executor = opapi.prepare(made, row, arguments)
-                except (ValueError, KeyError):  # of objects that cannot be made
+                except (ValueError, KeyError):  # objects that cannot be made
                     continue
                 if status == 0:
                     getattr(made.library, f"aclnn{row.name}")(None, 0, executor, None)

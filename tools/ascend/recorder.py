@@ -9,7 +9,7 @@ from tests.runtime import opapi
 from tests.runtime.meaning import copied
 
 CALLS_OF_A_FUNCTION = 6
-BYTES = 1 << 16  # of a call's tensors
+BYTES = 1 << 16  # size of a call's tensors
 
 calls: dict[str, list[list[Any]]] = {}
 

@@ -254,7 +254,7 @@ class Operations:
             if dtype is not None and not dtype.is_floating_point and self.pool[place].is_floating_point():
                 dtype = None
             return self._out(name, lambda pool, **out: function(pool[place], dim, dtype=dtype, **out))
-        if name in ("all", "any"):  # whose out= converts the elements first: 256 is False in uint8
+        if name in ("all", "any"):  # out= converts the elements first: 256 is False in uint8
             return Step(name, lambda pool: function(pool[place], dim, keepdim=keepdim))
         if name in ("sum", "mean", "prod") and self.draw.random() < 0.3:
             return Step(f"{name} all", lambda pool: function(pool[place]))
@@ -406,7 +406,7 @@ class Operations:
                 )
             return Step(name, lambda pool: pool[place].index_put((pool[at],), pool[source], accumulate))
         if name in ("index_copy_", "index_add"):
-            # With several rows for one place any may remain, so places differ.
+            # Any of several rows for one place may remain, so places differ.
             at = self._index([count], size) if name == "index_add" else self._index([min(count, 1)], size)
             rows[dim] = self.pool[at].numel()
             source = self.add(values(self.draw, rows, tensor.dtype))

@@ -138,7 +138,7 @@ class Program:
                 chip_error = chip_error or cpu_error  # a number that nothing is filled with
             if bool(cpu_error) != bool(chip_error):
                 self._fail(f"{step.name}: CPU: {cpu_error or 'runs'}; chip: {chip_error or 'runs'}")
-            if cpu_error:  # what a refused call has written is not defined
+            if cpu_error:  # the effects of a refused call are not defined
                 self.refused += 1
                 self.chip = copied(self.cpu, "chip")
                 continue
@@ -178,7 +178,7 @@ class Program:
             self._refill()
             pool = copied(self.chip, "chip")
             expected, errors = self._run(steps, pool)
-            if errors:  # of values that a step refuses, such as an index that another has changed
+            if errors:  # values that a step refuses, such as an index that another has changed
                 continue
             graph.replay()
             self._compare("replay: tensor", self.chip, pool, EXACT)

@@ -79,7 +79,7 @@ SETTINGS = {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
 
 @dataclass
 class Training:
-    """How pretrain_gpt.py is started: a checkout, a command that takes the number of ranks, options, variables."""
+    """Command of pretrain_gpt.py: a checkout, a command that takes the number of ranks, options, variables."""
 
     checkout: Path
     command: Sequence[str] = tuple(RUN)

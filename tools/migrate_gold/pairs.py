@@ -13,7 +13,7 @@ REPOSITORY = "pytorch/examples"
 
 
 class Verdict(enum.Enum):
-    """How the converted file compares with the person's."""
+    """Comparison of the converted file with the person's."""
 
     EQUAL = "equal"
     BETTER = "better"

@@ -14,7 +14,7 @@ MINDSPEED, MEGATRON = FOLDER / "MindSpeed", FOLDER / "Megatron-LM"
 # Installed for MindSpeed only, and the vendor's wheel.
 PACKAGES = (ROOT / "build/mindspeed-packages", ROOT / "build/torch_npu", MINDSPEED, MEGATRON)
 CHECKPOINTS = "megatron/core/dist_checkpointing/strategies/filesystem_async.py"
-# Of Megatron: file, text, and what is written in its place. PyTorch 2.13 asks for the format of a checkpoint; the
+# Changes to Megatron: file, text, and its replacement. PyTorch 2.13 asks for the format of a checkpoint; the
 # versions for which MindSpeed's Megatron was made do not.
 CHANGES = (
     ("pretrain_gpt.py", "import torch\nfrom", "import torch\nimport mindspeed.megatron_adaptor\nfrom"),

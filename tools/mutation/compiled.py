@@ -32,7 +32,7 @@ BUILD = _ROOT / "build" / "mutants"
 _OPERATOR = re.compile(r'm\.def\(\s*"(\w+)')
 _SKIPPED = re.compile(r"^\s*(#|//|template|using|m\.def|static_assert|TORCH_)|constexpr")
 _UNUSED = "attention_tiles.h"  # needs AVX512, for which the mutated kernels are not compiled
-# What holds no result.
+# Values that hold no result.
 _NO_RESULT = re.compile(
     r"[^\n]*prefetch\([^\n]*;"
     r"|rows_per_task\((?:[^()]|\([^()]*\))*\)|grain = [^;]*;|(?<=, )\w+(?=, \[&\]\(int64_t begin)"  # sizes of tasks
@@ -41,7 +41,7 @@ _NO_RESULT = re.compile(
     r"|\S+ >= kStreamedBytes"  # stores past the caches
     r"|for \([^{}\n]*\)(?=\n *TORCH_CHECK)"  # checks of invalid input
 )
-_ROUNDS = 12  # of dropping rejected lines
+_ROUNDS = 12  # rounds of dropping rejected lines
 _NEAR = 20  # lines before a rejected one that may be the reason
 # Mutation, class, pattern, replacement; {m} is the call of mutated().
 RULES: tuple[tuple[str, str, str, str], ...] = (
@@ -155,7 +155,7 @@ class Compiled:
             self._load()
             function = getattr(torch.ops.isthmus_cpu, name.partition("::")[2])
             if name == "isthmus::grad_norm" and arguments[1] not in (1, 2, math.inf):
-                raise Unsupported  # by isthmus.ops.optimizer, which does not call the kernel
+                raise Unsupported  # isthmus.ops.optimizer raises it, and does not call the kernel
             try:
                 results = function(*(_tensor(torch, value) for value in arguments[:count]))
             except NotImplementedError:

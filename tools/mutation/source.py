@@ -19,7 +19,7 @@ import numpy as np
 from isthmus.opset.library import Library
 from tools.mutation import reductions
 
-MUTATIONS: dict[str, tuple[str, ...]] = {  # of each class
+MUTATIONS: dict[str, tuple[str, ...]] = {  # mutations of each class
     "formula": ("operator replaced", "source operands swapped", "condition negated", "constant changed",
                 "term dropped", "sign dropped", "eps outside the root"),
     "tail": ("comparison moved",),

@@ -11,7 +11,7 @@ import torch
 
 from .twin import CHIP, parts_of, to_cpu
 
-# What has to agree: every bit, values within a tolerance, or only dtypes, shapes and strides. "near" is of kernels
+# Required agreement: every bit, values within a tolerance, or only dtypes, shapes and strides. "near" is of kernels
 # that compute in another order, "close" of operators that are not repeatable.
 Compared = Literal["bits", "near", "close", "metadata"]
 TOLERANCES = {"near": (1e-4, 1e-5), "close": (1e-3, 1e-3)}  # relative, and of the largest element or 1
@@ -73,7 +73,7 @@ def raw(tensor: torch.Tensor) -> torch.Tensor:
         plain = torch.zeros(plain.shape, dtype=plain.dtype)
     flat = torch.empty(
         plain.numel(), dtype=plain.dtype
-    )  # whose stride is 1 even where a dimension has one element
+    )  # the stride is 1 even where a dimension has one element
     return flat.copy_(plain.reshape(-1)).view(torch.uint8)
 
 

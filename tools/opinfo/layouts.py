@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-# Their gradients end the process, on the CPU too.
+# Gradients of these end the process, on the CPU too.
 CRASHING = ("split_with_sizes [jagged]",)
 SPARSE = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 

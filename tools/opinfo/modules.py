@@ -38,7 +38,8 @@ def difference_on(module: torch.nn.Module, forward: Any) -> str:
     ours, theirs = copy.deepcopy(module).to(CHIP), copy.deepcopy(module)
     here, there = Copier(CHIP)(forward), Copier("cpu")(forward)
     chip, cpu = attempt(lambda: ours(*here[0], **here[1])), attempt(lambda: theirs(*there[0], **there[1]))
-    packed = isinstance(cpu.value, tuple) and hasattr(cpu.value[0], "batch_sizes")  # which stay on the CPU
+    # Batch sizes stay on the CPU.
+    packed = isinstance(cpu.value, tuple) and hasattr(cpu.value[0], "batch_sizes")
     if (found := outcome_difference(chip, cpu, VALUES, placed=not packed)) or cpu.error is not None:
         return found and f"forward: {found}"
     if found := value_difference(dict(ours.named_buffers()), dict(theirs.named_buffers()), VALUES):

@@ -15,7 +15,7 @@ from isthmus.opset.operator import Operator
 from isthmus.opset.reference import overload, torch_arguments
 from isthmus.opset.sampling import Case, Maker
 
-_CALLS = 3  # of each base dtype
+_CALLS = 3  # calls of each base dtype
 _CUDA = {"aten::abs": ("bool",), "aten::histc": dt.INTEGERS}  # accepted by the kernels of CUDA only
 
 

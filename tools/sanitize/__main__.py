@@ -34,7 +34,7 @@ PROGRAMS = (
 # Relative to the folder of a sanitizer; libascendcl.so finds the driver so.
 DRIVER = "drivers/host/libisthmus_host.so"
 ASCENDCL, HCCL, COMPILER = (f"ascend/lib/lib{name}.so" for name in ("ascendcl", "hccl", "acl_op_compiler"))
-FAULTS = ("ecc:99", "hang:99", "oom:99")  # of ISTHMUS_ASCEND_FAULT
+FAULTS = ("ecc:99", "hang:99", "oom:99")  # settings of ISTHMUS_ASCEND_FAULT
 ALGORITHMS = ("", "mesh", "ring", "halving-doubling")
 # Parts of the core that device memory needs; the others need PyTorch's dispatcher.
 CORE_PARTS = "runtime stream stream_trace event profiler profiler_events".split()

@@ -122,10 +122,10 @@ struct Operators {
 
 const Operators* operators;
 
-// What threads share; the handle may be destroyed at any time.
+// State that threads share; the handle may be destroyed at any time.
 std::atomic<void*> shared_event{nullptr}, shared_stream{nullptr}, shared_model{nullptr},
     shared_group{nullptr};
-void *captured_stream = nullptr, *attributes = nullptr;  // which live until the end
+void *captured_stream = nullptr, *attributes = nullptr;  // both live until the end
 char root_infos[kThreads / 2][4108];
 
 void require_or_destroyed(int status, const char* what) {
@@ -249,7 +249,7 @@ class Worker {
     }
   }
 
-  // What follows is after all so far, on the other stream.
+  // Later calls come after all so far, on the other stream.
   void switch_stream() {
     CHECK(aclrtRecordEvent(event_, stream()));
     current_ = 1 - current_;
@@ -272,7 +272,7 @@ class Worker {
     std::memset(&model_[at], value, kPartBytes);
   }
 
-  // From pageable memory, which may be reused at once.
+  // Uploads from pageable memory, which may be reused at once.
   void upload() {
     const size_t at = start();
     std::vector<int64_t> values(kPart);
@@ -542,6 +542,6 @@ int main(int count, char** arguments) {
   std::vector<std::thread> threads;
   for (int i = 0; i < kThreads; ++i) threads.emplace_back([=] { Worker(i, seed).run(rounds); });
   for (auto& thread : threads) thread.join();
-  CHECK(aclmdlRIDestroy(shared_model));  // which holds a stream
+  CHECK(aclmdlRIDestroy(shared_model));  // the model holds a stream
   return 0;
 }

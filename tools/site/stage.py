@@ -57,12 +57,14 @@ def stage(language: str, folder: Path) -> None:
 
 
 def _pages(language: str) -> Iterator[tuple[str, str]]:
-    """Yield each page's name in the site of its language, and its text."""
+    """Yield the name of each page and picture in the site of its language, and its text."""
     base = DOCS / "zh" if language == "zh" else DOCS
     for path in sorted(base.rglob("*.md")):
         if language == "zh" or not path.is_relative_to(DOCS / "zh"):
             name = site_name(path)
             yield name.removeprefix("zh/"), rewritten(path, name)
+    for path in sorted((base / "pictures").glob("*.svg")):
+        yield f"pictures/{path.name}", path.read_text()
     for path, name in OUTSIDE.items():
         if name.startswith("zh/") == (language == "zh"):
             yield name.removeprefix("zh/"), _header(path) if path.suffix == ".h" else rewritten(path, name)
@@ -107,11 +109,27 @@ def rewritten(path: Path, name: str) -> str:
 
 
 def _navigation(text: str, name: str) -> str:
-    """Return the toctree of an index: the pages of its folder and the indexes of subfolders that it links to."""
-    linked = [match["target"].removesuffix(".md") for match in LINK.finditer(text)]
-    below = [page for page in linked if re.fullmatch(r"[^./]+(/index)?", page)]
-    pages = dict.fromkeys([*below, *GENERATED.get(name, ())])
-    return "\n```{toctree}\n:hidden:\n:maxdepth: 2\n\n" + "\n".join(pages) + "\n```\n"
+    """Return the toctrees of an index: the pages of its folder and the indexes of subfolders that it links to.
+
+    The pages of a section of the index stand together, under its heading.
+    """
+    seen: set[str] = set()
+    trees = []
+    for section in re.split(r"^(?=## )", text, flags=re.MULTILINE):
+        heading = re.match(r"## (.+)", section)
+        linked = [match["target"].removesuffix(".md") for match in LINK.finditer(section)]
+        pages = [page for page in dict.fromkeys(linked) if re.fullmatch(r"[^./]+(/index)?", page)]
+        trees.append(_toctree([page for page in pages if page not in seen], heading[1] if heading else ""))
+        seen.update(pages)
+    return "".join([*trees, _toctree(GENERATED.get(name, []), "")])
+
+
+def _toctree(pages: list[str], caption: str) -> str:
+    """Return the toctree of these pages; an empty text without any."""
+    title = f":caption: {caption}\n" if caption else ""
+    return (
+        f"\n```{{toctree}}\n:hidden:\n:maxdepth: 2\n{title}\n" + "\n".join(pages) + "\n```\n" if pages else ""
+    )
 
 
 def _inline(label: str) -> str:

@@ -39,7 +39,7 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self._fake = FakeTensorMode()
         self._rows: list[tuple[int, int, int, int]] = []
-        self._ids: dict[int, int] = {}  # by storage
+        self._ids: dict[int, int] = {}  # keyed by storage
         self._made = 0
         self._stream = COMPUTE
         self._paused = False

@@ -50,7 +50,7 @@ def simulated(
 )
 def test_a_fault_is_named_and_nothing_else(fault: Fault) -> None:
     found, simulator = simulated(fault)
-    assert found.accused() == {fault.verdict}
+    assert found.accused_parts() == {fault.verdict}
     assert found.node_hours == pytest.approx(simulator.node_seconds / 3600)
     assert all(verdict.slow == (fault.kind == "slow") for verdict in found.verdicts)
 
@@ -69,12 +69,12 @@ def test_a_fault_is_named_and_nothing_else(fault: Fault) -> None:
 )
 def test_a_part_that_shares_the_failed_tests_is_not_accused(fault: Fault, seed: int) -> None:
     found, _ = simulated(fault, seed=seed, noise=1e-4)
-    assert found.accused() == {fault.verdict}
+    assert found.accused_parts() == {fault.verdict}
 
 
 def test_hard_faults_are_found_in_four_rounds_with_fewer_node_hours_than_halving() -> None:
     found, _ = simulated(*HARD)
-    assert found.accused(4) == {fault.verdict for fault in HARD}
+    assert found.accused_parts(4) == {fault.verdict for fault in HARD}
     halves = Simulator(TOPOLOGY, HARD)
     assert ("node", (3,), -1) in halving(halves)
     assert found.node_hours < halves.node_seconds / 3600
@@ -118,7 +118,7 @@ def test_many_nodes_take_seconds() -> None:
     topology = Topology.regular(8192)
     begin = time.process_time()
     found = isolate(topology, Simulator(topology, [Fault("link", 100, 8000)]))
-    assert found.accused() == {("link", (100, 8000), -1)}
+    assert found.accused_parts() == {("link", (100, 8000), -1)}
     assert time.process_time() - begin < 10
 
 
@@ -191,7 +191,7 @@ def test_eight_processes_with_a_stopped_a_slow_and_a_corrupt_one() -> None:
     with run.Processes(inventory, load, local=True, faults=faults) as processes:
         found = search(inventory, processes, slow=3.0)
         agent = next(iter(processes._agents.values())).process.pid
-    assert found.accused() == {("node", (1,), -1), ("card", (4,), 1), ("node", (6,), -1)}
+    assert found.accused_parts() == {("node", (1,), -1), ("card", (4,), 1), ("node", (6,), -1)}
     assert {verdict.nodes[0]: verdict.slow for verdict in found.verdicts} == {1: False, 4: False, 6: True}
     text = report.text(found, run.topology(inventory))
     assert "card 1 of n4: faulty" in text and "self of n4: failed: cards 1: a repeated matmul differs" in text
@@ -222,7 +222,7 @@ def test_a_host_that_is_lost_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     inventory = hosts(4, address="127.0.1.{}")
     with run.Processes(inventory, load) as processes:
         found = search(inventory, processes)
-    assert found.accused() == {("node", (2,), -1)}
+    assert found.accused_parts() == {("node", (2,), -1)}
     assert "the agent ended; check `python" in found.verdicts[0].evidence[0].what
 
 
@@ -319,7 +319,7 @@ def test_a_link_between_namespaces_that_tc_limits_is_named(namespaces: list[str]
     load = run.Load(matrix=64, length=64, timeout=3, step_timeout=2, interface="eth0")
     with run.Processes(inventory, load) as processes:
         found = search(inventory, processes)
-    assert found.accused() == {("link", (2, 6), -1)}
+    assert found.accused_parts() == {("link", (2, 6), -1)}
     assert not math.isinf(found.verdicts[0].log_odds)
 
 
@@ -332,7 +332,7 @@ def test_a_stopped_node_is_found_over_ssh(tmp_path: Path, monkeypatch: pytest.Mo
     ):
         assert len(processes._agents) == 3
         found = search(inventory, processes)
-    assert found.accused() == {("node", (1,), -1)}
+    assert found.accused_parts() == {("node", (1,), -1)}
 
 
 LAB = ["--timeout", "10", "--step-timeout", "2", "--slow", "4", "--noise", "1e-3", "--expected", "1"]

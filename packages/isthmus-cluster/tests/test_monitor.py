@@ -332,7 +332,7 @@ def test_a_program_that_cannot_be_started(tmp_path: Path) -> None:
 
 
 def test_cards_of_the_inventory_that_are_missing() -> None:
-    first, second = sources.watched([Card(1, "chip", processes=())], [0, 1])
+    first, second = sources.add_unreported([Card(1, "chip", processes=())], [0, 1])
     assert (first.index, first.health, first.reason) == (0, LOST, "this host does not have the card")
     assert second == Card(1, "chip", processes=())
 
@@ -496,7 +496,8 @@ def test_the_whole_command(tmp_path: Path, account: dict[str, str], holder: subp
                 None,
             )
 
-        assert soon(lambda: value("isthmus_card_memory_used_bytes") == 4 * MIB)  # of 2 MiB pieces
+        # Allocated in pieces of 2 MiB.
+        assert soon(lambda: value("isthmus_card_memory_used_bytes") == 4 * MIB)
         assert value("isthmus_card_memory_total_bytes") == 128 * MIB
         assert value("isthmus_card_processes") == 1
         assert value("isthmus_card_power_watts") is None, "the host chip does not measure it"

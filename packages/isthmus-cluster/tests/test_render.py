@@ -31,7 +31,7 @@ LAUNCHER = """#!/usr/bin/env python3
 import json, os, sys
 print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))
 """
-# As msrun_launcher.sh of MindFormers: its first argument is parsed again by the shell.
+# Same quoting as msrun_launcher.sh of MindFormers: its first argument is parsed again by the shell.
 MINDFORMERS = 'eval "torchrun $1" "${@:2}"\n'
 
 

@@ -236,7 +236,7 @@ def test_the_rank_that_failed_first_is_named_and_others_end(
     cause = "isthmus: rank 1 failed first: exit status 7 (process 8 on y, attempt 0)"
     for first in (
         f"echo '{consequence}' >&2; echo '  its own error says that another rank was missing' >&2",
-        f"echo '{cause}; ending the ranks of this node' >&2",  # as the other host has told it
+        f"echo '{cause}; ending the ranks of this node' >&2",  # same text as the other host has told
     ):
         status, _, err = supervised(f"{first}; exit 1", f"sleep 0.2; echo '{cause}' >&2; exit 7")
         assert status == 7

@@ -130,18 +130,18 @@ def test_a_view_of_a_hang_in_the_terminal(tmp_path: Path) -> None:
 def test_states_of_a_rank_in_the_course_of_a_job(tmp_path: Path) -> None:
     watcher = Watcher(tmp_path)
     put(tmp_path, 0, ranks=2)
-    assert [each.doing for each in watcher.look().ranks] == ["running", "no report yet"]
+    assert [each.doing for each in watcher.update().ranks] == ["running", "no report yet"]
     put(tmp_path, 0, 3, ranks=2)
     put(tmp_path, 1, ranks=2, host="n1")
-    assert [each.doing for each in watcher.look().ranks] == [
+    assert [each.doing for each in watcher.update().ranks] == [
         "in all_reduce #3 of [[4]] in group 0 for 12 s",
         "running",
     ]
     (tmp_path / "status-1.json").unlink()
-    assert watcher.look().ranks[1].doing == "ended"
+    assert watcher.update().ranks[1].doing == "ended"
     assert not watcher.view.events
     put(tmp_path, 1, ranks=2, host="n1", process=99, step=3)
-    assert watcher.look().ranks[1].doing == "running"
+    assert watcher.update().ranks[1].doing == "running"
     (event,) = watcher.view.events
     assert event[1:5] == ("restart", "1", 3, "started again as new processes")
 
@@ -149,33 +149,33 @@ def test_states_of_a_rank_in_the_course_of_a_job(tmp_path: Path) -> None:
 def test_ranks_of_an_earlier_larger_job_are_not_shown(tmp_path: Path) -> None:
     put(tmp_path, 5, age=600, ranks=8)
     put(tmp_path, 0, ranks=2)
-    assert [each.rank for each in Watcher(tmp_path).look().ranks] == [0, 1]
+    assert [each.rank for each in Watcher(tmp_path).update().ranks] == [0, 1]
 
 
 def test_a_clock_that_differs_does_not_make_a_rank_silent(tmp_path: Path) -> None:
     watcher = Watcher(tmp_path)
     put(tmp_path, 0, age=40)
-    assert watcher.look().ranks[0].state == "silent"
+    assert watcher.update().ranks[0].state == "silent"
     put(tmp_path, 0, age=39.5)
-    assert watcher.look().ranks[0].state == "running"
+    assert watcher.update().ranks[0].state == "running"
 
 
 def test_step_times(tmp_path: Path) -> None:
     watcher, now = Watcher(tmp_path), time.time()
     for step in range(5):
         put(tmp_path, 0, step=step, time=now + 2 * step, step_time=0.0, ranks=1)
-        rank = watcher.look().ranks[0]
+        rank = watcher.update().ranks[0]
     assert (rank.step_time, rank.own_time) == (pytest.approx(2.0), pytest.approx(1.5))
     put(tmp_path, 0, step=4, time=now + 11, ranks=1)
-    assert watcher.look().ranks[0].step_time == pytest.approx(2.0)  # the next step may be nearly done
+    assert watcher.update().ranks[0].step_time == pytest.approx(2.0)  # the next step may be nearly done
     put(tmp_path, 0, step=4, time=now + 28, ranks=1)
-    rank = watcher.look().ranks[0]
+    rank = watcher.update().ranks[0]
     assert (rank.step_time, rank.own_time) == (
         pytest.approx(20.0),
         pytest.approx(20.0),
     )  # the step in progress
     put(tmp_path, 0, 9, step=4, time=now + 30, since=now + 10, ranks=1)  # it waits for another rank
-    rank = watcher.look().ranks[0]
+    rank = watcher.update().ranks[0]
     assert (rank.step_time, rank.own_time) == (pytest.approx(22.0), pytest.approx(2.0))
 
 
@@ -183,11 +183,11 @@ def test_the_members_of_a_group_are_those_seen_in_it(tmp_path: Path) -> None:
     watcher = Watcher(tmp_path)
     for rank in range(4):
         put(tmp_path, rank, 1, group="tp0" if rank < 2 else "tp1")
-    assert [each.missing for each in watcher.look().collectives] == [[], []]
+    assert [each.missing for each in watcher.update().collectives] == [[], []]
     put(tmp_path, 1)
     put(tmp_path, 2, collective="send #3 of [[4]] in group tp1", since=1.0)
     found = {
-        each.name: each for each in watcher.look().collectives if each.group == "tp0" or "send" in each.name
+        each.name: each for each in watcher.update().collectives if each.group == "tp0" or "send" in each.name
     }
     assert (found["all_reduce #1"].ranks, found["all_reduce #1"].missing) == ([0], [1])
     assert (found["send #3"].ranks, found["send #3"].missing) == ([2], [])
@@ -197,11 +197,11 @@ def test_a_smaller_job_in_the_same_folder(tmp_path: Path) -> None:
     watcher = Watcher(tmp_path)
     for rank in range(4):
         put(tmp_path, rank, 1, group="1")
-    watcher.look()
+    watcher.update()
     (tmp_path / "status-3.json").unlink()
     for rank in range(3):
         put(tmp_path, rank, rank and 1, group="1", ranks=3)
-    (collective,) = watcher.look().collectives
+    (collective,) = watcher.update().collectives
     assert (collective.ranks, collective.missing) == ([1, 2], [])
     assert "all_reduce #1" in terminal.text(watcher.view)
     with serve(watcher, "127.0.0.1", 0) as address:
@@ -212,10 +212,10 @@ def test_a_restart_forgets_the_members_of_groups(tmp_path: Path) -> None:
     watcher = Watcher(tmp_path)
     for rank in range(2):
         put(tmp_path, rank, 1, group="tp0")
-    watcher.look()
+    watcher.update()
     for rank in range(2):
         put(tmp_path, rank, rank and 1, group="tp0", process=90 + rank)
-    assert watcher.look().collectives[0].missing == []
+    assert watcher.update().collectives[0].missing == []
 
 
 def test_the_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,26 +225,26 @@ def test_the_history_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     put(tmp_path, 1, time=900.0, ranks=3)
     for second in range(2 * COLUMNS):
         clock[0] = 1000.0 + second / 2 if second < 4 else 1000.0 + second
-        watcher.look()
+        watcher.update()
     numbers = [each.number for each in watcher.view.columns]
     assert len(numbers) == COLUMNS and numbers == sorted(set(numbers))
     put(tmp_path, 0, time=clock[0], step=8, ranks=3)
-    assert watcher.look().columns[-1].step == [400.0, NO_REPORT, ABSENT]
+    assert watcher.update().columns[-1].step == [400.0, NO_REPORT, ABSENT]
 
 
 def test_alerts_are_read_as_they_come_and_grouped(tmp_path: Path) -> None:
     watcher = Watcher(hung(tmp_path))
-    watcher.look()
+    watcher.update()
     with (tmp_path / "alerts-1.jsonl").open("a") as file:
         file.write(json.dumps({**ALERT, "step": 6}) + "\nnot json\n" + '{"step": 8, "ra')
         file.flush()
         (tmp_path / "alerts-3.jsonl").write_text(json.dumps({**ALERT, "rank": 3, "step": 7}) + "\n")
-        found = {each.kind: each for each in watcher.look().events}
+        found = {each.kind: each for each in watcher.update().events}
         assert (found["nan"].where, found["nan"].step) == ("1, 3", 7)
         assert found["nan"].text == "loss is nan (first in step 5)"
         file.write('nk": 1, "kind": "straggler", "name": "rank 1", "text": "rank 1 is slow"}\n')
         file.flush()
-        assert "rank 1 is slow" in [each.text for each in watcher.look().events]
+        assert "rank 1 is slow" in [each.text for each in watcher.update().events]
     assert watcher.view.counts == {"nan": 3, "hang": 1, "straggler": 1}
 
 
@@ -261,7 +261,7 @@ def test_checkpoints_and_verdicts(tmp_path: Path) -> None:
     }
     verdicts = tmp_path / "found.json"
     verdicts.write_text(json.dumps(found))
-    events = Watcher(tmp_path, verdicts).look().events
+    events = Watcher(tmp_path, verdicts).update().events
     assert [each.where for each in events if each.kind == "checkpoint"] == ["0-2"]
     assert [each.text for each in events if each.kind == "verdict"] == [
         "isolate: card 3 of n1 is faulty, log-odds +9.2",
@@ -280,7 +280,7 @@ def test_files_that_are_not_of_health(tmp_path: Path) -> None:
     (tmp_path / "status-2.json").write_text(
         json.dumps({**json.loads((tmp_path / "status-0.json").read_text()), "time": 1e999})
     )
-    view = Watcher(tmp_path).look()
+    view = Watcher(tmp_path).update()
     assert len(view.ranks) == 1
     assert len(view.problems) == 6 and view.problems[-1] == "and 3 more"
     assert all("not a status of isthmus_diagnostics.health (" in each for each in view.problems[:5])
@@ -297,7 +297,7 @@ def test_malformed_files_do_not_end_the_watch(tmp_path: Path, wrong: tuple[str, 
     (tmp_path / "alerts-1.jsonl").write_text("\n".join([*lines, "[" * 60_000, json.dumps(ALERT), ""]))
     watcher = Watcher(tmp_path, tmp_path / "verdicts.json")
     (tmp_path / "verdicts.json").write_text("[" * 100_000)
-    view = watcher.look()
+    view = watcher.update()
     assert [each.state for each in view.ranks] == ["running", "absent"]
     assert len(view.problems) == 2 and view.counts == {"nan": 1, "verdict": 1}
     json.dumps(state(watcher, 2), allow_nan=False)
@@ -314,7 +314,7 @@ def test_links_and_special_files_are_not_read(tmp_path: Path) -> None:
         (folder / name).symlink_to(tmp_path / "other" / "text")
     for name in ("status-2.json", "hang-step-2.txt", "alerts-3.jsonl"):
         os.mkfifo(folder / name)
-    text = terminal.text(Watcher(folder).look())
+    text = terminal.text(Watcher(folder).update())
     assert "secret" not in text
     assert "status-2.json: not a status of isthmus_diagnostics.health ([Errno 22] not a regular file" in text
 
@@ -324,14 +324,14 @@ def test_large_files_are_read_in_part(tmp_path: Path) -> None:
     for name in ("status-1.json", "hang-step-2.txt", "alerts-3.jsonl"):
         with (tmp_path / name).open("wb") as file:
             file.truncate(1 << 40)
-    view = Watcher(tmp_path).look()
+    view = Watcher(tmp_path).update()
     assert len(view.problems) == 1 and view.counts == {"hang": 1}
 
 
 def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
     put(tmp_path, 0, host="n\x1b[2J0", ranks=1)
     (tmp_path / "alerts-0.jsonl").write_text(json.dumps({**ALERT, "text": "a\x1b]0;b\x07\nc"}) + "\n")
-    assert "\x1b" not in terminal.text(Watcher(tmp_path).look())
+    assert "\x1b" not in terminal.text(Watcher(tmp_path).update())
 
 
 def test_wrong_arguments_are_one_line(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def get(address: str, path: str, host: str = "", method: str = "GET") -> tuple[i
 def test_the_server_gives_four_paths_to_this_machine_alone(tmp_path: Path) -> None:
     watcher = Watcher(hung(tmp_path))
     cards = {"n0": Report("n0", 1.0, 0.5, (Card(0, "chip", power_w=71.0, memory_used=1 << 30),), "")}
-    watcher.look(cards)
+    watcher.update(cards)
     with serve(watcher, "127.0.0.1", 0) as address:
         status, headers, page = get(address, "/")
         assert status == 200 and headers["Content-Type"] == "text/html; charset=utf-8"
@@ -398,7 +398,7 @@ def test_a_thousand_ranks(tmp_path: Path) -> None:
         found = {**text, "rank": rank, "host": f"node{rank // 8}"}
         (tmp_path / f"status-{rank}.json").write_text(json.dumps(found))
     watcher = Watcher(tmp_path)
-    watcher.look()
+    watcher.update()
     with serve(watcher, "127.0.0.1", 0) as address:
         text = get(address, "/state.json")[2]
     assert len(json.loads(text)["ranks"]) == 1024 and len(text) < 300_000

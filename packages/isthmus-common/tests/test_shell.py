@@ -13,8 +13,8 @@ from isthmus_common import application, commands, shell
 
 
 def test_a_command_whose_package_is_absent_names_it(monkeypatch, capsys):
-    present = {name: entry for name, entry in commands.installed().items() if name != "migrate"}
-    monkeypatch.setattr(commands, "installed", lambda: present)
+    present = {name: entry for name, entry in commands.installed_commands().items() if name != "migrate"}
+    monkeypatch.setattr(commands, "installed_commands", lambda: present)
     for arguments in (["migrate"], ["migrate", "analyse", "."], ["migrate", "--help"]):
         assert CliRunner().invoke(application.app, arguments).exit_code == 2
     application.app(["--help"], standalone_mode=False)
@@ -22,7 +22,7 @@ def test_a_command_whose_package_is_absent_names_it(monkeypatch, capsys):
 
 
 def test_what_an_absent_package_says(monkeypatch, capsys):
-    monkeypatch.setattr(commands, "installed", dict)
+    monkeypatch.setattr(commands, "installed_commands", dict)
     monkeypatch.setattr("sys.argv", ["isthmus", "cluster", "run", "x.py"])
     with pytest.raises(SystemExit) as ended:
         shell.main()
@@ -42,7 +42,7 @@ def test_a_module_that_a_command_lacks(monkeypatch, capsys, module, status, said
     def guest() -> None:
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
-    monkeypatch.setattr(commands, "installed", lambda: {"guest": Guest(guest)})
+    monkeypatch.setattr(commands, "installed_commands", lambda: {"guest": Guest(guest)})
     monkeypatch.setattr("sys.argv", ["isthmus", "guest"])
     with pytest.raises(SystemExit) as ended:
         shell.main()
@@ -53,7 +53,7 @@ def test_a_command_of_another_package_is_listed_and_runs(monkeypatch, capsys):
     def guest(name: str) -> None:
         print(f"hello {name}")
 
-    monkeypatch.setattr(commands, "installed", lambda: {"guest": Guest(guest)})
+    monkeypatch.setattr(commands, "installed_commands", lambda: {"guest": Guest(guest)})
     application.app(["--help"], standalone_mode=False)
     assert "Of other packages:" in capsys.readouterr().out
     monkeypatch.setattr("sys.argv", ["isthmus", "guest", "world"])
@@ -78,8 +78,8 @@ class Guest:
 
 
 def test_every_command_is_of_the_package_that_the_help_names():
-    for name, package, text in commands.known():
-        entry = commands.installed()[name]
+    for name, package, text in commands.known_commands():
+        entry = commands.installed_commands()[name]
         assert isinstance(entry, EntryPoint) and entry.dist is not None
         assert entry.dist.name == package and text.endswith(".")
-    assert not commands.others()
+    assert not commands.other_commands()

@@ -41,7 +41,7 @@ def converted(source: str) -> Result:
 
 
 def left(result: Result) -> list[Finding]:
-    """What the conversion leaves to a person."""
+    """Findings that the conversion leaves to a person."""
     return [each for each in result.findings if each.severity in LEFT]
 
 

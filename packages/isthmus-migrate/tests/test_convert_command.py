@@ -339,7 +339,7 @@ def test_the_other_name_of_a_file_keeps_its_text(tree: Path, tmp_path: Path) -> 
 
 
 def test_names_are_quoted_as_git_does() -> None:
-    assert patch.unified('caf\xe9"'.encode(), b"a\n", b"b\n").splitlines()[0] == (
+    assert patch.unified_patch('caf\xe9"'.encode(), b"a\n", b"b\n").splitlines()[0] == (
         b'diff --git "a/caf\\303\\251\\"" "b/caf\\303\\251\\""'
     )
-    assert patch.unified(b"x", b"a", b"a") == b""
+    assert patch.unified_patch(b"x", b"a", b"a") == b""

@@ -41,7 +41,7 @@ def converted(source: str) -> Result:
 
 
 def left(result: Result) -> list[Finding]:
-    """What the conversion leaves to a person."""
+    """Findings that the conversion leaves to a person."""
     return [each for each in result.findings if each.severity in LEFT]
 
 
@@ -55,7 +55,7 @@ def changed(*edits: tuple[str, str]) -> str:
 
 
 def body(source: str) -> str:
-    """What follows the helpers in the converted script."""
+    """Return the text after the helpers in the converted script."""
     result = converted(source)
     assert not left(result)
     ast.parse(result.text)

@@ -112,7 +112,7 @@ def _converted(script: str, folder: Path) -> Path:
 
 
 def left(result: Result) -> list[Finding]:
-    """What the conversion leaves to a person."""
+    """Findings that the conversion leaves to a person."""
     return [each for each in result.findings if each.severity in LEFT]
 
 

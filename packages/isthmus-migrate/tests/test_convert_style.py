@@ -66,7 +66,7 @@ def test_black_formats_the_changed_lines_only(tmp_path: Path) -> None:
 def test_a_formatter_that_is_not_installed_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(style, "_installed", lambda formatter: "")
+    monkeypatch.setattr(style, "_installed_version", lambda formatter: "")
     text, said = convert(project(tmp_path, pyproject="[tool.black]\n"))
     assert LONG.replace(".cuda()", ".to(DEVICE)") in text
     assert said.splitlines()[0] == (
@@ -111,7 +111,7 @@ def test_lines_that_become_too_long_without_a_formatter_are_one_line(
 def test_the_configured_quotation_mark(tmp_path: Path, name: str, text: str, quote: str) -> None:
     (tmp_path / name).write_text(text)
     (tmp_path / "package").mkdir()
-    assert style.of(tmp_path / "package").quote == quote
+    assert style.find_style(tmp_path / "package").quote == quote
 
 
 def test_new_strings_have_the_configured_quotation_mark(tmp_path: Path) -> None:
@@ -127,4 +127,4 @@ def test_new_strings_have_the_configured_quotation_mark(tmp_path: Path) -> None:
 def test_the_configuration_of_a_folder_above_a_repository_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.black]\n")
     (tmp_path / "repository" / ".git").mkdir(parents=True)
-    assert style.of(tmp_path / "repository") == style.NO_STYLE
+    assert style.find_style(tmp_path / "repository") == style.NO_STYLE

@@ -52,7 +52,7 @@ def check(text: str, options: list[str] | None = None) -> None:
 
 
 def left(found) -> Counter[tuple[str, str]]:
-    """What is left to a person."""
+    """Count the findings that are left to a person."""
     return Counter((each.code, each.subject) for each in found if each.severity in LEFT)
 
 
@@ -68,5 +68,5 @@ def twice(result: Result) -> list[tuple[Finding, Finding]]:
 
 
 def place(finding: Finding) -> tuple[int, int, str]:
-    """Where a finding is, and what it is about."""
+    """Return the place and the subject of a finding."""
     return finding.line, finding.column, finding.subject.strip('"`')

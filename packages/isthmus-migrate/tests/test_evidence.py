@@ -110,7 +110,7 @@ def test_the_source_alone_leaves_the_places_open(project: Project) -> None:
     assert {name: end for name, (end, _) in ends(project).items()} == {
         "device": "review",
         "word": "review",
-        "compared device": "review",  # what importlib imports is unknown
+        "compared device": "review",  # targets of importlib are unknown
         "compared word": "review",
         "not executed": "review",
         "own": "review",

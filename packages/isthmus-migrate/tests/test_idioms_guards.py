@@ -1,4 +1,4 @@
-"""What a test for an accelerator implies, guards or refuses: skips of tests, counts, callers and options."""
+"""Tests for an accelerator that imply, guard or refuse something: skips of tests, counts, callers and options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of idioms of public projects: reasons and remedies that are true of their places."""
+"""Messages about idioms of public projects: reasons and remedies that are true of their places."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from isthmus_migrate.convert.engine import convert_source
 from isthmus_migrate.convert.project import Request, convert
-from isthmus_migrate.rules.requirements import settled
+from isthmus_migrate.rules.requirements import settle_findings
 from isthmus_migrate.source.findings import LEFT, Finding, Severity
 
 
@@ -61,7 +61,7 @@ def test_what_a_mock_replaces_is_named_for_the_version() -> None:
 )
 def test_a_requirement_is_judged_by_what_the_conversion_needs(required: str, needed: str, said: str) -> None:
     found = Finding("IM313", Severity.REVIEW, "setup.py", 1, 1, required, "", "")
-    assert [each.advice for each in settled([found], needed)] == ([said] if said else [])
+    assert [each.advice for each in settle_findings([found], needed)] == ([said] if said else [])
 
 
 @pytest.mark.parametrize(

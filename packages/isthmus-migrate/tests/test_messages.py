@@ -9,13 +9,13 @@ import pytest
 from isthmus_migrate.convert.engine import convert_source
 from isthmus_migrate.convert.project import Request, convert
 from isthmus_migrate.source.findings import Severity
-from isthmus_migrate.source.phrases import names_cuda, neutral
+from isthmus_migrate.source.phrases import names_cuda, neutral_phrases
 
 MESSAGE = "import torch\nif not torch.cuda.is_available():\n    raise RuntimeError('CUDA is not available')\n"
 
 
 def said(text: str) -> str:
-    for each in reversed(list(neutral(text))):
+    for each in reversed(list(neutral_phrases(text))):
         text = text[: each.start] + each.text + text[each.end :]
     return text
 

@@ -1,4 +1,4 @@
-"""What ``torch.mps`` lacks is not called there in a file that knows MPS, and is said to be lacking elsewhere."""
+"""Functions that ``torch.mps`` lacks are not called in a file that knows MPS, and are reported elsewhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_names_are_those_of_torch_mps() -> None:
     taken = {
         each.becomes for each in NAMES.values() if each.becomes.count(".") == 1 and "{module}" in each.becomes
     }
-    assert {each for each in taken if mps.lacks(each)} == {
+    assert {each for each in taken if mps.mps_lacks(each)} == {
         each for each in taken if not hasattr(torch.mps, each.removeprefix("{module}."))
     }
 

@@ -8,7 +8,7 @@ import pytest
 from isthmus_migrate.analyse import engine
 from isthmus_migrate.analyse.cpp import Arity, read, schema_arity
 from isthmus_migrate.analyse.cpp_tokens import Of, Stream
-from isthmus_migrate.analyse.stand_ins import STAND_INS, advice, stand_in
+from isthmus_migrate.analyse.stand_ins import STAND_INS, advise_port, stand_in
 from isthmus_migrate.source.findings import Finding, Severity
 
 KERNEL = r"""
@@ -296,4 +296,4 @@ def test_every_stand_in_exists(function: str):
 def test_a_stand_in_is_suggested_by_name():
     assert stand_in("fused_rms_norm_fwd") == "isthmus.ops.rms_norm"
     assert stand_in("my_special_thing") == ""
-    assert advice("my_special_thing").startswith("write it")
+    assert advise_port("my_special_thing").startswith("write it")

@@ -1,4 +1,4 @@
-"""Where a program has made sure of an accelerator, the conversion adds no test for the CPU."""
+"""No test for the CPU is added where a program has made sure of an accelerator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How findings end: changed, left, unclear or right; in scripted code, in f-strings, and by what is around."""
+"""Ends of findings: changed, left, undecided or portable; in scripted code, in f-strings, and by what is around."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How findings of backends, launchers, local ranks and environment variables end."""
+"""Ends of findings of backends, launchers, local ranks and environment variables."""
 
 from __future__ import annotations
 

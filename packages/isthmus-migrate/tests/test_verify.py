@@ -18,7 +18,7 @@ from isthmus_migrate.verify.compare import SPREAD, compare, compare_spread
 from isthmus_migrate.verify.lines import Lines
 from isthmus_migrate.verify.record import Record, Request, read
 from isthmus_migrate.verify.run import Run, Side
-from isthmus_migrate.verify.scale import Reference, relative
+from isthmus_migrate.verify.scale import Reference, relative_difference
 from tests.helpers import children
 
 SIDE = Side("a side", Path("train.py"), (), Path(), Path(), shim=False)
@@ -55,9 +55,14 @@ def verdicts(first, second, again=None):
 
 # ---- what is compared ----------------------------------------------------------------------------------------
 def test_relative_differences():
-    assert relative(2.0, 2.0) == relative(math.nan, math.nan) == relative(math.inf, math.inf) == 0
-    assert relative(1.0, math.nan) == relative(math.inf, 1.0) == math.inf
-    assert relative(1.0, 1.1) == pytest.approx(0.1 / 1.1)
+    assert (
+        relative_difference(2.0, 2.0)
+        == relative_difference(math.nan, math.nan)
+        == relative_difference(math.inf, math.inf)
+        == 0
+    )
+    assert relative_difference(1.0, math.nan) == relative_difference(math.inf, 1.0) == math.inf
+    assert relative_difference(1.0, 1.1) == pytest.approx(0.1 / 1.1)
 
 
 def test_losses_within_and_beyond_the_tolerance():

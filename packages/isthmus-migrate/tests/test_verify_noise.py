@@ -187,7 +187,7 @@ def texts(first, second, *references):
     text = [printed.Text(each, Path("/copy")) for each in (first, second)]
     again = [(printed.Text(each, Path("/copy")), ulps) for each, ulps in references]
     printed.add_text(tally, *text, again, Answers(), "line {}")
-    return tally.done()
+    return tally.comparison()
 
 
 def test_sampled_text_is_left_out_where_noise_changes_it():

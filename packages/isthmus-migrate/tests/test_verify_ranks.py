@@ -52,7 +52,7 @@ for epoch in range(3):
         print(f"loss {loss.item():.6f}")
         optimizer.step()
 """
-# What the fixtures import of the project that they are taken from.
+# Modules of the fixtures' project that they import.
 PROJECT = """
 import torch
 from torch.utils.data import Dataset

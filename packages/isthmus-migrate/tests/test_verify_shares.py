@@ -25,7 +25,7 @@ class Augmented:
 
 @pytest.fixture
 def noted(monkeypatch):
-    """What was noted by :func:`share`, whose effects end with the test."""
+    """Notes of :func:`share`, whose effects end with the test."""
     monkeypatch.setattr(RandomSampler, "__iter__", RandomSampler.__iter__)
     monkeypatch.setattr(DistributedSampler, "shuffle", None, raising=False)
     monkeypatch.setattr(_MapDatasetFetcher, "__init__", _MapDatasetFetcher.__init__)

@@ -137,7 +137,7 @@ def test_the_oldest_version_is_that_of_the_changed_lines() -> None:
 
 
 def test_memory_functions_need_a_later_version_on_mps() -> None:
-    assert [versions.needed(each) for each in ((2, 7), (2, 9), (2, 10), (2, 13))] == [
+    assert [versions.needed_version(each) for each in ((2, 7), (2, 9), (2, 10), (2, 13))] == [
         "2.7",
         "2.9 (2.13 on MPS)",
         "2.10 (2.13 on MPS)",

@@ -66,7 +66,7 @@ inline double unit_bytes(std::string_view unit) {
   return std::ldexp(1.0, 10 * static_cast<int>(power + 1));
 }
 
-// In the largest unit: "64TiB".
+// Formats in the largest unit: "64TiB".
 inline std::string size_text(uint64_t bytes) {
   constexpr const char* units[] = {"", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;

@@ -15,7 +15,7 @@ class StreamOrder {
   // Work was enqueued on the stream.
   void add(const Key& stream) { before_[stream][stream] = ++last_; }
 
-  // What an event recorded on the stream now stands for.
+  // The mark that an event recorded on the stream now stands for.
   size_t mark(const Key& stream) {
     marks_.push_back(before_[stream]);
     return marks_.size() - 1;
@@ -37,7 +37,7 @@ class StreamOrder {
   }
 
  private:
-  using Clock = std::map<Key, size_t>;  // by stream: the number of its last work that comes before
+  using Clock = std::map<Key, size_t>;  // number of the last earlier work, by stream
 
   size_t last_ = 0;
   std::map<Key, Clock> before_;

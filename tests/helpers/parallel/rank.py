@@ -26,7 +26,7 @@ TIMEOUT = timedelta(seconds=60)
 
 @dataclass(frozen=True)
 class Rank:
-    """Where a check runs.
+    """Process and device of a check.
 
     Attributes:
         number: of this rank.

@@ -19,18 +19,20 @@ from tools.ascend.vendor.page import page
 ROOT = runner.ROOT
 PAGE = ROOT / "docs/results/ascend-tests.md"
 SOURCES = ROOT / "build/ascend-tests"
-DISABLED = SOURCES / "pytorch/test/unsupported_test_cases/.pytorch-disabled-tests.json"  # by the vendor
+# Disabled by the vendor.
+DISABLED = SOURCES / "pytorch/test/unsupported_test_cases/.pytorch-disabled-tests.json"
 # Installed for the tests only, and the vendor's wheel.
 PACKAGES = (ROOT / "build/ascend-test-packages", ROOT / "build/torch_npu")
 SUITE = runner.Suite(
     sources=SOURCES,
     folder=lambda file: (SOURCES / file).parent,
     packages=lambda file: [*PACKAGES, SOURCES / file.partition("/")[0] / "test"],
-    devices=lambda file: 4 if "distributed" in Path(file).parts else 2,  # as many as the tests ask for
+    # As many devices as the tests ask for.
+    devices=lambda file: 4 if "distributed" in Path(file).parts else 2,
     results=ROOT / "build/ascend-tests.jsonl",
     settings={"DISABLED_TESTS_FILE": str(DISABLED), "ISTHMUS_ASCEND_MEMORY": "16GiB"},
 )
-# Of torch_npu 2.13.0, whose own commit is not public: the last public ones for PyTorch 2.13.
+# Revisions for torch_npu 2.13.0, whose own commit is not public: the last public ones for PyTorch 2.13.
 REVISIONS = {"pytorch": "94c0533b", "op-plugin": "5045ad2a3a"}
 PARTS = (
     "pytorch/test/npu", "pytorch/test/nn", "pytorch/test/custom_ops", "pytorch/test/allocator",

@@ -10,7 +10,7 @@ from tools.suites import UNDECIDED, Row, counts, file_cell, head, line, outcome_
 MISSING = {
     "more devices than two": r"(?i)multi.?npu|need at least \d|world.?size|device count",
     "a package that is not installed": r"ModuleNotFoundError|No module named|not installed|"
-    r"OSError: \[Errno None\]|derive from BaseException, not OSError",  # of NNAL's libatb
+    r"OSError: \[Errno None\]|derive from BaseException, not OSError",  # error of NNAL's libatb
     "an NPU of another kind": r"(?i)\bsoc\b|soc.?version|910_?93|910_?95|\bA5\b|Ascend950|is not supported on|"
     r"not support.*device",
     "a function that is not implemented": r"GetWorkspaceSize not in|Failed to find function",

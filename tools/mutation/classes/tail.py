@@ -1,4 +1,4 @@
-"""What remains after whole vectors is wrong."""
+"""Mistakes in the elements that remain after whole vectors."""
 
 from __future__ import annotations
 

@@ -6,20 +6,25 @@
 
 #include <atomic>
 
+#include "ascend_options.h"
 #include "enqueue.h"
 #include "errors.h"
-#include "ascend_options.h"
 #include "visible_devices.h"
 
 namespace isthmus::ascend {
 namespace {
 
-// Relative to the folder of this library.
-constexpr const char* kDriverLibrary = "/../../drivers/host/libisthmus_host.so";
+// The driver of the host chip of isthmus; the build puts it into the folder of this library.
+constexpr const char* kDriverLibrary = "/libisthmus_host.so";
+
+// Options of the host chip, which reads them itself.
+constexpr const char* kHostDevices = "ISTHMUS_HOST_DEVICES";
+constexpr const char* kHostMemory = "ISTHMUS_HOST_MEMORY";
+constexpr options::Switch kHostStrict{"ISTHMUS_HOST_STRICT", false};
 
 std::atomic<bool> forked{false};
 
-// The host chip reads its own options; those of the Ascend machine come first.
+// Options of the Ascend machine come before those of the host chip.
 template <typename Option>
 void pass_option(const Option& from, const char* to) {
   options::read(from);
@@ -29,13 +34,13 @@ void pass_option(const Option& from, const char* to) {
 
 void configure() {
   try {
-    pass_option(options::kAscendDevices, options::kHostDevices.variable);
-    pass_option(options::kAscendMemory, options::kHostMemory.variable);
-    if (options::read(options::kHostStrict))
+    pass_option(options::kAscendDevices, kHostDevices);
+    pass_option(options::kAscendMemory, kHostMemory);
+    if (options::read(kHostStrict))
       fail(kUnsupported, "%s=1 is not supported: operators read device memory in place; unset it",
-           options::kHostStrict.variable);
-    if (options::value_of(options::kHostMemory.variable).empty())
-      setenv(options::kHostMemory.variable, std::to_string(options::kAscendMemory.initial).c_str(), 1);
+           kHostStrict.variable);
+    if (options::value_of(kHostMemory).empty())
+      setenv(kHostMemory, std::to_string(options::kAscendMemory.initial).c_str(), 1);
   } catch (const options::Error& error) {
     fail(kInvalidParameter, "%s", error.what());
   }

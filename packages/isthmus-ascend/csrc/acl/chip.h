@@ -10,7 +10,7 @@ namespace isthmus::ascend {
 // The table of the host chip's driver. Throws Failure if it cannot be opened.
 const isthmus_driver& driver();
 
-// As above, initialised.
+// Like driver(), and initialises it.
 const isthmus_driver& chip();
 
 // Whether the process was forked from one that had the host chip initialised, where another thread may have

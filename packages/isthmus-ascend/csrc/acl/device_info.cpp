@@ -1,4 +1,4 @@
-// What the devices' product is.
+// Properties of the product that the devices are.
 #include <array>
 #include <cstring>
 #include <functional>

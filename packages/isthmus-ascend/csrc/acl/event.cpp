@@ -21,7 +21,7 @@ constexpr uint32_t kWaitEqual = 1, kWaitGreaterEqual = 0;
 struct Event {
   isthmus_event event;
   const int32_t device;
-  std::atomic<int> waits{0};  // of streams, that are outstanding
+  std::atomic<int> waits{0};  // outstanding waits of streams
 
   Event(isthmus_event event, int32_t device) : event(event), device(device) {}
   ~Event() { chip().event_destroy(event); }

@@ -17,7 +17,7 @@ namespace {
 struct Failures {
   std::mutex mutex;
   std::map<int32_t, Failure> by_device;
-  std::map<int32_t, Failure> ended_queues;  // of torch_npu, by device
+  std::map<int32_t, Failure> ended_queues;  // failures that ended torch_npu's task queues, by device
 };
 
 Failures& failures() {

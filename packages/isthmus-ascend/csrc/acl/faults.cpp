@@ -43,7 +43,7 @@ constexpr Kind kKinds[] = {
 struct Plan {
   const Kind* kind = nullptr;
   std::string functions;
-  uint64_t number = 1;  // of the call that fails first
+  uint64_t number = 1;  // number of the call that fails first
   std::atomic<uint64_t> calls{0};
 
   Plan() {

@@ -1,4 +1,4 @@
-// What an address is.
+// Classification of addresses.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ isthmus_pointer_attributes attributes_of(const void* pointer);
 // Whether the address is in host memory that the application registered.
 bool is_registered(const void* pointer);
 
-// Where the CPU reaches a value in device memory. Throws kInvalidParameter for other addresses.
+// Address at which the CPU reaches a value in device memory. Throws kInvalidParameter for other addresses.
 uint64_t* value_at(void* pointer);
 
 // Throws kInvalidParameter unless the first and the last byte of host memory are mapped: a size that is wrong

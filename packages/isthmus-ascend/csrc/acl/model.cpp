@@ -12,7 +12,7 @@ namespace isthmus::ascend {
 namespace {
 
 enum CaptureStatus { kNone = 0, kActive = 1 };
-// Which calls of other threads a capture forbids; the host chip forbids none.
+// Capture modes; the host chip allows every call from other threads.
 enum CaptureMode { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 
 std::atomic<uint32_t> last_id{0};

@@ -21,7 +21,7 @@ struct Model {
   std::atomic<isthmus_graph> graph{nullptr};  // null until the capture ends
   std::mutex mutex;                           // guards what follows
   std::vector<std::shared_ptr<Work>> work;
-  std::map<int32_t, std::shared_ptr<TaskGroup>> open_groups;  // by stream
+  std::map<int32_t, std::shared_ptr<TaskGroup>> open_groups;  // keyed by stream
   std::vector<std::shared_ptr<void>> owned;                   // handles that end with the model
 
   Model();
@@ -46,7 +46,7 @@ std::shared_ptr<Model> model_at(const void* handle);
 // The model that the stream is captured into, with its handle; null if none.
 std::pair<void*, std::shared_ptr<Model>> model_of(const Stream& stream);
 
-// As above. Throws Failure if the stream is not captured.
+// The model that a stream is captured into. Throws Failure if the stream is not captured.
 std::shared_ptr<Model> captured_model(const Stream& stream);
 
 // Ends the capture that began on the stream, if any, and destroys its model. The caller holds captures()

@@ -16,7 +16,7 @@ extern "C" bool isthmus_ascend_on_host(const void* description);
 namespace isthmus::ascend {
 
 struct OlderCall {
-  const char* function;  // of the interface, for messages
+  const char* function;  // name in the interface, for messages
   const void* const* input_descriptions;
   const void* const* input;
   const void* const* output_descriptions;

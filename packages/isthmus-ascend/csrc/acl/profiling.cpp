@@ -11,7 +11,7 @@ using namespace isthmus::ascend;
 
 namespace {
 
-// What aclprofConfig and aclprofStepInfo point to.
+// Targets of the pointers aclprofConfig and aclprofStepInfo.
 struct Opaque {};
 
 Handles<Opaque>& opaque() {

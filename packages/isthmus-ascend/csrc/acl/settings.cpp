@@ -11,7 +11,7 @@
 namespace isthmus::ascend {
 namespace {
 
-// Of aclSysParamOpt, by number.
+// Values of aclSysParamOpt, by number.
 struct Parameters {
   std::mutex mutex;
   std::map<int, int64_t> values;
@@ -59,7 +59,7 @@ ISTHMUS_ASCEND_EXPORT int aclrtSetDeviceSatMode(int mode) {
 // Seconds; waits of the host chip's streams have no limit.
 ISTHMUS_ASCEND_EXPORT int aclrtSetOpWaitTimeout(uint32_t) { return kSuccess; }
 
-// Of operators that an injected fault stops; others have no limit.
+// Limits operators that an injected fault stops; others have no limit.
 ISTHMUS_ASCEND_EXPORT int aclrtSetOpExecuteTimeOut(uint32_t seconds) {
   return call("aclrtSetOpExecuteTimeOut", [&] { set_operator_limit(uint64_t{seconds} * 1000 * 1000); });
 }

@@ -12,7 +12,7 @@ struct Streams {
   Handles<Stream> handles{HandleKind::kStream};
   std::atomic<int32_t> next_id{0};
   std::mutex mutex;                                               // guards what follows
-  std::unordered_map<int32_t, std::shared_ptr<Stream>> defaults;  // by device
+  std::unordered_map<int32_t, std::shared_ptr<Stream>> defaults;  // keyed by device
 };
 
 Streams& streams() {

@@ -13,7 +13,7 @@ namespace isthmus::ascend {
 // Runs the work on the stream's thread, in order. Throws Failure if the stream does not accept it.
 void enqueue_work(const Stream& stream, std::unique_ptr<Work> work);
 
-// As above; the caller holds captures().
+// Like enqueue_work(), for a caller that holds captures().
 void enqueue_held(const Stream& stream, std::unique_ptr<Work> work);
 
 template <typename Task>

@@ -10,7 +10,7 @@ namespace {
 
 struct Updates {
   std::mutex mutex;
-  std::map<int32_t, Update> by_stream;  // by its number
+  std::map<int32_t, Update> by_stream;  // keyed by the stream's number
 };
 
 Updates& updates() {

@@ -8,13 +8,13 @@
 namespace isthmus::ascend {
 namespace {
 
-constexpr size_t kKeyBytes = 64;  // of the driver's handle, the rest of which is zero
+constexpr size_t kKeyBytes = 64;  // size of the driver's handle; the rest of the key is zero
 
 // Sizes that the driver asks for and the vendor's interface does not give.
 struct Sizes {
   std::mutex mutex;
   std::map<void*, size_t> reserved, mapped;
-  std::multimap<std::string, void*> imported;  // by key
+  std::multimap<std::string, void*> imported;  // keyed by the exported key
 
   // Ends what starts at the pointer by a function of the driver; it stays if that fails.
   void end(std::map<void*, size_t>& sizes, void* pointer, const char* state,
@@ -49,7 +49,7 @@ Sizes& sizes() {
 
 using namespace isthmus::ascend;
 
-// What the runtime reads of aclrtPhysicalMemProp, in its layout.
+// Layout of the runtime's aclrtPhysicalMemProp.
 struct aclrtPhysicalMemProp {
   int handle_type, allocation_type, attribute;
   uint32_t location;  // device

@@ -50,7 +50,7 @@ isthmus_status copy_async(void* to, const void* from, size_t bytes, isthmus_copy
   });
 }
 
-// Once for each pair of devices.
+// Called once for each pair of devices.
 void enable_peer(int32_t peer) {
   static std::mutex mutex;
   static std::set<std::pair<int32_t, int32_t>> enabled;

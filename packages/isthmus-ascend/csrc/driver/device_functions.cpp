@@ -7,7 +7,7 @@
 namespace isthmus::npu {
 namespace {
 
-constexpr uint32_t kAlignment = 512;  // of aclrtMalloc
+constexpr uint32_t kAlignment = 512;  // alignment of aclrtMalloc
 
 isthmus_status initialize() {
   return guarded([] { return start(), ISTHMUS_OK; });

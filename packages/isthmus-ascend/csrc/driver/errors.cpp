@@ -5,7 +5,7 @@ namespace isthmus::npu {
 namespace {
 
 struct Code {
-  int value;  // of aclError
+  int value;  // code of aclError
   isthmus_status status;
   const char* remedy;
 };
@@ -32,7 +32,7 @@ constexpr Code kCodes[] = {
     {507054, ISTHMUS_DEVICE_ERROR, kRestart},
 };
 
-// By ranges where the code is not listed.
+// Classifies codes that are not listed by their ranges.
 Code known(int value) {
   for (const Code& code : kCodes)
     if (code.value == value) return code;

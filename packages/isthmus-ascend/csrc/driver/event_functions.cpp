@@ -96,7 +96,7 @@ isthmus_status event_import(const isthmus_ipc_handle* exported, isthmus_event* e
     std::memcpy(handle.bytes, exported->bytes, sizeof(handle.bytes));
     auto made = std::make_unique<Event>();
     ISTHMUS_ACL_NEWER(rtIpcOpenEventHandle, handle, &made->native);
-    made->recorded = true;  // by another process, or not: the vendor decides
+    made->recorded = true;  // the vendor decides whether another process has recorded it
     *event = reinterpret_cast<isthmus_event>(made.release());
     return ISTHMUS_OK;
   });

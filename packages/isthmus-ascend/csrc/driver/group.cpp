@@ -7,14 +7,15 @@
 namespace isthmus::npu {
 namespace {
 
-// What a group has for one communicator.
+// Operations of a group for one communicator.
 struct Part {
   const Communicator* communicator = nullptr;
   std::vector<std::function<void()>> collectives;
   std::map<isthmus_stream, std::vector<SendReceiveItem>> messages;
 };
 
-// By name: all ranks go through their communicators in one order, so that none waits for another in a circle.
+// Ordered by name: all ranks go through their communicators in one order, so that none waits for another in a
+// circle.
 using Parts = std::map<std::string, Part>;
 
 thread_local Parts parts;

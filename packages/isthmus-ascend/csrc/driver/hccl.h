@@ -62,7 +62,7 @@ const Hccl& hccl();
 void check_hccl(int code, const char* function);
 #define ISTHMUS_HCCL(name, ...) check_hccl(hccl().name(__VA_ARGS__), "Hccl" #name)
 
-// Its HcclDataType and HcclReduceOp; nothing if HCCL does not reduce it.
+// HcclDataType and HcclReduceOp of a dtype; nothing if HCCL does not reduce it.
 std::optional<int> reduced_dtype(isthmus_dtype dtype);
 std::optional<int> reduction(isthmus_reduce_op op);
 

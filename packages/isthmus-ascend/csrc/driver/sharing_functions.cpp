@@ -11,9 +11,9 @@
 namespace isthmus::npu {
 namespace {
 
-constexpr size_t kKeyBytes = 65;  // of aclrtIpcMemGetExportKey
+constexpr size_t kKeyBytes = 65;  // size of a key of aclrtIpcMemGetExportKey
 
-// What an exported handle contains.
+// Contents of an exported handle.
 struct Exported {
   char key[kKeyBytes];
   uint64_t bytes;
@@ -21,7 +21,7 @@ struct Exported {
 static_assert(sizeof(Exported) <= ISTHMUS_IPC_HANDLE_BYTES);
 
 std::mutex mutex;
-std::map<void*, std::string> keys;  // of imported memory
+std::map<void*, std::string> keys;  // keys of imported memory
 
 isthmus_status memory_export(void* pointer, isthmus_ipc_handle* handle) {
   return call_on_device([&] {

@@ -6,7 +6,7 @@
 namespace isthmus::npu {
 namespace {
 
-constexpr size_t kGranularity = size_t{2} << 20;  // of the vendor's huge pages
+constexpr size_t kGranularity = size_t{2} << 20;  // size of the vendor's huge pages
 constexpr uint64_t kHugePages = 1;
 
 isthmus_status virtual_granularity(size_t* bytes) {

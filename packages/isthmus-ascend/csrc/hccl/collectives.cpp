@@ -18,7 +18,7 @@ const char* at(const void* pointer, size_t elements, int dtype) {
   return static_cast<const char*>(pointer) + elements * bytes_of(dtype);
 }
 
-// Where the parts of each rank start if they follow one another.
+// Offsets of the parts of each rank if they follow one another.
 Counts offsets_of(const Counts& counts) {
   Counts offsets(counts.size(), 0);
   for (size_t i = 1; i < counts.size(); ++i) offsets[i] = offsets[i - 1] + counts[i - 1];

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kRootInfoBytes = 4108;
 constexpr size_t kNameBytes = 128;
-constexpr int64_t kTimeoutSeconds = 1836;  // of HCCL_EXEC_TIMEOUT
+constexpr int64_t kTimeoutSeconds = 1836;  // default of HCCL_EXEC_TIMEOUT
 static_assert(kRootInfoBytes >= sizeof(isthmus_unique_id));
 
 Handles<Comm>& comms() {
@@ -208,7 +208,7 @@ ISTHMUS_ASCEND_EXPORT int HcclGetCommName(void* comm, char* name) {
   });
 }
 
-// For libopapi.so: the communicator of this name on the calling thread's device.
+// Returns the communicator of this name on the calling thread's device, for libopapi.so.
 ISTHMUS_ASCEND_EXPORT int isthmus_ascend_comm(const char* name, void** handle, int64_t* size, int64_t* rank) {
   return call("isthmus_ascend_comm", [&] {
     require_not_null(name, "name");

@@ -23,7 +23,7 @@ enum Result : int {
   kInternal = 4,
   kUnsupported = 5,
   kTimeout = 9,
-  kLinkDown = 13,  // of a transfer by RoCE
+  kLinkDown = 13,  // failed transfer by RoCE
   kRemoteFailure = 21,
   kOutOfMemory = 24,
 };
@@ -37,7 +37,7 @@ struct Comm {
   isthmus_comm comm;
   int32_t rank, size, device;
   std::string name;                      // the same on all ranks
-  std::atomic<bool> is_used{false};      // by an operation of this rank
+  std::atomic<bool> is_used{false};      // whether an operation of this rank uses it
   std::atomic<bool> is_reported{false};  // its failure, by a call that waited for the device
 };
 

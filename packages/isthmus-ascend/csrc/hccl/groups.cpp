@@ -8,7 +8,7 @@
 namespace isthmus::ascend::hccl {
 namespace {
 
-constexpr int64_t kConnectSeconds = 120;  // of HCCL_CONNECT_TIMEOUT
+constexpr int64_t kConnectSeconds = 120;  // default of HCCL_CONNECT_TIMEOUT
 
 void* meet(const std::string& name, uint32_t rank, uint32_t size) {
   const int64_t timeout_ms = milliseconds_of("HCCL_CONNECT_TIMEOUT", kConnectSeconds);

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kRetry = std::chrono::milliseconds(5);
 
-// What rank 0 sends: an id, or the message of a failure.
+// Reply of rank 0: an id, or the message of a failure.
 struct Reply {
   int32_t code;  // an HcclResult
   union {
@@ -111,9 +111,8 @@ class Host {
     const Address address(name);
     while (bind(listener_.descriptor(), address.get(), address.bytes) != 0) {
       if (errno != EADDRINUSE || deadline_.left_ms() <= 0)
-        throw Failure{kInternal,
-                      std::string("cannot wait for the other ranks: ") + std::strerror(errno) +
-                          "; two processes are rank 0"};
+        throw Failure{kInternal, std::string("cannot wait for the other ranks: ") + std::strerror(errno) +
+                                     "; two processes are rank 0"};
       std::this_thread::sleep_for(kRetry);
     }
     if (listen(listener_.descriptor(), static_cast<int>(size)) != 0)

@@ -1,4 +1,4 @@
-// How ranks of one machine find each other where the application passes no root info.
+// Rendezvous of the ranks of one machine when the application passes no root info.
 #pragma once
 
 #include <cstdint>

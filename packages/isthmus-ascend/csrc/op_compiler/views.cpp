@@ -108,7 +108,7 @@ bool overlaps(const View& view) {
 
 struct Copy {
   View from, to;
-  size_t bytes;  // of an element
+  size_t bytes;  // size of an element
 
   void run(size_t dimension, int64_t source, int64_t target) const {
     if (dimension == from.sizes.size()) {

@@ -1,4 +1,5 @@
-// What the exported functions, generated from functions.table, call. Free of ATen, so that they compile fast.
+// Entry points for the exported functions, which are generated from functions.table. Free of ATen, so that
+// they compile fast.
 #pragma once
 
 #include <cstddef>

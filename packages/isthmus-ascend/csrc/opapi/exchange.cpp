@@ -80,7 +80,7 @@ uint64_t total(const std::vector<uint64_t>& counts) {
   return sum;
 }
 
-// In elements of rows, and where each part starts.
+// Counts and offsets of the parts, in elements of rows.
 std::pair<std::vector<uint64_t>, std::vector<uint64_t>> parts(const std::vector<uint64_t>& rows,
                                                               uint64_t columns) {
   std::vector<uint64_t> counts, starts;

@@ -18,7 +18,7 @@ enum class Exchange : uint8_t { kAllReduce, kAllGather, kReduceScatter, kAllToAl
 struct Fused {
   const char* name;
   Exchange exchange;
-  at::Tensor (*before)(const Call& call, const Ranks& ranks);  // what this rank sends
+  at::Tensor (*before)(const Call& call, const Ranks& ranks);  // tensor that this rank sends
   void (*after)(const Call& call, const at::Tensor& received, const Ranks& ranks);
 };
 

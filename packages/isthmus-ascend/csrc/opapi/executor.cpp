@@ -35,10 +35,10 @@ struct Executor {
   const Program* program;
   c10::SmallVector<c10::IValue, 8> arguments;  // without tensors
   c10::SmallVector<Operand, 4> operands;
-  Transfer transfer;        // of a row that exchanges data with other ranks
+  Transfer transfer;        // set for a row that exchanges data with other ranks
   bool repeatable = false;  // stays after a launch, which takes a copy
-  std::string refusal;      // of a call that fails where it would run; empty if it is right
-  Executor* next;           // of the finished ones
+  std::string refusal;      // message of a call that fails when it would run; empty if the call is valid
+  Executor* next;           // next in the list of finished executors
 };
 
 Registry<std::unique_ptr<Executor>>& executors() {
@@ -73,7 +73,7 @@ std::unique_ptr<Executor> make_executor() {
   return reused;
 }
 
-// What a launch runs: the executor, or the copy of one that stays. Null if there is none.
+// The executor that a launch runs, or a copy if it stays. Null if there is none.
 std::unique_ptr<Executor> take(aclOpExecutor* handle) {
   std::unique_ptr<Executor> taken;
   const bool found = executors().visit(handle, [&](std::unique_ptr<Executor>& kept) {
@@ -298,7 +298,8 @@ void require_extents(const Program& program, const Values& arguments) {
   }
 }
 
-// Of integers by zero: ATen's CPU kernels raise an error, a device gives some number.
+// Whether the error is a division of integers by zero: ATen's CPU kernels raise it, a device returns some
+// number.
 bool divides_by_zero(const c10::Error& error) {
   return std::strcmp(error.what_without_backtrace(), "ZeroDivisionError") == 0;
 }
@@ -312,7 +313,7 @@ void check(const Program& program, const Values& arguments) {
   try {
     program.run(slots, true);
   } catch (const c10::LinAlgError&) {
-    return;  // of values that are not the caller's
+    return;  // the values are not the caller's
   } catch (const c10::Error& error) {
     if (!divides_by_zero(error)) throw;
   }
@@ -402,7 +403,8 @@ Transfer transfer(const Executor& executor) {
 
 namespace {
 
-// In torch_npu's task queue, which would end, an executor that fails in place of the operator.
+// In torch_npu's task queue, which an error would end, appends an executor that fails in place of the
+// operator.
 int refuse(int row, const char* message, uint64_t* workspace_size, aclOpExecutor** executor) {
   if (!isthmus_ascend_in_task_queue()) return fail(kInvalidParameter, name_of(row), message);
   auto made = make_executor();
@@ -534,7 +536,7 @@ bool has_float16() {
 
 }  // namespace
 
-// What computes here, for the report of a run on it; the vendor's library has no such function.
+// Describes the implementation, for the report of a run on it; the vendor's library has no such function.
 EXPORT const char* isthmus_opapi_description() {
   static const std::string description = std::string("PyTorch's CPU kernels; oneDNN ") +
                                          (has_float16() ? "with" : "without") + " float16; AVX512 " +

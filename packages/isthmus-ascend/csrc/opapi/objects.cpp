@@ -161,7 +161,7 @@ Handle* create(const char* function, Body&& body) noexcept {
 // A copy of the caller's array.
 template <typename Value, typename Given>
 std::vector<Value> list(const Given* values, uint64_t count) {
-  constexpr uint64_t kMost = uint64_t{1} << 24;  // of any list of operators' arguments
+  constexpr uint64_t kMost = uint64_t{1} << 24;  // limit of any list of operators' arguments
   TORCH_CHECK(count <= kMost, "the list has ", count, " elements, expected at most ", kMost);
   TORCH_CHECK(count == 0 || values, "the list of ", count, " elements is null");
   constexpr size_t kPage = 4096;  // a list that is this long is looked up
@@ -203,7 +203,7 @@ EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t dim_count, 
                                   const int64_t* /*storage_dims*/, uint64_t /*storage_dim_count*/,
                                   void* data) {
   return create<aclTensor>("aclCreateTensor", [&] {
-    constexpr uint64_t kMostDims = 64;  // of ATen
+    constexpr uint64_t kMostDims = 64;  // ATen's limit
     TORCH_CHECK(dim_count <= kMostDims, "there are ", dim_count, " dimensions, expected at most ", kMostDims);
     TORCH_CHECK(dim_count == 0 || (view_dims && strides), "viewDims or strides is null");
     const auto dtype = scalar_type_of(data_type);

@@ -18,8 +18,8 @@ struct Descriptor {
   size_t bytes = 0;  // from data to the end of the last element
   int64_t offset = 0;
   c10::impl::SizesAndStrides layout;
-  at::ScalarType dtype = at::ScalarType::Undefined;  // of a null tensor
-  at::Tensor owner;                                  // of memory that is not the caller's; the tensor itself
+  at::ScalarType dtype = at::ScalarType::Undefined;  // Undefined for a null tensor
+  at::Tensor owner;  // owner of memory that is not the caller's; the tensor itself
 };
 
 struct Objects {

@@ -121,7 +121,7 @@ class Arguments {
   std::vector<std::pair<at::Tensor, at::Tensor>> pairs_;
 };
 
-// What ATen's kernels take for granted: that a tensor is defined, and that a list of N padding sizes has N.
+// Checks an assumption of ATen's kernels: a tensor is defined, and a list of N padding sizes has N.
 void require_present(const c10::FunctionSchema& schema, const c10::Argument& argument,
                      const c10::IValue& value) {
   const bool absent = value.isTensor() && !value.toTensor().defined() &&
@@ -161,7 +161,7 @@ std::optional<c10::IValue> call(const Expression& expression, const Values& slot
   return c10::ivalue::Tuple::create(std::move(stack));
 }
 
-// In float32 where ATen has no kernel for 16-bit floats.
+// Computes in float32 where ATen has no kernel for 16-bit floats.
 c10::IValue call(const Expression& expression, const Values& slots, bool checking) {
   try {
     return *call(expression, slots, checking, false);

@@ -39,10 +39,10 @@ struct NamedFamily {
 };
 Family find_family(const std::string& name);
 
-struct Fused;  // of exchange.h
+struct Fused;  // see exchange.h
 const Fused* find_fused(const std::string& name);
 
-enum class Kind : uint8_t {  // as in kKinds of parser.cpp
+enum class Kind : uint8_t {  // same order as kKinds of parser.cpp
   kTensor,
   kTensors,
   kScalar,
@@ -72,7 +72,7 @@ struct Expression {
   std::optional<c10::OperatorHandle> handle;
   Function function = nullptr;
   Family family = nullptr;
-  std::vector<Expression> arguments;  // of an operator: one for each argument of its schema
+  std::vector<Expression> arguments;  // arguments of an operator, one for each argument of its schema
 };
 
 struct Statement {
@@ -91,7 +91,7 @@ class Program {
   // The parameters, then the locals of the row.
   const std::vector<std::string>& names() const { return names_; }
 
-  // What the row does if it exchanges data with other ranks; it does nothing else then. Null if it does not.
+  // The exchange of a row that exchanges data with other ranks, which does nothing else then; else null.
   const Fused* fused() const { return fused_; }
 
   // Whether a statement names the slot itself, beside what its families read.
@@ -132,7 +132,7 @@ class GivenList : public std::vector<Element> {
   const char* name_;
 };
 
-// What `name(...)` gives to a family: the values of the row by name. A name that the row lacks is absent.
+// Argument of a family `name(...)`: the values of the row by name. A name that the row lacks is absent.
 class Call {
  public:
   Call(const Program& program, const Values& slots, bool checking);
@@ -148,7 +148,7 @@ class Call {
   double real(const char* name, double absent = 0) const;
   bool flag(const char* name) const { return integer(name) != 0; }
   std::string text(const char* name, const char* absent = "") const;
-  void ignore(const char* name) const { value(name); }  // of what says nothing more than the others
+  void ignore(const char* name) const { value(name); }  // for a value that repeats what others say
 
   // Copies the value into an output, and casts; nothing if either is absent.
   void give(const char* name, const at::Tensor& value) const;

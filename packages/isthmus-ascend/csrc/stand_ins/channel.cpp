@@ -24,7 +24,7 @@ int refuse(const char* function) {
     return nullptr;                    \
   }
 
-// What is asked of a data set is empty: there is none.
+// Returns an empty answer: there is no data set.
 #define EMPTY(name) \
   ISTHMUS_ASCEND_EXPORT size_t name() { return 0; }
 

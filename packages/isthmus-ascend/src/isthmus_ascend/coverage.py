@@ -1,4 +1,4 @@
-"""Which aclnn functions torch_npu looks up, and which the reference runtime has."""
+"""The aclnn functions that torch_npu looks up, and those that the reference runtime has."""
 
 import re
 from importlib.util import find_spec

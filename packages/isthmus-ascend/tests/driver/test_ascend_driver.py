@@ -159,7 +159,7 @@ def test_it_is_not_loaded_where_torch_npu_has_registered() -> None:
     reason = "another plugin has registered PyTorch's PrivateUse1 device as 'npu'"
     assert done.stdout == f"False {reason}\n", done.stderr
     assert done.stderr == f"isthmus: ISTHMUS_DRIVER=ascend is not used: {reason}\n"
-    unasked = run(code, **alone)  # as in `isthmus ascend run`
+    unasked = run(code, **alone)  # same environment as `isthmus ascend run`
     assert unasked.stdout == "False disabled by ISTHMUS_DRIVER=none\n", unasked.stderr
 
 

@@ -21,7 +21,7 @@ def upsampled(dims: int, backward: bool, align: bool) -> list[Any]:
     return [*first, *([True] if align else [])]
 
 
-# In the order of the row's parameters, outputs left out.
+# Arguments in the order of the row's parameters, outputs left out.
 CASES: dict[str, Callable[[], list[Any]]] = {
     "AdaptiveAvgPool2d": lambda: [real(2, 3, 5, 7), [2, 3]],
     "AdaptiveAvgPool2dBackward": lambda: [real(2, 3, 2, 3), real(2, 3, 5, 7)],

@@ -1,4 +1,4 @@
-"""What the tests of exchanged products do: two ranks of one process, each with an NPU, a stream and a thread."""
+"""Jobs for the tests of exchanged products: two ranks of one process, each with an NPU, a stream and a thread."""
 
 import ctypes
 from collections.abc import Callable
@@ -150,7 +150,7 @@ def products_exchanged_by_columns() -> None:
 
 def products_of_experts() -> None:
     """Rows go to the experts of all ranks and back; a shared expert stays."""
-    experts, sent = 3, [[1, 0, 2, 1, 1, 0], [0, 2, 1, 2, 0, 1]]  # by (rank, expert)
+    experts, sent = 3, [[1, 0, 2, 1, 1, 0], [0, 2, 1, 2, 0, 1]]  # counts by (rank, expert)
     received = [
         [sent[r][rank * experts + e] for r in range(RANKS) for e in range(experts)] for rank in range(RANKS)
     ]

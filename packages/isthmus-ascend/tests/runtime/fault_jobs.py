@@ -1,4 +1,4 @@
-"""What the tests of injected faults do, each in a process of its own with ISTHMUS_ASCEND_FAULT set."""
+"""Jobs for the tests of injected faults, each in a process of its own with ISTHMUS_ASCEND_FAULT set."""
 
 import ctypes
 import time

@@ -1,4 +1,4 @@
-"""What the tests of libhccl.so do: two ranks of one process, each with an NPU, a stream and a thread."""
+"""Jobs for the tests of libhccl.so: two ranks of one process, each with an NPU, a stream and a thread."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""What the tests of misuse do, each in a process of its own with two NPUs of 64 MiB: an error code, never a crash."""
+"""Jobs for the tests of misuse, in processes of their own with two NPUs of 64 MiB: an error code, never a crash."""
 
 import ctypes
 import os

@@ -1,4 +1,4 @@
-"""What the tests of captured models do, each in a process of its own with two NPUs of 64 MiB."""
+"""Jobs for the tests of captured models, each in a process of its own with two NPUs of 64 MiB."""
 
 import ctypes
 import threading

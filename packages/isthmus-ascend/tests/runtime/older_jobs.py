@@ -1,4 +1,4 @@
-"""What the tests of operators of the older interface do, in a process with two NPUs of 64 MiB."""
+"""Jobs for the tests of operators of the older interface, in a process with two NPUs of 64 MiB."""
 
 import ctypes
 import struct

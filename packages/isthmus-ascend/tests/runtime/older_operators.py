@@ -1,4 +1,4 @@
-"""What the test of older.table does: each operator through aclopCompileAndExecute() against its meaning."""
+"""Job for the test of older.table: each operator through aclopCompileAndExecute() against its meaning."""
 
 import ctypes
 import itertools
@@ -377,7 +377,7 @@ def refusals() -> None:
 PARTS = (
     layouts, activations, draws, overflow, products, optimizers, losses, gradients, ranges, convolutions, norms,
     recurrent, cell, gru,
-)  # of valid calls  # fmt: skip
+)  # valid calls  # fmt: skip
 
 
 def every() -> None:

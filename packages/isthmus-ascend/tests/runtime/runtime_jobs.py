@@ -1,4 +1,4 @@
-"""What the tests of the runtime do, each in a process of its own with two NPUs of 64 MiB."""
+"""Jobs for the tests of the runtime, each in a process of its own with two NPUs of 64 MiB."""
 
 import ctypes
 import os
@@ -357,7 +357,7 @@ def virtual_memory() -> None:
     """Reserved addresses get memory, are read and written, and lose it."""
     acl.aclrtReleaseMemAddress(
         acl.made("aclrtReserveMemAddress", 512, 0, None, 1)
-    )  # as a probe, without a device
+    )  # a probe without a device
     acl.aclrtSetDevice(1)
     properties = struct.pack("<iiiIiiQ", 0, 0, 4, 1, 1, 0, 0)
     address = acl.made("aclrtReserveMemAddress", 4 * MIB, 0, None, 1)

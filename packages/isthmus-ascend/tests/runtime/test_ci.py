@@ -61,7 +61,7 @@ def test_the_workflow_runs_the_tests_of_a_project(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     programs = tmp_path / "bin"
     programs.mkdir()
-    for name in ("isthmus", "pytest"):  # of this checkout
+    for name in ("isthmus", "pytest"):  # executables of this checkout
         (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m {name} "$@"\n')
         (programs / name).chmod(0o755)
     environment = {
@@ -79,5 +79,5 @@ def test_the_workflow_runs_the_tests_of_a_project(tmp_path: Path) -> None:
             assert ended.returncode == 0, ended.stdout + ended.stderr
             printed += ended.stdout
     assert printed.count("1 passed, 1 skipped") == 1, printed
-    # On each rank; Python warns of the wheel's strings where it has not compiled its modules before.
+    # A pass on each rank; Python warns of the wheel's strings where it has not compiled its modules before.
     assert len(re.findall(r"1 passed(?:, \d+ warnings?)? in", printed)) == 2

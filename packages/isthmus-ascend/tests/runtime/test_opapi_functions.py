@@ -169,7 +169,7 @@ def test_dropout() -> None:
     for name, seed in (("DropoutGenMask", (7, 1)), ("DropoutGenMaskV2", (7, 1))):
         opapi.call(name, [30, 30], 0.25, *seed, *([torch.float32] if "V2" in name else []), mask)
     again, later = torch.zeros_like(mask), torch.zeros_like(mask)
-    for offset, result in ((1, again), (2, later)):  # of a captured graph, added to the generator's
+    for offset, result in ((1, again), (2, later)):  # offsets of a captured graph, added to the generator's
         tensors = torch.tensor([7]), torch.tensor([0])
         opapi.call("DropoutGenMaskV2Tensor", [900], 0.25, *tensors, offset, torch.float32, result)
     opapi.call("DropoutDoMask", x, mask, 0.25, y)

@@ -326,7 +326,7 @@ def test_logits_filtered() -> None:
     for row in range(4):
         order = logits[row].argsort(descending=True)[: k[row]]
         probabilities = torch.softmax(logits[row, order].double(), 0)
-        before = probabilities.cumsum(0) - probabilities  # of the larger ones
+        before = probabilities.cumsum(0) - probabilities  # sum of the larger ones
         kept = order[(before < p[row]) | (torch.arange(len(order)) == 0)]
         expected[row, kept] = logits[row, kept]
     check("ApplyTopKTopP", {"out": expected}, logits=logits, k=k, p=p)

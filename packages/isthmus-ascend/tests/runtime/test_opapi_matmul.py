@@ -213,7 +213,7 @@ def test_adapters_added(low_rank: bool) -> None:
 
 
 GROUPED = ["GroupedMatmulV4", "GroupedMatmulV5", "GroupedMatmulWeightNz"]
-GROUP = torch.tensor([0, 0, 2, 2, 2])  # of five rows; group 1 has none
+GROUP = torch.tensor([0, 0, 2, 2, 2])  # groups of five rows; group 1 has none
 
 
 def lists(name: str, kind: int) -> dict[str, Any]:
@@ -406,7 +406,7 @@ def test_feed_forward(grouped: bool, kind: str, activation: str) -> None:
 
 
 def test_feed_forward_rounds_to_float16() -> None:
-    """Between quantised products, and of weights that are codes."""
+    """Results between quantised products are rounded, and those of weights that are codes."""
     x, first, second = codes(5, 8), codes(8, 6), codes(6, 4)
     factors = {"deq_scale1": positive(6) / 10, "deq_scale2": positive(4) / 100, "scale": positive(1) * 5}
     middle = ((x.float() @ first.float()) * factors["deq_scale1"]).half().relu()

@@ -63,7 +63,7 @@ def test_forward_and_gradients(kind: str, layers: int, two: bool, biases: bool, 
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 @pytest.mark.parametrize("two", [False, True])
 def test_sequences_of_several_lengths(kind: str, two: bool) -> None:
-    """They are padded: a batch size for each position says how many reach it."""
+    """Sequences are padded: a batch size for each position says how many reach it."""
     steps, batch, size, hidden, cells = 4, 3, 5, 2, 4 if two else 2
     module = getattr(torch.nn, kind)(size, hidden, 2, bidirectional=two).double()
     x = real(steps, batch, size).double().requires_grad_()

@@ -13,7 +13,7 @@ from tests.runtime.cases import OUT, arguments
 from tests.runtime.meaning import Meaning, copied
 from tests.runtime.runtime import acl
 
-# What meaning.py does not evaluate, beside families: tested by name in other files.
+# Functions that meaning.py does not evaluate, beside families: tested by name in other files.
 FUNCTIONS = (
     "generator rms_norm rms_norm_grad swiglu swiglu_grad dropout_mask dropout_apply dropout bce_with_logits_grad "
     "kl_div_grad l1_loss_grad fused_adamw fused_sgd scatter_mode one_hot_values rotary rotary_grad foreach_sum "
@@ -88,7 +88,7 @@ def test_each_execution_of_a_captured_call_has_a_shape_of_its_own() -> None:
             count = 4 - values.count(0)
             assert opapi.view_shape(made, out) == [count, 1]
             assert torch.equal(places[:count], given.nonzero())
-    acl.aclmdlRIExecuteAsync(model, stream)  # of a tensor that is destroyed
+    acl.aclmdlRIExecuteAsync(model, stream)  # the tensor is destroyed
     acl.aclmdlRIDestroy(model)
     acl.aclrtDestroyStream(stream)
 

@@ -76,7 +76,7 @@ def test_gradients_of_an_index() -> None:
     index = torch.stack([torch.randperm(6)[:4] for _ in range(6)]).view(2, 3, 4)
     scores = ((torch.einsum("bsnd,btod->bsnt", q, k)).relu() * w[..., None]).sum(2)
     dy = real(2, 3, 4)
-    dy[0, 1, 2] = 0  # of the absent one below
+    dy[0, 1, 2] = 0  # gradient of the absent one below
     grads = torch.autograd.grad(scores.gather(-1, index), (q, k, w), dy.double())
     index[0, 1, 2] = -1
     given = {name: value.detach().float() for name, value in (("query", q), ("key", k), ("weights", w))}

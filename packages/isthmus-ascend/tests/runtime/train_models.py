@@ -59,7 +59,7 @@ def batches(name: str) -> Iterator[Step]:
 
 
 class VendorPolicy(TorchFunctionMode):
-    """On the CPU, gives operators the dtypes that torch_npu's autocast gives them and the CPU's does not."""
+    """Dispatch mode that gives operators on the CPU the dtypes of torch_npu's autocast where the CPU's differs."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not torch.is_autocast_enabled("cpu"):

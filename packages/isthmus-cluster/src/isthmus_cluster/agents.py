@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from isthmus_common.finding import describe
 from isthmus_common.parent import end_with_parent
-from isthmus_common.text import clean
+from isthmus_common.text import clean_text
 
 Message = dict[str, Any]
 _PATIENCE_S = 5.0
@@ -95,7 +95,7 @@ class Agent:
         if descriptor == self.process.stdout.fileno():
             words = []
         else:
-            words, lines = [clean(line.decode(errors="replace")).strip()[:200] for line in lines], []
+            words, lines = [clean_text(line.decode(errors="replace")).strip()[:200] for line in lines], []
         if is_too_long:
             words.append(f"more than {_LONGEST >> 20} MiB of output without a line end")
         self.last_words = next(filter(None, reversed(words)), self.last_words)
@@ -166,7 +166,7 @@ class Agents:
         self._events = selectors.DefaultSelector()
         self._alive: dict[str, Agent] = {}
         self.lost: dict[str, str] = {}
-        self._number = 0  # of the last requests
+        self._number = 0  # number of the last requests
         for name, command in commands.items():
             variables, data = (environments or {}).get(name, {}), (first or {}).get(name, b"")
             self._alive[name] = Agent(name, command, variables, self._events, data)

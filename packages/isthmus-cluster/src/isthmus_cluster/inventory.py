@@ -20,7 +20,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from isthmus_cluster.errors import ClusterError
-from isthmus_cluster.validation import Problem, problems, shown
+from isthmus_cluster.validation import Problem, format_value, problems
 from isthmus_common.files import make_folder, write_file
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -165,14 +165,14 @@ class Host(_Part):
         if isinstance(number, int | str):
             if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= _MOST_CARDS:
                 raise ValueError(
-                    f"cards: {shown(number)}: give a number from 1 to {_MOST_CARDS}, or a list of cards"
+                    f"cards: {format_value(number)}: give a number from 1 to {_MOST_CARDS}, or a list of cards"
                 )
             found["cards"] = [{"index": index} for index in range(number)]
         return found
 
     @model_validator(mode="after")
-    def _unique(self) -> Host:
-        _once("card index", (card.index for card in self.cards))
+    def _check_unique(self) -> Host:
+        _check_unique("card index", (card.index for card in self.cards))
         return self
 
     @property
@@ -227,12 +227,14 @@ class Inventory(_Part):
     links: tuple[Link, ...] = ()
 
     @model_validator(mode="after")
-    def _consistent(self) -> Inventory:
+    def _check_consistency(self) -> Inventory:
         names = [host.name for host in self.hosts] + [switch.name for switch in self.switches]
-        _once("name", names)
-        _once("host address", ((host.address, host.port, host.namespace) for host in self.hosts))
-        _once("card address", (card.address for host in self.hosts for card in host.cards if card.address))
-        _once("super_device_id", self._super_devices())
+        _check_unique("name", names)
+        _check_unique("host address", ((host.address, host.port, host.namespace) for host in self.hosts))
+        _check_unique(
+            "card address", (card.address for host in self.hosts for card in host.cards if card.address)
+        )
+        _check_unique("super_device_id", self._super_devices())
         for number, link in enumerate(self.links):
             for end in link.ends:
                 if end not in names:
@@ -263,12 +265,12 @@ class Inventory(_Part):
     @property
     def racks(self) -> dict[str, list[Host]]:
         """Hosts by rack, those without one under ""."""
-        return _grouped((host.rack, host) for host in self.hosts)
+        return _group_by((host.rack, host) for host in self.hosts)
 
     @property
     def super_pods(self) -> dict[str, list[Host]]:
         """Hosts by super pod, those without one under ""."""
-        return _grouped((host.super_pod, host) for host in self.hosts)
+        return _group_by((host.super_pod, host) for host in self.hosts)
 
     def host(self, name: str) -> Host:
         """Return a host by its name.
@@ -283,14 +285,14 @@ class Inventory(_Part):
         return found
 
 
-def _grouped(pairs: Iterable[tuple[str, Host]]) -> dict[str, list[Host]]:
+def _group_by(pairs: Iterable[tuple[str, Host]]) -> dict[str, list[Host]]:
     groups: dict[str, list[Host]] = {}
     for key, host in pairs:
         groups.setdefault(key, []).append(host)
     return groups
 
 
-def _once(what: str, values: Iterable[object]) -> None:
+def _check_unique(what: str, values: Iterable[object]) -> None:
     value, times = next(iter(Counter(values).most_common(1)), ("", 1))
     if times > 1:
         shown = next(filter(None, value), "") if isinstance(value, tuple) else value
@@ -306,10 +308,10 @@ def parse(found: object, place: str) -> Inventory:
     try:
         return Inventory.model_validate(found)
     except ValidationError as error:
-        raise ClusterError(_first(problems(error), place)) from None
+        raise ClusterError(_first_problem(problems(error), place)) from None
 
 
-def _first(found: list[Problem], place: str) -> str:
+def _first_problem(found: list[Problem], place: str) -> str:
     others = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return ": ".join(filter(None, [place, found[0].entry, found[0].text])) + others
 

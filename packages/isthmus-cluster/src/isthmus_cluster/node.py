@@ -39,14 +39,14 @@ def main(arguments: list[str]) -> int:
         return 127
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda received, _: _send(process, received))
-    threading.Thread(target=_obey, args=(process, sys.stdin), daemon=True).start()
+    threading.Thread(target=_follow_orders, args=(process, sys.stdin), daemon=True).start()
     status = process.wait()
-    with contextlib.suppress(ProcessLookupError):  # what the command has left in its group
+    with contextlib.suppress(ProcessLookupError):  # kills what the command has left in its group
         os.killpg(process.pid, signal.SIGKILL)
     return 128 - status if status < 0 else status
 
 
-def _obey(process: subprocess.Popen[bytes], lines: Iterable[str]) -> None:
+def _follow_orders(process: subprocess.Popen[bytes], lines: Iterable[str]) -> None:
     """Pass signals on, and end the process at the end of the lines."""
     for line in lines:
         with contextlib.suppress(ValueError, KeyError):

@@ -80,7 +80,7 @@ def open_files(root: Path, *, shared: bool, deployed: bool) -> Iterator[Open]:
     Raises:
         OSError: the path cannot be read.
     """
-    for path in _below(root):
+    for path in _paths_below(root):
         try:
             status = path.lstat()
         except FileNotFoundError:  # removed since it was listed
@@ -97,7 +97,7 @@ def open_files(root: Path, *, shared: bool, deployed: bool) -> Iterator[Open]:
             yield Open(path, what, mode, most)
 
 
-def _below(root: Path) -> Iterator[Path]:
+def _paths_below(root: Path) -> Iterator[Path]:
     root.stat()
     yield root
 

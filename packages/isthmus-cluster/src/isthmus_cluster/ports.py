@@ -12,7 +12,7 @@ from isthmus_cluster.inventory import Inventory
 from isthmus_cluster.render.job import HCCL_BASE_PORT, MSRUN_PORT, TORCHRUN_PORT
 from isthmus_common.finding import Finding, ok, warning
 
-_LISTEN = "0A"  # of /proc/net/tcp: state TCP_LISTEN
+_LISTEN = "0A"  # code of /proc/net/tcp for TCP_LISTEN
 _HCCL_PORTS = 32  # from HCCL_IF_BASE_PORT, for the exchange of addresses (CANN's HCCL_IF_BASE_PORT)
 _SSH = 22
 Ports = tuple[int, int]

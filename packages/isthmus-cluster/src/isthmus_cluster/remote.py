@@ -1,4 +1,4 @@
-"""Where a command for a host runs: on this machine, in a network namespace of it, or over ssh.
+"""Ways to run a command for a host: on this machine, in a network namespace of it, or over ssh.
 
 The only place that knows ssh.
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from isthmus_cluster.inventory import Host
 
-# Without questions; a connection is lost after a minute of silence.
+# Options that suppress questions; a connection is lost after a minute of silence.
 _SSH = (
     "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=15 -o ServerAliveCountMax=4".split()
 )

@@ -31,7 +31,7 @@ _STARTED = re.compile(r"isthmus: ranks? \d+ (?:to \d+ )?of ")
 _CAUSE = re.compile(
     r"isthmus: (rank (\d+) (?:failed|did not reach|ended with exit status).*\(process \d+ on .*)"
 )
-_CONSEQUENCE = ("  its own error says", "  its operation timed out")  # of isthmus.launch.root_cause
+_CONSEQUENCE = ("  its own error says", "  its operation timed out")  # texts of isthmus.launch.root_cause
 
 
 @dataclass
@@ -182,7 +182,7 @@ def _watch(
         now = time.monotonic()
         for number in received[passed:]:
             if not passed:
-                terminal.tell(_ending(number, nodes))
+                terminal.print_line(_describe_ending(number, nodes))
             for node in nodes:
                 node.send(number)
             passed, deadline = passed + 1, min(deadline, now + _PATIENCE)
@@ -202,7 +202,7 @@ def _watch(
             is_closed, deadline = True, now + _PATIENCE
 
 
-def _ending(number: int, nodes: list[Node]) -> str:
+def _describe_ending(number: int, nodes: list[Node]) -> str:
     again = "; Ctrl-C again kills them" if number == signal.SIGINT else ""
     return f"{signal_name(number)}: ending the ranks on {count(len(nodes), 'host')}{again}"
 
@@ -211,7 +211,7 @@ def _tell_failure(nodes: list[Node], terminal: Terminal) -> bool:
     """Name the first host that failed, if others still run; return whether there is one that failed."""
     failed = next((node for node in nodes if node.cause or node.status), None)
     if failed and any(node.status is None for node in nodes):
-        terminal.tell(f"{failed.host.name} failed; ending the ranks on all hosts")
+        terminal.print_line(f"{failed.host.name} failed; ending the ranks on all hosts")
     return failed is not None
 
 
@@ -271,7 +271,7 @@ def _end(nodes: list[Node]) -> None:
 
 def _status(nodes: list[Node], received: list[int], terminal: Terminal) -> int:
     if received:
-        terminal.tell(f"{signal_name(received[0])}: ended the ranks on {count(len(nodes), 'host')}")
+        terminal.print_line(f"{signal_name(received[0])}: ended the ranks on {count(len(nodes), 'host')}")
         return 128 + received[0]
     failed = sorted((node for node in nodes if node.status != 0), key=_guilt)
     if not failed:
@@ -280,7 +280,7 @@ def _status(nodes: list[Node], received: list[int], terminal: Terminal) -> int:
     status = guilty.status if guilty.status is not None else 1
     how = f"signal {-status}" if status < 0 else f"exit status {status}"
     why = f": {guilty.error}" if guilty.error else "; see its output above"
-    terminal.tell(f"{guilty.host.name}: {guilty.cause or f'failed first, with {how}{why}'}")
+    terminal.print_line(f"{guilty.host.name}: {guilty.cause or f'failed first, with {how}{why}'}")
     return 128 - status if status < 0 else status
 
 

@@ -20,7 +20,7 @@ _SLOTS = re.compile(
 _MOST_HOSTS = 65536
 
 
-def local(cards: int | None) -> Inventory:
+def local_inventory(cards: int | None) -> Inventory:
     """Return an inventory of this machine.
 
     Args:
@@ -94,7 +94,7 @@ def hostfile(path: Path, cards: int | None) -> Inventory:
         hosts[name] = slots
     if not hosts:
         raise ClusterError(f"{path}: no hosts; write lines such as `node0 slots=8`")
-    return _of(hosts, str(path))
+    return _inventory_of(hosts, str(path))
 
 
 def slurm(environment: Mapping[str, str], cards: int | None) -> Inventory:
@@ -112,7 +112,7 @@ def slurm(environment: Mapping[str, str], cards: int | None) -> Inventory:
         raise ClusterError("SLURM_JOB_NODELIST is not set; run this in a Slurm job, such as `salloc -N 2`")
     names = expand(nodes)
     numbers = [cards] * len(names) if cards else _per_node(environment, len(names))
-    return _of(dict(zip(names, numbers, strict=True)), "SLURM_JOB_NODELIST")
+    return _inventory_of(dict(zip(names, numbers, strict=True)), "SLURM_JOB_NODELIST")
 
 
 def expand(text: str) -> list[str]:
@@ -148,7 +148,7 @@ def _numbers(ranges: str, text: str) -> list[str]:
 
 def _per_node(environment: Mapping[str, str], nodes: int) -> list[int]:
     for name in ("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"):
-        number = environment.get(name, "").rpartition(":")[2]  # of `a100:8`
+        number = environment.get(name, "").rpartition(":")[2]  # the number in `a100:8`
         if number.isdecimal() and int(number):
             return [int(number)] * nodes
     found: list[int] = []
@@ -163,7 +163,7 @@ def _per_node(environment: Mapping[str, str], nodes: int) -> list[int]:
     return found
 
 
-def _of(hosts: Mapping[str, int], place: str) -> Inventory:
+def _inventory_of(hosts: Mapping[str, int], place: str) -> Inventory:
     found: list[dict[str, Any]] = [{"name": name, "cards": number} for name, number in hosts.items()]
     return parse({"hosts": found}, place)
 
@@ -171,5 +171,5 @@ def _of(hosts: Mapping[str, int], place: str) -> Inventory:
 def from_argument(source: str, cards: int | None) -> Inventory:
     """Return an inventory from ``local``, ``slurm`` or the path of a hostfile."""
     if source == "local":
-        return local(cards)
+        return local_inventory(cards)
     return slurm(os.environ, cards) if source == "slurm" else hostfile(Path(source), cards)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-_MESSAGES = {  # by pydantic's type of error, where its own message would not say what to do
+_MESSAGES = {  # keyed by pydantic's type of error, where its own message would not say what to do
     "missing": "is missing; add it",
     "extra_forbidden": "unknown entry; remove it or correct its name",
     "dict_type": "expected a mapping of names to values",
@@ -55,10 +55,10 @@ def _text(error: Any) -> str:
         text = f"expected {error['ctx']['expected']}"
     if kind in ("missing", "extra_forbidden") or isinstance(value, dict):
         return text
-    return f"{shown(value)}: {text}"
+    return f"{format_value(value)}: {text}"
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as JSON, at most 80 characters of it."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 80 else f"{text[:77]}..."

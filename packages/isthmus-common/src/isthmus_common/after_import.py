@@ -36,10 +36,10 @@ class AfterImport(MetaPathFinder):
         finally:
             sys.meta_path.insert(place, self)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._executed)
+            spec.loader = _Loader(spec.loader, self._on_executed)
         return spec
 
-    def _executed(self) -> None:
+    def _on_executed(self) -> None:
         if self in sys.meta_path:
             sys.meta_path.remove(self)
             self.action()

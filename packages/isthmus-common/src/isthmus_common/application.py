@@ -15,7 +15,10 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names in the order of the help."""
-        return [*(name for name, _, _ in commands.known()), *(name for name, _ in commands.others())]
+        return [
+            *(name for name, _, _ in commands.known_commands()),
+            *(name for name, _ in commands.other_commands()),
+        ]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, imported if necessary; None if it is unknown.
@@ -24,8 +27,8 @@ class Commands(TyperGroup):
             SystemExit: with status 2, if its package is not installed.
         """
         if cmd_name not in self.commands and cmd_name in self.list_commands(ctx):
-            if cmd_name not in commands.installed():
-                package = next(package for name, package, _ in commands.known() if name == cmd_name)
+            if cmd_name not in commands.installed_commands():
+                package = next(package for name, package, _ in commands.known_commands() if name == cmd_name)
                 print(f"isthmus {cmd_name} needs {package}: pip install {package}", file=sys.stderr)
                 raise SystemExit(2)
             self.commands.update(_commands(cmd_name))
@@ -47,19 +50,19 @@ class Commands(TyperGroup):
         """Write the commands under the headings of their groups, with the package of those that are absent."""
         for heading, group in commands.COMMANDS.items():
             rows = [
-                (name, text if name in commands.installed() else f"{text} (needs {package})")
+                (name, text if name in commands.installed_commands() else f"{text} (needs {package})")
                 for name, (package, text) in group.items()
             ]
             with formatter.section(heading):
                 formatter.write_dl(rows)
-        if others := commands.others():
+        if others := commands.other_commands():
             with formatter.section("Of other packages"):
                 formatter.write_dl([(name, f"From {package}.") for name, package in others])
 
 
 def _commands(name: str) -> dict[str, Any]:
     """Import the command line of a command, which may have more than that one."""
-    feature = commands.installed()[name].load()
+    feature = commands.installed_commands()[name].load()
     if hasattr(feature, "app"):
         group = typer.main.get_group(feature.app)
         group.name = name

@@ -46,7 +46,7 @@ def run(
         f"import sys; sys.path[:] = {sys.path!r}; "
         f"from isthmus_common import children; children.serve({target!r}, {arguments!r})"
     )
-    return _decoded(*command([sys.executable, "-P", "-c", code], environment, limit_s))
+    return _decode_outcome(*command([sys.executable, "-P", "-c", code], environment, limit_s))
 
 
 def limit() -> float:
@@ -78,7 +78,7 @@ def command(
     except BaseException:
         _end(process)
         raise
-    return output, _ending(process.returncode, errors)
+    return output, _describe_ending(process.returncode, errors)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -86,7 +86,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def _ending(status: int, errors: str) -> str:
+def _describe_ending(status: int, errors: str) -> str:
     if status == 0:
         return ""
     if status < 0:
@@ -95,7 +95,7 @@ def _ending(status: int, errors: str) -> str:
     return f"status {status}: {lines[-1].strip()}" if lines else f"status {status}"
 
 
-def _decoded(output: str, problem: str) -> Outcome:
+def _decode_outcome(output: str, problem: str) -> Outcome:
     records = []
     for line in output.splitlines():
         try:

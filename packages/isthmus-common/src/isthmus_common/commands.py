@@ -61,24 +61,24 @@ COMMANDS = {
 
 
 @cache
-def installed() -> dict[str, EntryPoint]:
+def installed_commands() -> dict[str, EntryPoint]:
     """Return the commands of the installed packages, by name."""
     return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
-def known() -> Iterator[tuple[str, str, str]]:
+def known_commands() -> Iterator[tuple[str, str, str]]:
     """Yield the name, package and description of each command of COMMANDS."""
     for group in COMMANDS.values():
         for name, (package, text) in group.items():
             yield name, package, text
 
 
-def others() -> list[tuple[str, str]]:
+def other_commands() -> list[tuple[str, str]]:
     """Return the names of commands that are not in COMMANDS, each with its package."""
-    listed = {name for name, _, _ in known()}
+    listed = {name for name, _, _ in known_commands()}
     found = [
         (name, entry.dist.name if entry.dist else "")
-        for name, entry in installed().items()
+        for name, entry in installed_commands().items()
         if name not in listed
     ]
     return sorted(found)

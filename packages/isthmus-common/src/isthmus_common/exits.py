@@ -71,7 +71,7 @@ class _Pipe(io.FileIO):
             raise SystemExit(128 + signal.SIGPIPE) from None
 
 
-def _guarded(stream: TextIO) -> TextIO:
+def _guard_stream(stream: TextIO) -> TextIO:
     """Return a stream that writes through :class:`_Pipe`; other streams are returned unchanged."""
     try:
         number = stream.fileno()
@@ -94,7 +94,7 @@ def _guarded(stream: TextIO) -> TextIO:
 def ends_with_reader() -> Iterator[None]:
     """Exit quietly with 141, as after SIGPIPE, when the reader of the output is gone, such as ``| head``."""
     former = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _guarded(sys.stdout), _guarded(sys.stderr)
+    sys.stdout, sys.stderr = _guard_stream(sys.stdout), _guard_stream(sys.stderr)
     try:
         yield
     finally:

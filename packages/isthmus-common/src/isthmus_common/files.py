@@ -109,7 +109,7 @@ def write_file(path: Path, data: bytes | Iterable[bytes | memoryview], mode: int
 
     A device, pipe or terminal, such as /dev/null or /dev/stdout, is written to and keeps its mode.
     """
-    beside = _beside(path)
+    beside = _temporary_path(path)
     try:
         if _is_device(path):
             with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND), "wb") as stream:
@@ -117,14 +117,14 @@ def write_file(path: Path, data: bytes | Iterable[bytes | memoryview], mode: int
         digest = _write(beside, data, mode)
         beside.replace(path)
     except OSError as error:
-        raise _of(path, error) from None
+        raise _with_path(path, error) from None
     finally:
         beside.unlink(missing_ok=True)
     return digest
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[bool]:
+def lock_file(path: Path) -> Iterator[bool]:
     """Lock a file or folder during a block; False if another process, or another block, has locked it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -173,19 +173,19 @@ def replace_files(files: Sequence[Replacement]) -> bool:
     try:
         for path, data, mode in files:
             try:
-                _write(_beside(path), data, mode)
+                _write(_temporary_path(path), data, mode)
             except OSError as error:
-                raise _of(path, error, "; no file was changed") from None
+                raise _with_path(path, error, "; no file was changed") from None
         with _interrupts_held() as interrupts:
             for index, (path, _, _) in enumerate(files):
                 try:
-                    _beside(path).replace(path)
+                    _temporary_path(path).replace(path)
                 except OSError as error:
-                    raise _of(path, error, f"; {count(index, 'file')} changed before it") from None
+                    raise _with_path(path, error, f"; {count(index, 'file')} changed before it") from None
         return bool(interrupts)
     finally:
         for path, _, _ in files:
-            _beside(path).unlink(missing_ok=True)
+            _temporary_path(path).unlink(missing_ok=True)
 
 
 def _is_device(path: Path) -> bool:
@@ -194,7 +194,7 @@ def _is_device(path: Path) -> bool:
     return not path.is_file() or path.absolute().parent == Path("/dev")
 
 
-def _beside(path: Path) -> Path:
+def _temporary_path(path: Path) -> Path:
     """Return the path of a file's new text until it is complete, which no tool takes for a source."""
     return path.with_name(f".{path.name}.{os.getpid()}.isthmus-tmp")
 
@@ -213,7 +213,7 @@ def _write_to(stream: BinaryIO, data: bytes | Iterable[bytes | memoryview]) -> s
     return digest.hexdigest()
 
 
-def _of(path: Path, error: OSError, state: str = "") -> OSError:
+def _with_path(path: Path, error: OSError, state: str = "") -> OSError:
     """Return an error with the path of the file that could not be written."""
     return OSError(error.errno, f"{error.strerror}{state}", str(path))
 

@@ -24,12 +24,12 @@ def folders() -> Iterator[Finding]:
     places = _places(dict(os.environ), home)
     by_folder: dict[tuple[Path, bool], list[str]] = defaultdict(list)
     for name, path in places.items():
-        there = _there(path.absolute())
+        there = _nearest_existing(path.absolute())
         by_folder[there, there == path.absolute()].append(name)
     troubles = [
         trouble
         for (there, itself), names in by_folder.items()
-        for trouble in _trouble(", ".join(names), there, itself)
+        for trouble in _find_problems(", ".join(names), there, itself)
     ]
     yield from troubles
     if not troubles:
@@ -52,12 +52,12 @@ def _places(environment: dict[str, str], home: Path) -> dict[str, Path]:
     return {"TMPDIR": temporary, "XDG_CACHE_HOME": cache / "isthmus", **places, **asked}
 
 
-def _there(path: Path) -> Path:
+def _nearest_existing(path: Path) -> Path:
     """Return the path, or its nearest existing parent that this user can see."""
     return next(folder for folder in (path, *path.parents) if os.access(folder, os.F_OK))
 
 
-def _trouble(name: str, there: Path, itself: bool) -> Iterator[Finding]:
+def _find_problems(name: str, there: Path, itself: bool) -> Iterator[Finding]:
     """Yield problems of a folder or its nearest existing parent."""
     if not there.is_dir():
         yield fail(_SUBJECT, f"{name}: {there} is not a folder", f"remove it, or set {name} to a folder")

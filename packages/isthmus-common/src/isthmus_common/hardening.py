@@ -7,7 +7,7 @@ from pathlib import Path
 from isthmus_common.finding import Finding, ok, warning
 
 _SUBJECT = "permissions"
-_ADDR_NO_RANDOMIZE = 0x0040000  # of personality(2)
+_ADDR_NO_RANDOMIZE = 0x0040000  # flag of personality(2)
 
 
 def umask(denied: int = 0o022) -> Iterator[Finding]:

@@ -101,10 +101,10 @@ def _shared_memory(folder: Path) -> Finding:
 
 def _control_group(root: Path) -> Iterator[Finding]:
     """Check the limits of control groups, versions 1 and 2."""
-    memory = _least(root, "memory", ("memory.max", "memory.limit_in_bytes"))
+    memory = _lowest_limit(root, "memory", ("memory.max", "memory.limit_in_bytes"))
     if memory is not None and memory < 1 << 60:  # version 1 has a huge number for no limit
         yield _group_memory(memory)
-    processes = _least(root, "pids", ("pids.max",))
+    processes = _lowest_limit(root, "pids", ("pids.max",))
     if processes is not None and processes < _LIMITS[0].need:
         text = f"the control group allows {processes} processes and threads"
         yield warning(_SUBJECT, f"{text}: {_LIMITS[0].why}", "raise the container's --pids-limit")
@@ -118,7 +118,7 @@ def _group_memory(limit: int) -> Finding:
     return warning(_SUBJECT, f"{text}: PyTorch alone uses much of it", "raise the container's --memory")
 
 
-def _least(root: Path, controller: str, names: tuple[str, ...]) -> int | None:
+def _lowest_limit(root: Path, controller: str, names: tuple[str, ...]) -> int | None:
     """Return the lowest limit of this process's group and its ancestors."""
     files = [folder / name for folder in _group_folders(root, controller) for name in names]
     numbers = [_number(_text(file)) for file in files]

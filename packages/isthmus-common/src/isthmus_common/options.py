@@ -127,7 +127,7 @@ def parse(option: Option, value: str) -> bool | int | str | None:
             )
     elif option.kind == "choice":
         if value not in option.choices:
-            raise ValueError(f"unknown value; expected {_either(option.choices)}")
+            raise ValueError(f"unknown value; expected {_list_choices(option.choices)}")
     elif option.check is not None:
         option.check(value)
     return value
@@ -295,6 +295,6 @@ def _size_text(count: int) -> str:
     return f"{count // scale}{unit}"
 
 
-def _either(choices: tuple[str, ...]) -> str:
+def _list_choices(choices: tuple[str, ...]) -> str:
     *first, last = filter(None, choices)
     return f"{', '.join(first)} or {last}"

@@ -1,4 +1,4 @@
-"""Where the code of Isthmus lies, to tell it from the user's."""
+"""Folders of the code of Isthmus, to tell it from the user's."""
 
 import os
 from functools import cache

@@ -51,7 +51,7 @@ class Bar:
         """Show how many of all items are done; with the last one the bar is removed."""
         self._progress.update(self._task, completed=done, total=total)
         if done == total:
-            self._progress.stop()
+            self._stop()
 
     def advance(self, name: str) -> None:
         """Show the current item and count one more as done."""
@@ -66,4 +66,8 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        self._stop()
+
+    def _stop(self) -> None:
+        if not self._progress.disable:  # Rich before 15 prints an empty line then
+            self._progress.stop()

@@ -13,7 +13,7 @@ def main() -> None:
     arguments = sys.argv[1:]
     try:
         with ends_with_reader():
-            entry = commands.installed().get(arguments[0]) if arguments else None
+            entry = commands.installed_commands().get(arguments[0]) if arguments else None
             feature = entry.load() if entry else None
             if feature is not None and hasattr(feature, "main"):
                 sys.exit(feature.main(arguments[1:]))

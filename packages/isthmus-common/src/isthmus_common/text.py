@@ -12,7 +12,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def clean(found: object) -> str:
+def clean_text(found: object) -> str:
     """Return a text of another program without line breaks, control characters and excessive length."""
     text = str(found)[:_LONGEST]
     return "".join(each if each.isprintable() else " " for each in text)

@@ -111,7 +111,7 @@ def main() -> None:
         rank=int(rank),
         world_size=int(ranks),
     )
-    made = all_jobs()  # what importing them computes is not in the first dump
+    made = all_jobs()  # keeps what importing them computes out of the first dump
     for name in names:
         with isthmus_diagnostics.accuracy.dump(Path(folder) / name, kind):
             made[name].train()

@@ -1,4 +1,4 @@
-"""The same training under pipeline, context and expert parallelism, and with DTensor, right and with faults."""
+"""Training under pipeline, context and expert parallelism, and with DTensor, right and with faults."""
 
 import torch
 import torch.distributed as dist
@@ -59,7 +59,7 @@ def pipeline(change=None, loss=llama.loss_of, **options):
     model = _model(Stage).keep(PARTS[stages][stage])
     if change is not None:
         change(model, stage)
-    # With these, no forward on uninitialized memory finds out their shapes.
+    # These weights keep a forward from running on uninitialized memory to find out their shapes.
     hidden = torch.zeros(2, llama.LENGTH, llama.HIDDEN, requires_grad=True)
     tokens = torch.zeros(2, llama.LENGTH, dtype=torch.int64)
     logits = torch.zeros(2, llama.LENGTH, llama.VOCABULARY, requires_grad=True)

@@ -170,7 +170,7 @@ def test_dump_of_a_killed_job_is_readable(tmp_path):
     assert killed.returncode == -signal.SIGKILL
     index = tmp_path / "rank-0" / "index.jsonl"
     assert index.stat().st_mode & 0o777 == 0o640
-    with index.open("a") as file:  # as if the last line had been cut off
+    with index.open("a") as file:  # cuts the last line off
         file.write('{"call": 10000, "st')
     (rank,) = dumps.read(tmp_path)
     assert named(rank, "optimizer::AdamW", "Llama.head.weight", "optimizer")
@@ -203,6 +203,6 @@ def test_a_collective_is_complete_when_its_own_elements_are_used(start, end, is_
     pending.add(7, [("tensors[0]", flat[2:4])])
     part = flat[start:end]
     assert pending.has(part) is is_used
-    assert [call for call, _ in pending.used([part])] == [7] * is_used
+    assert [call for call, _ in pending.take_used([part])] == [7] * is_used
     assert pending.has(flat) is not is_used
-    assert [call for call, _ in pending.rest()] == [7] * (not is_used)
+    assert [call for call, _ in pending.take_rest()] == [7] * (not is_used)

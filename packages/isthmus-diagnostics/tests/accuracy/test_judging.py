@@ -11,7 +11,7 @@ import isthmus_diagnostics.accuracy
 from isthmus_diagnostics.accuracy import report
 from isthmus_diagnostics.accuracy.comparing import Comparison, compare
 from isthmus_diagnostics.accuracy.divergence import Search
-from isthmus_diagnostics.accuracy.judging import judged
+from isthmus_diagnostics.accuracy.judging import judge_pairs
 from isthmus_diagnostics.accuracy.pairing import pairs
 from isthmus_diagnostics.accuracy.reading import Content, Place, Rank, Recorded
 from isthmus_diagnostics.accuracy.statistics import compose, read
@@ -51,8 +51,8 @@ class Made(Rank):
 
 
 def first(a: list[Rank], b: list[Rank]) -> Comparison:
-    rows = judged(pairs(a, b))
-    return Comparison(None, None, (len(a), len(b)), rows, Search(rows).first())  # type: ignore[arg-type]
+    rows = judge_pairs(pairs(a, b))
+    return Comparison(None, None, (len(a), len(b)), rows, Search(rows).first_difference())  # type: ignore[arg-type]
 
 
 X = torch.arange(1.0, 33.0).reshape(4, 8)
@@ -316,7 +316,7 @@ def test_every_verdict_names_the_ranks(what, world, wrong):
             f", rank{'s' * (len(wrong) > 1)} {ranks}, step 0"
             in report.accusation(found.guilty).splitlines()[0]
         )
-        document = report._guilty(found.guilty)
+        document = report._guilty_as_dict(found.guilty)
         assert document["ranks"] == wrong
 
 

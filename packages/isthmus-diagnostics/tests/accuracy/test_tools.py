@@ -92,7 +92,7 @@ def test_perturb_ranks_cancellation_first(tmp_path):
     with isthmus_diagnostics.accuracy.dump(tmp_path, "tensors"):
         x - x.flip(0)
         x * 2
-    rows, _ = perturbing.perturb(tmp_path, "*", 4, "cpu")
+    rows, _ = perturbing.perturb_dump(tmp_path, "*", 4, "cpu")
     assert rows[0].call.operator == "aten::sub.Tensor"
     assert rows[0].noise > 100
     assert next(row for row in rows if row.call.operator == "aten::mul.Tensor").noise < 4
@@ -104,7 +104,7 @@ def test_perturb_sums_in_another_order(tmp_path):
         x.sum()
         x[None] @ torch.ones(257, 2)
         x.neg()
-    order = {row.call.operator: row.order for row in perturbing.perturb(tmp_path, "*", 9, "cpu")[0]}
+    order = {row.call.operator: row.order for row in perturbing.perturb_dump(tmp_path, "*", 9, "cpu")[0]}
     assert order["aten::sum"] > 0
     assert order["aten::mm"] > 0
     assert order["aten::neg"] == 0
@@ -187,23 +187,23 @@ def test_draws_are_told_from_seeds():
     random.seed(5)
     np.random.seed(5)
     torch.manual_seed(5)
-    draws.look()
+    draws.update()
     assert draws.drawn == {"python": False, "numpy": False, "torch": False, "accelerator": False}
-    assert not draws.look()
+    assert not draws.update()
     random.gauss(0, 1)
-    assert draws.look()
+    assert draws.update()
     torch.rand(1, device="chip")
     np.random.rand()
-    assert draws.look()
+    assert draws.update()
     random.seed(6)
     torch.randperm(3)
-    assert draws.look()
+    assert draws.update()
     assert draws.drawn == {"python": True, "numpy": True, "torch": True, "accelerator": True}
 
 
 def test_equal_jobs_have_no_different_setting(tmp_path):
     for name in "ab":
-        random.seed()  # as each process does
+        random.seed()  # each process does the same
         np.random.seed()
         with isthmus_diagnostics.accuracy.dump(tmp_path / name):
             llama.train(1)

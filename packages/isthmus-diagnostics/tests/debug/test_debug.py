@@ -45,7 +45,7 @@ def planted(name: str, kernel: Callable[..., Any]) -> Iterator[None]:
 
 def last_wrong(call: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
     result = call(*args, **kwargs)
-    with intercept.quietly():
+    with intercept.hide_calls():
         result[(-1,) * result.dim()] += 0.01
     return result
 
@@ -60,7 +60,7 @@ def test_the_dispatcher_is_unchanged_when_tools_are_off() -> None:
     for tool in (debug.compare, debug.overflow, debug.time):
         with tool("*"):
             assert all("intercept.py" in text for text in tables(*names))
-        assert tables(*names) == before and intercept.watched() == []
+        assert tables(*names) == before and intercept.intercepted_overloads() == []
 
 
 def test_tools_end_in_any_order() -> None:
@@ -126,7 +126,7 @@ def test_watched_calls_return_the_same_results() -> None:
     plain = calls()
     with debug.compare("*") as session, debug.time("*"):
         seen = calls()
-    assert session.probe.findings.calls >= 10 and not record.failed()
+    assert session.probe.findings.calls >= 10 and not record.has_failed()
     for a, b in zip(plain, seen, strict=True):
         assert a.dtype == b.dtype and torch.equal(a.cpu(), b.cpu())
 
@@ -149,7 +149,7 @@ def test_a_training_step_has_no_false_alarm(autocast: bool) -> None:
             optimizer.step()
             optimizer.zero_grad()
     findings = session.probe.findings
-    assert not record.failed(), findings.rows
+    assert not record.has_failed(), findings.rows
     assert findings.calls > 200 and findings.skipped == {}
     assert {"aten::mm", "aten::silu_backward", "aten::_log_softmax_backward_data"} <= set(findings.seen)
 
@@ -158,7 +158,7 @@ def test_compare_names_operator_line_and_element(capsys: pytest.CaptureFixture[s
     value = torch.ones(2, 3, device="chip")
     with planted("silu", last_wrong), debug.compare("aten::silu") as session:
         torch.nn.functional.silu(value)
-    assert record.failed()
+    assert record.has_failed()
     (row,) = session.probe.findings.rows
     assert row["operator"] == "aten::silu" and row["line"].startswith("test_debug.py:")
     assert row["wrong"][0]["index"] == (1, 2) and row["wrong"][0]["wrong"] == 1
@@ -177,7 +177,7 @@ def test_large_elements_do_not_mask_small_ones(scale: int) -> None:
     value = (torch.randn(64, 64) * scale).bfloat16().to("chip")
 
     def shifted(call: Callable[..., torch.Tensor], *args: Any) -> torch.Tensor:
-        with intercept.quietly():
+        with intercept.hide_calls():
             return call(*args).add_(0.01)
 
     with planted("silu", shifted), debug.compare("aten::silu") as session:
@@ -225,7 +225,7 @@ def test_recomputation_is_not_backward() -> None:
 def test_compare_sees_a_modified_input_and_a_wrong_dtype() -> None:
     def greedy(call: Callable[..., torch.Tensor], value: torch.Tensor) -> torch.Tensor:
         result = call(value)
-        with intercept.quietly():
+        with intercept.hide_calls():
             value.zero_()
         return result
 
@@ -313,7 +313,7 @@ def test_masks_are_not_producers() -> None:
         torch.zeros(3, 3, device="chip").masked_fill(mask, float("-inf")).softmax(-1)
         torch.where(mask, float("-inf"), scores)
         torch.empty(3, device="chip").fill_(float("inf"))
-    assert session.probe.findings.rows == [] and not record.failed()
+    assert session.probe.findings.rows == [] and not record.has_failed()
 
 
 def test_time_counts_and_leaves_out_other_tools() -> None:
@@ -390,7 +390,7 @@ def alternating(values: list[float]) -> Callable[..., torch.Tensor]:
 
     def kernel(call: Callable[..., torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
         result = call(*args, **kwargs)
-        with intercept.quietly():
+        with intercept.hide_calls():
             result[(-1,) * result.dim()] += next(left)
         return result
 
@@ -402,7 +402,7 @@ def alternating(values: list[float]) -> Callable[..., torch.Tensor]:
     [
         ([0.01, 0.02], ["not deterministic", "expected"]),  # wrong in every run
         ([0.0, 0.01], ["not deterministic"]),  # right in the first
-        ([2**-23, 0.0], ["not deterministic"]),  # by rounding
+        ([2**-23, 0.0], ["not deterministic"]),  # rounding differs
         ([0.01], ["expected"]),
     ],
 )
@@ -422,7 +422,7 @@ def test_replay_reports_nondeterminism_beside_wrong_results(
         raise replay.reference.NoReference("no CPU kernel")
 
     if not has_reference:
-        monkeypatch.setattr(replay.reference, "expected", refuse)
+        monkeypatch.setattr(replay.reference, "compute_expected", refuse)
     with planted("silu", alternating(errors)):
         outcome = replay.replay(captured, "chip", 3, True)
         once = replay.replay(captured, "chip", 1, True)
@@ -457,7 +457,7 @@ def test_replay_judges_a_result_that_is_not_the_captured_one(
     def refuse(*_: object) -> None:
         raise replay.reference.NoReference("no CPU kernel")
 
-    monkeypatch.setattr(replay.reference, "expected", refuse)
+    monkeypatch.setattr(replay.reference, "compute_expected", refuse)
     unknown = replay.replay(wrong, "chip", 1, compare)
     assert replay.line(unknown).startswith("WRONG aten::silu")
     assert "captured result" in unknown.wrong[0].reason
@@ -510,7 +510,7 @@ def test_a_wrong_list_of_tools_starts_nothing(text: str) -> None:
 
     with pytest.raises(debug.DebugError):
         sessions.start_listed(text)
-    assert debug.status() == [] and intercept.watched() == []
+    assert debug.status() == [] and intercept.intercepted_overloads() == []
 
 
 def test_a_tool_may_be_closed_while_a_thread_writes() -> None:

@@ -195,7 +195,7 @@ def test_a_folder_that_others_may_write_is_not_used(tmp_path: Path) -> None:
     for each in (place, first):
         each.mkdir()
         each.chmod(0o777)
-    trap = {"pid": os.getpid(), "rank": "", "command": "trap", "started": control._started(os.getpid())}
+    trap = {"pid": os.getpid(), "rank": "", "command": "trap", "started": control._start_time(os.getpid())}
     for each in (place, first):
         (each / f"{os.getpid()}.json").write_text(json.dumps(trap))
     changes = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}

@@ -212,7 +212,7 @@ def test_pinned_memory_that_is_being_copied(check) -> None:
     there = source.to("chip", non_blocking=True)
     with refused("aten::zero_ .* writes self .* on the host"):
         source.zero_()
-    assert there.sum().item() == 1 << 16  # which waits
+    assert there.sum().item() == 1 << 16  # waits for the result
     source.zero_()
 
 
@@ -230,7 +230,7 @@ def test_copies_that_wait(check) -> None:
 )
 def test_host_waits_that_no_mode_sees(check, side, wait) -> None:
     x = torch.ones(100, device="chip")
-    with _disable_current_modes():  # as printing does
+    with _disable_current_modes():  # printing does the same
         wait(x)
     with torch.chip.stream(side):
         x.mul_(2)

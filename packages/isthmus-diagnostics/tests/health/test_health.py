@@ -22,7 +22,7 @@ from isthmus_diagnostics.health import environment
 from isthmus_diagnostics.health.bounds import Bound
 from isthmus_diagnostics.health.checksum import Checksums, ratios
 from isthmus_diagnostics.health.last_checkpoint import LastCheckpoint
-from isthmus_diagnostics.health.reports import hang as hang_report
+from isthmus_diagnostics.health.reports import report_hang as hang_report
 from isthmus_diagnostics.health.reports import stragglers, suspects
 from isthmus_diagnostics.health.status import Status, read, write
 from tests.helpers import children
@@ -84,7 +84,7 @@ def test_an_error_of_a_check_is_printed_once_and_goes_no_further(monkeypatch, ca
     def fail(*args):
         raise torch.OutOfMemoryError("chip 0 is out of memory")
 
-    monkeypatch.setattr("isthmus_diagnostics.health.checksum._worst", fail)
+    monkeypatch.setattr("isthmus_diagnostics.health.checksum._worst_element", fail)
     with Checksums(None):
         for _ in range(3):
             assert (torch.ones(2, 2) @ torch.ones(2, 2)).sum() == 8
@@ -271,7 +271,7 @@ def test_a_forked_worker_that_is_ended_does_not_end_the_job(tmp_path):
             "1 0 -",
             {"RANK": "0", "LOCAL_RANK": "0"},
             True,
-        ),  # whose environment has the number of the node as rank
+        ),  # the environment has the number of the node as rank
         ("1 0 0", {"RANK": "0", "LOCAL_RANK": "0"}, False),  # a worker of a rank
         ("1 0 0", {"RANK": "1", "LOCAL_RANK": "1"}, False),  # a rank of another job, which a rank has started
         ("PID 0 0", {"RANK": "0", "LOCAL_RANK": "0"}, True),  # the same process after exec
@@ -348,7 +348,7 @@ def test_repeated_alerts_are_counted(tmp_path):
     health = isthmus_diagnostics.health.watch(tmp_path)
     health.folder.mkdir(exist_ok=True)
     for step in (*range(20), 200):
-        health._alert(step, "nan", "loss", "loss is nan")
+        health._report_alert(step, "nan", "loss", "loss is nan")
     assert [each.step for each in health.alerts] == [0, 1, 3, 7, 15, 200]
     assert health.alerts[2].text == "loss is nan (alert 4 of this kind)"
 
@@ -379,7 +379,7 @@ def test_suspects(others, silent, expected):
 @pytest.mark.parametrize("stops", [[], [2]])
 def test_clocks_of_hosts_may_differ(tmp_path, stops, monkeypatch):
     collective = "all_reduce #3 of [[3]] in group 0"
-    behind = {0: 100.0, 1: 95.0, 2: 100.0, 3: 3000.0}  # by the clock of its host
+    behind = {0: 100.0, 1: 95.0, 2: 100.0, 3: 3000.0}  # times by the clock of its host
     ranks = [status(rank, "" if rank == 3 else collective, time=time) for rank, time in behind.items()]
 
     def sleep(seconds):

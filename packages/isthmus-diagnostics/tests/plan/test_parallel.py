@@ -103,7 +103,7 @@ def test_activations_of_a_layer():
     rows = 4 * 2 * 128  # bytes of one feature
     features = 4 * 512 + (512 + 256) + (512 + 2 * 256) + 2 * 512 + 3 * 1408
     small = 2 * 4 * 256 + 4 * 256 * 8 + 4 * 4 * 128 * 64
-    assert sum(memory.saved(DENSE, layout()).values()) == rows * features + small
+    assert sum(memory.saved_bytes(DENSE, layout()).values()) == rows * features + small
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def measured(folder: Path) -> Measured:
         while True:
             step()
     session.stop()
-    return Measured.of([json.loads((folder / "rank0.json").read_text())], Offload.NONE)
+    return Measured.from_ranks([json.loads((folder / "rank0.json").read_text())], Offload.NONE)
 
 
 def trained(plan: dict[str, dict[str, str]]) -> tuple[list[str], int]:

@@ -49,7 +49,7 @@ def rule_of(script: str) -> str:
 
 
 def advice(folder: Path, sources: Path = RUNS) -> list[advise.Finding]:
-    return advise.advise(Context.of(read_folder(folder), [sources]))
+    return advise.advise(Context.of_traces(read_folder(folder), [sources]))
 
 
 def test_every_rule_has_its_runs():
@@ -162,7 +162,7 @@ def test_last_rank_and_slow_group_are_found_without_a_common_clock(tmp_path: Pat
         )
         for rank, (group, time) in times.items()
     ]
-    assert ranks.slowest(ranks.waits(traces))["1"] == 20
+    assert ranks.time_waited_for(ranks.waits(traces))["1"] == 20
     links = ranks.links(traces)
     assert {link.group: (link.bytes, link.time, ranks.slowness(link, links)) for link in links} == {
         "[0, 1]": (4000, 10, 1),
@@ -190,7 +190,7 @@ def test_stages_of_a_pipeline_and_its_bubble(tmp_path: Path):
     step, gemm = mark("ProfilerStep#1", 0, 100), event("kernel", "gemm", 0, 30)
     events = [[step, gemm, exchange("send", 30, 1)], [step, exchange("recv", 1, 30), gemm | {"ts": 40}]]
     traces = [rank_of(tmp_path, rank, found) for rank, found in enumerate(events)]
-    seen = overview(Context.of(traces, []), None, None)
+    seen = overview(Context.of_traces(traces, []), None, None)
     assert seen.stages == {"0": 0, "1": 1}
     assert [seen.steps[rank][0].bubble for rank in "01"] == [1, 30]
     assert [row.work["forward"] for row in seen.last_step] == [[(0, 30)], [(40, 30)]]
@@ -249,8 +249,8 @@ def test_operations_come_from_shapes(tmp_path: Path):
     assert (found["aten::addmm"].flops, found["aten::addmm"].recomputed) == (2 * 210, 210)
     assert found["aten::_scaled_dot_product_flash_attention"].flops == 2 * 2 * 2 * 4 * 8 * 8 * 16
     assert found["aten::mm"].bytes == 4 * (15 + 35 + 21)
-    assert found["aten::mm"].attainable(Limits({"float": 210e6}, 1e12)) == pytest.approx(1)
-    seen = overview(Context.of([trace], []), None, 840e6 / 1e-4 / 1e6)
+    assert found["aten::mm"].attainable_time(Limits({"float": 210e6}, 1e12)) == pytest.approx(1)
+    seen = overview(Context.of_traces([trace], []), None, 840e6 / 1e-4 / 1e6)
     assert seen.hfu and seen.mfu and seen.hfu > seen.mfu
 
 
@@ -310,7 +310,7 @@ def vendor_output(folder: Path) -> Path:
 
 def test_vendor_tables_are_read(tmp_path: Path):
     traces = read_folder(vendor_output(tmp_path))
-    seen = overview(Context.of(traces, []), None, None)
+    seen = overview(Context.of_traces(traces, []), None, None)
     (row,) = seen.steps["3"]
     assert (row.step, row.time, row.compute, row.exposed, row.free, row.bubble) == (5, 100, 60, 10, 30, 4)
     (work,) = seen.operators

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from isthmus_common.files import locked
+from isthmus_common.files import lock_file
 from isthmus_formats.checkpoint import convert
 from isthmus_formats.checkpoint.containers.stored import Stored
 from tests.helpers.checkpoints import CONFIGS, checkpoint, converted, same, weights, write_random
@@ -98,7 +98,8 @@ def test_an_output_with_values_of_its_own_is_kept(tmp_path, route):
     (source / "config.json").write_text(json.dumps(config))
     target = converted(source, tmp_path / "target", *route.split())
     assert json.loads((target / "config.json").read_text())["tie_word_embeddings"] is False
-    (target / "isthmus-manifest.json").unlink()  # as if others had written it, with a config.json that ties
+    # Imitates the output of another tool, with a config.json that ties.
+    (target / "isthmus-manifest.json").unlink()
     (target / "config.json").write_text(json.dumps(config))
     back = converted(target, tmp_path / "back", "huggingface")
     same(source, back)
@@ -235,7 +236,7 @@ def test_a_cast_is_not_checked_while_another_conversion_writes(tmp_path, monkeyp
     source = write_random(tmp_path / "source", CONFIGS["llama"], torch.float32)
     monkeypatch.setattr(convert, "_out_of_range", None)
     (tmp_path / ".target.isthmus-partial").mkdir()
-    with locked(tmp_path / ".target.isthmus-partial"):
+    with lock_file(tmp_path / ".target.isthmus-partial"):
         assert "another conversion is writing it" in refused(source, "dcp", "--dtype", "float16")
 
 

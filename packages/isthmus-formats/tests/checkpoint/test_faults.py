@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.distributed.checkpoint.metadata import _MEM_FORMAT_ENCODING, Metadata
 
-from isthmus_common.files import locked
+from isthmus_common.files import lock_file
 from isthmus_formats.checkpoint.containers import torch_file
 from isthmus_formats.checkpoint.containers.stored import Stored
 from isthmus_formats.checkpoint.errors import CheckpointError
@@ -469,7 +469,7 @@ def test_an_interrupted_conversion_is_resumed(copied, tmp_path, monkeypatch):
 def test_two_conversions_do_not_write_one_target(copied, tmp_path):
     source, partial = copied("huggingface"), tmp_path / ".target.isthmus-partial"
     partial.mkdir()
-    with locked(partial):
+    with lock_file(partial):
         refused(source, "another conversion is writing it")
 
 

@@ -22,7 +22,7 @@ from isthmus_formats.checkpoint.layout import (
     shard,
     split,
     unpack,
-    whole,
+    whole_slice,
 )
 from tests.helpers.checkpoints import CONFIGS
 
@@ -56,7 +56,7 @@ def test_query_groups_alternate():
 )
 def test_a_piece_is_unpacked_again(rows, padding, transposed, head):
     parameter = Parameter("embedding.weight", (2 * rows, 3), rotary=head)
-    piece = Piece("", "", (whole(parameter),), interleaved=True, transposed=transposed and not padding)
+    piece = Piece("", "", (whole_slice(parameter),), interleaved=True, transposed=transposed and not padding)
     piece = replace(piece, rows=2 * rows + padding if padding else 0)
     tensor = torch.rand(2 * rows, 3)
     stored = pack(piece, [tensor])

@@ -10,7 +10,7 @@ import torch
 
 from isthmus_formats.checkpoint.architectures import model
 from isthmus_formats.checkpoint.containers import safetensors_file
-from isthmus_formats.checkpoint.formats import named
+from isthmus_formats.checkpoint.formats import find_format
 from isthmus_formats.checkpoint.layout import Layout
 from tests.helpers.checkpoints import CONFIGS
 from tools.repository import ROOT
@@ -32,7 +32,7 @@ def peak(folder: Path, **sizes: int) -> int:
     of = model(config)
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(config))
-    pieces = named("huggingface").pieces(of, Layout())
+    pieces = find_format("huggingface").pieces(of, Layout())
     safetensors_file.create(
         folder / "model.safetensors", {each.key: (torch.bfloat16, each.shape) for each in pieces}
     )

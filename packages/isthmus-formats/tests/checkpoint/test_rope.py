@@ -133,7 +133,7 @@ def test_meta_with_damaged_params(tmp_path, params, said, alone):
     for name in ("config.json", "isthmus-manifest.json") if alone else ():
         (meta / name).unlink()
     result = checkpoint("inspect", meta)
-    if alone or "rope_theta" in params or "use_scaled_rope" in params:  # what config.json is compared with
+    if alone or "rope_theta" in params or "use_scaled_rope" in params:  # config.json is compared with these
         assert result.exit_code == 1 and said in result.stderr and result.stderr.count("\n") == 1, (
             result.output
         )
@@ -148,7 +148,7 @@ def test_meta_computes_the_intermediate_size(size, hidden):
     from isthmus_formats.checkpoint.formats.meta import _feed_forward
 
     found = _feed_forward(hidden, size)
-    computed = int(2 * 4 * hidden / 3)  # as FeedForward of Meta's model.py
+    computed = int(2 * 4 * hidden / 3)  # same formula as FeedForward of Meta's model.py
     if "ffn_dim_multiplier" in found:
         computed = int(found["ffn_dim_multiplier"] * computed)
     multiple = found["multiple_of"]

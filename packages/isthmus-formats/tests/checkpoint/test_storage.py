@@ -98,7 +98,7 @@ def test_a_save_in_the_background(tmp_path):
         saving = dcp.async_save(saved, storage_writer=Writer(tmp_path / "step"))
         for each in saved.values():
             if isinstance(each, torch.Tensor):
-                each.zero_()  # as the next step of training does
+                each.zero_()  # the next step of training does the same
         saving.result()
         loaded = blank()
         dcp.load(loaded, storage_reader=Reader(tmp_path / "step"))

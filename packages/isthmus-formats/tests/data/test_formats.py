@@ -125,16 +125,14 @@ def test_datasets_loads_tables(suffix, tmp_path):
 
 def test_integers_are_packed_as_mindspore_packs_them():
     values = np.array([127, 128, -128, -129, 32767, 32768, -32768, -32769], np.int32)
-    data = mindrecord._packed(values)
+    data = mindrecord._pack_integers(values)
     # Read from a file that MindSpore 2.10 wrote.
     assert data.hex() == "0000000811667f8000807fffff7f008000000080ff7fffff"
-    assert mindrecord._unpacked(data).tolist() == values.tolist()
-    assert mindrecord._unpacked(bytes.fromhex("000000033801000000000001000" + "0409c0000")).tolist() == [
-        1,
-        1 << 40,
-        40000,
-    ]
-    assert mindrecord._unpacked(mindrecord._packed(np.array([], np.int32))).tolist() == []
+    assert mindrecord._unpack_integers(data).tolist() == values.tolist()
+    assert mindrecord._unpack_integers(
+        bytes.fromhex("000000033801000000000001000" + "0409c0000")
+    ).tolist() == [1, 1 << 40, 40000]
+    assert mindrecord._unpack_integers(mindrecord._pack_integers(np.array([], np.int32))).tolist() == []
 
 
 @pytest.mark.parametrize("name", NAMES)

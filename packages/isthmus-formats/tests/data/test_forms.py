@@ -11,7 +11,7 @@ from isthmus_formats.data.records import Record, RowError, Turn
 from isthmus_formats.data.run import Input
 from tests.data.conftest import conversation, rows
 
-# What MindFormers' alpaca_converter.py has, whose texts are Stanford Alpaca's.
+# Texts of MindFormers' alpaca_converter.py, which are Stanford Alpaca's.
 WITH_INPUT = (
     "Below is an instruction that describes a task, paired with an input that provides further context. "
     "Write a response that appropriately completes the request.\n\n"

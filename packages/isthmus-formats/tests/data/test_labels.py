@@ -15,7 +15,7 @@ from isthmus_formats.data.records import Turn
 from isthmus_formats.data.run import Input
 from isthmus_formats.data.samples import IGNORED
 from isthmus_formats.data.templates import BUILT_IN, Template, find
-from isthmus_formats.data.tokenize import Tokenization, tokenize, trained
+from isthmus_formats.data.tokenize import Tokenization, tokenize, trained_mask
 
 SYSTEM = (
     "A chat between a curious user and an artificial intelligence assistant. "
@@ -189,7 +189,7 @@ def style(path: Path, template: str) -> Template:
 def ours(path: Path, turns: list[Turn], template: str) -> tuple[list[int], list[int]]:
     text, spans = style(path, template).render(turns)
     encoding = tokenizers.load(path).backend.encode([text], places=True)[0]
-    mask = trained(encoding, spans)
+    mask = trained_mask(encoding, spans)
     return list(encoding.ids), [i if on else IGNORED for i, on in zip(encoding.ids, mask, strict=True)]
 
 

@@ -10,7 +10,7 @@ SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 STOPS = ["</s>", "<|im_end|>", "<|eot_id|>"]
 TALK = conversation("a", "a", "user: assistant", " assistant\n", "</s>", "b")
 WITH_SYSTEM = Record("", (Turn("system", "Be brief."), *TALK.turns))
-# As repositories carry them, without the tag of what is generated.
+# Templates as repositories carry them, without the tag of what is generated.
 UNTAGGED = {
     "qwen": "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] "
     "+ '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
@@ -81,7 +81,7 @@ def test_alpaca_is_stanfords_prompt():
     given, _ = template.render(conversation("Q\n\n### Input:\nI", "A").turns)
     about = ", paired with an input that provides further context. "
     assert given == f"{head}{about}{tail}\n\n### Input:\nI\n\n### Response:A</s>"
-    question = given[len("<s>") : -len("A</s>")]  # as MindFormers' converter stores it
+    question = given[len("<s>") : -len("A</s>")]  # MindFormers' converter stores it like this
     assert template.render(conversation(question, "A").turns)[0] == given
 
 

@@ -14,7 +14,7 @@ from isthmus_formats.data.inspect import inspect
 from isthmus_formats.data.packing import Layout
 from isthmus_formats.data.records import DataError
 from isthmus_formats.data.run import Input
-from isthmus_formats.data.tokenize import Tokenization, tokenize, trained
+from isthmus_formats.data.tokenize import Tokenization, tokenize, trained_mask
 from isthmus_formats.data.train import train
 from tests.data.conftest import conversation, encoded, rows
 
@@ -31,7 +31,7 @@ def mask_of(path: Path, turns, template: str) -> tuple[list[int], np.ndarray, st
     style = templates.find(template, found.special, list(found.backend.specials), None)
     text, spans = style.render(turns)
     encoding = found.backend.encode([text], places=True)[0]
-    return list(encoding.ids), trained(encoding, spans), text, spans
+    return list(encoding.ids), trained_mask(encoding, spans), text, spans
 
 
 @settings(deadline=None, max_examples=40)
@@ -103,7 +103,7 @@ def test_hugging_face_reads_the_trained_tokenizer(alpaca, tmp_path):
     text, spans = style.render(turns)
     encoding = ours.backend.encode([text], places=True)[0]
     assert list(encoding.ids) == expected["input_ids"]
-    assert trained(encoding, spans).astype(int).tolist() == expected["assistant_masks"]
+    assert trained_mask(encoding, spans).astype(int).tolist() == expected["assistant_masks"]
 
 
 # ---- From files to samples -----------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def test_rows_of_one_length_have_fields_of_one_length(pack, padded, bpe, tmp_pat
         stream.seek(mindrecord._HEADER)
         for _ in found:
             body = stream.read(int.from_bytes(stream.read(8), "little"))
-            stored.append([len(mindrecord._unpacked(part)) for part in mindrecord._parts(body)])
+            stored.append([len(mindrecord._unpack_integers(part)) for part in mindrecord._parts(body)])
     assert len(stored) > 3
     assert {tuple(each) for each in stored} == {tuple(stored[0])}
     assert (stored[0][0], len(stored[0])) == (90, len(fields))

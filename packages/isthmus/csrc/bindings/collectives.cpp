@@ -29,9 +29,9 @@ void bind_collectives(py::module_& m) {
       .def_property_readonly("options", &ChipBackend::getBackendOptions)
       // new_group() calls it on ranks outside the new group where a backend splits; here only members meet.
       .def("perform_nocolor_split", [](const ChipBackend&, const py::object&) {}, py::arg("device"));
-  // Before the interpreter exits, so that no thread of a collective takes it after that.
+  // Called before the interpreter exits, so that no thread of a collective takes it after that.
   m.def("end_drops", &end_drops, py::call_guard<py::gil_scoped_release>());
-  // Of all ranks, unless already written after a failure.
+  // Writes the records of all ranks, unless already written after a failure.
   m.def("write_flight_records", [] {
     const py::gil_scoped_release release;
     if (!recorder::was_written()) write_records();

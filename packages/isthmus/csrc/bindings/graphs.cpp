@@ -85,7 +85,7 @@ void bind_graphs(py::module_& m) {
       .def("allocated", &Graph::allocated)
       .def("memory", &Graph::memory)
       .def("__len__", &Graph::size);
-  // Of this module: other extensions may bind the type too.
+  // Local to this module: other extensions may bind the type too.
   py::class_<std::mutex, std::shared_ptr<std::mutex>>(m, "Mutex", py::module_local())
       .def(py::init<>())
       .def(

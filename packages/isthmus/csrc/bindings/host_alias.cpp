@@ -110,7 +110,7 @@ class CompiledStep final : public Step {
     py::list inputs;
   };
   std::unique_ptr<Code> code_;
-  std::vector<std::optional<ResultPlace>> places_;  // of those on the chip
+  std::vector<std::optional<ResultPlace>> places_;  // places of the results on the chip
   memory::Tape tape_;
 };
 
@@ -119,7 +119,7 @@ std::unique_ptr<CompiledStep> capture_compiled(const py::object& function, const
                                                const py::list& inputs, c10::DeviceIndex device) {
   const auto capture = capture_of(current_stream(device));
   if (!capture) return nullptr;
-  for (const py::handle item : chip_inputs)  // which it may change
+  for (const py::handle item : chip_inputs)  // the call may change them
     if (THPVariable_Check(item.ptr())) {
       const at::Tensor& tensor = THPVariable_Unpack(item.ptr());
       if (tensor.is_privateuseone()) save(*capture, tensor);

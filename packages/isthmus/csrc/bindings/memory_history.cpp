@@ -19,7 +19,7 @@ namespace {
 using memory::DeviceMemory;
 using memory::history::Action;
 
-// In the order of Action; the last two are not PyTorch's.
+// Same order as Action; the last two are not PyTorch's.
 constexpr const char* kActions[] = {"alloc",
                                     "free_requested",
                                     "free_completed",

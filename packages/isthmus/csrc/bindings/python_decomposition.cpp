@@ -7,7 +7,7 @@
 
 namespace py = pybind11;
 
-// As torch/csrc/jit/python/pybind_utils.h declares them; that header costs eight seconds of compilation.
+// Same declarations as torch/csrc/jit/python/pybind_utils.h; that header costs eight seconds of compilation.
 namespace torch::jit {
 TORCH_PYTHON_API c10::IValue toIValue(py::handle obj, const c10::TypePtr& type,
                                       std::optional<int32_t> N = std::nullopt);

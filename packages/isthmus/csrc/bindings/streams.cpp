@@ -70,7 +70,7 @@ void synchronize(int device) {
   tell(StreamAction::kDeviceDone, nullptr, default_stream(index));
 }
 
-// What the two kinds of events have in common.
+// Binds the members that both kinds of events have.
 template <class Event>
 py::class_<Event> bind_event(py::module_& m, const char* name) {
   return py::class_<Event>(m, name)

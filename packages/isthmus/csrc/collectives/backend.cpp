@@ -30,7 +30,7 @@ ChipBackend::Tensors of_root(const ChipBackend::Lists& lists, const char* operat
   return lists.empty() ? ChipBackend::Tensors{} : only(lists, operation, "list of tensors");
 }
 
-// How long the destructor waits for outstanding work: short, so that a failed job ends.
+// Time that the destructor waits for outstanding work: short, so that a failed job ends.
 constexpr std::chrono::milliseconds kPatience{5000};
 
 }  // namespace

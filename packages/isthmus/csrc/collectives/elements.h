@@ -46,7 +46,7 @@ class Reduction {
 
   isthmus_dtype dtype() const { return dtype_; }
   isthmus_reduce_op op() const { return op_; }
-  // Of ISTHMUS_PREMUL_SUM, else null; as a number, else 1.
+  // Factor of ISTHMUS_PREMUL_SUM, else null; as a number, else 1.
   const void* factor() const { return op_ == ISTHMUS_PREMUL_SUM ? factor_ : nullptr; }
   double multiplier() const { return multiplier_; }
   // Whether it is a sum, of inputs or to a result that are multiplied by a number.

@@ -89,7 +89,7 @@ std::shared_ptr<Communicator> Group::make(const Key& key, const std::string& nam
   return made;
 }
 
-// What is known of the ranks that are missing from the next collective, and what this one waits in.
+// Describes the ranks that are missing from the next collective, and what this one waits in.
 std::string Group::explain(const std::vector<int>& missing) {
   if (missing.empty()) return {};
   const Waits waits = watchdog::keep_waits();

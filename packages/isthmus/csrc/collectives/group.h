@@ -107,8 +107,8 @@ class Group {
   std::set<Key> connecting_;
   std::map<Key, std::shared_ptr<Communicator>> communicators_;  // null: gloo
   std::map<std::tuple<c10::DeviceIndex, StreamUse, int>, c10::Stream> streams_;
-  std::map<int, c10::DeviceIndex> message_devices_;  // of this rank, by peer
-  std::vector<c10::DeviceIndex> connected_devices_;  // of all ranks, in the order of their first use
+  std::map<int, c10::DeviceIndex> message_devices_;  // devices of this rank, by peer
+  std::vector<c10::DeviceIndex> connected_devices_;  // devices of all ranks, in the order of their first use
   std::string failure_;
   FailureRecord record_;
 };

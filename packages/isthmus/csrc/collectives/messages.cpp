@@ -52,8 +52,8 @@ ChipBackend::WorkPtr ChipBackend::recvAnysource(Tensors& tensors, int tag) {
   return chosen.receive_from_any(tensor, tag);
 }
 
-// On the stream of such messages, which waits for what was enqueued before this call and for nothing after
-// it.
+// Runs on the stream of such messages, which waits for what was enqueued before this call and for nothing
+// after it.
 ChipBackend::WorkPtr ChipBackend::deferred(OpType type, const at::Tensor& tensor, int peer) {
   const c10::DeviceIndex device = tensor.device().index();
   const auto use = type == OpType::SEND ? Group::StreamUse::kSend : Group::StreamUse::kReceive;

@@ -9,7 +9,7 @@
 namespace isthmus {
 
 struct Settings {
-  bool uses_driver;     // where it has communicators; else gloo
+  bool uses_driver;     // whether the driver's communicators are used, where it has them; else gloo
   bool blocks;          // wait() blocks the host
   size_t flight_count;  // operations that the flight recorder keeps
   bool keeps_stacks;    // in the flight recorder

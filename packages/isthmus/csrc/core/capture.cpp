@@ -63,7 +63,7 @@ class DriverGraph final : public Step {
 
  private:
   const isthmus_graph graph_;
-  const Steps kept_;  // of the storages that the driver's graph reads or writes; not replayed
+  const Steps kept_;  // storages that the driver's graph reads or writes; not replayed
 };
 
 class DriverCopy final : public Step, public Movable {

@@ -98,7 +98,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   size_t position();
   // Forgets the steps from a position on, which another step will make.
   void drop(size_t position);
-  // What an event recorded on the stream stands for.
+  // The mark that an event recorded on the stream stands for.
   size_t mark(c10::Stream stream);
   // The stream waits for such an event, and takes part from now on.
   void join(c10::Stream stream, size_t mark);
@@ -129,7 +129,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   std::vector<std::function<void()>> restores_, after_restores_;
   std::vector<std::shared_ptr<void>> kept_;
   std::map<const void*, bool> used_;
-  std::map<uintptr_t, Noted> noted_;  // by their begin
+  std::map<uintptr_t, Noted> noted_;  // keyed by their begin
   StreamOrder<std::pair<c10::DeviceIndex, c10::StreamId>> order_;
   std::string refused_;
 };

@@ -1,4 +1,4 @@
-// What programs written for CUDA expect of the device.
+// Answers about the device that programs written for CUDA expect.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -15,7 +15,7 @@ std::atomic<int> in_progress{0};
 // Counts a drop unless drops have ended. Both sides write before they read, so one of them sees the other.
 bool begin() noexcept {
   static const int registered =
-      pthread_atfork(nullptr, nullptr, [] { in_progress = 0; });  // of threads that are gone
+      pthread_atfork(nullptr, nullptr, [] { in_progress = 0; });  // the threads are gone
   static_cast<void>(registered);
   ++in_progress;
   if (!has_ended) return true;

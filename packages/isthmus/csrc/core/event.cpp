@@ -19,10 +19,10 @@ struct Event {
   isthmus_event handle;
   c10::DeviceIndex device;
   bool timing;
-  // Of the last record, if it was captured.
+  // Capture of the last record, if it was captured.
   std::weak_ptr<Capture> capture{};
   bool captured = false;
-  size_t mark = 0;  // of the capture
+  size_t mark = 0;  // mark in the capture
 };
 
 // The capture in which the event was recorded, while it lasts.

@@ -55,7 +55,7 @@ class WriteState final : public Step {
 
  private:
   const c10::intrusive_ptr<c10::GeneratorImpl> generator_;
-  const ReadState& read_;  // of the same graph
+  const ReadState& read_;  // read of the same graph
 };
 
 }  // namespace
@@ -193,7 +193,7 @@ struct Defaults {
   std::mutex mutex;
   std::array<at::Generator, kMaxDevices> generators;
   std::array<std::once_flag, kMaxDevices> once;
-  std::optional<uint64_t> seed;  // of those not created yet
+  std::optional<uint64_t> seed;  // seed of generators not created yet
 };
 
 Defaults& defaults() {

@@ -26,7 +26,7 @@ class ChipGenerator final : public c10::GeneratorImpl {
   philox::Sequence take(uint64_t words) { return philox_->take(words); }
 
   void set_current_seed(uint64_t seed) override;
-  // In words of Philox, a multiple of 4. mt19937 has none; 0 is what pickling a generator carries.
+  // Offset in words of Philox, a multiple of 4. mt19937 has none; 0 is what pickling a generator carries.
   void set_offset(uint64_t offset) override;
   uint64_t get_offset() const override { return philox_ ? philox_->get().offset : 0; }
   uint64_t current_seed() const override;

@@ -9,7 +9,7 @@
 
 namespace isthmus::philox {
 
-constexpr uint64_t kWords = 4;  // of one block
+constexpr uint64_t kWords = 4;  // words of one block
 
 using Block = std::array<uint32_t, kWords>;
 

@@ -27,7 +27,7 @@ constexpr uint32_t kFirstLaunch = uint32_t{1} << 30;
 struct State {
   std::mutex mutex;
   std::vector<Record> records;
-  std::unordered_map<uint32_t, Record> collectives;  // by launch: what the driver does not record of it
+  std::unordered_map<uint32_t, Record> collectives;  // fields that the driver does not record
   std::atomic<uint32_t> next_launch{kFirstLaunch};
   std::atomic<uint32_t> profile{0};  // how many there were
   std::atomic<bool> driver_started{false};
@@ -106,7 +106,7 @@ void receive(const isthmus_activity* activities, size_t count, void*) {
   }
 }
 
-// Once per profile, by the first use of the driver. A failure only loses the driver's records.
+// Starts the driver's records, once per profile, at the first use. A failure only loses the driver's records.
 void start_driver() {
   State& s = state();
   if (s.driver_started.load(std::memory_order_acquire) || !driver_initialized() || in_bad_fork()) return;

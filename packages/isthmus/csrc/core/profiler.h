@@ -21,11 +21,11 @@ struct Record {
   Kind kind = Kind::kKernel;
   int32_t device = 0;
   int64_t stream = 0;                // PyTorch's id of the stream; 0 is the default one
-  int32_t thread = 0;                // of a call: the operating system's thread id
+  int32_t thread = 0;                // operating system's thread id of a call
   int64_t start_ns = 0, end_ns = 0;  // CLOCK_REALTIME
   uint64_t bytes = 0;
-  int64_t operator_id = 0;    // of PyTorch's operator that runs on the thread; 0 if none
-  int64_t annotation_id = 0;  // of the innermost record_function(); 0 if none
+  int64_t operator_id = 0;    // PyTorch's operator that runs on the thread; 0 if none
+  int64_t annotation_id = 0;  // innermost record_function(); 0 if none
   uint32_t launch = 0;        // shared by a call and the work that it started; 0 if unknown
   std::string name;
   // For a collective, which runs beside the streams: its stream is a row that the trace chooses.
@@ -39,7 +39,7 @@ extern std::atomic<bool> recording;
 
 inline bool recording() noexcept { return detail::recording.load(std::memory_order_relaxed); }
 
-int64_t now_ns() noexcept;  // of the clock of Record
+int64_t now_ns() noexcept;  // reads the clock of Record
 
 // Forgets earlier records. The driver's own begin with its first use: a profile of something else does not
 // initialise it.
@@ -117,7 +117,7 @@ class Collective {
   void add(uint64_t read, uint64_t written);
   void launched(int group_size);  // ends the call, in its thread
   void done() noexcept;
-  // In the place of these two where a driver does the work, on a stream: the row is the driver's record of
+  // Replaces these two where a driver does the work, on a stream: the row is the driver's record of
   // it, or timed by events.
   void enqueues_on(c10::Stream stream);
   void enqueued(int group_size, c10::Stream stream);

@@ -49,7 +49,7 @@ void place_collectives(std::vector<Record>& records) {
     if (record.kind == Kind::kCollective) collectives.push_back(&record);
   std::sort(collectives.begin(), collectives.end(),
             [](const Record* a, const Record* b) { return a->start_ns < b->start_ns; });
-  std::map<int32_t, std::vector<int64_t>> ends;  // by device: of the last one in each row
+  std::map<int32_t, std::vector<int64_t>> ends;  // end of the last record in each row, by device
   for (Record* const record : collectives) {
     auto& rows = ends[record->device];
     const auto row = std::find_if(rows.begin(), rows.end(),
@@ -194,7 +194,7 @@ void Session::log(const Record& record, const libkineto::getLinkedActivityCallba
   if (record.bytes != 0) activity.addMetadata("bytes", record.bytes);
   if (record.kind == Kind::kCollective) {
     activity.addMetadataQuoted("dtype", c10::toString(record.dtype));
-    activity.addMetadata("Group size", record.group_size);  // as the rows of NCCL's kernels call it
+    activity.addMetadata("Group size", record.group_size);  // same key as the rows of NCCL's kernels
   }
   activity.log(logger);
 }

@@ -14,7 +14,7 @@ namespace isthmus {
 namespace {
 
 constexpr int kPoolSize = 32;         // streams per device and priority, returned in turn, like CUDA's pool
-constexpr int kMaxStreams = 1 << 14;  // of the whole process
+constexpr int kMaxStreams = 1 << 14;  // limit of the whole process
 
 struct Entry {
   std::atomic<isthmus_stream> handle{nullptr};
@@ -33,10 +33,10 @@ struct Pool {
 
 struct Registry {
   std::array<Entry, kMaxDevices> defaults;
-  std::array<std::atomic<Entry*>, kMaxStreams> entries{};  // by id; slot 0 is unused
+  std::array<std::atomic<Entry*>, kMaxStreams> entries{};  // keyed by id; slot 0 is unused
   std::mutex mutex;
   int used = 1;
-  std::unordered_map<int64_t, Pool> pools;  // by device and priority
+  std::unordered_map<int64_t, Pool> pools;  // keyed by device and priority
   std::unordered_map<void*, c10::StreamId> external;
 };
 

@@ -8,7 +8,7 @@
 namespace isthmus {
 
 c10::Stream default_stream(c10::DeviceIndex device);
-c10::Stream current_stream(c10::DeviceIndex device) noexcept;  // of this thread
+c10::Stream current_stream(c10::DeviceIndex device) noexcept;  // current stream of this thread
 void set_current_stream(c10::Stream stream);
 c10::Stream new_stream(c10::DeviceIndex device, int priority);  // the nearest available priority
 c10::Stream stream_from_pool(c10::DeviceIndex device, bool high_priority);

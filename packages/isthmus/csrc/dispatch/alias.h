@@ -10,11 +10,11 @@ struct Alias {
   at::Tensor tensor;                             // with the key CPU only; undefined until first used
   c10::intrusive_ptr<c10::StorageImpl> storage;  // under the tensor, unless that shares another's
 
-  // For one call:
+  // State of one call:
   c10::TensorImpl* original = nullptr;  // both are kept by the caller
   c10::StorageImpl* original_storage = nullptr;
-  Alias* under = nullptr;  // whose storage is under the tensor: this one, or an earlier one
-  void* data = nullptr;    // what that storage was made with, to notice a resize
+  Alias* under = nullptr;  // alias whose storage is under the tensor: this one, or an earlier one
+  void* data = nullptr;    // address that the storage was made with, to notice a resize
   size_t nbytes = 0;
   bool written = false;
   bool storage_written = false;

@@ -1,4 +1,4 @@
-// What the routes record of a call while its stream is captured (core/capture.h).
+// Records that the routes make of a call while its stream is captured (core/capture.h).
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -37,7 +37,7 @@ void save(Capture& capture, const at::Generator& generator);
 // A generator that keeps the state of now after graphsafe_set_state() of the given one.
 at::Generator shared_state(const at::Generator& generator);
 
-// Where a captured call left a result: a replay has to leave it there too.
+// Place where a captured call left a result: a replay has to leave it there too.
 class ResultPlace {
  public:
   // tensor: the result on the chip; undefined or without storage: no place.

@@ -45,7 +45,7 @@ class Widening {
   const ComputeRule rule_;
   uint64_t dtypes_ = 0;
   int flag_ = -1;              // positions of arguments
-  int dtype_ = -1;             // of the results
+  int dtype_ = -1;             // dtype of the results
   std::vector<bool> written_;  // per argument
   size_t results_;
   std::vector<size_t> like_;  // positions of arguments, per result

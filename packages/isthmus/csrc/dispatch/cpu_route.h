@@ -42,7 +42,7 @@ class DelegateCall {
 
 class CpuRoute {
  public:
-  // Of the kernel for CPU, or for a layout on CPU (SparseCPU, SparseCsrCPU, NestedTensorCPU).
+  // Route of the kernel for CPU, or for a layout on CPU (SparseCPU, SparseCsrCPU, NestedTensorCPU).
   explicit CpuRoute(const c10::OperatorHandle& op, c10::DispatchKey key = c10::DispatchKey::CPU);
 
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack, Mapping::Kind kind);

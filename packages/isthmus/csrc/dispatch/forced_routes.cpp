@@ -19,7 +19,7 @@ namespace {
 struct Registry {
   std::mutex mutex;
   std::map<std::string, Overload*> overloads;
-  std::vector<std::pair<std::string, Route>> forced;  // by the environment, also for later overloads
+  std::vector<std::pair<std::string, Route>> forced;  // forced by the environment, also for later overloads
 };
 
 Registry& registry() {

@@ -40,7 +40,7 @@ class StreamOrdered {
   void synchronize() noexcept;
 
  private:
-  void* last_ = nullptr;  // of core/event.h
+  void* last_ = nullptr;  // event of core/event.h
   std::optional<c10::Stream> stream_;
 };
 
@@ -57,7 +57,7 @@ class Graph final : public at::GraphImplInterface {
   void capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) override;
   void capture_end() override;
   void instantiate() override;
-  // On the current stream of the device.
+  // Replays on the current stream of the device.
   void replay() override;
   void reset() override;
   c10::MempoolId_t pool() const override;
@@ -85,13 +85,13 @@ class Graph final : public at::GraphImplInterface {
   bool captured_ = false;  // capture_end() has succeeded
   std::shared_ptr<Capture> capture_;
   Steps steps_;
-  std::vector<std::shared_ptr<void>> kept_;               // of the capture
-  std::map<uintptr_t, Capture::Allocation> allocations_;  // of the capture
+  std::vector<std::shared_ptr<void>> kept_;               // storages of the capture
+  std::map<uintptr_t, Capture::Allocation> allocations_;  // allocations of the capture
   c10::DeviceIndex device_ = -1;
   int64_t pool_number_ = 0;
   int64_t pool_ = 0;  // this device's part of it; 0: none
   int64_t outer_pool_ = 0;
-  StreamOrdered work_;  // of the capture, then of replays
+  StreamOrdered work_;  // order of the capture, then of replays
   std::mutex replaying_;
 };
 

@@ -28,7 +28,7 @@ struct IndexRule {
   static constexpr int kAbsent = 1 << 16;
 
   std::string argument;  // name
-  int position;          // of the argument; a list follows its length
+  int position;          // position of the argument; a list follows its length
   int of;                // the tensor that is indexed, or the size as a number
   bool each;             // item i of the list is an index of dimension i
   int dim_from;          // position of the indexed dimension, or kAbsent

@@ -7,8 +7,8 @@
 
 namespace isthmus {
 
-// For operators that divide integers: the smallest integer divided by -1 wraps, as on CUDA, instead of
-// trapping. Null for others.
+// Preparation for operators that divide integers: the smallest integer divided by -1 wraps, as on CUDA,
+// instead of trapping. Null for others.
 Preparation division_preparation(const std::string& operator_name);
 
 }  // namespace isthmus

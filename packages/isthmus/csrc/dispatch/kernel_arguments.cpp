@@ -24,7 +24,7 @@ namespace {
 struct CallState {
   c10::Stream stream;
   bool on_host;
-  memory::Tape* noted = nullptr;  // of workspaces
+  memory::Tape* noted = nullptr;  // notes workspaces
   memory::Tape* taken = nullptr;
   std::vector<c10::DataPtr> workspaces{};
   std::string argument{}, reason{};
@@ -237,7 +237,7 @@ class KernelStep final : public Step, public Movable {
     return numbers_.emplace_back(numbers, numbers + count).data();
   }
 
-  const Kernel& kernel_;  // of the library, for the process
+  const Kernel& kernel_;  // the library's, kept for the process
   const std::string name_;
   const at::Generator generator_;
   std::vector<DLTensor> tensors_;

@@ -25,7 +25,8 @@ std::string dtype_names(uint64_t dtypes);
 
 class KernelArguments {
  public:
-  // For at most `tensors` tensors. A kernel that computes in the calling thread gets the CPU's addresses.
+  // Arguments with at most `tensors` tensors. A kernel that computes in the calling thread gets the CPU's
+  // addresses.
   KernelArguments(const Kernel& kernel, size_t tensors)
       : kernel_(kernel), on_host_(kernel.has(ISTHMUS_OPERATOR_HOST)) {
     tensors_.reserve(tensors);

@@ -276,7 +276,7 @@ void KernelCall::resize_outputs() {
       });
     at::native::resize_output(given, meta.sizes);
     if (route_.promotes_)
-      given.as_strided_(meta.sizes, meta.strides);  // as TensorIterator lays out what it grows
+      given.as_strided_(meta.sizes, meta.strides);  // TensorIterator lays out a grown tensor like this
   }
 }
 

@@ -1,4 +1,4 @@
-// One call of a kernel route: from the arguments on the stack to the kernel's, and back.
+// One call of a kernel route: converts the arguments on the stack to the kernel's, and back.
 #pragma once
 
 #include <ATen/core/Tensor.h>

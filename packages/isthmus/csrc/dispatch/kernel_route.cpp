@@ -18,8 +18,8 @@
 namespace isthmus {
 namespace {
 
-// As in isthmus.opset.schema: by type, whatever the name (input_dtype of softmax's gradient), and two by
-// name.
+// Same rule as isthmus.opset.schema: by type, whatever the name (input_dtype of softmax's gradient), and two
+// by name.
 bool omitted(const c10::Argument& argument) {
   c10::TypePtr type = argument.real_type();
   if (const auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();

@@ -19,7 +19,7 @@ namespace isthmus {
 
 // The decision for one set of dtypes and one layout class.
 struct Choice {
-  uint64_t dtypes;       // of all tensors of the call, inputs and outputs
+  uint64_t dtypes;       // dtypes of all tensors of the call, inputs and outputs
   bool contiguous;       // all inputs are
   const Kernel* kernel;  // null: none serves it
 };
@@ -46,7 +46,7 @@ class KernelRoute {
     bool value = false;    // one of the refusals' values
     uint64_t refused = 0;  // dtypes
     Overlap overlap = Overlap::kAny;
-    size_t items = 0;            // of a list that may be given as one number for all of them
+    size_t items = 0;            // items of a list that may be given as one number for all of them
     bool per_dimension = false;  // such a list has one number per dimension of the image
   };
 
@@ -67,7 +67,7 @@ class KernelRoute {
   const c10::OperatorHandle op_;
   const Kernels kernels_;
   std::vector<Role> roles_;
-  size_t outputs_ = 0;  // of the canonical operator: those that are not arguments
+  size_t outputs_ = 0;  // outputs of the canonical operator that are not arguments
   int generator_ = -1;
   int indices_ = -1;     // position of a list of optional tensors
   int factor_ = -1;      // position of a factor that the kernel converts to the dtype of integers
@@ -82,7 +82,7 @@ class KernelRoute {
   bool exact_dtype_ = false;              // out= has to have the inferred dtype
   int dtype_ = -1;                        // position of dtype in an out= overload's inference
   size_t inferred_from_ = 0;              // arguments that the inference takes
-  std::unique_ptr<KernelRoute> with_number_;  // by the overload that takes a number as its second argument
+  std::unique_ptr<KernelRoute> with_number_;  // of the overload with a number as second argument
   bool floors_ = false;                       // it gets "floor" as its third
 
   // Published once and never changed, so that readers need no lock.

@@ -20,7 +20,7 @@ constexpr size_t kNoEntry = std::numeric_limits<size_t>::max();
 struct Extent {
   const at::Tensor* tensor;
   const char *begin, *end;
-  size_t entry;  // of a list, or kNoEntry
+  size_t entry;  // entry of a list, or kNoEntry
   bool written;
 };
 

@@ -43,7 +43,7 @@ bool is_plain(const c10::TensorImpl& tensor) {
 
 namespace {
 
-// On the stream: a stream names its device, so that none must be made current.
+// Copies on the stream: a stream names its device, so that none must be made current.
 void copy_and_wait(void* to, const void* from, size_t bytes, isthmus_copy_kind kind, c10::DeviceIndex device,
                    const char* what) {
   if (bytes == 0) return;
@@ -110,7 +110,7 @@ void Mapping::set_device(c10::Device device) {
   device_ = index;
 }
 
-// Where the CPU finds the bytes of the chip's storage: at the place, or in a copy.
+// Address at which the CPU finds the bytes of the chip's storage: in place, or in a copy.
 c10::DataPtr Mapping::host_bytes(const c10::StorageImpl& original) {
   if (C10_LIKELY(kind_ == Kind::kAlias)) return borrowed(memory::host_address(original.data()));
   const size_t nbytes = original.nbytes();
@@ -189,7 +189,7 @@ const at::Tensor& Mapping::chip_argument(c10::TensorImpl& original, bool written
   return alias.tensor;
 }
 
-// What follows may throw; the alias is released with the others.
+// The next statements may throw; the alias is released with the others.
 Alias& Mapping::append(c10::TensorImpl& original) {
   Alias& alias = take_alias();
   alias.original = &original;

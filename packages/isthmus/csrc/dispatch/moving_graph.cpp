@@ -12,7 +12,7 @@ namespace {
 
 char* begin_of(const at::Tensor& tensor) { return static_cast<char*>(tensor.storage().mutable_data()); }
 
-// Of an empty tensor too, whose data pointer is null.
+// Data pointer, also of an empty tensor, for which it is null.
 char* data_of(const at::Tensor& tensor) {
   return begin_of(tensor) + tensor.storage_offset() * static_cast<int64_t>(tensor.element_size());
 }

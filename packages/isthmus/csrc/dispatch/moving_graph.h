@@ -29,7 +29,7 @@ class MovingGraph {
  private:
   // A tensor as it was at the capture: where it lies in its storage.
   struct Place {
-    size_t storage;    // of storages_
+    size_t storage;    // index in storages_
     ptrdiff_t offset;  // bytes from the storage's reference address
     at::DimVector sizes, strides;
     at::ScalarType dtype;

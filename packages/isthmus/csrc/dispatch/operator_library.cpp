@@ -9,7 +9,7 @@ namespace isthmus {
 namespace {
 
 struct LibraryKernels {
-  std::map<std::string, std::vector<Kernel>> kernels;  // by overload of the opset
+  std::map<std::string, std::vector<Kernel>> kernels;  // keyed by overload of the opset
   void (*move_from_raised)(TVMFFIObjectHandle*) = nullptr;
   int (*decrease_reference)(TVMFFIObjectHandle) = nullptr;
 };

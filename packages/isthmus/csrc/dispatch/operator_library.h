@@ -23,7 +23,7 @@ struct Refusals {
     uint64_t dtypes = 0;
     Overlap overlap = Overlap::kAny;
   };
-  std::map<std::string, Argument> arguments;  // by name
+  std::map<std::string, Argument> arguments;  // keyed by name
   std::vector<std::string> values;            // arguments that may not all have dtypes of `together`
   uint64_t together = 0;
 };
@@ -41,7 +41,7 @@ struct Kernel {
   bool has(uint32_t flag) const noexcept { return (flags & flag) != 0; }
 };
 
-// How an overload is served by the kernels of another.
+// Relation of an overload to the one whose kernels serve it.
 enum class Variant { kItself, kInPlace, kOut };
 
 // The kernels of an overload in the order of preference, and the overload that they are registered under.
@@ -71,7 +71,7 @@ std::vector<std::pair<c10::OperatorName, Kernels>> served_overloads();
 // The functional overloads that have op as their in-place or out= overload.
 std::vector<std::pair<c10::OperatorHandle, Variant>> functional_overloads(const c10::OperatorHandle& op);
 
-// Where errors of TVM-FFI are fetched from: the opened libtvm_ffi.
+// Sets the library from which errors of TVM-FFI are fetched: the opened libtvm_ffi.
 void set_operator_runtime(void* library);
 // Takes the error that a kernel raised on this thread: (kind, message).
 std::pair<std::string, std::string> take_raised_error();
@@ -82,7 +82,7 @@ void release(const TVMFFIAny& value);
 // Whether the schema declares that the operator writes to the argument, or that the result is a written
 // argument.
 bool is_written(const c10::Argument& argument);
-// Also where the schema does not declare it: batch norm's running statistics.
+// Whether it is written, also where the schema does not declare it: batch norm's running statistics.
 bool is_written(const c10::FunctionSchema& schema, const c10::Argument& argument);
 
 // "aten::add.Tensor", from and to.

@@ -4,7 +4,7 @@
 namespace isthmus {
 
 struct Preferences {
-  bool prefer_delegate = false;  // where an overload has a kernel and a delegate
+  bool prefer_delegate = false;  // applies where an overload has a kernel and a delegate
   bool fallback = true;          // whether copies to CPU are allowed
 };
 
@@ -15,7 +15,7 @@ inline Preferences preferences;
 // The defaults until set_preferences() is called.
 inline const Preferences& preferences() noexcept { return detail::preferences; }
 
-// Once, when the driver is opened, before the first overload is registered.
+// Sets them once, when the driver is opened, before the first overload is registered.
 inline void set_preferences(const Preferences& chosen) noexcept { detail::preferences = chosen; }
 
 }  // namespace isthmus

@@ -28,12 +28,12 @@ class Overload : public c10::OperatorKernel {
     std::unique_ptr<KernelRoute> kernel;
     Decomposition decomposition;
     bool cpu = false;       // it has a CPU kernel
-    bool delegate = false;  // which may run on the chip's memory
+    bool delegate = false;  // whether it may run on the chip's memory
     bool (*delegate_takes)(c10::ArrayRef<c10::IValue> arguments) = nullptr;  // null: any arguments
     bool fallback = false;                                                   // or on copies of it
     std::unique_ptr<Widening> widening;                                      // before the CPU kernel
     bool prefer_delegate = false;
-    std::string reason;  // of the first route, for all_routes()
+    std::string reason;  // reason for the first route, for all_routes()
   };
 
   Overload(const c10::OperatorHandle& op, Routes routes);

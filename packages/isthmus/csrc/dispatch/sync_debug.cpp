@@ -38,7 +38,7 @@ void tell_of_operator(const std::string& name, const torch::jit::Stack& stack) {
 }  // namespace detail
 
 bool reads_data(const c10::OperatorHandle& op) {
-  // Their shapes are known in advance, despite the tag.
+  // The shapes of these are known in advance, despite the tag.
   static const auto& known = *new std::unordered_set<std::string>{"aten::_ctc_loss", "aten::linalg_lstsq"};
   return (op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output)) &&
          known.count(op.operator_name().name) == 0;

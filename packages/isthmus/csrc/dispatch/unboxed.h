@@ -30,7 +30,7 @@ std::vector<std::string> unboxed_overloads();
 
 namespace unboxed {
 
-// What the CPU kernel gets in the place of an argument.
+// Type that the CPU kernel gets in the place of an argument.
 template <class A>
 struct Carried {
   Carried(const A& value, Mapping&) : value(value) {}

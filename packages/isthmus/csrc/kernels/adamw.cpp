@@ -101,7 +101,7 @@ auto chosen(ScalarType param, ScalarType grad, ScalarType state) -> void (*)(con
   return grad == at::kHalf ? with_state<at::Half, at::Half>(state) : nullptr;
 }
 
-// Where the elements of each tensor begin when all are laid end to end.
+// Offset of the elements of each tensor when all are laid end to end.
 template <typename Sizes>
 std::vector<int64_t> starts_of(int64_t count, const Sizes& size) {
   std::vector<int64_t> starts(count + 1, 0);

@@ -20,8 +20,9 @@ class WeightGradients {
         factors_(call.dropout > 0 ? keys : 0),
         bends_(call.softcap != 0 ? keys : 0) {}
 
-  // Of one query: x, its products with count keys, becomes the weights after dropout; dx, the products of its
-  // gradient with the values, becomes the gradient of x; delta is the product of its gradient and its output.
+  // Computes one query: x, its products with count keys, becomes the weights after dropout; dx, the products
+  // of its gradient with the values, becomes the gradient of x; delta is the product of its gradient and its
+  // output.
   void row(W* x, W* dx, const Span& span, int64_t head, int64_t query, int64_t column, int64_t count,
            Range seen, W sum, W delta) {
     const bool blind = sum == Scores<W>::kNothing;
@@ -32,7 +33,7 @@ class WeightGradients {
     clear(x, dx, 0, first);
     clear(x, dx, last, count);
     if (first == last) return;
-    if (std::isnan(sum)) {  // which an approximate exponential may miss
+    if (std::isnan(sum)) {  // an approximate exponential may miss NaN
       std::fill(x + first, x + last, sum);
       std::fill(dx + first, dx + last, sum);
       return;

@@ -56,7 +56,7 @@ class ForwardProducts {
 
   int64_t value_pitch() const { return std::max<int64_t>(call_.value_features, 1); }
 
-  // Of one thread: the block of queries that the next products are of.
+  // One thread's block of queries that the next products are of.
   class Block {
    public:
     explicit Block(const ForwardProducts& of) : of_(of) {}
@@ -103,7 +103,7 @@ class BackwardProducts {
   Operand<const T> query, key, value, grad;
   Operand<T> grad_query, grad_key, grad_value;
 
-  // Of one thread: a head of the key and the heads of the query that share it, one after another.
+  // One thread's head of the key and the heads of the query that share it, one after another.
   class Pair {
    public:
     explicit Pair(const BackwardProducts& of) : of_(of) {}

@@ -32,7 +32,7 @@ class OnlineSoftmax {
       std::fill_n(weights, count, Weight(0));
       return 1;
     }
-    if (!std::isfinite(top)) {  // which an approximate exponential may miss
+    if (!std::isfinite(top)) {  // an approximate exponential may miss this
       std::fill_n(weights, count, Weight(0));
       top = sum = std::numeric_limits<W>::quiet_NaN();
       return top;
@@ -143,7 +143,7 @@ void forward(const Call& call, Products& products, Operand<T> out, typename Prod
   const int64_t pitch = products.value_pitch();
   at::parallel_for(0, static_cast<int64_t>(tasks.size()), 1, [&](int64_t begin, int64_t end) {
     const Scratch<W> x(most_queries * most_keys), total(most_queries * pitch);
-    // In place where the weights are of the type computed in.
+    // Computed in place where the weights are of the type computed in.
     const Scratch<Weight> separate(std::is_same_v<W, Weight> ? 0 : most_queries * most_keys);
     auto* weights = std::is_same_v<W, Weight> ? reinterpret_cast<Weight*>(x.get()) : separate.get();
     std::vector<W> top(most_queries), sum(most_queries);

@@ -178,7 +178,7 @@ class TileForward {
   };
 
  private:
-  // Where the panels of each sequence begin, and their number.
+  // Offsets of the panels of each sequence, and their number.
   static std::vector<int64_t> panels(const Call& call, int64_t keys) {
     std::vector<int64_t> first{0};
     for (const Span& span : call.spans) first.push_back(first.back() + (span.keys + keys - 1) / keys);

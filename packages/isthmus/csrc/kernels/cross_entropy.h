@@ -63,7 +63,7 @@ class RowSum {
       rest.fill(-std::numeric_limits<W>::infinity());
       for_pieces<T>(n - begin, [&](int64_t i, int64_t count) {
         const auto value = capped<T>(Piece<T>::load(logits + begin + i, count), terms);
-        sums.all = sums.all + value.low + value.high;  // what is loaded beyond the row is 0
+        sums.all = sums.all + value.low + value.high;  // values loaded beyond the row are 0
         value.store(rest.data() + i, count);
       });
       for (int64_t i = 0; i < kPieces; ++i) z[i] = Piece<W>::load(rest.data() + i * kSize);

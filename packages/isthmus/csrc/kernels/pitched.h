@@ -11,7 +11,7 @@
 
 namespace isthmus::kernels {
 
-// How many of the last dimensions lie in memory without gaps.
+// Number of trailing dimensions that lie in memory without gaps.
 inline int64_t dense_dimensions(const at::Tensor& tensor) {
   int64_t count = 0, step = 1;
   for (int64_t i = tensor.dim() - 1; i >= 0; --i, ++count) {
@@ -35,7 +35,7 @@ inline int64_t pitch_of(const at::Tensor& tensor, int64_t leading) {
 }
 
 struct PitchedRows {
-  std::vector<at::Tensor> tensors;  // as given, or contiguous copies of inputs that are no rows
+  std::vector<at::Tensor> tensors;  // the given tensors, or contiguous copies of inputs that are no rows
   std::vector<int64_t> pitches;
   int64_t count = 0, length = 0;
 

@@ -33,7 +33,7 @@ struct Tables {
     if (positions.has_value()) this->positions = positions->to(at::kLong).contiguous();
   }
 
-  // As three dimensions, of the input's dtype or the one that is computed in.
+  // The table as three dimensions, of the input's dtype or the one that is computed in.
   static Tensor prepared(const Tensor& table, const Tensor& other, const Tensor& input) {
     const auto kind = table.scalar_type();
     const bool fits = kind == other.scalar_type() && kind == input.scalar_type();

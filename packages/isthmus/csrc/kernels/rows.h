@@ -9,7 +9,7 @@
 
 namespace isthmus::kernels {
 
-// Where each row begins, in elements, whatever the strides of the dimensions before the last.
+// Offset of each row, in elements, whatever the strides of the dimensions before the last.
 class Rows {
  public:
   explicit Rows(const at::Tensor& tensor) {

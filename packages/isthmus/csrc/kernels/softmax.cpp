@@ -19,7 +19,8 @@ using OptionalTensor = std::optional<Tensor>;
 
 Tensor contiguous_like(const Tensor& tensor) { return at::empty(tensor.sizes(), tensor.options()); }
 
-// How many columns a row may see: under `causal`, the last row sees all of them and each row above one fewer.
+// Number of columns that a row may see: under `causal`, the last row sees all of them and each row above one
+// fewer.
 struct Visible {
   int64_t queries, keys;
   bool causal;

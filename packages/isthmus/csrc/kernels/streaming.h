@@ -70,15 +70,15 @@ inline void prefetch(const T* piece) {
   for (int64_t i = 0; i < kBytes; i += kLine) __builtin_prefetch(reinterpret_cast<const char*>(piece) + i);
 }
 
-// For data that is read once and in order.
+// Loads data that is read once and in order.
 template <typename T>
 inline Piece<T> load_ahead(const T* from, int64_t count) {
   prefetch(from + kAheadBytes / sizeof(T));
   return Piece<T>::load(from, count);
 }
 
-// For a row of n that is read twice: how many elements ahead to prefetch at the second reading, so that the
-// next row comes while this one is written.
+// Prefetch distance, in elements, for a row of n that is read twice: applied at the second reading, so that
+// the next row comes while this one is written.
 template <typename T>
 inline int64_t next_row(int64_t n) {
   return std::min<int64_t>(n, kCachedRowBytes / sizeof(T));

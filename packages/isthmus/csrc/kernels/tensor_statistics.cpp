@@ -56,7 +56,7 @@ Summary summarize_any(const T* from, int64_t count) {
   return s;
 }
 
-// In vectors of float; sums that leave its range, by NaN or otherwise, are computed again.
+// Computes in vectors of float; sums that leave its range, by NaN or otherwise, are computed again.
 template <typename T>
 Summary summarize_floats(const T* from, int64_t count) {
   using V = typename Piece<T>::Vector;

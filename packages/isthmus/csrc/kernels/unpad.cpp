@@ -15,7 +15,7 @@ namespace {
 
 using at::Tensor;
 
-// Where each sequence begins, and the last ends, if each of length s takes unit * s ** power.
+// Offset of each sequence, and the end of the last, if each of length s takes unit * s ** power.
 std::vector<int64_t> starts_of(at::IntArrayRef lengths, int64_t unit, int power) {
   std::vector<int64_t> starts{0};
   for (const int64_t s : lengths) {

@@ -14,7 +14,7 @@ uint64_t section_table_end(const Elf64_Ehdr& head) {
   return head.e_shoff == 0 ? 0 : head.e_shoff + uint64_t{head.e_shnum} * head.e_shentsize;
 }
 
-// How many bytes the file must have: its segments, which are mapped, and its table of sections.
+// Number of bytes that the file must have: its segments, which are mapped, and its table of sections.
 uint64_t needed_bytes(std::ifstream& file, const Elf64_Ehdr& head) {
   uint64_t needed = section_table_end(head);
   for (unsigned i = 0; i < head.e_phnum; ++i) {

@@ -55,7 +55,7 @@ struct BySize {
   }
 };
 
-// From address to block, for memory that the CPU can address; entries is null without it.
+// Maps an address to its block, for memory that the CPU can address; entries is null without it.
 struct BlockTable {
   uintptr_t base = 0;
   Block** entries = nullptr;

@@ -133,7 +133,8 @@ bool DeviceMemory::allowed(size_t bytes) {
   return statistics_.reserved_bytes.all.current + static_cast<int64_t>(bytes) <= limit;
 }
 
-// With garbage_collection_threshold: frees unused segments before reserving beyond that share of the limit.
+// Applies garbage_collection_threshold: frees unused segments before reserving beyond that share of the
+// limit.
 void DeviceMemory::collect_garbage(size_t bytes) {
   const double threshold = context_.options.collection_threshold;
   if (threshold <= 0) return;
@@ -199,7 +200,7 @@ void DeviceMemory::release_recorded(Block* block) noexcept {
   waiting_.push_back({block, std::move(uses), is_communication});
 }
 
-// For an allocator that caches nothing: frees the released block to the driver.
+// Frees the released block to the driver, for an allocator that caches nothing.
 void DeviceMemory::release_unkept() noexcept {
   try {
     if (!in_bad_fork()) release_ranges(0);
@@ -327,7 +328,7 @@ __thread int64_t pool_of_thread __attribute__((tls_model("initial-exec"), visibi
 
 Policy& DeviceMemory::private_policy(int64_t id) {
   const auto found = pools_.find(id);
-  return found == pools_.end() ? *policy_ : *found->second.policy;  // of another device
+  return found == pools_.end() ? *policy_ : *found->second.policy;  // the pool is another device's
 }
 
 int64_t new_pool_number() {

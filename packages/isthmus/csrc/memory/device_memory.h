@@ -30,7 +30,7 @@ struct DriverCalls {
 struct PrivatePool {
   std::unique_ptr<Policy> policy;
   int64_t users = 0;            // its MemPool and the graphs that were captured in it
-  int64_t graphs = 0;           // which need its free memory too
+  int64_t graphs = 0;           // live graphs, which need its free memory too
   bool is_last_resort = false;  // serves requests from outside before an out-of-memory error
 };
 
@@ -84,7 +84,8 @@ class DeviceMemory {
   // Adds a user of this device's part of the MemPool with this number. Returns its id on this device, never
   // 0.
   int64_t open_pool(int64_t number, bool is_last_resort, bool of_graph = false);
-  // After the last user, frees the pool's unused memory now, and the rest when its last block is freed.
+  // Releases the pool. After the last user, frees its unused memory now, and the rest when its last block is
+  // freed.
   void close_pool(int64_t id, bool of_graph = false);
 
   // The segment of driver memory that contains the address.

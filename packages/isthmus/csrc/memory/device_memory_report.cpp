@@ -21,7 +21,7 @@ void DeviceMemory::tell_allocated(const Block* block) {
   tell_profiler(block->pointer, static_cast<int64_t>(block->size));
 }
 
-// Before another thread can get the block.
+// Called before another thread can get the block.
 void DeviceMemory::tell_returned(const Block* block) noexcept {
   if (history::is_on()) {
     history::Stack stack = history::stack_for(history::Action::kFreeRequested);

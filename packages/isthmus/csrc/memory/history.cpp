@@ -108,7 +108,7 @@ void note(Action action, c10::DeviceIndex device, const void* pointer, int64_t s
       s.entries.pop_front();
     }
   } catch (const std::exception&) {
-    // Out of host memory: the event is lost, the allocation is not.
+    // Ignored: out of host memory, the event is lost, the allocation is not.
   }
 }
 

@@ -29,7 +29,7 @@ enum class Action : uint8_t {
   kOutOfMemory,
   kSnapshot,
   kStep,
-  kUse,  // by the stream in size
+  kUse,  // use by the stream in size
 };
 
 using Stack = std::shared_ptr<torch::CapturedTraceback>;
@@ -38,14 +38,14 @@ struct Entry {
   Action action;
   c10::DeviceIndex device;
   uintptr_t address;
-  int64_t size;  // of kOutOfMemory: bytes requested; `address` is then bytes free
+  int64_t size;  // bytes requested for kOutOfMemory; `address` is then bytes free
   int64_t stream;
   int64_t pool;          // a MemPool's id; 0: the common one
   int64_t microseconds;  // since 1970
   Stack stack;
 };
 
-// Which events get a stack.
+// Events that get a stack.
 enum class Context : uint8_t { kNone, kState, kAllocations, kAll };
 
 struct Options {

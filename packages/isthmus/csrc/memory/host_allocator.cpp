@@ -19,8 +19,8 @@ namespace {
 
 constexpr size_t kSmallestBlock = 512;
 
-// To a multiple of an eighth of the power of two below, so that batches of nearly equal size share blocks
-// and at most an eighth is wasted.
+// Rounds to a multiple of an eighth of the power of two below, so that batches of nearly equal size share
+// blocks and at most an eighth is wasted.
 size_t round_size(size_t bytes) {
   if (bytes <= kSmallestBlock) return kSmallestBlock;
   size_t step = kSmallestBlock / 8;
@@ -200,7 +200,7 @@ class PinnedAllocator final : public at::HostAllocator {
     return block.pointer;
   }
 
-  // Its last use is over. Under the lock.
+  // Caches a block whose last use is over. The caller holds the lock.
   void put(HostBlock* block) {
     stats_.active_requests.decrease(1);
     stats_.active_bytes.decrease(block->size);
@@ -236,7 +236,7 @@ class PinnedAllocator final : public at::HostAllocator {
   }
 
   std::shared_mutex mutex_;
-  std::map<char*, HostBlock> blocks_;  // by address; all blocks from the driver
+  std::map<char*, HostBlock> blocks_;  // keyed by address; all blocks from the driver
   std::unordered_map<size_t, std::vector<HostBlock*>> free_;
   std::deque<WaitingBlock> waiting_;
   at::HostStats stats_;

@@ -13,7 +13,7 @@
 namespace isthmus::memory {
 namespace {
 
-// In the largest unit with a value of at least 1, so that small sizes are not shown as 0.
+// Formats in the largest unit with a value of at least 1, so that small sizes are not shown as 0.
 std::string with_unit(uint64_t bytes) {
   constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB"};
   if (bytes < 1024) return std::to_string(bytes) + " bytes";

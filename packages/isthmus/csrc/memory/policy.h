@@ -35,18 +35,18 @@ struct Growth {
   size_t release = 0;  // free bytes to return to the driver first, as by remove_free()
 };
 
-// In the terms of PYTORCH_ALLOC_CONF; sizes in bytes.
+// Options in the terms of PYTORCH_ALLOC_CONF; sizes in bytes.
 struct PolicyOptions {
   size_t max_split = ~size_t{0};             // larger blocks are never split
   size_t max_rounding = size_t{20} << 20;    // how much larger than its request such a block may be
   std::array<size_t, 16> divisions{};        // steps of sizes in [2^20+i, 2^21+i); 0: none
   bool expandable = false;                   // the owner has virtual memory and the user wants it
-  size_t mapping_granule = size_t{2} << 20;  // of that memory
+  size_t mapping_granule = size_t{2} << 20;  // granule of mapped memory
   size_t expandable_bytes = 0;               // addresses that the owner reserves for an expandable segment
   double collection_threshold = 0;           // share of the limit above which unused segments are freed
 };
 
-// Of "key:value,key:[value,...]". Keys of other devices are ignored unless is_ours.
+// Parses "key:value,key:[value,...]". Keys of other devices are ignored unless is_ours.
 PolicyOptions parse_options(const std::string& text, bool is_ours);
 
 // Sets options that the policy of that name does not read back to their defaults, and returns their names.
@@ -58,8 +58,8 @@ struct PolicyContext {
   BlockTable table;
   PolicyOptions options;
   PoolStatistics* statistics = nullptr;  // several policies of one device count together
-  Tally* reserved = nullptr;             // of this policy alone, if wanted
-  int64_t pool = 0;                      // of a MemPool: its id
+  Tally* reserved = nullptr;             // tally of this policy alone, if wanted
+  int64_t pool = 0;                      // id of a MemPool
 };
 
 class Policy {
@@ -94,7 +94,7 @@ class Policy {
     count_inactive(block);
     put(block);
   }
-  // In two steps, when another stream still works on it.
+  // Waits in two steps, when another stream still works on it.
   void wait_begin(Block* block) {
     count_return(block);
     block->state = BlockState::kWaiting;
@@ -147,19 +147,19 @@ class Policy {
   virtual Block* find_any(int64_t /*stream*/, size_t /*requested*/) { return nullptr; }
   // Takes a block back into the lists.
   virtual void put(Block* block) = 0;
-  // Its last use is over, but put() is delayed until other free memory is short.
+  // Takes a block whose last use is over; put() is delayed until other free memory is short.
   virtual void cool(Block* /*block*/) {}
   // Fresh memory: returns the block to use; the rest is free.
   virtual Block* place(int64_t stream, Range range, size_t requested) = 0;
 
   Block* new_block(StreamPool& home, void* pointer, size_t size, bool small);
   void drop_block(Block* block);
-  void list_block(Block* block) { table_.set(block->pointer, block); }  // of its address, from now on
+  void list_block(Block* block) { table_.set(block->pointer, block); }  // finds it by its address from now on
   void put_cooled();
 
   void count_segment(bool small, size_t bytes);
   void count_segment_gone(bool small, size_t bytes);
-  void count_reserved(bool small, int64_t bytes);  // of a segment that grows (or shrinks: negative)
+  void count_reserved(bool small, int64_t bytes);  // counts a segment that grows (or shrinks: negative)
   // Counts a free block more (sign 1) or less (-1) in a partly used segment; whole segments do not count.
   void count_inactive_split(const Block* block, int sign);
 
@@ -212,7 +212,7 @@ class Policy {
   Block* unused_ = nullptr;
 };
 
-// One of policy_names(); throws c10::ValueError for another name.
+// Makes the policy with one of policy_names(); throws c10::ValueError for another name.
 std::unique_ptr<Policy> make_policy(const std::string& name, const PolicyContext& context);
 std::vector<std::string> policy_names();
 // Throws c10::ValueError with `where` in front.

@@ -41,7 +41,7 @@ std::string trimmed(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
 }
 
-// At separators outside brackets.
+// Splits at separators outside brackets.
 std::vector<std::string> split_at(const std::string& text, char separator) {
   std::vector<std::string> parts(1);
   int depth = 0;
@@ -139,8 +139,8 @@ PolicyOptions parse_options(const std::string& text, bool is_ours) {
   return options;
 }
 
-// Only "torch" rounds and splits as the options say; garbage_collection_threshold is the owner's, whatever
-// the policy.
+// Drops options that only "torch" reads, for rounding and splitting; garbage_collection_threshold is the
+// owner's, whatever the policy.
 std::vector<std::string> drop_unread_options(const std::string& policy, PolicyOptions& options) {
   if (policy == "torch") return {};
   const PolicyOptions defaults;

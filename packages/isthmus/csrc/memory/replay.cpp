@@ -257,7 +257,7 @@ class Replay {
   Driver driver_;
   PoolStatistics statistics_;
   std::unique_ptr<Policy> policy_;
-  std::vector<Block*> blocks_;  // by id
+  std::vector<Block*> blocks_;  // indexed by id
   std::vector<int64_t> sizes_, begins_;
   std::vector<char*> expandables_;
   std::map<void*, std::pair<int64_t, size_t>> open_segments_;

@@ -30,7 +30,7 @@ struct ReplayResult {
   int64_t reserved_first = 0, reserved = 0;  // the same of bytes from the driver
   int64_t growths = 0, releases = 0;         // calls of the driver
   int64_t out_of_memory = -1;                // event that could not be served, or -1
-  double seconds = 0;                        // of all events, the driver's part excluded
+  double seconds = 0;                        // seconds of all events, the driver's part excluded
   std::vector<Span> blocks, segments;        // only with_spans
 };
 

@@ -15,7 +15,8 @@ struct BlockView {
   BlockState state = BlockState::kFree;  // kUsed, kWaiting or kFree
 };
 
-// Its blocks fill it, in address order. Adjacent free blocks are merged, whatever lists they are in.
+// A segment with its blocks, in address order, which fill it. Adjacent free blocks are merged, whatever lists
+// they are in.
 struct SegmentView {
   Segment segment;
   bool is_small = false;

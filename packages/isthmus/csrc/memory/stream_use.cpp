@@ -35,7 +35,7 @@ bool uses_done(std::vector<StreamUse>& uses, bool wait) noexcept {
         return false;
       }
     } catch (const std::exception&) {
-      // As above: the work of a failed stream is over.
+      // Ignored: the work of a failed stream is over.
     }
     destroy_event(use.event);
     return true;

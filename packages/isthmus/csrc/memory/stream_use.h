@@ -8,7 +8,7 @@
 namespace isthmus::memory {
 
 struct StreamUse {
-  void* event;  // of core/event.h
+  void* event;  // event of core/event.h
 };
 
 // Records an event on each stream with outstanding work. Empty if all are idle, or if the driver can no

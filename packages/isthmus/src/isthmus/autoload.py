@@ -147,7 +147,8 @@ def _other_accelerator() -> str:
     """Return the accelerator that PyTorch has without Isthmus, or "". Initialises no device."""
     import torch
 
-    accelerator = torch.accelerator.current_accelerator()  # of this build of PyTorch; None for CPU wheels
+    # Accelerator of this build of PyTorch; None for CPU wheels.
+    accelerator = torch.accelerator.current_accelerator()
     if accelerator is not None and _is_present(accelerator.type):
         return accelerator.type
     others = [plugin.name for plugin in drivers.installed("torch.backends") if plugin.name != "isthmus"]

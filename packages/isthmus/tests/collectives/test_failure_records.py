@@ -47,7 +47,7 @@ def records():
 
 
 def told(code: str, **environment: str) -> Any:
-    """What a child prints, as JSON."""
+    """Return the JSON that a child prints."""
     return json.loads(output(ALONE + textwrap.dedent(code), **environment).splitlines()[-1])
 
 
@@ -139,7 +139,7 @@ def test_each_group_writes_its_record_before_it_queries_the_store(tmp_path: Path
 
 
 def test_a_failure_after_one_that_could_not_be_written_is_recorded(tmp_path: Path) -> None:
-    """As of a full disk: here, of a folder that is missing at first. One that was written stays."""
+    """A full disk is simulated by a folder that is missing at first. A record that was written stays."""
     found = told(
         """
         for name in ("a", "b"):
@@ -204,7 +204,7 @@ def test_a_flight_record_that_cannot_be_written_leaves_no_file_and_no_descriptor
 
 # ---- options -------------------------------------------------------------------------------------------------
 def test_an_invalid_option_raises_in_the_constructor() -> None:
-    """It was set after the import of PyTorch, which checks all options."""
+    """The option is set after the import of PyTorch, which checks all options."""
     errors = told(
         """
         wrong = {"COLLECTIVES": "nccl", "BLOCKING_WAIT": "yes"}

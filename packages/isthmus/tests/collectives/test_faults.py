@@ -67,7 +67,7 @@ def run(
         for process in processes:
             process.kill()
             process.communicate()
-    names = [path.name for path in Path("/dev/shm").iterdir()]  # of other jobs too
+    names = [path.name for path in Path("/dev/shm").iterdir()]  # segments of other jobs too
     marks = ["isthmus", *(str(process.pid) for process in processes)]
     assert not [name for name in names if any(mark in name for mark in marks)]
     return told

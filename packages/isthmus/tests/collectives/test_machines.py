@@ -18,7 +18,7 @@ from tools.repository import ROOT
 SIZE = 4  # two ranks on each machine
 LIMIT = 240.0
 WARNING = "uses gloo instead of the driver"
-PORT = 29_500  # of a network of its own
+PORT = 29_500  # port in a network of its own
 pytestmark = pytest.mark.full  # tests/launch/test_jobs.py runs two nodes on one machine
 
 
@@ -108,7 +108,7 @@ def test_the_first_collective_does_not_wait_for_the_timeout(told: list[dict[str,
 
 
 def test_one_warning_for_each_group_across_machines(told: list[dict[str, Any]]) -> None:
-    """None for the two groups of one machine, which the driver serves."""
+    """No warning is printed for the two groups of one machine, which the driver serves."""
     for found in told:
         assert len(found["warnings"]) == 2, found["warnings"]
         assert all("another machine" in warning for warning in found["warnings"]), found
@@ -121,5 +121,5 @@ def test_every_operation_across_machines(told: list[dict[str, Any]]) -> None:
 
 
 def test_data_parallel_training_across_machines(told: list[dict[str, Any]]) -> None:
-    """In float64, only the order of additions differs."""
+    """Results in float64 differ by the order of additions only."""
     assert all(found["distance"] < 1e-14 for found in told), told

@@ -13,7 +13,7 @@ from tests.helpers.free_port import free_port
 
 
 def run(kind: str) -> tuple[dict[str, Any], str]:
-    """What worker 0 was told, and its messages."""
+    """Return the answers that worker 0 got, and its messages."""
     port = str(free_port())
     workers = [
         start_module("tests.helpers.rpc_rank", str(rank), port, kind, ISTHMUS_HOST_DEVICES="2")
@@ -30,7 +30,7 @@ def run(kind: str) -> tuple[dict[str, Any], str]:
 
 @pytest.fixture(scope="module")
 def answers() -> tuple[dict[str, Any], str]:
-    """Of workers that name the chip."""
+    """Answers of workers that name the chip."""
     return run("chip")
 
 

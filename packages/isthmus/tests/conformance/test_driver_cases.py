@@ -11,9 +11,9 @@ import pytest
 from isthmus.conformance.driver_cases import cases
 from isthmus.drivers import interface
 from tests.helpers.children import output
-from tools.repository import ROOT
+from tools.repository import CORE, ROOT
 
-HOST = ROOT / "isthmus/drivers/host/libisthmus_host.so"
+HOST = CORE / "src/isthmus/drivers/host/libisthmus_host.so"
 SOURCE = ROOT / "tests" / "helpers" / "mutant_driver.c"
 GROUPS = SOURCE.with_name("mutant_groups.h")
 DEFECTS = dict(re.findall(r"^DEFECT\((\w+), (\w+)\)", SOURCE.read_text() + GROUPS.read_text(), re.MULTILINE))
@@ -76,7 +76,7 @@ os._exit(0)  # resources of a broken driver need not be freed
 
 def build(folder: Path, edit: str) -> Path:
     library = folder / "libmutant.so"
-    flags = ["-shared", "-fPIC", "-w", f"-I{ROOT / 'csrc'}", f'-DHOST="{HOST}"', f"-DEDIT={edit}", "-ldl"]
+    flags = ["-shared", "-fPIC", "-w", f"-I{CORE / 'csrc'}", f'-DHOST="{HOST}"', f"-DEDIT={edit}", "-ldl"]
     subprocess.run(["cc", str(SOURCE), "-o", str(library), *flags], check=True)
     return library
 
@@ -131,7 +131,7 @@ def test_a_broken_order_is_caught_without_host_functions(defect: str, tmp_path: 
 
 def test_every_mandatory_function_has_a_case() -> None:
     judged = {case.function for case in cases()}
-    text = (ROOT / "csrc/driver.h").read_text()
+    text = (CORE / "csrc/driver.h").read_text()
     mandatory = set(re.findall(r"\[M\][^;]*?\(\*(\w+)\)", text))
     # Tested by every other case, which needs them.
     implied = {"event_create", "finalize", "host_free"}

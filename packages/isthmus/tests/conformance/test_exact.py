@@ -1,4 +1,4 @@
-"""No false alarm: what is computed in float64 and rounded once passes every case."""
+"""Results computed in float64 and rounded once pass every case: no false alarm."""
 
 from __future__ import annotations
 

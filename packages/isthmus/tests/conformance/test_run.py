@@ -277,7 +277,7 @@ def test_a_known_failure_is_not_printed_as_a_failure(tmp_path: Path, golden: Pat
     done = conform("run", "--driver", chip, "--golden", golden, "--operators", "aten::add.Tensor")
     assert done.returncode == 0, done.stdout
     assert "FAILED" not in done.stderr + done.stdout
-    # Without the entry it is.
+    # The failure is stale without the entry.
     (tmp_path / "known_failures.toml").write_text("")
     done = conform("run", "--driver", chip, "--golden", golden, "--operators", "aten::add.Tensor")
     assert done.returncode == 1

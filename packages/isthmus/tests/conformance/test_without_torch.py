@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.repository import ROOT
+from tools.repository import CORE, ROOT
 
 PATTERNS = ("aten::add.Tensor", "aten::mm")
 OPERATORS = [word for pattern in PATTERNS for word in ("--operators", pattern)]
@@ -77,7 +77,7 @@ def test_a_driver_is_judged(environment: dict[str, str], golden: Path, tmp_path:
         "--jobs",
         "1",
     ]
-    library = ROOT / "isthmus/drivers/numpy/operators.py"
+    library = CORE / "src/isthmus/drivers/numpy/operators.py"
     done = isthmus(environment, "conform", "run", *arguments, "--library", str(library), *OPERATORS)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "report" / "report.json").is_file()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.helpers import children
 from tests.helpers.native import compile_text
-from tools.repository import ROOT
+from tools.repository import CORE
 
 pytestmark = pytest.mark.host("its random numbers")
 
@@ -37,7 +37,7 @@ KNOWN = [
 @pytest.fixture(scope="module")
 def harness(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     library: Path = tmp_path_factory.mktemp("philox") / "philox.so"
-    result = compile_text(HARNESS, library, "c++17", first=ROOT / "csrc")
+    result = compile_text(HARNESS, library, "c++17", first=CORE / "csrc")
     assert result.returncode == 0, result.stderr
     return ctypes.CDLL(str(library))
 

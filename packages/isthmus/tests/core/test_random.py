@@ -27,28 +27,6 @@ def test_manual_seed_seeds_every_device():
     assert torch.chip.initial_seed() == 7
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda device: torch.rand(100, device=device),
-        lambda device: torch.randn(100, device=device),
-        lambda device: torch.randn(3, device=device),
-        lambda device: torch.randperm(50, device=device),
-        lambda device: torch.randint(0, 10, (40,), device=device),
-        lambda device: torch.empty(64, device=device).bernoulli_(0.3),
-        lambda device: torch.nn.functional.dropout(torch.ones(64, device=device), 0.5),
-        lambda device: torch.multinomial(torch.ones(8, device=device), 4),
-        lambda device: torch.empty(16, device=device).exponential_(),
-    ],
-)
-@pytest.mark.host("it draws the CPU's numbers")
-def test_a_seed_gives_the_numbers_of_the_cpu(draw):
-    torch.manual_seed(11)
-    expected = draw("cpu")
-    torch.manual_seed(11)
-    assert torch.equal(draw("chip").cpu(), expected)
-
-
 def test_state_round_trip():
     state = torch.chip.get_rng_state()
     assert state.dtype == torch.uint8

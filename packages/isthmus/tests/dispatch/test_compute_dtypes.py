@@ -238,7 +238,7 @@ def only_on_cuda() -> list[tuple[Any, torch.dtype]]:
 
 
 def test_every_dtype_of_cuda_is_computed_and_rounded_once() -> None:
-    """Of composites, the results of each part are rounded."""
+    """Results of each part of a composite are rounded."""
     failures = []
     pairs = only_on_cuda()
     assert len(pairs) > 80

@@ -78,7 +78,7 @@ print(torch.chip.dispatch_stats()["operators"]["aten::arange.start_out"])
 
 
 def test_ranges_and_identities_need_no_kernel_of_their_own() -> None:
-    """Their out= overloads lack arguments of the functional ones, which call them."""
+    """The out= overloads lack arguments of the functional ones, which call them."""
     forced = "aten::arange=decomposition,aten::linspace=decomposition,aten::eye=decomposition"
     printed = children.output(FACTORIES, ISTHMUS_DRIVER="numpy", ISTHMUS_ROUTE=forced).splitlines()
     assert printed[:-1] == ["True"] * 5

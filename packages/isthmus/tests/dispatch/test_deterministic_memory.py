@@ -26,7 +26,7 @@ DTYPES = (
 
 @pytest.fixture(autouse=True)
 def deterministic() -> Iterator[None]:
-    torch.full((64,), 5.0, device="chip")  # whose memory is used again
+    torch.full((64,), 5.0, device="chip")  # its memory is used again
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)
@@ -70,4 +70,4 @@ def test_memory_is_not_filled_on_request(monkeypatch):
     torch.chip.reset_dispatch_stats()
     torch.ones(2, device="chip").resize_(64)
     calls = torch.chip.dispatch_stats()["operators"]
-    assert calls["aten::fill_.Scalar"]["calls"] == 1  # of ones()
+    assert calls["aten::fill_.Scalar"]["calls"] == 1  # the call of ones()

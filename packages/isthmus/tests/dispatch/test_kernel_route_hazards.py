@@ -123,7 +123,7 @@ print(json.dumps(errors))
 
 @pytest.fixture(scope="module")
 def errors() -> dict[str, str]:
-    """What failed in one child that ran all checks."""
+    """Failures in one child that ran all checks."""
     code = f"{HEAD}\nCHECKS = {CHECKS!r}\n{RUN}"
     found: dict[str, str] = json.loads(output(code, ISTHMUS_DRIVER="numpy", ISTHMUS_STRICT="1"))
     return found

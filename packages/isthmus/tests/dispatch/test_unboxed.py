@@ -150,7 +150,7 @@ def test_a_lazy_copy_is_made_before_it_is_written() -> None:
 
 @pytest.mark.parametrize("tracks", [False, True])
 def test_running_statistics_are_written_as_from_a_stack(tracks: bool) -> None:
-    """Which the schema of native_batch_norm does not say; a lazy copy is made before."""
+    """The schema of native_batch_norm does not declare them as written; a lazy copy is made before."""
     value, results = torch.arange(12.0, device="chip").view(4, 3), []
     operator = torch.ops.aten.native_batch_norm.default
     for way in (boxed, lambda call, *arguments: call(*arguments)):

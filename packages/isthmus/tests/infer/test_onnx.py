@@ -183,7 +183,7 @@ def convolutions() -> tuple[nn.Module, Tensor]:
 
 
 def llama() -> tuple[nn.Module, Tensor]:
-    from tests.compile.test_export import Logits, tiny_llama
+    from tests.chip.compile.test_export import Logits, tiny_llama
 
     return Logits(tiny_llama()), torch.arange(12).reshape(2, 6)
 

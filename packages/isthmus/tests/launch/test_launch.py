@@ -311,7 +311,7 @@ def test_the_status_line_where_there_is_no_terminal(progress):
 
 
 def test_each_iteration_has_its_line_where_there_is_no_terminal(tmp_path):
-    """Also if several lines are read at a time, and for the last ones."""
+    """The line is printed also if several lines are read at a time, and for the last ones."""
     rank = Rank(0, 0, 1, 0, tmp_path / "rank-0.attempt-0", os.getpid())
     for path in (rank.stdout, rank.stderr):
         path.touch()
@@ -402,7 +402,7 @@ def test_a_port_in_use_is_named():
     ],
 )
 def test_a_store_that_cannot_be_opened_on_one_node(ranks, error, said, attempt, tmp_path, monkeypatch):
-    """At the first attempt and at a restart; no other node is named."""
+    """The error names no other node, at the first attempt and at a restart."""
     from isthmus.launch import elastic
 
     options = ["--nproc-per-node=1", *ranks.torchrun()]

@@ -81,9 +81,9 @@ def test_ranks_that_are_late_are_named():
         for rank in range(3):
             progress.line(rank, megatron(iteration), 10.0 * iteration)
     progress.line(0, megatron(4), 40.0)
-    assert progress.late(59.0) == {}
-    assert list(progress.late(61.0)) == [1, 2]
+    assert progress.late_ranks(59.0) == {}
+    assert list(progress.late_ranks(61.0)) == [1, 2]
     progress.line(2, megatron(4), 61.0)
-    text = progress.text(61.0, 3, progress.late(61.0))
+    text = progress.text(61.0, 3, progress.late_ranks(61.0))
     assert text.endswith("3 of 3 ranks · rank 1 is late: at iteration 3, others at 4")
     assert "no iteration for 45 s" in progress.text(85.0, 3, {})

@@ -210,7 +210,7 @@ def test_steps_of_differing_sizes_call_the_driver_no_more_than_one_step():
             program.step()
         found = outcome(program.trace(), "planned")
         live = max(found.live_peak, found.live_peak_first)
-        assert found.reserved_peak <= 1.05 * live + 2 * 20 * MIB + 40 * MIB  # as above
+        assert found.reserved_peak <= 1.05 * live + 2 * 20 * MIB + 40 * MIB  # same slack as before
         calls.append(found.growths + found.releases)
     assert calls[1] <= calls[0] + 6  # a plan that is tried again, and its region
 

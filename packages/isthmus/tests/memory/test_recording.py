@@ -28,7 +28,7 @@ for _ in range(4):
 def test_a_history_is_a_trace():
     alloc, requested, completed, segment, step, use = 0, 1, 2, 3, 9, 10
     events = [
-        (requested, 1, 5, 0),  # of what is older than the history
+        (requested, 1, 5, 0),  # an allocation older than the history
         (use, 1, 77, 0),
         (step, 0, 0, 0),
         (segment, 2, 1000, 0),
@@ -80,7 +80,7 @@ def test_a_training_run_is_recorded(tmp_path: Path):
     live = trace.live()
     ends = np.flatnonzero(trace.kind == STEP)
     weights = 2 * 4 * (300 * 300 + 300)
-    # At the end of a step: weights, gradients and, from the first on, momenta.
+    # Live bytes at the end of a step: weights, gradients and, from the first on, momenta.
     assert all(3 * weights <= live[end] < 4 * weights for end in ends)
 
 

@@ -60,7 +60,7 @@ def test_blocks_lie_in_segments_and_apart(name: str):
 
 
 def assert_apart(rows: np.ndarray) -> None:
-    """No two spans share an address at a time."""
+    """Assert that no two spans share an address at a time."""
     start, end, low = rows[:, 0], rows[:, 1], rows[:, 2]
     high = low + rows[:, 3]
     for index in range(len(rows)):

@@ -1,4 +1,4 @@
-"""Who holds device memory: snapshots, histories, out of memory, leaks at exit."""
+"""Holders of device memory: snapshots, histories, out of memory, leaks at exit."""
 
 from __future__ import annotations
 

@@ -109,17 +109,6 @@ def test_dtypes(implementation, x0, residual, in_fp32):
     assert other is None or other.grad.dtype == other.dtype
 
 
-@by_each
-def test_strided_inputs(implementation):
-    x0, residual = (leaf(7, 3, 10).detach().transpose(0, 2).requires_grad_() for _ in range(2))
-    weight, bias = (leaf(14).detach()[::2].requires_grad_() for _ in range(2))
-    with ops.use(NAME, implementation):
-        against_float64(
-            lambda *given: ops.dropout_add_layer_norm(*given, 0.0, EPS, prenorm=True), reference,
-            [x0, residual, weight, bias],
-        )  # fmt: skip
-
-
 @on_each_device
 @by_each
 def test_the_mask_of_dropout(device, implementation):
@@ -189,16 +178,8 @@ def test_wrong_arguments_are_refused():
 
 
 @on_each_device
-def test_compiled_without_a_break(device):
-    x0, residual, weight, bias, _, _ = inputs((4, 16), device, torch.float32)
-
-    def step(*given):
-        out, total = ops.dropout_add_layer_norm(*given, 0.0, EPS, prenorm=True)
-        return (out * total).sum()
-
-    given = [x0, residual, weight, bias]
-    got = torch.autograd.grad(torch.compile(step, fullgraph=True, backend="aot_eager")(*given), given)
-    torch.testing.assert_close(got, torch.autograd.grad(step(*given), given))
+def test_compiled_dropout_draws_its_mask(device):
+    _, _, weight, bias, _, _ = inputs((4, 16), device, torch.float32)
 
     def dropped(x0):
         return ops.dropout_add_layer_norm(x0, None, weight, bias, 0.5, EPS, prenorm=True)[1]

@@ -1,5 +1,6 @@
 """Properties of every function of isthmus.ops: gradients by the fused kernels, any layout, compilation, modes."""
 
+import contextlib
 import types
 
 import pytest
@@ -7,10 +8,10 @@ import torch
 
 from isthmus import ops
 from isthmus.ops import registration
-from tests.helpers.ops_checks import on_each_device
+from tests.helpers.ops_checks import by_each, on_each_device
 from tests.helpers.ops_table import Case, cases
 
-# They have no gradients, or no tensor arguments; computing ones have their own tests.
+# These have no gradients, or no tensor arguments; computing ones have their own tests.
 WITHOUT = {
     "implementations", "which", "patch", "unpad_gen_attention_mask", "grad_norm", "grad_norms", "clip_grad_norm_",
     "adamw_",
@@ -48,16 +49,21 @@ def test_every_function_is_in_the_table():
 
 @pytest.mark.sampled(24)
 @on_each_device
+@by_each
 @for_every_function
-def test_gradients_in_float64_by_the_fused_kernels(index, device):
+def test_gradients_in_float64(index, implementation, device):
     case = cases(device)[index]
-    with registration.recorded() as choices:
+    with contextlib.ExitStack() as forced, registration.recorded() as choices:
+        for name in set(case.operators) - COMPOSITE:
+            forced.enter_context(ops.use(name, implementation))
         outputs = [each for each in tensors(case.call(*case.inputs)) if each.requires_grad]
         torch.autograd.backward(outputs, [torch.randn_like(each) for each in outputs])
+        assert torch.autograd.gradcheck(case.call, case.inputs, nondet_tol=0.0)
     assert {choice.operator for choice in choices} >= set(case.operators)
     for choice in choices:
-        assert choice.implementation == ("composite" if choice.operator in COMPOSITE else "cpu"), choice
-    assert torch.autograd.gradcheck(case.call, case.inputs, nondet_tol=0.0)
+        if choice.operator in case.operators:
+            expected = "composite" if choice.operator in COMPOSITE else implementation
+            assert choice.implementation == expected, choice
 
 
 @pytest.mark.sampled(9)
@@ -135,9 +141,10 @@ def test_derivatives_forward_are_refused(index):
 
 
 @pytest.mark.sampled(5)
+@on_each_device
 @for_every_function
-def test_compiled_in_one_graph(index):
-    case = cases(dtype=torch.float32)[index]
+def test_compiled_in_one_graph(index, device):
+    case = cases(device, torch.float32)[index]
     torch._dynamo.reset()
     compiled = torch.compile(case.call, fullgraph=True, backend="aot_eager", dynamic=True)
     for ours, theirs in zip(tensors(compiled(*case.inputs)), tensors(case.call(*case.inputs)), strict=True):

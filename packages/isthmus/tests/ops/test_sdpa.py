@@ -88,7 +88,7 @@ def test_forward_and_backward_against_math_in_float64(patched, case, contiguous)
 @in_each_dtype
 def test_each_dtype(patched, dtype):
     inputs = [heads(4, QUERIES, 16, dtype), heads(4, KEYS, 16, dtype), heads(4, KEYS, 16, dtype)]
-    with ops.use("attention", "cpu"):  # which raises if unsupported
+    with ops.use("attention", "cpu"):  # raises if unsupported
         against_float64(lambda *x: sdpa(*x, is_causal=True), lambda *x: math(*x, is_causal=True), inputs, 2)
 
 
@@ -120,7 +120,7 @@ def test_dropout_has_the_rate_and_the_same_mask_in_backward(patched):
     torch.manual_seed(3)
     first = sdpa(q, k, v, dropout_p=0.25)
     assert abs(first.mean().item() - 1) < 0.01
-    kept = first[..., 0] * 128 * 0.75  # of each query's keys
+    kept = first[..., 0] * 128 * 0.75  # number of each query's keys
     (grad,) = torch.autograd.grad(first.sum(), v)
     torch.testing.assert_close(grad[..., 0].sum() * 128 * 0.75, kept.sum())
     assert not torch.equal(first, sdpa(q, k, v, dropout_p=0.25))

@@ -41,19 +41,6 @@ def test_unpad_and_pad(device, implementation, dtype, lengths, most):
         assert torch.equal(both.cpu(), x.detach().cpu() * inside[..., None])  # pad after unpad is masking
 
 
-@on_each_device
-@by_each
-def test_gradients_in_float64(device, implementation):
-    lengths, x = [3, 0, 1], leaf(3, 4, 5, device=device)
-    gradcheck("unpad_seqlen", implementation, lambda x: ops.unpad_seqlen(x, lengths, 4), x)
-    gradcheck(
-        "pad_seqlen", implementation, lambda x: ops.pad_seqlen(x, lengths, 4), leaf(4, 5, device=device)
-    )
-    gradcheck(
-        "unpad_softmax", implementation, lambda x: ops.unpad_softmax(x, lengths, 2), leaf(20, device=device)
-    )
-
-
 @by_each
 def test_integers_and_strides(implementation):
     x = torch.arange(2 * 3 * 4).view(4, 3, 2).permute(2, 1, 0)
@@ -204,18 +191,3 @@ def test_mismatched_arguments_are_refused():
     overlapping = (*scores[:8], [0, 0])
     with pytest.raises(ValueError, match="matrices of C for sequence 0 are 3 x 3"):
         ops.unpad_strided_batch_matmul(q, q, False, True, *overlapping, 2, 2)
-
-
-@on_each_device
-def test_compiled_without_a_break(device):
-    lengths = [3, 1]
-
-    def step(x, scores):
-        tokens = ops.unpad_seqlen(x, lengths, 4)
-        back = ops.pad_seqlen(tokens * 2, lengths, 4)
-        return (back * x).sum() + (ops.unpad_softmax(scores, lengths, 2) ** 2).sum()
-
-    inputs = [leaf(2, 4, 6, device=device, dtype=torch.float32), leaf(20, device=device, dtype=torch.float32)]
-    got = torch.autograd.grad(torch.compile(step, fullgraph=True, backend="aot_eager")(*inputs), inputs)
-    for ours, theirs in zip(got, torch.autograd.grad(step(*inputs), inputs), strict=True):
-        torch.testing.assert_close(ours, theirs)

@@ -36,7 +36,7 @@ const isthmus_operator* table(void) {
 }
 """
 
-# One argument of each kind; the kernel reports through explain() what it got.
+# An argument of each kind; the kernel reports through explain() what it got.
 PROBE = (
     "aten::probe(Tensor self, Tensor? other, Scalar s, Scalar? t, int i, int? default, float f, bool b, bool? c, "
     "str d, int[] e, int[]? k, Tensor[] h, ScalarType? dtype=None, bool pin_memory=False) -> (Tensor, Tensor[])"
@@ -202,7 +202,7 @@ def test_names_and_sets_of_dtypes(table: Any) -> None:
 
 
 def test_every_kind_of_argument(call: Caller) -> None:
-    assert call(0, *FULL) == 5  # what the kernel returned
+    assert call(0, *FULL) == 5  # the kernel's return value
     assert call.said == [("probe", "1 other 1:2.5 t 7 default 0.5 1 false tanh 2:11 1 1:2 1:1,2")]
 
 

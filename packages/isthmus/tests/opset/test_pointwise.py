@@ -189,7 +189,7 @@ def run_of_all() -> Run:
 @needs_triton
 @pytest.mark.full
 def test_triton_kernels_compile_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with the active backend of a maker, but for launches; roundings are those of the C kernels."""
+    """They compile as with the active backend of a maker, but for launches; roundings are those of the C kernels."""
     from triton import runtime
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile

@@ -40,7 +40,7 @@ class Trained:
         self.steps = models.optimizer(self.model)
 
     def train(self, steps: range) -> None:
-        """The same batch on all ranks, independent of their number."""
+        """Train on the same batch on all ranks, independent of their number."""
         for step in steps:
             self.steps.zero_grad()
             models.square(self.model, models.batch(step).to(self.rank.device)).backward()

@@ -64,5 +64,5 @@ def test_resumed_losses_are_those_of_an_uninterrupted_job(
     assert not (folder / "losses-0.json").exists()
     resumed = json.loads((folder / "losses-1.json").read_text())
     assert resumed["losses"] == {step: loss for step, loss in uninterrupted.items() if int(step) >= KILLED}
-    # Of the memory that the killed worker held, 64 MiB and more, nothing is left when the next one begins.
+    # Nothing is left of the memory that the killed worker held, 64 MiB and more, when the next one begins.
     assert max(resumed["before"]) < elastic.BALLAST // 8, resumed["before"]

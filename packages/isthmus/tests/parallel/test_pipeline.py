@@ -24,7 +24,7 @@ from tests.helpers.parallel import models
 from tests.helpers.parallel.rank import Rank, difference, within
 from tests.helpers.parallel.ranks import checks_of
 
-MICRO_BATCHES = 8  # as many as the stages of four ranks that have two each
+MICRO_BATCHES = 8  # as many micro-batches as the stages of four ranks that have two each
 BATCH = 16
 
 

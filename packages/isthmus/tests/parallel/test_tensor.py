@@ -81,7 +81,7 @@ def loss_of(model: nn.Module, data: Tensor) -> Tensor:
 
 def train(model: nn.Module, device: torch.device, shards: range, loss: Callable = loss_of) -> list[Tensor]:
     """Losses over all shards of three steps, and the parameters."""
-    # One by one, since only some parameters are DTensors. Not Adam, whose steps amplify the rounding of
+    # Stepped one by one, since only some parameters are DTensors. Not Adam, whose steps amplify the rounding of
     # gradients near 0.
     steps = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
     losses = []
@@ -119,7 +119,7 @@ def tensor_parallel(model: Classifier, mesh: DeviceMesh) -> Classifier:
 
 
 def sequence_parallel(model: Classifier, mesh: DeviceMesh, *, whole_logits: bool) -> Classifier:
-    """Between the parallel layers each rank has a part of the sequence."""
+    """Check parallel layers between which each rank has a part of the sequence."""
     whole_input = PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate())
     for block in model.blocks:
         columns = {f"qkv.{i}": COLUMNS(input_layouts=Shard(1)) for i in range(3)}
@@ -148,7 +148,7 @@ def sequence_parallel(model: Classifier, mesh: DeviceMesh, *, whole_logits: bool
 
 @within(0)
 def redistribution(rank: Rank) -> float:
-    """From every placement to every other, forward and backward, in one and two dimensions of the mesh."""
+    """Redistribute between all placements, forward and backward, in one and two dimensions of the mesh."""
     placements: list[Placement] = [Shard(0), Shard(1), Replicate(), Partial()]
     full = torch.arange(70.0).reshape(10, 7)  # divides among neither 2 nor 4 ranks
     worst = 0.0

@@ -7,8 +7,6 @@ from typing import TypeVar
 
 Test = TypeVar("Test", bound=Callable[..., object])
 
-COVERED: set[str] = set()
-
 
 def covers(file: str, *names: str) -> Callable[[Test], Test]:
     """Mark a test as the counterpart of upstream tests.
@@ -18,8 +16,4 @@ def covers(file: str, *names: str) -> Callable[[Test], Test]:
         names: its test methods.
     """
 
-    def mark(test: Test) -> Test:
-        COVERED.update(f"{file}.{name}" for name in names)
-        return test
-
-    return mark
+    return lambda test: test

@@ -170,13 +170,29 @@ UPSTREAM = {
 
 # test -> upstream tests of which it is the counterpart, where it stands with the others of its subject.
 ELSEWHERE = {
-    "core/test_amp.py::test_autocast_computes_in_the_dtype": """
+    "chip/test_amp.py::test_autocast_computes_in_the_dtype": """
         autocast.test_autocast_fallthrough_operation autocast.test_autocast_combination_operations""",
-    "core/test_amp.py::test_regions_nest": """
+    "chip/test_amp.py::test_regions_nest": """
         autocast.test_autocast_nested_context autocast.test_autocast_disable""",
-    "core/test_amp_lists.py::test_binary_cross_entropy_is_refused": """
+    "chip/test_amp_lists.py::test_binary_cross_entropy_is_refused": """
         autocast.test_autocast_operator_not_supported""",
-    "core/test_amp_lists.py::test_dtype_of_the_result": "autocast.test_openreg_autocast_float32_supported",
+    "chip/test_amp_lists.py::test_dtype_of_the_result": "autocast.test_openreg_autocast_float32_supported",
+    "chip/test_graph_replays.py::test_recurrent_modules_are_replayed_bit_equal": """
+        cuda_graphs.test_graph_cudnn_dropout""",
+    "chip/test_graphs.py::test_replays_are_bit_equal_to_eager_calls": "cuda_graphs.test_graph_capture_simple",
+    "chip/test_graphs.py::test_what_makes_the_host_wait_is_refused_by_name_and_line": """
+        cuda_graphs.test_cuda_graph_tensor_item_not_allowed""",
+    "chip/test_profiler.py::test_annotation_covers_its_kernels": """
+        profiler.test_profiler_with_record_function profiler.test_profiler_nested_record_function
+        profiler.test_profiler_with_data_transfer profiler.test_profiler_stream_event_correlation""",
+    "chip/test_profiler.py::test_results_do_not_depend_on_the_profiler": """
+        profiler.test_profiler_large_number_of_events profiler.test_ops_work_without_profiler""",
+    "chip/test_serialization.py::test_map_location_of_a_chip_file": """
+        storage.test_serialization_map_location_cpu storage.test_serialization_map_location_device""",
+    "chip/test_sharing.py::test_views_share_one_storage": """
+        ipc.test_basic_tensor_roundtrip ipc.test_offset_tensor_roundtrip
+        ipc.test_strided_tensor_roundtrip ipc.test_received_via_ipc_cannot_be_reshared
+        ipc.test_producer_exits_cleanly_with_tensor_in_limbo""",
     "core/test_device.py::test_absent_device_is_named_by_every_function": "device.test_invalid_device_index",
     "core/test_device.py::test_accelerator_is_the_chip": "accelerator.test_current_accelerator",
     "core/test_device.py::test_current_device_is_set_and_restored": """
@@ -187,19 +203,6 @@ ELSEWHERE = {
         device.test_device_switch_persistence""",
     "core/test_device.py::test_lazy_initialisation": "device.test_device_initialization_state",
     "core/test_fork.py::test_after_first_use_it_is_refused": "device.test_device_poison_fork",
-    "core/test_graph_replays.py::test_recurrent_modules_are_replayed_bit_equal": """
-        cuda_graphs.test_graph_cudnn_dropout""",
-    "core/test_graphs.py::test_what_makes_the_host_wait_is_refused_by_name_and_line": """
-        cuda_graphs.test_cuda_graph_tensor_item_not_allowed""",
-    "core/test_profiler.py::test_annotation_covers_its_kernels": """
-        profiler.test_profiler_with_record_function profiler.test_profiler_nested_record_function
-        profiler.test_profiler_with_data_transfer profiler.test_profiler_stream_event_correlation""",
-    "core/test_profiler.py::test_every_arrow_has_an_end": "profiler.test_profiler_export_chrome_trace",
-    "core/test_profiler.py::test_results_do_not_depend_on_the_profiler": """
-        profiler.test_profiler_large_number_of_events profiler.test_ops_work_without_profiler""",
-    "core/test_profiler.py::test_trace_has_kernels_on_their_streams_with_arrows": """
-        profiler.test_profiler_multiple_streams profiler.test_profiler_event_synchronization
-        profiler.test_profiler_multiple_devices profiler.test_profiler_elapsed_time""",
     "core/test_random.py::test_fork_rng": "open_device_registration.test_open_device_random",
     "core/test_random.py::test_offset_of_the_default_generator": "rng.test_offset_unsupported",
     "core/test_random.py::test_own_generator": """
@@ -207,13 +210,32 @@ ELSEWHERE = {
         openreg.test_generator
         open_device_registration.test_open_device_generator_registration_and_hooks""",
     "core/test_random.py::test_seed_from_the_system": "rng.test_seed",
-    "core/test_serialization.py::test_map_location_of_a_chip_file": """
-        storage.test_serialization_map_location_cpu storage.test_serialization_map_location_device""",
-    "core/test_sharing.py::test_views_share_one_storage": """
-        ipc.test_basic_tensor_roundtrip ipc.test_offset_tensor_roundtrip
-        ipc.test_strided_tensor_roundtrip ipc.test_received_via_ipc_cannot_be_reshared
-        ipc.test_producer_exits_cleanly_with_tensor_in_limbo""",
-    "core/test_streams.py::test_work_is_ordered_by_an_event": "accelerator.test_generic_stream_behavior",
+    "core/test_streams.py::test_an_event_used_again_stands_for_its_last_record": """
+        event.test_event_query event.test_event_synchronize event.test_event_lifecycle
+        event.test_blocking_vs_non_blocking_synchronization""",
+    "core/test_streams.py::test_contexts_nested_and_mixed": """
+        streams.test_stream_context streams.test_stream_context_exception_restore
+        accelerator.test_multi_device_stream_context_manager accelerator.test_stream_context_manager""",
+    "core/test_streams.py::test_elapsed_time_is_milliseconds": """
+        event.test_event_elapsed_time event.test_generic_stream_event
+        openreg.test_event_elapsed_time""",
+    "core/test_streams.py::test_pytorch_generic_names": """
+        streams.test_stream_synchronize streams.test_stream_record_event
+        openreg.test_stream_synchronize""",
+    "core/test_streams.py::test_stream_context_inside_itself": """
+        streams.test_stream_context_nested accelerator.test_stream_context_manager_reentrance""",
+    "core/test_streams.py::test_work_is_ordered_by_an_event": """
+        accelerator.test_generic_stream_behavior event.test_event_wait_stream
+        event.test_event_wait_event event.test_multiple_streams_wait_same_event
+        openreg.test_event_wait_stream""",
+    "dispatch/test_modules.py::test_module_db": "rnn.test_lstm_with_initial_hidden",
+    "dispatch/test_modules.py::test_recurrent_layer": """
+        rnn.test_lstm_basic rnn.test_lstm_multi_layer rnn.test_lstm_bidirectional
+        rnn.test_lstm_batch_first rnn.test_lstm_packed_sequence rnn.test_lstm_cpu_parity""",
+    "dispatch/test_opinfo.py::test_operator": """
+        autograd.test_autograd_backward autograd.test_autograd_grad_fn ops.test_empty ops.test_zeros
+        ops.test_tensor ops.test_ones ops.test_ones_like ops.test_randn ops.test_full
+        device_type.test_basic_tensor_creation openreg.test_factory openreg.test_empty_tensor""",
     "memory/test_memory.py::test_empty_cache_releases_memory_to_the_driver": """
         memory.test_empty_cache_operation""",
     "memory/test_memory.py::test_empty_host_cache_releases_pinned_memory": """
@@ -293,7 +315,8 @@ def graphs_page() -> str:
             "# PyTorch's tests of CUDA graphs",
             "",
             "Made by `python -m tests.privateuse1.inventory`. PyTorch's tests of graphs (`test/test_cuda.py`),",
-            f"restated for the chip in `tests/privateuse1/test_graph*.py`: {passed} of {len(names)} pass.",
+            f"restated for the chip in `packages/isthmus/tests/privateuse1/test_graph*.py`: {passed} of {len(names)} "
+            "pass.",
             "",
             "| test | outcome |",
             "| --- | --- |",

@@ -1,4 +1,4 @@
-"""What remains of upstream's tests of torch.accelerator; devices, streams and events have their own files."""
+"""Remaining tests of upstream's torch.accelerator; devices, streams and events have their own files."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def assert_same(found: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor
         assert torch.equal(found.cpu(), expected)
         return
     ours, theirs = ((each.detach().cpu().double() - exact).abs().max() for each in (found, expected))
-    assert ours <= 2 * theirs + torch.finfo(expected.dtype).eps  # of terms about 1
+    assert ours <= 2 * theirs + torch.finfo(expected.dtype).eps  # the terms are about 1
 
 
 @covers("ops", "test_scaled_dot_product_fused_attention_overrideable")

@@ -22,16 +22,6 @@ def test_each_device_has_a_backward_thread():
     assert {f"pt_autograd_{index}" for index in range(torch.accelerator.device_count())} <= names
 
 
-@covers("autograd", "test_autograd_backward", "test_autograd_grad_fn")
-def test_backward():
-    x, y = leaf(2, 3), leaf(3, 2)
-    z = torch.mm(x, y)
-    assert z.grad_fn is not None and x.grad is None
-    z.sum().backward()
-    assert torch.equal(x.grad.cpu(), y.detach().cpu().sum(1).expand(2, 3))
-    assert torch.equal(y.grad.cpu(), x.detach().cpu().sum(0)[:, None].expand(3, 2))
-
-
 @covers("autograd", "test_autograd_no_grad", "test_autograd_detach")
 def test_without_gradients():
     x = leaf(2, 3)

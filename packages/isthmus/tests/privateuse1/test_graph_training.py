@@ -272,7 +272,7 @@ def scale(tensor: torch.Tensor) -> None:
     tensor.mul_(3)
 
 
-WRITES = {  # what is written between forward and backward pass, and whether the gradient needs it
+WRITES = {  # values written between forward and backward pass, and whether the gradient needs it
     "the weight": (lambda n, x, y: scale(n[3].weight), True),
     "a part of the weight": (lambda n, x, y: scale(n[3].weight[0]), True),
     "a frozen weight": (lambda n, x, y: scale(n[0].weight), True),
@@ -296,7 +296,8 @@ def test_writes_before_the_backward_pass_of_a_graphed_callable_are_refused_as_in
     graphed = torch.chip.make_graphed_callables(deepcopy(model), (torch.zeros_like(x, requires_grad=True),))
     for each in (model, graphed):
         for parameter in each.parameters():
-            parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None  # of SGD
+            # Gradient of SGD.
+            parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
         y = each(x)
         loss = y.sum()
         change(each, x, y)

@@ -31,21 +31,6 @@ def test_a_stream_knows_whether_it_is_captured():
     assert not stream.is_capturing()
 
 
-@covers("cuda_graphs", "test_graph_capture_simple")
-def test_a_replay_runs_what_was_captured():
-    x = torch.ones(1000, device="chip")
-    stream, graph = torch.chip.Stream(), torch.chip.Graph()
-    with torch.chip.stream(stream):
-        torch.chip.empty_cache()
-        graph.capture_begin()
-        y = add_ten_times(x)
-        graph.capture_end()
-    torch.chip.current_stream().wait_stream(stream)
-    x.fill_(5)
-    graph.replay()
-    assert y.sum().item() == 15000
-
-
 @covers("cuda_graphs", "test_accelerator_graph_simple")
 def test_the_graph_of_the_accelerator():
     stream, graph = torch.Stream(), torch.accelerator.Graph()

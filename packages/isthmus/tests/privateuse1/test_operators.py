@@ -9,31 +9,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from tests.privateuse1 import covers
 
 
-@covers(
-    "ops", "test_empty", "test_zeros", "test_tensor", "test_ones", "test_ones_like", "test_randn", "test_full"
-)
-@covers("device_type", "test_basic_tensor_creation")
-@covers("openreg", "test_factory", "test_empty_tensor")
-@pytest.mark.parametrize(
-    ("make", "value"),
-    [
-        (lambda: torch.zeros(3, 4, device="chip"), 0),
-        (lambda: torch.ones(3, 4, device="chip"), 1),
-        (lambda: torch.ones_like(torch.randn(3, 4, device="chip")), 1),
-        (lambda: torch.full((3, 4), 5.0, device="chip"), 5),
-        (lambda: torch.empty(3, 4, device="chip").fill_(3.5), 3.5),
-        (lambda: torch.randn(3, 4, device="chip") * 0, 0),
-        (lambda: torch.tensor((), device="chip"), None),
-    ],
-    ids=["zeros", "ones", "ones_like", "full", "empty", "randn", "tensor"],
-)
-def test_factories(make, value):
-    x = make()
-    assert x.device == torch.device("chip:0") and x.dtype == torch.float32
-    assert x.shape == torch.Size([0] if value is None else [3, 4])
-    assert torch.all(x == value) if value is not None else x.tolist() == []
-
-
 @covers("ops", "test_empty")
 @covers("compile", "test_fake_tensor_mode")
 @covers("open_device_registration", "test_open_device_faketensor")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -58,6 +60,29 @@ def test_operators_have_rows():
     } <= found
 
 
+@covers("profiler", "test_profiler_multiple_streams", "test_profiler_event_synchronization")
+@covers("profiler", "test_profiler_multiple_devices", "test_profiler_elapsed_time")
+def test_streams_events_and_devices():
+    def work() -> None:
+        for index in range(2):
+            stream, event = (
+                torch.Stream(device=f"chip:{index}"),
+                torch.Event(device="chip", enable_timing=True),
+            )
+            with stream:
+                x = torch.ones(100, 100, device=f"chip:{index}")
+                for _ in range(3):
+                    x = x @ x
+                event.record(stream)
+            event.synchronize()
+
+    with profile(use_device="chip") as profiled:
+        work()
+    products = [event for event in profiled.function_events if event.name == "aten::mm"]
+    assert len(products) == 6
+    assert sum(event.cpu_time_total for event in products) > 0
+
+
 @covers("profiler", "test_profiler_key_averages", "test_profiler_table_output", "test_profiler_with_shapes")
 @covers("profiler", "test_profiler_context_manager_multiple_times")
 def test_averages_and_table():
@@ -71,6 +96,18 @@ def test_averages_and_table():
     ]
     assert [[10, 20], [20, 30]] in shapes
     assert "aten::mm" in profiled.key_averages().table(sort_by="cpu_time_total", row_limit=10)
+
+
+@covers("profiler", "test_profiler_export_chrome_trace")
+def test_chrome_trace(tmp_path: Path):
+    with profile(use_device="chip") as profiled:
+        x = noise(10, 10)
+        x @ x
+    path = tmp_path / "trace.json"
+    profiled.export_chrome_trace(str(path))
+    trace = json.loads(path.read_text())
+    events = trace["traceEvents"] if isinstance(trace, dict) else trace
+    assert "aten::mm" in {event.get("name") for event in events}
 
 
 @covers("profiler", "test_profiler_with_backward_pass", "test_profiler_with_training_step")

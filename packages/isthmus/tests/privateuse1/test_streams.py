@@ -44,36 +44,6 @@ def test_equality():
     assert first in [same, "a"]
 
 
-@covers("streams", "test_stream_context", "test_stream_context_exception_restore")
-@covers("accelerator", "test_multi_device_stream_context_manager", "test_stream_context_manager")
-def test_context_of_another_device_is_restored():
-    before = [torch.accelerator.current_stream(index) for index in (0, 1)]
-    with pytest.raises(ValueError, match="forced"), torch.Stream(device="chip:1") as stream:
-        assert torch.accelerator.current_device_index() == 1
-        assert current() == stream
-        assert torch.accelerator.current_stream(0) == before[0]
-        raise ValueError("forced")
-    assert torch.accelerator.current_device_index() == 0
-    assert [torch.accelerator.current_stream(index) for index in (0, 1)] == before
-
-
-@covers("streams", "test_stream_context_nested")
-@covers("accelerator", "test_stream_context_manager_reentrance")
-def test_contexts_nest_and_are_reentrant():
-    before = current()
-    first, second = torch.Stream(device="chip:0"), torch.Stream(device="chip:0")
-    with first, first:
-        assert current() == first
-    assert current() == before
-    with first:
-        with second:
-            with first:
-                assert current() == first
-            assert current() == second
-        assert current() == first
-    assert current() == before
-
-
 @covers("streams", "test_stream_switch", "test_stream_multiple_devices")
 @covers("event", "test_stream_compatibility")
 def test_set_stream_makes_its_device_current():
@@ -84,19 +54,6 @@ def test_set_stream_makes_its_device_current():
     assert current() == second
     assert torch.accelerator.current_device_index() == 1
     assert torch.accelerator.current_stream(0) == first
-
-
-@covers("streams", "test_stream_synchronize", "test_stream_record_event")
-@covers("openreg", "test_stream_synchronize")
-def test_synchronize_finishes_what_is_recorded():
-    stream = torch.Stream(device="chip:1")
-    assert stream.query()
-    event = torch.Event()
-    event.record(stream)
-    recorded = stream.record_event()
-    stream.synchronize()
-    assert stream.query() and event.query() and recorded.query()
-    assert recorded.device == torch.device("chip:1")
 
 
 @covers("streams", "test_stream_wait_stream", "test_stream_wait_event")

@@ -26,7 +26,7 @@ class Block(nn.Module):
 
 torch.manual_seed(0)
 accelerator = Accelerator(gradient_accumulation_steps=2)
-rows = 8 // accelerator.num_processes  # of a micro-batch: the same rows in total
+rows = 8 // accelerator.num_processes  # rows of a micro-batch: the same rows in total
 model = nn.Sequential(nn.Linear(16, 16), Block(), Block(), nn.Linear(16, 1))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
 x = torch.randn(64, 16)

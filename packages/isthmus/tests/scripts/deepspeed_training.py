@@ -73,7 +73,7 @@ def device() -> str:
 
 
 def batch(step: int) -> Tensor:
-    """This rank's part of a micro-batch's tokens; all parts together do not depend on the number of ranks."""
+    """Return this rank's part of a micro-batch's tokens; all parts together do not depend on the number of ranks."""
     generator = torch.Generator().manual_seed(step)
     first = torch.randint(VOCABULARY, (BATCH, 1), generator=generator)
     tokens = (first + torch.arange(LENGTH + 1) * 3) % VOCABULARY

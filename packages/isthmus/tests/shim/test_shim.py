@@ -310,7 +310,7 @@ def test_random_numbers(cuda):
 
 @pytest.mark.parametrize(
     "call",
-    [  # by name, since the shim is not entered yet
+    [  # named as text, since the shim is not entered yet
         "list_gpu_processes()",
         "change_current_allocator(None)",
         "cudart().cudaMalloc",

@@ -12,7 +12,7 @@ from tests.helpers.reports import report
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "shim_undone.py"
 
-# They copy functions of PyTorch into their own names and tables.
+# These copy functions of PyTorch into their own names and tables.
 COPY = [
     "torch._dynamo.variables.torch",
     "torch._inductor.compile_fx",

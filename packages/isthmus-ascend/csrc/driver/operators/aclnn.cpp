@@ -116,7 +116,7 @@ isthmus_status failed(isthmus_context* context, const char* function, int code) 
 // An executor that calls with one signature share, and the tensors whose addresses it is given.
 struct KeptCall {
   aclOpExecutor* executor;
-  uint64_t bytes;  // of the workspace
+  uint64_t bytes;  // size of the workspace
   std::vector<aclTensor*> tensors;
 
   KeptCall(aclOpExecutor* executor, uint64_t bytes) : executor(executor), bytes(bytes) {}

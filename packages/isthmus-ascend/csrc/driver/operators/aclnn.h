@@ -30,7 +30,7 @@ void* find_in_toolkit(const char* name);
 // Copies device memory to the host, after the stream's work so far; false if it cannot be waited for.
 bool read(isthmus_context* context, void* to, const void* from, size_t bytes);
 
-// What the vendor calls aclDataType; -1 for a dtype that it lacks.
+// The vendor's aclDataType; -1 for a dtype that it lacks.
 int data_type(DLDataType dtype);
 
 // A number of a list.
@@ -44,7 +44,7 @@ void destroy(const aclIntArray* handle);
 void destroy(const aclFloatArray* handle);
 void destroy(const aclBoolArray* handle);
 
-// What the first phase of a call depends on: calls with equal signatures share an executor, which is given
+// Inputs of the first phase of a call: calls with equal signatures share an executor, which is given
 // the addresses of each call's tensors.
 class Signature {
  public:
@@ -54,7 +54,7 @@ class Signature {
   void add(int64_t number) { add(&number, sizeof number); }
   void add(const void* bytes, size_t count) { bytes_.append(static_cast<const char*>(bytes), count); }
   void add(const DLTensor* tensor);
-  // Of a call whose executor serves no other one: tensors in lists, absent and empty ones.
+  // Marks a call whose executor serves no other one: tensors in lists, absent and empty ones.
   void refuse() { shared_ = false; }
 
   bool shared() const { return shared_; }
@@ -62,7 +62,7 @@ class Signature {
   const std::vector<void*>& addresses() const { return addresses_; }
 
  private:
-  struct Buffers {  // of a thread, whose calls do not nest
+  struct Buffers {  // one per thread; calls of a thread do not nest
     std::string bytes;
     std::vector<void*> addresses;
   };

@@ -16,7 +16,7 @@ constexpr int64_t kEverything = INT32_MAX;  // no limit of the distance between 
 constexpr int64_t kColumns = 8;             // in which the vendor keeps each statistic of the softmax
 constexpr int64_t kHalfPrecision = 0;
 constexpr int64_t kGivenMask = 0, kFirstDiagonal = 2, kLastDiagonal = 3, kBand = 4;  // sparse modes
-constexpr int64_t kAddedLast = 0;    // of a bias: after the scale
+constexpr int64_t kAddedLast = 0;    // adds a bias after the scale
 constexpr int64_t kTriangle = 2048;  // size of the mask that the other sparse modes take
 
 using Body = std::function<isthmus_status(const DLTensor*)>;
@@ -43,7 +43,8 @@ struct Attention {
   const DLTensor *query, *key, *value, *bias, *mask, *ends_q, *ends_k;
   int64_t longest_q, longest_k;
   Window window;
-  bool other_terms;  // of the scores or weights, which the vendor lacks, or draws from a seed in its own way
+  bool other_terms;  // terms of the scores or weights that the vendor lacks, or draws from a seed in its own
+                     // way
 
   bool expressible() const {
     if (other_terms || (bias != nullptr && data_type(bias->dtype) != data_type(query->dtype))) return false;
@@ -65,7 +66,8 @@ View in_order(const DLTensor* lse) {
 
 // ---- Sequences of equal lengths ----
 
-// Of a mask or a bias with all queries and keys. The vendor takes those of several heads for each batch only.
+// Shape of a mask or a bias with all queries and keys. The vendor takes those of several heads for each batch
+// only.
 std::vector<int64_t> whole_shape(const Attention& a, const DLTensor* tensor, int64_t heads) {
   const int64_t batches = heads > 1 ? a.query->shape[0] : tensor->shape[0];
   return {batches, heads, a.query->shape[1], a.key->shape[1]};
@@ -130,7 +132,7 @@ isthmus_status give_bias(isthmus_context* context, const DLTensor* whole, const 
 // ---- Sequences of different lengths ----
 
 struct Packed {
-  std::vector<int64_t> queries, keys;  // where each sequence ends
+  std::vector<int64_t> queries, keys;  // end of each sequence
   int64_t mode;
 };
 

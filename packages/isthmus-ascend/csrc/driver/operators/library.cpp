@@ -13,7 +13,7 @@ std::vector<Row>& rows() {
   return all;
 }
 
-// On the reference runtime also what computes there.
+// Describes also the implementation, on the reference runtime.
 std::string description() {
   const std::string text = "the vendor's operators, by two-phase calls of libopapi.so";
   void* const found = find_in_toolkit("isthmus_opapi_description");

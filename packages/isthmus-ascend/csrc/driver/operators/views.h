@@ -26,7 +26,7 @@ class View {
   operator const DLTensor*() const { return &tensor_; }
 
  protected:
-  // To be laid out, and without memory.
+  // View to be laid out, without memory.
   View(std::vector<int64_t> shape, DLDataType dtype);
   void point();
   // Makes it contiguous; returns its elements.

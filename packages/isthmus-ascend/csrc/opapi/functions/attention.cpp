@@ -34,7 +34,7 @@ bool by_kernel(const Sequences& s) {
   return !s.sink.defined() && !s.factors.defined() && s.query.size(-1) == s.value.size(-1);
 }
 
-// How many heads of the query share one of the key.
+// Number of query heads that share one key head.
 int64_t sharing(const Sequences& s) {
   const int64_t heads = s.query.size(1), of_key = s.key.size(1);
   TORCH_CHECK(of_key > 0 && heads % of_key == 0, "query has ", heads, " heads, expected a multiple of the ",
@@ -48,7 +48,7 @@ std::optional<at::Tensor> expanded_bias(const Sequences& s) {
   return s.bias.to(s.query.scalar_type()).expand({s.query.size(0), sizes[1], s.query.size(2), s.key.size(2)});
 }
 
-// Of queries from the first on with all keys; wide tensors of as many heads.
+// Scores of the queries from `first` on with all keys, as wide tensors of as many heads.
 at::Tensor scores_of(const Sequences& s, const at::Tensor& query, const at::Tensor& key, int64_t first) {
   at::Tensor scores = query.matmul(key.transpose(-2, -1)).mul(s.scale);
   if (s.bias.defined()) scores = scores.add(widened(s.bias).slice(2, first, first + query.size(2)));
@@ -57,7 +57,7 @@ at::Tensor scores_of(const Sequences& s, const at::Tensor& query, const at::Tens
   return scores.masked_fill(later, kMaskedOut);
 }
 
-// What is written out: wide tensors, key and value with the query's heads.
+// Wide tensors; key and value are repeated for the query's heads.
 struct Written {
   at::Tensor query, key, value, probabilities, log_sums,
       sink;  // sink: its probability, [batch, heads, positions]
@@ -92,7 +92,7 @@ Written written(const Sequences& s, const at::Tensor& log_sums = {}) {
 
 at::Tensor by_head(const at::Tensor& tensor, const std::string& layout, int64_t heads) {
   const at::Tensor split = split_heads(tensor, layout, heads);
-  return split.stride(-1) == 1 ? split : split.contiguous();  // as the kernel asks
+  return split.stride(-1) == 1 ? split : split.contiguous();  // the kernel requires a stride of 1
 }
 
 at::Tensor in_layout(const at::Tensor& tensor, const std::string& layout) {

@@ -15,7 +15,7 @@ struct Sequences {
   at::Tensor bias = {};       // added to the scaled scores; -inf where masked out; or undefined
   bool learned_bias = false;  // whether the bias has a gradient
   at::Tensor sink = {};       // [heads]: the score of one more key, whose value is 0; or undefined
-  at::Tensor factors = {};    // what dropout multiplies each probability with; or undefined
+  at::Tensor factors = {};    // dropout factor of each probability; or undefined
 };
 
 struct Attended {
@@ -25,7 +25,7 @@ struct Attended {
 // softmax(query key^T * scale + bias) value; 0 for a query that sees no key.
 Attended attend(const Sequences& sequences);
 
-// Of each query, without the sink's: [batch, heads, positions]; 0 for a query that sees no key.
+// Largest score of each query, without the sink's: [batch, heads, positions]; 0 for a query that sees no key.
 at::Tensor largest_scores(const Sequences& sequences);
 
 struct Gradients {
@@ -34,7 +34,7 @@ struct Gradients {
 
 Gradients attend_backward(const Sequences& sequences, const at::Tensor& dy, const Attended& forward);
 
-// From a layout such as BSH to [batch, heads, positions, size], and back.
+// Converts from a layout such as BSH to [batch, heads, positions, size], and back.
 at::Tensor by_head(const at::Tensor& tensor, const std::string& layout, int64_t heads);
 at::Tensor in_layout(const at::Tensor& tensor, const std::string& layout);
 

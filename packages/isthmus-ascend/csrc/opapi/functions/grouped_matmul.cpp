@@ -235,7 +235,7 @@ void feed_forward(const Call& call) {
     at::Tensor middle = step(rows.slice(0, begin, end), "weight1", "bias1", "deq_scale1", "antiquant_scale1",
                              "antiquant_offset1");
     const bool quantised = call.has("scale");
-    // Between quantised products all is rounded to the output's dtype, which decides between codes.
+    // Values between quantised products are rounded to the output's dtype, which decides between codes.
     const auto rounded = [&](const at::Tensor& value) {
       return quantised ? value.to(call.tensor("out").scalar_type()) : value;
     };

@@ -89,7 +89,7 @@ void infer_attention(const Call& call) {
   const bool one_query = call.integer("one_query");
   const int64_t key_positions = table.defined() ? std::numeric_limits<int64_t>::max() : positions(first);
   const bool whole_queries = one_query || (!packed && positions(query) == 1);
-  if (whole_queries && !one_query) call.ignore("actual_seq_lengths");  // as the vendor documents
+  if (whole_queries && !one_query) call.ignore("actual_seq_lengths");  // documented by the vendor
   const auto queries = whole_queries ? std::vector<int64_t>(batch, positions(query))
                                      : lengths(call, "actual_seq_lengths", batch, positions(query), packed);
   const auto keys = lengths(call, one_query ? "actual_seq_lengths" : "actual_seq_lengths_kv", batch,
@@ -151,7 +151,7 @@ void ring_attention_update(const Call& call) {
   const at::Tensor kept = before.sub(largest).exp().mul(call.tensor("prev_sum"));
   const at::Tensor added = now.sub(largest).exp().mul(call.tensor("cur_sum"));
   const at::Tensor total = kept.add(added);
-  const auto weight = [&](const at::Tensor& part) {  // as the output's layout has it
+  const auto weight = [&](const at::Tensor& part) {  // in the layout of the output
     const at::Tensor one = part.div(total).select(-1, 0);
     if (layout == "TND") return one.unsqueeze(-1);
     TORCH_CHECK(layout == "SBH", "inputLayout is ", layout, ", expected SBH or TND");

@@ -13,7 +13,7 @@
 namespace isthmus::ascend {
 namespace {
 
-// What a cross entropy weighs: the class weights, the weight of each row's target, and which rows count.
+// Weights of a cross entropy: the class weights, the weight of each row's target, and which rows count.
 struct Weights {
   at::Tensor target, classes, rows;  // rows: weight of the target, 0 where ignored
 };
@@ -32,7 +32,8 @@ void refuse_z_loss(const Call& call) {
               call.real("lse_square_scale_for_zloss"), ", expected 0");
 }
 
-// Of [rows, classes], with smoothed labels; gives the loss and the logarithms of the probabilities.
+// Cross entropy of [rows, classes] with smoothed labels; gives the loss and the logarithms of the
+// probabilities.
 void cross_entropy(const Call& call) {
   refuse_z_loss(call);
   const at::Tensor log_probs = at::log_softmax(widened(call.tensor("input")), -1);

@@ -12,7 +12,7 @@
 namespace isthmus::ascend {
 namespace {
 
-constexpr int64_t kBias = 127;  // of a float8_e8m0fnu, whose 255 is NaN
+constexpr int64_t kBias = 127;  // exponent bias of float8_e8m0fnu, whose 255 is NaN
 constexpr int64_t kBlock = 32;
 
 // The exponent of the largest power of two of a dtype.
@@ -140,7 +140,7 @@ void give_microscaled(const Call& call, const char* y, const char* scale, const 
   axis = at::maybe_wrap_dim(axis, x.dim());
   const at::Tensor last = x.to(at::kDouble).movedim(axis, -1), parts = blocked(last, size);
   const at::Tensor largest = parts.abs().amax({-1}, true), finite = largest.isfinite();
-  const at::Tensor floor = std::get<1>(at::frexp(largest)).sub(1);  // of log2
+  const at::Tensor floor = std::get<1>(at::frexp(largest)).sub(1);  // floor of log2(largest)
   const at::Tensor exponent =
       at::where(finite.logical_and(largest.gt(0)), floor.sub(emax).clamp(-kBias, kBias), -kBias);
   const at::Tensor value =

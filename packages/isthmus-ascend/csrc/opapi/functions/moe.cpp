@@ -99,7 +99,7 @@ at::Tensor rows_of(const at::Tensor& x, const at::Tensor& index) {
   return taken.mul(inside.to(x.scalar_type()).view({-1, 1}));
 }
 
-// Which (row, choice) each place of the expanded rows is for, and the counts of the experts.
+// The (row, choice) of each place of the expanded rows, and the counts of the experts.
 struct Routing {
   std::vector<int64_t> order;    // (row, choice) by expert; those of experts out of range last
   std::vector<int64_t> places;   // (row, choice) of each place; -1 where it stays empty
@@ -230,7 +230,7 @@ void moe_finalize_routing(const Call& call) {
   TORCH_CHECK(count > 0 && index.numel() % count == 0, "out has ", count, " rows, for ", index.numel(),
               " expanded rows");
   const int64_t k = index.numel() / count;
-  const at::Tensor places = mode < 2 ? index.view({k, count}).t().reshape(-1) : index;  // by row, then choice
+  const at::Tensor places = mode < 2 ? index.view({k, count}).t().reshape(-1) : index;  // by row and choice
   at::Tensor parts = rows_of(rows, places).view({count, k, -1});
   if (call.has("bias"))
     parts = parts.add(widened(call.tensor("bias"))
@@ -243,7 +243,7 @@ void moe_finalize_routing(const Call& call) {
   call.give("out", sum);
 }
 
-// From an order by (rank, expert) to one by (expert, rank).
+// Reorders rows from (rank, expert) to (expert, rank).
 void moe_re_routing(const Call& call) {
   const at::Tensor tokens = call.tensor("tokens"), counts = call.tensor("counts").to(at::kLong);
   TORCH_CHECK(call.integer("counts_kind") == 1 && call.integer("idx_type") == 0,

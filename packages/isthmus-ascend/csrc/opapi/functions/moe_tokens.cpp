@@ -121,7 +121,7 @@ void permute_by_map(const Call& call) {
 void permute_by_map_grad(const Call& call) {
   const at::Tensor grad = widened(call.tensor("grad_permuted_tokens")), routing = routing_map(call);
   const Mapped map = mapped(routing, call.flag("drop_and_pad"), grad.size(0));
-  call.ignore("sorted_indices");  // as the map says
+  call.ignore("sorted_indices");  // redundant, as the map says
   call.give("grad_tokens",
             at::zeros({routing.size(0), grad.size(1)}, grad.options()).index_add(0, map.tokens, grad));
   if (!call.has("grad_permuted_probs")) return;
@@ -184,7 +184,7 @@ void unpermute_by_map_grad(const Call& call) {
             at::zeros({rows.numel(), grad.size(1)}, grad.options()).index_add(0, rows, parts));
 }
 
-// What the schedule context of an attention worker, 1024 bytes, says of the tokens that experts send to it:
+// The tokens that experts send to an attention worker, as its schedule context of 1024 bytes describes them:
 // an array of [micro-batches, rows, choices, hidden] in device memory. Source: op-plugin's test of
 // npu_attention_worker_combine.
 struct Received {
@@ -225,7 +225,7 @@ void attention_worker_combine(const Call& call) {
               received.rows, " rows of ", received.choices, " choices, expected ", rows, " of ", choices);
   TORCH_CHECK(received.batch < received.batches, "the micro-batch is ", received.batch, ", of ",
               received.batches);
-  const uint64_t bytes = std::max<uint64_t>(y.nbytes() * choices, 1);  // of a micro-batch
+  const uint64_t bytes = std::max<uint64_t>(y.nbytes() * choices, 1);  // bytes of a micro-batch
   TORCH_CHECK(received.bytes / bytes >= received.batches, "the token data have ", received.bytes,
               " bytes, expected ", bytes, " for each of ", received.batches, " micro-batches");
   char* const start = reinterpret_cast<char*>(received.address);

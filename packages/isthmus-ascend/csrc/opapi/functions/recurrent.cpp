@@ -176,7 +176,7 @@ struct Network {
     return {kind, x, mask, selected(states, cell), weights, cell % directions == 1};
   }
 
-  // Between [positions, batch, ...] and the caller's order.
+  // Converts between [positions, batch, ...] and the caller's order.
   at::Tensor turned(const at::Tensor& tensor) const {
     return batch_first && tensor.dim() == 3 ? tensor.transpose(0, 1) : tensor;
   }
@@ -260,7 +260,7 @@ void backward(const Call& call, const CellKind& kind) {
     for (int64_t direction = 0; direction < net.directions; ++direction) {
       const int64_t cell = layer * net.directions + direction;
       const at::Tensor of_cell = dy.slice(-1, direction * net.hidden(), (direction + 1) * net.hidden());
-      Tensors all;  // of this cell
+      Tensors all;  // tensors of this cell
       for (const Tensors& list : saved) all.push_back(list[cell]);
       const auto [of_x, of_states, of_weights] =
           gradient(net.layer(cell, x), all, of_cell, selected(last, cell));

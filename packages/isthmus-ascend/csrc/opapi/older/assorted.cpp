@@ -30,7 +30,7 @@ void older_matmul(const Call& call) {
 
 constexpr double kInfinity = 2147483648.0;  // stands for an infinite p, and its negative for the other
 
-// What the norm with p is the root of: the sum of powers, the number of elements that are not 0, or an
+// The radicand of the norm with p: the sum of powers, the number of elements that are not 0, or an
 // extreme.
 void sum_of_powers(const Call& call) {
   const double p = call.real("p");
@@ -69,7 +69,7 @@ void pad_ends(const Call& call) {
   call.give("y", at::constant_pad_nd(x, last_first));
 }
 
-// Of the distances with norm p between rows, with respect to the first of each pair; all inputs are
+// Gradient of the distances with norm p between rows, for the first of each pair; all inputs are
 // expanded to (..., rows of x1, rows of x2, columns). A negative p is infinity.
 void cdist_grad(const Call& call) {
   const double p = call.real("p");
@@ -124,7 +124,7 @@ void softmax_of_sum_and_dropout(const Call& call) {
   call.give("y2", masked(softmax, call.tensor("mask"), call.real("input_keep_prob")));
 }
 
-// With respect to x2.
+// The gradient for x2.
 void softmax_of_sum_and_dropout_grad(const Call& call) {
   const at::Tensor softmax = widened(call.tensor("softmax"));
   const at::Tensor grad =

@@ -12,8 +12,8 @@
 namespace isthmus::ascend {
 namespace {
 
-// Of the dimensions after batch and channels. Strides and dilations have a number for each dimension, pads
-// one before and one after each of the last.
+// Sliding window over the dimensions after batch and channels. Strides and dilations have a number for each
+// dimension, pads one before and one after each of the last.
 struct Window {
   explicit Window(const Call& call) : groups(std::max<int64_t>(call.integer("groups"), 1)) {
     const auto all = call.ints("strides"), pads = call.ints("pads"), dilations = call.ints("dilations");

@@ -70,7 +70,7 @@ void older_lstm_grad(const Call& call) {
   for (const char* name : {"y", "mask", "wci", "wcf", "wco"}) call.ignore(name);
 }
 
-// As kGru.saved.
+// Same layout as kGru.saved.
 constexpr const char* kGruSaved[] = {"h", "reset", "update", "new", "hidden_new"};
 
 Layer gru_layer(const Call& call) {

@@ -34,7 +34,8 @@ from isthmus_common.parent import end_with_parent
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
 _STEPS_OF_A_WAIT = 3  # exchanges that a partner may be late in a sweep
 _MOST_BAD_LINKS = 3  # after which a node leaves a sweep
-_SHARE_OF_A_BURN = 0.8  # of a test's time, so that a card that hangs is named before the collectives time out
+# Share of a test's time, so that a card that hangs is named before the collectives time out.
+_SHARE_OF_A_BURN = 0.8
 _SLOW_CARD = 2.0  # times the work of a test without the card's delay: less does not explain a slow test
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 
@@ -45,10 +46,10 @@ def main() -> None:
     events.register(sys.stdin.fileno(), selectors.EVENT_READ)
     children: dict[
         int, tuple[int, dict[str, Any], float]
-    ] = {}  # by the read end of its pipe: pid, request, deadline
+    ] = {}  # pid, request and deadline by the read end of its pipe
     replies: dict[int, bytes] = {}
     rest = b""
-    _say({"ready": os.getpid()})
+    _send({"ready": os.getpid()})
     while True:
         for key, _ in events.select(0.1 if children else None):
             if key.fd == sys.stdin.fileno():
@@ -93,10 +94,10 @@ def _end(fd: int, events: selectors.BaseSelector, children: dict[int, Any], why:
     events.unregister(fd)
     os.close(fd)
     os.waitpid(pid, 0)
-    _say({"test": request["test"], "node": request["node"], "error": why})
+    _send({"test": request["test"], "node": request["node"], "error": why})
 
 
-def _say(message: dict[str, Any]) -> None:
+def _send(message: dict[str, Any]) -> None:
     print(json.dumps(message), flush=True)
 
 
@@ -180,7 +181,7 @@ class Part:
             digests = self._burn()
             return self._result(begin, digests)
         store = self._store()
-        with self._joined(store, self.rank, self.size, self.request["timeout"]):
+        with self._join_group(store, self.rank, self.size, self.request["timeout"]):
             begin = time.monotonic()
             digests = self._burn()
             if not self.bad_cards:
@@ -208,7 +209,7 @@ class Part:
         return store
 
     @contextlib.contextmanager
-    def _joined(self, store: Store, rank: int, size: int, seconds: float) -> Iterator[None]:
+    def _join_group(self, store: Store, rank: int, size: int, seconds: float) -> Iterator[None]:
         wait = timedelta(seconds=seconds)
         dist.init_process_group(
             self.request["backend"], store=store, rank=rank, world_size=size, timeout=wait
@@ -330,7 +331,7 @@ class Part:
                     inside.delete_key(f"ready{self.rank}")
                 continue
             try:
-                with self._joined(inside, int(self.rank > partner), 2, step):
+                with self._join_group(inside, int(self.rank > partner), 2, step):
                     begin = time.monotonic()
                     dist.all_reduce(torch.ones(self.request["length"]))
                 links.append([number, partner, time.monotonic() - begin])

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from isthmus_cluster.isolate.rounds import Bools, Floats, Ints, Kind, Outcome, Round, Topology
 
 FIRING = (0.99, 0.5, 0.2)
-PLACES = 3  # of a node's fault: anywhere, network, scale
+PLACES = 3  # places of a node's fault: anywhere, network, scale
 STATES = 1 + PLACES * len(FIRING)
 SIZES = 20  # classes of test sizes, by power of two
 _SHARED = 0.05  # share of the failures of a link, rack or switch that name one card
@@ -37,7 +37,7 @@ _BINOMIAL = np.array(
 _LEAST = 1e-13  # probability that the sum can tell from 0
 with np.errstate(
     divide="ignore"
-):  # of places and firing probabilities; at scale, faults are taken to fire reliably
+):  # places and firing probabilities; at scale, faults are taken to fire reliably
     _SHARES = np.log([[0.25, 0.1, 0.1], [0.25, 0.1, 0.1], [0.1, 0.0, 0.0]])
 PARTS = ("node", "link", "rack", "switch", "rail")
 NODE, LINK, RACK, SWITCH, RAIL = range(len(PARTS))
@@ -149,7 +149,7 @@ class Belief:
         self._places.append(place)
         self.sweeps += bool((tests.size[tests.kind == Kind.SWEEP] > self.topology.nodes / 2).any())
         for code in self._link_passes:
-            self._link_passes[code] += _together(place, _part(code))
+            self._link_passes[code] += _are_together(place, _decode_part(code))
         spoiled = np.zeros(len(tests), bool)
         spoiled[test[np.isin(tests.members, links)]] = True
         self._count_regions(tests, test, good & ~spoiled)
@@ -191,11 +191,13 @@ class Belief:
             if len(nodes) == 2:
                 link = _code(LINK, int(nodes.min()), int(nodes.max()))
                 if link not in self._link_passes:
-                    self._link_passes[link] = sum(_together(place, _part(link)) for place in self._places)
+                    self._link_passes[link] = sum(
+                        _are_together(place, _decode_part(link)) for place in self._places
+                    )
                 others.append(link)
             else:
                 firing_links = np.mean(np.array(FIRING) * (1 - np.array(FIRING)) ** self.sweeps)
-                noise += len(nodes) ** 2 / 2 * self._prior(LINK) * float(firing_links)
+                noise += len(nodes) ** 2 / 2 * self._prior_of(LINK) * float(firing_links)
             codes += others
             firing += [simple * (_SHARED if one else 1.0)] * len(others)
             if one and len(np.unique(self.topology.rack[nodes])) > 1:
@@ -213,7 +215,7 @@ class Belief:
 
     # -- inference -----
 
-    def _prior(self, kind: int) -> float:
+    def _prior_of(self, kind: int) -> float:
         node = min(0.2, self.expected / self.topology.nodes)
         return node / self.topology.nodes if kind == LINK else node if kind == NODE else 0.2 * node
 
@@ -222,8 +224,8 @@ class Belief:
         weights = np.full((len(codes), STATES), -np.inf)
         lost = np.log1p(-np.array(FIRING))
         kinds = codes >> 56
-        nodes = _first(codes[kinds == NODE])
-        prior = self._prior(NODE)
+        nodes = _first_codes(codes[kinds == NODE])
+        prior = self._prior_of(NODE)
         at_scale = (
             self._by_size[nodes, _size_classes(np.array(self.scale)) :].sum(1)
             if self.scale
@@ -236,15 +238,15 @@ class Belief:
         )
         others = np.flatnonzero(kinds != NODE)
         for index in others:
-            prior = self._prior(int(kinds[index]))
+            prior = self._prior_of(int(kinds[index]))
             weights[index, 0] = np.log1p(-prior)
             weights[index, 1 : 1 + len(FIRING)] = (
-                np.log(prior / len(FIRING)) + self._passed(int(codes[index])) * lost
+                np.log(prior / len(FIRING)) + self._count_passed(int(codes[index])) * lost
             )
         return weights
 
-    def _passed(self, code: int) -> int:
-        part = _part(code)
+    def _count_passed(self, code: int) -> int:
+        part = _decode_part(code)
         if part.kind == LINK:
             return self._link_passes[code]
         if part.kind == RAIL:
@@ -280,7 +282,8 @@ class Belief:
         sign = ((-1.0) ** k * _BINOMIAL[times, k] * (1 - noise) ** k)[:, test]
         base = self._base(self.codes)
         message: Floats = np.zeros(quiet.shape[1:])
-        message[: len(self._messages)] = self._messages  # of the last round: it converges sooner
+        # Starts from the last round's messages: it converges sooner.
+        message[: len(self._messages)] = self._messages
         for _ in range(_ITERATIONS):
             total = base + np.add.reduceat(message[by_part], first_of_part)
             cavity = total[part] - message
@@ -308,7 +311,7 @@ class Belief:
 
     def parts(self) -> list[Part]:
         """Return the parts with a failed test, in the order of `log_odds`, `evidence` and `failures`."""
-        return [_part(int(code)) for code in self.codes]
+        return [_decode_part(int(code)) for code in self.codes]
 
     def place(self, node: int) -> Floats:
         """Return how probable the places of a node's fault are (anywhere, network, scale), if it is faulty."""
@@ -335,12 +338,14 @@ class Belief:
         weights = self._base(shared)[:, 1:]
         for failure in failures:
             order = np.argsort(failure.parts)
-            with np.errstate(divide="ignore"):  # of places in which a part does not fire
+            with np.errstate(divide="ignore"):  # a part does not fire in some places
                 weights += np.log(failure.firing[order[np.isin(failure.parts[order], shared)], 1:])
         total = np.logaddexp.reduce(weights, axis=1)
         odds = total - total[shared == code]
         return {
-            _part(int(other)): float(gain) for other, gain in zip(shared, odds, strict=True) if other != code
+            _decode_part(int(other)): float(gain)
+            for other, gain in zip(shared, odds, strict=True)
+            if other != code
         }
 
     def failed_cards(self, node: int) -> list[int]:
@@ -362,7 +367,7 @@ def _size_classes(sizes: Ints) -> Ints:
     return np.minimum(np.log2(np.maximum(sizes, 1)).astype(np.int64), SIZES - 1)
 
 
-def _together(place: NDArray[np.int32], link: Part) -> bool:
+def _are_together(place: NDArray[np.int32], link: Part) -> bool:
     return bool(place[link.first] >= 0 and place[link.first] == place[link.second])
 
 
@@ -370,9 +375,9 @@ def _code(kind: int, first: int, second: int = 0) -> int:
     return kind << 56 | int(first) << 28 | int(second)
 
 
-def _part(code: int) -> Part:
+def _decode_part(code: int) -> Part:
     return Part(code >> 56, code >> 28 & (1 << 28) - 1, code & (1 << 28) - 1)
 
 
-def _first(codes: Ints) -> Ints:
+def _first_codes(codes: Ints) -> Ints:
     return codes >> 28 & (1 << 28) - 1

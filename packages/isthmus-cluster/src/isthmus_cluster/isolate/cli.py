@@ -89,7 +89,7 @@ def isolate(
             raise fail(error, 2) from None
         if simulate:
             topology = Topology.regular(simulate)
-            faults = [_simulated(each, simulate) for each in inject or []]
+            faults = [_parse_fault(each, simulate) for each in inject or []]
             random = np.random.default_rng(seed)
             found = found_by(topology, simulation.Simulator(topology, faults, noise=noise, random=random))
         else:
@@ -141,7 +141,7 @@ def _injected(text: str, names: list[str], cards: int) -> "tuple[int, Injected]"
     return names.index(match["node"]), Injected(match["kind"], seconds=value or 1.0, firing=firing)
 
 
-def _simulated(text: str, nodes: int) -> "Fault":
+def _parse_fault(text: str, nodes: int) -> "Fault":
     from isthmus_cluster.isolate.simulate import Fault
 
     match = _SIMULATED.fullmatch(text)

@@ -1,4 +1,4 @@
-"""What a round of tests is, and what comes out of it, as arrays over its tests."""
+"""A round of tests and its outcome, as arrays over the tests."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Round:
     start: Ints
 
     @classmethod
-    def of(cls, tests: Iterable[tuple[Kind, Sequence[int] | Ints]]) -> Round:
+    def of_tests(cls, tests: Iterable[tuple[Kind, Sequence[int] | Ints]]) -> Round:
         """Return the round of these (kind, nodes)."""
         kinds, groups = [], []
         for kind, group in tests:
@@ -148,7 +148,7 @@ def robust_z(values: Floats, median: float, spread: float) -> Floats:
     return (values - median) / (NORMAL * spread + 0.01 * median + 1e-12)
 
 
-def middle(values: Floats) -> tuple[float, float]:
+def median_and_deviation(values: Floats) -> tuple[float, float]:
     """Return the median and the median absolute deviation."""
     median = float(np.median(values))
     return median, float(np.median(np.abs(values - median)))

@@ -20,7 +20,7 @@ from isthmus_cluster import remote
 from isthmus_cluster.agents import Agent, end_all
 from isthmus_cluster.errors import ClusterError
 from isthmus_cluster.inventory import Host, Inventory
-from isthmus_cluster.isolate.rounds import Kind, Outcome, Round, Topology, middle, robust_z
+from isthmus_cluster.isolate.rounds import Kind, Outcome, Round, Topology, median_and_deviation, robust_z
 
 AGENT = ("-m", "isthmus_cluster.isolate.agent")
 _LOCAL_RANK = "LOCAL_RANK=000000"  # room that the processes of the cards write theirs into
@@ -296,7 +296,7 @@ def _bad_links(test: _Running) -> list[tuple[int, int]]:
             pair = min(node, nodes[partner]), max(node, nodes[partner])
             times.setdefault(pair, []).append(seconds)
     good = np.array([max(each) for each in times.values() if min(each) >= 0])
-    median, spread = middle(good) if len(good) else (0.0, 0.0)
+    median, spread = median_and_deviation(good) if len(good) else (0.0, 0.0)
     bad = []
     for pair, each in times.items():
         late = (

@@ -33,7 +33,7 @@ from isthmus_cluster.isolate.rounds import (
     Round,
     Runner,
     Topology,
-    middle,
+    median_and_deviation,
     robust_z,
 )
 
@@ -41,7 +41,7 @@ _SLOW_Z = 6.0
 _EXPLAINED = 1.0  # evidence of failed tests, in nats, below which other parts explain them
 _CLEARED = 2.0  # nats beyond the limit: of many suspects, few may be cleared wrongly
 _PARTS_OF_A_SPLIT = 8
-_SHARE_OF_A_SPLIT = 16  # of the nodes that a round of it tests
+_SHARE_OF_A_SPLIT = 16  # share of the nodes that one round of a split tests
 _SCALE, _ANYWHERE = (
     0.2,
     0.6,
@@ -191,7 +191,7 @@ class Found:
         """Elapsed time: the longest test of each round."""
         return sum(each.seconds for each in self.rounds)
 
-    def accused(self, before: int | None = None) -> set[tuple[Any, ...]]:
+    def accused_parts(self, before: int | None = None) -> set[tuple[Any, ...]]:
         """Return (part, nodes, card) of the verdicts, of those up to a round if it is given."""
         return {(v.part, v.nodes, v.card) for v in self.verdicts if before is None or v.round <= before}
 
@@ -251,18 +251,18 @@ class Search:
         """
         while True:
             if len(self.rounds) >= self.settings.rounds:
-                return self._found("the rounds are used up")
+                return self._result("the rounds are used up")
             if sum(each.node_hours for each in self.rounds) >= self.settings.node_hours:
-                return self._found("the node-hours are used up")
+                return self._result("the node-hours are used up")
             purpose, tests = self.propose()
             if not len(tests):
-                return self._found("every part is accused or cleared")
+                return self._result("every part is accused or cleared")
             progress(self.observe(purpose, tests, runner.run(tests)))
 
     def observe(self, purpose: str, tests: Round, outcome: Outcome) -> RoundSummary:
         """Take in what a round reported."""
         number = len(self.rounds) + 1
-        slow = self._slow(tests, outcome)
+        slow = self._slow_tests(tests, outcome)
         bad = outcome.failed | slow
         for test in np.flatnonzero(bad):
             if tests.kind[test] != Kind.SWEEP:
@@ -294,7 +294,7 @@ class Search:
         self.rounds.append(summary)
         return summary
 
-    def _slow(self, tests: Round, outcome: Outcome) -> Bools:
+    def _slow_tests(self, tests: Round, outcome: Outcome) -> Bools:
         """Return which tests took longer than the others of their kind and size: bool of shape (tests,)."""
         slow = np.zeros(len(tests), bool)
         sizes = tests.size
@@ -305,7 +305,7 @@ class Search:
             times = outcome.work[which]
             known = self._reference.get((kind, size), (0, 0.0, 0.0))
             if len(which) >= max(4, known[0]):
-                known = len(which), *middle(times)
+                known = len(which), *median_and_deviation(times)
                 self._reference[kind, size] = known
             if known[0]:
                 slow[which] = (robust_z(times, *known[1:]) > _SLOW_Z) & (
@@ -362,12 +362,12 @@ class Search:
             (
                 (odds, part)
                 for part, odds in suspected.items()
-                if part not in accused and self._testable(part)
+                if part not in accused and self._is_testable(part)
             ),
             reverse=True,
         )
 
-    def _testable(self, part: Part) -> bool:
+    def _is_testable(self, part: Part) -> bool:
         """Return whether a part can be tested without accused nodes and connections."""
         if part.kind == LINK:
             ends = list(part[1:])
@@ -379,7 +379,7 @@ class Search:
     def _verdict(self, part: Part, odds: float, number: int) -> Verdict:
         before = self.verdicts.get(part)
         number = before.round if before else number
-        evidence = [each for each in self._bad if self._concerns(part, each[2])]
+        evidence = [each for each in self._bad if self._is_concerned(part, each[2])]
         slow = all(each[3] == "slow" for each in evidence)
         texts = tuple(
             Evidence(r, kind.name.lower(), tuple(map(int, nodes)), what) for r, kind, nodes, what in evidence
@@ -390,7 +390,7 @@ class Search:
             name = "card" if card >= 0 else name
         return Verdict(name, numbers, card, odds, slow, number, texts)
 
-    def _concerns(self, part: Part, nodes: Ints) -> bool:
+    def _is_concerned(self, part: Part, nodes: Ints) -> bool:
         if part.kind == NODE:
             return part.first in nodes
         if part.kind == LINK:
@@ -419,13 +419,15 @@ class Search:
         number = len(self.rounds)
         nodes = np.arange(self.topology.nodes)
         if number == 0:
-            return "each node by itself", Round.of((Kind.SELF, nodes[node : node + 1]) for node in nodes)
+            return "each node by itself", Round.of_tests(
+                (Kind.SELF, nodes[node : node + 1]) for node in nodes
+            )
         if number == 1:
             suspects = self._open_nodes()
             tests = [(Kind.SELF, np.array([node])) for node in sorted(suspects)]
             free = np.array([node for node in nodes if node not in suspects], np.int64)
             pairs = [(Kind.GROUP, group) for group in self._pairs_in_racks(free)]
-            return "pairs inside racks", Round.of(tests + pairs)
+            return "pairs inside racks", Round.of_tests(tests + pairs)
         return self._later_round()
 
     def _later_round(self) -> tuple[str, Round]:
@@ -433,8 +435,8 @@ class Search:
             purpose, broad = next(self._broad, ("", []))
             if broad:
                 kept = ((kind, group[~self._accused[group]]) for kind, group in broad)
-                return purpose, Round.of((kind, group) for kind, group in kept if len(group))
-        return "suspects", Round.of(self._suspect_tests(np.zeros(self.topology.nodes, bool)))
+                return purpose, Round.of_tests((kind, group) for kind, group in kept if len(group))
+        return "suspects", Round.of_tests(self._suspect_tests(np.zeros(self.topology.nodes, bool)))
 
     def _likely_suspects(self) -> bool:
         """Return whether the fault is probably among the suspects, so that other tests would be wasted."""
@@ -443,7 +445,7 @@ class Search:
     def _open_nodes(self) -> set[int]:
         return {part.first for _, part in self._open if part.kind == NODE}
 
-    def _good(self, used: Bools) -> Ints:
+    def _good_nodes(self, used: Bools) -> Ints:
         """Return nodes that passed with others, are not suspected, and are free."""
         good = (self.belief.passes_network > 0) & ~self._accused & ~used
         good[list(self._open_nodes())] = False
@@ -466,7 +468,7 @@ class Search:
             if not used[group].any():
                 add(Kind.SWEEP, group[~self._accused[group]])
         self._to_sweep = []
-        splitting = [] if tests or not self.belief.scale else self._split(used)
+        splitting = [] if tests or not self.belief.scale else self._split_suspects(used)
         for group in splitting:
             add(Kind.GROUP, group)
         together = self._to_repeat()
@@ -483,7 +485,7 @@ class Search:
                 )
                 if not waits:
                     pair_or_self(part.first, alone)
-            elif not splitting and (pair := self._across(part, used)) is not None:
+            elif not splitting and (pair := self._pair_across(part, used)) is not None:
                 add(Kind.GROUP, pair)
         for node in np.flatnonzero((self.belief.passes_network == 0) & ~self._accused):  # nobody is left out
             if not used[node]:
@@ -516,7 +518,7 @@ class Search:
         }
 
     def _partners(self, used: Bools) -> Callable[[int], int | None]:
-        order = self.random.permutation(self._good(used))
+        order = self.random.permutation(self._good_nodes(used))
 
         def partner(node: int) -> int | None:
             met = self._met.setdefault(node, set())
@@ -533,9 +535,9 @@ class Search:
 
         return partner
 
-    def _across(self, part: Part, used: Bools) -> Ints | None:
+    def _pair_across(self, part: Part, used: Bools) -> Ints | None:
         """Return a good pair of nodes that exercises a rack, switch or rail, or None."""
-        good = self.random.permutation(self._good(used))
+        good = self.random.permutation(self._good_nodes(used))
         regions = self.topology.rack if part.kind in (RACK, RAIL) else self.topology.switch
         here = regions[good] == (regions[good[0]] if part.kind == RAIL and len(good) else part.first)
         others = good[~here]
@@ -547,7 +549,7 @@ class Search:
         others = proven if len(proven) else others
         return np.array([good[here][0], others[0]]) if here.any() and len(others) else None
 
-    def _split(self, used: Bools) -> list[Ints]:
+    def _split_suspects(self, used: Bools) -> list[Ints]:
         """Split the suspects of a failure at scale; proven-good nodes fill each part up to the size that failed."""
         size = self.belief.scale
         odds = [(odds, part.first) for odds, part in self._open if part.kind == NODE and not used[part.first]]
@@ -559,7 +561,7 @@ class Search:
             return []
         tested = max(1, min(_PARTS_OF_A_SPLIT, nodes // (_SHARE_OF_A_SPLIT * size)))
         pieces = np.array_split(self.random.permutation(suspects), min(tested + 2, len(suspects)))
-        fillers = self.random.permutation(np.setdiff1d(self._good(used), suspects))
+        fillers = self.random.permutation(np.setdiff1d(self._good_nodes(used), suspects))
         groups = []
         for piece in pieces[:tested]:
             missing = max(0, size - len(piece))
@@ -592,13 +594,13 @@ class Search:
             links = self.belief.sweeps >= self.settings.exposures
             if links and (self.belief.passes_any[healthy] >= self.settings.exposures).all():
                 return
-            if self._spent("repetition") > self._spent("all links") and not links:
+            if self._time_spent("repetition") > self._time_spent("all links") and not links:
                 yield "all links", [(Kind.SWEEP, everyone)]
             else:
                 pairs = self._pairs_in_racks(self.random.permutation(nodes))
                 yield "repetition", [(Kind.GROUP, pair) for pair in pairs]
 
-    def _spent(self, purpose: str) -> float:
+    def _time_spent(self, purpose: str) -> float:
         return sum(each.node_hours for each in self.rounds if each.purpose == purpose)
 
     def _pairs_between(self) -> list[Ints]:
@@ -658,7 +660,7 @@ class Search:
                 groups.append(rest)
         return groups
 
-    def _found(self, ended: str) -> Found:
+    def _result(self, ended: str) -> Found:
         passes = self.belief.passes_any[~self._accused]
         fewest = int(passes.min()) if len(passes) else 0
         excluded = 1 - (1 - self.settings.confidence) ** (1 / fewest) if fewest else 1.0

@@ -66,14 +66,14 @@ class Fault:
 
     @property
     def verdict(self) -> tuple[str, tuple[int, ...], int]:
-        """(part, nodes, card) of the right verdict, as of Found.accused."""
+        """(part, nodes, card) of the right verdict, like :meth:`Found.accused_parts`."""
         if self.kind == "link":
             return "link", (min(self.first, self.second), max(self.first, self.second)), -1
         part = "node" if self.kind in ("node", "port", "slow", "scale") else self.kind
         return part, (self.first,), self.second if self.kind == "card" else -1
 
 
-_MOST_LINKS = 3  # of a faulty node in a sweep, before it leaves
+_MOST_LINKS = 3  # most links of a faulty node in a sweep, before it leaves
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Simulator:
         factor = np.ones(number)
         links: list[tuple[int, int, int]] = []
         for fault in self.faults:
-            hit = self._hit(fault, tests, place)
+            hit = self._affected_tests(fault, tests, place)
             hit = hit[self.random.random(len(hit)) < fault.firing]
             mask = (
                 1 << fault.second if fault.kind == "card" else 1 << fault.first if fault.kind == "rail" else 0
@@ -135,7 +135,7 @@ class Simulator:
         found = np.array([link[:2] for link in links], np.int64).reshape(-1, 2)
         return Outcome(failed, seconds, work, cards, found, np.array([link[2] for link in links], np.int64))
 
-    def _hit(self, fault: Fault, tests: Round, place: Ints) -> Ints:
+    def _affected_tests(self, fault: Fault, tests: Round, place: Ints) -> Ints:
         """Return the tests that exercise what is faulty."""
         if fault.kind in ("rack", "switch", "rail"):
             regions = self.topology.switch if fault.kind == "switch" else self.topology.rack
@@ -210,7 +210,9 @@ def halving(
             waiting = np.flatnonzero(~np.repeat(bad[::2] | bad[1::2], 2))
             if not len(waiting):
                 break
-            tests = Round.of((Kind.GROUP if len(halves[i]) > 1 else Kind.SELF, halves[i]) for i in waiting)
+            tests = Round.of_tests(
+                (Kind.GROUP if len(halves[i]) > 1 else Kind.SELF, halves[i]) for i in waiting
+            )
             outcome = simulator.run(tests)
             bad[waiting] = outcome.failed | (outcome.work > slow * simulator.durations.work)
         failing = []
@@ -242,7 +244,7 @@ def pairing(simulator: Simulator) -> set[tuple[str, tuple[int, ...], int]]:
         pairs = list(order[: nodes // 2 * 2].reshape(-1, 2))
         if nodes % 2:
             pairs[-1] = np.append(pairs[-1], order[-1])
-        tests = Round.of((Kind.GROUP, pair) for pair in pairs)
+        tests = Round.of_tests((Kind.GROUP, pair) for pair in pairs)
         outcome = simulator.run(tests)
         taken = np.where(outcome.failed, 3600.0, outcome.work)[tests.test]
         shortest[tests.members] = np.minimum(shortest[tests.members], taken)

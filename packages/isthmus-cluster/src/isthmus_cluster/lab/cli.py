@@ -48,7 +48,7 @@ def up(
         if taken and not state.find(folder):
             raise ClusterError(f"{taken[0]}: this namespace exists; give another --name")
         make_folder(folder.absolute())
-        with _locked(folder):
+        with _lock(folder):
             if state.find(folder):
                 raise ClusterError(
                     f"{folder}: has a lab; `isthmus cluster lab down --folder {folder}` removes it"
@@ -76,7 +76,7 @@ def down(folder: Folder = Path("lab")) -> None:
             print(f"{folder}: no lab")
             return
         network.check()
-        with _locked(folder):
+        with _lock(folder):
             for host in found.names:
                 cards.end(found.namespace(host), found.cards)
             network.remove(found)
@@ -133,7 +133,7 @@ def fault(
     """Make a card or a link faulty, for the running job and later ones."""
     from isthmus_cluster.lab import cards, network
 
-    with _changing(folder) as lab:
+    with _change_lab(folder) as lab:
         if where == "link":
             name = _link(lab, part)
             lab.links[name] = _link_fault(what)
@@ -157,7 +157,7 @@ def heal(
     """End the faults of a card or a link. Default: all faults."""
     from isthmus_cluster.lab import cards, network
 
-    with _changing(folder) as lab:
+    with _change_lab(folder) as lab:
         if where == "link":
             healed = [_link(lab, part)]
         elif where:
@@ -175,22 +175,22 @@ def heal(
 
 
 @contextlib.contextmanager
-def _changing(folder: Path) -> "Iterator[Lab]":
+def _change_lab(folder: Path) -> "Iterator[Lab]":
     """Yield the lab of a folder to a command that changes it; its errors are one line."""
     from isthmus_cluster.lab import network
 
     with one_line(ClusterError):
         lab = _find(folder)
         network.check()
-        with _locked(folder):
+        with _lock(folder):
             yield lab
 
 
 @contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    from isthmus_common.files import locked
+def _lock(folder: Path) -> Iterator[None]:
+    from isthmus_common.files import lock_file
 
-    with locked(folder) as is_free:
+    with lock_file(folder) as is_free:
         if not is_free:
             raise ClusterError(f"{folder}: another command changes this lab; repeat when it has ended")
         yield

@@ -1,1 +1,1 @@
-"""What the cards of a cluster do now: health, power, temperature, memory, utilization, processes."""
+"""Current state of the cards of a cluster: health, power, temperature, memory, utilization, processes."""

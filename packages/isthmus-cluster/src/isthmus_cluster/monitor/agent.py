@@ -33,9 +33,9 @@ def main() -> None:
         error = ""
         try:
             source = source or sources.find(given.source)
-            cards = sources.watched(source(), expected)
+            cards = sources.add_unreported(source(), expected)
             error = "" if cards else "no cards on this host"
-        except Exception as failure:  # of a vendor's library; the next report may be better
+        except Exception as failure:  # a vendor's library failed; the next report may be better
             source, error = None, " ".join(str(failure).split()) or type(failure).__name__
         print(encode(cards, error), flush=True)
         due = max(due + given.interval, time.monotonic())

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from isthmus_common.text import clean
+from isthmus_common.text import clean_text
 
-_LARGEST = 1e18  # of the numbers in a report
+_LARGEST = 1e18  # largest number in a report
 OK, WARNING, LOST = "OK", "Warning", "Lost"
 
 
@@ -82,7 +82,7 @@ class Report:
 def command(pid: int) -> str:
     """Return the name of a process's command; "" if it has ended."""
     try:
-        return clean(Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n"))
+        return clean_text(Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n"))
     except OSError:
         return ""
 
@@ -96,7 +96,7 @@ def decode(line: bytes) -> tuple[tuple[Card, ...], str] | None:
     """Return cards and error of an agent's line; None for other lines, such as the greeting of a login shell."""
     try:
         found = json.loads(line)
-        return tuple(map(_card, found["cards"])), clean(found["error"])
+        return tuple(map(_card, found["cards"])), clean_text(found["error"])
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
@@ -118,7 +118,7 @@ def _checked(values: dict[str, Any]) -> dict[str, Any]:
     found = dict(values)
     for name, value in values.items():
         if name in ("name", "health", "reason"):
-            found[name] = clean(value)
+            found[name] = clean_text(value)
         elif value is not None or name in ("index", "pid"):
             kinds = (int, float) if name in ("power_w", "temperature_c", "utilization") else (int,)
             if type(value) not in kinds or not abs(value) <= _LARGEST:

@@ -77,7 +77,7 @@ def monitor(
         show = _printer(as_json, once, is_needed=csv is None and port is None, stack=stack)
         stack.enter_context(ends_as_interrupt())
         try:
-            for latest in [reports.first()] if once else _repeatedly(reports, interval):
+            for latest in [reports.wait_for_all()] if once else _repeat_reports(reports, interval):
                 if file:
                     file.add(latest, time.time())
                 show(latest)
@@ -87,7 +87,7 @@ def monitor(
         raise typer.Exit(_TROUBLE)
 
 
-def _repeatedly(reports: Reports, interval: float) -> Iterator[Mapping[str, Report]]:
+def _repeat_reports(reports: Reports, interval: float) -> Iterator[Mapping[str, Report]]:
     yield reports.poll(min(interval, 1.0))
     while True:
         yield reports.poll(interval)

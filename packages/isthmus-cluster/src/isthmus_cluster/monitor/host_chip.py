@@ -20,7 +20,7 @@ _LOCK = "hhqqi0q"  # struct flock of fcntl(2): type, whence, start, length, proc
 _NAME = re.compile(r"host-(\d+)-(\d+)")
 
 
-def completed(cards: list[Card]) -> list[Card]:
+def complete_cards(cards: list[Card]) -> list[Card]:
     """Return the configured host chips and those in use, with the memory that processes of this user hold.
 
     A device is known by index and capacity. Those with one index are one card here.
@@ -39,7 +39,7 @@ def completed(cards: list[Card]) -> list[Card]:
             known.get(index, replace(shared, index=index)),
             memory_used=sum(process.memory or 0 for process in processes[index]),
             memory_total=capacity[index] or shared.memory_total,
-            utilization=shared.utilization,  # of the machine's processors
+            utilization=shared.utilization,  # utilization of the machine's processors
             processes=tuple(processes[index]),
         )
         for index in sorted({*known, *capacity})

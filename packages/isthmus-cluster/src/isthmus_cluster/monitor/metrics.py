@@ -81,9 +81,9 @@ def _values(card: Card) -> tuple[float | None, ...]:
 
 
 def _text(labels: Mapping[str, object]) -> str:
-    parts = [f'{name}="{_escaped(str(value))}"' for name, value in labels.items()]
+    parts = [f'{name}="{_escape_label(str(value))}"' for name, value in labels.items()]
     return f"{{{','.join(parts)}}}" if parts else ""
 
 
-def _escaped(value: str) -> str:
+def _escape_label(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -55,7 +55,7 @@ def parse(text: str) -> list[Card]:
 
 
 def _card(first: re.Match[str], second: re.Match[str]) -> Card:
-    pairs = re.findall(_PAIR, second["memory"])  # of the host's memory, if any, then HBM
+    pairs = re.findall(_PAIR, second["memory"])  # pairs of the host's memory, if any, then HBM
     used, total = next(
         ((int(used), int(total)) for used, total in reversed(pairs) if int(total)), (None, None)
     )

@@ -36,9 +36,9 @@ class Nvml:
             name = library.nvmlDeviceGetName(handle)
         except library.NVMLError as error:
             return Card(index, "NVIDIA", LOST, f"NVML: {error}")
-        memory = self._measured("nvmlDeviceGetMemoryInfo", handle)
-        utilization = self._measured("nvmlDeviceGetUtilizationRates", handle)
-        power = self._measured("nvmlDeviceGetPowerUsage", handle)
+        memory = self._measure("nvmlDeviceGetMemoryInfo", handle)
+        utilization = self._measure("nvmlDeviceGetUtilizationRates", handle)
+        power = self._measure("nvmlDeviceGetPowerUsage", handle)
         reason = self._problem(handle)
         return Card(
             index,
@@ -46,14 +46,14 @@ class Nvml:
             WARNING if reason else OK,
             reason,
             power_w=None if power is None else power / 1000,
-            temperature_c=self._measured("nvmlDeviceGetTemperature", handle, library.NVML_TEMPERATURE_GPU),
+            temperature_c=self._measure("nvmlDeviceGetTemperature", handle, library.NVML_TEMPERATURE_GPU),
             memory_used=memory and memory.used,
             memory_total=memory and memory.total,
             utilization=utilization and utilization.gpu / 100,
             processes=self._processes(handle),
         )
 
-    def _measured(self, function: str, *arguments: Any) -> Any:
+    def _measure(self, function: str, *arguments: Any) -> Any:
         """Call a function; None if the card does not support it."""
         try:
             return getattr(self._library, function)(*arguments)
@@ -62,15 +62,15 @@ class Nvml:
 
     def _problem(self, handle: Any) -> str:
         kind, period = self._library.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, self._library.NVML_VOLATILE_ECC
-        if errors := self._measured("nvmlDeviceGetTotalEccErrors", handle, kind, period):
+        if errors := self._measure("nvmlDeviceGetTotalEccErrors", handle, kind, period):
             return f"{errors} uncorrectable memory errors"
-        *_, failed = self._measured("nvmlDeviceGetRemappedRows", handle) or [False]
+        *_, failed = self._measure("nvmlDeviceGetRemappedRows", handle) or [False]
         return "a row of memory cannot be remapped" if failed else ""
 
     def _processes(self, handle: Any) -> tuple[Process, ...] | None:
         found: dict[int, Process] = {}
         for kind in ("Compute", "Graphics"):
-            processes = self._measured(f"nvmlDeviceGet{kind}RunningProcesses", handle)
+            processes = self._measure(f"nvmlDeviceGet{kind}RunningProcesses", handle)
             if processes is None:
                 return None
             for each in processes:

@@ -29,7 +29,7 @@ class _Host:
 
     name: str
     command: list[str]
-    first: bytes  # of the agent's standard input
+    first: bytes  # first bytes of the agent's standard input
     agent: Agent | None = None
     since: float = 0.0  # its last report, else its first start; monotonic
     started: float = 0.0  # monotonic
@@ -95,7 +95,7 @@ class Reports:
             if time.monotonic() >= until:
                 return {name: self._report(host) for name, host in self._hosts.items()}
 
-    def first(self) -> dict[str, Report]:
+    def wait_for_all(self) -> dict[str, Report]:
         """Wait until all hosts have reported or are late; return their reports."""
         latest = self.poll(_STEP_S)
         while any(report.error == WAITING for report in latest.values()):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from isthmus_cluster.errors import ClusterError
 from isthmus_cluster.inventory import is_ip
 
-_TIMEOUT_S = 10  # of a client that sends nothing
+_TIMEOUT_S = 10  # timeout for a client that sends nothing
 Page = Callable[[], tuple[str, str]]
 
 

@@ -1,4 +1,4 @@
-"""Where measurements of the cards of this machine come from: npu-smi, NVML, or a chip driver's telemetry.
+"""Sources of measurements of this machine's cards: npu-smi, NVML, or a chip driver's telemetry.
 
 Nothing here runs work on a card. Imports no torch, no pydantic.
 """
@@ -108,7 +108,7 @@ class DriverTelemetry:
     def __call__(self) -> list[Card]:
         """Return the cards; one whose telemetry fails is lost."""
         cards = [self._card(index) for index in range(self._driver.count())]
-        return host_chip.completed(cards) if self._driver.name == "host" else cards
+        return host_chip.complete_cards(cards) if self._driver.name == "host" else cards
 
     def _card(self, index: int) -> Card:
         unknown = {name: _UNKNOWN for name, kind in self._telemetry._fields_ if kind is ctypes.c_double}
@@ -139,11 +139,11 @@ class DriverTelemetry:
         )
 
 
-def watched(cards: list[Card], expected: list[int]) -> list[Card]:
+def add_unreported(cards: list[Card], expected: list[int]) -> list[Card]:
     """Add what sources do not tell: cards that are missing, and processes that are stopped."""
     found = [
         replace(card, health=WARNING, reason=reason)
-        if card.health == OK and (reason := _stopped(card))
+        if card.health == OK and (reason := _describe_stopped(card))
         else card
         for card in cards
     ]
@@ -152,6 +152,6 @@ def watched(cards: list[Card], expected: list[int]) -> list[Card]:
     return sorted(found, key=lambda card: card.index)
 
 
-def _stopped(card: Card) -> str:
+def _describe_stopped(card: Card) -> str:
     stopped = [process.pid for process in card.processes or () if state(process.pid) == "T"]
     return f"stopped by a signal: process {', '.join(map(str, stopped))}" if stopped else ""

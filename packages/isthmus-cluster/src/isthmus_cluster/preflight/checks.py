@@ -1,4 +1,4 @@
-"""What the answers of hosts and cards say: one problem for each line of the report."""
+"""Checks of the answers of hosts and cards: one problem for each line of the report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from isthmus_common.text import count
 _GIB = 1 << 30
 _ENOUGH = 3  # values, for a median that one of them cannot move
 _SHOWN = 3
-_ERRORS = {  # by request: the check, and the remedy
+_ERRORS = {  # the check and the remedy, by request
     "clock": ("answer", "run `isthmus doctor` on this host"),
     "facts": ("answer", "run `isthmus doctor` on this host"),
     "load": ("cards", "run `isthmus doctor` there; if other cards start, take this one out of the inventory"),
@@ -99,18 +99,20 @@ class Results:
 def examine(results: Results, thresholds: Thresholds) -> list[Problem]:
     """Return the problems, failures first; equal ones of several hosts are one."""
     found = [
-        *_silent(results),
-        *_alike("versions", results.facts, "install the same version on all hosts"),
-        *_alike(
+        *_silent_hosts(results),
+        *_compare_facts("versions", results.facts, "install the same version on all hosts"),
+        *_compare_facts(
             "limits", results.facts, "set it in /etc/security/limits.conf, or by the container's --ulimit"
         ),
-        *_alike("cards", _chips(results.cards), "run jobs on cards of one type, or correct the inventory"),
+        *_compare_facts(
+            "cards", _chips(results.cards), "run jobs on cards of one type, or correct the inventory"
+        ),
         *_clocks(results.clocks, thresholds.clock),
         *_space(results.facts, thresholds),
-        *_own(results.facts),
+        *_problems_of_hosts(results.facts),
         *_work(results.cards),
         *_same_bits(results.cards),
-        *_slow(results.cards, thresholds),
+        *_slow_problems(results.cards, thresholds),
     ]
     places: dict[tuple[Any, ...], tuple[str, ...]] = {}
     for check, where, *rest in found:
@@ -126,12 +128,12 @@ def names(places: Iterable[str]) -> str:
     return ", ".join(found[:_SHOWN]) + more
 
 
-def shown(rate: float) -> str:
+def format_rate(rate: float) -> str:
     """Return a rate with three digits at least."""
     return f"{rate:.0f}" if rate >= 100 else f"{rate:.3g}"
 
 
-def _silent(results: Results) -> Iterator[Problem]:
+def _silent_hosts(results: Results) -> Iterator[Problem]:
     for host, why in results.lost.items():
         remedy = "check the host, ssh to it, and that Isthmus is installed there (--python)"
         yield Problem("answer", (host,), State.FAIL, why, remedy)
@@ -143,7 +145,7 @@ def _silent(results: Results) -> Iterator[Problem]:
         yield Problem(check, (card,), State.FAIL, why, remedy)
 
 
-def _alike(kind: str, facts: Mapping[str, Mapping[str, Any]], remedy: str) -> Iterator[Problem]:
+def _compare_facts(kind: str, facts: Mapping[str, Mapping[str, Any]], remedy: str) -> Iterator[Problem]:
     """Compare what must be equal everywhere; without a majority, nobody is accused."""
     for name in dict.fromkeys(name for each in facts.values() for name in each[kind]):
         values = {host: each[kind].get(name, "absent") for host, each in facts.items()}
@@ -194,7 +196,7 @@ def _space(facts: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> It
                 yield Problem("space", (host,), State.FAIL, text, remedy)
 
 
-def _own(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
+def _problems_of_hosts(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
     for host, each in facts.items():
         for check, state, text, remedy in each["findings"]:
             yield Problem(check, (host,), State(state), text, remedy)
@@ -222,9 +224,12 @@ def _same_bits(cards: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
                 yield Problem("cards", (card,), State.FAIL, text, remedy)
 
 
-def _slow(cards: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> Iterator[Problem]:
-    for place, figures in slow(cards, thresholds).items():
-        each = (f"{name} {shown(cards[place][name])} {FIGURES[name]}, {why}" for name, why in figures.items())
+def _slow_problems(cards: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> Iterator[Problem]:
+    for place, figures in slow_figures(cards, thresholds).items():
+        each = (
+            f"{name} {format_rate(cards[place][name])} {FIGURES[name]}, {why}"
+            for name, why in figures.items()
+        )
         check = "collectives" if "all-reduce" in figures else "cards"
         remedy = (
             "look for other work, heat, low clocks, a degraded link; `isthmus cluster isolate` tests again"
@@ -232,7 +237,7 @@ def _slow(cards: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> Ite
         yield Problem(check, (place,), State.FAIL, f"slow: {'; '.join(each)}", remedy)
 
 
-def slow(cards: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> dict[str, dict[str, str]]:
+def slow_figures(cards: Mapping[str, Mapping[str, Any]], thresholds: Thresholds) -> dict[str, dict[str, str]]:
     """Return the slow figures of cards and hosts, with their comparison to others of one type or to a limit."""
     found: dict[str, dict[str, str]] = {}
     for name in FIGURES:

@@ -73,7 +73,7 @@ def preflight(
         if dtype not in _DTYPES:
             raise ClusterError(f"--dtype {dtype}: expected {', '.join(_DTYPES)}")
         settings = run.Settings(
-            checks=_chosen(checks, skip),
+            checks=_chosen_checks(checks, skip),
             python=python or sys.executable,
             paths=[str(each) for each in path or []],
             port=port,
@@ -90,7 +90,7 @@ def preflight(
             disk=disk,
             deviations=deviations,
             slow=slow,
-            at_least=dict(map(_lowest, at_least or [])),
+            at_least=dict(map(_parse_threshold, at_least or [])),
         )
         hosts = inventories.read(inventory)
         if output:  # an error before the load, not after it
@@ -115,7 +115,7 @@ def preflight(
         raise typer.Exit(3)
 
 
-def _chosen(checks: str, skip: str) -> list[str]:
+def _chosen_checks(checks: str, skip: str) -> list[str]:
     """Return the checks to run, in their order."""
     wanted, unwanted = ({name.strip() for name in text.split(",") if name.strip()} for text in (checks, skip))
     if unknown := sorted((wanted | unwanted) - set(CHECKS)):
@@ -123,7 +123,7 @@ def _chosen(checks: str, skip: str) -> list[str]:
     return [name for name in CHECKS if name in (wanted or CHECKS) and name not in unwanted]
 
 
-def _lowest(text: str) -> tuple[str, float]:
+def _parse_threshold(text: str) -> tuple[str, float]:
     from isthmus_cluster.preflight.checks import FIGURES
 
     name, _, rate = text.partition("=")

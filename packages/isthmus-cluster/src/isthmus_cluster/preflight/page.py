@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from isthmus_cluster.preflight.checks import FIGURES, Problem, Results, Thresholds, offsets, shown, slow
+from isthmus_cluster.preflight.checks import (
+    FIGURES,
+    Problem,
+    Results,
+    Thresholds,
+    format_rate,
+    offsets,
+    slow_figures,
+)
 from isthmus_common.files import write_file
 from isthmus_common.html import render
 from isthmus_common.text import count
@@ -61,7 +69,7 @@ def _hosts(results: Results) -> list[list[str]]:
 
 def _cards(results: Results, thresholds: Thresholds) -> list[dict[str, Any]]:
     """Return the figures of each card and host, each with its share of the highest, and why it is slow."""
-    marked = slow(results.cards, thresholds)
+    marked = slow_figures(results.cards, thresholds)
     most = {
         name: max((each.get(name, 0.0) for each in results.cards.values()), default=0.0) for name in FIGURES
     }
@@ -71,7 +79,7 @@ def _cards(results: Results, thresholds: Thresholds) -> list[dict[str, Any]]:
             "chip": each["chip"],
             "cells": [
                 {
-                    "text": shown(each[name]) if name in each else "",
+                    "text": format_rate(each[name]) if name in each else "",
                     "share": round(100 * each[name] / most[name]) if name in each else 0,
                     "slow": marked.get(place, {}).get(name, ""),
                 }

@@ -23,7 +23,7 @@ from isthmus_common import limits as machine_limits
 from isthmus_common.finding import Finding, State, fail, safely
 from isthmus_common.folders import folders
 
-# What a job computes or communicates with.
+# Packages that a job computes or communicates with.
 _PACKAGES = (
     "torch numpy triton apache-tvm-ffi torch-npu nvidia-nccl-cu12 nvidia-nccl-cu13 transformers tokenizers "
     "safetensors accelerate deepspeed megatron-core flash-attn apex transformer-engine mindspore"
@@ -60,7 +60,7 @@ def facts(*, checks: list[str], ports: list[int], paths: list[str]) -> dict[str,
     """
     here: dict[str, Callable[[], Iterator[Finding]]] = {
         "limits": machine_limits.examine,
-        "space": lambda: _absent([] if "permissions" in checks else paths),
+        "space": lambda: _absent_paths([] if "permissions" in checks else paths),
         "permissions": lambda: _permissions(paths),
         "ports": lambda: _ports(ports),
     }
@@ -116,7 +116,7 @@ def space(paths: list[str]) -> dict[str, int]:
     return found
 
 
-def _absent(paths: list[str]) -> Iterator[Finding]:
+def _absent_paths(paths: list[str]) -> Iterator[Finding]:
     for path in paths:
         if not Path(path).exists():
             yield fail("", f"{path}: no such file or directory", "mount or copy it, or correct --path")
@@ -134,7 +134,7 @@ def _permissions(paths: list[str]) -> Iterator[Finding]:
         yield from permissions.findings(
             path, list(permissions.open_files(path, shared=False, deployed=False))
         )
-    yield from _absent(paths)
+    yield from _absent_paths(paths)
 
 
 def _ports(ports: list[int]) -> Iterator[Finding]:
@@ -178,7 +178,7 @@ def on_cards(*, what: str, cards: list[int], limit: float, **load: Any) -> dict[
     """
     if not _started:
         ranks = list(map(str, range(len(cards))))
-        threads = os.environ.get("OMP_NUM_THREADS", "1")  # as torchrun does
+        threads = os.environ.get("OMP_NUM_THREADS", "1")  # torchrun does the same
         shared = {"LOCAL_WORLD_SIZE": str(len(cards)), "OMP_NUM_THREADS": threads}
         environments = {rank: {"LOCAL_RANK": rank, **shared} for rank in ranks}
         command = [sys.executable, "-m", "isthmus_cluster.preflight.card"]

@@ -13,7 +13,7 @@ from isthmus_cluster.preflight.checks import Results
 from isthmus_cluster.render.job import TORCHRUN_PORT
 
 _FACTS = {"versions", "limits", "space", "permissions", "ports"}
-_PINGS = 9  # of a clock; the one with the shortest round trip counts
+_PINGS = 9  # pings of a clock; the one with the shortest round trip counts
 _CONNECT_S = 10.0
 _SLACK_S = 5.0  # for an answer to come back when the time of a host's cards is over
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from isthmus_cluster.inventory import Inventory
 from isthmus_cluster.ranktable.schema import SCHEMAS, VERSIONS, Table10, Table12, Table20
-from isthmus_cluster.validation import Problem, entry, problems, shown
+from isthmus_cluster.validation import Problem, entry, format_value, problems
 
 # Error codes as the public documents of CANN give them; they give none for version 2.0.
 _FORMAT = {"1.0": "EI0004", "1.2": "EI0004", "2.0": ""}
@@ -33,7 +33,7 @@ def check(
     if version not in VERSIONS:
         known = ", ".join(f'"{each}"' for each in VERSIONS)
         text = f"expected one of {known}"
-        text = f"{shown(version)}: {text}" if "version" in table else f"is missing; {text}"
+        text = f"{format_value(version)}: {text}" if "version" in table else f"is missing; {text}"
         return [Problem("version", text, "EI0004")]
     code = _FORMAT[version]
     if table.get("status") == "initializing":
@@ -73,7 +73,7 @@ def _servers(table: Table10 | Table12) -> Iterator[Problem]:
     ids = [
         (entry("server_list", i, "server_id"), server.server_id) for i, server in enumerate(table.server_list)
     ]
-    yield from _repeated(ids, "remove one of the servers, or correct its id")
+    yield from _find_repeated(ids, "remove one of the servers, or correct its id")
 
 
 def _devices(table: Table10 | Table12, prefix: int | None) -> Iterator[Problem]:
@@ -83,12 +83,12 @@ def _devices(table: Table10 | Table12, prefix: int | None) -> Iterator[Problem]:
         for j, device in enumerate(server.device)
     ]
     ids = [(f"{place}.device_id", (i, device.device_id)) for place, i, device in devices]
-    yield from _repeated(ids, "a device belongs to one rank; correct one", lambda key: key[1])
+    yield from _find_repeated(ids, "a device belongs to one rank; correct one", lambda key: key[1])
     ranks = [(f"{place}.rank_id", device.rank_id) for place, _, device in devices]
     yield from _numbered(ranks)
     addresses = [(f"{place}.device_ip", _canonical(device.device_ip)) for place, _, device in devices]
     remedy = "each device has an address of its own; `hccn_tool -i DEVICE -ip -g` prints it"
-    yield from _repeated(addresses, remedy, code=_ADDRESS)
+    yield from _find_repeated(addresses, remedy, code=_ADDRESS)
     backups = [(f"{place}.backup_device_ip", device.backup_device_ip) for place, _, device in devices]
     addresses += [(place, _canonical(address)) for place, address in backups if address]
     yield from _families(addresses)
@@ -136,7 +136,7 @@ def _agreement(table: Table10 | Table12, inventory: Inventory) -> Iterator[Probl
     for i, server in enumerate(table.server_list):
         host = hosts.get(server.server_id)
         if host is None:
-            text = f"{shown(server.server_id)}: not in the inventory; correct it, or add the host"
+            text = f"{format_value(server.server_id)}: not in the inventory; correct it, or add the host"
             yield Problem(entry("server_list", i, "server_id"), text)
             continue
         cards = {card.index: card.address for card in host.cards}
@@ -161,17 +161,17 @@ def _super_pods(table: Table12) -> Iterator[Problem]:
         (entry("super_pod_list", i, "super_pod_id"), p.super_pod_id)
         for i, p in enumerate(table.super_pod_list)
     ]
-    yield from _repeated(pods, "list its servers under one entry", code=_SUPER_POD)
-    yield from _repeated(members, "a server is in one super pod; remove one", code=_SUPER_POD)
+    yield from _find_repeated(pods, "list its servers under one entry", code=_SUPER_POD)
+    yield from _find_repeated(members, "a server is in one super pod; remove one", code=_SUPER_POD)
     for place, server_id in members:
         if server_id not in servers:
             yield Problem(
-                place, f"{shown(server_id)}: not in server_list; add it there or remove it", _SUPER_POD
+                place, f"{format_value(server_id)}: not in server_list; add it there or remove it", _SUPER_POD
             )
     listed = {server_id for _, server_id in members}
     for i, server in enumerate(table.server_list):
         if server.server_id not in listed:
-            text = f"{shown(server.server_id)}: in no super pod; add it to super_pod_list"
+            text = f"{format_value(server.server_id)}: in no super pod; add it to super_pod_list"
             yield Problem(entry("server_list", i, "server_id"), text, _SUPER_POD)
     places = {server.server_id: i for i, server in enumerate(table.server_list)}
     for pod in table.super_pod_list:
@@ -184,7 +184,9 @@ def _super_pods(table: Table12) -> Iterator[Problem]:
             if member.server_id in servers
             for j, device in enumerate(servers[member.server_id].device)
         ]
-        yield from _repeated(ids, "unique in a super pod; npu-smi prints the SDID of a card", code=_SUPER_POD)
+        yield from _find_repeated(
+            ids, "unique in a super pod; npu-smi prints the SDID of a card", code=_SUPER_POD
+        )
 
 
 def _ranks(table: Table20) -> Iterator[Problem]:
@@ -206,26 +208,29 @@ def _ranks(table: Table20) -> Iterator[Problem]:
             for k, address in enumerate(level.rank_addr_list):
                 where = f"{place}.rank_addr_list[{k}].addr"
                 if not address.valid:
-                    yield Problem(where, f"{shown(address.addr)}: not an address of type {address.addr_type}")
+                    yield Problem(
+                        where, f"{format_value(address.addr)}: not an address of type {address.addr_type}"
+                    )
                 first, owner = owners.setdefault(address.addr.lower(), (where, i))
                 if owner != i:
                     yield Problem(
-                        where, f"{shown(address.addr)}: also {first}; ranks have addresses of their own"
+                        where,
+                        f"{format_value(address.addr)}: also {first}; ranks have addresses of their own",
                     )
 
 
 def _numbered(ranks: list[tuple[str, Any]]) -> Iterator[Problem]:
     """Check that rank ids are 0 to N-1, each once."""
-    yield from _repeated(ranks, "each rank has one id; number them from 0")
+    yield from _find_repeated(ranks, "each rank has one id; number them from 0")
     last = len(ranks) - 1
     for place, rank in ranks:
         if int(rank) > last:
             yield Problem(
-                place, f"{shown(rank)}: above {last}, the last of {last + 1} ranks; number them from 0"
+                place, f"{format_value(rank)}: above {last}, the last of {last + 1} ranks; number them from 0"
             )
 
 
-def _repeated(
+def _find_repeated(
     values: Iterable[tuple[str, Any]],
     remedy: str,
     show: Callable[[Any], object] = lambda key: key,
@@ -234,7 +239,7 @@ def _repeated(
     first: dict[Hashable, str] = {}
     for place, value in values:
         if value in first:
-            yield Problem(place, f"{shown(show(value))}: also {first[value]}; {remedy}", code)
+            yield Problem(place, f"{format_value(show(value))}: also {first[value]}; {remedy}", code)
         first.setdefault(value, place)
 
 

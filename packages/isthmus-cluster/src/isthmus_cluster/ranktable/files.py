@@ -15,7 +15,7 @@ def read(path: Path) -> dict[str, Any]:
         ClusterError: there is none, or a key occurs twice in it.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_once)
+        found = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_reject_duplicates)
     except OSError as error:
         raise ClusterError(f"{path}: {error.strerror}; give the path of a rank table") from None
     except UnicodeDecodeError:
@@ -31,7 +31,7 @@ def read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:

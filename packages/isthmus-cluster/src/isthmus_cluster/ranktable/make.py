@@ -121,11 +121,13 @@ def of_inventory(inventory: Inventory, version: str) -> dict[str, Any]:
 
 def _device(rank: Rank, version: str) -> dict[str, str]:
     if not is_ip(rank.card.address):
-        raise _lacks(rank, f"address, an IP address (`hccn_tool -i {rank.card.index} -ip -g` prints it)")
+        raise _missing_error(
+            rank, f"address, an IP address (`hccn_tool -i {rank.card.index} -ip -g` prints it)"
+        )
     device = {"device_id": str(rank.card.index), "device_ip": rank.card.address, "rank_id": str(rank.rank)}
     if version == "1.2":
         if rank.card.super_device_id is None:
-            raise _lacks(rank, "super_device_id (npu-smi prints it as SDID)")
+            raise _missing_error(rank, "super_device_id (npu-smi prints it as SDID)")
         device["super_device_id"] = str(rank.card.super_device_id)
     return device
 
@@ -139,7 +141,7 @@ def _super_pods(inventory: Inventory) -> list[dict[str, Any]]:
     ]
 
 
-def _lacks(rank: Rank, what: str) -> ClusterError:
+def _missing_error(rank: Rank, what: str) -> ClusterError:
     return ClusterError(f"host {rank.host.name}, card {rank.card.index}: the inventory lacks its {what}")
 
 
@@ -160,7 +162,7 @@ def _only_level(inventory: Inventory, rank: Rank) -> Level:
     """Return one level for a card whose networks are not described: all cards with an address reach one another."""
     card: Card = rank.card
     if not card.address:
-        raise _lacks(rank, "address, or its levels")
+        raise _missing_error(rank, "address, or its levels")
     endpoint = Endpoint(address=card.address, plane=str(card.rail or 0))
     return Level(layer=0, instance=inventory.name, endpoints=(endpoint,))
 

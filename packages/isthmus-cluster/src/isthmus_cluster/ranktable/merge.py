@@ -21,7 +21,7 @@ def merge(paths: Sequence[Path]) -> tuple[dict[str, Any], str]:
     Raises:
         ClusterError: a file is no valid rank table, versions differ, or a server or address occurs in two files.
     """
-    tables = [(path, _part(path)) for path in paths]
+    tables = [(path, _read_part(path)) for path in paths]
     version = tables[0][1]["version"]
     for path, table in tables:
         if table["version"] != version:
@@ -44,7 +44,7 @@ def merge(paths: Sequence[Path]) -> tuple[dict[str, Any], str]:
     return merged, f"hccl_{len(servers)}s_{ranks}p.json"
 
 
-def _part(path: Path) -> dict[str, Any]:
+def _read_part(path: Path) -> dict[str, Any]:
     """Read a table whose ranks may be any part of a cluster's: they are numbered from 0 for the check.
 
     merge_hccl.py accepts a number as server_count, and so does this.

@@ -76,13 +76,13 @@ def render(kind: str, job: Job, folder: Path) -> tuple[Sequence[Path], Sequence[
     make_folder(folder)
     replace_files([Replacement(folder / file.name, file.text.encode(), file.mode) for file in found])
     written = [folder / file.name for file in found]
-    removed = [path for path in _made(folder, job.origin(kind)) if path not in written]
+    removed = [path for path in _made_files(folder, job.origin(kind)) if path not in written]
     for path in removed:
         path.unlink()
     return written, removed
 
 
-def _made(folder: Path, origin: str) -> list[Path]:
+def _made_files(folder: Path, origin: str) -> list[Path]:
     """Return the scripts and units in a folder with this comment of their origin."""
     files = [
         each for each in sorted(folder.iterdir()) if each.suffix in (".sh", ".service") and each.is_file()

@@ -49,7 +49,7 @@ def slurm(job: Job) -> list[File]:
     }
     lines = [f"#SBATCH --{name}={value}" for name, value in options.items()]
     static = torchrun_options(job, 0, port)
-    del static["node_rank"], static["master_addr"]  # of the node, as below
+    del static["node_rank"], static["master_addr"]  # the node sets these, see below
     command = shlex.join([*words(static), *job.program])
     run = f'exec torchrun --node_rank="$SLURM_NODEID" --master_addr="$MASTER_ADDR" {command}'
     nodes = 'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"'

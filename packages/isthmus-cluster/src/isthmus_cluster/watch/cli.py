@@ -66,7 +66,7 @@ def watch(
         if hosts or not health_dir:
             cards = stack.enter_context(Reports(hosts, max(interval, 1.0), python=python or sys.executable))
         if once or not (web or sys.stdout.isatty()):
-            view = watcher.look(cards.first() if cards else {})
+            view = watcher.update(cards.wait_for_all() if cards else {})
             print(terminal.text(view))
             if view.problems:
                 raise typer.Exit(3)
@@ -74,12 +74,12 @@ def watch(
 
         def look() -> "View":
             if cards:
-                return watcher.look(cards.poll(interval))
+                return watcher.update(cards.poll(interval))
             time.sleep(interval)
-            return watcher.look()
+            return watcher.update()
 
         stack.enter_context(ends_as_interrupt())
-        watcher.look()
+        watcher.update()
         with contextlib.suppress(KeyboardInterrupt):
             if web:
                 from isthmus_cluster.watch.web import serve
@@ -103,7 +103,7 @@ def _show(view: "View", look: "Callable[[], View]") -> None:
     console = Console()
 
     def text(view: "View") -> Text:
-        rows = max(3, (console.height - 16) // 4)  # of four tables
+        rows = max(3, (console.height - 16) // 4)  # rows of four tables
         found = Text(terminal.text(view, rows), no_wrap=True, overflow="ellipsis")
         found.highlight_regex(r"(?m)silent for \d+ s|^! .*", "bold red")
         return found

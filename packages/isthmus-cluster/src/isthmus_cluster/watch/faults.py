@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from isthmus_common.files import open_regular
-from isthmus_common.text import clean, count
+from isthmus_common.text import clean_text, count
 
 _MOST = 200  # events
 _TAIL = 1 << 16  # bytes of a file of alerts from before the watch
 MOST_BYTES = 1 << 20  # that are read of a file at a look
-_LINES = 40  # of a hang report
+_LINES = 40  # lines of a hang report
 _SPANS = 12
-_LARGEST = 1e11  # of the numbers in a file
+_LARGEST = 1e11  # largest number in a file
 # Errors of a file that another program has written, or that is not of the expected format.
 MALFORMED = (
     ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError,
@@ -58,7 +58,7 @@ class Faults:
         self._events: dict[object, Event] = {}
         self._alerts: dict[tuple[str, str], tuple[int, set[int]]] = {}  # first step, ranks
         self._read: dict[str, int] = {}  # bytes of the files of alerts
-        self._times: dict[Path, int] = {}  # of the other files, ns
+        self._times: dict[Path, int] = {}  # times of the other files, ns
         self.counts: Counter[str] = Counter()
 
     @property
@@ -75,7 +75,7 @@ class Faults:
             del self._events[next(iter(self._events))]
         self.counts[event.kind] += 1
 
-    def look(self, names: Iterable[str]) -> None:
+    def update(self, names: Iterable[str]) -> None:
         """Read what is new.
 
         Args:
@@ -86,18 +86,18 @@ class Faults:
             path = Path(self._folder or "", name)
             if re.fullmatch(r"alerts-\d+\.jsonl", name):
                 self._read_alerts(path)
-            elif (match := re.fullmatch(r"hang-step-(\d+)\.txt", name)) and (at := self._changed(path)):
-                self._hang(path, int(match[1]), at)
-            elif (match := re.fullmatch(r"last-(\d+)\.pt", name)) and (at := self._changed(path)):
+            elif (match := re.fullmatch(r"hang-step-(\d+)\.txt", name)) and (at := self._time_changed(path)):
+                self._add_hang(path, int(match[1]), at)
+            elif (match := re.fullmatch(r"last-(\d+)\.pt", name)) and (at := self._time_changed(path)):
                 saved.append((at, int(match[1])))
         if saved:
             ranks = spans(rank for _, rank in saved)
             text = f"{count(len(saved), 'checkpoint')} written before death: last-RANK.pt in {self._folder}"
             self.add(Event(max(saved)[0], "checkpoint", ranks, -1, text))
-        if self._verdicts and (at := self._changed(self._verdicts)):
-            self._judged(self._verdicts, at)
+        if self._verdicts and (at := self._time_changed(self._verdicts)):
+            self._add_verdict(self._verdicts, at)
 
-    def _changed(self, path: Path) -> float:
+    def _time_changed(self, path: Path) -> float:
         """Return the time of a file that is new or newly written, else 0."""
         try:
             at = path.stat().st_mtime_ns
@@ -128,36 +128,36 @@ class Faults:
 
     def _add_alert(self, alert: dict[str, Any], at: float) -> None:
         """Append an alert; those of one kind and tensor are one event, whatever their ranks and steps."""
-        step, kind, name = int(number(alert["step"])), clean(alert["kind"]), str(alert["name"])
+        step, kind, name = int(number(alert["step"])), clean_text(alert["kind"]), str(alert["name"])
         slow = re.fullmatch(r"rank (\d+)", name)  # rank 0 reports the slow ones
         rank = int(number(int(slow[1]) if slow else alert["rank"]))
         first, ranks = self._alerts.setdefault((kind, name), (step, set()))
         ranks.add(rank)
         again = f" (first in step {first})" if step != first else ""
-        event = Event(at, kind, spans(ranks), step, clean(alert["text"]) + again)
+        event = Event(at, kind, spans(ranks), step, clean_text(alert["text"]) + again)
         self.add(event, (kind, name))
 
-    def _hang(self, path: Path, step: int, at: float) -> None:
+    def _add_hang(self, path: Path, step: int, at: float) -> None:
         try:
             with open_regular(path) as file:
                 text = file.read(MOST_BYTES).decode(errors="replace")
         except OSError:
             return
-        lines = [clean(line) for line in text.splitlines()]
+        lines = [clean_text(line) for line in text.splitlines()]
         rest = [f"{count(len(lines) - _LINES, 'more line')} in {path}"] if len(lines) > _LINES else []
         found = re.search(r"suspected: ((rank \d+(, )?)+)", lines[0]) if lines else None
         where = spans(int(each) for each in re.findall(r"\d+", found[1])) if found else ""
         more = "\n".join([*lines[1:_LINES], *rest])
         self.add(Event(at, "hang", where, step, lines[0] if lines else path.name, more))
 
-    def _judged(self, path: Path, at: float) -> None:
+    def _add_verdict(self, path: Path, at: float) -> None:
         try:
             found = json.loads(path.read_text())
             texts = [_verdict(each, found["nodes"]) for each in found["verdicts"]] or ["no fault found"]
         except MALFORMED:
             texts = [f"{path}: not written by `isthmus cluster isolate --output`"]
         for text in texts:
-            self.add(Event(at, "verdict", "", -1, clean(text)))
+            self.add(Event(at, "verdict", "", -1, clean_text(text)))
 
 
 def _verdict(found: dict[str, Any], nodes: list[str]) -> str:

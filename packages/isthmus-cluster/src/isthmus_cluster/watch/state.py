@@ -1,4 +1,4 @@
-"""What a job is doing, from the files of its health folder, and what its cards are doing."""
+"""State of a job, from the files of its health folder, and of its cards."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 from isthmus_cluster.monitor.card import Report
 from isthmus_cluster.watch.faults import MALFORMED, MOST_BYTES, Event, Faults, number, spans
 from isthmus_common.files import open_regular
-from isthmus_common.text import clean
+from isthmus_common.text import clean_text
 
 _MOST_RANKS = 1 << 17
 _PROBLEMS = 5  # that are shown
 SILENT = 3.0  # seconds without a report, as in isthmus_diagnostics.health.reports, which imports PyTorch
-COLUMNS = 180  # of the history
+COLUMNS = 180  # columns of the history
 _AGES = 60.0  # seconds between the last reports of the ranks of one job, when none reports any more
 _BASE, _STEPS = 10.0, 4  # seconds and steps over which a step time is taken, at least
 _STALLED = 5.0, 3.0  # seconds, and step times, without a step
@@ -196,7 +196,7 @@ class Watcher:
         self.pause = 0.0  # seconds between the last two looks
         self.view = View(0.0, str(folder or ""), [], [], [], [], {}, [], {})
 
-    def look(self, cards: Mapping[str, Report] | None = None) -> View:
+    def update(self, cards: Mapping[str, Report] | None = None) -> View:
         """Read what is new, and return the view, which is also in ``view`` for other threads.
 
         Args:
@@ -210,7 +210,7 @@ class Watcher:
             except OSError as error:
                 text = "a job with `isthmus run --health --health-dir` makes it"
                 problems.append(f"{self._folder}: {(error.strerror or '').lower()}; {text}")
-        self._faults.look(names)
+        self._faults.update(names)
         statuses = self._statuses(names, problems)
         ranks = self._ranks(statuses, now)
         self._record(ranks, now)
@@ -231,11 +231,13 @@ class Watcher:
                 try:
                     rank = int(match[1])
                     with open_regular(Path(self._folder or "", name)) as file:
-                        found[rank] = _parsed(file.read(MOST_BYTES), rank)
+                        found[rank] = _parse_status(file.read(MOST_BYTES), rank)
                 except FileNotFoundError:
                     continue  # a rank that has just ended removes its file
                 except MALFORMED as error:
-                    problems.append(f"{name}: not a status of isthmus_diagnostics.health ({clean(error)})")
+                    problems.append(
+                        f"{name}: not a status of isthmus_diagnostics.health ({clean_text(error)})"
+                    )
         return found
 
     def _ranks(self, statuses: dict[int, dict[str, Any]], now: float) -> list[Rank]:
@@ -331,7 +333,7 @@ def _cell(rank: Rank, seconds: float) -> float:
     return ABSENT if rank.state in ("ended", "absent") else float(f"{1000 * seconds:.4g}")
 
 
-def _parsed(text: bytes, rank: int) -> dict[str, Any]:
+def _parse_status(text: bytes, rank: int) -> dict[str, Any]:
     """Return the entries of a status file, of the types that Status of isthmus_diagnostics.health has.
 
     Raises:
@@ -344,5 +346,10 @@ def _parsed(text: bytes, rank: int) -> dict[str, Any]:
     parsed |= {each: float(number(found[each])) for each in ("time", "step_time", "waiting", "since")}
     stack = [str(each) for each in found["stack"]]
     users = [each for each in stack if not _LIBRARIES.search(each)]
-    line = clean((users or stack or [""])[-1])
-    return {**parsed, "host": clean(found["host"]), "collective": clean(found["collective"]), "line": line}
+    line = clean_text((users or stack or [""])[-1])
+    return {
+        **parsed,
+        "host": clean_text(found["host"]),
+        "collective": clean_text(found["collective"]),
+        "line": line,
+    }

@@ -13,7 +13,8 @@ from isthmus_common.tables import aligned
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SHOWN = 20  # columns of the history
-_ORDER = ("silent", "absent", "running", "ended", "collective")  # what a person on duty looks for first
+# States that a person on duty looks for first.
+_ORDER = ("silent", "absent", "running", "ended", "collective")
 
 
 def text(view: View, most: int | None = None) -> str:

@@ -130,7 +130,7 @@ class Progress:
             return record.mfu
         return metrics.mfu(tflops, self.peak_tflops)
 
-    def late(self, now: float) -> dict[int, str]:
+    def late_ranks(self, now: float) -> dict[int, str]:
         """Ranks that are behind the newest iteration, for much longer than an iteration used to take, with a text."""
         newest = max((each.iteration for each in self._cadences.values()), default=0)
         found = {}

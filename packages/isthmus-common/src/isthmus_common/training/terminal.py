@@ -33,7 +33,7 @@ class Terminal:
             _write(stream, text if text.endswith("\n") else f"{text}\n")
             self._draw()
 
-    def tell(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line of the launcher."""
         self.line(True, f"isthmus: {text}")
 
@@ -51,7 +51,7 @@ class Terminal:
                 self._status = text
                 self._draw()
             elif self.prints_status and is_new and text:
-                self.tell(text)
+                self.print_line(text)
 
     def end(self) -> None:
         """Leave the last status line in place, and continue below it."""

@@ -17,7 +17,7 @@ from isthmus_diagnostics.accuracy import dumps
 from isthmus_diagnostics.accuracy.reading import Rank, Recorded
 from isthmus_diagnostics.accuracy.replaying import NotReplayed, arguments_of, call_of
 from isthmus_diagnostics.debug import reference
-from isthmus_diagnostics.debug.intercept import quietly
+from isthmus_diagnostics.debug.intercept import hide_calls
 from isthmus_diagnostics.debug.replay import run_on
 from isthmus_diagnostics.debug.verdict import judge
 
@@ -65,14 +65,14 @@ def check(
     Raises:
         AccuracyError: the dump cannot be read.
     """
-    done = {row.key: row for row in _known(out)}
+    done = {row.key: row for row in _earlier_results(out)}
     ranks = dumps.read(folder)
-    wanted = [(_key(rank.number, c), c) for rank in ranks for c in chosen(rank.calls, pattern, calls)]
+    wanted = [(_key(rank.number, c), c) for rank in ranks for c in choose_calls(rank.calls, pattern, calls)]
     left = [(key, device) for key, _ in wanted if key not in done]
     if left:
         make_file(out)
         with out.open("a") as file, Bar("checking") as bar:
-            for number, row in enumerate(_judged(folder, ranks, left, jobs), 1):
+            for number, row in enumerate(_judge_calls(folder, ranks, left, jobs), 1):
                 done[row.key] = row
                 file.write(json.dumps(row._asdict()) + "\n")
                 file.flush()
@@ -80,7 +80,9 @@ def check(
     return [done[key] for key, _ in wanted]
 
 
-def _judged(folder: Path, ranks: list[Rank], tasks: list[tuple[str, str]], jobs: int) -> Iterator[Checked]:
+def _judge_calls(
+    folder: Path, ranks: list[Rank], tasks: list[tuple[str, str]], jobs: int
+) -> Iterator[Checked]:
     if jobs == 1:
         _open(ranks)
         yield from map(_judge, tasks)
@@ -90,7 +92,7 @@ def _judged(folder: Path, ranks: list[Rank], tasks: list[tuple[str, str]], jobs:
         yield from pool.imap_unordered(_judge, tasks, 8)
 
 
-def _known(out: Path) -> Iterator[Checked]:
+def _earlier_results(out: Path) -> Iterator[Checked]:
     if not out.is_file():
         return
     for line in out.read_text().splitlines():
@@ -104,7 +106,7 @@ def _key(rank: int, call: Recorded) -> str:
     return f"{rank}:{call.number}"
 
 
-def chosen(recorded: list[Recorded], pattern: str, most: int) -> list[Recorded]:
+def choose_calls(recorded: list[Recorded], pattern: str, most: int) -> list[Recorded]:
     """Return up to `most` calls of each operator, those of new shapes and dtypes first."""
     by_operator: dict[str, list[Recorded]] = {}
     seen: set[Any] = set()
@@ -149,11 +151,11 @@ def _judge(task: tuple[str, str]) -> Checked:
 
 def _run(key: str, call: Recorded, device: str) -> Checked:
     op, arguments = arguments_of(call, drawn=True)
-    with quietly():
+    with hide_calls():
         if why := reference.why_none(call_of(op, arguments)):
             raise NotReplayed(why)
         results = run_on(device, op, arguments)
-        expected = reference.expected(call.operator, arguments)
+        expected = reference.compute_expected(call.operator, arguments)
     if len(results) != len(expected.exact):
         raise NotReplayed("the number of results differs")
     reason, worst, row = "", -1.0, None

@@ -112,7 +112,7 @@ def perturb(
 
     _require(device)
     try:
-        rows, skipped = perturbing.perturb(dump, operators, calls, device)
+        rows, skipped = perturbing.perturb_dump(dump, operators, calls, device)
     except (AccuracyError, OSError) as error:
         raise fail(error) from None
     print_table(perturbing.HEAD, [perturbing.cells(row) for row in rows[:top]])

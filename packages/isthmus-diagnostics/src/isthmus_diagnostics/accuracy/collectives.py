@@ -1,4 +1,4 @@
-"""What collectives read and write, and their results, which are recorded once the job uses them."""
+"""Tensors that collectives read and write; results are recorded once the job uses them."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,7 +14,7 @@ from isthmus_diagnostics.debug.call import Call
 Named = list[tuple[str, torch.Tensor]]
 FUNCTIONAL = ("_c10d_functional::", "_c10d_functional_autograd::")
 WAIT = ("_c10d_functional::wait_tensor", "_c10d_functional::_wrap_tensor_autograd")
-# They write the tensors that other collectives read too; broadcast's differ before it but on the root.
+# These write the tensors that other collectives read too; broadcast's differ before it but on the root.
 _ONLY_WRITTEN = ("recv", "broadcast")
 _ONLY_READ = ("send", "barrier", "monitored_barrier", "check_for_nan")
 
@@ -29,7 +29,7 @@ def read(call: Call) -> Named:
     return [each for name, found in _tensors(call) if "output" not in name for each in found]
 
 
-def written(call: Call, returned: Any) -> Named:
+def written_tensors(call: Call, returned: Any) -> Named:
     """Return the tensors that a collective will have written, with names."""
     if call.name.startswith(FUNCTIONAL):
         return call.results(returned)
@@ -52,7 +52,7 @@ def group(call: Call) -> list[int]:
     return [] if boxed is None else dist.get_process_group_ranks(dist.ProcessGroup.unbox(boxed))
 
 
-def plain(call: Call) -> dict[str, Any]:
+def plain_arguments(call: Call) -> dict[str, Any]:
     """Return the root, the peer, and the reduction of a call."""
     kept = ("root_rank", "dst", "src")
     found: dict[str, Any] = {name: call.arguments[name] for name in kept if name in call.arguments}
@@ -76,7 +76,7 @@ class Pending:
         for each in written:
             self._of.setdefault(_address(each[1]), []).append((call, [each]))
 
-    def used(self, tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, Named]]:
+    def take_used(self, tensors: Iterable[torch.Tensor]) -> Iterator[tuple[int, Named]]:
         """Yield the calls whose results are in the memory of these tensors, and forget them.
 
         Others in the same storage stay: the job may not have waited for them.
@@ -93,21 +93,21 @@ class Pending:
             self._of[address] = others
             if not others:
                 del self._of[address]
-            yield from _waited(found)
+            yield from _wait_for_results(found)
 
     def has(self, tensor: torch.Tensor) -> bool:
         """Return whether a call may still write a tensor."""
         calls = self._of.get(_address(tensor), []) if self._of else []
         return any(_overlap(tensor, each) for _, written in calls for _, each in written)
 
-    def rest(self) -> Iterator[tuple[int, Named]]:
+    def take_rest(self) -> Iterator[tuple[int, Named]]:
         """Yield all, and forget them."""
         rest, self._of = self._of, {}
         for calls in rest.values():
-            yield from _waited(calls)
+            yield from _wait_for_results(calls)
 
 
-def _waited(calls: list[tuple[int, Named]]) -> list[tuple[int, Named]]:
+def _wait_for_results(calls: list[tuple[int, Named]]) -> list[tuple[int, Named]]:
     """Wait for results of functional collectives; jobs wait for others themselves."""
     for _, written in calls:
         for _, tensor in written:

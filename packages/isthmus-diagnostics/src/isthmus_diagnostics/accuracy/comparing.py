@@ -6,7 +6,7 @@ from pathlib import Path
 
 from isthmus_diagnostics.accuracy import dumps
 from isthmus_diagnostics.accuracy.divergence import Guilty, Search
-from isthmus_diagnostics.accuracy.judging import Judged, judged
+from isthmus_diagnostics.accuracy.judging import Judged, judge_pairs
 from isthmus_diagnostics.accuracy.pairing import pairs
 
 
@@ -40,5 +40,5 @@ def compare(a: Path, b: Path) -> Comparison:
         AccuracyError: one cannot be read.
     """
     left, right = dumps.read(a), dumps.read(b)
-    rows = judged(pairs(left, right))
-    return Comparison(a, b, (len(left), len(right)), rows, Search(rows).first())
+    rows = judge_pairs(pairs(left, right))
+    return Comparison(a, b, (len(left), len(right)), rows, Search(rows).first_difference())

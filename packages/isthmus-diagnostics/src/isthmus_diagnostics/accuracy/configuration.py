@@ -1,4 +1,4 @@
-"""What a job depends on besides its calls: environment, packages, arguments, switches, random states."""
+"""Configuration of a job besides its calls: environment, packages, arguments, switches, random states."""
 
 from __future__ import annotations
 
@@ -132,7 +132,8 @@ def _differences(a: Rank, b: Rank) -> Iterator[Setting]:
             values = left.get(name), right.get(name)
             if _without_random_names(values[0]) == _without_random_names(values[1]):
                 continue
-            if section == "environment" and _OF_A_LAUNCH.fullmatch(name):  # of a dump by an earlier version
+            # Entry of a dump by an earlier version.
+            if section == "environment" and _OF_A_LAUNCH.fullmatch(name):
                 continue
             if section == "random" and not any(
                 rank.about.get("drawn", {}).get(name, True) for rank in (a, b)

@@ -85,7 +85,7 @@ class Search:
             for call in (*row.pair.a, *row.pair.b):
                 self._of[id(call)] = row
 
-    def first(self) -> Guilty | None:
+    def first_difference(self) -> Guilty | None:
         """Return the first difference, or None."""
         for row in self.rows:
             if (
@@ -171,12 +171,9 @@ class Search:
         if is_told and self._lasts(row, self._uneven):
             text = ", ".join(f"{name} is {a} in A and {b} in B" for name, (a, b) in row.arguments.items())
             return Guilty(row.pair.a[0], text, row.input_error <= row.tolerance, row)
-        missing = self._missing(row)
-        if missing is not None:
-            return missing
-        gradient = self._gradient(row)
-        if gradient is not None:
-            return gradient
+        for detect in (self._find_missing, self._gradient):  # distances of tensors do not show these
+            if (found := detect(row)) is not None:
+                return found
         if not row.is_beyond and (row.outputs or row.input_error <= row.tolerance):  # a send has no results
             return None
         bad = [name for name, d in row.inputs.items() if d.error > row.tolerance]
@@ -202,13 +199,13 @@ class Search:
 
     def _operator(self, row: Judged) -> Guilty | None:
         """The call itself, unless a replay of both sides finds it right."""
-        if len(row.pair.a) != len(row.pair.b) and (partial := self._unreduced(row)) is not None:
+        if len(row.pair.a) != len(row.pair.b) and (partial := self._find_unreduced(row)) is not None:
             return partial
-        if (moved := self._reordered(row)) is not None:
+        if (moved := self._find_reordered(row)) is not None:
             return moved
         wrong = {side: replaying.wrong(calls) for side, calls in (("A", row.pair.a), ("B", row.pair.b))}
         if wrong["A"] == "" and wrong["B"] == "":
-            return self._unreduced(row)
+            return self._find_unreduced(row)
         side = "A" if wrong["A"] and not wrong["B"] else "B" if wrong["B"] and not wrong["A"] else ""
         calls = row.pair.b if side == "B" else row.pair.a
         name, worst = max(row.outputs.items(), key=lambda item: item[1].error)
@@ -217,7 +214,7 @@ class Search:
             reason += f"; {side} is wrong: {wrong[side]}"
         return Guilty(calls[0], reason, True, row, side)
 
-    def _reordered(self, row: Judged) -> Guilty | None:
+    def _find_reordered(self, row: Judged) -> Guilty | None:
         """A call of one side alone that only moves elements, which statistics of the inputs do not show."""
         for name, a, b in row.pair.inputs():
             if row.inputs[name].by != "statistics" or row.inputs[name].error > _SAME:
@@ -263,7 +260,7 @@ class Search:
             source = self._producer(kept[0]) if kept[0] is not content else None
         return None
 
-    def _missing(self, row: Judged) -> Guilty | None:
+    def _find_missing(self, row: Judged) -> Guilty | None:
         """A tensor that only one side has, such as a gradient."""
         a, b = row.pair.a[0], row.pair.b[0]
         if not a.operator.startswith("optimizer::"):
@@ -286,13 +283,13 @@ class Search:
                 continue
             has, lacks = ("A", "B") if name in a.gradients else ("B", "A")
             for call, side in ((a, "A"), (b, "B")):
-                alone = [c for c in self._passed(call, call.inputs[name]) if not self._is_matched(c)]
+                alone = [c for c in self._passing_calls(call, call.inputs[name]) if not self._is_matched(c)]
                 if alone and side == lacks:
                     reason = f"{name} of {a} has a gradient in {has} and none after this call"
                     return Guilty(alone[-1], reason, True, row, side)
             user = a if lacks == "A" else b
             content = user.inputs[name]
-            made = [] if content.name else self._passed(user, content)
+            made = [] if content.name else self._passing_calls(user, content)
             reason = f"{name} of {user} has a gradient in {has} only"
             return Guilty(made[0] if made else user, reason, True, row, lacks)
         return None
@@ -300,7 +297,7 @@ class Search:
     def _is_matched(self, call: Recorded) -> bool:
         return self._of[id(call)].pair.is_matched
 
-    def _passed(self, user: Recorded, content: Content) -> list[Recorded]:
+    def _passing_calls(self, user: Recorded, content: Content) -> list[Recorded]:
         """Return the calls before a user of a tensor that return it."""
         calls = content.rank.producers.get(content.number, [])
         return [call for call in calls if call.number < user.number]
@@ -308,7 +305,7 @@ class Search:
     def _source(self, row: Judged, name: str) -> Guilty | None:
         """Return the source of a different input, if no earlier pair returned it."""
         a, b = next((x, y) for each, x, y in row.pair.inputs() if each == name)
-        parts = worst(a, b) if len(a) == len(b) else (self._strangest(a), self._strangest(b))
+        parts = worst(a, b) if len(a) == len(b) else (self._strangest_part(a), self._strangest_part(b))
         sources = [self._producer(part) for part in parts]
         if all(source is None for source in sources):
             what = a[0].name or b[0].name or "data"
@@ -324,19 +321,19 @@ class Search:
         what = f"differs by {row.inputs[name].error:.3g}"
         return self._structure(row, name, sources, (a, b), what, before == 0)
 
-    def _unreduced(self, row: Judged) -> Guilty | None:
+    def _find_unreduced(self, row: Judged) -> Guilty | None:
         """The call itself, if it takes an input that is right only as a sum over ranks, and does not return a sum."""
         for name, each in row.inputs.items():
             if "sum" in each.gathered:
                 return Guilty(row.pair.a[0], f"{name} {_UNREDUCED}", True, row)
         return None
 
-    def _strangest(self, parts: list[Content]) -> Content:
+    def _strangest_part(self, parts: list[Content]) -> Content:
         """Return the part of the rank with the most NaN and infinities, then with the most calls of its own."""
 
         def own(part: Content) -> int:
             source = self._producer(part)
-            return 0 if source is None else len(self._alone(source))
+            return 0 if source is None else len(self._unpaired_chain(source))
 
         return max(parts, key=lambda part: (special(part), own(part)))
 
@@ -383,7 +380,7 @@ class Search:
     ) -> Guilty:
         """The first call that only one side has, of those that lead to an input."""
         chains = [
-            self._after_right(self._alone(source), other) if source is not None else []
+            self._after_right(self._unpaired_chain(source), other) if source is not None else []
             for source, other in zip(sources, reversed(parts), strict=True)
         ]
         telling = [[each for each in chain if key(each) not in _IN_PLACE] for chain in chains]
@@ -393,9 +390,11 @@ class Search:
         others = tuple(each for each in (*chain[1:], *chains[1], *sources) if each is not None)
         reason = f"{name} of {row.pair.a[0]} {what}; only {side} computes it by {chain[0].operator}"
         is_both = bool(chains[0] and chains[1])
-        return Guilty(chain[0], reason, equal, row, "" if is_both else side, _distinct(chain[0], others))
+        return Guilty(
+            chain[0], reason, equal, row, "" if is_both else side, _without_repeats(chain[0], others)
+        )
 
-    def _alone(self, source: Recorded) -> list[Recorded]:
+    def _unpaired_chain(self, source: Recorded) -> list[Recorded]:
         """Return the calls of one side alone that lead to a call's result, itself included, in order."""
         found = self._ancestors(source, lambda call: not self._is_matched(call))
         return sorted(found, key=lambda call: call.number)
@@ -453,5 +452,5 @@ def _holds_same(a: Content, b: Content) -> bool:
     return (s.min, s.max, s.nans) == (t.min, t.max, t.nans) and math.isclose(s.norm, t.norm, rel_tol=_SAME)
 
 
-def _distinct(call: Recorded, others: tuple[Recorded, ...]) -> tuple[Recorded, ...]:
+def _without_repeats(call: Recorded, others: tuple[Recorded, ...]) -> tuple[Recorded, ...]:
     return tuple(each for each in dict.fromkeys(others) if each is not call)

@@ -50,22 +50,22 @@ def distance(a: Parts, b: Parts, backward: bool = False, factor: float = 1.0) ->
         factor: of `b`, which is divided by it.
     """
     if factor != 1.0:
-        without = distance(a, [_divided(part, factor) for part in b], backward)
+        without = distance(a, [_divide_content(part, factor) for part in b], backward)
         how = ", ".join(filter(None, (without.gathered, f"B: by {factor:.6g}")))
         return replace(without, equal=False, gathered=how)
     if len(a) == len(b) and all(x.shape == y.shape for x, y in zip(a, b, strict=True)):
-        found = [_one(x, y) for x, y in zip(a, b, strict=True)]
+        found = [_distance_of_one(x, y) for x, y in zip(a, b, strict=True)]
         return max(found, key=lambda each: (each.error, not each.equal))
     if any(part.statistics is None for part in (*a, *b)):
         return Distance(0.0, False, "not measured")
     read = all(part.file for part in (*a, *b))
     ways = [_ways(a, read, backward and len(b) == 1), _ways(b, read, backward and len(a) == 1)]
     if min(len(a), len(b)) > 1:
-        ways = [_alike(parts, read) + found for parts, found in zip((a, b), ways, strict=True)]
+        ways = [_first_if_alike(parts, read) + found for parts, found in zip((a, b), ways, strict=True)]
     dtypes = (a[0].dtype, b[0].dtype)
-    tried = [] if (whole := _replicated(a, b)) is None else [whole]
-    for x, y in chain(product(*ways), _merged(a, b, ways, backward) if read else ()):
-        if _fit(x, y):
+    tried = [] if (whole := _distance_if_replicated(a, b)) is None else [whole]
+    for x, y in chain(product(*ways), _merge_sides(a, b, ways, backward) if read else ()):
+        if _have_same_size(x, y):
             tried.append(replace(_distance(x, y, dtypes), gathered=_text(x, y)))
             if tried[-1].error <= tolerance(*dtypes):
                 break
@@ -77,18 +77,20 @@ def distance(a: Parts, b: Parts, backward: bool = False, factor: float = 1.0) ->
 def by_rank(a: Parts, b: Parts) -> list[float]:
     """Return the error of each rank's part: of jobs of as many ranks, or of one rank and several."""
     pairs = zip(a, b, strict=True) if len(a) == len(b) else product(a, b)
-    return [_one(x, y).error if x.shape == y.shape else math.inf for x, y in pairs]
+    return [_distance_of_one(x, y).error if x.shape == y.shape else math.inf for x, y in pairs]
 
 
-def _merged(a: Parts, b: Parts, ways: list[list[_Whole]], backward: bool) -> Iterator[tuple[_Whole, _Whole]]:
+def _merge_sides(
+    a: Parts, b: Parts, ways: list[list[_Whole]], backward: bool
+) -> Iterator[tuple[_Whole, _Whole]]:
     """Yield the ways of a side to make up the one part of the other by slices of a merged dimension."""
     if len(a) == 1:
-        yield from ((ways[0][0], y) for y in _interleaved(b, a[0].shape, backward))
+        yield from ((ways[0][0], y) for y in _join_interleaved(b, a[0].shape, backward))
     elif len(b) == 1:
-        yield from ((x, ways[1][0]) for x in _interleaved(a, b[0].shape, backward))
+        yield from ((x, ways[1][0]) for x in _join_interleaved(a, b[0].shape, backward))
 
 
-def _replicated(a: Parts, b: Parts) -> Distance | None:
+def _distance_if_replicated(a: Parts, b: Parts) -> Distance | None:
     """Return the largest distance of a rank's tensor from that of the one rank of the other side."""
     if min(len(a), len(b)) > 1 or any(
         part.placement.count("R") < len(part.placement.split()) for part in (*a, *b)
@@ -96,7 +98,7 @@ def _replicated(a: Parts, b: Parts) -> Distance | None:
         return None
     if any(x.shape != a[0].shape for x in (*a, *b)):
         return None
-    found = [_one(x, y) for x in a for y in b]
+    found = [_distance_of_one(x, y) for x in a for y in b]
     return replace(max(found, key=lambda each: (each.error, not each.equal)), gathered="replicated")
 
 
@@ -104,7 +106,7 @@ def worst(a: Parts, b: Parts) -> tuple[Content, Content]:
     """Return the parts of the rank that differs most between jobs of as many."""
     if any(x.shape != y.shape for x, y in zip(a, b, strict=True)):
         return a[0], b[0]
-    return max(zip(a, b, strict=True), key=lambda parts: _one(*parts).error)
+    return max(zip(a, b, strict=True), key=lambda parts: _distance_of_one(*parts).error)
 
 
 def special(part: Content) -> int:
@@ -112,7 +114,7 @@ def special(part: Content) -> int:
     return 0 if part.statistics is None else part.statistics.nans + part.statistics.infinities
 
 
-def _one(a: Content, b: Content) -> Distance:
+def _distance_of_one(a: Content, b: Content) -> Distance:
     if a.statistics is None or b.statistics is None:
         return Distance(0.0, False, "not measured")
     if a.file and b.file:
@@ -120,7 +122,7 @@ def _one(a: Content, b: Content) -> Distance:
     return of_statistics(a.statistics, b.statistics, math.prod(a.shape), (a.dtype, b.dtype))
 
 
-def _fit(a: _Whole, b: _Whole) -> bool:
+def _have_same_size(a: _Whole, b: _Whole) -> bool:
     return a.size == b.size and (a.values is None or b.values is None or a.shape == b.shape)
 
 
@@ -143,7 +145,7 @@ def _ways(parts: Parts, read: bool, scaled: bool) -> list[_Whole]:
         values = parts[0].rank.values(parts[0]) if read else None
         return [_Whole("", parts[0].shape, math.prod(parts[0].shape), values, known[0])]
     found = list(_of_values(parts, scaled) if read else _of_statistics(parts, known, scaled))
-    found += [_scaled(each, len(parts)) for each in found if scaled and each.how.startswith("slices")]
+    found += [_scale_whole(each, len(parts)) for each in found if scaled and each.how.startswith("slices")]
     for inner in range(2, len(parts)):
         if len(parts) % inner == 0:
             found += _of_mesh([parts[i : i + inner] for i in range(0, len(parts), inner)], read, scaled)
@@ -152,22 +154,22 @@ def _ways(parts: Parts, read: bool, scaled: bool) -> list[_Whole]:
 
 def _of_mesh(rows: list[Parts], read: bool, scaled: bool) -> Iterator[_Whole]:
     """Put together first the ranks of each row of a mesh, then the rows."""
-    ways = [{way.how: way for way in _alike(row, read) + _ways(row, read, scaled)} for row in rows]
+    ways = [{way.how: way for way in _first_if_alike(row, read) + _ways(row, read, scaled)} for row in rows]
     for how in ways[0]:
         inner = [found[how] for found in ways if how in found]
         if len(inner) == len(rows):
-            held = [_held(row[0], way) for row, way in zip(rows, inner, strict=True)]
-            for outer in _alike(held, read) + _ways(held, read, scaled):
+            held = [_hold_content(row[0], way) for row, way in zip(rows, inner, strict=True)]
+            for outer in _first_if_alike(held, read) + _ways(held, read, scaled):
                 words = f"{how}, then {outer.how}"
                 yield outer._replace(how=words, only_mean=outer.only_mean or inner[0].only_mean)
 
 
-def _alike(parts: Parts, read: bool) -> list[_Whole]:
+def _first_if_alike(parts: Parts, read: bool) -> list[_Whole]:
     """Return the first part, if all are the same but for rounding."""
     first = parts[0]
     if "S" in first.placement or any(part.shape != first.shape for part in parts):
         return []
-    if any(_one(part, first).error > tolerance(first.dtype) for part in parts[1:]):
+    if any(_distance_of_one(part, first).error > tolerance(first.dtype) for part in parts[1:]):
         return []
     values = first.rank.values(first) if read else None
     return [_Whole("replicated", first.shape, math.prod(first.shape), values, first.statistics)]
@@ -182,19 +184,21 @@ class _Values(NamedTuple):
         return self.held
 
 
-def _divided(part: Content, factor: float) -> Content:
+def _divide_content(part: Content, factor: float) -> Content:
     if part.statistics is None:
         return part
     values: Any = _Values(part.rank.values(part).double() / factor if part.file else None)
-    return replace(part, statistics=_by(part.statistics, factor)._replace(hash=""), rank=values)
+    return replace(
+        part, statistics=_divide_statistics(part.statistics, factor)._replace(hash=""), rank=values
+    )
 
 
-def _by(s: Statistics, factor: float) -> Statistics:
+def _divide_statistics(s: Statistics, factor: float) -> Statistics:
     least, most = sorted((s.min / factor, s.max / factor))
     return s._replace(min=least, max=most, mean=s.mean / factor, norm=s.norm / abs(factor))
 
 
-def _held(first: Content, whole: _Whole) -> Content:
+def _hold_content(first: Content, whole: _Whole) -> Content:
     shape = whole.shape if whole.shape is not None else (whole.size,)
     statistics = whole.statistics or first.statistics
     held: Any = _Values(whole.values)
@@ -208,15 +212,15 @@ def _of_values(parts: Parts, averaged: bool) -> Iterator[_Whole]:
     may_be_terms = is_same and "S" not in kind and "R" not in kind and first.is_floating_point()
     if may_be_terms and (first.numel() == 1 or not all(torch.equal(t, first) for t in tensors)):
         total = torch.stack([t.double() for t in tensors]).sum(0).to(first.dtype)
-        yield _whole("sum", total)
+        yield _make_whole("sum", total)
         if averaged or total.numel() == 1:
-            yield _whole("mean", total / len(tensors))
+            yield _make_whole("mean", total / len(tensors))
     for dim in range(first.dim()) if kind == "" or " " in kind else [int(kind[2:-1])] if "S" in kind else []:
         if len({(t.dim(), *t.shape[:dim], *t.shape[dim + 1 :]) for t in tensors}) == 1:
-            yield _whole(f"slices along {dim}", torch.cat(tensors, dim))
+            yield _make_whole(f"slices along {dim}", torch.cat(tensors, dim))
 
 
-def _interleaved(parts: Parts, shape: tuple[int, ...], scaled: bool) -> Iterator[_Whole]:
+def _join_interleaved(parts: Parts, shape: tuple[int, ...], scaled: bool) -> Iterator[_Whole]:
     """Put together slices along a dimension that a view has merged with the one before it, as batch and heads.
 
     Args:
@@ -235,11 +239,11 @@ def _interleaved(parts: Parts, shape: tuple[int, ...], scaled: bool) -> Iterator
             rows = [torch.cat(split[i : i + ranks], dim + 1) for i in range(0, len(split), ranks)]
             whole = torch.cat([row.flatten(dim, dim + 1) for row in rows], dim)
             if whole.shape == shape:
-                found = _whole(f"{blocks} times {ranks} slices along {dim}", whole)
-                yield from (found, _scaled(found, len(parts))) if scaled else (found,)
+                found = _make_whole(f"{blocks} times {ranks} slices along {dim}", whole)
+                yield from (found, _scale_whole(found, len(parts))) if scaled else (found,)
 
 
-def _whole(how: str, values: torch.Tensor) -> _Whole:
+def _make_whole(how: str, values: torch.Tensor) -> _Whole:
     return _Whole(how, tuple(values.shape), values.numel(), values)
 
 
@@ -260,19 +264,19 @@ def _of_statistics(parts: Parts, known: list[Statistics], averaged: bool) -> Ite
                 mean = term._replace(mean=total / len(known))
                 yield _Whole("mean", None, counts[0], None, mean, True)
     if "R" not in kind and "P" not in kind:
-        yield _Whole("slices", None, sum(counts), None, _together(counts, known))
+        yield _Whole("slices", None, sum(counts), None, _merge_statistics(counts, known))
 
 
-def _scaled(whole: _Whole, ranks: int) -> _Whole:
+def _scale_whole(whole: _Whole, ranks: int) -> _Whole:
     s, values = whole.statistics, whole.values
     return whole._replace(
         how=f"{whole.how}, by {ranks}",
-        statistics=None if s is None else _by(s, ranks),
+        statistics=None if s is None else _divide_statistics(s, ranks),
         values=None if values is None else values / ranks,
     )
 
 
-def _together(counts: list[int], known: list[Statistics]) -> Statistics:
+def _merge_statistics(counts: list[int], known: list[Statistics]) -> Statistics:
     finite = [
         (n - s.nans - s.infinities, s)
         for n, s in zip(counts, known, strict=True)

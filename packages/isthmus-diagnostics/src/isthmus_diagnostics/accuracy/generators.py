@@ -38,7 +38,7 @@ class Draws:
         self._seen = states(accelerator=False)
         self.drawn: dict[str, bool] = {}
 
-    def look(self) -> bool:
+    def update(self) -> bool:
         """Look again; return whether anything has changed in `drawn`."""
         before = dict(self.drawn)
         for name, state in states().items():

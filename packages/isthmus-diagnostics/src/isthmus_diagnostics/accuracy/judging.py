@@ -85,7 +85,7 @@ class Judged:
         return "equal" if all(d.equal for d in self.outputs.values()) else "rounding"
 
 
-def judged(pairs: list[Pair]) -> list[Judged]:
+def judge_pairs(pairs: list[Pair]) -> list[Judged]:
     """Return the pairs with their distances, in order.
 
     If a job multiplies its loss by a number in a step, and takes it out of the gradients before it uses them, the

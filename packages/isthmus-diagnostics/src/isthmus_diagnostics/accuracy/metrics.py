@@ -1,4 +1,4 @@
-"""How far apart two tensors are, by their values or by their statistics."""
+"""Distances between two tensors, by their values or by their statistics."""
 
 import math
 from dataclasses import dataclass
@@ -69,7 +69,7 @@ def of_values(a: torch.Tensor, b: torch.Tensor) -> Distance:
     if not (a.is_floating_point() or b.is_floating_point()):
         share = float((a != b).double().mean())
         return Distance(math.inf if share else 0.0, False, "values", beyond_1e3=share, beyond_5e3=share)
-    coarse = _coarser(a.dtype, b.dtype)
+    coarse = _coarser_dtype(a.dtype, b.dtype)
     blocks = zip(a.reshape(-1).split(_BLOCK), b.reshape(-1).split(_BLOCK), strict=True)
     sums, most = (
         torch.stack(numbers) for numbers in zip(*(_block(x, y, coarse) for x, y in blocks), strict=True)
@@ -112,7 +112,7 @@ def _block(a: torch.Tensor, b: torch.Tensor, coarse: torch.dtype) -> tuple[torch
     )
 
 
-def _coarser(a: torch.dtype, b: torch.dtype) -> torch.dtype:
+def _coarser_dtype(a: torch.dtype, b: torch.dtype) -> torch.dtype:
     floats = [dtype for dtype in (a, b) if dtype.is_floating_point]
     return max(floats, key=lambda dtype: torch.finfo(dtype).eps)
 
@@ -122,10 +122,10 @@ def of_statistics(a: Statistics, b: Statistics, count: int, dtypes: tuple[str, s
     if a.hash and b.hash and dtypes[0] == dtypes[1]:
         if a.hash == b.hash:
             return Distance(0.0, True, "hash", max_abs=0.0)
-        return Distance(_relative(a, b, count), False, "hash")
+        return Distance(_relative_difference(a, b, count), False, "hash")
     if (a.nans, a.infinities) != (b.nans, b.infinities):
         return Distance(math.inf, False, "statistics", same_special=False)
-    error = _relative(a, b, count)
+    error = _relative_difference(a, b, count)
     return Distance(error, error == 0, "statistics")
 
 
@@ -137,7 +137,7 @@ def of_means(a: Statistics, b: Statistics, count: int) -> Distance:
     return Distance(_quotient(abs(a.mean - b.mean), root), False, "means")
 
 
-def _relative(a: Statistics, b: Statistics, count: int) -> float:
+def _relative_difference(a: Statistics, b: Statistics, count: int) -> float:
     if (a.nans, a.infinities) != (b.nans, b.infinities):
         return math.inf
     if math.isnan(a.norm) or math.isnan(b.norm):

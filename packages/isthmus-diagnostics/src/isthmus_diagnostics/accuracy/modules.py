@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 from torch import nn
 from torch.nn.modules import module as hooks
 
-# They run the module that they hold, which has the names of the model.
+# Wrappers run the module that they hold, which has the names of the model.
 _WRAPPERS = frozenset(
     """DistributedDataParallel DataParallel FullyShardedDataParallel OptimizedModule Float16Module DeepSpeedEngine
     CheckpointWrapper _MegatronDDP""".split()
@@ -42,8 +42,8 @@ class Modules:
     def start(self) -> None:
         """Register the hooks."""
         self._handles = [
-            hooks.register_module_forward_pre_hook(self._before),
-            hooks.register_module_forward_hook(self._after, always_call=True),
+            hooks.register_module_forward_pre_hook(self._enter_module),
+            hooks.register_module_forward_hook(self._leave_module, always_call=True),
         ]
 
     def stop(self) -> None:
@@ -63,7 +63,7 @@ class Modules:
             kind = type(module).__name__
             self._roots[kind] += 1
             number = self._roots[kind]
-            for name, each in _named(module, kind if number == 1 else f"{kind}#{number}"):
+            for name, each in _named_modules(module, kind if number == 1 else f"{kind}#{number}"):
                 self._names[each] = name
                 for key, tensor in [
                     *each.named_parameters(recurse=False),
@@ -72,7 +72,7 @@ class Modules:
                     self.tensors[id(tensor)] = f"{name}.{key}"
         return self._names[module]
 
-    def _before(self, module: nn.Module, args: Any) -> None:
+    def _enter_module(self, module: nn.Module, args: Any) -> None:
         if type(module).__name__ in _WRAPPERS:
             return
         name = self.name(module)
@@ -80,7 +80,7 @@ class Modules:
         self._visits[name] += 1
         self._entered(module, args)
 
-    def _after(self, module: nn.Module, args: Any, result: Any) -> None:
+    def _leave_module(self, module: nn.Module, args: Any, result: Any) -> None:
         if type(module).__name__ in _WRAPPERS or not self._stack:
             return
         try:
@@ -89,7 +89,7 @@ class Modules:
             self._stack.pop()
 
 
-def _named(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
+def _named_modules(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
     yield name, module
     for key, child in module.named_children():
         number = getattr(child, "layer_number", None)
@@ -97,4 +97,4 @@ def _named(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
         inner = child
         while type(inner).__name__ in _WRAPPERS and (held := next(inner.children(), None)) is not None:
             inner = held
-        yield from _named(inner, f"{name}.{label}")
+        yield from _named_modules(inner, f"{name}.{label}")

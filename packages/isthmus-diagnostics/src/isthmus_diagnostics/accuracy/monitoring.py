@@ -24,7 +24,14 @@ from isthmus_common.ranks import rank
 from isthmus_diagnostics.accuracy.errors import AccuracyError
 from isthmus_diagnostics.accuracy.modules import Modules
 from isthmus_diagnostics.accuracy.recorder import gradient_of, state_of, tensors_in, unseen
-from isthmus_diagnostics.accuracy.statistics import COLUMNS, Statistics, elements, measurable, measure, read
+from isthmus_diagnostics.accuracy.statistics import (
+    COLUMNS,
+    Statistics,
+    elements,
+    is_measurable,
+    measure,
+    read,
+)
 
 SETTINGS = "monitor.json"
 WHAT = ("gradient", "weight", "state", "activation")
@@ -86,7 +93,7 @@ class Monitor:
         self.folder = folder
         self.step = 0
         self._given = {**_DEFAULTS, **settings}
-        self._modules = Modules(lambda module, args: None, self._leave)
+        self._modules = Modules(lambda module, args: None, self._leave_module)
         self._handle: Any = None
         self._pending: dict[torch.device, list[_Taken]] = {}
         self._history: dict[str, deque[float]] = {}
@@ -101,7 +108,7 @@ class Monitor:
             write_file(self.folder / SETTINGS, json.dumps(self._given, indent=1).encode())
         self._reload()
         self._modules.start()
-        self._handle = optimizers.register_optimizer_step_post_hook(self._after)
+        self._handle = optimizers.register_optimizer_step_post_hook(self._after_step)
         return self
 
     def stop(self) -> None:
@@ -134,14 +141,14 @@ class Monitor:
         except (OSError, ValueError):
             return
 
-    def _leave(self, module: torch.nn.Module, result: Any) -> None:
+    def _leave_module(self, module: torch.nn.Module, result: Any) -> None:
         if self._is_due() and "activation" in self._settings["what"] and not torch.compiler.is_compiling():
             name = self._modules.current.rpartition("@")[0]
             with unseen():
                 for key, tensor in tensors_in({"output": result}):
                     self._take("activation", f"{name}.{key}", tensor)
 
-    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._is_due():
             with unseen():
                 for group in optimizer.param_groups:
@@ -166,14 +173,14 @@ class Monitor:
 
     def _take(self, kind: str, name: str, tensor: torch.Tensor) -> None:
         local = getattr(tensor, "_local_tensor", tensor)
-        if measurable(local) and matches(name, self._settings["names"]):
+        if is_measurable(local) and matches(name, self._settings["names"]):
             # Weights that every rank holds in full have hashes, to compare replicas.
             is_whole = local is tensor and not getattr(tensor, "tensor_model_parallel", False)
             taken = _Taken(kind, name, local.detach(), kind == "weight" and is_whole)
             self._pending.setdefault(local.device, []).append(taken)
 
     def _write(self) -> None:
-        rows = list(self._measured())
+        rows = list(self._measure())
         path = self.folder / f"rank-{rank()}.csv"
         text = io.StringIO()
         writer = csv.writer(text)
@@ -184,10 +191,10 @@ class Monitor:
             writer.writerow([self.step, kind, name, *found])
         with path.open("a") as file:
             file.write(text.getvalue())
-        self._alert(rows)
+        self._report_alerts(rows)
         self._show(rows)
 
-    def _measured(self) -> Iterator[tuple[str, str, Statistics]]:
+    def _measure(self) -> Iterator[tuple[str, str, Statistics]]:
         pending, self._pending = self._pending, {}
         for device, taken in pending.items():
             rows = torch.empty(len(taken), COLUMNS, dtype=torch.float64, device=device)
@@ -197,7 +204,7 @@ class Monitor:
             for each, found in zip(taken, read(rows, counts, True), strict=True):
                 yield each.kind, each.name, found if each.hashed else found._replace(hash="")
 
-    def _alert(self, rows: list[tuple[str, str, Statistics]]) -> None:
+    def _report_alerts(self, rows: list[tuple[str, str, Statistics]]) -> None:
         alerts = []
         for kind, name, found in rows:
             if found.nans or found.infinities:

@@ -83,18 +83,18 @@ def _add(rank: Rank, name: str, entry: dict[str, Any], line: str, parents: dict[
         operator = match["name"]
     else:  # parameters and their gradients
         return
-    inputs = _named("input", entry.get("input_args", entry.get("input", [])))
+    inputs = _name_values("input", entry.get("input_args", entry.get("input", [])))
     inputs |= entry.get("input_kwargs") or {}
     call = Recorded(len(rank.calls), place, operator, line, "", {}, {}, {})
     for key, value in inputs.items():
         _argument(rank, call, key, value)
-    for key, value in _named("output", entry.get("output", [])).items():
+    for key, value in _name_values("output", entry.get("output", [])).items():
         if _is_tensor(value):
             call.outputs[key] = _content(rank, value)
     rank.calls.append(call)
 
 
-def _named(kind: str, values: Any) -> dict[str, Any]:
+def _name_values(kind: str, values: Any) -> dict[str, Any]:
     found = {}
     for index, value in enumerate(values or []):
         nested = value if isinstance(value, list) else [value]

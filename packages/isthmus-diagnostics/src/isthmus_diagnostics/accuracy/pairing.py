@@ -18,7 +18,7 @@ T = TypeVar("T")
 # Calls that are compared with each other to find those that read nearly the same.
 _MOST_COMPARED = 4096
 _NEAR = 0.05
-_Keys = tuple[list[Hashable], list[Hashable]]  # of two sequences
+_Keys = tuple[list[Hashable], list[Hashable]]  # keys of two sequences
 # Operators that devices and versions choose among.
 _SAME = {
     "aten::_unsafe_view": "aten::view",
@@ -56,18 +56,18 @@ class Pair:
 
     def inputs(self) -> Iterator[tuple[str, list[Content], list[Content]]]:
         """Yield the tensors that both sides read, with names."""
-        return _matched([c.inputs for c in self.a], [c.inputs for c in self.b], self._is_same_overload)
+        return _match_calls([c.inputs for c in self.a], [c.inputs for c in self.b], self._is_same_overload)
 
     def outputs(self) -> Iterator[tuple[str, list[Content], list[Content]]]:
         """Yield the tensors that both sides return, with names."""
-        return _matched([c.outputs for c in self.a], [c.outputs for c in self.b], self._is_same_overload)
+        return _match_calls([c.outputs for c in self.a], [c.outputs for c in self.b], self._is_same_overload)
 
     @property
     def _is_same_overload(self) -> bool:
         return self.a[0].operator == self.b[0].operator
 
 
-def _matched(
+def _match_calls(
     a: list[dict[str, Content]], b: list[dict[str, Content]], by_name: bool
 ) -> Iterator[tuple[str, list[Content], list[Content]]]:
     names = [(name, name) for name in a[0] if name in b[0]] if by_name else []
@@ -147,7 +147,7 @@ def _by_content(found: list[Pair]) -> list[Pair]:
 
 
 def _fits(pair: Pair) -> bool:
-    return all(_reads(x) == _reads(y) for x, y in zip(pair.a, pair.b, strict=True))
+    return all(_read_contents(x) == _read_contents(y) for x, y in zip(pair.a, pair.b, strict=True))
 
 
 def _reassign(group: list[Pair]) -> None:
@@ -191,7 +191,7 @@ def _permuted(a: list[Recorded | None], b: list[Recorded | None]) -> list[Record
                     left.remove(j)
                     break
 
-    place(lambda x, y: _reads(x) == _reads(y))
+    place(lambda x, y: _read_contents(x) == _read_contents(y))
     if sum(call is not None and found[i] is None for i, call in enumerate(a)) * len(left) <= _MOST_COMPARED:
         place(_is_near, only_paired=True)
         place(_looks_alike, only_paired=True)
@@ -205,7 +205,7 @@ def _permuted(a: list[Recorded | None], b: list[Recorded | None]) -> list[Record
     return found
 
 
-def _reads(call: Recorded) -> list[object]:
+def _read_contents(call: Recorded) -> list[object]:
     """Return what a call reads, and the shapes that it returns."""
     inputs = [(name, each.shape, repr(each.statistics)) for name, each in call.inputs.items()]
     return [inputs, _shapes(call.outputs), [] if inputs else _numbers(call)]

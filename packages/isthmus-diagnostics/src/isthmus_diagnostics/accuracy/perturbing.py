@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import torch
 
 from isthmus_diagnostics.accuracy import dumps
-from isthmus_diagnostics.accuracy.checking import chosen
+from isthmus_diagnostics.accuracy.checking import choose_calls
 from isthmus_diagnostics.accuracy.reading import Recorded
 from isthmus_diagnostics.accuracy.replaying import NotReplayed, arguments_of, call_of
 from isthmus_diagnostics.debug import reference
-from isthmus_diagnostics.debug.call import replaced
-from isthmus_diagnostics.debug.intercept import quietly
+from isthmus_diagnostics.debug.call import replace_tensors
+from isthmus_diagnostics.debug.intercept import hide_calls
 from isthmus_diagnostics.debug.replay import run_on
 
 HEAD = ["operator", "module", "dtype", "noise", "precision", "order", "line"]
@@ -45,7 +45,9 @@ class Unstable(NamedTuple):
         return max(self.noise, self.precision, self.order)
 
 
-def perturb(folder: Path, pattern: str, calls: int, device: str, seed: int = 0) -> tuple[list[Unstable], int]:
+def perturb_dump(
+    folder: Path, pattern: str, calls: int, device: str, seed: int = 0
+) -> tuple[list[Unstable], int]:
     """Perturb the calls of a dump.
 
     Args:
@@ -60,10 +62,10 @@ def perturb(folder: Path, pattern: str, calls: int, device: str, seed: int = 0) 
     """
     found, skipped = [], 0
     for rank in dumps.read(folder):
-        for call in chosen(rank.calls, pattern, calls):
+        for call in choose_calls(rank.calls, pattern, calls):
             try:
-                with quietly():
-                    row = _perturb(call, device, torch.Generator().manual_seed(seed + call.number))
+                with hide_calls():
+                    row = _perturb_call(call, device, torch.Generator().manual_seed(seed + call.number))
             except (NotReplayed, reference.NoReference, RuntimeError, TypeError):
                 skipped += 1
                 continue
@@ -71,7 +73,7 @@ def perturb(folder: Path, pattern: str, calls: int, device: str, seed: int = 0) 
     return sorted(found, key=lambda row: -row.worst), skipped
 
 
-def _perturb(call: Recorded, device: str, generator: torch.Generator) -> Unstable | None:
+def _perturb_call(call: Recorded, device: str, generator: torch.Generator) -> Unstable | None:
     op, arguments = arguments_of(call, drawn=True)
     if why := reference.why_none(call_of(op, arguments)):
         raise NotReplayed(why)
@@ -80,8 +82,10 @@ def _perturb(call: Recorded, device: str, generator: torch.Generator) -> Unstabl
     if index is None:
         return None
     plain = results[index][1]
-    noisy = {name: replaced(value, lambda t: _noisy(t, generator)) for name, value in arguments.items()}
-    exact = reference.expected(call.operator, arguments).exact
+    noisy = {
+        name: replace_tensors(value, lambda t: _add_noise(t, generator)) for name, value in arguments.items()
+    }
+    exact = reference.compute_expected(call.operator, arguments).exact
     return Unstable(
         call,
         str(plain.dtype)[6:],
@@ -91,7 +95,7 @@ def _perturb(call: Recorded, device: str, generator: torch.Generator) -> Unstabl
     )
 
 
-def _noisy(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _add_noise(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     if not tensor.is_floating_point():
         return tensor
     noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) * 2 - 1

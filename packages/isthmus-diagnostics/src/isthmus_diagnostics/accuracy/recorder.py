@@ -62,7 +62,7 @@ class Selection(NamedTuple):
         if self.level not in LEVELS:
             raise AccuracyError(f"--dump-level {self.level}: expected one of {', '.join(LEVELS)}")
 
-    def takes(self, module: str, operator: str) -> bool:
+    def includes(self, module: str, operator: str) -> bool:
         """Return whether a call is in the scope."""
         if self.scope == "*":
             return True
@@ -165,13 +165,13 @@ class Recorder(TorchDispatchMode):
         number, kind = rank(), self.selection.kind
         self._writer = Writer(self.folder / f"rank-{number}", kind == "hashes", kind == "tensors")
         self._tensors = Tensors(self._writer, self._modules.tensors, self._collectives.has)
-        with intercept.quietly():
+        with intercept.hide_calls():
             self._about = {"format": FORMAT, "rank": number, **self.selection._asdict(), "job": describe()}
             self._writer.start(self._about)
 
     def _note_draws(self) -> None:
-        if self._draws is not None and self._draws.look():
-            self.writer.about({**self._about, "drawn": self._draws.drawn})
+        if self._draws is not None and self._draws.update():
+            self.writer.write_facts({**self._about, "drawn": self._draws.drawn})
 
     # ---- operators
 
@@ -217,13 +217,13 @@ class Recorder(TorchDispatchMode):
         recorded = [name for name, tensor in inputs if tensor.requires_grad]
         where = origin(bool(recorded), self._modules.current)
         module, phase = self._place(where)
-        if not self.selection.takes(module.rpartition("@")[0], call.name):
+        if not self.selection.includes(module.rpartition("@")[0], call.name):
             returned = call.op(*call.args, **call.kwargs)
             self._forget_written(call)
             return returned
         line = self._line(call.name, module, phase, where)
-        line["arguments"] = _plain(call)
-        line["inputs"] = self._numbers(_read(call, inputs))
+        line["arguments"] = _plain_arguments(call)
+        line["inputs"] = self._numbers(_read_inputs(call, inputs))
         if recorded:
             line["gradients"] = recorded
         returned = call.op(*call.args, **call.kwargs)
@@ -238,7 +238,7 @@ class Recorder(TorchDispatchMode):
         if call.written and self._writer is not None:
             for name in call.written:
                 for _, tensor in tensors_of(name, call.arguments[name]):
-                    self._tensors.written(tensor, number)
+                    self._tensors.forget_written(tensor, number)
 
     def _place(self, where: Origin) -> tuple[str, str]:
         """Return the module of a call, and its phase."""
@@ -275,39 +275,39 @@ class Recorder(TorchDispatchMode):
         read = collectives.read(call)
         where = origin(False, self._modules.current)
         module, phase = self._place(where)
-        taken = self.selection.takes(module.rpartition("@")[0], call.name)
+        taken = self.selection.includes(module.rpartition("@")[0], call.name)
         line = self._line(call.name, module, phase, where)
         if taken:
             self._complete(tensor for _, tensor in read)
             line["group"] = collectives.group(call)
-            line["arguments"] = collectives.plain(call)
+            line["arguments"] = collectives.plain_arguments(call)
             line["inputs"] = self._numbers(read)
             self.writer.line(line)
         returned = call.op(*call.args, **call.kwargs)
-        written = collectives.written(call, returned)
+        written = collectives.written_tensors(call, returned)
         if self._writer is not None:
             for _, tensor in written:
-                self._tensors.written(tensor, line["call"])
+                self._tensors.forget_written(tensor, line["call"])
         if taken:
             self._collectives.add(line["call"], written)
         return returned
 
     def _complete(self, tensors: Iterable[torch.Tensor]) -> None:
         """Record results of collectives that are about to be used, so that the job has waited for them."""
-        for number, outputs in self._collectives.used(tensors):
+        for number, outputs in self._collectives.take_used(tensors):
             for _, tensor in outputs:  # views of it were made meanwhile
-                self._tensors.written(tensor, number)
+                self._tensors.forget_written(tensor, number)
             self.writer.line({"completes": number, "outputs": self._numbers(outputs)})
 
     def _complete_all(self) -> None:
-        for number, outputs in self._collectives.rest():
+        for number, outputs in self._collectives.take_rest():
             self.writer.line({"completes": number, "outputs": self._numbers(outputs)})
 
     # ---- modules
 
     def _records_module(self, name: str) -> bool:
         level = self.selection.level
-        return level != "operator" and self._is_on() and self.selection.takes(name, "")
+        return level != "operator" and self._is_on() and self.selection.includes(name, "")
 
     def _enter_module(self, module: torch.nn.Module, args: Any) -> None:
         name = self._modules.current.rpartition("@")[0]
@@ -356,13 +356,13 @@ class Recorder(TorchDispatchMode):
 
     def _record_update(self, optimizer: Any, default: str, parameter: Any, hyper: Any, kind: str) -> None:
         name = self._modules.tensors.get(id(parameter), default)
-        if not self.selection.takes(name, "optimizer"):
+        if not self.selection.includes(name, "optimizer"):
             return
         line = self._line(f"optimizer::{kind}", f"{name}@0", "optimizer")
         if gradient_of(parameter) is not None:
-            self._tensors.written(parameter, line["call"])
+            self._tensors.forget_written(parameter, line["call"])
             for _, state in tensors_in(state_of(optimizer, parameter)):
-                self._tensors.written(state, line["call"])
+                self._tensors.forget_written(state, line["call"])
         line["arguments"] = hyper
         line["inputs"] = self._optimizer_inputs.get(id(parameter), {})
         after = {"parameter": parameter, **state_of(optimizer, parameter)}
@@ -374,7 +374,7 @@ class unseen:
     """The tool's own work: not recorded, outside of autograd."""
 
     def __init__(self) -> None:
-        self._quiet = intercept.quietly()
+        self._quiet = intercept.hide_calls()
 
     def __enter__(self) -> None:
         self._disabled = torch._C._DisableTorchDispatch()
@@ -430,13 +430,13 @@ def tensors_in(named: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:
                     yield name + pytree.keystr(path), leaf
 
 
-def _read(call: Call, inputs: list[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+def _read_inputs(call: Call, inputs: list[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
     """Return the inputs whose values matter."""
     base = _base(call.name)
     return [pair for pair in inputs if pair[0] != "self"] if base in _OVERWRITING else inputs
 
 
-def _plain(call: Call) -> dict[str, Any]:
+def _plain_arguments(call: Call) -> dict[str, Any]:
     """Return the arguments that are no tensors."""
     found: dict[str, Any] = {}
     for name, value in call.arguments.items():

@@ -8,8 +8,8 @@ from torch._ops import OpOverload
 
 from isthmus_diagnostics.accuracy.reading import Content, Recorded
 from isthmus_diagnostics.debug import reference
-from isthmus_diagnostics.debug.call import Call, written
-from isthmus_diagnostics.debug.intercept import overload_named, quietly
+from isthmus_diagnostics.debug.call import Call, written_arguments
+from isthmus_diagnostics.debug.intercept import hide_calls, overload_named
 from isthmus_diagnostics.debug.verdict import Difference, judge
 
 
@@ -39,8 +39,8 @@ def differences_of(call: Recorded) -> list[Difference]:
     op, arguments = arguments_of(call)
     if any(str(a.type).endswith("Generator]") for a in op._schema.arguments):
         raise NotReplayed("draws random numbers")
-    with quietly(), torch._C._DisableTorchDispatch():
-        expected = reference.expected(call.operator, arguments)
+    with hide_calls(), torch._C._DisableTorchDispatch():
+        expected = reference.compute_expected(call.operator, arguments)
     results = list(call.outputs.items())
     if len(results) != len(expected.exact):
         raise NotReplayed("the number of results differs")
@@ -69,7 +69,7 @@ def arguments_of(call: Recorded, drawn: bool = False) -> tuple[OpOverload, dict[
     except AttributeError:
         raise NotReplayed("not an operator of this PyTorch") from None
     arguments = {declared.name: _argument(call, declared, drawn) for declared in op._schema.arguments}
-    for name in written(op):  # overwritten without being read, so not in the dump
+    for name in written_arguments(op):  # overwritten without being read, so not in the dump
         if arguments[name] is None and call.outputs:
             first = next(iter(call.outputs.values()))
             arguments[name] = torch.zeros(first.shape, dtype=getattr(torch, first.dtype))

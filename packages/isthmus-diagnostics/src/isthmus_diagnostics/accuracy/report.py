@@ -24,7 +24,7 @@ def as_text(found: Comparison, top: int = 20) -> str:
     if found.guilty is None:
         return f"{head}\nno call differs by more than rounding"
     table = [["call", "module", "operator", "verdict", "inputs", "outputs", "line"]]
-    table += [_cells(row) for row in _around(found, top)]
+    table += [_cells(row) for row in _rows_around(found, top)]
     text = f"{head}\n\n{accusation(found.guilty)}"
     return text + (f"\n\n{aligned(table)}" if top else "")
 
@@ -58,7 +58,7 @@ def _of_rank(parts: list[Content], ranks: tuple[int, ...]) -> Content:
     return next((part for part in parts if part.rank.number in ranks), parts[0])
 
 
-def _around(found: Comparison, top: int) -> list[Judged]:
+def _rows_around(found: Comparison, top: int) -> list[Judged]:
     assert found.guilty is not None
     place = found.rows.index(found.guilty.judged)
     first = max(0, place - top // 4)
@@ -85,12 +85,12 @@ def as_json(found: Comparison) -> dict[str, Any]:
         "b": str(found.b),
         "ranks": found.ranks,
         "counts": dict(found.counts),
-        "first": None if found.guilty is None else _guilty(found.guilty),
+        "first": None if found.guilty is None else _guilty_as_dict(found.guilty),
         "calls": [_row(row) for row in found.rows],
     }
 
 
-def _guilty(guilty: Guilty) -> dict[str, Any]:
+def _guilty_as_dict(guilty: Guilty) -> dict[str, Any]:
     return {
         "side": guilty.side,
         "ranks": guilty.ranks,

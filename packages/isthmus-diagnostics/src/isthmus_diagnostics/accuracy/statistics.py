@@ -36,7 +36,7 @@ class Statistics(NamedTuple):
     hash: str = ""
 
 
-def measurable(tensor: torch.Tensor) -> bool:
+def is_measurable(tensor: torch.Tensor) -> bool:
     """Return whether a tensor has values to summarize."""
     return (
         tensor.layout == torch.strided

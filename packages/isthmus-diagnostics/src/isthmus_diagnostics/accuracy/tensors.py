@@ -8,7 +8,7 @@ from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from isthmus_diagnostics.accuracy.statistics import measurable
+from isthmus_diagnostics.accuracy.statistics import is_measurable
 from isthmus_diagnostics.accuracy.writer import Writer
 
 Extent = tuple[int, int]
@@ -19,7 +19,7 @@ class Tensors:
     """The tensors of a dump.
 
     A content is known by storage, place in it, and version; a write through PyTorch's dispatcher changes the version,
-    or is announced by :meth:`written`.
+    or is announced by :meth:`forget_written`.
 
     Args:
         writer: receives a line for each content.
@@ -40,19 +40,21 @@ class Tensors:
 
     def number(self, tensor: torch.Tensor) -> int:
         """Return the number of a tensor's present content; a new one is measured."""
-        local, placement = (tensor, "") if type(tensor) in _PLAIN and not tensor.is_nested else _local(tensor)
+        local, placement = (
+            (tensor, "") if type(tensor) in _PLAIN and not tensor.is_nested else _local_part(tensor)
+        )
         if local.layout != torch.strided:
             return self._add(tensor, local, placement, False)
         seen, writer = self._of_storage(local)
         key = (local.storage_offset(), local.shape, local.stride(), local.dtype, local._version, placement)
         number = seen.get(key)
         if number is None:
-            if not measurable(local):
+            if not is_measurable(local):
                 return self._add(tensor, local, placement, False)
             is_contiguous = local.is_contiguous()
             is_ordered = is_contiguous or not self._writer.hashed
             elements: Any = key
-            if is_contiguous or _is_dense(local):  # what views of the same elements share
+            if is_contiguous or _is_dense(local):  # views of the same elements share these
                 elements = (*key[:1], local.numel(), local.dtype, local._version, local.is_conj(), is_ordered)
             like = seen.get(elements)
             shares = like is not None and is_ordered and not self._writer.keeps_tensors
@@ -60,19 +62,19 @@ class Tensors:
             seen.setdefault(elements, number)
         return number
 
-    def written(self, tensor: torch.Tensor, call: int | None) -> None:
+    def forget_written(self, tensor: torch.Tensor, call: int | None) -> None:
         """Forget what a tensor's memory held; a call has written it, perhaps by another view."""
-        local, _ = _local(tensor)
+        local, _ = _local_part(tensor)
         if local.layout == torch.strided:
             storage = local.untyped_storage()
             self._known[storage._cdata] = (StorageWeakRef(storage), {}, call)
             if (entry := self._allocated.get(storage._cdata)) is not None and _is_dense(local):
-                entry[1][:] = _joined([*entry[1], extent(local)])
+                entry[1][:] = _join_extents([*entry[1], extent(local)])
 
     def allocated(self, tensor: torch.Tensor) -> None:
         """Note that a tensor's memory was allocated and has no values yet."""
-        local, _ = _local(tensor)
-        if measurable(local) and local.numel():
+        local, _ = _local_part(tensor)
+        if is_measurable(local) and local.numel():
             storage = local.untyped_storage()
             self._known.pop(storage._cdata, None)
             self._allocated[storage._cdata] = (StorageWeakRef(storage), [])
@@ -82,8 +84,8 @@ class Tensors:
 
         False for a tensor without values to summarize, such as a sparse one.
         """
-        local, _ = _local(tensor)
-        if not measurable(local):
+        local, _ = _local_part(tensor)
+        if not is_measurable(local):
             return False
         if self._is_in_flight(local):
             return True
@@ -158,7 +160,7 @@ def extent(tensor: torch.Tensor) -> Extent:
     return start * tensor.element_size(), (last + 1) * tensor.element_size()
 
 
-def _joined(extents: list[Extent]) -> list[Extent]:
+def _join_extents(extents: list[Extent]) -> list[Extent]:
     """Return the union of extents, in order."""
     found: list[Extent] = []
     for start, end in sorted(extents):
@@ -179,7 +181,7 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     return True
 
 
-def _local(tensor: torch.Tensor) -> tuple[torch.Tensor, str]:
+def _local_part(tensor: torch.Tensor) -> tuple[torch.Tensor, str]:
     """Return the part of a tensor that this rank holds, and how it is placed: ``Shard(0) tp=2``.
 
     Of a jagged tensor the values; a tensor on meta in place of one whose values cannot be read.

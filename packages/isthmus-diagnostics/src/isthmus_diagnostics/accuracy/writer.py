@@ -20,7 +20,7 @@ from isthmus_diagnostics.accuracy.statistics import COLUMNS, elements, measure, 
 FORMAT = 1
 INDEX, ABOUT = "index.jsonl", "about.json"
 _ROWS = 4096
-_BYTES = 64 << 20  # of one file of tensors
+_BYTES = 64 << 20  # size of one file of tensors
 _SECONDS = 2.0  # between writes, so that little is lost with a killed process
 
 
@@ -45,14 +45,14 @@ class Writer:
         self._file: FileIO | None = None
         self._written = time.monotonic()
 
-    def about(self, document: dict[str, Any]) -> None:
+    def write_facts(self, document: dict[str, Any]) -> None:
         """Write what is known of the job."""
         write_file(self.folder / ABOUT, json.dumps(document, indent=1, default=str).encode())
 
     def start(self, document: dict[str, Any]) -> None:
         """Write what is known of the job, and start the index."""
         make_folder(self.folder)
-        self.about(document)
+        self.write_facts(document)
         self._file = FileIO(self.folder / INDEX, "w")
         os.fchmod(self._file.fileno(), 0o640)
 

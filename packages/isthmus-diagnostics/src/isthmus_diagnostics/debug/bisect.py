@@ -108,7 +108,7 @@ class Bisect:
             return self._end(self._no_difference(bad.readings, good.readings))
         guilty = self._search(operators, operators, good)
         names = ", ".join("+".join(group) for group in guilty)
-        wrong, right = bad.readings.beside(good.readings)
+        wrong, right = bad.readings.most_different_pair(good.readings)
         return self._end(f"got {wrong}, expected {right}, because of {names}", guilty)
 
     def _introduce(self, first: Result) -> None:
@@ -117,7 +117,8 @@ class Bisect:
         if not found.values:
             raise DebugError(f"run {self.runs}: no line of the output matches --metric {self.metric!r}")
         self.tell(
-            f"comparing {len(found.values)} numbers; the last is {_shown(found)}, from the line: {found.line}"
+            f"comparing {len(found.values)} numbers; the last is {_format_readings(found)}, "
+            f"from the line: {found.line}"
         )
         if names := first.called.random:
             self.tell(f"never forced, because they draw random numbers: {', '.join(names)}")
@@ -148,13 +149,13 @@ class Bisect:
         if self.tolerance is None and noise <= LARGEST_NOISE:
             self.noise = max(self.noise, noise)
         elif not self._agree(first, again):
-            return ", then ".join(first.readings.beside(again.readings))
+            return ", then ".join(first.readings.most_different_pair(again.readings))
         return ""
 
     def _no_difference(self, bad: Readings, good: Readings) -> str:
         distance = bad.distance(good)
         if distance == 0:
-            return f"no difference: {_shown(bad)} with and without the chip's own routes"
+            return f"no difference: {_format_readings(bad)} with and without the chip's own routes"
         if distance > self._limit:
             return (
                 f"the results differ by {distance:.2g}, one unit in the last printed digit; print more digits"
@@ -209,7 +210,7 @@ class Bisect:
             found = called.read(calls, self.route)
             result = Result(self._readings(done, found.refused), found)
         verdict = "" if good is None else (": good" if self._agree(result, good) else ": wrong")
-        self.tell(f"run {self.runs}: {title}: {_shown(result.readings)}{verdict}")
+        self.tell(f"run {self.runs}: {title}: {_format_readings(result.readings)}{verdict}")
         return result
 
     def _readings(self, done: subprocess.CompletedProcess[str], refused: tuple[str, ...]) -> Readings:
@@ -250,5 +251,5 @@ def _cause(errors: str) -> str:
     return (refused or lines[-1:])[0]
 
 
-def _shown(found: Readings) -> str:
+def _format_readings(found: Readings) -> str:
     return f"{found.values[-1]:.9g}" if found.values else "no number"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._ops import OpOverload
 
-# They write their running statistics, which their schemas do not declare.
+# These write their running statistics, which their schemas do not declare.
 _SILENT = frozenset(("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"))
 _STATISTICS = ("running_mean", "running_var")
 
@@ -38,7 +38,7 @@ def signature(op: OpOverload) -> Signature:
     aliases = [r.alias_info for r in schema.returns if r.alias_info is not None]
     return Signature(
         tuple((a.name, a.default_value) for a in schema.arguments),
-        written(op),
+        written_arguments(op),
         frozenset(a.name for a in schema.arguments if a.is_out),
         tuple(r.name or f"output {i}" for i, r in enumerate(schema.returns)),
         any(not alias.is_write for alias in aliases),
@@ -118,7 +118,7 @@ class Call:
         ]
 
 
-def written(op: OpOverload) -> frozenset[str]:
+def written_arguments(op: OpOverload) -> frozenset[str]:
     """Return the names of the arguments that an overload writes."""
     declared = {a.name for a in op._schema.arguments if a.alias_info is not None and a.alias_info.is_write}
     silent = op._schema.name in _SILENT
@@ -135,12 +135,12 @@ def tensors_of(name: str, value: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 yield f"{name}[{index}]", item
 
 
-def replaced(value: Any, replace: Any) -> Any:
+def replace_tensors(value: Any, replace: Any) -> Any:
     """Return a value with `replace` applied to every tensor in it, lists included."""
     if isinstance(value, torch.Tensor):
         return replace(value)
     if isinstance(value, (tuple, list)):
-        return [replaced(item, replace) for item in value]
+        return [replace_tensors(item, replace) for item in value]
     return value
 
 

@@ -64,7 +64,7 @@ def write(folder: Path) -> None:
         called.setdefault(name, {"route": "none", "calls": 0})["refused"] = count
     # The reference routes end on the CPU: an operator without a CPU kernel is never forced.
     found = {n: e for n, e in called.items() if torch._C._dispatch_has_kernel_for_dispatch_key(n, "CPU")}
-    served = {route: _served(chip, route) for route in _REFERENCES}
+    served = {route: _served_overloads(chip, route) for route in _REFERENCES}
     for name, entry in found.items():
         if entry["route"] in OWN_ROUTES:
             entry["random"] = _is_random(name)
@@ -82,7 +82,7 @@ def _is_random(name: str) -> bool:
     return declared or torch.Tag.nondeterministic_seeded in op.tags
 
 
-def _served(chip: Any, route: str) -> set[str]:
+def _served_overloads(chip: Any, route: str) -> set[str]:
     """Return the overloads that have a route; tried by forcing it, since the process is about to end."""
     try:
         chip.set_route("*", route)

@@ -52,12 +52,12 @@ class Capture:
             return proceed()
         where = origin(any(tensor.requires_grad for _, tensor in call.inputs()))
         tensors: dict[str, torch.Tensor] = {}
-        with intercept.quietly():
+        with intercept.hide_calls():
             if any(t.layout != torch.strided for _, t in call.inputs()):
                 return proceed()
             arguments = {name: _store(name, value, tensors) for name, value in call.arguments.items()}
         returned = proceed()
-        with intercept.quietly():
+        with intercept.hide_calls():
             results = [
                 {"name": name, **_store(f"result{i}", tensor, tensors)}
                 for i, (name, tensor) in enumerate(call.results(returned))

@@ -10,7 +10,7 @@ from isthmus_diagnostics.debug.origin import Origin, origin
 from isthmus_diagnostics.debug.record import Findings
 from isthmus_diagnostics.debug.verdict import Difference, judge
 
-# Their results are positions. Among equal values, any position is correct.
+# Results of these are positions. Among equal values, any position is correct.
 _POSITIONS = frozenset(
     "argmax argmin cummax cummin kthvalue max median min mode nanmedian sort topk argsort msort".split()
 )
@@ -31,7 +31,7 @@ class Compare:
 
     def around(self, call: Call, proceed: intercept.Proceed) -> Any:
         """Run one call and compare its results."""
-        with intercept.quietly():
+        with intercept.hide_calls():
             reason = reference.why_none(call)
             before = {} if reason else reference.snapshot(call)
         if reason:
@@ -39,19 +39,19 @@ class Compare:
             return proceed()
         where = origin(any(tensor.requires_grad for _, tensor in call.inputs()))
         returned = proceed()
-        with intercept.quietly():
+        with intercept.hide_calls():
             self._judge(call, before, returned, where)
         return returned
 
     def _judge(self, call: Call, before: dict[str, Any], returned: Any, where: Origin) -> None:
         try:
-            expected = reference.expected(call.name, before)
+            expected = reference.compute_expected(call.name, before)
         except reference.NoReference as why:
             self.findings.skip(call.name, str(why))
             return
         self.findings.count(call.name)
         got = [(name, tensor.detach().to("cpu")) for name, tensor in call.results(returned)]
-        wrong = _modified(call, before)
+        wrong = _find_modified(call, before)
         worst = -1.0
         if len(got) != len(expected.exact):
             wrong.append(Difference("", f"{len(got)} results, expected {len(expected.exact)}"))
@@ -93,7 +93,7 @@ def _is_tie(call: Call, before: dict[str, Any], got: torch.Tensor, native: torch
     return distinct and torch.equal(values.gather(dim, got), values.gather(dim, native))
 
 
-def _modified(call: Call, before: dict[str, Any]) -> list[Difference]:
+def _find_modified(call: Call, before: dict[str, Any]) -> list[Difference]:
     """Find inputs that the call modified without declaring it in its schema."""
     if not any(True for _ in call.inputs()):
         return []

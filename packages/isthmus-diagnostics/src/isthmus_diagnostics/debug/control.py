@@ -68,7 +68,7 @@ def install() -> None:
     signal.signal(SIGNAL, _handle)
     signal.siginterrupt(SIGNAL, False)
     pid = os.getpid()
-    me = Process(pid, os.environ.get("RANK", ""), " ".join(sys.argv), _started(pid))
+    me = Process(pid, os.environ.get("RANK", ""), " ".join(sys.argv), _start_time(pid))
     _write(place / f"{pid}.json", json.dumps(me._asdict()))
     atexit.register(_remove, place, pid)
 
@@ -131,7 +131,7 @@ def processes() -> list[Process]:
             process = Process(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
             continue
-        if _started(process.pid) == process.started:
+        if _start_time(process.pid) == process.started:
             found.append(process)
         else:
             path.unlink(missing_ok=True)  # left by a process that was killed
@@ -175,7 +175,7 @@ def _wait_for(answer: Path, pid: int, timeout: float) -> dict[str, object]:
         if answer.exists():
             reply: dict[str, object] = json.loads(answer.read_text())
             return reply
-        if not _started(pid):
+        if not _start_time(pid):
             raise DebugError(f"process {pid} has ended")
         time.sleep(_RETRY)
     raise DebugError(
@@ -183,7 +183,7 @@ def _wait_for(answer: Path, pid: int, timeout: float) -> dict[str, object]:
     )
 
 
-def _started(pid: int) -> str:
+def _start_time(pid: int) -> str:
     """Return the start time of a process; "" if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

@@ -18,7 +18,7 @@ from isthmus.opset.names import matches
 from isthmus_diagnostics.debug.call import Call, signature
 
 KEY = "PrivateUse1"
-# They compute nothing (views, uninitialized memory) or belong to a process group (collectives).
+# These compute nothing (views, uninitialized memory) or belong to a process group (collectives).
 _NAMESPACES_LEFT_OUT = (
     "c10d",
     "_c10d_functional",
@@ -135,7 +135,7 @@ def forget(probe: Probe) -> None:
         _register()
 
 
-def watched() -> list[str]:
+def intercepted_overloads() -> list[str]:
     """Return the names of all intercepted overloads."""
     return sorted(_probes)
 
@@ -146,7 +146,7 @@ def is_changing() -> bool:
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def hide_calls() -> Iterator[None]:
     """Hide this thread's calls, the tool's own work, from probes, autograd, modes and autocast."""
     before, _local.quiet = _local.quiet, True
     try:
@@ -191,7 +191,7 @@ def _register_probes() -> None:
             with warnings.catch_warnings():
                 warnings.filterwarnings(
                     "ignore", "Warning only once for all operators"
-                )  # of overriding a kernel
+                )  # the warning about overriding a kernel
                 library.impl(
                     op,
                     _entry(op, name, kernel, tuple(sorted(_probes[name], key=_is_far))),
@@ -225,7 +225,7 @@ def _entry(op: OpOverload, name: str, kernel: Any, probes: tuple[Probe, ...]) ->
 
         proceed: Proceed = run
         for probe in probes:
-            proceed = _around(probe, call, proceed)
+            proceed = _wrap_proceed(probe, call, proceed)
         _active += 1  # under the interpreter's lock
         try:
             return proceed()
@@ -239,7 +239,7 @@ def _is_far(probe: Probe) -> bool:
     return not probe.nearest
 
 
-def _around(probe: Probe, call: Call, proceed: Proceed) -> Proceed:
+def _wrap_proceed(probe: Probe, call: Call, proceed: Proceed) -> Proceed:
     return lambda: probe.around(call, proceed)
 
 

@@ -32,14 +32,14 @@ class Overflow:
     def around(self, call: Call, proceed: intercept.Proceed) -> Any:
         """Run one call and check its results."""
         where = origin(any(tensor.requires_grad for _, tensor in call.inputs()))
-        with intercept.quietly():
+        with intercept.hide_calls():
             # Overwritten inputs must be checked before the call.
             read = [n for n in call.written_in_order if n not in call.out]
             overwritten = [pair for name in read for pair in tensors_of(name, call.arguments[name])]
             was_finite = all(is_finite(tensor) for _, tensor in overwritten)
             ranges = {name: range_of(tensor) for name, tensor in overwritten}
         returned = proceed()
-        with intercept.quietly():
+        with intercept.hide_calls():
             self.findings.count(call.name)
             bad = [(name, t) for name, t in call.results(returned) if not is_finite(t)]
             if bad and was_finite and _has_finite_inputs(call):

@@ -38,7 +38,7 @@ class Readings:
         """Return the largest relative difference."""
         return max(self.distances(other), default=0.0)
 
-    def beside(self, other: Readings) -> tuple[str, str]:
+    def most_different_pair(self, other: Readings) -> tuple[str, str]:
         """Return the two values that are farthest apart, or the two counts if these differ."""
         distances = self.distances(other)
         if len(self.values) != len(other.values):

@@ -28,7 +28,7 @@ def folder_path() -> Path:
     return Path(TABLE.text("debug_folder"))
 
 
-def tell(text: str) -> None:
+def print_line(text: str) -> None:
     """Print a line to standard error, after flushing the program's output."""
     sys.stdout.flush()
     print(f"isthmus: {text}", file=sys.stderr, flush=True)
@@ -83,7 +83,7 @@ class Findings:
         self.failed[row["operator"]] += 1
         if len(self.rows) < self.shown:
             self.rows.append(row)
-            tell(f"{self.tool}: {row['text']}")
+            print_line(f"{self.tool}: {row['text']}")
         process_failed(self.tool)
 
     def write(self, row: dict[str, Any]) -> None:
@@ -92,13 +92,13 @@ class Findings:
         while True:
             try:
                 with self._lock:
-                    self._opened().write(text)
+                    self._open_file().write(text)
             except ValueError:
                 # Closed meanwhile, by the signal that switches the tool off.
                 continue
             return
 
-    def _opened(self) -> FileIO:
+    def _open_file(self) -> FileIO:
         file = self._file
         if file is None:
             file = self._file = FileIO(folder() / f"{self.tool}-{process_name()}.jsonl", "a")
@@ -135,7 +135,7 @@ def process_failed(tool: str) -> None:
     _failed_tools.add(tool)
 
 
-def failed() -> bool:
+def has_failed() -> bool:
     """Return whether a tool found a failure in this process."""
     return bool(_failed_tools)
 
@@ -148,7 +148,7 @@ def reset() -> None:
 def _leave() -> None:
     if not _failed_tools:
         return
-    tell(f"{', '.join(sorted(_failed_tools))} found failures: exit status {EXIT_CODE}")
+    print_line(f"{', '.join(sorted(_failed_tools))} found failures: exit status {EXIT_CODE}")
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(EXIT_CODE)

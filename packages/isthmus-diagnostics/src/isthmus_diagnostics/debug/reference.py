@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from isthmus_diagnostics.debug.call import Call, replaced
+from isthmus_diagnostics.debug.call import Call, replace_tensors
 from isthmus_diagnostics.debug.intercept import call_on, numbers_as_tensors, overload_named
 from isthmus_diagnostics.debug.verdict import Limit
 
-# Their results are discontinuous or depend on the dtype, so a wider dtype gives others.
+# Results of these are discontinuous or depend on the dtype, so a wider dtype gives others.
 _OWN_DTYPE = frozenset(
     """bucketize ceil floor floor_divide fmod frac frexp heaviside histc nan_to_num nextafter remainder round
     searchsorted sign signbit threshold threshold_backward trunc""".split()
@@ -21,7 +21,7 @@ _STAND_INS = {
     "aten::convolution_overrideable": "aten::convolution",
     "aten::convolution_backward_overrideable": "aten::convolution_backward",
 }
-# One of their results is a workspace with private contents.
+# A result of each is a workspace with private contents.
 _OPAQUE = ("aten::mkldnn_rnn_layer", "aten::mkldnn_rnn_layer_backward")
 _WIDE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128}
 
@@ -67,7 +67,7 @@ def is_random(call: Call) -> bool:
 
 def snapshot(call: Call) -> dict[str, Any]:
     """Return the arguments of a call by name, with every tensor copied to the CPU."""
-    return {name: replaced(value, _to_cpu) for name, value in call.arguments.items()}
+    return {name: replace_tensors(value, _to_cpu) for name, value in call.arguments.items()}
 
 
 def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
@@ -75,7 +75,7 @@ def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     return copy.resolve_conj().resolve_neg()
 
 
-def expected(name: str, arguments: dict[str, Any]) -> Expected:
+def compute_expected(name: str, arguments: dict[str, Any]) -> Expected:
     """Compute the reference from a snapshot.
 
     Raises:
@@ -117,7 +117,9 @@ def run(op: OpOverload, arguments: dict[str, Any], wide: bool) -> list[tuple[str
     Raises:
         NoReference: the call failed.
     """
-    args, kwargs = _split(op, {name: _convert(name, value, wide) for name, value in arguments.items()})
+    args, kwargs = _split_arguments(
+        op, {name: _convert(name, value, wide) for name, value in arguments.items()}
+    )
     try:
         returned = call_on(op, "CPU", args, kwargs)
     except Exception as error:
@@ -126,7 +128,7 @@ def run(op: OpOverload, arguments: dict[str, Any], wide: bool) -> list[tuple[str
     return Call(op.name(), op, tuple(args), kwargs).results(returned)
 
 
-def _split(op: OpOverload, values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _split_arguments(op: OpOverload, values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     declared = op._schema.arguments
     args = [values[a.name] for a in declared if not a.kwarg_only]
     return args, {a.name: values[a.name] for a in declared if a.kwarg_only}
@@ -141,10 +143,10 @@ def _convert(name: str, value: Any, wide: bool) -> Any:
         return wide_dtype(value) if wide else value
     if wide and name == "half_to_float":
         return False
-    return replaced(value, lambda tensor: _copied(tensor, wide))
+    return replace_tensors(value, lambda tensor: _copy_tensor(tensor, wide))
 
 
-def _copied(tensor: torch.Tensor, wide: bool) -> torch.Tensor:
+def _copy_tensor(tensor: torch.Tensor, wide: bool) -> torch.Tensor:
     dtype = wide_dtype(tensor.dtype) if wide else tensor.dtype
     return tensor.to(dtype) if dtype != tensor.dtype else tensor.clone()
 
@@ -165,14 +167,14 @@ def _magnitudes(name: str, arguments: dict[str, Any], count: int) -> list[torch.
         made = numbers_as_tensors(lambda: operator.magnitude(**values))
     except Exception:  # arguments outside the opset's definition, such as fewer key heads than query heads
         return nothing
-    flat = list(_flattened(made))
+    flat = list(_flatten(made))
     return flat if len(flat) == count else nothing
 
 
-def _flattened(value: Any) -> Any:
+def _flatten(value: Any) -> Any:
     for item in value if isinstance(value, (tuple, list)) else (value,):
         if isinstance(item, (tuple, list)):
-            yield from _flattened(item)
+            yield from _flatten(item)
         else:
             yield item
 

@@ -10,7 +10,7 @@ import safetensors.torch
 import torch
 
 from isthmus_diagnostics.debug import reference
-from isthmus_diagnostics.debug.call import Call, replaced, same_bits
+from isthmus_diagnostics.debug.call import Call, replace_tensors, same_bits
 from isthmus_diagnostics.debug.capturing import CALL, FORMAT, TENSORS
 from isthmus_diagnostics.debug.intercept import KEY, call_on, overload_named
 from isthmus_diagnostics.debug.verdict import Difference, Limit, judge
@@ -153,19 +153,19 @@ def replay(captured: Captured, device: str, times: int, compare: bool) -> Outcom
             runs.append(run_on(device, op, captured.arguments))
         except (RuntimeError, TypeError, NotImplementedError) as error:
             return Outcome(captured, False, True, (), str(error).splitlines()[0])
-    repeatable = all(_same(runs[0], other) for other in runs[1:])
+    repeatable = all(_are_same(runs[0], other) for other in runs[1:])
     if captured.random:
         return Outcome(captured, False, repeatable, (), "not judged: draws random numbers")
-    same = _same(runs[0], captured.results)
+    same = _are_same(runs[0], captured.results)
     expected: reference.Expected | None = None
     problem = ""
     if compare or not same:
         try:
-            expected = reference.expected(captured.name, captured.arguments)
+            expected = reference.compute_expected(captured.name, captured.arguments)
         except reference.NoReference as why:
             problem = str(why) if compare else ""
     magnitudes = expected.magnitudes if expected else []
-    changed = [] if same else _against(captured.name, runs[0], captured.results, magnitudes)
+    changed = [] if same else _compare_with_captured(captured.name, runs[0], captured.results, magnitudes)
     wrong = changed
     if expected and (compare or changed):
         off = _against_reference(captured.name, runs[0], expected)
@@ -191,7 +191,7 @@ def run_on(device: str, op: Any, arguments: dict[str, Any]) -> list[tuple[str, t
     def place(value: Any) -> Any:
         if isinstance(value, torch.device):
             return torch.device(device)
-        return replaced(value, lambda tensor: _copy_to(tensor, device))
+        return replace_tensors(value, lambda tensor: _copy_to(tensor, device))
 
     values = {name: place(value) for name, value in arguments.items()}
     args = [values[a.name] for a in op._schema.arguments if not a.kwarg_only]
@@ -209,11 +209,11 @@ def _copy_to(tensor: torch.Tensor, device: str) -> torch.Tensor:
     return row.as_strided(tensor.shape, tensor.stride())
 
 
-def _same(a: list[tuple[str, torch.Tensor]], b: list[tuple[str, torch.Tensor]]) -> bool:
+def _are_same(a: list[tuple[str, torch.Tensor]], b: list[tuple[str, torch.Tensor]]) -> bool:
     return len(a) == len(b) and all(same_bits(x, y) for (_, x), (_, y) in zip(a, b, strict=True))
 
 
-def _against(
+def _compare_with_captured(
     name: str,
     got: list[tuple[str, torch.Tensor]],
     former: list[tuple[str, torch.Tensor]],

@@ -192,7 +192,7 @@ def _at_exit() -> None:
         return
     for session in sessions():
         for line in session.stop().splitlines():
-            record.tell(line)
+            record.print_line(line)
 
 
 atexit.register(_at_exit)  # after record's, so that it runs before

@@ -36,7 +36,7 @@ class Region(NamedTuple):
     strides: tuple[int, ...]
 
     @classmethod
-    def of(cls, tensor: torch.Tensor) -> Region:
+    def of_tensor(cls, tensor: torch.Tensor) -> Region:
         """Return the region of a tensor with at least one element."""
         shape, strides, item = tuple(tensor.shape), tensor.stride(), tensor.element_size()
         first = int(tensor.storage_offset()) * item
@@ -120,7 +120,7 @@ class Memory:
         storage = torch.UntypedStorage._new_with_weak_ptr(self.alive.cdata)
         return storage is None or storage.data_ptr() != self.address
 
-    def conflict(self, new: Access, later: StreamKey | None, clocks: Clocks) -> Access | None:
+    def find_conflict(self, new: Access, later: StreamKey | None, clocks: Clocks) -> Access | None:
         """Find an earlier access that the new one must wait for and does not.
 
         Args:
@@ -163,13 +163,13 @@ class Memories:
     def __init__(self, clocks: Clocks) -> None:
         self._clocks = clocks
         self._count = 0
-        self._memories: dict[int, Memory] = {}  # by number, in the order of first use
+        self._memories: dict[int, Memory] = {}  # keyed by number, in the order of first use
         # Identity of a storage -> its last number, also after a resize replaced its memory.
         self._by_identity: dict[int, tuple[StorageWeakRef, int]] = {}
         self._by_address: list[tuple[int, int]] = []  # address, number
         self._look_at = _LOOK_FOR_DEAD
 
-    def known(self, tensor: torch.Tensor) -> Memory | None:
+    def known_memory(self, tensor: torch.Tensor) -> Memory | None:
         """Return the memory of a tensor if it is known."""
         storage = tensor.untyped_storage()
         entry = self._by_identity.get(storage._cdata)
@@ -177,7 +177,9 @@ class Memories:
         # After a resize the old memory stays known by its address, for the next owner.
         return found if found is not None and found.address == storage.data_ptr() else None
 
-    def of(self, tensor: torch.Tensor, maker: StreamKey | None, user: StreamKey | None = None) -> Memory:
+    def memory_of(
+        self, tensor: torch.Tensor, maker: StreamKey | None, user: StreamKey | None = None
+    ) -> Memory:
         """Return the memory of a tensor, made if unknown.
 
         Args:
@@ -185,7 +187,7 @@ class Memories:
             maker: stream that new memory was allocated for; None if unknown.
             user: stream of the current access; assumed as the maker of memory that a resize allocated.
         """
-        found = self.known(tensor)
+        found = self.known_memory(tensor)
         if found is not None:
             return found
         if len(self._memories) >= self._look_at:
@@ -214,7 +216,7 @@ class Memories:
         """Remove freed memory at these addresses; return its accesses that may not be completed."""
         left: list[Access] = []
         index = bisect_left(self._by_address, (first, 0))
-        # One that begins earlier may reach into the range. Live memory never overlaps new memory.
+        # The range before may reach into this one. Live memory never overlaps new memory.
         begin = max(0, index - 1)
         for address, number in self._by_address[begin:]:
             if address >= end:

@@ -10,13 +10,13 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from isthmus_diagnostics.debug.call import tensors_of, written
+from isthmus_diagnostics.debug.call import tensors_of, written_arguments
 
 # Collectives run on streams of their process group and are ordered by their Work.
 _NAMESPACES_LEFT_OUT = frozenset(
     ("c10d", "_c10d_functional", "_c10d_functional_autograd", "prim", "profiler")
 )
-# They access the description of a tensor, not its bytes.
+# These access the description of a tensor, not its bytes.
 _DESCRIPTIONS = frozenset(
     """aten::resize_ aten::resize_as_ aten::set_ aten::set_data aten::is_pinned aten::is_same_size aten::is_set_to
     aten::_has_compatible_shallow_copy_type aten::_has_same_storage_numel aten::_version aten::result_type
@@ -54,7 +54,7 @@ def effect(op: OpOverload) -> Effect:
     """Return the effect of an overload."""
     schema = op._schema
     base = schema.name
-    names = written(op)
+    names = written_arguments(op)
     arguments = {
         index: (argument.name, argument.name in names)
         for index, argument in enumerate(schema.arguments)

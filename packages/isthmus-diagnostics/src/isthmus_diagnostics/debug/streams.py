@@ -74,7 +74,7 @@ class StreamChecker(TorchDispatchMode):
         if not self.running:
             return func(*args, **kwargs)
         if func is torch.ops.aten.record_stream.default:
-            memory = self.memories.known(args[0])
+            memory = self.memories.known_memory(args[0])
             if memory is not None:
                 memory.users.add((args[1].device_index, args[1].stream_id))
             return func(*args, **kwargs)
@@ -190,32 +190,38 @@ class _Call:
     def make(self, tensor: torch.Tensor, fills: bool) -> None:
         """Record a new tensor, written if it is filled."""
         stream = self.stream(tensor.device.index)
-        memory = self.checker.memories.of(tensor, stream)
+        memory = self.checker.memories.memory_of(tensor, stream)
         if fills:
             self._add(memory, self._access("its result", tensor, True, stream), tensor)
 
     def use_on(self, stream: StreamKey, name: str, tensor: torch.Tensor, writes: bool) -> None:
         """Record an access to a tensor on a stream."""
         user = stream if tensor.device.type == "chip" else None
-        memory = self.checker.memories.of(tensor, None, user)
+        memory = self.checker.memories.memory_of(tensor, None, user)
         self._add(memory, self._access(name, tensor, writes, stream), tensor)
 
     def use_on_host(self, tensors: list[tuple[str, torch.Tensor, bool]]) -> None:
         """Check accesses of the host to tensors that copies may still be using."""
         for name, tensor, writes in tensors:
-            memory = self.checker.memories.known(tensor)
+            memory = self.checker.memories.known_memory(tensor)
             if memory is None or not memory.accesses:
                 continue
             new = Access(
-                self.effect.name, name, writes, memory.accesses[0].stream, 0, self.origin, Region.of(tensor)
+                self.effect.name,
+                name,
+                writes,
+                memory.accesses[0].stream,
+                0,
+                self.origin,
+                Region.of_tensor(tensor),
             )
-            old = memory.conflict(new, None, self.checker.clocks)
+            old = memory.find_conflict(new, None, self.checker.clocks)
             if old is not None:
                 self.checker.report(new, old, tensor, True)
 
     def _access(self, name: str, tensor: torch.Tensor, writes: bool, stream: StreamKey) -> Access:
         number = self._number(stream)
-        return Access(self.effect.name, name, writes, stream, number, self.origin, Region.of(tensor))
+        return Access(self.effect.name, name, writes, stream, number, self.origin, Region.of_tensor(tensor))
 
     def _number(self, stream: StreamKey) -> int:
         if stream not in self._numbers:
@@ -223,7 +229,7 @@ class _Call:
         return self._numbers[stream]
 
     def _add(self, memory: Memory, new: Access, tensor: torch.Tensor) -> None:
-        old = memory.conflict(new, new.stream, self.checker.clocks)
+        old = memory.find_conflict(new, new.stream, self.checker.clocks)
         if old is not None:
             self.checker.report(new, old, tensor, False)
         memory.add(new)

@@ -52,7 +52,7 @@ class Time:
             self._times.setdefault(call.name, []).append(own)
 
     def _wait(self) -> None:
-        with intercept.quietly():
+        with intercept.hide_calls():
             torch.accelerator.current_stream().synchronize()
 
     def rows(self) -> list[Row]:

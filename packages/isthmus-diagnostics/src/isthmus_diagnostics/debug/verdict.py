@@ -8,7 +8,7 @@ import torch
 
 # An element's error in ulps may be this many times that of the CPU kernel in the same dtype.
 CPU_FACTOR = 4.0
-_EXPONENT = 0x7FF << 52  # of a float64
+_EXPONENT = 0x7FF << 52  # exponent bits of a float64
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _exact(name: str, got: torch.Tensor, reference: torch.Tensor) -> tuple[Diffe
     count = int(wrong.sum())
     if not count:
         return None, 0.0
-    index = _first(wrong)
+    index = _first_index(wrong)
     return (
         Difference(
             name, "differs", index, float(got[index].item()), float(reference[index].item()), -1.0, count
@@ -116,10 +116,16 @@ def _floats(
 ) -> tuple[Difference | None, float]:
     value, rounded, own = got.double(), reference.to(got.dtype).double(), native.double()
     special = ~(value.isfinite() & rounded.isfinite())
-    misplaced = special & ~_same(value, rounded) & ~_same(value, own)
+    misplaced = special & ~_are_same(value, rounded) & ~_are_same(value, own)
     if misplaced.any():
-        return _at(
-            name, "NaN or infinity", _first(misplaced), value, reference, got.dtype, int(misplaced.sum())
+        return _difference_at(
+            name,
+            "NaN or infinity",
+            _first_index(misplaced),
+            value,
+            reference,
+            got.dtype,
+            int(misplaced.sum()),
         )
     error = torch.where(special | (value == rounded), 0.0, (value - reference).abs())
     ulp = ulp_of(got.dtype, reference)
@@ -132,16 +138,18 @@ def _floats(
     wrong = error > allowed
     if wrong.any():
         own_error = (own - reference).abs().nan_to_num(0.0, 0.0, 0.0)
-        allowed = torch.maximum(allowed, _honest(own_error, ulp, summed, limit))
+        allowed = torch.maximum(allowed, _admitted_error(own_error, ulp, summed, limit))
         wrong &= error > allowed
     count, worst = int(wrong.sum()), float(ulps.max())
     if not count:
         return None, worst
     ratio = torch.where(wrong, error / allowed.clamp_min(1e-300), 0.0)
-    return _at(name, "differs", _unravel(int(ratio.argmax()), got.shape), value, reference, got.dtype, count)
+    return _difference_at(
+        name, "differs", _unravel(int(ratio.argmax()), got.shape), value, reference, got.dtype, count
+    )
 
 
-def _honest(own: torch.Tensor, ulp: torch.Tensor, summed: torch.Tensor, limit: Limit) -> torch.Tensor:
+def _admitted_error(own: torch.Tensor, ulp: torch.Tensor, summed: torch.Tensor, limit: Limit) -> torch.Tensor:
     """Return the error that the CPU kernel's own errors, beyond those of summing, allow each element.
 
     Each element is measured in its own ulp, so rounding of a large element does not excuse a small one. If the
@@ -155,11 +163,11 @@ def _honest(own: torch.Tensor, ulp: torch.Tensor, summed: torch.Tensor, limit: L
     return torch.maximum(allowed, summed + limit.ulp * ulp + CPU_FACTOR * lost)
 
 
-def _same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def _are_same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return (a == b) | (a.isnan() & b.isnan())
 
 
-def _at(
+def _difference_at(
     name: str,
     reason: str,
     index: tuple[int, ...],
@@ -186,7 +194,7 @@ def _compute_eps(dtype: torch.dtype) -> float:
     return torch.finfo(dtype if dtype in (torch.float32, torch.float64) else torch.float32).eps
 
 
-def _first(mask: torch.Tensor) -> tuple[int, ...]:
+def _first_index(mask: torch.Tensor) -> tuple[int, ...]:
     return _unravel(int(mask.flatten().to(torch.uint8).argmax()), mask.shape)
 
 

@@ -28,7 +28,7 @@ class Bound:
         self._recent: deque[float] = deque(maxlen=window)
         self._above: deque[float] = deque(maxlen=window)  # values above the bound, and -inf for others
 
-    def usual(self) -> float:
+    def median(self) -> float:
         """Return the median; NaN without values."""
         return statistics.median(self._recent) if self._recent else math.nan
 
@@ -36,14 +36,14 @@ class Bound:
         """Return the bound; infinite before ten values, or if most are 0, as for an expert without tokens."""
         if len(self._recent) < _LEAST:
             return math.inf
-        usual = self.usual()
+        usual = self.median()
         spread = NORMAL * statistics.median(abs(value - usual) for value in self._recent)
         distance = max(self._deviations * spread, self._least * abs(usual))
         return usual + distance if distance else math.inf
 
     def is_exceeded(self, value: float) -> bool:
         """Return whether a finite value is above the bound and does not recur, and add it to the history."""
-        limit, usual = self.limit(), self.usual()
+        limit, usual = self.limit(), self.median()
         is_above = value > limit
         least = usual + (value - usual) / (1 + self._least)
         recurs = is_above and sum(each >= least for each in self._above) >= _RECURRENCES

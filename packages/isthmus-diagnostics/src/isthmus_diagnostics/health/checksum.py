@@ -59,7 +59,7 @@ def _accumulation(dtype: torch.dtype) -> float:
     return torch.finfo(wide).eps / 2
 
 
-def _wide(device: torch.device) -> torch.dtype:
+def _wide_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
@@ -79,7 +79,7 @@ def ratios(
     """
     limits, unit = torch.finfo(c.dtype), _accumulation(c.dtype)
     rounded = _ROUNDED[torch.get_float32_matmul_precision()] if a.dtype == torch.float32 else 0.0
-    wide = _wide(a.device)
+    wide = _wide_dtype(a.device)
     middle = torch.promote_types(c.dtype, torch.float32)
     expected = (a.to(wide) @ b.sum(-1, keepdim=True, dtype=wide)).squeeze(-1)
     size = (a.abs().to(middle) @ b.abs().sum(-1, keepdim=True, dtype=middle)).squeeze(-1)
@@ -129,9 +129,9 @@ class Checksums(TorchDispatchMode):
         ):
             return
         self.checked += 1
-        worst = _worst(a, b, added, result.detach())
+        worst = _worst_element(a, b, added, result.detach())
         if worst[0] > 1:
-            repeats = _worst(a, b, added, again().detach())[0] > 1
+            repeats = _worst_element(a, b, added, again().detach())[0] > 1
             batch = a.shape[0] if a.dim() == 3 else 1
             shape = (batch, a.shape[-2], a.shape[-1], b.shape[-1])
             self._found(Mismatch(op.name(), shape, worst[1], worst[2], worst[0], repeats))
@@ -147,23 +147,23 @@ def _factors(op: Any, args: Any, kwargs: Any) -> tuple[Any, Any, Any] | None:
     return None
 
 
-def _worst(a: torch.Tensor, b: torch.Tensor, added: Any, c: torch.Tensor) -> tuple[float, int, int]:
+def _worst_element(a: torch.Tensor, b: torch.Tensor, added: Any, c: torch.Tensor) -> tuple[float, int, int]:
     """Return the largest ratio, and its row and column.
 
     Rows are checked or columns, whichever are shorter, and the others to locate an error.
     """
     if c.shape[-1] > c.shape[-2]:
         added = None if added is None else added.expand(c.shape).mT
-        ratio, column, row = _worst(b.mT, a.mT, added, c.mT)
+        ratio, column, row = _worst_element(b.mT, a.mT, added, c.mT)
         return ratio, row, column
-    ratio, row = _largest(ratios(a, b, c, added))
+    ratio, row = _largest_ratio(ratios(a, b, c, added))
     if ratio <= 1:
         return ratio, row, 0
     added = None if added is None else added.expand(c.shape).mT
-    return ratio, row, _largest(ratios(b.mT, a.mT, c.mT, added))[1]
+    return ratio, row, _largest_ratio(ratios(b.mT, a.mT, c.mT, added))[1]
 
 
-def _largest(found: torch.Tensor) -> tuple[float, int]:
+def _largest_ratio(found: torch.Tensor) -> tuple[float, int]:
     by_row = found.reshape(-1, found.shape[-1]).amax(0)
     ratio, row = torch.stack([by_row.amax(), by_row.argmax().to(by_row.dtype)]).tolist()
     return ratio, int(row)

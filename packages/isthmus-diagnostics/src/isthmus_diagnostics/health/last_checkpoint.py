@@ -123,7 +123,7 @@ class LastCheckpoint:
                 beside.replace(self.path)
             except (
                 Exception
-            ) as error:  # of the program's function, or a full disk: RuntimeError of torch.save
+            ) as error:  # errors of the program's function, or a full disk: RuntimeError of torch.save
                 with contextlib.suppress(OSError):
                     beside.unlink(missing_ok=True)
                 say(f"health: {why}: no checkpoint: {type(error).__name__}: {error}")

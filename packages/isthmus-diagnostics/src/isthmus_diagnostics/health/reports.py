@@ -7,7 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from isthmus_common.files import locked, write_file
+from isthmus_common.files import lock_file, write_file
 from isthmus_common.processes import state
 from isthmus_common.progress import say
 from isthmus_common.robust import outliers
@@ -18,7 +18,7 @@ _DEVIATIONS, _LEAST = 6.0, 0.2
 _ENOUGH = 3  # ranks, for a median that one of them cannot move
 
 
-def hang(folder: Path, own: Status, period: float = SILENT) -> str:
+def report_hang(folder: Path, own: Status, period: float = SILENT) -> str:
     """Return the report of a hang, and write it to ``hang-step-<step>.txt`` unless another rank has done so.
 
     It names each rank, the collective that it waits in, and its Python line. A rank whose status does not change for
@@ -26,12 +26,12 @@ def hang(folder: Path, own: Status, period: float = SILENT) -> str:
     The report is "" if this rank goes on, or was stopped, in this period.
     """
     target = folder / f"hang-step-{own.step}.txt"
-    with locked(folder) as is_first:
+    with lock_file(folder) as is_first:
         if not is_first or (target.exists() and target.stat().st_mtime >= own.since):
             return ""
         before = {each.rank: each.time for each in read(folder)}
         time.sleep(period)
-        # Not those of an earlier, larger job.
+        # Skips the statuses of an earlier, larger job.
         statuses = [each for each in read(folder) if each.rank < own.ranks]
         latest = next((each for each in statuses if each.rank == own.rank), None)
         if latest is None or _position(latest) != _position(own) or latest.time - own.time < period / 2:

@@ -82,7 +82,7 @@ class Health:
         self._slow: set[int] = set()
         self._seen: dict[int, float] = {}  # times of the statuses at the last look, by rank
         self._stepped: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers, in this step
-        self._counts: dict[str, tuple[int, int]] = {}  # of alerts, and the step of the last one
+        self._counts: dict[str, tuple[int, int]] = {}  # number of alerts, and the step of the last one
         self._suspicious_until = 0
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -101,8 +101,8 @@ class Health:
         self._last_checkpoint.listen()
         self._modules.start()
         self._handles = [
-            optimizers.register_optimizer_step_pre_hook(self._before),
-            optimizers.register_optimizer_step_post_hook(self._after),
+            optimizers.register_optimizer_step_pre_hook(self._before_step),
+            optimizers.register_optimizer_step_post_hook(self._after_step),
         ]
         self._scope.replace(
             "torch.autograd.backward", self._with_loss, "the loss is what backward starts from", ("tensors",)
@@ -133,7 +133,7 @@ class Health:
             self.checksums.__exit__(None, None, None)
             self._is_checking = False
         with self._guard, unseen():
-            self._judge()
+            self._judge_values()
         self.leave()
         status.path(self.folder, rank()).unlink(
             missing_ok=True
@@ -160,7 +160,7 @@ class Health:
 
     def _with_loss(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-            # Of a checkpointed layer, or of a closure, which a line search calls again and again in one step.
+            # A call of a checkpointed layer, or of a closure, which a line search calls again and again in one step.
             if self._is_in_backward or (self._last_checkpoint.is_stepping and self._has_closure_run):
                 return original(tensors, *args, **kwargs)
             self._has_closure_run = self._last_checkpoint.is_stepping
@@ -216,12 +216,12 @@ class Health:
             self._gradients = []
             for gradients in by_device.values():
                 tensors = [each for _, each in gradients]
-                norms = [*_largest(tensors), *torch._foreach_norm(tensors)]
+                norms = [*_largest_magnitudes(tensors), *torch._foreach_norm(tensors)]
                 values = torch.stack([each.float() for each in norms]).view(2, -1)
                 roots = [math.sqrt(each.numel()) for each in tensors]
                 self._gradients.append((self.step, [name for name, _ in gradients], roots, values))
 
-    def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self._is_first(optimizer):  # a step in which another optimizer was left out is complete now
             self._stepped.clear()
             self._last_checkpoint.is_between = False
@@ -231,7 +231,7 @@ class Health:
                 self._measure([optimizer])
         self._last_checkpoint.is_stepping, self._has_closure_run = True, False
 
-    def _after(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._last_checkpoint.has_stepped = True
         self._optimizers.add(optimizer)
         self._stepped.add(optimizer)
@@ -243,7 +243,7 @@ class Health:
             self._losses, self._gradients = [], []
         elif self._is_first(optimizer):
             with self._guard, unseen():
-                self._judge()
+                self._judge_values()
             self.step += 1
             self._modules.next_step()
             self._switch_checksums()
@@ -265,17 +265,17 @@ class Health:
 
     # ---- alerts
 
-    def _judge(self) -> None:
+    def _judge_values(self) -> None:
         """Compare the values that were taken with their bounds; waits for the device."""
         found: dict[str, list[tuple[int, str, str]]] = {}
         for step, kind, name, value in self._values():
-            if text := self._abnormal(kind, name, value):
+            if text := self._describe_abnormal(kind, name, value):
                 alert = "nan" if not math.isfinite(value) else "loss" if kind == "loss" else "gradient"
                 found.setdefault(alert, []).append((step, "loss" if kind == "loss" else name, text))
         self._losses, self._gradients = [], []
         for alert, each in found.items():
             step, name, text = each[0]
-            self._alert(step, alert, name, f"{text}, and {len(each) - 1} others" if each[1:] else text)
+            self._report_alert(step, alert, name, f"{text}, and {len(each) - 1} others" if each[1:] else text)
 
     def _values(self) -> Iterator[tuple[int, str, str, float]]:
         """Yield step, kind, name and value of what was taken."""
@@ -287,21 +287,21 @@ class Health:
                 if 0 < norm < math.inf:
                     yield step, "peak", name, largest * root / norm
 
-    def _abnormal(self, kind: str, name: str, value: float) -> str:
+    def _describe_abnormal(self, kind: str, name: str, value: float) -> str:
         what = _TEXTS[kind].format(name)
         if not math.isfinite(value):
             return f"{what} is {value}"
         if (kind, name) not in self._bounds:
             self._bounds[kind, name] = Bound(*_BOUNDS[kind])
         bound = self._bounds[kind, name]
-        usual = bound.usual()
+        usual = bound.median()
         return f"{what} is {value:.3g}, usually {usual:.3g}" if bound.is_exceeded(value) else ""
 
     def _mismatch(self, found: Mismatch) -> None:
         where = self._modules.current.rpartition("@")[0]
-        self._alert(self.step, "matmul", where, f"{found}{f', in {where}' if where else ''}")
+        self._report_alert(self.step, "matmul", where, f"{found}{f', in {where}' if where else ''}")
 
-    def _alert(self, step: int, kind: str, name: str, text: str) -> None:
+    def _report_alert(self, step: int, kind: str, name: str, text: str) -> None:
         """Report an alert; of those that repeat, the second, fourth, eighth and so on."""
         key = name if kind == "straggler" else kind
         count, last = self._counts.get(key, (0, step))
@@ -354,7 +354,7 @@ class Health:
 
     def _report_hang(self, own: status.Status) -> None:
         with self._guard:
-            reports.hang(self.folder, own)
+            reports.report_hang(self.folder, own)
 
     def _look_for_stragglers(self, ranks: int) -> None:
         """Report newly slow ranks, on rank 0 alone."""
@@ -362,11 +362,11 @@ class Health:
             return
         statuses = [each for each in status.read(self.folder) if each.rank < ranks]
         seen, self._seen = self._seen, {each.rank: each.time for each in statuses}
-        # Not those that are silent, such as ranks of an earlier job.
+        # Skips silent ranks, such as those of an earlier job.
         found = reports.stragglers([each for each in statuses if seen.get(each.rank, each.time) != each.time])
         for number in found.keys() - self._slow:
             text = f"rank {number} takes {found[number]:.2f} times as long as the others between collectives"
-            self._alert(self.step, "straggler", f"rank {number}", text)
+            self._report_alert(self.step, "straggler", f"rank {number}", text)
         self._slow = set(found)
 
 
@@ -380,7 +380,7 @@ def _is_skipped(optimizer: Any) -> bool:
     return found is not None and bool(found)
 
 
-def _largest(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def _largest_magnitudes(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the largest absolute value of each tensor of a device."""
     if tensors[0].device.type == "cpu" and not any(map(torch.is_complex, tensors)):  # eight times as fast
         ends = [each.aminmax() for each in tensors]

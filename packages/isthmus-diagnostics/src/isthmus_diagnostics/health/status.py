@@ -1,4 +1,4 @@
-"""What each rank is doing: its status file, which its own thread rewrites, and the collectives in flight."""
+"""Status file of each rank, which its own thread rewrites, and the collectives in flight."""
 
 import contextlib
 import json
@@ -95,13 +95,13 @@ def read(folder: Path) -> list[Status]:
     for each in folder.glob("status-*.json"):
         # A rank that has just ended removes its file.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-            status = _parsed(json.loads(each.read_text()))
+            status = _parse_fields(json.loads(each.read_text()))
             if each == path(folder, status.rank):
                 found.append(status)
     return sorted(found)
 
 
-def _parsed(fields: Any) -> Status:
+def _parse_fields(fields: Any) -> Status:
     """Return a status; raises KeyError or TypeError if a field is missing or has another type."""
     kinds: dict[Any, Any] = {float: (int, float), list[str]: list}
     for name, kind in Status.__annotations__.items():
@@ -143,9 +143,9 @@ def _main_stack() -> list[str]:
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     if frame is None:
         return []
-    return [f"{path}:{line} in {name}" for path, line, name, _ in _extracted(frame)]
+    return [f"{path}:{line} in {name}" for path, line, name, _ in _extract_frames(frame)]
 
 
-def _extracted(frame: Any) -> list[tuple[str, int | None, str, None]]:
+def _extract_frames(frame: Any) -> list[tuple[str, int | None, str, None]]:
     summary = traceback.StackSummary.extract(traceback.walk_stack(frame), lookup_lines=False)
     return [(each.filename, each.lineno, each.name, None) for each in reversed(summary)]

@@ -1,4 +1,4 @@
-"""What a plan does to a module: recompute it in the backward, or keep its activations on the host."""
+"""Apply a plan to modules: recomputation and activation offload."""
 
 from __future__ import annotations
 

@@ -59,14 +59,14 @@ def choices(
     for each in found:
         if not any(_beats(other.option, each.option) for other in front):
             front.append(each)
-    return _thinned(front)
+    return _thin_front(front)
 
 
 def _beats(a: Option, b: Option) -> bool:
     return a.kept <= b.kept and a.transient <= b.transient
 
 
-def _thinned(front: list[Choice]) -> list[Choice]:
+def _thin_front(front: list[Choice]) -> list[Choice]:
     """Drop options that save least over their neighbour until there are few; the first and the smallest stay."""
     smallest = min(front, key=lambda each: each.option.kept)
     while len(front) > _OPTIONS:
@@ -83,7 +83,7 @@ def _combinations(units: Mapping[str, Unit]) -> Iterator[tuple[str, ...]]:
     names = [
         name for name, unit in units.items() if name != WHOLE and unit.calls == 1 and unit.is_recomputable
     ]
-    saving = {name: _saving(units, name) for name in names}
+    saving = {name: _bytes_saved(units, name) for name in names}
     names = sorted((name for name in names if saving[name] > 0), key=lambda name: -saving[name])[:_UNITS]
     for size in range(1, len(names) + 1):
         for chosen in itertools.combinations(names, size):
@@ -95,14 +95,14 @@ def _is_inside(name: str, other: str) -> bool:
     return other != name and (other == WHOLE or name.startswith(f"{other}."))
 
 
-def _saving(units: Mapping[str, Unit], name: str) -> int:
+def _bytes_saved(units: Mapping[str, Unit], name: str) -> int:
     """Return the bytes that a module alone would keep and its recompute does not."""
     kept = dict(units[name].inputs)
-    inside = _inside(units, [name])
+    inside = _bytes_inside(units, [name])
     return sum(size for key, size in inside.items() if key not in kept)
 
 
-def _inside(units: Mapping[str, Unit], names: Sequence[str]) -> dict[int, int]:
+def _bytes_inside(units: Mapping[str, Unit], names: Sequence[str]) -> dict[int, int]:
     saved: dict[int, int] = {}
     for name, unit in units.items():
         if any(name == each or _is_inside(name, each) for each in names):
@@ -129,11 +129,11 @@ def choice(
     if chosen == (WHOLE,) and whole_transient is not None:
         transient = whole_transient
     else:
-        transient = kept_transient + max((_needed(units, name, kept) for name in chosen), default=0)
+        transient = kept_transient + max((_bytes_needed(units, name, kept) for name in chosen), default=0)
     return Choice(chosen, Option(seconds, total, transient))
 
 
-def _needed(units: Mapping[str, Unit], name: str, kept: Mapping[int, int]) -> int:
+def _bytes_needed(units: Mapping[str, Unit], name: str, kept: Mapping[int, int]) -> int:
     """Return the bytes that the recompute of a module adds, less what the modules after it have freed by then."""
     order = list(units)
     before: dict[int, int] = dict(units[WHOLE].inputs)
@@ -141,6 +141,6 @@ def _needed(units: Mapping[str, Unit], name: str, kept: Mapping[int, int]) -> in
     for other in order:
         is_later = other != WHOLE and order.index(other) > order.index(name) and not _is_inside(other, name)
         (after if is_later else before).update(units[other].saved)
-    added = sum(size for key, size in _inside(units, [name]).items() if key not in kept)
+    added = sum(size for key, size in _bytes_inside(units, [name]).items() if key not in kept)
     freed = sum(size for key, size in after.items() if key in kept and key not in before)
     return max(0, added - freed)

@@ -50,8 +50,8 @@ def recompute(
     from isthmus_diagnostics.plan.files import PlanError
     from isthmus_diagnostics.plan.recompute import plan
 
-    memory = memory or _taken(program, "--memory")
-    output = Path(_taken(program, "-o") or output)
+    memory = memory or _take_option(program, "--memory")
+    output = Path(_take_option(program, "-o") or output)
     size = options.parse_size(memory) if memory else None
     if memory and not size:
         raise fail(f"--memory {memory}: not a size; give bytes or a number with MiB or GiB, such as 6GiB", 2)
@@ -123,7 +123,7 @@ def parallel(
         raise fail(error) from None
 
 
-def _taken(program: list[str], option: str) -> str:
+def _take_option(program: list[str], option: str) -> str:
     """Remove an option with its value from the arguments of the program; return the value, or "" without one."""
     if option not in program[:-1]:
         return ""

@@ -73,8 +73,10 @@ class Timeline:
         self._open()
         for index, layer in enumerate(layers):
             self._handles += [
-                layer.module.register_forward_pre_hook(self._before(index), with_kwargs=True, prepend=True),
-                layer.module.register_forward_hook(self._after(index)),
+                layer.module.register_forward_pre_hook(
+                    self._before_hook(index), with_kwargs=True, prepend=True
+                ),
+                layer.module.register_forward_hook(self._after_hook(index)),
             ]
 
     def close(self) -> None:
@@ -97,7 +99,7 @@ class Timeline:
         self._running = running
         self._open()
 
-    def _before(self, index: int) -> Callable[..., None]:
+    def _before_hook(self, index: int) -> Callable[..., None]:
         def before(module: Any, args: Any, kwargs: Any) -> None:
             if not torch.is_grad_enabled():
                 return
@@ -110,7 +112,7 @@ class Timeline:
 
         return before
 
-    def _after(self, index: int) -> Callable[..., None]:
+    def _after_hook(self, index: int) -> Callable[..., None]:
         def after(module: Any, args: Any, output: Any) -> None:
             if not torch.is_grad_enabled():
                 return
@@ -181,7 +183,7 @@ class Probe:
                 done = True
                 self.units = {each: self.units[each] for each in dict.fromkeys([*order, *self.units])}
 
-        return self._hooked(before, after)
+        return self._add_hooks(before, after)
 
     def time(self) -> Undo:
         """Measure the forward time of each module, until undone; the shortest of several counts."""
@@ -197,9 +199,9 @@ class Probe:
             unit = self.units[name]
             unit.time = min(unit.time or seconds, seconds)
 
-        return self._hooked(before, after)
+        return self._add_hooks(before, after)
 
-    def _hooked(self, before: Callable[[str, Any, Any], None], after: Callable[[str], None]) -> Undo:
+    def _add_hooks(self, before: Callable[[str, Any, Any], None], after: Callable[[str], None]) -> Undo:
         handles: list[Any] = []
         for name, module in self._modules.items():
             handles += [

@@ -58,7 +58,7 @@ class Measured:
     extra: float
 
     @staticmethod
-    def of(ranks: Sequence[dict[str, Any]], offload: Offload) -> Measured:
+    def from_ranks(ranks: Sequence[dict[str, Any]], offload: Offload) -> Measured:
         """Return the measurement of a stage; its first rank stands for all of them."""
         first = ranks[0]
         kinds = [
@@ -90,7 +90,7 @@ class Measured:
         """Return the fastest choice that fits; None if none does."""
         return solver.solve(self.options, self.moments, memory, _GAP)
 
-    def smallest(self) -> list[int]:
+    def smallest_choice(self) -> list[int]:
         """Return the choice that keeps least."""
         return [min(range(len(o)), key=lambda i: o[i].kept) for o in self.options]
 

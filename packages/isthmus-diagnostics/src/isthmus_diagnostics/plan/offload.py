@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from isthmus_diagnostics.profile.roofline import fastest
+from isthmus_diagnostics.profile.roofline import fastest_time
 
 _LEAST = 1 << 16  # bytes: smaller storages are not worth a copy
-_SECONDS = 0.01  # of a measurement of copies
+_SECONDS = 0.01  # length of a measurement of copies
 
 _last: weakref.ref[Group] | None = None
 _room = 0  # bytes of the device for activations that stay, of modules that would be offloaded
@@ -83,7 +83,7 @@ class _Storage:
     def send(self) -> None:
         """Begin to copy the bytes to the host."""
         assert self.device is not None
-        self._host = _pinned(self.size)
+        self._host = _pinned_buffer(self.size)
         self._event = self._copy(self._host, self.device)
 
     def release(self) -> None:
@@ -100,7 +100,7 @@ class _Storage:
         if self._event is not None:
             self._event.synchronize()
         if self._host is None:
-            host = _pinned(self.size)
+            host = _pinned_buffer(self.size)
             host.copy_(device)
             self._host = host
         self.device = None
@@ -151,7 +151,7 @@ class Group:
         self.number = next(self._numbers)
         self.size = _sizes.get(module, sys.maxsize)
         self.stays: bool = sum(each.size for each in _groups if each.stays) + self.size <= _room
-        self._end: Any = None  # of the forward
+        self._end: Any = None  # end of the forward
         _groups.add(self)
         weights = [*module.parameters(), *module.buffers()]
         self._weights = {weight.untyped_storage()._cdata for weight in weights}
@@ -218,12 +218,12 @@ def bandwidth(size: int = 1 << 23) -> tuple[float, float]:
     """Measure the copies of one pinned buffer to the host and back, in bytes per second."""
     host = torch.empty(size, dtype=torch.uint8, pin_memory=True)
     device = torch.empty(size, dtype=torch.uint8, device=torch.accelerator.current_accelerator())
-    out = fastest(lambda: host.copy_(device, non_blocking=True), _SECONDS)
-    back = fastest(lambda: device.copy_(host, non_blocking=True), _SECONDS)
+    out = fastest_time(lambda: host.copy_(device, non_blocking=True), _SECONDS)
+    back = fastest_time(lambda: device.copy_(host, non_blocking=True), _SECONDS)
     return size / out, size / back
 
 
-def _pinned(size: int) -> torch.Tensor:
+def _pinned_buffer(size: int) -> torch.Tensor:
     return torch.empty(size, dtype=torch.uint8, device="cpu", pin_memory=True)
 
 

@@ -20,8 +20,8 @@ from isthmus_diagnostics.plan.measured import Measured, Offload
 
 GIB = 1 << 30
 _TRIES = 5
-_TOLERANCE = 0.02  # of the memory: smaller corrections are not worth a run
-_RETREAT = 0.03  # of the memory: the first reduction after a run out of memory; doubled each time
+_TOLERANCE = 0.02  # share of the memory: smaller corrections are not worth a run
+_RETREAT = 0.03  # share of the memory: the first reduction after a run out of memory; doubled each time
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def plan(job: Job, memory: int | None, output: Path, *, offload: bool = False) -
         if ranks is None:
             raise PlanError(f"out of memory with all but one layer recomputed; {runner.log_tail()}")
         limit = memory or min(each["total"] for each in ranks)
-        found = _verified(runner, _stages(ranks, Offload.NONE), limit, output)
+        found = _verify(runner, _stages(ranks, Offload.NONE), limit, output)
         if offload:
             found = _with_offload(runner, ranks, limit, output, found)
     if found is None:
@@ -100,13 +100,13 @@ def _with_offload(
     speed, stages = max(speeds, key=lambda each: each[0])
     if found and speed <= found.speed():
         return found
-    other = _verified(runner, stages, memory, output)
+    other = _verify(runner, stages, memory, output)
     return other if other and (found is None or other.speed() > found.speed()) else found
 
 
 def _stages(ranks: Sequence[dict[str, Any]], offload: Offload) -> list[Measured]:
     numbers = sorted({each["stage"] for each in ranks})
-    return [Measured.of([r for r in ranks if r["stage"] == n], offload) for n in numbers]
+    return [Measured.from_ranks([r for r in ranks if r["stage"] == n], offload) for n in numbers]
 
 
 def _plan(stages: Sequence[Measured], memory: int, choices: Sequence[list[int]]) -> Plan:
@@ -117,7 +117,7 @@ def _plan(stages: Sequence[Measured], memory: int, choices: Sequence[list[int]])
     return Plan(memory, parts)
 
 
-def _verified(runner: _Runner, stages: Sequence[Measured], memory: int, output: Path) -> Verified | None:
+def _verify(runner: _Runner, stages: Sequence[Measured], memory: int, output: Path) -> Verified | None:
     """Return the fastest plan that was seen to run within the memory; None if none did."""
     best: Verified | None = None
     seen: list[list[list[int]]] = []
@@ -125,7 +125,7 @@ def _verified(runner: _Runner, stages: Sequence[Measured], memory: int, output: 
     fits: int | None = None
     fails: int | None = None
     for _ in range(_TRIES):
-        choices = [each.solve(memory - cut) or each.smallest() for each in stages]
+        choices = [each.solve(memory - cut) or each.smallest_choice() for each in stages]
         if choices in seen:
             break
         seen.append(choices)
@@ -135,7 +135,7 @@ def _verified(runner: _Runner, stages: Sequence[Measured], memory: int, output: 
             fails = cut
         else:
             fits = cut
-            found = _of(ranks, stages, choices)
+            found = _verified_stage(ranks, stages, choices)
             best = found if best is None or found.speed() > best.speed() else best
         if fits is None:
             cut, retreat = cut + retreat, 2 * retreat
@@ -149,7 +149,9 @@ def _verified(runner: _Runner, stages: Sequence[Measured], memory: int, output: 
     return best
 
 
-def _of(ranks: Sequence[dict[str, Any]], stages: Sequence[Measured], choices: list[list[int]]) -> Verified:
+def _verified_stage(
+    ranks: Sequence[dict[str, Any]], stages: Sequence[Measured], choices: list[list[int]]
+) -> Verified:
     peaks = [max(r["allocated"] for r in ranks if r["rank"] in each.ranks) for each in stages]
     step, all_step = (max(each[name] for each in ranks) for name in ("step", "all"))
     return Verified(stages, choices, peaks, step, all_step - max(each.extra for each in stages))

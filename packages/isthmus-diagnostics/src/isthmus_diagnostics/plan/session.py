@@ -31,7 +31,7 @@ from isthmus_diagnostics.plan.layers import Layer
 from isthmus_diagnostics.plan.measure import Probe, Timeline, Undo
 from isthmus_diagnostics.plan.summary import summary
 
-_USABLE = 0.85  # of the memory, by allocated bytes: the rest is for fragments
+_USABLE = 0.85  # share of the memory, by allocated bytes: the rest is for fragments
 
 _session: Session | None = None
 
@@ -82,7 +82,7 @@ class Session:
         ]
         self._optimizer = register_optimizer_step_post_hook(self._after_step)
 
-    def found(self, layers: list[Layer]) -> None:
+    def on_layers(self, layers: list[Layer]) -> None:
         """Handle the layers of a model before its first forward."""
 
     def step_begins(self) -> None:
@@ -99,7 +99,7 @@ class Session:
             self._models.append(module)
             self.layers += layers
             module.register_forward_pre_hook(self._before_model, prepend=True)
-            self.found(layers)
+            self.on_layers(layers)
 
     def _after_any(self, module: nn.Module, args: Any, output: Any) -> None:
         self._depth -= 1
@@ -159,7 +159,7 @@ class _Planned(Session):
         if folder:
             self.last = 8
 
-    def found(self, layers: list[Layer]) -> None:
+    def on_layers(self, layers: list[Layer]) -> None:
         """Apply the plan to the layers of a model."""
         try:
             self._undo = apply(layers, self._actions)
@@ -200,7 +200,7 @@ class _Swapping(Session):
     When an allocation of the chip fails, more activations move to the host.
     """
 
-    def found(self, layers: list[Layer]) -> None:
+    def on_layers(self, layers: list[Layer]) -> None:
         """Offload the layers of a model."""
         apply(layers, {layer.name: {WHOLE: OFFLOAD} for layer in layers})
         if set_callback := getattr(_memory().memory, "_set_failure_callback", None):
@@ -236,7 +236,7 @@ class Measuring(Session):
         self._undo: list[Undo] = []
         self._applied: Undo = lambda: None
 
-    def found(self, layers: list[Layer]) -> None:
+    def on_layers(self, layers: list[Layer]) -> None:
         """Recompute all layers but one of each kind; note the shapes of the inputs."""
         for layer in layers:
             handle = layer.module.register_forward_pre_hook(self._note(layer.name), with_kwargs=True)

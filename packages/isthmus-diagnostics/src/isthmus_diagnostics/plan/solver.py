@@ -84,20 +84,20 @@ def solve(layers: Layers, moments: Sequence[Moment], memory: int, gap: float = 0
         memory: bytes of the device.
         gap: share of the time by which the result may exceed the optimum; 0.001 bounds the search in deep models.
     """
-    return _Search(layers, _tightest(moments), memory).run(gap)
+    return _Search(layers, _tightest_moments(moments), memory).run(gap)
 
 
-def _tightest(moments: Sequence[Moment]) -> list[Moment]:
+def _tightest_moments(moments: Sequence[Moment]) -> list[Moment]:
     """Return the moments that others do not imply."""
     largest: dict[tuple[tuple[int, ...], int | None], int] = {}
     for moment in moments:
         key = moment.counts, moment.layer
         largest[key] = max(moment.base, largest.get(key, moment.base))
     unique = [Moment(base, *key) for key, base in largest.items()]
-    return [each for each in unique if not any(_implies(other, each) for other in unique if other != each)]
+    return [each for each in unique if not any(_is_implied(other, each) for other in unique if other != each)]
 
 
-def _implies(larger: Moment, smaller: Moment) -> bool:
+def _is_implied(larger: Moment, smaller: Moment) -> bool:
     return (
         larger.base >= smaller.base
         and smaller.layer in (None, larger.layer)
@@ -145,7 +145,7 @@ class _Search:
             bound = time + price * (load[:, moment] - self.room[moment]) + bounds[layer]
             fits = (load + least[layer] <= self.room).all(axis=1)
             left = np.flatnonzero(fits & (bound < limit))
-            left = left[_front(time[left], self._states(layer, load[left]))]
+            left = left[_pareto_front(time[left], self._states(layer, load[left]))]
             if not len(left):
                 return known
             steps.append((left // len(times), left % len(times)))
@@ -177,9 +177,9 @@ class _Search:
                 if (load <= self.room).all() and (not known or self._time(choice) < self._time(known)):
                     known = choice
                 low, high = (low, price) if load[moment] <= self.room[moment] else (price, high)
-        return found[1], found[2], known and self._improved(known)
+        return found[1], found[2], known and self._improve_choice(known)
 
-    def _improved(self, choice: list[int]) -> list[int]:
+    def _improve_choice(self, choice: list[int]) -> list[int]:
         """Return a choice in which no single layer can be made faster."""
         load = self._load(choice)
         while True:
@@ -212,13 +212,13 @@ class _Search:
                 groups.setdefault(b"".join(added), []).append(index)
         columns = {}
         for members in groups.values():
-            pasts = {self._past(layer, index) for index in members}
+            pasts = {self._state_key(layer, index) for index in members}
             columns[pasts.pop() if len(pasts) == 1 else members[0]] = (load - self.room)[:, members].max(
                 axis=1
             )
         return np.stack(list(columns.values()), axis=1) if columns else np.zeros((len(load), 0))
 
-    def _past(self, layer: int, index: int) -> tuple[object, ...]:
+    def _state_key(self, layer: int, index: int) -> tuple[object, ...]:
         moment = self.moments[index]
         counts = moment.counts[: layer + 1]
         divisor = math.gcd(*counts) or 1
@@ -234,7 +234,7 @@ def _sums_after(values: Sequence[Floats | np.float64]) -> list[Floats | float]:
     return sums[::-1]
 
 
-def _front(time: Floats, states: Floats) -> Indices:
+def _pareto_front(time: Floats, states: Floats) -> Indices:
     """Return the indices of rows that no other row equals or beats in time and in every state."""
     order = np.lexsort((*states.T, time))
     points = states[order]

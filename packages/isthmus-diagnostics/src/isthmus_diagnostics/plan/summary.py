@@ -1,4 +1,4 @@
-"""What the solver needs, from the measurement of a step: the options of each kind of layer, and the moments."""
+"""Input of the solver, from the measurement of a step: the options of each kind of layer, and the moments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def summary(
         is_recomputed = probe.units[WHOLE].is_recomputable
         options = choices(
             probe.units,
-            _hidden(line, probe, place),
+            _bytes_hidden(line, probe, place),
             _transient(line, [place]) or 0,
             _transient(line, others) if is_recomputed else None,
         )
@@ -49,7 +49,7 @@ def summary(
                 for each in options
             ]
         )
-        offloaded = _offloaded(options[0].option, probe.units[WHOLE].time, bandwidth)
+        offloaded = _offload_option(options[0].option, probe.units[WHOLE].time, bandwidth)
         found[-1].append({"actions": {WHOLE: "offload"}, **asdict(offloaded)})
         for index in [place] if is_recomputed else [place, *others]:
             kept[index] = options[0].option.kept
@@ -63,7 +63,7 @@ def summary(
     }
 
 
-def _offloaded(keep: Option, forward: float, bandwidth: tuple[float, float]) -> Option:
+def _offload_option(keep: Option, forward: float, bandwidth: tuple[float, float]) -> Option:
     """Return the option of a layer whose activations are on the host between forward and backward.
 
     The copies run beside the forward, and beside a backward twice as long. The device has those of one layer more.
@@ -79,7 +79,7 @@ def _drop(probe: Probe, keys: set[int]) -> None:
                 del storages[key]
 
 
-def _hidden(line: Timeline, probe: Probe, place: int) -> int:
+def _bytes_hidden(line: Timeline, probe: Probe, place: int) -> int:
     """Return the bytes that a layer keeps although no operator saved them, such as attributes of a context."""
     known = {key: size for unit in probe.units.values() for key, size in unit.saved.items()}
     known.update(line.outputs[place])

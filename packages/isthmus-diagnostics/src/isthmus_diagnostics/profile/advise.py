@@ -15,7 +15,7 @@ from isthmus_diagnostics.profile.intervals import Intervals, clip, length, minus
 from isthmus_diagnostics.profile.report import Section, format_share, format_time
 
 _RULES = Path(__file__).parent / "rules"
-_PLACES = 5  # of a finding
+_PLACES = 5  # most places of a finding
 
 
 @dataclass(frozen=True, eq=False)

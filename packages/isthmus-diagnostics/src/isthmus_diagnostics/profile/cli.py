@@ -116,7 +116,7 @@ def advise(path: Traces, json_: Json = False, html: Html = None, source: Source 
     from isthmus_diagnostics.profile import advise as advice
     from isthmus_diagnostics.profile.detectors import Context
 
-    findings = advice.advise(Context.of(_read(path), source or [Path.cwd()]))
+    findings = advice.advise(Context.of_traces(_read(path), source or [Path.cwd()]))
     if json_:
         print(json.dumps([asdict(finding) for finding in findings], indent=1))
         return
@@ -145,7 +145,7 @@ def report(
     from isthmus_diagnostics.profile import overview, roofline
     from isthmus_diagnostics.profile.detectors import Context
 
-    contexts = Context.of(_read(path), source or [Path.cwd()])
+    contexts = Context.of_traces(_read(path), source or [Path.cwd()])
     try:
         limits = roofline.probe() if probe else None
     except RuntimeError as error:

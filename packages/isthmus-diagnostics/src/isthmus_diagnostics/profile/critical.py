@@ -61,7 +61,7 @@ class _Path:
             else:
                 until = max(event.start, step.start)
                 self.times["device", event.name] += time - until
-                event, until = self._before(event, until)
+                event, until = self._find_predecessor(event, until)
                 until = max(until, step.start)
             time = until
 
@@ -73,7 +73,7 @@ class _Path:
                 return event, min(event.end, time)
         return None, float("-inf")
 
-    def _before(self, event: Event, time: float) -> tuple[Event | None, float]:
+    def _find_predecessor(self, event: Event, time: float) -> tuple[Event | None, float]:
         """Return what work followed: earlier work of its stream, or else the host at its launch; and since when."""
         stream = self._streams[event.row]
         place = bisect_left(stream, event.start, key=lambda other: other.start) - 1

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from isthmus_diagnostics.profile.host import Host
 from isthmus_diagnostics.profile.intervals import Intervals, clip, minus, union
-from isthmus_diagnostics.profile.ranks import Wait, slowest, waits
-from isthmus_diagnostics.profile.steps import Step, busy, is_communication, is_copy, steps
+from isthmus_diagnostics.profile.ranks import Wait, time_waited_for, waits
+from isthmus_diagnostics.profile.steps import Step, busy_periods, is_communication, is_copy, steps
 from isthmus_diagnostics.profile.trace import Event, Trace
 
 BACKWARD = re.compile(r"^autograd::engine")
@@ -36,12 +36,12 @@ class Context:
         self.host = Host(trace, sources)
         self.steps = steps(trace)
         self.work = trace.device
-        self.busy = busy(self.work)
+        self.busy = busy_periods(self.work)
         self.idle: Intervals = minus([(step.start, step.end) for step in self.steps], self.busy.all)
         self._starts = sorted(event.start for event in self.work)
 
     @classmethod
-    def of(cls, traces: list[Trace], sources: list[Path]) -> list[Context]:
+    def of_traces(cls, traces: list[Trace], sources: list[Path]) -> list[Context]:
         """Index the traces of all ranks; ``sources`` are folders of the user's code."""
         found = waits(traces)
         return [cls(trace, found, sources) for trace in traces]
@@ -56,20 +56,20 @@ class Context:
         end = self._starts[place] if place < len(self._starts) else event.end
         return clip(self.idle, event.start, max(end, event.end))
 
-    def exposed(self, event: Event) -> Intervals:
+    def exposed_time(self, event: Event) -> Intervals:
         """Return when the device was idle during an event of the host."""
         return clip(self.idle, event.start, event.end)
 
-    def whole(self, index: int) -> Intervals:
+    def launched_and_exposed(self, index: int) -> Intervals:
         """Return the device work launched during an event of the host, and the device's idle time during it."""
-        work = [(event.start, event.end) for event in self.host.launched(index)]
-        return union(self.exposed(self.host.events[index]), work)
+        work = [(event.start, event.end) for event in self.host.launched_work(index)]
+        return union(self.exposed_time(self.host.events[index]), work)
 
     def matching(self, pattern: str) -> Iterator[int]:
         """Return the events of the host within steps whose name matches, without those inside another match."""
         found = re.compile(pattern)
         for index, event in enumerate(self.host.events):
-            if found.search(event.name) and self.step_of(event) and not self.host.inside(index, found):
+            if found.search(event.name) and self.step_of(event) and not self.host.is_inside(index, found):
                 yield index
 
 
@@ -85,15 +85,15 @@ def calls(context: Context, match: str, outside: str = "^$", waits: bool = False
     without = re.compile(outside)
     for index in context.matching(match):
         event = context.host.events[index]
-        if not context.host.inside(index, without):
-            yield Hit(context.idle_until_work(event) if waits else context.exposed(event), index)
+        if not context.host.is_inside(index, without):
+            yield Hit(context.idle_until_work(event) if waits else context.exposed_time(event), index)
 
 
 def operators(context: Context, match: str, backward: bool = False) -> Iterator[Hit]:
     """Find operators by name: the time of their device work, and the idle time while they were called."""
     for index in context.matching(match):
-        if backward or not context.host.inside(index, BACKWARD):
-            yield Hit(context.whole(index), index)
+        if backward or not context.host.is_inside(index, BACKWARD):
+            yield Hit(context.launched_and_exposed(index), index)
 
 
 def regions(context: Context, match: str, launches: int, without: str) -> Iterator[Hit]:
@@ -103,9 +103,13 @@ def regions(context: Context, match: str, launches: int, without: str) -> Iterat
     """
     fused = re.compile(without)
     for index in context.matching(match):
-        if len(context.host.launched(index)) >= launches and not context.host.has(index, fused):
+        if len(context.host.launched_work(index)) >= launches and not context.host.has(index, fused):
             name = re.search(match, context.host.events[index].name)
-            yield Hit(context.whole(index), index, context.host.made(index, name[1]) if name else "")
+            yield Hit(
+                context.launched_and_exposed(index),
+                index,
+                context.host.made_by(index, name[1]) if name else "",
+            )
 
 
 def copies(context: Context, match: str, bytes: int, outside: str) -> Iterator[Hit]:
@@ -116,8 +120,8 @@ def copies(context: Context, match: str, bytes: int, outside: str) -> Iterator[H
         if not name.search(work.name) or size is None or launch is None or size > bytes:
             continue
         index = context.host.operator(launch)
-        if not context.host.inside(launch, without) and context.step_of(context.host.events[index]):
-            yield Hit(context.whole(index), index)
+        if not context.host.is_inside(launch, without) and context.step_of(context.host.events[index]):
+            yield Hit(context.launched_and_exposed(index), index)
 
 
 def sequences(context: Context, match: str) -> Iterator[Hit]:
@@ -126,13 +130,13 @@ def sequences(context: Context, match: str) -> Iterator[Hit]:
     outermost = [
         index
         for index in context.matching("^aten::")
-        if not skipped.search(context.host.events[index].name) and not context.host.inside(index, BACKWARD)
+        if not skipped.search(context.host.events[index].name) and not context.host.is_inside(index, BACKWARD)
     ]
     names = "".join(f"{context.host.events[index].name.removeprefix('aten::')} " for index in outermost)
     for found in re.finditer(match, names):
         first = names.count(" ", 0, found.start())
         members = outermost[first : first + found[0].count(" ")]
-        yield Hit(union(*map(context.whole, members)), members[0])
+        yield Hit(union(*map(context.launched_and_exposed, members)), members[0])
 
 
 def idle(context: Context, least: float, outside: str) -> Iterator[Hit]:
@@ -142,7 +146,7 @@ def idle(context: Context, least: float, outside: str) -> Iterator[Hit]:
         index = context.host.at((start + end) / 2) if end - start < least else None
         if index is None:
             continue
-        if not without.search(context.host.events[index].name) and not context.host.inside(index, without):
+        if not without.search(context.host.events[index].name) and not context.host.is_inside(index, without):
             yield Hit([(start, end)], index)
 
 
@@ -164,7 +168,7 @@ def fallbacks(context: Context) -> Iterator[Hit]:
             directions.setdefault(operator, set()).add(work.name.split("(")[0].strip()[-4:])
     for index, found in sorted(directions.items()):
         if {"DtoH", "HtoD"} <= found and context.step_of(context.host.events[index]):
-            yield Hit(context.whole(index), index, context.host.events[index].name)
+            yield Hit(context.launched_and_exposed(index), index, context.host.events[index].name)
 
 
 def _innermost_operator(host: Host, index: int) -> int | None:
@@ -179,7 +183,7 @@ def _innermost_operator(host: Host, index: int) -> int | None:
 
 def unbalanced(context: Context, lead: float) -> Iterator[Hit]:
     """Find collectives in which this rank waited idly for the slowest one, by more than ``lead`` microseconds."""
-    slow = next(iter(slowest(context.waits)), "")
+    slow = next(iter(time_waited_for(context.waits)), "")
     for wait in context.waits:
         if wait.rank == context.trace.name and wait.last == slow and wait.time > lead:
             time = [(wait.event.start, min(wait.event.start + wait.time, wait.event.end))]

@@ -85,7 +85,7 @@ def step_section(before: list[Trace], after: list[Trace], top: int) -> Section:
         compared.insert(0, ("mean", mean(list(first.values())), mean(list(second.values()))))
     for name, one, other in compared:
         for kind in ("time", "compute", "exposed", "overlapped", "copies", "free", "bubble"):
-            row = _compared(getattr(one, kind), getattr(other, kind))
+            row = _compare_row(getattr(one, kind), getattr(other, kind))
             section.rows.append([f"{name}, {_NAMES.get(kind, kind)}", *row])
     section.note = f"{len(first)} ranks in A, {len(second)} in B."
     return section
@@ -99,14 +99,14 @@ def link_section(before: list[Trace], after: list[Trace], top: int) -> Section:
     )
     both = sorted(first.keys() & second.keys(), key=lambda key: -abs(second[key] - first[key]))
     for name, group, size in both[:top]:
-        row = _compared(first[name, group, size], second[name, group, size])
+        row = _compare_row(first[name, group, size], second[name, group, size])
         section.rows.append([f"{name} {group} {format_bytes(size)}", *row])
     return section
 
 
-def _compared(first: float, second: float) -> list[str]:
+def _compare_row(first: float, second: float) -> list[str]:
     ratio = f"{second / first:.3f}" if first > 0 else "-"
-    return [format_time(first), format_time(second), _signed(second - first), ratio]
+    return [format_time(first), format_time(second), _format_signed(second - first), ratio]
 
 
 def _summary(before: Hot, after: Hot) -> Section:
@@ -117,11 +117,11 @@ def _summary(before: Hot, after: Hot) -> Section:
         "device idle": (before.span - sum(before.busy.values()), after.span - sum(after.busy.values())),
     }
     for name, (first, second) in figures.items():
-        section.rows.append([name, *_compared(first, second)])
+        section.rows.append([name, *_compare_row(first, second)])
     return section
 
 
-def _signed(microseconds: float) -> str:
+def _format_signed(microseconds: float) -> str:
     return ("+" if microseconds > 0 else "") + format_time(microseconds)
 
 
@@ -138,7 +138,7 @@ def _table(title: str, found: list[Pair], top: int, host: bool) -> Section:
     section = Section(title, [*head, *(["host A", "host B"] if host else [])])
     shown = [pair for pair in found if pair.before.time or pair.after.time or host][:top]
     for pair in shown:
-        times = [format_time(pair.before.time), format_time(pair.after.time), _signed(pair.delta)]
+        times = [format_time(pair.before.time), format_time(pair.after.time), _format_signed(pair.delta)]
         row = [pair.name, _count(pair.before), _count(pair.after), *times, pair.status]
         row += [_mean(pair.before), _mean(pair.after)]
         if host:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from isthmus_diagnostics.profile.operators import enclosing
+from isthmus_diagnostics.profile.operators import enclosing_events
 from isthmus_diagnostics.profile.trace import Event, Row, Trace
 
 _FRAME = re.compile(r"(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)")
 _BUILT_IN = re.compile(r"<built-in (?:method|function) (\w+)")
 _LIBRARY = re.compile(r"site-packages|dist-packages|lib/python3|^<")
-# What a call is named in the source, by how a trace names it.
+# Names of a call in the source, by its name in a trace.
 _SPELLINGS = {"item": ("item", "float", "int", "bool"), "__next__": ("for", "next")}
 
 ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -53,7 +53,7 @@ class Host:
             [*trace.frames, *trace.operators, *trace.runtime],
             key=lambda event: (event.start, -event.duration),
         )
-        self._parents = enclosing(self.events)
+        self._parents = enclosing_events(self.events)
         self._sources = sources
         self._by_id: dict[int, int] = {}
         self._by_correlation: dict[object, int] = {}
@@ -83,7 +83,7 @@ class Host:
         found = self._by_correlation.get(work.args.get("correlation"))
         return self._by_id.get(work.external) if found is None else found
 
-    def launched(self, index: int) -> list[Event]:
+    def launched_work(self, index: int) -> list[Event]:
         """Return the device work launched during an event of the host."""
         event = self.events[index]
         found = self._launches.get(event.row, [])
@@ -106,7 +106,7 @@ class Host:
             index = outer
         return index
 
-    def inside(self, index: int, pattern: re.Pattern[str]) -> bool:
+    def is_inside(self, index: int, pattern: re.Pattern[str]) -> bool:
         """Return whether an event around this one matches."""
         return any(pattern.search(self.events[outer].name) for outer in self.ancestors(index))
 
@@ -142,7 +142,7 @@ class Host:
                 inner.append(outer)
         return None
 
-    def made(self, index: int, name: str) -> str:
+    def made_by(self, index: int, name: str) -> str:
         """Return the class of the object that an event belongs to, and where the user's file makes it."""
         place = self.place(index)
         source = place and self._source(place.file)
@@ -161,10 +161,10 @@ class Host:
     def _line(self, frame: int, calls: dict[str, list[int]], inner: list[int]) -> int | None:
         """Return the line in a frame of the call that led to the inner events."""
         for index in reversed(inner):
-            called = _called(self.events[index].name)
+            called = _calling_name(self.events[index].name)
             for spelling in _SPELLINGS.get(called, (called,)):
                 if spelling in calls:
-                    return self._which(frame, index, calls[spelling])
+                    return self._line_of_call(frame, index, calls[spelling])
         return None
 
     def _line_before(self, frame: int, calls: dict[str, list[int]], inner: list[int]) -> int | None:
@@ -180,18 +180,18 @@ class Host:
                     return line
         return None
 
-    def _which(self, frame: int, index: int, lines: list[int]) -> int:
+    def _line_of_call(self, frame: int, index: int, lines: list[int]) -> int:
         """Return the line of a call: by order, if the frame called the name as often as its source does."""
         if len(lines) == 1:
             return lines[0]
-        row, name = self._rows[self.events[frame].row], _called(self.events[index].name)
+        row, name = self._rows[self.events[frame].row], _calling_name(self.events[index].name)
         first = bisect_right(row, self.events[frame].start, key=lambda other: self.events[other].start)
         last = bisect_right(row, self.events[frame].end, key=lambda other: self.events[other].start)
         depth = self._parents[index]
         same = [
             other
             for other in row[first:last]
-            if self._parents[other] == depth and _called(self.events[other].name) == name
+            if self._parents[other] == depth and _calling_name(self.events[other].name) == name
         ]
         return lines[same.index(index)] if len(same) == len(lines) else lines[0]
 
@@ -215,7 +215,7 @@ def _packages() -> frozenset[str]:
     return frozenset(packages_distributions()) | {"torch", "torch_npu", "transformers", "isthmus"}
 
 
-def _called(name: str) -> str:
+def _calling_name(name: str) -> str:
     """Return the name of a function as its caller spells it."""
     if found := _BUILT_IN.match(name) or re.match(r"aten::(\w+)", name):
         return found[1]

@@ -50,8 +50,8 @@ def kernel_totals(trace: Trace) -> dict[str, Total]:
 
 def operator_totals(trace: Trace) -> dict[str, Total]:
     """Return totals of operators by name, with the device time of what they and nested operators launched."""
-    parents = enclosing(trace.operators)
-    launched = _launched(trace, parents)
+    parents = enclosing_events(trace.operators)
+    launched = _launched_work(trace, parents)
     totals: dict[str, Total] = defaultdict(Total)
     for index, event in enumerate(trace.operators):
         outer = _names_around(trace.operators, parents, index)
@@ -67,7 +67,7 @@ def operator_totals(trace: Trace) -> dict[str, Total]:
     return dict(totals)
 
 
-def enclosing(events: list[Event]) -> list[int]:
+def enclosing_events(events: list[Event]) -> list[int]:
     """Return for each event the index of the innermost event around it on its row, or -1."""
     stacks: dict[Row, list[int]] = defaultdict(list)
     parents = []
@@ -87,7 +87,7 @@ def _names_around(events: list[Event], parents: list[int], index: int) -> set[st
     return names
 
 
-def _launched(trace: Trace, parents: list[int]) -> dict[int, list[Event]]:
+def _launched_work(trace: Trace, parents: list[int]) -> dict[int, list[Event]]:
     """Return device work by the index of its operator."""
     by_id = {event.external: index for index, event in enumerate(trace.operators) if event.external}
     arrows = _Arrows(trace, parents)

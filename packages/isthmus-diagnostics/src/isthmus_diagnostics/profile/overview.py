@@ -20,7 +20,7 @@ from isthmus_diagnostics.profile.timeline import RankStep, last_step, stages
 _KINDS = ("compute", "exposed", "copies", "free")
 _NAMES = {"exposed": "exposed communication", "sends": "sends and receives"}
 _SLOW = 2.0  # times the median of the groups that do the same
-_ROWS, _CELLS = 32, 64  # of a chart, and of a line of a heat map
+_ROWS, _CELLS = 32, 64  # rows of a chart, and cells of a line of a heat map
 
 
 @dataclass
@@ -63,7 +63,7 @@ def overview(contexts: list[Context], limits: Limits | None, peak: float | None)
     path = critical_path(first.host, first.work, first.steps)
     return Overview(
         steps={trace.name: vendor.breakdown(trace.path) or breakdown(trace) for trace in traces},
-        waited_for=ranks.slowest(first.waits),
+        waited_for=ranks.time_waited_for(first.waits),
         links=ranks.links(traces) or vendor.links(first.trace.path),
         stages=stages(contexts),
         last_step=last_step(contexts),
@@ -243,7 +243,7 @@ def _operator_section(found: Overview, top: int) -> Section:
         limit = (
             "-"
             if found.limits is None
-            else f"{100 * min(1.0, work.attainable(found.limits) / work.time):.0f} %"
+            else f"{100 * min(1.0, work.attainable_time(found.limits) / work.time):.0f} %"
         )
         rates = [f"{rate / seconds / 1e9:.1f}" if rate else "-" for rate in (work.flops, work.bytes)]
         figures = [str(work.calls), format_time(work.time), format_share(work.time, whole)]

@@ -67,7 +67,7 @@ def _collectives(trace: Trace) -> dict[Key, Event]:
     return found
 
 
-def _matched(traces: list[Trace]) -> dict[Key, dict[str, Event]]:
+def _match_calls(traces: list[Trace]) -> dict[Key, dict[str, Event]]:
     """Return the calls of each collective by rank, where several ranks have it."""
     by_key: dict[Key, dict[str, Event]] = defaultdict(dict)
     for trace in traces:
@@ -83,14 +83,14 @@ def waits(traces: list[Trace]) -> list[Wait]:
     last; this needs no common clock.
     """
     found = []
-    for calls in _matched(traces).values():
+    for calls in _match_calls(traces).values():
         last = min(calls, key=lambda rank: calls[rank].duration)
         shortest = calls[last].duration
         found += [Wait(rank, last, event.duration - shortest, event) for rank, event in calls.items()]
     return found
 
 
-def slowest(found: Iterable[Wait]) -> dict[str, float]:
+def time_waited_for(found: Iterable[Wait]) -> dict[str, float]:
     """Return the time that the other ranks waited for each rank, in microseconds, the slowest first."""
     waited: dict[str, float] = defaultdict(float)
     for wait in found:
@@ -101,7 +101,7 @@ def slowest(found: Iterable[Wait]) -> dict[str, float]:
 def links(traces: list[Trace]) -> list[Link]:
     """Return the collectives by name, group and size, the longest total time first."""
     times: dict[tuple[str, str, int], list[float]] = defaultdict(list)
-    for (name, group, size, _), calls in _matched(traces).items():
+    for (name, group, size, _), calls in _match_calls(traces).items():
         times[name, group, size].append(min(event.duration for event in calls.values()))
     found = [Link(*kind, len(durations), median(durations)) for kind, durations in times.items()]
     return sorted(found, key=lambda link: -link.time * link.calls)

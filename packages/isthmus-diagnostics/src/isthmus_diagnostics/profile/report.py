@@ -10,7 +10,7 @@ from isthmus_common.html import render
 from isthmus_common.tables import aligned
 
 _MICROSECONDS = (("s", 1e6), ("ms", 1e3))
-_NAME_WIDTH = 72  # of the first column in text
+_NAME_WIDTH = 72  # width of the first column in text
 
 
 @dataclass
@@ -63,7 +63,7 @@ def as_text(title: str, sections: list[Section]) -> str:
 
 
 def _section_text(section: Section) -> str:
-    rows = [section.head, *([_shortened(row[0]), *row[1:]] for row in section.rows)]
+    rows = [section.head, *([_shorten(row[0]), *row[1:]] for row in section.rows)]
     lines = [": ".join(filter(None, (section.title, section.stake)))]
     lines += [f"  {line}" for line in aligned(rows, figures=True).splitlines()]
     if not section.rows:
@@ -72,7 +72,7 @@ def _section_text(section: Section) -> str:
     return "\n".join([*lines, *(f"  {note}" for note in notes if note)])
 
 
-def _shortened(name: str) -> str:
+def _shorten(name: str) -> str:
     if len(name) <= _NAME_WIDTH:
         return name
     half = (_NAME_WIDTH - 3) // 2

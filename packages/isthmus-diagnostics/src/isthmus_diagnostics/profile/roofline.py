@@ -49,7 +49,7 @@ class Work:
     recomputed: float = 0.0
     """Part of flops that a checkpoint recomputed in the backward pass."""
 
-    def attainable(self, limits: Limits) -> float:
+    def attainable_time(self, limits: Limits) -> float:
         """Return the time that the device would need, in microseconds."""
         rate = limits.flops.get(self.dtype, max(limits.flops.values()))
         return 1e6 * max(self.flops / rate, self.bytes / limits.bandwidth)
@@ -165,15 +165,15 @@ def probe(seconds: float = 0.1) -> Limits:
     device = torch.accelerator.current_accelerator()
     source = torch.ones(1 << 24, device=device)
     target = torch.empty_like(source)
-    bandwidth = 2 * source.nbytes / fastest(lambda: target.copy_(source), seconds)
+    bandwidth = 2 * source.nbytes / fastest_time(lambda: target.copy_(source), seconds)
     flops = {}
     for name, dtype in (("float", torch.float32), ("c10::BFloat16", torch.bfloat16)):
         matrix = torch.ones(1024, 1024, device=device, dtype=dtype)
-        flops[name] = 2 * 1024**3 / fastest(lambda matrix=matrix: torch.mm(matrix, matrix), seconds)  # type: ignore[misc]
+        flops[name] = 2 * 1024**3 / fastest_time(lambda matrix=matrix: torch.mm(matrix, matrix), seconds)  # type: ignore[misc]
     return Limits(flops, bandwidth)
 
 
-def fastest(call: Callable[[], Any], seconds: float) -> float:
+def fastest_time(call: Callable[[], Any], seconds: float) -> float:
     """Return the shortest of the times of a call with the device's work, in seconds.
 
     Args:

@@ -1,4 +1,4 @@
-"""Where the time of each step went on the device: compute, communication, copies, free."""
+"""Device time of each step: compute, communication, copies, free."""
 
 import re
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ def steps(trace: Trace) -> list[Step]:
     return [found[number] for number in sorted(found)] or [Step(0, *trace.window())]
 
 
-def busy(work: list[Event]) -> Busy:
+def busy_periods(work: list[Event]) -> Busy:
     """Return when a device was busy."""
     kinds: dict[str, list[tuple[float, float]]] = {"compute": [], "communication": [], "copies": []}
     point_to_point = []
@@ -93,7 +93,7 @@ def busy(work: list[Event]) -> Busy:
 
 def breakdown(trace: Trace) -> list[Breakdown]:
     """Return where the time of each step went."""
-    kinds = busy(trace.device)
+    kinds = busy_periods(trace.device)
     return [_of_step(step, kinds) for step in steps(trace)]
 
 

@@ -18,8 +18,8 @@ _KINDS = (
     "sends",
     "copies",
 )  # each is shown only where none before it ran
-_POINTS = 500  # of a row
-ROWS = 32  # of a chart
+_POINTS = 500  # points of a row
+ROWS = 32  # rows of a chart
 
 
 @dataclass
@@ -79,7 +79,9 @@ def _row(context: Context, step: Step, origin: float, stage: int | None) -> Rank
     work: dict[str, Intervals] = {}
     computed: Intervals = []
     for kind in _KINDS:
-        periods = minus(_coarse(clip(union(kinds[kind]), step.start, step.end), length / _POINTS), computed)
+        periods = minus(
+            _close_gaps(clip(union(kinds[kind]), step.start, step.end), length / _POINTS), computed
+        )
         computed = union(computed, periods)
         work[kind] = [(start - origin, end - start) for start, end in periods]
     return RankStep(context.trace.name, stage, step.start - origin, length, work)
@@ -91,9 +93,9 @@ def _kind(context: Context, event: Event) -> str:
     if is_copy(event):
         return "copies"
     launch = context.host.launch(event)
-    return "backward" if launch is not None and context.host.inside(launch, BACKWARD) else "forward"
+    return "backward" if launch is not None and context.host.is_inside(launch, BACKWARD) else "forward"
 
 
-def _coarse(periods: Intervals, least: float) -> Intervals:
+def _close_gaps(periods: Intervals, least: float) -> Intervals:
     """Return periods with gaps of less than ``least`` closed."""
     return [(start, end - least) for start, end in union((start, end + least) for start, end in periods)]

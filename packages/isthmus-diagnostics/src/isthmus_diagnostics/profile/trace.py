@@ -31,7 +31,8 @@ _VENDOR = re.compile(r"communication(_matrix)?\.json|profiler_(info|metadata).*\
 _RANK = re.compile(r"(?:rank|profiler_info)[-_]?(\d+)")
 
 _ENDLESS = 1e21  # microseconds: 30 million years
-_STRAY = 0.01  # of the busiest device's work: what another device of the process must exceed to be analysed
+# Share of the busiest device's work that another device of the process must exceed to be analysed.
+_STRAY = 0.01
 
 Row = tuple[str, str]
 """Process and thread, or device and stream."""

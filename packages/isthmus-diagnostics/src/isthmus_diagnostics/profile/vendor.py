@@ -58,7 +58,7 @@ def _flops(kind: str, shapes: str, output: str) -> float:
     made = [int(size) for size in re.findall(r"\d+", output.partition(";")[0])]
     if not _PRODUCTS.search(kind) or len(first) < 2 or len(made) < 2:
         return 0.0
-    summed = math.prod(first[-2:]) / made[-2]  # of (rows, summed), or its transpose
+    summed = math.prod(first[-2:]) / made[-2]  # the shape is (rows, summed), or its transpose
     return 2.0 * math.prod(made) * summed
 
 

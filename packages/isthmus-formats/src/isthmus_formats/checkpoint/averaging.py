@@ -51,7 +51,7 @@ def _cast(name: str, average: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return result
 
 
-def averaged(sources: Sequence[Source], weights: str = "") -> Average:
+def average_checkpoints(sources: Sequence[Source], weights: str = "") -> Average:
     """Return the average of checkpoints.
 
     Args:

@@ -104,7 +104,7 @@ def formats(as_json: Json = False) -> None:
 
     Example: isthmus checkpoint formats
     """
-    from isthmus_formats.checkpoint.architectures import supported
+    from isthmus_formats.checkpoint.architectures import supported_types
     from isthmus_formats.checkpoint.formats import formats as known
 
     rows: list[dict[str, Any]] = [
@@ -117,13 +117,13 @@ def formats(as_json: Json = False) -> None:
         for each in known().values()
     ]
     if as_json:
-        print(json.dumps({"formats": rows, "architectures": supported()}, indent=2))
+        print(json.dumps({"formats": rows, "architectures": supported_types()}, indent=2))
         return
     print_table(
         ["format", "sizes", "names", "meaning"],
         [[row["format"], " ".join(row["sizes"]), " ".join(row["names"]), row["meaning"]] for row in rows],
     )
-    print(f"architectures: {', '.join(supported())}")
+    print(f"architectures: {', '.join(supported_types())}")
 
 
 @app.command()
@@ -156,12 +156,12 @@ def convert(
     Example: isthmus checkpoint convert llama/ llama-megatron/ --to megatron --tp 2 --pp 2
     """
     from isthmus_formats.checkpoint.convert import Target
-    from isthmus_formats.checkpoint.formats import named
+    from isthmus_formats.checkpoint.formats import find_format
     from isthmus_formats.checkpoint.target import layout
 
     with one_line(CheckpointError):
         opened = _open(source, from_, config, allow_pickle=allow_pickle, strategy=strategy, ignore=ignore)
-        kind = named(to)
+        kind = find_format(to)
         sizes = {"tp": tp, "pp": pp, "vpp": vpp, "ep": ep, "dp": dp}
         wanted = layout(
             kind, opened.model, sizes, stages=stages, names=names, rotary=rotary, padding=pad_vocabulary
@@ -321,14 +321,14 @@ def average(
 
     Example: isthmus checkpoint average step900/ step1000/ averaged/ --weights 1,3
     """
-    from isthmus_formats.checkpoint.averaging import averaged
+    from isthmus_formats.checkpoint.averaging import average_checkpoints
     from isthmus_formats.checkpoint.convert import Target
 
     *folders, target = sources
     with one_line(CheckpointError):
         if len(folders) < 2:
             raise UsageError("average: needs two checkpoints and the folder to write")
-        source = averaged([_open(folder, config=config) for folder in folders], weights)
+        source = average_checkpoints([_open(folder, config=config) for folder in folders], weights)
         _run(source, Target(target, source.format, source.layout, workers=workers), as_json)
 
 
@@ -399,7 +399,7 @@ def convert_strategy(
     with one_line(CheckpointError):
         found = strategies.read(file)
         strategies.write(target, found)
-    _wrote(target, len(found.items), as_json)
+    _report_written(target, len(found.items), as_json)
 
 
 @strategy.command("merge")
@@ -417,9 +417,9 @@ def merge_strategy(
     with one_line(CheckpointError):
         found = strategies.merge([path for path in strategies.files(folder) if path != target])
         strategies.write(target, found)
-    _wrote(target, len(found.items), as_json)
+    _report_written(target, len(found.items), as_json)
 
 
-def _wrote(target: Path, parameters: int, as_json: bool) -> None:
+def _report_written(target: Path, parameters: int, as_json: bool) -> None:
     summary = {"file": str(target), "parameters": parameters}
     print(json.dumps(summary, indent=2) if as_json else f"{target}: {parameters} parameters")

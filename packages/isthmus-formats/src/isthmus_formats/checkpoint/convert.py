@@ -19,11 +19,11 @@ from typing import Any, Self
 
 import torch
 
-from isthmus_common.files import fingerprint, locked, make_folder, write_file
+from isthmus_common.files import fingerprint, lock_file, make_folder, write_file
 from isthmus_common.progress import Bar, say
 from isthmus_formats.checkpoint.architectures import read_config
 from isthmus_formats.checkpoint.containers.stored import DTYPE_NAMES, Readable, Stored, digest, name_of, size
-from isthmus_formats.checkpoint.errors import CheckpointError, damaged
+from isthmus_formats.checkpoint.errors import CheckpointError, report_damage
 from isthmus_formats.checkpoint.formats.base import Format, Key, Shapes
 from isthmus_formats.checkpoint.layout import Layout, Parameter, Piece, pack
 from isthmus_formats.checkpoint.rope import check_pairs
@@ -82,7 +82,7 @@ def convert(source: Source, target: Target) -> dict[str, Any]:
     hint = target.format.hint(source.model, target.layout)
     partial = target.folder.with_name(f".{target.folder.name}.isthmus-partial")
     make_folder(partial)
-    with locked(partial) as ours:
+    with lock_file(partial) as ours:
         if not ours:
             raise CheckpointError(f"{target.folder}: another conversion is writing it; wait for it")
         try:
@@ -123,7 +123,7 @@ def groups(pieces: Sequence[Piece], read: Sequence[Piece] = ()) -> list[Group]:
 def _plan(source: Source, target: Target) -> tuple[list[Piece], Shapes]:
     """Return the pieces of the target, and data type and shape of each."""
     model = source.model
-    with damaged(f"{source.folder}: the configuration", "correct config.json"):
+    with report_damage(f"{source.folder}: the configuration", "correct config.json"):
         check_pairs(model.config, model.parameters, target.layout)
         pieces = list(target.format.pieces(model, target.layout))
         target.format.check_target(model, target.layout)
@@ -147,7 +147,7 @@ def _dtype(source: Source, target: Target, piece: Piece) -> torch.dtype:
     for part in piece.slices[1:]:
         try:
             dtype = torch.promote_types(dtype, other := source.dtype(part.parameter))
-        except RuntimeError:  # of 8-bit floating-point types and wide unsigned integers
+        except RuntimeError:  # 8-bit floating-point types and wide unsigned integers have no such operator
             raise CheckpointError(
                 f"{piece.key}: {name_of(dtype)} and {name_of(other)} cannot be stored in one tensor"
             ) from None
@@ -177,7 +177,7 @@ def _check_cast(source: Source, target: Target) -> str:
 
     def work(key: Key) -> tuple[int, float, int]:
         tensor = source.tensors[key]
-        with room.of(size(tensor.dtype, tuple(tensor.shape))):
+        with room.reserve(size(tensor.dtype, tuple(tensor.shape))):
             return _out_of_range(tensor, to)
 
     with Bar("check") as bar, ThreadPoolExecutor(target.workers) as pool:
@@ -243,7 +243,7 @@ class _Journal:
     def __exit__(self, *_: object) -> None:
         self._stream.close()
 
-    def done(self, written: dict[Key, str]) -> None:
+    def note_written(self, written: dict[Key, str]) -> None:
         """Note that tensors are written."""
         self.hashes.update(written)
         self._stream.write("\n" + json.dumps([[*key, sha] for key, sha in written.items()]))
@@ -268,7 +268,7 @@ class _Journal:
         """Load what an earlier conversion has written; return whether there was one."""
         if not self._path.is_file():
             return False
-        with damaged(self._path, "repeat the command to start again"):
+        with report_damage(self._path, "repeat the command to start again"):
             first, *lines = self._path.read_text().splitlines()
             head = json.loads(first)
             if head["job"] != json.loads(json.dumps(job)):
@@ -322,7 +322,7 @@ def _write(source: Source, target: Target, pieces: list[Piece], journal: _Journa
     ]
 
     def work(group: Group) -> dict[Key, str]:
-        with room.of(sum(sizes[each.file, each.key] for each in group.pieces)):
+        with room.reserve(sum(sizes[each.file, each.key] for each in group.pieces)):
             return _write_group(source, target, group, journal.tensors)
 
     total = sum(sizes.values())
@@ -332,7 +332,7 @@ def _write(source: Source, target: Target, pieces: list[Piece], journal: _Journa
         try:
             for result in as_completed(results):
                 hashes = result.result()
-                journal.done(hashes)
+                journal.note_written(hashes)
                 written += sum(sizes[key] for key in hashes)
                 bar.count(written, total)
         except BaseException:
@@ -388,7 +388,7 @@ class _Room:
         self._limit, self._used, self._changed = limit, 0, Condition()
 
     @contextmanager
-    def of(self, wanted: int) -> Iterator[None]:
+    def reserve(self, wanted: int) -> Iterator[None]:
         """Wait until that many bytes fit."""
         with self._changed:
             self._changed.wait_for(lambda: not self._used or self._used + wanted <= self._limit)

@@ -19,7 +19,7 @@ class UsageError(CheckpointError):
 
 
 @contextmanager
-def damaged(what: object, remedy: str = "copy it again") -> Iterator[None]:
+def report_damage(what: object, remedy: str = "copy it again") -> Iterator[None]:
     """Raise CheckpointError for values and structures that code in a block cannot handle.
 
     For data from files that others wrote, whose every value cannot be checked beforehand. Errors of files pass.

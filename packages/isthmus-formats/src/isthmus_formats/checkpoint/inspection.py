@@ -1,4 +1,4 @@
-"""What is in a checkpoint, and how two of them differ, parameter by parameter."""
+"""Contents of a checkpoint, and differences between two of them, parameter by parameter."""
 
 from __future__ import annotations
 
@@ -122,9 +122,9 @@ def _difference(name: str, x: torch.Tensor, y: torch.Tensor) -> Difference:
     for left, right in zip(x.reshape(-1).split(1 << 22), y.reshape(-1).split(1 << 22), strict=True):
         one, other = left.double(), right.double()
         distance = (one - other).abs()
-        largest = _larger(largest, distance.max().item())
+        largest = _larger_or_nan(largest, distance.max().item())
         scale = torch.maximum(one.abs(), other.abs())
-        relative = _larger(relative, torch.where(scale > 0, distance / scale, 0).max().item())
+        relative = _larger_or_nan(relative, torch.where(scale > 0, distance / scale, 0).max().item())
         dot += (one @ other).item()
         length_x += (one @ one).item()
         length_y += (other @ other).item()
@@ -132,7 +132,7 @@ def _difference(name: str, x: torch.Tensor, y: torch.Tensor) -> Difference:
     return Difference(name, _shape(x.shape), dtype, largest, relative, cosine)
 
 
-def _larger(a: float, b: float) -> float:
+def _larger_or_nan(a: float, b: float) -> float:
     """Return the larger number, or NaN if one is."""
     return b if isnan(b) or b > a else a
 

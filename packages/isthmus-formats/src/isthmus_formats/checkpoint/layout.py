@@ -43,7 +43,7 @@ class Parameter:
 
     @property
     def name(self) -> str:
-        """Its name in the model, such as ``"layers.3.attention.q.weight"``."""
+        """Name in the model, such as ``"layers.3.attention.q.weight"``."""
         expert = "" if self.expert is None else f"experts.{self.expert}."
         return ("" if self.layer is None else f"layers.{self.layer}.") + expert + self.role
 
@@ -62,12 +62,12 @@ class Slice:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """Shape of the slice."""
         return tuple(stop - start for start, stop in self.bounds)
 
     @property
     def size(self) -> int:
-        """Its number of elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     def of(self, tensor: Tensor) -> Tensor:
@@ -176,7 +176,7 @@ def places(layers: int, layout: Layout) -> list[Place]:
     ]
 
 
-def whole(parameter: Parameter) -> Slice:
+def whole_slice(parameter: Parameter) -> Slice:
     """Return all of a parameter."""
     return Slice(parameter, tuple((0, size) for size in parameter.shape))
 
@@ -190,7 +190,7 @@ def shard(parameter: Parameter, layout: Layout, rank: int) -> tuple[Slice, int]:
     padded = layout.vocabulary if parameter.has_vocabulary else 0
     dimension = layout.embedding if parameter.role == "embedding.weight" else parameter.shard
     if dimension is None:
-        return whole(parameter), padded
+        return whole_slice(parameter), padded
     length = padded if padded and dimension == 0 else parameter.shape[dimension]
     if length % layout.tp:
         raise CheckpointError(
@@ -198,7 +198,7 @@ def shard(parameter: Parameter, layout: Layout, rank: int) -> tuple[Slice, int]:
             "ranks; give a size that divides it"
         )
     step = length // layout.tp
-    bounds = list(whole(parameter).bounds)
+    bounds = list(whole_slice(parameter).bounds)
     end = parameter.shape[dimension]
     bounds[dimension] = (min(rank * step, end), min((rank + 1) * step, end))
     return Slice(parameter, tuple(bounds)), step if padded and dimension == 0 else padded

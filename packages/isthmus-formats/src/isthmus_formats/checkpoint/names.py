@@ -116,7 +116,7 @@ def fused(
         by_role[parameter.role][parameter.layer, parameter.expert] = parameter
     named: set[Parameter] = set()
     for rule in rules:
-        for each in _applied(rule, by_role):
+        for each in _apply_rule(rule, by_role):
             named.update(each.parameters)
             yield each
     if missing := [each.name for each in parameters if each not in named]:
@@ -126,7 +126,7 @@ def fused(
         )
 
 
-def _applied(
+def _apply_rule(
     rule: Rule, by_role: dict[str, dict[tuple[int | None, int | None], Parameter]]
 ) -> Iterator[Fused]:
     for kind in ("weight", "bias") if "*" in rule.roles[0] else ("",):

@@ -21,8 +21,8 @@ from isthmus_formats.checkpoint.containers.stored import (
     digest,
     name_of,
 )
-from isthmus_formats.checkpoint.errors import CheckpointError, damaged
-from isthmus_formats.checkpoint.formats import detect, named
+from isthmus_formats.checkpoint.errors import CheckpointError, report_damage
+from isthmus_formats.checkpoint.formats import detect, find_format
 from isthmus_formats.checkpoint.formats.base import Format, Key, Options, Tensors
 from isthmus_formats.checkpoint.layout import Layout, Parameter, Piece, unpack
 from isthmus_formats.checkpoint.rope import check_pairs
@@ -97,12 +97,12 @@ class Hashed:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """Shape of the tensor."""
         return tuple(self.tensor.shape)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Its data type."""
+        """Data type of the tensor."""
         return self.tensor.dtype
 
     def read(self) -> torch.Tensor:
@@ -135,18 +135,20 @@ def open_source(
     Raises:
         CheckpointError: it is not complete, or damaged.
     """
-    with damaged(f"{folder}: the checkpoint or its configuration", "copy it again, or correct config.json"):
+    with report_damage(
+        f"{folder}: the checkpoint or its configuration", "copy it again, or correct config.json"
+    ):
         return _open(folder, format, config, options, ignore)
 
 
 def _open(folder: Path, format: str, config: Path | None, options: Options, ignore: str) -> Source:
-    kind = named(format) if format else detect(folder)
+    kind = find_format(format) if format else detect(folder)
     manifest = read_manifest(folder)
     found = read_config(config) if config else kind.config(folder) or manifest.get("config")
     if found is None:
         raise CheckpointError(f"{folder}: no config.json; give that of the model with --config")
     of = model(found)
-    stored = _unwrapped(folder, kind.read(folder, options))
+    stored = _unwrap_names(folder, kind.read(folder, options))
     tensors = kind.select(stored, of)
     if ignore:
         tensors = {key: each for key, each in tensors.items() if not re.search(ignore, key[1])}
@@ -155,11 +157,11 @@ def _open(folder: Path, format: str, config: Path | None, options: Options, igno
             tensor.read()  # raises the error that names it
     layout = kind.layout(folder, tensors, of)
     if manifest.get("format") == kind.name:
-        with damaged(folder / MANIFEST, "delete it to read the checkpoint without hashes"):
+        with report_damage(folder / MANIFEST, "delete it to read the checkpoint without hashes"):
             written = Layout(**_tuples(manifest["layout"]))
             layout = replace(layout, interleaved=written.interleaved) if kind.whole else written
             hashes = {(file, key): sha for file, key, _, _, sha in manifest["tensors"]}
-        tensors = {key: _hashed(folder, key, tensor, hashes) for key, tensor in tensors.items()}
+        tensors = {key: _check_hash(folder, key, tensor, hashes) for key, tensor in tensors.items()}
     check_pairs(of.config, of.parameters, layout)
     output = _output(kind, of, layout) & tensors.keys() if of.tied else set()
 
@@ -169,7 +171,7 @@ def _open(folder: Path, format: str, config: Path | None, options: Options, igno
         return Source(folder, kind, of, layout, tensors, holding, _left_out(folder, kind, of, stored))
 
     if output:
-        source = opened(_untied(of))
+        source = opened(_untie(of))
         if not _is_tied(source):
             note = (
                 f"{folder}: the output layer differs from the embedding; tie_word_embeddings is set to false"
@@ -178,7 +180,7 @@ def _open(folder: Path, format: str, config: Path | None, options: Options, igno
     return opened(of)
 
 
-def _unwrapped(folder: Path, tensors: Tensors) -> Tensors:
+def _unwrap_names(folder: Path, tensors: Tensors) -> Tensors:
     """Return tensors under their names without those of the modules that wrap others.
 
     Raises:
@@ -200,7 +202,7 @@ def _left_out(folder: Path, kind: Format, of: Model, stored: Tensors) -> str:
     return f"{folder}: {count} tensors of layers that predict further tokens are left out" if count else ""
 
 
-def _untied(of: Model) -> Model:
+def _untie(of: Model) -> Model:
     """Return a model whose output layer has parameters of its own."""
     return model({**of.config, "tie_word_embeddings": False})
 
@@ -209,7 +211,7 @@ def _output(kind: Format, of: Model, layout: Layout) -> set[Key]:
     """Return where a checkpoint has its output layer; some do though it is tied."""
     return {
         (piece.file, piece.key)
-        for piece in kind.pieces(_untied(of), layout)
+        for piece in kind.pieces(_untie(of), layout)
         if piece.slices[0].parameter.role == "output.weight"
     }
 
@@ -221,7 +223,7 @@ def _is_tied(source: Source) -> bool:
     return embedding.dtype == output.dtype and torch.equal(embedding, output)
 
 
-def _hashed(folder: Path, key: Key, tensor: Readable, hashes: dict[Key, str]) -> Readable:
+def _check_hash(folder: Path, key: Key, tensor: Readable, hashes: dict[Key, str]) -> Readable:
     """Return a tensor that checks its hash, or those of the ranks' slices it is put together from."""
     file, name = key
     if isinstance(tensor, Stored):
@@ -230,7 +232,7 @@ def _hashed(folder: Path, key: Key, tensor: Readable, hashes: dict[Key, str]) ->
         return Hashed(tensor, f"{folder}: {name}{f' of {file}' if file else ''}", sha)
     if isinstance(tensor, Assembled):
         parts = [
-            (bounds, _hashed(folder, ("", name), part, hashes))
+            (bounds, _check_hash(folder, ("", name), part, hashes))
             if isinstance(part, Stored)
             else (bounds, part)
             for bounds, part in tensor.parts
@@ -248,7 +250,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.is_file():
         return {}
-    with damaged(path, "delete it to read the checkpoint without hashes"):
+    with report_damage(path, "delete it to read the checkpoint without hashes"):
         manifest = json.loads(path.read_bytes())
         if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
             raise ValueError("expected an object with a config")

@@ -119,7 +119,7 @@ def merge(paths: Sequence[Path]) -> Strategy:
         CheckpointError: there are none, or a stage is missing.
     """
     stages = {
-        each.of_stage(): each for each in reversed([read(path) for path in sorted(paths, key=_natural)])
+        each.of_stage(): each for each in reversed([read(path) for path in sorted(paths, key=_natural_order)])
     }
     if not stages:
         raise CheckpointError(
@@ -148,7 +148,7 @@ def by_stage(strategy: Strategy) -> dict[int, dict[str, Item]]:
     return stages
 
 
-def _natural(path: Path) -> list[Any]:
+def _natural_order(path: Path) -> list[Any]:
     return [int(each) if each.isdigit() else each for each in re.split(r"(\d+)", path.name)]
 
 
@@ -214,13 +214,13 @@ def _from_protobuf(data: bytes) -> Strategy:
         if number == 1:
             stage = int(value)
         elif number == 2:
-            name, message = _named(value)
-            splits = _all(message)
+            name, message = _name_and_value(value)
+            splits = _all_fields(message)
             splits_of_inputs = tuple(tuple(_numbers(each, 1)) for each in splits.get(2, ()))
-            operators[name] = (_one(splits, 1), splits_of_inputs)
+            operators[name] = (_one_integer(splits, 1), splits_of_inputs)
         elif number == 3:
-            name, message = _named(value)
-            found = _all(message)
+            name, message = _name_and_value(value)
+            found = _all_fields(message)
             maps = [_numbers(each, 1) for each in found.get(2, ())]
             axes = maps if len(maps) > 1 else [[each] for each in (maps[0] if maps else ())]
             items[name] = Item(
@@ -228,19 +228,19 @@ def _from_protobuf(data: bytes) -> Strategy:
                 tuple(_axes(each) for each in axes),
                 tuple(each for message in found.get(3, ()) for each in _numbers(message, 1)),
                 tuple(each for message in found.get(4, ()) for each in _numbers(message, 1)),
-                _one(found, 5),
-                _one(found, 6),
-                _one(found, 7),
+                _one_integer(found, 5),
+                _one_integer(found, 6),
+                _one_integer(found, 7),
             )
     return Strategy(stage, items, operators)
 
 
-def _named(value: Any) -> tuple[str, Any]:
-    found = _all(value)
+def _name_and_value(value: Any) -> tuple[str, Any]:
+    found = _all_fields(value)
     return bytes(found[1][0]).decode(), found[2][0]
 
 
-def _all(message: Any) -> dict[int, list[Any]]:
+def _all_fields(message: Any) -> dict[int, list[Any]]:
     found: dict[int, list[Any]] = {}
     for number, value in protobuf.fields(message):
         found.setdefault(number, []).append(value)
@@ -248,11 +248,11 @@ def _all(message: Any) -> dict[int, list[Any]]:
 
 
 def _numbers(message: Any, number: int) -> list[int]:
-    return [each for value in _all(message).get(number, ()) for each in protobuf.integers(value)]
+    return [each for value in _all_fields(message).get(number, ()) for each in protobuf.integers(value)]
 
 
-def _one(found: dict[int, list[Any]], number: int) -> int:
-    return int(protobuf.signed(found[number][0])) if number in found else 0
+def _one_integer(found: dict[int, list[Any]], number: int) -> int:
+    return int(protobuf.to_signed(found[number][0])) if number in found else 0
 
 
 def _to_protobuf(strategy: Strategy) -> bytes:

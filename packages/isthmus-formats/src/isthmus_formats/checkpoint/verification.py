@@ -12,7 +12,7 @@ import torch
 
 from isthmus_formats.checkpoint.convert import Target, convert
 from isthmus_formats.checkpoint.errors import CheckpointError
-from isthmus_formats.checkpoint.formats import named
+from isthmus_formats.checkpoint.formats import find_format
 from isthmus_formats.checkpoint.layout import Layout
 from isthmus_formats.checkpoint.source import Source
 
@@ -43,7 +43,8 @@ def _logits(source: Source, inputs: torch.Tensor) -> torch.Tensor:
         from transformers import AutoModelForCausalLM
         from transformers.utils import logging
     except ImportError as error:
-        raise CheckpointError(f"verify needs transformers ({error}); pip install 'isthmus[train]'") from None
+        remedy = "pip install 'isthmus-formats[checkpoint]'"
+        raise CheckpointError(f"verify needs transformers ({error}); {remedy}") from None
     logging.disable_progress_bar()
     with _as_hugging_face(source) as folder:
         try:
@@ -63,5 +64,5 @@ def _as_hugging_face(source: Source) -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="isthmus-verify-") as temporary:
         folder = Path(temporary) / "model"
-        convert(source, Target(folder, named("huggingface"), Layout()))
+        convert(source, Target(folder, find_format("huggingface"), Layout()))
         yield folder

@@ -50,9 +50,9 @@ def _input(paths: list[Path], form: str, text_field: str, skip_invalid: bool) ->
 
 
 def _processes(workers: int) -> int:
-    from isthmus_formats.data.parallel import available
+    from isthmus_formats.data.parallel import available_cores
 
-    return workers or available()
+    return workers or available_cores()
 
 
 def _report(facts: dict[str, Any], as_json: bool) -> None:

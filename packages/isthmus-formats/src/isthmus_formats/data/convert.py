@@ -42,14 +42,14 @@ class Conversion:
         form, result = forms.form(self.form), Converted()
         for index, record in self.given.records(chunk, result):
             try:
-                result.data.append(self._encoded(form.write(record, index)))
+                result.data.append(self._encode(form.write(record, index)))
                 result.counts["records"] += 1
             except RowError as error:
                 self.given.refuse(chunk, index - chunk.start.total, record.id, error, result)
         return result
 
-    def _encoded(self, row: dict[str, Any]) -> bytes:
-        if self.suffix == ".json":  # as in json.dump(rows, indent=2), which public converters call
+    def _encode(self, row: dict[str, Any]) -> bytes:
+        if self.suffix == ".json":  # same text as json.dump(rows, indent=2), which public converters call
             return json.dumps([row], indent=2, ensure_ascii=False)[2:-2].encode()
         if self.suffix == ".txt":
             if "\n" in row["text"] or not row["text"].strip():
@@ -73,7 +73,7 @@ def convert(given: run.Input, output: Path, form: str, workers: int, dry_run: bo
     """
     if output.suffix not in SUFFIXES:
         raise UsageError(f"{output}: unknown suffix {output.suffix!r}; expected {', '.join(SUFFIXES)}")
-    given = given.resolved()
+    given = given.resolve()
     run.check_output(output, given.paths)
     form = form or ("text" if given.form == "text" else "sharegpt")
     if output.suffix == ".txt" and form != "text":
@@ -82,13 +82,13 @@ def convert(given: run.Input, output: Path, form: str, workers: int, dry_run: bo
     with work(output, key, dry_run, [output]) as state:
         _rows(Conversion(given, form, output.suffix), workers, state, dry_run)
         if not dry_run:
-            run.publish(state, output, {_finished(state, output.suffix, form): output})
+            run.publish(state, output, {_finish_file(state, output.suffix, form): output})
         return {"from": given.form, "to": form, **state.counts}
 
 
 def _rows(conversion: Conversion, workers: int, state: Work, dry_run: bool) -> None:
     with state.grow("rows") as rows:
-        for result in run.over(conversion.given, conversion, workers, state):
+        for result in run.map_chunks(conversion.given, conversion, workers, state):
             if dry_run:
                 continue
             for data in result.data:
@@ -97,7 +97,7 @@ def _rows(conversion: Conversion, workers: int, state: Work, dry_run: bool) -> N
                 rows.write(data)
 
 
-def _finished(state: Work, suffix: str, form: str) -> str:
+def _finish_file(state: Work, suffix: str, form: str) -> str:
     """Complete the file of rows; return its name in the folder."""
     rows = state.folder / "rows"
     if suffix == ".parquet":

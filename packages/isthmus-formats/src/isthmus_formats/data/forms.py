@@ -36,14 +36,14 @@ WITHOUT_INPUT = f"{PREAMBLE}. Write a response that appropriately completes the 
 INPUT = "\n\n### Input:\n"
 
 
-def _plain(instruction: str, given: str) -> str:
+def _join_instruction(instruction: str, given: str) -> str:
     return instruction + INPUT + given if given else instruction
 
 
 def _mindformers(instruction: str, given: str) -> str:
     """Return the prompt of Stanford's training script, as MindFormers' alpaca_converter.py stores it."""
     preamble = WITH_INPUT if given else WITHOUT_INPUT
-    return f"{preamble}### Instruction:\n{_plain(instruction, given)}\n\n### Response:"
+    return f"{preamble}### Instruction:\n{_join_instruction(instruction, given)}\n\n### Response:"
 
 
 def _fastchat(instruction: str, given: str) -> str:
@@ -151,7 +151,7 @@ def _text(field: str) -> Form:
 
 
 FORMS = {
-    "alpaca": _alpaca(_plain, lambda text: _question(text, INPUT), lambda index: ""),
+    "alpaca": _alpaca(_join_instruction, lambda text: _question(text, INPUT), lambda index: ""),
     "alpaca-mindformers": _alpaca(_mindformers, _split_mindformers, lambda index: str(index + 1)),
     "alpaca-fastchat": _alpaca(
         _fastchat, lambda text: _question(text, "\nInput:\n"), lambda index: f"alpaca_{index}"

@@ -58,7 +58,7 @@ def inspect(
     found = load(tokenizer) if tokenizer else None
     if _has_samples(path):
         return _samples(path, limit, found)
-    given = given.resolved()
+    given = given.resolve()
     style = None
     if found and given.form != "text":
         style = templates.find(template, found.special, list(found.backend.specials), found.chat_template)
@@ -100,7 +100,7 @@ def _samples(path: Path, limit: int, tokenizer: Tokenizer | None) -> tuple[dict[
     shown = list[Shown]()
     for index, sample in enumerate(first):
         try:
-            shown += _shown(f"sample {index}", sample, tokenizer, found.is_input_ids)
+            shown += _show_sample(f"sample {index}", sample, tokenizer, found.is_input_ids)
         except DataError as error:
             raise DataError(
                 f"{path}: sample {index}: {error}; give the tokenizer that wrote the file"
@@ -117,7 +117,9 @@ def _parts_of(path: Path) -> dict[str, Any]:
     return {"parts": f"{len(available)} of {whole}{absent}"} if whole > 1 else {}
 
 
-def _shown(title: str, sample: Sample, tokenizer: Tokenizer | None, is_input_ids: bool) -> Iterator[Shown]:
+def _show_sample(
+    title: str, sample: Sample, tokenizer: Tokenizer | None, is_input_ids: bool
+) -> Iterator[Shown]:
     """Yield a sample with its trained tokens marked, and the labels by themselves if they are not the tokens."""
     real = int(sample.lengths.sum())
     sizes = f" = {' + '.join(map(str, sample.lengths))}" if len(sample.lengths) > 1 else ""
@@ -139,7 +141,7 @@ def _parts(sample: Sample, tokenizer: Tokenizer | None) -> Iterator[Part]:
         if tokenizer is None:
             yield Part(" ".join(map(str, ids[start:end])), bool(mask[start]))
             continue
-        # From the beginning, since the text of a token depends on those before it.
+        # Decoded from the beginning, since the text of a token depends on those before it.
         text = tokenizer.decode(ids[:end])
         yield Part(text[len(before) :], bool(mask[start]))
         before = text

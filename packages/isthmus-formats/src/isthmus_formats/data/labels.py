@@ -18,7 +18,7 @@ class Convention:
 
     def __init__(self) -> None:
         self._stored = self._unaligned = self._trained = 0
-        # For each convention, the labels that it foretells, and those of them that are as foretold.
+        # Labels that each convention foretells, and those of them that are as foretold.
         self._judged, self._met = Counter[str](), Counter[str]()
         self._others = Counter[int]()  # labels that are not the token at their place
 
@@ -33,16 +33,16 @@ class Convention:
             self._unaligned += 1
             return
         places = np.flatnonzero(labels != IGNORED)
-        self._judge(_SAME, labels[places], ids[places])
+        self._judge_labels(_SAME, labels[places], ids[places])
         # The label after the end, or before the beginning, is not a token of the sample.
         inner = places[:-1]
-        self._judge(_NEXT, labels[inner], ids[inner + 1])
+        self._judge_labels(_NEXT, labels[inner], ids[inner + 1])
         inner = places[1:]
-        self._judge(_LAST, labels[inner], ids[inner - 1])
+        self._judge_labels(_LAST, labels[inner], ids[inner - 1])
         values, counts = np.unique(labels[places][labels[places] != ids[places]], return_counts=True)
         self._others.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
-    def _judge(self, name: str, labels: Ids, expected: Ids) -> None:
+    def _judge_labels(self, name: str, labels: Ids, expected: Ids) -> None:
         self._judged[name] += len(labels)
         self._met[name] += int((labels == expected).sum())
 

@@ -12,7 +12,7 @@ from isthmus_formats.data.samples import Ids, Mask, Sample
 
 _OPEN = 64  # samples that are filled at the same time
 
-Ranges = list[tuple[int, int]]  # of tokens
+Ranges = list[tuple[int, int]]  # ranges of tokens
 
 
 class Layout(NamedTuple):
@@ -58,7 +58,7 @@ def ranges_of(ends: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64], layout
     """Yield the ranges of tokens that make up each sample."""
     records = _records(ends, chosen, layout)
     if layout.pack == "records":
-        return _packed(records, layout.seq_length)
+        return _pack_records(records, layout.seq_length)
     if layout.pack == "stream":
         return _stream(records, layout.seq_length, layout.pad is not None)
     return ([record] for record in records)
@@ -77,7 +77,7 @@ def _records(
                 yield start, int(ends[index])
 
 
-def _packed(records: Iterable[tuple[int, int]], size: int) -> Iterator[Ranges]:
+def _pack_records(records: Iterable[tuple[int, int]], size: int) -> Iterator[Ranges]:
     """Put each record into the sample with the least room for it (best fit among a bounded number)."""
     filling: list[tuple[int, Ranges]] = []  # room, records
     for start, end in records:

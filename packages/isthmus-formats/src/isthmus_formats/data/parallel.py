@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def available() -> int:
+def available_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
@@ -28,7 +28,7 @@ def _begin() -> None:
     end_with_parent(signal.SIGKILL)
 
 
-def ordered(
+def map_in_order(
     function: Callable[[Item], Result], items: Iterable[Item], processes: int
 ) -> Iterator[tuple[Item, Result]]:
     """Yield each item with the result of the function; a few items per process are in memory.

@@ -63,7 +63,7 @@ class Input(NamedTuple):
     text_field: str = "text"
     skip_invalid: bool = False
 
-    def resolved(self) -> Input:
+    def resolve(self) -> Input:
         """Return this with the files of folders, and the form of the first row.
 
         Raises:
@@ -116,7 +116,9 @@ class Input(NamedTuple):
         result.issues.append(Issue(chunk.start.total + number, name, "invalid", str(error)))
 
 
-def over(given: Input, function: Callable[[sources.Chunk], Made], workers: int, work: Work) -> Iterator[Made]:
+def map_chunks(
+    given: Input, function: Callable[[sources.Chunk], Made], workers: int, work: Work
+) -> Iterator[Made]:
     """Yield the result of each chunk from the saved place on; save the place after it was used, and list issues.
 
     Raises:
@@ -126,7 +128,7 @@ def over(given: Input, function: Callable[[sources.Chunk], Made], workers: int, 
     issues = work.grow("issues.jsonl")
     with Bar("input", of_bytes=True) as bar:
         chunks = sources.chunks(given.paths, work.position)
-        for chunk, result in parallel.ordered(function, chunks, workers):
+        for chunk, result in parallel.map_in_order(function, chunks, workers):
             yield result
             for issue in result.issues:
                 issues.write(json.dumps(issue._asdict(), ensure_ascii=False).encode() + b"\n")

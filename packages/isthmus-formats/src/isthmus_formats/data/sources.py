@@ -13,7 +13,7 @@ from isthmus_formats.data.records import DataError, Row, RowError, kind_of
 
 _READ = 1 << 20  # bytes
 _ROWS = 256  # rows that Parquet is decoded in, and of a chunk at most
-# What json says of a value whose end is not there yet, apart from errors at the very end.
+# Message of json for a value whose end is not there yet, apart from errors at the very end.
 _OPEN = "Unterminated string"
 
 
@@ -184,7 +184,7 @@ class _Text:
         self._text = ""
         self._at = 0
         self.offset = start
-        if start == 0 and self._more(_READ) and self._text[0] == "\ufeff":
+        if start == 0 and self._read_more(_READ) and self._text[0] == "\ufeff":
             self._take(1)
 
     def next(self) -> str:
@@ -194,7 +194,7 @@ class _Text:
                 self._take(1)
             if self._at < len(self._text):
                 return self._text[self._at]
-            if not self._more(_READ):
+            if not self._read_more(_READ):
                 return ""
 
     def expect(self, character: str) -> None:
@@ -236,7 +236,7 @@ class _Text:
                     raise self._error(error.msg, error.pos) from None
             except RecursionError:
                 raise self._error("an object nested too deeply") from None
-            if not self._more(size):
+            if not self._read_more(size):
                 raise self._error("the file ends inside the object that begins here")
             size *= 2  # so that a large object is not parsed many times
         self._take(end - self._at)
@@ -251,7 +251,7 @@ class _Text:
         self.offset += len(self._text[self._at : end].encode())
         self._at = end
 
-    def _more(self, size: int) -> bool:
+    def _read_more(self, size: int) -> bool:
         """Read on; return whether there was more."""
         data = self._stream.read(size)
         try:

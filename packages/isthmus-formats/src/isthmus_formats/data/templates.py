@@ -74,10 +74,10 @@ class _Generation(jinja2.ext.Extension):
     def parse(self, parser: Any) -> jinja2.nodes.Node:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return jinja2.nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)
+        return jinja2.nodes.CallBlock(self.call_method("_mark_caller"), [], [], body).set_lineno(line)
 
     @staticmethod
-    def _marked(caller: Any) -> str:
+    def _mark_caller(caller: Any) -> str:
         return f"{_BEGIN}{caller()}{_END}"
 
 
@@ -130,11 +130,11 @@ class Template:
         if any(_MARK.search(turn.text) for turn in turns):
             raise RowError("a text with the noncharacter U+FDD0 or U+FDD1")
         if self._tagged:
-            return _unmarked(self._text(turns))
+            return _remove_marks(self._text(turns))
         text = self._text(turns)
-        for mark in _marked, _marked_inside:
+        for mark in _mark_turn, _marked_inside:
             try:
-                found, spans = _unmarked(self._text([mark(turn) for turn in turns]))
+                found, spans = _remove_marks(self._text([mark(turn) for turn in turns]))
             except RowError:
                 continue
             if found == text:
@@ -169,7 +169,7 @@ class Template:
         return next((end + len(stop) for stop in self._stops if text.startswith(stop, end)), end)
 
 
-def _marked(turn: Turn) -> Turn:
+def _mark_turn(turn: Turn) -> Turn:
     """Mark the text of an assistant's turn."""
     is_said = turn.role == "assistant" and turn.text
     return Turn(turn.role, f"{_BEGIN}{turn.text}{_END}") if is_said else turn
@@ -184,7 +184,7 @@ def _marked_inside(turn: Turn) -> Turn:
     return Turn(turn.role, f"{lead}{_BEGIN}{core}{_END}{trail}")
 
 
-def _unmarked(text: str) -> tuple[str, Spans]:
+def _remove_marks(text: str) -> tuple[str, Spans]:
     """Return a text without its marks, and the places between them.
 
     Raises:

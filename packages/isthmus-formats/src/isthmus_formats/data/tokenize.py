@@ -80,7 +80,7 @@ class Tokenization:
         encodings = tokenizers.load(self.tokenizer).backend.encode(texts, places=self.masked)
         for (index, record), text, places, encoding in zip(records, texts, spans, encodings, strict=True):
             ids = np.array(encoding.ids, np.int32)
-            mask = trained(encoding, places) if self.masked else np.ones(len(ids), np.bool_)
+            mask = trained_mask(encoding, places) if self.masked else np.ones(len(ids), np.bool_)
             self._add(result, index, record, *self._framed(ids, mask))
             digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
             result.arrays["hashes"].append(np.frombuffer(digest, np.uint64))
@@ -111,7 +111,7 @@ class Tokenization:
             result.arrays["mask"].append(mask)
 
 
-def trained(encoding: tokenizers.Encoding, spans: templates.Spans) -> Mask:
+def trained_mask(encoding: tokenizers.Encoding, spans: templates.Spans) -> Mask:
     """Return for each token whether it has a character of one of the spans.
 
     A token without characters, such as the first bytes of a character, counts where it stands.
@@ -159,8 +159,8 @@ def tokenize(
     """
     if (padded or layout.pack) and not layout.seq_length:
         raise UsageError("--pad and --pack need --seq-length")
-    format = formats.chosen(output, format)
-    given = task.given.resolved()
+    format = formats.choose_format(output, format)
+    given = task.given.resolve()
     run.check_output(output, given.paths)
     limit = 0 if layout.pack == "stream" else layout.seq_length
     task = replace(task, given=given, limit=limit)
@@ -211,21 +211,21 @@ def _spool(task: Tokenization, workers: int, state: Work, dry_run: bool) -> None
     """Tokenize into files of the folder."""
     names = [name for name in _GROWING if not dry_run or name in ("lengths", "hashes")]
     streams = {name: state.grow(name) for name in names}
-    for result in run.over(task.given, task, workers, state):
+    for result in run.map_chunks(task.given, task, workers, state):
         for name, stream in streams.items():
             stream.writelines(array.tobytes() for array in result.arrays[name])
     for stream in streams.values():
         stream.close()
 
 
-def _mapped(state: Work, name: str) -> npt.NDArray[Any]:
+def _map_tokens(state: Work, name: str) -> npt.NDArray[Any]:
     path = state.folder / name
     return np.memmap(path, _GROWING[name], "r") if path.exists() and path.stat().st_size else np.array([])
 
 
 def _tokens(state: Work, masked: bool) -> packing.Tokens:
-    ends = np.cumsum(_mapped(state, "lengths"), dtype=np.int64)
-    return packing.Tokens(_mapped(state, "ids"), _mapped(state, "mask") if masked else None, ends)
+    ends = np.cumsum(_map_tokens(state, "lengths"), dtype=np.int64)
+    return packing.Tokens(_map_tokens(state, "ids"), _map_tokens(state, "mask") if masked else None, ends)
 
 
 def _targets(output: Path, validation: float) -> list[Path]:
@@ -235,7 +235,7 @@ def _targets(output: Path, validation: float) -> list[Path]:
 
 def _parts(state: Work, output: Path, validation: float) -> dict[Path, npt.NDArray[np.int64]]:
     """Return the outputs with the numbers of their records."""
-    share = _mapped(state, "hashes") / 2.0**64
+    share = _map_tokens(state, "hashes") / 2.0**64
     sides = np.flatnonzero(share >= validation), np.flatnonzero(share < validation)
     return dict(zip(_targets(output, validation), sides, strict=False))
 

@@ -71,7 +71,7 @@ class Tokenizer:
             path = found[0]
         settings = _settings(folder)
         self.backend: Backend = _Hugging(path) if path.suffix == ".json" else _SentencePiece(path)
-        self.special = {**getattr(self.backend, "defaults", {}), **_special(folder, settings)}
+        self.special = {**getattr(self.backend, "defaults", {}), **_special_tokens(folder, settings)}
         self.chat_template = _chat_template(folder, settings)
 
     def id_of(self, *names: str) -> int | None:
@@ -110,7 +110,7 @@ def _settings(folder: Path) -> dict[str, Any]:
     return settings
 
 
-def _special(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
+def _special_tokens(folder: Path, settings: dict[str, Any]) -> dict[str, str]:
     """Return the texts of special tokens by name."""
     found = dict[str, str]()
     for key, value in settings.items():
@@ -198,9 +198,9 @@ class _SentencePiece:
         parts = [self._cut.split(text) if self._cut else [text] for text in texts]
         plain = [part for each in parts for part in each[::2]]
         encoded = iter(self._processor.encode(plain, return_type="offset_mapping", num_threads=1))
-        return [self._joined(each, encoded) for each in parts]
+        return [self._join_parts(each, encoded) for each in parts]
 
-    def _joined(self, parts: list[str], encoded: Iterator[Any]) -> Encoding:
+    def _join_parts(self, parts: list[str], encoded: Iterator[Any]) -> Encoding:
         ids, offsets, start = list[int](), list[tuple[int, int]](), 0
         for index, part in enumerate(parts):
             if index % 2:

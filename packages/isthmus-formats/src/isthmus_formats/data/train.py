@@ -43,7 +43,7 @@ def train(
         DataError: the input is invalid or too small, or the folder cannot be written.
     """
     refuse_existing([output])
-    given, result = given.resolved(), run.Result()
+    given, result = given.resolve(), run.Result()
     data = filter(None, texts(given, result))
     if not (first := next(data, "")):
         raise DataError(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from isthmus_common.files import locked, make_file, make_folder, write_file
+from isthmus_common.files import lock_file, make_file, make_folder, write_file
 from isthmus_common.progress import say
 from isthmus_common.text import count
 from isthmus_formats.data.records import DataError
@@ -136,7 +136,7 @@ def work(output: Path, key: Mapping[str, Any], dry_run: bool, files: Sequence[Pa
             return
         make_folder(folder)
         make_file(folder / _LOCK)
-        with locked(folder / _LOCK) as ours:
+        with lock_file(folder / _LOCK) as ours:
             if not ours:
                 raise DataError(f"{folder}: another run is writing the same output; wait for its end")
             state = Work(folder, key)

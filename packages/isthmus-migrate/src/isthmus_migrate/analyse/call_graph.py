@@ -18,7 +18,7 @@ from isthmus_migrate.source.names import FUNCTIONS
 from isthmus_migrate.source.third_party import library
 
 _PORTED = ("IM1", "IM3", "IM4", "IM5")  # findings that prevent a function from running on the target
-_RUNS = frozenset({"IM129"})  # of these, those with which it still runs: a setting that has no effect
+_RUNS = frozenset({"IM129"})  # findings with which it still runs: a setting that has no effect
 _SHOWN = 8  # functions of a chain, and others of a file
 
 
@@ -60,7 +60,7 @@ def judge(project: Project) -> Iterator[Finding]:
     for name in sorted(step, key=lambda each: places[each].line):
         by_path[places[name].path].append(name)
     for _, (first, *others) in sorted(by_path.items()):
-        shown = ", ".join(_short(each, first, modules) for each in others[:_SHOWN])
+        shown = ", ".join(_short_name(each, first, modules) for each in others[:_SHOWN])
         more = f" and {count(len(others) - _SHOWN, 'other')}" if len(others) > _SHOWN else ""
         found = _finding(first, places[first], step, reasons, modules)
         yield found._replace(message=found.message + f"; also {shown}{more}" * bool(others))
@@ -88,7 +88,7 @@ def _reasons(project: Project, places: Mapping[str, Finding], around: _Around) -
         is_ported = each.code.startswith(_PORTED) and each.code not in _RUNS
         if name and each.severity is Severity.MANUAL and is_ported:
             reasons.setdefault(name, Reason(each.subject, each.code, each.path, each.line))
-    imported = _imported(project.findings)
+    imported = libraries_to_replace(project.findings)
     called = {(each.callee, around.of(each.place)) for facts in project.flow.facts for each in facts.calls}
     for used, name in sorted(called):
         place, found = places.get(name), library(used)
@@ -97,7 +97,7 @@ def _reasons(project: Project, places: Mapping[str, Finding], around: _Around) -
     return reasons
 
 
-def _imported(findings: list[Finding]) -> set[tuple[str, str]]:
+def libraries_to_replace(findings: list[Finding]) -> set[tuple[str, str]]:
     """Return (file, library) pairs that must be replaced by hand, without optional imports."""
     libraries = [each for each in findings if each.code == "IM301" and each.severity is Severity.MANUAL]
     return {(each.path, found[0]) for each in libraries if (found := library(each.subject))}
@@ -133,7 +133,7 @@ def _finding(
     while chain[-1] in step:
         chain.append(step[chain[-1]])
     reason = reasons[chain[-1]]
-    shown = [_short(each, name, modules) for each in chain]
+    shown = [_short_name(each, name, modules) for each in chain]
     if len(shown) > _SHOWN:
         shown[_SHOWN // 2 : -_SHOWN // 2] = ["..."]
     said = f"reaches {reason.subject} ({reason.code}, {reason.path}:{reason.line}): {' -> '.join(shown)}"
@@ -146,7 +146,7 @@ def _finding(
     )
 
 
-def _short(name: str, beside: str, modules: set[str]) -> str:
+def _short_name(name: str, beside: str, modules: set[str]) -> str:
     """Return a function's name for messages, without its module if ``beside`` is in the same one."""
     module = _module(name, modules)
     said = name.removeprefix(f"{module}.")

@@ -13,7 +13,7 @@ class Arity(NamedTuple):
     least: int = 0
     most: int | None = None
 
-    def takes(self, count: int) -> bool:
+    def accepts_count(self, count: int) -> bool:
         """Whether a call may have this number of arguments."""
         return self.least <= count and (self.most is None or count <= self.most)
 
@@ -75,7 +75,7 @@ class Unit(NamedTuple):
     functions: list[Function]
     bindings: list[Binding]
     launches: list[Launch]
-    headers: list[Token]  # of CUDA
+    headers: list[Token]  # headers of CUDA
     ptx: list[Token]
     tensors: bool
 
@@ -142,9 +142,9 @@ def _definitions(stream: Stream) -> Iterator[tuple[str, int, int, int, bool]]:
             kernel = True
         elif of is Of.NAME and text not in _NOT_FUNCTIONS and stream[index + 1].text == "(":
             at = index + 1
-            body = _body(stream, stream.closing(at) + 1)
+            body = _body(stream, stream.find_closing(at) + 1)
             if body is not None:
-                end = stream.closing(body)
+                end = stream.find_closing(body)
                 yield text, at, body, end, kernel
                 index, kernel = end, False
         index += 1
@@ -174,10 +174,10 @@ def _parameters(stream: Stream, at: int) -> Arity:
 def _launches(stream: Stream) -> Iterator[Launch]:
     for index, each in enumerate(stream):
         if each.text == "<<<" and each.of is Of.SIGN:
-            yield Launch(_before(stream, index), each.line)
+            yield Launch(_name_before(stream, index), each.line)
 
 
-def _before(stream: Stream, index: int) -> str:
+def _name_before(stream: Stream, index: int) -> str:
     """Return the name before ``<<<``, skipping template arguments."""
     depth = 0
     for each in reversed(stream[max(0, index - 60) : index]):
@@ -251,7 +251,13 @@ def _binding(
     function = _implementation(parts[-1]) if len(parts) > 1 else ""
     if not library:
         return Binding(
-            module, found, False, _implementation(parts[1]) if parts[1:] else "", keys, _named(parts), line
+            module,
+            found,
+            False,
+            _implementation(parts[1]) if parts[1:] else "",
+            keys,
+            _count_named_arguments(parts),
+            line,
         )
     name = found.partition("(")[0].rpartition("::")[2].strip()
     if function and not keys and not own:
@@ -267,7 +273,7 @@ def _implementation(part: list[Token]) -> str:
     return names[-1] if names else ""
 
 
-def _named(parts: list[list[Token]]) -> Arity:
+def _count_named_arguments(parts: list[list[Token]]) -> Arity:
     """Count ``py::arg("x")`` and ``py::arg("x") = 1``."""
     named = [part for part in parts[2:] if any(each.text == "arg" for each in part)]
     if not named:

@@ -70,7 +70,7 @@ class Stream(list[Token]):
         super().__init__(_tokens(text, line))
         self._closing = _pairs(self)
 
-    def closing(self, opening: int) -> int:
+    def find_closing(self, opening: int) -> int:
         """Return the index of the matching closing bracket; the number of tokens if there is none."""
         return self._closing.get(opening, len(self))
 
@@ -81,7 +81,7 @@ class Stream(list[Token]):
         """
         parts: list[list[Token]] = [[]]
         depth = 0
-        for token in self[opening + 1 : self.closing(opening)]:
+        for token in self[opening + 1 : self.find_closing(opening)]:
             if token.of is Of.SIGN:
                 depth += (token.text in _OPEN) - (token.text in _CLOSE)
                 depth += (token.text == "<") - (token.text == ">" and depth > 0)

@@ -62,22 +62,30 @@ def write_folder(folder: Path, findings: Sequence[Finding]) -> None:
 
 def vendor_files(findings: Sequence[Finding]) -> dict[str, str]:
     """Return texts by file name. Groups of codes are the vendor's modes: APIs, libraries, dynamic shapes."""
-    unsupported = [f for f in findings if f.severity is Severity.MANUAL and _in(f, "IM1 IM2 IM4 IM5")]
-    libraries = [f for f in findings if _in(f, "IM3 IM4")]
-    needed = [
-        f for f in findings if f.severity in {Severity.AUTOMATIC, Severity.REVIEW} and _in(f, "IM1 IM2")
+    unsupported = [
+        f for f in findings if f.severity is Severity.MANUAL and _is_in_group(f, "IM1 IM2 IM4 IM5")
     ]
-    shapes = ((f.subject, f.path, f.line, "", "", "") for f in findings if _in(f, "IM6"))
+    libraries = [f for f in findings if _is_in_group(f, "IM3 IM4")]
+    needed = [
+        f
+        for f in findings
+        if f.severity in {Severity.AUTOMATIC, Severity.REVIEW} and _is_in_group(f, "IM1 IM2")
+    ]
+    shapes = ((f.subject, f.path, f.line, "", "", "") for f in findings if _is_in_group(f, "IM6"))
     return {
         "unsupported_api.csv": _apis(unsupported),
         "unknown_api.csv": _apis(f for f in findings if f.code == "IM199"),
-        "cuda_op_list.csv": table(("File", "Api"), ((f.path, f.subject) for f in findings if _in(f, "IM1"))),
-        "api_precision_advice.csv": _apis(f for f in findings if _in(f, "IM8")),
-        "api_performance_advice.csv": _apis(f for f in findings if _in(f, "IM7")),
+        "cuda_op_list.csv": table(
+            ("File", "Api"), ((f.path, f.subject) for f in findings if _is_in_group(f, "IM1"))
+        ),
+        "api_precision_advice.csv": _apis(f for f in findings if _is_in_group(f, "IM8")),
+        "api_performance_advice.csv": _apis(f for f in findings if _is_in_group(f, "IM7")),
         "framework_unsupported_op.csv": _pairs(_LIBRARY_HEAD, unsupported),
         "migration_needed_op.csv": _pairs(_LIBRARY_HEAD, needed),
         "unknown_op.csv": _pairs(_LIBRARY_HEAD, [f for f in findings if f.code == "IM199"]),
-        "cuda_op.csv": _pairs(("OP Name", "Affected 3rd-party API"), [f for f in findings if _in(f, "IM4")]),
+        "cuda_op.csv": _pairs(
+            ("OP Name", "Affected 3rd-party API"), [f for f in findings if _is_in_group(f, "IM4")]
+        ),
         "full_unsupported_results.csv": table(
             ("File", "3rd-party API", "Message"), ((f.path, f.subject, f.message) for f in libraries)
         ),
@@ -89,7 +97,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     """Return rows as CSV, each cell safe in a spreadsheet."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerows([list(head), *([_safe(cell) for cell in row] for row in rows)])
+    writer.writerows([list(head), *([_escape_formula(cell) for cell in row] for row in rows)])
     return text.getvalue()
 
 
@@ -101,11 +109,11 @@ def _pairs(head: Iterable[str], findings: Iterable[Finding]) -> str:
     return table(head, sorted({(f.subject, f.path) for f in findings}))
 
 
-def _in(finding: Finding, groups: str) -> bool:
+def _is_in_group(finding: Finding, groups: str) -> bool:
     return finding.code[:3] in groups.split()
 
 
-def _safe(cell: object) -> object:
+def _escape_formula(cell: object) -> object:
     """Return a cell in one line, prefixed by a space if it would be a formula, as in the vendor's tool."""
     if not isinstance(cell, str):
         return cell

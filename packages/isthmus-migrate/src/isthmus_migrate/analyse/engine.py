@@ -108,13 +108,13 @@ def _examine(chunk: Iterable[tuple[File, Surroundings]], package: str) -> _Part:
             part.findings.append(source)
         else:
             try:
-                _look(source, package, around, part)
+                _analyse_source(source, package, around, part)
             except RecursionError:
                 part.findings.append(too_deep(file.name))
     return part
 
 
-def _look(source: Source, package: str, around: Surroundings, part: _Part) -> None:
+def _analyse_source(source: Source, package: str, around: Surroundings, part: _Part) -> None:
     if source.kind is Kind.SETTINGS:
         part.findings += examine_settings(source, around.settings)
         return

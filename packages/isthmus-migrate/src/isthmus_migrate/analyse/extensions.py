@@ -23,7 +23,7 @@ def detect(module: Module) -> Iterator[Finding]:
         name = module.names.qualified(call.func) or ""
         if name in BUILDS:
             yield _build(module, call, name)
-        elif sources := _passed(call):
+        elif sources := _describe_cuda_sources(call):
             said = f"is passed {sources}, to build for CUDA"
             yield module.finding("IM411", Severity.MANUAL, call, name or "a function", said, _TODO)
 
@@ -47,7 +47,7 @@ def _build(module: Module, call: ast.Call, name: str) -> Finding:
     return module.finding("IM411", Severity.REVIEW, call, name, "builds C++ sources", instead)
 
 
-def _passed(call: ast.Call) -> str:
+def _describe_cuda_sources(call: ast.Call) -> str:
     """Return the CUDA sources that a call passes in a list of sources, in words; "" if there are none."""
     options = {each.arg for each in call.keywords if each.arg}
     given = [*call.args, *(each.value for each in call.keywords)]

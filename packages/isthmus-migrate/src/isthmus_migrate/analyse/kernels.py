@@ -4,10 +4,10 @@ import ast
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 
-from isthmus_migrate.analyse.stand_ins import advice
+from isthmus_migrate.analyse.stand_ins import advise_port
 from isthmus_migrate.source import registrations
 from isthmus_migrate.source.findings import Finding, Severity
-from isthmus_migrate.source.guarded import guarded, keeps_cuda
+from isthmus_migrate.source.guarded import guarded_nodes, keeps_cuda
 from isthmus_migrate.source.module import Module
 
 _TRITON = frozenset(("triton.jit", "triton.runtime.jit.jit", "triton.experimental.gluon.jit"))
@@ -33,10 +33,10 @@ def detect(module: Module) -> Iterator[Finding]:
         if code == "IM408" and _is_tested(module, function):
             instead = f"tests for CUDA in front of its launch stay, and have to admit the target; {instead}"
         said = "is a Triton kernel" if code == "IM408" else "is a CUDA kernel in Python"
-        yield module.finding(code, severity, _head(function), function.name, said, instead)
+        yield module.finding(code, severity, _name_location(function), function.name, said, instead)
     if module.mentions("cupy", "pycuda", "library", "_custom_op"):
         for call in module.of(ast.Call):
-            yield from _called(module, call)
+            yield from _find_launch(module, call)
 
 
 def kernels(module: Module) -> Iterator[tuple[ast.FunctionDef, str]]:
@@ -81,7 +81,7 @@ def _is_tested(module: Module, function: ast.FunctionDef) -> bool:
     tests = [each for each in tests if module.names.qualified(each) == "torch.cuda.is_available"]
     tests += [each for each in module.of(ast.Attribute) if each.attr == "is_cuda"]
     staying = (each for each in tests if keeps_cuda(module, each))
-    return any(_names(part) & names for each in staying for part in guarded(module, each))
+    return any(_names(part) & names for each in staying for part in guarded_nodes(module, each))
 
 
 def _names(part: ast.AST) -> set[str]:
@@ -91,27 +91,29 @@ def _names(part: ast.AST) -> set[str]:
 def todo(code: str, name: str) -> tuple[Severity, str]:
     """Return the severity of a kernel of :func:`kernels`, and the advice."""
     if code == "IM408":
-        other = advice(name, "with PyTorch's operators")
+        other = advise_port(name, "with PyTorch's operators")
         return Severity.REVIEW, f"{_RUNS}; else {other}"
-    return Severity.MANUAL, advice(name)
+    return Severity.MANUAL, advise_port(name)
 
 
-def _called(module: Module, call: ast.Call) -> Iterator[Finding]:
+def _find_launch(module: Module, call: ast.Call) -> Iterator[Finding]:
     name = module.names.qualified(call.func) or ""
     if name in _RAW:
         said = f"compiles a CUDA kernel with {_RAW[name]}"
-        yield module.finding("IM409", Severity.MANUAL, call, name, said, advice(_assigned(module, call)))
+        yield module.finding(
+            "IM409", Severity.MANUAL, call, name, said, advise_port(_kernel_name(module, call))
+        )
     elif registrations.is_for_cuda(module, call):
-        yield _registered(module, call, name)
+        yield _registration_finding(module, call, name)
 
 
-def _registered(module: Module, call: ast.Call, name: str) -> Finding:
+def _registration_finding(module: Module, call: ast.Call, name: str) -> Finding:
     """An operator or an implementation whose device type or dispatch key is CUDA's."""
     severity = (
         Severity.MANUAL if name == "torch.library.custom_op" else Severity.REVIEW
     )  # another may be for all
     operator = registrations.operator(call)
-    instead = f"register it for the target's device type too, or for all: {advice(operator)}"
+    instead = f"register it for the target's device type too, or for all: {advise_port(operator)}"
     said = "is implemented here for CUDA only"
     return module.finding("IM410", severity, call, operator, said, instead)
 
@@ -120,7 +122,7 @@ def _decorator(module: Module, node: ast.expr) -> str | None:
     return module.names.qualified(node.func if isinstance(node, ast.Call) else node)
 
 
-def _assigned(module: Module, call: ast.Call) -> str:
+def _kernel_name(module: Module, call: ast.Call) -> str:
     """Return the kernel's name: the assigned variable, or the first string argument."""
     parent = module.parents.get(call)
     if isinstance(parent, ast.Assign) and isinstance(parent.targets[0], ast.Name):
@@ -128,7 +130,7 @@ def _assigned(module: Module, call: ast.Call) -> str:
     return next((str(each.value) for each in call.args if isinstance(each, ast.Constant)), "")[:80]
 
 
-def _head(function: ast.FunctionDef) -> ast.Name:
+def _name_location(function: ast.FunctionDef) -> ast.Name:
     """Return the location of a function's name."""
     line = function.lineno
     return ast.Name(function.name, lineno=line, end_lineno=line, col_offset=function.col_offset)

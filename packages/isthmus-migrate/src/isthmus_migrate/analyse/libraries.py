@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from isthmus_migrate.rules.apex import public
+from isthmus_migrate.rules.apex import public_name
 from isthmus_migrate.source.findings import Finding, Severity
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.strings import text
@@ -28,7 +28,7 @@ _BY_NAME = {"importlib.import_module", "importlib.util.find_spec"}
 def detect(module: Module) -> Iterator[Finding]:
     """Yield a finding per import or use of a part, or per library that only needs attention."""
     found: dict[tuple[int, int, str], Finding] = {}
-    for each in _all(module):  # two imports of a module have the same uses
+    for each in _find_libraries(module):  # two imports of a module have the same uses
         place = each.line, each.column, each.subject
         if place not in found or each.severity is Severity.MANUAL:
             found[place] = each
@@ -42,7 +42,7 @@ def detect(module: Module) -> Iterator[Finding]:
             yield each._replace(subject=entry[0])
 
 
-def _all(module: Module) -> Iterator[Finding]:
+def _find_libraries(module: Module) -> Iterator[Finding]:
     words = ("import_module", "find_spec", "_cuda", "cuda_")
     if _TOPS.isdisjoint(_IMPORT.findall(module.text)) and not module.mentions(*words):
         return
@@ -61,7 +61,7 @@ def _all(module: Module) -> Iterator[Finding]:
         if module.names.qualified(call.func) in _BY_NAME and call.args:
             asked = getattr(call.args[0], "value", None)
             if isinstance(asked, str):
-                yield from _found(module, call, call, asked)
+                yield from _library_finding(module, call, call, asked)
                 yield from _extension(module, call, asked)
 
 
@@ -71,10 +71,10 @@ def _import(module: Module, statement: ast.stmt, name: str) -> Iterator[Finding]
     uses = list(_parts(module, name)) if name in _WHOLES else []
     known = {found[0]: (node, used) for node, used in reversed(uses) if (found := library(used))}
     if entry is not None and (not known or entry[0] in known):
-        yield from _found(module, statement, statement, name)
+        yield from _library_finding(module, statement, statement, name)
     for part, (node, used) in known.items():
         if entry is None or part != entry[0]:
-            yield from _found(module, node, statement, used)
+            yield from _library_finding(module, node, statement, used)
 
 
 def _extension(module: Module, node: ast.stmt | ast.expr, name: str) -> Iterator[Finding]:
@@ -96,7 +96,9 @@ def _parts(module: Module, name: str) -> Iterator[tuple[ast.expr, str]]:
                 yield node, used
 
 
-def _found(module: Module, node: ast.stmt | ast.expr, statement: ast.AST, name: str) -> Iterator[Finding]:
+def _library_finding(
+    module: Module, node: ast.stmt | ast.expr, statement: ast.AST, name: str
+) -> Iterator[Finding]:
     found = library(name)
     if found is None or _is_of_rule(module, name, found[0]):
         return
@@ -122,7 +124,7 @@ def _is_unused(module: Module, statement: ast.AST) -> bool:
 
 def _is_of_rule(module: Module, name: str, entry: str) -> bool:
     """Whether a conversion rule has found a name, or a part of the entry that it converts."""
-    known = (name, entry, public(name))
+    known = (name, entry, public_name(name))
     subjects = [subject for each in module.findings for subject in each.subject.split(", ")]
     return any(subject in known or subject.startswith(f"{name}.") for subject in subjects)
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from isthmus_migrate.rules.shell import reported
+from isthmus_migrate.rules.shell import find_in_line
 from isthmus_migrate.source.findings import Finding, Severity
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.notebooks import MARK
@@ -18,7 +18,7 @@ def detect(module: Module) -> Iterator[Finding]:
         return
     for number, line in enumerate(module.lines, 1):
         _, mark, command = line.partition(MARK)
-        found = list(reported(command)) if mark else []
+        found = list(find_in_line(command)) if mark else []
         if mark and (magic := _CODE.search(command)):
             said = ("names CUDA in a line that IPython runs", "convert it by hand")
             place = ("", 0, 0, f"%{magic[1]}", *said, magic.start() + 1)

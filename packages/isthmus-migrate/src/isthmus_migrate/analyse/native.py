@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from isthmus_migrate.analyse.cpp import Arity, Binding, Function, Unit, read
-from isthmus_migrate.analyse.stand_ins import advice
+from isthmus_migrate.analyse.stand_ins import advise_port
 from isthmus_migrate.source.files import Source
 from isthmus_migrate.source.findings import Finding, Severity
 
@@ -132,7 +132,7 @@ def _of_unit(path: str, unit: Unit) -> Iterator[Finding]:
     for function in unit.functions:
         if function.kernel:
             said = "is a CUDA kernel"
-            yield _finding("IM401", path, function.line, function.name, said, advice(function.name))
+            yield _finding("IM401", path, function.line, function.name, said, advise_port(function.name))
     for kernel, line in dict.fromkeys(unit.launches):
         said = "is launched as a CUDA kernel"
         yield _finding("IM402", path, line, kernel, said, "keep it with the kernel, in the build for CUDA")
@@ -152,7 +152,7 @@ def _binding(operator: Operator) -> Finding:
     name = f"{operator.module}.{operator.name}" if operator.module else operator.name
     if operator.cuda:
         said = "is bound to Python and runs on CUDA only"
-        return _finding("IM406", operator.path, operator.line, name, said, advice(operator.name))
+        return _finding("IM406", operator.path, operator.line, name, said, advise_port(operator.name))
     said = "is bound to Python by C++"
     keep = "build it again for the target; it works there if it uses ATen's operators and no data pointers"
     return _finding("IM406", operator.path, operator.line, name, said, keep, Severity.REVIEW)

@@ -116,7 +116,7 @@ def _make(path: Path) -> None:
         raise LookupError(
             f"{path.parent}: {error.strerror}; set XDG_CACHE_HOME, or pass --no-probe"
         ) from None
-    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # as PyTorch itself is
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}  # imports PyTorch without backends
     done = subprocess.run(_command(path), env=environment, stdout=subprocess.DEVNULL, check=False)
     if done.returncode or not path.is_file():
         raise LookupError("PyTorch could not be probed, see above; pass --no-probe to skip this")
@@ -141,11 +141,11 @@ def _finding(
         code="IM501" if missing else "IM502",
         severity=Severity.MANUAL if certain else Severity.REVIEW,
         message=f"{', '.join(parts)}{more}, which {found.device} {what} ({why})",
-        advice=_advice(use.subject, bool(missing)),
+        advice=_advise(use.subject, bool(missing)),
     )
 
 
-def _advice(name: str, missing: bool) -> str:
+def _advise(name: str, missing: bool) -> str:
     condition = "if it is a tensor's: " if name.startswith(_METHODS) else ""
     if missing:
         return f"{condition}use other operators, add a kernel to the driver, or copy to the CPU and back around it"

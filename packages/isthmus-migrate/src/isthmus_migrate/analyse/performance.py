@@ -33,8 +33,8 @@ def detect(module: Module) -> Iterator[Finding]:
     if not module.mentions("torch"):
         return
     for call in module.of(ast.Call):
-        yield from _constructed(module, call, module.names.qualified(call.func) or "")
-        yield from _moved(module, call)
+        yield from _find_constructions(module, call, module.names.qualified(call.func) or "")
+        yield from _find_copies(module, call)
     for loop in training_loops(module):
         for node in ast.walk(loop):
             if isinstance(node, ast.Call) and not is_conditional(module, node, loop):
@@ -42,7 +42,7 @@ def detect(module: Module) -> Iterator[Finding]:
         yield from _accumulation(module, loop)
 
 
-def _constructed(module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
+def _find_constructions(module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
     if name in _LOADERS:
         yield from _loader(module, call)
     elif name in _FUSED and not (passes(call, "fused") or passes(call, "foreach")):
@@ -74,7 +74,7 @@ def _loader(module: Module, call: ast.Call) -> Iterator[Finding]:
         yield advise(module, call, "IM702", "DataLoader", said, advice)
 
 
-def _moved(module: Module, call: ast.Call) -> Iterator[Finding]:
+def _find_copies(module: Module, call: ast.Call) -> Iterator[Finding]:
     """Find copies to the device: of a loop variable, and of tensors that could be created there."""
     if (
         method(call) not in {"to", "cuda"}

@@ -47,13 +47,13 @@ class Reach:
     def run(self, call: Call) -> None:
         """Run a sample, and its gradient if it has one; samples that raise do not count."""
         try:
-            result, operators = _recorded(call)
+            result, operators = _record_call(call)
         except Exception:  # error samples, and those with missing dependencies
             return
         self._calls += 1
         self._forward.update(operators)
         with suppress(RuntimeError):  # no gradient for these arguments
-            self._backward |= _recorded(partial(_differentiate, result))[1]
+            self._backward |= _record_call(partial(_differentiate, result))[1]
 
     def table(self) -> dict[str, str]:
         """Return for each operator whether every call reaches it, some do, or only the gradient."""
@@ -99,7 +99,7 @@ def _spellings(info: Any) -> Iterator[tuple[str, Any]]:
         name = each.name
         if name.startswith(("torch.", "_")):  # operators without a public name
             continue
-        if _public(torch, name) is not None:
+        if _public_object(torch, name) is not None:
             yield f"torch.{name}", each.op
         variants = {name: each.method_variant, f"{name}_": each.inplace_variant}
         for method, variant in variants.items():
@@ -107,7 +107,7 @@ def _spellings(info: Any) -> Iterator[tuple[str, Any]]:
                 yield f"torch.Tensor.{method}", variant
 
 
-def _public(module: Any, name: str) -> Any:
+def _public_object(module: Any, name: str) -> Any:
     for part in name.split("."):
         module = getattr(module, part, None)
     return module
@@ -120,7 +120,9 @@ def _function_calls(info: Any, function: Any, inplace: bool) -> Iterator[Call]:
         return
     gradient = bool(info.supports_autograd and (dtype.is_floating_point or dtype.is_complex))
     try:
-        samples = _spread(list(info.sample_inputs("cpu", dtype, requires_grad=gradient and not inplace)))
+        samples = _spread_samples(
+            list(info.sample_inputs("cpu", dtype, requires_grad=gradient and not inplace))
+        )
     except Exception:  # a sample that cannot be created here
         return
     for sample in samples:
@@ -133,10 +135,10 @@ def _modules() -> Iterator[Entry]:
 
     for info in module_db:
         name = f"{info.module_cls.__module__}.{info.module_cls.__name__}"
-        yield Entry(_short(name), partial(_module_calls, info))
+        yield Entry(_short_name(name), partial(_module_calls, info))
 
 
-def _short(name: str) -> str:
+def _short_name(name: str) -> str:
     """``torch.nn.Linear`` for ``torch.nn.modules.linear.Linear``."""
     import torch
 
@@ -151,7 +153,7 @@ def _module_calls(info: Any) -> Iterator[Call]:
         samples = info.module_inputs_func(info, "cpu", torch.float32, requires_grad=True, training=True)
     except Exception:  # a sample that cannot be created here
         return
-    for sample in _spread(list(samples)):
+    for sample in _spread_samples(list(samples)):
         made, given = sample.constructor_input, sample.forward_input
         if given is not None:
             module = info.module_cls(*made.args, **made.kwargs)
@@ -180,7 +182,7 @@ def _optimizer_calls(info: Any) -> Iterator[Call]:
 
 
 # ---- one sample ----------------------------------------------------------------------------------------------
-def _recorded(call: Call) -> tuple[Any, set[str]]:
+def _record_call(call: Call) -> tuple[Any, set[str]]:
     """Run a call; return its result and the names of the ATen operators it reaches."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -212,7 +214,7 @@ def _dtype(supported: Any) -> Any:
     return next((each for each in (*preferred, *supported) if each in supported), None)
 
 
-def _spread(samples: list[Any]) -> list[Any]:
+def _spread_samples(samples: list[Any]) -> list[Any]:
     step = -(-len(samples) // SAMPLES) or 1
     return samples[::step]
 

@@ -34,7 +34,7 @@ def stand_in(name: str) -> str:
     return next((function for pattern, function in _FOUND if pattern.search(plain)), "")
 
 
-def advice(name: str, languages: str = "with PyTorch's operators, in Triton") -> str:
+def advise_port(name: str, languages: str = "with PyTorch's operators, in Triton") -> str:
     """Return advice on porting a kernel of this name."""
     function = stand_in(name)
     first = f"{function} may replace it; else write" if function else "write"

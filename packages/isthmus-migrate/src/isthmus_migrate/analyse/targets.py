@@ -73,13 +73,13 @@ def _of_dispatcher(target: str) -> Iterator[tuple[str, tuple[str, str]]]:
     names = sorted(filter(_ANY_DEVICE.match, torch._C._dispatch_get_all_op_names()))
     outs = _outs(names)
     for name in names:
-        route, why = _registered(name, key)
+        route, why = _dispatch_route(name, key)
         if route == "structured":
-            route, why = _registered(outs[name], key) if name in outs else (NONE, "no kernel")
+            route, why = _dispatch_route(outs[name], key) if name in outs else (NONE, "no kernel")
         yield name, (NONE, "no kernel") if route == "structured" else (route, why)
 
 
-def _registered(name: str, key: str) -> tuple[str, str]:
+def _dispatch_route(name: str, key: str) -> tuple[str, str]:
     """Return the dispatcher's route: kernel, composite, structured (the ``out`` variant decides), or a trouble."""
     import torch
 

@@ -67,13 +67,13 @@ def convert(
 
     if said := arguments.mistake(paths, target, fail_on) or _mistake(paths, output, log):
         raise fail(said, 2)
-    paths = _followed(paths)
-    layout = style.of(folder_of(paths))
+    paths = _resolve_links(paths)
+    layout = style.find_style(folder_of(paths))
     record = arguments.evidence(evidence, paths)
     request = Request(
         target, _names(select), _names(ignore), ("ddp",) if ddp else (), _version(torch), record, layout
     )
-    converted = _converted(paths, request)
+    converted = _convert_paths(paths, request)
     try:
         if write and (said := _cannot_be_written(converted)):
             raise fail(said)
@@ -109,7 +109,7 @@ def _mistake(paths: Sequence[Path], output: Path | None, log: Path | None) -> st
     return ""
 
 
-def _followed(paths: Sequence[Path]) -> list[Path]:
+def _resolve_links(paths: Sequence[Path]) -> list[Path]:
     """Return paths with the targets of links to files: git stores a link as its path, which must not change."""
     found = [path.resolve() if path.is_symlink() and path.is_file() else path for path in paths]
     for path, target in zip(paths, found, strict=True):
@@ -129,19 +129,19 @@ def _names(options: list[str]) -> tuple[str, ...]:
     return tuple(name for option in options for name in option.split(","))
 
 
-def _converted(paths: Sequence[Path], request: Request) -> Sequence[Converted]:
+def _convert_paths(paths: Sequence[Path], request: Request) -> Sequence[Converted]:
     from isthmus_migrate.convert import project
-    from isthmus_migrate.convert.log import oldest
+    from isthmus_migrate.convert.log import oldest_version
     from isthmus_migrate.rules.registry import RegistryError
-    from isthmus_migrate.rules.requirements import settled
+    from isthmus_migrate.rules.requirements import settle_findings
 
     try:
         with Bar("files") as bar:
             found = list(project.convert(paths, request, progress=bar.count))
     except RegistryError as error:
         raise fail(error, 2) from None
-    needed = versions.shown(oldest(found))
-    return [each._replace(findings=settled(each.findings, needed)) for each in found]
+    needed = versions.format_version(oldest_version(found))
+    return [each._replace(findings=settle_findings(each.findings, needed)) for each in found]
 
 
 def _print_patch(paths: Sequence[Path], converted: Sequence[Converted], output: Path | None) -> None:
@@ -149,7 +149,7 @@ def _print_patch(paths: Sequence[Path], converted: Sequence[Converted], output: 
     from isthmus_migrate.convert.project import relative_name
 
     parts = [
-        patch.unified(relative_name(each, paths), each.before, each.after)
+        patch.unified_patch(relative_name(each, paths), each.before, each.after)
         for each in converted
         if each.changes
     ]

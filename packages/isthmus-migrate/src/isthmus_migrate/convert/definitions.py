@@ -51,7 +51,7 @@ def _place(module: Module, edits: Sequence[Edit]) -> int:
     uses = [edit.start for edit in edits if "device" in edit.needs]
     place = 1 if ast.get_docstring(module.tree, clean=False) is not None else 0
     for index, statement in enumerate(module.tree.body):
-        start, end = _first(module, statement), module.end(statement)
+        start, end = _first_offset(module, statement), module.end(statement)
         if any(start <= use <= end for use in uses):
             break
         if _is_import(statement) or (edits and _chooses_devices(statement)):
@@ -59,7 +59,7 @@ def _place(module: Module, edits: Sequence[Edit]) -> int:
     return place
 
 
-def _first(module: Module, statement: ast.stmt) -> int:
+def _first_offset(module: Module, statement: ast.stmt) -> int:
     """Return the offset of a statement's first character, decorators included."""
     decorators = getattr(statement, "decorator_list", [])
     return min(map(module.start, [statement, *decorators]))
@@ -85,7 +85,7 @@ def _insertion(module: Module, place: int, lines: list[str], apart: bool) -> Edi
     if 0 < place < len(body) and body[place].lineno == body[place - 1].end_lineno:  # import torch; x.cuda()
         return _first_at(module.start(body[place]), "".join(f"{line}; " for line in lines))
     if place == 0:
-        offset = _after_comments(text) if not body else _above(module, body[0])
+        offset = _after_comments(text) if not body else _offset_above(module, body[0])
         return _first_at(offset, "".join(line + newline for line in lines) + (newline if apart else ""))
     offset = module.line_start((body[place - 1].end_lineno or 0) + 1)
     start = "" if text[:offset].endswith(("\n", "\r")) else newline
@@ -103,8 +103,8 @@ def _first_at(offset: int, text: str) -> Edit:
     return Edit(offset, offset, text, span=-sys.maxsize)
 
 
-def _above(module: Module, statement: ast.stmt) -> int:
-    return module.line_start(module.text.count("\n", 0, _first(module, statement)) + 1)
+def _offset_above(module: Module, statement: ast.stmt) -> int:
+    return module.line_start(module.text.count("\n", 0, _first_offset(module, statement)) + 1)
 
 
 def _after_comments(text: str) -> int:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from isthmus_migrate.convert import stages
 from isthmus_migrate.convert.definitions import definitions
 from isthmus_migrate.convert.guards import guards
-from isthmus_migrate.flow.study import Request, alone
+from isthmus_migrate.flow.study import Request, surroundings_of_module
 from isthmus_migrate.rules import registry
 from isthmus_migrate.rules.examine import edits_of, examine
 from isthmus_migrate.rules.rule import Rule
@@ -62,7 +62,7 @@ def convert_source(
     if module is None:
         return Result(text, problems)
     try:
-        module.around = alone(module, Request(target, frozenset(options), torch=torch))
+        module.around = surroundings_of_module(module, Request(target, frozenset(options), torch=torch))
         result = convert_module(module, registry.all_rules() if rules is None else rules)
     except RecursionError:
         return Result(text, [too_deep(path)])
@@ -82,15 +82,15 @@ def convert_module(module: Module, rules: Sequence[type[Rule]]) -> Result:
     if needs & {"torch", "device"} and constants.is_torch_optional(module.tree):
         why = "PyTorch is imported under an `if` or `try` only: the module cannot define its device"
         advice = "import torch at the top of the file, and convert again"
-        return Result(original, [_undone(each, why, advice) for each in findings])
+        return Result(original, [_as_left(each, why, advice) for each in findings])
     new = edits.apply(module.text, [*wanted, *guards(module, wanted), *definitions(module, wanted)])
     if not _compiles(new):
         why = "the conversion would not compile"
-        return Result(original, [_undone(each, why, "please report it") for each in findings])
+        return Result(original, [_as_left(each, why, "please report it") for each in findings])
     return Result(new, findings)
 
 
-def _undone(finding: Finding, why: str, advice: str) -> Finding:
+def _as_left(finding: Finding, why: str, advice: str) -> Finding:
     """Return a change that is not made as a finding that is left."""
     if not finding.edits:
         return finding

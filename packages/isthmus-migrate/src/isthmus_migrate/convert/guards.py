@@ -29,7 +29,7 @@ def guards(module: Module, edits: Sequence[Edit]) -> Iterator[Edit]:
         line = text.rindex("\n", 0, edit.start) + 1 if "\n" in text[: edit.start] else 0
         indent = text[line : edit.start]
         step = steps.get(edit.start, unit)
-        if before is not None and _adjoins(text, before, edit):
+        if before is not None and _is_adjacent(text, before, edit):
             yield Edit(line, line, step)
         else:
             head = f"if {edit.guard}:{newline}{indent}{step}"
@@ -40,7 +40,7 @@ def guards(module: Module, edits: Sequence[Edit]) -> Iterator[Edit]:
         before = edit
 
 
-def _adjoins(text: str, before: Edit, edit: Edit) -> bool:
+def _is_adjacent(text: str, before: Edit, edit: Edit) -> bool:
     """Whether a statement is on the line after another one, in the same block, with the same guard."""
     between = text[before.end : edit.start]
     indent = text[: before.start].rpartition("\n")[2]

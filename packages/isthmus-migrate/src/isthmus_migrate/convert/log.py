@@ -24,7 +24,7 @@ def print_log(converted: Sequence[Converted], verb: str) -> None:
         converted: results of the files.
         verb: "changed" or "to change".
     """
-    lines = [*_changes(converted), *_left(converted), f"isthmus: {summary(converted, verb)}"]
+    lines = [*_changes(converted), *_list_left(converted), f"isthmus: {summary(converted, verb)}"]
     if said := verdict(finding for each in converted for finding in each.findings):
         lines.append(f"isthmus: {said}")
     for line in lines:
@@ -42,11 +42,11 @@ def summary(converted: Sequence[Converted], verb: str) -> str:
     said += f"{count(left, 'place')} left"
     if left:
         said += f" ({counts[Severity.MANUAL]} manual, {counts[Severity.REVIEW]} to review)"
-    torch = oldest(converted)
-    return f"{said}; needs PyTorch {versions.needed(torch)}" if torch else said
+    torch = oldest_version(converted)
+    return f"{said}; needs PyTorch {versions.needed_version(torch)}" if torch else said
 
 
-def oldest(converted: Sequence[Converted]) -> tuple[int, ...]:
+def oldest_version(converted: Sequence[Converted]) -> tuple[int, ...]:
     """Return the oldest version of PyTorch that has what the changes use; () if any has."""
     return max((each.torch for each in converted), default=())
 
@@ -57,7 +57,7 @@ def as_json(converted: Sequence[Converted], target: str) -> bytes:
     document = {
         "version": _VERSION,
         "target": target,
-        "torch": versions.shown(oldest(converted)),
+        "torch": versions.format_version(oldest_version(converted)),
         "changes": [each.as_dict() for each in findings if each.edits],
         "left": [each.as_dict() for each in findings if each.severity in LEFT],
         "not_applicable": [each.as_dict() for each in findings if each.severity is Severity.NONE],
@@ -71,16 +71,16 @@ def _changes(converted: Sequence[Converted]) -> Iterator[str]:
         places: defaultdict[str, list[str]] = defaultdict(list)
         for each in found:
             places[each.path].append(f"{each.line}{' (not on MPS)' if mps.LACKS in each.advice else ''}")
-        yield f"{_named(code)}: {count(len(found), 'change')} in {count(len(places), 'file')}"
+        yield f"{_name_code(code)}: {count(len(found), 'change')} in {count(len(places), 'file')}"
         for path, lines in places.items():
             yield f"  {path}:{', '.join(dict.fromkeys(lines))}"
 
 
-def _left(converted: Sequence[Converted]) -> Iterator[str]:
+def _list_left(converted: Sequence[Converted]) -> Iterator[str]:
     """Yield a line per rule and, below, a line per place with the reason and the remedy."""
     left = [each for result in converted for each in result.findings if each.severity in LEFT]
     for code, found in _by_rule(left):
-        yield f"{_named(code)}: {count(len(found), 'place')} left"
+        yield f"{_name_code(code)}: {count(len(found), 'place')} left"
         for each in found:
             place = f"{each.path}:{each.line}" if each.line else each.path
             yield f"  {place}: {each.severity.value}: {each.subject} {each.message}; {each.advice}"
@@ -93,7 +93,7 @@ def _by_rule(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]
     yield from sorted(found.items())
 
 
-def _named(code: str) -> str:
+def _name_code(code: str) -> str:
     """Return a code with the name of its rule, or with its title."""
     from isthmus_migrate.analyse.codes import title
 

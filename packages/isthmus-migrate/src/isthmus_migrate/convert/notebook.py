@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from isthmus_migrate.source.notebooks import code_cells, shown
+from isthmus_migrate.source.notebooks import code_cells, restore_text
 from isthmus_migrate.source.parse import CELL
 
 _MARK = re.compile(rf"^{re.escape(CELL)}(\d+)\n", re.MULTILINE)
@@ -27,11 +27,11 @@ def with_code(text: str, code: str) -> str:
         code: converted text of its cells, as parsed by source/parse.
     """
     before = {cell.number: cell.text for cell in code_cells(json.loads(text))}
-    after = {number: new for number, new in _cells(code) if _changed(before[number], new)}
+    after = {number: new for number, new in _cells(code) if _is_changed(before[number], new)}
     return _with_sources(text, after)
 
 
-def _changed(before: str, after: str) -> bool:
+def _is_changed(before: str, after: str) -> bool:
     return re.sub(r"\r\n?", "\n", before) != after
 
 
@@ -39,7 +39,7 @@ def _cells(code: str) -> Iterator[tuple[int, str]]:
     """Yield the number and text of each cell."""
     parts = _MARK.split(code)  # the text before the first cell, then number and text of each
     for number, text in zip(parts[1::2], parts[2::2], strict=True):
-        yield int(number), shown(text.removesuffix("\n"))
+        yield int(number), restore_text(text.removesuffix("\n"))
 
 
 def _with_sources(text: str, sources: dict[int, str]) -> str:
@@ -53,11 +53,11 @@ def _with_sources(text: str, sources: dict[int, str]) -> str:
     cells = _elements(text, _members(text, start)["cells"].start)
     for number, new in sorted(sources.items(), reverse=True):
         span = _members(text, cells[number - 1].start)["source"]
-        text = text[: span.start] + _dumped(text, span, new) + text[span.end :]
+        text = text[: span.start] + _dump_cell(text, span, new) + text[span.end :]
     return text
 
 
-def _dumped(text: str, span: _Span, source: str) -> str:
+def _dump_cell(text: str, span: _Span, source: str) -> str:
     """Return a cell's new source as JSON in the old layout: a string, or a list that keeps the bytes of old lines."""
     if text[span.start] == '"':
         return json.dumps(source, ensure_ascii=text.isascii())

@@ -8,7 +8,7 @@ _PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b'"\\')
 _ESCAPES = {ord("\n"): b"\\n", ord("\t"): b"\\t", ord('"'): b'\\"', ord("\\"): b"\\\\"}
 
 
-def unified(name: bytes, before: bytes, after: bytes) -> bytes:
+def unified_patch(name: bytes, before: bytes, after: bytes) -> bytes:
     """Return the patch of one file; empty if nothing changes.
 
     Args:
@@ -16,7 +16,7 @@ def unified(name: bytes, before: bytes, after: bytes) -> bytes:
         before: old bytes.
         after: new bytes.
     """
-    old, new = _quoted(b"a/" + name), _quoted(b"b/" + name)
+    old, new = _quote_name(b"a/" + name), _quote_name(b"b/" + name)
     end = b"\t" if b" " in name else b""  # git's mark for the end of a name with spaces
     hunks = b"".join(_hunks(before, after))
     if not hunks:
@@ -38,14 +38,14 @@ def _lines(data: bytes) -> list[bytes]:
     return [*lines, last] if last else lines
 
 
-def _quoted(name: bytes) -> bytes:
+def _quote_name(name: bytes) -> bytes:
     """Return a name as git writes it: quoted and escaped if it has special characters."""
     if _PLAIN.issuperset(name):
         return name
-    return b'"%s"' % b"".join(_escaped(byte) for byte in name)
+    return b'"%s"' % b"".join(_escape_byte(byte) for byte in name)
 
 
-def _escaped(byte: int) -> bytes:
+def _escape_byte(byte: int) -> bytes:
     if byte in _PLAIN:
         return bytes([byte])
     return _ESCAPES.get(byte, b"\\%03o" % byte)

@@ -10,7 +10,7 @@ from isthmus_migrate.analyse import detectors
 from isthmus_migrate.convert.engine import Result, convert_module
 from isthmus_migrate.convert.notebook import with_code
 from isthmus_migrate.convert.shell import convert_shell
-from isthmus_migrate.convert.style import NO_STYLE, Style, formatted
+from isthmus_migrate.convert.style import NO_STYLE, Style, format_changes
 from isthmus_migrate.flow import study
 from isthmus_migrate.rules import registry
 from isthmus_migrate.rules.requirements import examine_requirements
@@ -137,7 +137,7 @@ def convert_file(
     torch = versions.minimum(source.text, result.text)
     text = result.text
     if file.kind is Kind.PYTHON:
-        text = formatted(source.text, text, file.path, style)
+        text = format_changes(source.text, text, file.path, style)
     after = text.encode(source.encoding)
     return Converted(file.path, file.name, source.data, after, result.findings, torch)
 

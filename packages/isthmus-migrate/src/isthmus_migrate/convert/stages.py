@@ -48,22 +48,22 @@ def run(module: Module, rules: Sequence[type[Rule]]) -> Staged:
         wanted = edits_of(found)
         if wanted:
             needs = needs.union(*(each.needs for each in wanted))
-            module = _changed(module, wanted)
+            module = _apply_edits(module, wanted)
         module.findings = []
     return Staged(module, findings, [Edit(place, place, "", needs=needs) for place in _uses(module, needs)])
 
 
-def _changed(module: Module, wanted: list[Edit]) -> Module:
+def _apply_edits(module: Module, wanted: list[Edit]) -> Module:
     """Return a module with edits made, and the verdicts on its places where these are now."""
     text = edits.apply(module.text, wanted)
     places = [module.place(line) for line in _lines(module.text, text)]
-    around = module.around._replace(flow=_moved(module, text, wanted))
+    around = module.around._replace(flow=_move_verdicts(module, text, wanted))
     new = Module(module.source, parse(text), text=text, name=module.name, around=around, places=places)
     new.device = module.device  # the edits use it
     return new
 
 
-def _moved(module: Module, text: str, wanted: list[Edit]) -> Flow:
+def _move_verdicts(module: Module, text: str, wanted: list[Edit]) -> Flow:
     """Return the data flow's verdicts for a new text."""
     old, new = Lines(module.text), Lines(text)
     made = without_covered(wanted)
@@ -78,7 +78,7 @@ def _moved(module: Module, text: str, wanted: list[Edit]) -> Flow:
         for place, verdict in verdicts.items():
             start, end = old.offset(*place[:2]), old.offset(*place[2:])
             last = new.position(shift(end, 1))
-            for before in (1, 0):  # what is inserted there may be around the expression, or in it
+            for before in (1, 0):  # text inserted there may be around the expression, or in it
                 found[*new.position(shift(start, before)), *last] = verdict
         return found
 

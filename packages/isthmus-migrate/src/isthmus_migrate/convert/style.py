@@ -1,4 +1,4 @@
-"""How a project writes its source: its quotation marks, and its formatter, which is run on changed lines only."""
+"""Source style of a project: its quotation marks, and its formatter, which is run on changed lines only."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class Style(NamedTuple):
         if not self.width or self.formatter:
             return []
         lines = after.split("\n")
-        changed = (line for first, last in _changed(before, after) for line in range(first, last + 1))
+        changed = (line for first, last in _changed_lines(before, after) for line in range(first, last + 1))
         return [f"{name}:{line}" for line in changed if len(lines[line - 1].rstrip("\r")) > self.width]
 
 
 NO_STYLE = Style()
 
 
-def of(folder: Path) -> Style:
+def find_style(folder: Path) -> Style:
     """Return the style that the nearest folder with a configuration, from this one upwards, asks for."""
     folder = folder.resolve()
     quote, width = "", (0, "")
@@ -70,13 +70,13 @@ def of(folder: Path) -> Style:
         quote = quote or _quote(each, tables)
         width = width if width[0] else _width(each, tables)
         for formatter, file in _formatters(each, tables):
-            return Style(quote, formatter, _installed(formatter), file, *width)
+            return Style(quote, formatter, _installed_version(formatter), file, *width)
         if tables or (each / ".git").exists():
             break
     return Style(quote, "", "", "", *width)
 
 
-def formatted(before: str, after: str, path: Path, style: Style) -> str:
+def format_changes(before: str, after: str, path: Path, style: Style) -> str:
     """Return converted source whose changed lines are as the project's formatter writes them.
 
     Args:
@@ -88,14 +88,14 @@ def formatted(before: str, after: str, path: Path, style: Style) -> str:
     text = after
     if not style.command:
         return text
-    changed = list(_changed(before, after))
+    changed = list(_changed_lines(before, after))
     for spans in [changed] if style.formatter == "black" else [[each] for each in reversed(changed)]:
-        new = _within(text, _run(style, spans, text, path), spans)
-        text = new if _same(text, new) else text
+        new = _format_within(text, _run(style, spans, text, path), spans)
+        text = new if _differs_in_layout_only(text, new) else text
     return text
 
 
-def _changed(before: str, after: str) -> Iterator[tuple[int, int]]:
+def _changed_lines(before: str, after: str) -> Iterator[tuple[int, int]]:
     """Yield the first and last line of each changed part of the new text, from 1."""
     matcher = difflib.SequenceMatcher(None, before.split("\n"), after.split("\n"), autojunk=False)
     for tag, _, _, start, end in matcher.get_opcodes():
@@ -103,7 +103,7 @@ def _changed(before: str, after: str) -> Iterator[tuple[int, int]]:
             yield start + 1, end
 
 
-def _within(text: str, new: str, spans: Sequence[tuple[int, int]]) -> str:
+def _format_within(text: str, new: str, spans: Sequence[tuple[int, int]]) -> str:
     """Return the formatter's text for changed lines, and the old one for the others and for blank lines between."""
     old_lines, new_lines = text.split("\n"), new.split("\n")
     old, made = (
@@ -136,7 +136,7 @@ def _run(style: Style, spans: Sequence[tuple[int, int]], text: str, path: Path) 
     return done.stdout.decode(errors="replace") if done.returncode == 0 else text
 
 
-def _same(text: str, new: str) -> bool:
+def _differs_in_layout_only(text: str, new: str) -> bool:
     """Whether two sources differ in their layout only."""
     try:
         return ast.dump(parse(text)) == ast.dump(parse(new))
@@ -205,6 +205,6 @@ def _ini(folder: Path, key: str) -> tuple[str, str]:
     return "", ""
 
 
-def _installed(formatter: str) -> str:
+def _installed_version(formatter: str) -> str:
     beside = Path(sys.executable).parent / formatter
     return str(beside) if beside.is_file() else shutil.which(formatter) or ""

@@ -54,7 +54,9 @@ def users(
     return frozenset(reached | {name for name in named if symbols.resolve(name) in reached})
 
 
-def always(found: Iterable[Facts], symbols: Symbols, built: Iterable[str] = ()) -> dict[str, tuple[str, ...]]:
+def unconditional_cuda_calls(
+    found: Iterable[Facts], symbols: Symbols, built: Iterable[str] = ()
+) -> dict[str, tuple[str, ...]]:
     """Return for each module that runs code for CUDA only in any case the calls that lead to it, by dotted name.
 
     Args:
@@ -67,7 +69,7 @@ def always(found: Iterable[Facts], symbols: Symbols, built: Iterable[str] = ()) 
     for facts in modules:
         for function, names in facts.runs.items():
             runs[function or f"{facts.module} "] |= {
-                each for name in names for each in _called(name, symbols)
+                each for name in names for each in _called_functions(name, symbols)
             }
     callers: dict[str, set[str]] = defaultdict(set)
     for function, names in runs.items():
@@ -84,7 +86,7 @@ def always(found: Iterable[Facts], symbols: Symbols, built: Iterable[str] = ()) 
     return {each.module: chains[start][1:] for each in modules if (start := f"{each.module} ") in chains}
 
 
-def _called(name: str, symbols: Symbols) -> Iterable[str]:
+def _called_functions(name: str, symbols: Symbols) -> Iterable[str]:
     """Return the functions that a call of a dotted name runs."""
     resolved = symbols.resolve(name)
     owner = resolved if symbols.is_class(resolved) else resolved.removesuffix(".apply")

@@ -1,4 +1,4 @@
-"""What the expressions of a module contribute to the data flow."""
+"""Contributions of a module's expressions to the data flow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WRAPPERS = frozenset(  # return a module that runs those it is given
         "torch.nn.parallel.DistributedDataParallel",
     ]
 )
-_DEVICE = re.compile(r"(\w+_)?(device|dev)", re.IGNORECASE)  # what has a type that is compared with "cuda"
+_DEVICE = re.compile(r"(\w+_)?(device|dev)", re.IGNORECASE)  # names whose type is compared with "cuda"
 _NAMES = re.compile(r"cuda(:(\d+)?|:%[dis]|:\{\w*(:d)?\})?|nccl|(\w+:\w+,)*cuda:nccl(,\w+:\w+)*")
 
 
@@ -49,13 +49,13 @@ class Expressions:
         self._slots: dict[ast.AST, str] = {}
         self._of: dict[type[ast.AST], Callable[..., str]] = {
             ast.Constant: self._constant,
-            ast.JoinedStr: self._joined,
+            ast.JoinedStr: self._visit_fstring,
             ast.Name: self._name,
             ast.Attribute: self._attribute,
             ast.Subscript: self._subscript,
             ast.Call: self._call,
             ast.IfExp: self._choice,
-            ast.BoolOp: lambda node: self._any(node, *node.values),
+            ast.BoolOp: lambda node: self._join_parts(node, *node.values),
             ast.BinOp: self._operation,
             ast.Dict: self._dict,
             ast.List: self._elements,
@@ -65,7 +65,7 @@ class Expressions:
             ast.SetComp: self._comprehension,
             ast.GeneratorExp: self._comprehension,
             ast.DictComp: self._dict_comprehension,
-            ast.NamedExpr: self._named,
+            ast.NamedExpr: self._visit_walrus,
             ast.Starred: lambda node: self.slot(node.value),
             ast.Await: lambda node: self.slot(node.value),
         }
@@ -102,7 +102,7 @@ class Expressions:
         self.facts.loads.append((source, key, slot))
         return slot
 
-    def _any(self, node: ast.AST, *parts: ast.expr) -> str:
+    def _join_parts(self, node: ast.AST, *parts: ast.expr) -> str:
         slot = self.anonymous(node)
         for part in parts:
             self.flow(self.slot(part), slot)
@@ -115,7 +115,7 @@ class Expressions:
             self.names.qualified(test) == "torch.accelerator.is_available"
             and last_name(node.orelse) == "type"
         )
-        return self._any(node, node.body, *([] if is_name else [node.orelse]))
+        return self._join_parts(node, node.body, *([] if is_name else [node.orelse]))
 
     def _constant(self, node: ast.Constant) -> str:
         if not isinstance(node.value, str) or node.value in _NEUTRAL:
@@ -126,7 +126,7 @@ class Expressions:
         self.facts.strings[place_of(node)] = slot
         return slot
 
-    def _joined(self, node: ast.JoinedStr) -> str:
+    def _visit_fstring(self, node: ast.JoinedStr) -> str:
         """An f-string has what its first part has; the others are text."""
         slot = self.anonymous(node)
         for each in node.values[1:]:
@@ -147,7 +147,7 @@ class Expressions:
             self._slots[left] = slot
         else:
             self.flow(self.slot(left), slot)
-            if isinstance(node.op, ast.BitOr | ast.Add):  # of dictionaries and lists
+            if isinstance(node.op, ast.BitOr | ast.Add):  # a union of dictionaries or lists
                 self.flow(self.slot(node.right), slot)
         return slot
 
@@ -227,7 +227,7 @@ class Expressions:
         self.store(self.slot(node.key), slot, KEYS)
         return slot
 
-    def _named(self, node: ast.NamedExpr) -> str:
+    def _visit_walrus(self, node: ast.NamedExpr) -> str:
         self.flow(self.slot(node.value), self.slot(node.target))
         return self.slot(node.target)
 

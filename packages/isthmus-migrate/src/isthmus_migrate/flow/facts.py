@@ -1,4 +1,4 @@
-"""What a module contributes to the data flow of its project: picklable facts.
+"""Contributions of a module to the data flow of its project: picklable facts.
 
 A *slot* holds values: a variable ``"module.function.name"``, the result of a function ``"module.function()"``, the
 instances of a class ``"module.Class@"``, an attribute ``"slot.name"``, or an expression ``"path:line:column:..."``.

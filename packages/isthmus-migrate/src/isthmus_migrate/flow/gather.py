@@ -11,7 +11,7 @@ from isthmus_migrate.flow.facts import ANY, COMPARED, KEYS, Class, Facts, Signat
 from isthmus_migrate.flow.known import KNOWN, KNOWN_METHODS
 from isthmus_migrate.flow.pytests import pass_values
 from isthmus_migrate.flow.references import refer
-from isthmus_migrate.flow.tested import raised, tested
+from isthmus_migrate.flow.tested import raised_texts, tested_texts
 from isthmus_migrate.source import visible_devices
 from isthmus_migrate.source.calls import keyword, last_name
 from isthmus_migrate.source.module import Module
@@ -83,7 +83,7 @@ class _Gatherer(Expressions):
         read = {self.slot(each) for each in module.of(ast.Name) if isinstance(each.ctx, ast.Load)}
         for function in functions:
             self._function(function)
-            self._ignored(function, read)
+            self._record_ignored(function, read)
         for lambda_ in module.of(ast.Lambda):
             self._defaults(lambda_.args)
         for owner in module.of(ast.ClassDef):
@@ -95,11 +95,11 @@ class _Gatherer(Expressions):
         """Record what the module imports and which other accelerators it names."""
         facts = self.facts
         named = (name for names in facts.references.values() for name in names)
-        facts.uses_torch = any(map(sinks.is_torch, (*self._imported(), *named)))
+        facts.uses_torch = any(map(sinks.is_torch, (*self._imported_modules(), *named)))
         texts = (each.value for each in self.module.of(ast.Constant))
         facts.others = {each for each in texts if isinstance(each, str) and each in OTHERS}
-        facts.tested = tested(self.module)
-        facts.raised = raised(self.module)
+        facts.tested = tested_texts(self.module)
+        facts.raised = raised_texts(self.module)
         facts.has_local_rank = self.module.mentions("LOCAL_RANK")
         facts.is_mocking = self.module.mentions("mock", "monkeypatch")
         facts.mocks_choice = facts.is_mocking and self.module.mentions("cuda.is_available")
@@ -109,7 +109,7 @@ class _Gatherer(Expressions):
         if self.module.mentions(visible_devices.VARIABLE):
             facts.before_choice = visible_devices.loaded_before(self.module.tree, self.module.name)
 
-    def _imported(self) -> Iterator[str]:
+    def _imported_modules(self) -> Iterator[str]:
         for plain in self.module.of(ast.Import):
             yield from (alias.name for alias in plain.names)
         for origin in self.module.of(ast.ImportFrom):
@@ -161,7 +161,7 @@ class _Gatherer(Expressions):
                 self._option(name, decorator)
         pass_values(self, function)
 
-    def _ignored(self, function: Function, read: Set[str]) -> None:
+    def _record_ignored(self, function: Function, read: Set[str]) -> None:
         """Record the required parameters that a function ignores; without a body, it is there to be overridden."""
         if all(isinstance(each, ast.Pass | ast.Raise) or _is_constant(each) for each in function.body):
             return
@@ -223,7 +223,7 @@ class _Gatherer(Expressions):
             self.facts.values[place_of(operand)] = own
             self.flow(own, slot)
             if isinstance(operator, ast.In | ast.NotIn) and own:
-                for index in range(_ELEMENTS):  # of a list; in a dictionary, its keys are looked up
+                for index in range(_ELEMENTS):  # elements of a list; in a dictionary, its keys are looked up
                     self.flow(self.load(own, str(index), operand), slot)
                 self.store(self.slot(node.left), own, KEYS)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from isthmus_migrate.flow.facts import ANY, KEYS
 
 _DEEPEST = 2  # fields within fields
-_SHALLOW = 1  # where deeper ones would join too much
+_SHALLOW = 1  # depth for containers where deeper paths would join too much
 _MOST = 50  # slots that are assigned to one
 _FEW = 32  # edges of a slot that are searched one by one
 Node = tuple[str, tuple[str, ...]]  # a slot, and the path of an element in it
@@ -29,7 +29,7 @@ class Graph:
     def __init__(self) -> None:
         self._out: dict[str, dict[_Edge, None]] = defaultdict(dict)  # in the order in which they are added
         self._into: dict[str, dict[_Edge, None]] = defaultdict(dict)
-        self._indices: dict[int, _Index] = {}  # of the edges of large containers, by their identity
+        self._indices: dict[int, _Index] = {}  # indices of the edges of large containers, by their identity
 
     def add(self, kind: str, source: str, destination: str, key: str = "", certain: bool = True) -> bool:
         """Add an edge; return whether it is new.
@@ -60,7 +60,7 @@ class Graph:
 
     def is_end(self, node: Node) -> bool:
         """Whether values get from a node to no other."""
-        return next(self._onward(node, certain=True), None) is None
+        return next(self._next_nodes(node, certain=True), None) is None
 
     def forward(self, starts: Iterable[str], certain: bool = True) -> dict[Node, str]:
         """Return where the values of slots get, with the slot they start from.
@@ -69,7 +69,7 @@ class Graph:
             starts: slots.
             certain: whether to follow certain edges only.
         """
-        return self._reach({(each, ()): each for each in starts}, self._onward, certain)
+        return self._reach({(each, ()): each for each in starts}, self._next_nodes, certain)
 
     def labels(self, starts: Sequence[str]) -> dict[str, frozenset[str]]:
         """Return for each slot the starts whose values get to it by certain flows."""
@@ -80,7 +80,7 @@ class Graph:
             node = queue.popleft()
             waiting.discard(node)
             bits = found[node]
-            for other in self._onward(node, certain=True):
+            for other in self._next_nodes(node, certain=True):
                 known = found.get(other, 0)
                 if bits | known == known or len(other[1]) > _DEEPEST:
                     continue
@@ -110,7 +110,7 @@ class Graph:
         """
         return self._reach({(each, path): label for each, label in ends.items()}, self._back, certain)
 
-    def assigned(self, slot: str) -> list[str]:
+    def assigned_slots(self, slot: str) -> list[str]:
         """Return the slots whose values get to a slot as a whole; none if these are too many to mean much."""
         found = [slot]
         for each in found:
@@ -135,7 +135,9 @@ class Graph:
                     queue.append(other)
         return found
 
-    def _among(self, edges: dict[_Edge, None] | None, kind: str, path: tuple[str, ...]) -> Iterable[_Edge]:
+    def _edges_along(
+        self, edges: dict[_Edge, None] | None, kind: str, path: tuple[str, ...]
+    ) -> Iterable[_Edge]:
         """Return the edges that may continue a path: a container with many elements has an index of them."""
         if edges is None or len(edges) < _FEW:
             return edges or ()
@@ -144,28 +146,28 @@ class Graph:
             found = self._indices[id(edges)] = _Index(edges, kind)
         return found.at(path)
 
-    def _onward(self, node: Node, certain: bool) -> Iterator[Node]:
+    def _next_nodes(self, node: Node, certain: bool) -> Iterator[Node]:
         slot, path = node
-        for kind, other, key, sure in self._among(self._out.get(slot), "load", path):
+        for kind, other, key, sure in self._edges_along(self._out.get(slot), "load", path):
             if certain and not sure:
                 continue
             if kind == "flow":
                 yield other, path
             elif kind == "store":
                 yield other, (key, *path)
-            elif path and _same(path[0], key):
+            elif path and _may_be_same(path[0], key):
                 yield other, path[1:]
 
     def _back(self, node: Node, certain: bool) -> Iterator[Node]:
         slot, path = node
-        for kind, other, key, sure in self._among(self._into.get(slot), "store", path):
+        for kind, other, key, sure in self._edges_along(self._into.get(slot), "store", path):
             if certain and not sure:
                 continue
             if kind == "flow":
                 yield other, path
             elif kind == "load":
                 yield other, (key, *path)
-            elif path and _same(path[0], key):
+            elif path and _may_be_same(path[0], key):
                 yield other, path[1:]
 
 
@@ -196,7 +198,7 @@ class _Index:
         yield from (edge for _, edge in heapq.merge(*groups))
 
 
-def _same(one: str, other: str) -> bool:
+def _may_be_same(one: str, other: str) -> bool:
     """Whether two keys may be the same; the keys of a container are no element of it.
 
     ``"=device"`` is the key itself, and no unknown one.

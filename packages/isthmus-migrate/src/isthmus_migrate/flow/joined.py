@@ -48,10 +48,10 @@ class Joined:
         for made in {owner for slot in (*held, call.variable) for owner in self._classes(slot)}:
             yield symbols.method(made, "__call__") or symbols.method(made, "forward")
         function, _, last = symbols.resolve(call.callee).rpartition(".")
-        if last == "apply" and symbols.is_class(function):  # of an autograd function
+        if last == "apply" and symbols.is_class(function):  # the method of an autograd function
             yield from (symbols.method(function, each) for each in ("forward", "backward"))
         for _, slot in call.arguments:
-            passed = (slot, *self._graph.assigned(self._slot(slot)))
+            passed = (slot, *self._graph.assigned_slots(self._slot(slot)))
             yield from (name for name in map(symbols.resolve, passed) if symbols.is_function(name))
 
     def _classes(self, slot: str) -> list[str]:
@@ -153,7 +153,7 @@ class Joined:
     def _functions(self, call: Call) -> Iterator[tuple[str, bool]]:
         """Yield the project's functions that a call may run, and whether that is certain."""
         if call.variable:
-            held = {self.symbols.callee(each) for each in self._held(call.variable)} - {""}
+            held = {self.symbols.callee(each) for each in self._held_functions(call.variable)} - {""}
             if held:
                 yield from ((name, True) for name in sorted(held))
                 return
@@ -174,9 +174,9 @@ class Joined:
                 named = self.symbols.methods(call.callee)
                 yield from ((name, len(named) == 1 and not _is_common(call.callee)) for name in named)
 
-    def _held(self, variable: str) -> list[str]:
+    def _held_functions(self, variable: str) -> list[str]:
         """Return the functions and classes that a variable may hold, by their names."""
-        slots = self._graph.assigned(self._slot(variable))
+        slots = self._graph.assigned_slots(self._slot(variable))
         return [slot for slot in slots if sinks.is_torch(slot) or self.symbols.callee(slot)]
 
     def _pass(self, function: str, argument: str | int, slot: str, certain: bool) -> bool:
@@ -212,8 +212,8 @@ class Joined:
                 return
         elif self._is_of_project(name):
             return
-        inherited = self._inherited(call)
-        held = self._held(call.variable) if call.variable else ()
+        inherited = self._inherited_function(call)
+        held = self._held_functions(call.variable) if call.variable else ()
         for each in held or (inherited or name,):
             for argument, slot in call.arguments:
                 self._take(call, each, argument, self._slot(slot))
@@ -221,12 +221,12 @@ class Joined:
     def _is_of_project(self, name: str) -> bool:
         """Whether a name is a function or class of the project, and no class derived from PyTorch's."""
         own = bool(self.symbols.callee(name)) or self.symbols.is_class(name)
-        return own and not any(map(sinks.is_torch, self.symbols.strangers(name)))
+        return own and not any(map(sinks.is_torch, self.symbols.foreign_bases(name)))
 
-    def _inherited(self, call: Call) -> str:
+    def _inherited_function(self, call: Call) -> str:
         """Return the function outside the project that a call of ``super()`` or of a subclass runs."""
         if call.receiver.startswith("super "):
-            above = self.symbols.strangers(call.receiver.removeprefix("super "))
+            above = self.symbols.foreign_bases(call.receiver.removeprefix("super "))
             return next((f"{each}.{call.callee}" for each in above), "")
         return ""
 

@@ -1,4 +1,4 @@
-"""What calls of Python's own functions and methods do to the values that pass through them."""
+"""Effects of calls of Python's own functions and methods on the values that pass through them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ ARGUMENTS = "argparse"  # the class of what an argument parser returns
 
 
 # ---- functions ----------------------------------------------------------------------------------------------
-def _nothing(gatherer: Expressions, call: ast.Call, result: str) -> str:
+def _return_nothing(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """Take words, or return none."""
-    _say(gatherer, call)
+    _mark_words(gatherer, call)
     return ""
 
 
-def _say(gatherer: Expressions, call: ast.Call) -> None:
+def _mark_words(gatherer: Expressions, call: ast.Call) -> None:
     for each in (*call.args, *(given.value for given in call.keywords)):
         gatherer.flow(gatherer.slot(each), TEXT)
 
 
-def _first(gatherer: Expressions, call: ast.Call, result: str) -> str:
+def _return_first(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """Return the first argument, or something with the same elements."""
     return gatherer.slot(call.args[0]) if call.args else ""
 
 
-def _last(gatherer: Expressions, call: ast.Call, result: str) -> str:
+def _return_default(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """Return the default of a look-up outside the program: ``os.environ.get("DEVICE", "cuda")``."""
     default = keyword(call, "default") or (call.args[1] if len(call.args) > 1 else None)
     gatherer.flow(gatherer.slot(default), result)
@@ -82,7 +82,7 @@ def _getattr(gatherer: Expressions, call: ast.Call, result: str) -> str:
     return result
 
 
-def _partial(gatherer: Expressions, call: ast.Call, result: str) -> str:
+def _bind_partial(gatherer: Expressions, call: ast.Call, result: str) -> str:
     """``functools.partial(f, device="cuda")`` passes its arguments to the function."""
     if call.args:
         name = gatherer.names.qualified(call.args[0]) or ""
@@ -113,13 +113,13 @@ _WORDS = (
     "torch.cuda.nvtx.range torch.profiler.record_function"
 )
 KNOWN: dict[str, Handler] = {
-    **dict.fromkeys(_WORDS.split(), _nothing),
+    **dict.fromkeys(_WORDS.split(), _return_nothing),
     **dict.fromkeys(
         "str list tuple sorted set frozenset reversed iter copy.copy copy.deepcopy typing.cast".split(),
-        _first,
+        _return_first,
     ),
     "typing.cast": lambda gatherer, call, result: gatherer.slot(call.args[-1]) if call.args else "",
-    **dict.fromkeys("os.environ.get os.getenv os.environ.setdefault".split(), _last),
+    **dict.fromkeys("os.environ.get os.getenv os.environ.setdefault".split(), _return_default),
     **dict.fromkeys("next min max random.choice".split(), _element),
     "dict": _dict,
     "collections.OrderedDict": _dict,
@@ -128,7 +128,7 @@ KNOWN: dict[str, Handler] = {
     "getattr": _getattr,
     "pytest.param": pytests.parameter,
     pytests.PARAMETRIZE: lambda gatherer, call, result: "",
-    "functools.partial": _partial,
+    "functools.partial": _bind_partial,
     **dict.fromkeys(
         "dataclasses.field typer.Option typer.Argument pydantic.Field attrs.field attr.ib".split(), _default
     ),
@@ -136,7 +136,7 @@ KNOWN: dict[str, Handler] = {
 
 
 # ---- methods ------------------------------------------------------------------------------------------------
-def _same(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
+def _return_receiver(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """Return the object, its elements, or a string made from it."""
     return receiver
 
@@ -236,7 +236,7 @@ def _option(gatherer: Expressions, name: str) -> str:
     return f"{ARGUMENTS}.{name}"
 
 
-def _parsed(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
+def _return_parsed(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """Return the parsed arguments; words of a command line may be devices."""
     for each in call.args:
         words = gatherer.load(gatherer.slot(each), ANY, call)
@@ -249,11 +249,11 @@ def _parsed(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -
 
 def _word(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """Take words only."""
-    _say(gatherer, call)
+    _mark_words(gatherer, call)
     return result
 
 
-def _equal(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
+def _compare_arguments(gatherer: Expressions, call: ast.Call, receiver: str, result: str) -> str:
     """``self.assertEqual(x.device.type, "cuda")`` compares its arguments."""
     for each in call.args[:2]:
         gatherer.flow(gatherer.slot(each), result)
@@ -278,7 +278,7 @@ _SAYING = (
     "find findall count index import_module group add_row set_postfix set_description"
 )
 KNOWN_METHODS: dict[str, MethodHandler] = {
-    **dict.fromkeys(["values", "copy", *_TEXT.split()], _same),
+    **dict.fromkeys(["values", "copy", *_TEXT.split()], _return_receiver),
     **dict.fromkeys("split rsplit partition rpartition splitlines".split(), _parts),
     **dict.fromkeys("get pop setdefault".split(), _get),
     "items": _items,
@@ -286,12 +286,12 @@ KNOWN_METHODS: dict[str, MethodHandler] = {
     "update": _update,
     **dict.fromkeys("append extend insert appendleft".split(), _append),
     "add": _added,
-    **dict.fromkeys("assertEqual assertNotEqual assertEquals".split(), _equal),
+    **dict.fromkeys("assertEqual assertNotEqual assertEquals".split(), _compare_arguments),
     "format": _format,
     "join": _join,
     "add_argument": _argument,
     "set_defaults": _defaults,
-    **dict.fromkeys("parse_args parse_known_args".split(), _parsed),
+    **dict.fromkeys("parse_args parse_known_args".split(), _return_parsed),
     **dict.fromkeys("startswith endswith __eq__".split(), _begins),
     **dict.fromkeys(_SAYING.split(), _word),
 }

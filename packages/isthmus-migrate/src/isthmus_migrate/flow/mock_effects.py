@@ -1,4 +1,4 @@
-"""What a mock of a function of ``torch.cuda`` steers: code that stays for CUDA, or code that is converted."""
+"""Code that a mock of a function of ``torch.cuda`` steers: code that stays for CUDA, or code that is converted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TEST = "torch.cuda.is_available"
 _MOST = 200  # functions that a test reaches; one that reaches more shows nothing
 
 
-def steers(module: Module, node: ast.expr, name: str) -> Steers:
+def steered_use(module: Module, node: ast.expr, name: str) -> Steers:
     """Return what becomes of a use of a name of ``torch.cuda``, as its module shows.
 
     Args:
@@ -77,20 +77,20 @@ class Steering:
         """Return what mocks in the functions of a module steer, by function and name of ``torch.cuda``."""
         if not facts.is_mocking:
             return {}
-        everywhere = _all(self._uses.values())
+        everywhere = _join_by_name(self._uses.values())
         found: dict[str, Mapping[str, Steers]] = {"": everywhere}
         for name in facts.functions:
             last = name.rpartition(".")[2]
             users = [each for each, signature in facts.functions.items() if last in signature.named]
-            reached = self._reached([name, *users])  # a fixture steers the tests that take it
-            found[name] = everywhere | _all(self._uses.get(each, {}) for each in reached)
+            reached = self._reachable_functions([name, *users])  # a fixture steers the tests that take it
+            found[name] = everywhere | _join_by_name(self._uses.get(each, {}) for each in reached)
         return found
 
-    def _reached(self, roots: Iterable[str]) -> list[str]:
+    def _reachable_functions(self, roots: Iterable[str]) -> list[str]:
         queue = list(roots)
         seen = set(queue)
         for name in queue:
-            for each in self._next(name):
+            for each in self._callees(name):
                 if each not in seen:
                     seen.add(each)
                     queue.append(each)
@@ -98,19 +98,19 @@ class Steering:
                 return []
         return queue
 
-    def _next(self, name: str) -> Iterator[str]:
+    def _callees(self, name: str) -> Iterator[str]:
         for each in sorted(self._references.get(name, ())):
             resolved = self._symbols.resolve(each)
             yield from (resolved, *sorted(self._methods.get(resolved, ())))
 
 
-def _all(uses: Iterable[Mapping[str, Steers]]) -> dict[str, Steers]:
+def _join_by_name(uses: Iterable[Mapping[str, Steers]]) -> dict[str, Steers]:
     ends: dict[str, set[Steers]] = defaultdict(set)
     for each in uses:
         for name, end in each.items():
             ends[name].add(end)
-    return {name: _joined(each) for name, each in ends.items()}
+    return {name: _join_ends(each) for name, each in ends.items()}
 
 
-def _joined(ends: set[Steers]) -> Steers:
+def _join_ends(ends: set[Steers]) -> Steers:
     return next(iter(ends)) if len(ends) == 1 else Steers.BOTH

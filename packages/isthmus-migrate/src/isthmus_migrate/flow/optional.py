@@ -3,7 +3,7 @@
 import ast
 import re
 
-from isthmus_migrate.source.blocks import earlier
+from isthmus_migrate.source.blocks import statements_before
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.names import FUNCTIONS
 
@@ -20,7 +20,7 @@ def is_optional(module: Module, node: ast.AST) -> bool:
             return not (_assigns_tested(above) or _RANK.search(ast.unparse(above.test)))
         if isinstance(above, ast.IfExp) and _is_choice(above, below):
             return True
-        if any(map(_returns, earlier(module, below))):
+        if any(map(_returns, statements_before(module, below))):
             return True
         if isinstance(above, _FUNCTIONS):
             return False

@@ -29,7 +29,7 @@ def pass_values(gatherer: Expressions, function: Function) -> None:
         called = each.func if isinstance(each, ast.Call) else each
         meaning = gatherer.names.qualified(called)
         if meaning in _FIXTURES:
-            _fixture(gatherer, function, each)
+            _record_fixture(gatherer, function, each)
         elif meaning == PARAMETRIZE and isinstance(each, ast.Call):
             for parameter, slot in _parametrized(gatherer, each):
                 if parameter in parameters:
@@ -67,7 +67,7 @@ def _parametrized(gatherer: Expressions, call: ast.Call) -> Iterator[tuple[str, 
         yield each, gatherer.load(row, str(index), call)
 
 
-def _fixture(gatherer: Expressions, function: Function, decorator: ast.expr) -> None:
+def _record_fixture(gatherer: Expressions, function: Function, decorator: ast.expr) -> None:
     """Record the values of a fixture: what it returns or yields, from what ``request.param`` is."""
     name = gatherer.names.defined(function)
     given = {each.arg: each.value for each in decorator.keywords} if isinstance(decorator, ast.Call) else {}

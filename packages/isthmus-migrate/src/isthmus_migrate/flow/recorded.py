@@ -136,7 +136,7 @@ class _Record:
         if met := [role for role in found.compared if role in _ROLES[Use.DEVICE]]:
             return Verdict(Use.DEVICE, True, f"recorded run: compared with a {met[0]}")
         if found.executed and not found.is_device and self._is_complete:
-            return Verdict(Use.WORD, True, _never(found.executed))
+            return Verdict(Use.WORD, True, _say_never_executed(found.executed))
         return None
 
     def _operands(self, node: ast.expr, operands: Sequence[ast.expr]) -> Iterator[tuple[Place, Verdict]]:
@@ -154,7 +154,7 @@ class _Record:
                     break
             else:
                 if found.executed and not side.roles and self._is_complete:
-                    yield place_of(operand), Verdict(Use.WORD, True, _never(found.executed))
+                    yield place_of(operand), Verdict(Use.WORD, True, _say_never_executed(found.executed))
 
     def _owners(self, place: Place, own: frozenset[str]) -> tuple[frozenset[str], str] | None:
         """Return the classes whose method ``cuda`` a call ran, and the words for it; None if it ran both kinds."""
@@ -185,5 +185,5 @@ def _times(number: int) -> str:
     return f"{number} time{'' if number == 1 else 's'}"
 
 
-def _never(executed: int) -> str:
+def _say_never_executed(executed: int) -> str:
     return f"recorded run: was executed {_times(executed)}, {_NEVER}"

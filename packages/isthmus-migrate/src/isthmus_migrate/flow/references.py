@@ -1,4 +1,4 @@
-"""What each function of a module refers to: the names that it uses, how it uses them, and what it always calls."""
+"""References of each function of a module: the names that it uses, how it uses them, and what it always calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from isthmus_migrate.flow import sinks
 from isthmus_migrate.flow.facts import Reference
-from isthmus_migrate.flow.mock_effects import steers
+from isthmus_migrate.flow.mock_effects import steered_use
 from isthmus_migrate.flow.optional import is_optional
 from isthmus_migrate.source.blocks import runs_with
 from isthmus_migrate.source.calls import argument
@@ -46,10 +46,10 @@ def refer(gatherer: Expressions) -> None:
 
 
 def _reference(gatherer: Expressions, node: ast.expr, name: str) -> None:
-    module, around = gatherer.module, _around(gatherer.module, node)
+    module, around = gatherer.module, _enclosing_function(gatherer.module, node)
     names = gatherer.facts.references.setdefault(around, {})
     known = names.get(name, Reference())
-    end = steers(module, node, name) if name.startswith("torch.cuda.") else None
+    end = steered_use(module, node, name) if name.startswith("torch.cuda.") else None
     names[name] = Reference(
         known.is_sheltered and _is_sheltered(module, node, name),
         known.is_required or (around != "" and not asks_cuda(name) and not is_optional(module, node)),
@@ -80,7 +80,7 @@ def _run(gatherer: Expressions) -> None:
         owner = gatherer.class_of_self(function.value) if isinstance(function, ast.Attribute) else ""
         called = f"{owner}.{function.attr}" if owner else module.names.qualified(function)  # type: ignore[attr-defined]
         block = runs_with(module, call)
-        around = _around(module, call) if block else ""
+        around = _enclosing_function(module, call) if block else ""
         always = not block or (block[0] in functions and module.names.defined(block[0]) == around)
         if called and always and not is_of_kernels(called):
             facts.runs.setdefault(around, set()).add(called)
@@ -90,7 +90,7 @@ def _run(gatherer: Expressions) -> None:
         facts.runs.setdefault(module.names.defined(kernel), set()).update(names)
 
 
-def _around(module: Module, node: ast.AST) -> str:
+def _enclosing_function(module: Module, node: ast.AST) -> str:
     """Return the outermost function around a node, or method of a top-level class; "" for none."""
     found = [above for above in module.enclosing(node) if isinstance(above, FUNCTIONS)]
     return module.names.defined(found[-1]) if found else ""

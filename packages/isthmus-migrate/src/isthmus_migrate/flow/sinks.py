@@ -1,4 +1,4 @@
-"""Where PyTorch and libraries built on it take a device or a backend."""
+"""Parameters by which PyTorch and libraries built on it take a device or a backend."""
 
 from isthmus_migrate.source.verdicts import Use
 

@@ -85,9 +85,9 @@ class Solution(Joined):
         why = self._by_sink(slot, Use.UNKNOWN, 0)
         if why:
             return Verdict(Use.UNKNOWN, False, f"passed to {why}")
-        return self._escaping(slot)
+        return self._judge_escaping(slot)
 
-    def _escaping(self, slot: str) -> Verdict:
+    def _judge_escaping(self, slot: str) -> Verdict:
         """Return what a string is that PyTorch is not shown to take: a word, if it is one among other words."""
         nowhere = {slot, TEXT, *self._unread}
         reached = [node for node in self._graph.forward([slot]) if node[1] or node[0] not in nowhere]

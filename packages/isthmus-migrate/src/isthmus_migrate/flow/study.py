@@ -11,13 +11,13 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from isthmus_migrate.flow.accelerator_only import find_accelerator_only
-from isthmus_migrate.flow.cuda_only import always, users
+from isthmus_migrate.flow.cuda_only import unconditional_cuda_calls, users
 from isthmus_migrate.flow.facts import Facts
 from isthmus_migrate.flow.gather import gather
 from isthmus_migrate.flow.mock_effects import Steering
 from isthmus_migrate.flow.recorded import narrowed
 from isthmus_migrate.flow.solve import Solution
-from isthmus_migrate.flow.submitted import submitted
+from isthmus_migrate.flow.submitted import find_submitted_names
 from isthmus_migrate.source import constants
 from isthmus_migrate.source.cuda_only import CUDA_SOURCE, INDUCTOR, is_below, is_for_cuda_only, runs_cuda
 from isthmus_migrate.source.files import File, Kind, Source, read
@@ -80,7 +80,7 @@ def study(
     for part in in_processes(work, python, processes, progress):
         found.append(part)
     facts = [each for part in found for each in part.facts]
-    taken = constants.together([each for part in found for each in part.texts])
+    taken = constants.unavailable_names([each for part in found for each in part.texts])
     settings = [each.name for each in files if each.kind is Kind.SETTINGS]
     solution = Solution(facts)
     around = surroundings(solution, request, taken, settings)
@@ -137,13 +137,13 @@ def surroundings(
         late_choice=late,
         mocks_choice=any(each.mocks_choice for each in facts),
         ignores_local_rank=solution.ignores_local_rank(),
-        submitted=submitted(facts, solution.symbols),
+        submitted=find_submitted_names(facts, solution.symbols),
         tested=frozenset().union(*(each.tested for each in facts)),
         raised=frozenset().union(*(each.raised for each in facts)),
     )
     every = Surroundings(request.target, request.options, request.torch, request.quote, shared)
     steering = Steering(facts, solution.symbols, only, code)
-    chains = always(facts, solution.symbols, built)
+    chains = unconditional_cuda_calls(facts, solution.symbols, built)
     around = {
         each.path: every._replace(
             flow=solution.of(each)._replace(steers=steering.of(each)), always=chains.get(each.module, ())
@@ -155,7 +155,7 @@ def surroundings(
     return around
 
 
-def alone(module: Module, request: Request = ANY) -> Surroundings:
+def surroundings_of_module(module: Module, request: Request = ANY) -> Surroundings:
     """Return the surroundings of a module that is a project of its own."""
     return surroundings(Solution([gather(module)]), request)[module.source.name]
 
@@ -199,7 +199,7 @@ def _gather(files: Iterable[File], package: str) -> _Found:
         source = read(file)
         if not isinstance(source, Source):
             continue
-        found.texts.append(constants.mentioned(source.text))
+        found.texts.append(constants.find_mentions(source.text))
         module, _ = parse(source, package)
         if module is None:
             continue

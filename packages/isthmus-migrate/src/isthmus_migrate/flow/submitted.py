@@ -8,7 +8,7 @@ from isthmus_migrate.flow.symbols import Symbols
 _SUBMITS = frozenset({"submitit", "ray", "dask_jobqueue", "parsl", "modal"})
 
 
-def submitted(found: Iterable[Facts], symbols: Symbols) -> frozenset[str]:
+def find_submitted_names(found: Iterable[Facts], symbols: Symbols) -> frozenset[str]:
     """Return the dotted names of what modules use that use a package for jobs on other machines.
 
     Args:

@@ -49,7 +49,7 @@ class Symbols:
 
     def _resolve(self, name: str) -> str:
         for _ in range(_HOPS):
-            module, rest = self._split(name)
+            module, rest = self._split_module(name)
             if not rest or module is None:
                 return name
             imported = self._imports[module].get(rest[0], "")
@@ -63,7 +63,7 @@ class Symbols:
             name = ".".join([imported, *rest[1:]])
         return name
 
-    def _split(self, name: str) -> tuple[str | None, list[str]]:
+    def _split_module(self, name: str) -> tuple[str | None, list[str]]:
         """Split a dotted name into the project's module and the rest."""
         module, rest = self._modules.split(name)
         is_alone = "" in self._imports and len(self._imports) == 1
@@ -71,12 +71,12 @@ class Symbols:
 
     def member(self, name: str) -> str:
         """Return the member of a module of the project that a dotted name begins with; "" outside the project."""
-        module, rest = self._split(name)
+        module, rest = self._split_module(name)
         return f"{module}.{rest[0]}" if module and rest else ""
 
     def is_module(self, name: str) -> bool:
         """Whether a dotted name is a module of the project, or a member of one."""
-        return self._split(name)[0] is not None
+        return self._split_module(name)[0] is not None
 
     def is_function(self, name: str) -> bool:
         """Whether a name is of a function of the project."""
@@ -131,7 +131,7 @@ class Symbols:
             lineage += [base for base in bases if base in self._classes and base not in lineage]
         return lineage
 
-    def strangers(self, owner: str) -> list[str]:
+    def foreign_bases(self, owner: str) -> list[str]:
         """Return the bases outside the project of a class."""
         lineage = [each for each in self.lineage(self.resolve(owner)) if each in self._classes]
         bases = (self.resolve(base) for each in lineage for base in self._classes[each][0])

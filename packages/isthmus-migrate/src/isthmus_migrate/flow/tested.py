@@ -10,7 +10,7 @@ from isthmus_migrate.source.strings import text
 _MEMORY = "CUDA out of memory"
 
 
-def tested(module: Module) -> set[str]:
+def tested_texts(module: Module) -> set[str]:
     """Return the texts about CUDA that a module compares others with.
 
     These are patterns, ``pytest.raises(match="...")`` and ``assertRaisesRegex(Error, "...")``, and the texts of
@@ -18,10 +18,12 @@ def tested(module: Module) -> set[str]:
     """
     if not module.mentions("match", "assert", " in "):
         return set()
-    return {each for each in map(text, _compared(module)) if " " in each and "cuda" in each.lower()}
+    return {
+        each for each in map(text, _comparison_operands(module)) if " " in each and "cuda" in each.lower()
+    }
 
 
-def raised(module: Module) -> set[str]:
+def raised_texts(module: Module) -> set[str]:
     """Return the texts of a module's own errors, of classes other than PyTorch's, that speak of CUDA's memory."""
     if not module.mentions(_MEMORY):
         return set()
@@ -30,7 +32,7 @@ def raised(module: Module) -> set[str]:
     return {text(node) for each in own for node in ast.walk(each) if _MEMORY in text(node)}
 
 
-def _compared(module: Module) -> Iterator[ast.expr]:
+def _comparison_operands(module: Module) -> Iterator[ast.expr]:
     yield from (each.value for each in module.of(ast.keyword) if each.arg == "match")
     for compare in module.of(ast.Compare):
         yield compare.left

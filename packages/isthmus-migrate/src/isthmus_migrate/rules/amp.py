@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from isthmus_migrate.rules import amp_uses
 from isthmus_migrate.rules.amp_uses import AUTOCAST, FUNCTIONS, PARAMETERS, SCALER, amp_name
 from isthmus_migrate.rules.draft import AND, ATOM, COMPARISON, OR, TERNARY, Draft, operand
-from isthmus_migrate.rules.functions import guarded, is_type, needs_guard
+from isthmus_migrate.rules.functions import add_guard, is_type, needs_guard
 from isthmus_migrate.rules.rule import Rule, is_read
 from isthmus_migrate.source.calls import argument, unpacks
 from isthmus_migrate.source.conditions import value_implies
@@ -70,7 +70,7 @@ class Amp(Rule):
         call = module.parents[node]
         is_called = isinstance(call, ast.Call) and call.func is node
         if name in (AUTOCAST, SCALER, *FUNCTIONS):
-            if why := amp_uses.obstacle(module, node):
+            if why := amp_uses.find_obstacle(module, node):
                 yield self._not_converted(module, node, name, why)
             elif isinstance(call, ast.Call) and is_called:
                 yield self._call(module, call, name, moved)
@@ -85,14 +85,14 @@ class Amp(Rule):
             yield from self._alias(module, node, name)
 
     def _not_converted(self, module: Module, node: ast.expr, name: str, why: str) -> Finding:
-        end = self.unclear if why in _ADVICE else self.left
+        end = self.undecided if why in _ADVICE else self.needs_manual_change
         return end(
             module, node, name, why, _ADVICE.get(why, "write it with torch.amp and DEVICE.type by hand")
         )
 
     def _call(self, module: Module, call: ast.Call, name: str, moved: set[str]) -> Finding:
         """Return the finding of a call of a name of ``torch.cuda.amp``."""
-        draft = self._renamed(module, call.func, name, moved)
+        draft = self._rename_draft(module, call.func, name, moved)
         if name in FUNCTIONS:
             draft.argument(call, "device_type={type}")
         else:
@@ -101,11 +101,13 @@ class Amp(Rule):
             for parameter, value in zip(PARAMETERS[name][1:], by_position[1:], strict=False):
                 draft.insert_before(call, _outer_start(module, value), f"{parameter}=")
             _switch(draft, call, argument(call, PARAMETERS[name], "enabled"))
-        return self.changed(call, name, "belongs to CUDA", f"becomes {_new(name)}(DEVICE.type)", draft)
+        return self.automatic_change(
+            call, name, "belongs to CUDA", f"becomes {_new_name(name)}(DEVICE.type)", draft
+        )
 
     def _reference(self, module: Module, node: ast.expr, name: str, moved: set[str]) -> Finding:
         """Return the finding of a decorator, a type, or a value whose calls are known."""
-        draft = self._renamed(module, node, name, moved)
+        draft = self._rename_draft(module, node, name, moved)
         parent = module.parents[node]
         if name in FUNCTIONS and node in getattr(parent, "decorator_list", ()):
             draft.surround(node, "", "(device_type={type})", ATOM)
@@ -115,8 +117,10 @@ class Amp(Rule):
             enabled = f", enabled={_ON}" if needs_guard(module, node, Guard.ACCELERATOR) else ""
             draft.surround(node, "functools.partial(", f", {{type}}{enabled})", ATOM)
         if not draft.edits:
-            return self.right(module, node, name, "names the class of torch.amp", "stays: its import moves")
-        return self.changed(node, name, "belongs to CUDA", f"becomes {_new(name)}", draft)
+            return self.already_portable(
+                module, node, name, "names the class of torch.amp", "stays: its import moves"
+            )
+        return self.automatic_change(node, name, "belongs to CUDA", f"becomes {_new_name(name)}", draft)
 
     def _generic(self, module: Module, call: ast.Call, name: str) -> Iterator[Finding]:
         """Yield the finding of ``torch.autocast("cuda")`` or ``torch.amp.GradScaler()``, whose default is CUDA."""
@@ -136,7 +140,7 @@ class Amp(Rule):
         else:
             draft.replace(type_, "{type}")
         _switch(draft, call, argument(call, parameters, "enabled"))
-        yield self.changed(call, name, "is for CUDA", "is for DEVICE.type", draft)
+        yield self.automatic_change(call, name, "is for CUDA", "is for DEVICE.type", draft)
 
     def _alias(self, module: Module, node: ast.expr, name: str) -> Iterator[Finding]:
         """Yield the finding of ``autocast if mixed else nullcontext``, the value of a variable that is called."""
@@ -154,7 +158,7 @@ class Amp(Rule):
                 _switch(draft, call, argument(call, parameters, "enabled"))
         if isinstance(choice, ast.IfExp) and needs_guard(module, node, Guard.ACCELERATOR):
             _choose(draft, choice, node is choice.body)
-        yield self.changed(node, name, "is for CUDA", "is for DEVICE.type", draft)
+        yield self.automatic_change(node, name, "is for CUDA", "is for DEVICE.type", draft)
 
     def _by_variable(self, module: Module, call: ast.Call) -> Iterator[Finding]:
         """Yield the finding of ``scope("cuda")`` where the data flow shows only that ``scope`` may be autocast."""
@@ -177,7 +181,7 @@ class Amp(Rule):
             draft.require("is_autocast_enabled(device_type)")
         draft.first_argument(call, "{type}")
         if name == _SET_DTYPE:
-            guarded(draft, call, NAMES[name])
+            add_guard(draft, call, NAMES[name])
         elif not needs_guard(module, call, Guard.ACCELERATOR):
             pass
         elif name == _GET_DTYPE:
@@ -185,18 +189,20 @@ class Amp(Rule):
         else:
             draft.surround(call, "", f" and {_ON}", AND)
         advice = f"becomes {_RENAMED.get(name, name)}(DEVICE.type)"
-        return self.changed(call, name, "is for CUDA", advice, draft)
+        return self.automatic_change(call, name, "is for CUDA", advice, draft)
 
-    def _renamed(self, module: Module, node: ast.expr, name: str, moved: set[str]) -> Draft:
+    def _rename_draft(self, module: Module, node: ast.expr, name: str, moved: set[str]) -> Draft:
         """Return a draft that gives a function its new name; under the old one if the import moves."""
         root: ast.expr = node
         while isinstance(root, ast.Attribute):
             root = root.value
         draft = Draft(module)
-        return draft if isinstance(root, ast.Name) and root.id in moved else draft.replace(node, _new(name))
+        return (
+            draft if isinstance(root, ast.Name) and root.id in moved else draft.replace(node, _new_name(name))
+        )
 
 
-def _new(name: str) -> str:
+def _new_name(name: str) -> str:
     return name.replace("torch.cuda.amp.", "torch.amp.")
 
 

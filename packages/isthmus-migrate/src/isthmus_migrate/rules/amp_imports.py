@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus_migrate.rules.amp_uses import moves
+from isthmus_migrate.rules.amp_uses import is_movable
 from isthmus_migrate.rules.draft import Draft
 from isthmus_migrate.rules.rule import Rule
 from isthmus_migrate.source.findings import Finding
@@ -23,9 +23,9 @@ class AmpImports(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find the imports whose names and uses are all in ``torch.amp``."""
         imports: list[ast.Import | ast.ImportFrom] = [*module.of(ast.Import), *module.of(ast.ImportFrom)]
-        yield from (self._moved(module, node) for node in imports if moves(module, node))
+        yield from (self._move_import(module, node) for node in imports if is_movable(module, node))
 
-    def _moved(self, module: Module, node: ast.Import | ast.ImportFrom) -> Finding:
+    def _move_import(self, module: Module, node: ast.Import | ast.ImportFrom) -> Finding:
         if isinstance(node, ast.Import):
             old, new = node.names[0].name, "torch.amp"
         else:
@@ -33,4 +33,4 @@ class AmpImports(Rule):
             new = "torch" if old == "torch.cuda" else "torch.amp"
         start = module.text.index(old, module.start(node))
         draft = Draft(module).swap(node, start, start + len(old), "{new}", new=new)
-        return self.changed(node, old, "is imported", f"becomes {new}", draft)
+        return self.automatic_change(node, old, "is imported", f"becomes {new}", draft)

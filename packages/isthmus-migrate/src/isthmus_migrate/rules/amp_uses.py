@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from isthmus_migrate.rules.functions import is_type
 from isthmus_migrate.rules.rule import is_read
 from isthmus_migrate.source import versions
-from isthmus_migrate.source.assigned import bindings, reads
+from isthmus_migrate.source.assigned import bindings, find_reads
 from isthmus_migrate.source.calls import argument, unpacks
 from isthmus_migrate.source.cuda_names import AMP_MODULES, AMP_NAMES, canonical
 from isthmus_migrate.source.module import Module
@@ -31,7 +31,7 @@ def amp_name(module: Module, node: ast.expr) -> str:
     return name if "autocast" in name or ".amp." in name else ""
 
 
-def obstacle(module: Module, node: ast.expr) -> str:
+def find_obstacle(module: Module, node: ast.expr) -> str:
     """Return why a use of a name of ``torch.cuda.amp`` is not converted, or "".
 
     Args:
@@ -74,7 +74,7 @@ def calls_of_value(module: Module, node: ast.expr) -> list[ast.Call] | None:
     if not isinstance(target, ast.Name):
         return None
     calls: list[ast.Call] = []
-    for use in reads(module, target):
+    for use in find_reads(module, target):
         parent = module.parents[use]
         if not (isinstance(parent, ast.Call) and parent.func is use):
             return None
@@ -94,7 +94,7 @@ def alias_of_calls(module: Module, node: ast.expr) -> list[ast.Call]:
     return calls_of_value(module, node) or [] if is_only else []
 
 
-def moves(module: Module, node: ast.Import | ast.ImportFrom) -> bool:
+def is_movable(module: Module, node: ast.Import | ast.ImportFrom) -> bool:
     """Whether an import becomes one from ``torch.amp``: it has every name, and every use of them is converted."""
     if isinstance(node, ast.Import):
         known = [each.name for each in node.names] == ["torch.cuda.amp"]
@@ -116,7 +116,7 @@ def moves(module: Module, node: ast.Import | ast.ImportFrom) -> bool:
 def moved_names(module: Module) -> set[str]:
     """Return the names bound by imports that move to ``torch.amp``."""
     imports: list[ast.Import | ast.ImportFrom] = [*module.of(ast.Import), *module.of(ast.ImportFrom)]
-    moved = (each for each in imports if moves(module, each))
+    moved = (each for each in imports if is_movable(module, each))
     return {alias.asname or alias.name for each in moved for alias in each.names}
 
 
@@ -132,6 +132,6 @@ def _uses(module: Module, name: str) -> Iterator[ast.expr]:
 
 def _is_converted(module: Module, node: ast.expr) -> bool:
     name = amp_name(module, node)
-    is_lacking = versions.missing(name.replace("torch.cuda.amp.", "torch.amp."), module.around.torch)
+    is_lacking = versions.find_missing(name.replace("torch.cuda.amp.", "torch.amp."), module.around.torch)
     known = name in (AUTOCAST, SCALER, *FUNCTIONS) and not is_lacking
-    return known and not obstacle(module, node) and region(module, node) is None
+    return known and not find_obstacle(module, node) and region(module, node) is None

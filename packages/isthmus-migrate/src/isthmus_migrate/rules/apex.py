@@ -8,7 +8,7 @@ from isthmus_migrate.source.module import Module
 _TYPE_TESTS = ("isinstance", "issubclass")
 
 
-def public(name: str) -> str:
+def public_name(name: str) -> str:
     """Return the public form of a dotted name of apex, ``"apex.normalization.FusedLayerNorm"``; "" for others.
 
     ``apex.normalization.fused_layer_norm.FusedLayerNorm`` is the same class.

@@ -29,14 +29,14 @@ class ApexAmp(WholeRule):
         try:
             changes = apex_amp.convert(module.text, module.torch, module.device)
         except NotRecognised as error:
-            yield self.left(module, module.at(error.line), "apex.amp", str(error), _ADVICE)
+            yield self.needs_manual_change(module, module.at(error.line), "apex.amp", str(error), _ADVICE)
             return
         if changes:
-            yield from self.made(
+            yield from self.findings_of_changes(
                 module, changes, "apex.amp", "has a counterpart in torch.amp", ("torch", "device")
             )
             return
         for node in module.of(ast.Name):  # from apex.amp import initialize
             name = module.names.qualified(node) or ""
             if name.startswith("apex.amp.") and is_read(node):
-                yield self.left(module, node, name, "is imported by its name", _ADVICE)
+                yield self.needs_manual_change(module, node, name, "is imported by its name", _ADVICE)

@@ -38,10 +38,10 @@ class ApexImports(Rule):
         }
         gone = {each for each, names in unused.items() if len(names) == len(each.names)}
         for statement, names in unused.items():
-            draft = _removed(module, statement, names, gone) if names else None
+            draft = _remove_names(module, statement, names, gone) if names else None
             if draft is not None:
                 subject = ", ".join(_origin(statement, each) for each in names)
-                yield self.changed(
+                yield self.automatic_change(
                     statement, subject, "is for CUDA only, and has no use", "is removed", draft
                 )
 
@@ -59,19 +59,19 @@ def _is_apex(statement: _Import, alias: ast.alias) -> bool:
 def _is_used(module: Module, alias: ast.alias, edits: Collection[Edit]) -> bool:
     """Whether a use of an imported name stays."""
     name = alias.asname or alias.name.partition(".")[0]
-    if name in _exported(module) or module.is_shared(name):
+    if name in _exported_names(module) or module.is_shared(name):
         return True
     uses = (module.start(each) for each in module.of(ast.Name) if each.id == name)
     return any(not any(edit.start <= use < edit.end for edit in edits) for use in uses)
 
 
-def _exported(module: Module) -> set[object]:
+def _exported_names(module: Module) -> set[object]:
     """Return the names in the module's ``__all__``."""
     lists = (each.value for each in module.of(ast.Assign) if "__all__" in map(ast.unparse, each.targets))
     return {each.value for value in lists for each in ast.walk(value) if isinstance(each, ast.Constant)}
 
 
-def _removed(
+def _remove_names(
     module: Module, statement: _Import, names: list[ast.alias], gone: AbstractSet[ast.stmt]
 ) -> Draft | None:
     """Return the removal of imported names; None where the script goes on without the import."""
@@ -82,15 +82,15 @@ def _removed(
     if statement not in gone:
         return draft.remove_items(statement.names, names)
     if isinstance(parent, ast.Try) and gone >= set(parent.body) and not (parent.orelse or parent.finalbody):
-        return _without(draft, parent)
+        return _delete_statement(draft, parent)
     body = getattr(parent, "body", [])
     is_only = statement in body and not isinstance(parent, ast.Module) and gone >= set(body)
     if is_only or not is_alone(module, statement):
         return draft.swap(statement, module.start(statement), module.end(statement), "pass")
-    return _without(draft, statement)
+    return _delete_statement(draft, statement)
 
 
-def _without(draft: Draft, statement: ast.stmt) -> Draft:
+def _delete_statement(draft: Draft, statement: ast.stmt) -> Draft:
     """Remove the lines of a statement."""
     start = draft.module.line_start(statement.lineno)
     end = draft.module.line_start((statement.end_lineno or statement.lineno) + 1)

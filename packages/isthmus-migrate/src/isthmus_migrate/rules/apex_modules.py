@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus_migrate.rules.apex import is_optional, is_type_test, public, root_of
+from isthmus_migrate.rules.apex import is_optional, is_type_test, public_name, root_of
 from isthmus_migrate.rules.draft import Draft
 from isthmus_migrate.rules.rule import Rule, is_read
 from isthmus_migrate.source.conditions import conditions
@@ -75,12 +75,12 @@ class ApexModules(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find calls of the classes, tests for them, and other uses."""
         for node in (*module.of(ast.Attribute), *module.of(ast.Name)):
-            name = public(module.names.qualified(node) or "")
+            name = public_name(module.names.qualified(node) or "")
             if name not in COUNTERPARTS or not is_read(node):
                 continue
             parent = module.parents[node]
             if module.names.is_rebound(node):
-                yield self.right(
+                yield self.already_portable(
                     module, node, name, _SAID, "stays: the file gives the name another class too"
                 )
             elif is_optional(module, node):
@@ -88,34 +88,36 @@ class ApexModules(Rule):
             elif isinstance(parent, ast.Call) and parent.func is node:
                 yield self._call(module, parent, name)
             else:
-                yield self._read(module, node, name)
+                yield self._replace_reference(module, node, name)
 
     def _optional(self, module: Module, node: ast.expr, name: str) -> Finding:
         """Leave a class that the file only has where apex is installed: the trainings there keep it."""
         said = "is used where apex is installed; the file goes on without it"
         if _is_asked(module, node):
-            return self.right(module, node, name, said, "stays: the file tests for it")
+            return self.already_portable(module, node, name, said, "stays: the file tests for it")
         instead = COUNTERPARTS[name][0]
         shown = "".join(f" (with apex's {each}={value})" for each, value in instead.defaults.items())
         advice = f"elsewhere, choose {instead.name}{shown}, or bind it to the name where the import fails"
-        return self.unclear(module, node, name, said, advice)
+        return self.undecided(module, node, name, said, advice)
 
     def _call(self, module: Module, call: ast.Call, name: str) -> Finding:
         """Replace the class by its equivalent for these arguments."""
         counterpart = next((each for each in COUNTERPARTS[name] if _fits(each, call)), None)
         if counterpart is None:
-            return self.left(module, call, name, "has arguments that PyTorch's class lacks", _ADVICE)
+            return self.needs_manual_change(
+                module, call, name, "has arguments that PyTorch's class lacks", _ADVICE
+            )
         draft = Draft(module).replace(call.func, counterpart.name)
         _convert_arguments(draft, counterpart, call)
-        return self.changed(call, name, _SAID, f"becomes {counterpart.name}", draft)
+        return self.automatic_change(call, name, _SAID, f"becomes {counterpart.name}", draft)
 
-    def _read(self, module: Module, node: ast.expr, name: str) -> Finding:
+    def _replace_reference(self, module: Module, node: ast.expr, name: str) -> Finding:
         """Replace the class in a test for it; how another use calls it is not known here."""
         known = COUNTERPARTS[name]
         if len(known) > 1 or not is_type_test(module, node):
-            return self.unclear(module, node, name, "is used other than by a call", _ADVICE)
+            return self.undecided(module, node, name, "is used other than by a call", _ADVICE)
         draft = Draft(module).replace(node, known[0].name)
-        return self.changed(node, name, _SAID, f"becomes {known[0].name}", draft)
+        return self.automatic_change(node, name, _SAID, f"becomes {known[0].name}", draft)
 
 
 _SAID = "has a counterpart in PyTorch"

@@ -3,14 +3,14 @@
 import ast
 import re
 
-from isthmus_migrate.rules.cuda_builds import chosen
+from isthmus_migrate.rules.cuda_builds import chosen_cuda_build
 from isthmus_migrate.rules.data_parallel import starts_data_parallel
-from isthmus_migrate.rules.decided import decided
+from isthmus_migrate.rules.decided import find_decided
 from isthmus_migrate.rules.draft import AND, ATOM, COMPARISON, Draft
 from isthmus_migrate.rules.functions import FunctionRule
 from isthmus_migrate.rules.skip_reasons import named_need
 from isthmus_migrate.source import mps, words
-from isthmus_migrate.source.assigned import assigned
+from isthmus_migrate.source.assigned import assigned_values
 from isthmus_migrate.source.calls import last_name
 from isthmus_migrate.source.cuda_names import CudaName
 from isthmus_migrate.source.findings import Finding
@@ -18,10 +18,10 @@ from isthmus_migrate.source.guarded import (
     SKIPS,
     asks_cuda,
     decision,
-    guarded,
+    guarded_nodes,
     is_cuda_only,
     keeps_cuda,
-    moves,
+    places_on_device,
 )
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.regions import region
@@ -49,44 +49,46 @@ class Availability(FunctionRule):
         """Return the finding of a call; a test that guards code for CUDA stays."""
         name = module.names.qualified(call.func) or ""
         if name in (_AVAILABLE, _COUNT) and starts_data_parallel(module, call):
-            return self.right(module, call, name, "guards DataParallel, which runs on CUDA only", "stays")
+            return self.already_portable(
+                module, call, name, "guards DataParallel, which runs on CUDA only", "stays"
+            )
         if name != _AVAILABLE:
             return super().call(module, call, entry)
         if asks_cuda(module, call):
             message = "stands in front of a question that only CUDA answers, and stays a test for CUDA"
-            return self.right(module, call, _AVAILABLE, message, "stays")
-        if tested := _tested(module, call):
+            return self.already_portable(module, call, _AVAILABLE, message, "stays")
+        if tested := _tested_cuda_code(module, call):
             message = f"skips tests of {tested}, which may run code that not every device has"
-            return self.unclear(
+            return self.undecided(
                 module, call, _AVAILABLE, message, "test for any accelerator if it runs there"
             )
         if keeps_cuda(module, call):
-            return self._kept(module, call)
+            return self._keep_test(module, call)
         if need := named_need(module, call):
-            return self.unclear(module, call, _AVAILABLE, f'is required by a test, "{need}"', _IF_PORTABLE)
-        if named := _named(module, call):
+            return self.undecided(module, call, _AVAILABLE, f'is required by a test, "{need}"', _IF_PORTABLE)
+        if named := _cuda_name_or_word(module, call):
             message = f"guards code that names {named}, which may be for CUDA only"
-            return self.unclear(module, call, _AVAILABLE, message, _IF_PORTABLE)
-        if choice := chosen(module, call):
-            return self.unclear(module, call, _AVAILABLE, choice, _OTHER_CHOICE)
-        if stays := decided(self, module, call, _AVAILABLE):
+            return self.undecided(module, call, _AVAILABLE, message, _IF_PORTABLE)
+        if choice := chosen_cuda_build(module, call):
+            return self.undecided(module, call, _AVAILABLE, choice, _OTHER_CHOICE)
+        if stays := find_decided(self, module, call, _AVAILABLE):
             return stays
-        if (apart := mps.apart(module, call)) and not module.around.target:
-            return self._without(module, call, sorted(apart))
+        if (apart := mps.device_types_kept_false(module, call)) and not module.around.target:
+            return self._exclude_devices(module, call, sorted(apart))
         return super().call(module, call, entry)
 
-    def _kept(self, module: Module, call: ast.Call) -> Finding:
-        parts = list(guarded(module, call))
-        if any(moves(module, each) for each in parts if region(module, each) is None):
+    def _keep_test(self, module: Module, call: ast.Call) -> Finding:
+        parts = list(guarded_nodes(module, call))
+        if any(places_on_device(module, each) for each in parts if region(module, each) is None):
             message = "guards code that only CUDA has, and code for any accelerator"
-            return self.unclear(module, call, _AVAILABLE, message, "test for each on its own")
+            return self.undecided(module, call, _AVAILABLE, message, "test for each on its own")
         if any(_is_apart(module, each) for each in parts):
             message = "guards code that only CUDA has, and calls that may run on any accelerator"
-            return self.unclear(module, call, _AVAILABLE, message, "test for each on its own")
+            return self.undecided(module, call, _AVAILABLE, message, "test for each on its own")
         message = "guards code for CUDA, and stays a test for CUDA"
-        return self.right(module, call, _AVAILABLE, message, "stays")
+        return self.already_portable(module, call, _AVAILABLE, message, "stays")
 
-    def _without(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
+    def _exclude_devices(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
         """Return the change of a test beside others, for MPS or XPU, which may be the accelerator too."""
         if module.around.project.late_choice or module.around.project.mocks_choice:
             return self._at_run_time(module, call, apart)
@@ -98,7 +100,7 @@ class Availability(FunctionRule):
         else:
             draft.replace(call, f"{{type}} not in ({types})", COMPARISON)
         advice = f"becomes DEVICE.type not in ('cpu', {', '.join(map(repr, apart))}), which the project keeps apart"
-        return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
+        return self.automatic_change(call, _AVAILABLE, "belongs to CUDA", advice, draft)
 
     def _at_run_time(self, module: Module, call: ast.Call, apart: list[str]) -> Finding:
         """Return such a change where a device is hidden, or replaced by a mock, after the constant was defined."""
@@ -106,7 +108,7 @@ class Availability(FunctionRule):
         precedence = ATOM if _is_switch(module, call) else AND  # `and` in `and` needs no parentheses
         draft = Draft(module).replace(call, f"torch.accelerator.is_available() and {tests}", precedence)
         advice = f"becomes torch.accelerator.is_available() without {', '.join(apart)}, which the project keeps apart"
-        return self.changed(call, _AVAILABLE, "belongs to CUDA", advice, draft)
+        return self.automatic_change(call, _AVAILABLE, "belongs to CUDA", advice, draft)
 
 
 def _is_switch(module: Module, call: ast.Call) -> bool:
@@ -115,21 +117,25 @@ def _is_switch(module: Module, call: ast.Call) -> bool:
     return isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And)
 
 
-def _tested(module: Module, call: ast.Call) -> str:
+def _tested_cuda_code(module: Module, call: ast.Call) -> str:
     """Return what a skipped test uses of the project's functions and classes that may run code for CUDA, or ""."""
     skip = decision(module, call).part
     if not isinstance(skip, ast.Call) or last_name(skip.func) not in SKIPS:
         return ""
-    names = (module.names.qualified(node) or "" for part in guarded(module, call) for node in ast.walk(part))
+    names = (
+        module.names.qualified(node) or "" for part in guarded_nodes(module, call) for node in ast.walk(part)
+    )
     return next((each for each in names if each in module.around.project.may_run_cuda), "").rpartition(".")[2]
 
 
-def _named(module: Module, call: ast.Call) -> str:
+def _cuda_name_or_word(module: Module, call: ast.Call) -> str:
     """Return a name or word behind a test that speaks of kernels, graphs or engines for CUDA, else ""."""
     if not module.mentions(_NAMED):
         return ""
     function = module.nearest(call, ast.FunctionDef)
-    inside = [node for part in guarded(module, call) if isinstance(part, ast.stmt) for node in ast.walk(part)]
+    inside = [
+        node for part in guarded_nodes(module, call) if isinstance(part, ast.stmt) for node in ast.walk(part)
+    ]
     for node in (*([function] if inside and function is not None else ()), *inside):
         if found := _NAMED.search(_word(node)):
             return found.group()
@@ -151,6 +157,6 @@ def _is_apart(module: Module, part: ast.AST) -> bool:
     name = module.names.qualified(part.value.func) or ""
     is_said = name == "print" or last_name(part.value.func) in words.METHODS
     owner = getattr(part.value.func, "value", None)
-    made = assigned(module, owner) if isinstance(owner, ast.Name) else []
+    made = assigned_values(module, owner) if isinstance(owner, ast.Name) else []
     names = (node for each in (part, *made) for node in ast.walk(each))
     return not (is_said or name.startswith("torch.") or any(is_cuda_only(module, each) for each in names))

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from isthmus_migrate.rules.draft import TERNARY, Draft
 from isthmus_migrate.source import versions, words
-from isthmus_migrate.source.assigned import assigned
+from isthmus_migrate.source.assigned import assigned_values
 from isthmus_migrate.source.conditions import AVAILABLE, conditions, implies_cuda
-from isthmus_migrate.source.guarded import decision, guarded
+from isthmus_migrate.source.guarded import decision, guarded_nodes
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.strings import text
 from isthmus_migrate.source.verdicts import Use, Verdict, place_of
@@ -41,7 +41,7 @@ _NCCL_OR_GLOO = "{q}nccl{q} if torch.cuda.is_available() else {q}gloo{q}"
 def with_default(module: Module, node: ast.expr) -> tuple[Draft, str]:
     """Return the edits that make a backend that of the device in use, and what it becomes in words."""
     draft = Draft(module)
-    if not module.around.target and versions.missing(DEFAULT, module.around.torch):
+    if not module.around.target and versions.find_missing(DEFAULT, module.around.torch):
         return draft.replace(node, _NCCL_OR_GLOO, TERNARY), 'becomes "nccl" or "gloo"'
     return draft.replace(node, DEFAULT), BECOMES
 
@@ -74,7 +74,7 @@ def is_choice(module: Module, node: ast.IfExp) -> bool:
 
 def verdict(module: Module, node: ast.expr) -> Verdict | None:
     """Return what the source shows a node to be used as: by the call that takes it, else by the data flow."""
-    if found := _taken(module, node):
+    if found := _backend_taker(module, node):
         return Verdict(Use.BACKEND, True, f"passed to {found}")
     if is_member(module, node):
         return Verdict(Use.BACKEND, True, "is a member of torch.distributed.Backend")
@@ -103,7 +103,7 @@ def holder(module: Module, node: ast.expr) -> str:
     return text(call.args[0]) if isinstance(call, ast.Call) and call.args else ""
 
 
-def _taken(module: Module, node: ast.expr) -> str:
+def _backend_taker(module: Module, node: ast.expr) -> str:
     """Return the function of torch.distributed that takes a node, or a choice of it, as its backend; "" for none."""
     inner: ast.AST = node
     for outer in module.enclosing(node):
@@ -142,7 +142,7 @@ def is_current(module: Module, node: ast.expr) -> bool:
     known = module.around.flow.values.get(place_of(node))
     if known is not None and known.use is Use.BACKEND and known.certain:
         return True
-    values = assigned(module, node) if isinstance(node, ast.Name) else []
+    values = assigned_values(module, node) if isinstance(node, ast.Name) else []
     return bool(values) and all(isinstance(each, ast.Call) and is_current(module, each) for each in values)
 
 
@@ -163,7 +163,7 @@ def is_word(module: Module, node: ast.expr) -> bool:
 
 def keeps_nccl(module: Module, test: ast.expr) -> bool:
     """Whether a test for NCCL stands in front of code for NCCL only, so that it must stay a test for NCCL."""
-    parts = list(guarded(module, test))
+    parts = list(guarded_nodes(module, test))
     statements = [each for each in parts if isinstance(each, ast.stmt)]
     if statements and all(_says_nccl(each) for each in statements):
         return True

@@ -91,7 +91,9 @@ class Commands(Rule):
                 if match := pattern.words.search(text(node)):
                     said = (match[0], pattern.message, pattern.advice)
                     if found := region(module, node):
-                        yield self.right(module, node, match[0], f"{pattern.message}, {found.why}", "stays")
+                        yield self.already_portable(
+                            module, node, match[0], f"{pattern.message}, {found.why}", "stays"
+                        )
                         continue
                     yield module.finding(pattern.code, Severity.REVIEW, node, *said)
 
@@ -121,7 +123,7 @@ def _parts(module: Module, command: list[ast.expr]) -> Iterator[ast.AST]:
             yield from ast.walk(values[0])
 
 
-def launched(command: str) -> str:
+def to_torchrun(command: str) -> str:
     """Return the text of a command with torchrun in place of torch.distributed.launch.
 
     torchrun always uses the environment, and has no option ``--use_env``.

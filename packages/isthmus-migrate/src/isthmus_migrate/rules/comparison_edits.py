@@ -31,7 +31,7 @@ def attribute(module: Module, node: ast.Attribute) -> Draft:
     negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
     if negated:
         draft.swap(parent, module.start(parent), module.start(node), "")
-    return draft.surround(node, "", _excluded(module, node, equal=negated), COMPARISON)
+    return draft.surround(node, "", _exclusion_template(module, node, equal=negated), COMPARISON)
 
 
 def _is_device_type(node: ast.expr) -> bool:
@@ -48,7 +48,7 @@ def _is_plain(module: Module, node: ast.expr) -> bool:
     return isinstance(node, ast.Name)
 
 
-def _excluded(module: Module, test: ast.expr, equal: bool = False) -> str:
+def _exclusion_template(module: Module, test: ast.expr, equal: bool = False) -> str:
     """Return the template of a test that a type is not the CPU's, nor one that stays apart.
 
     Args:
@@ -56,7 +56,7 @@ def _excluded(module: Module, test: ast.expr, equal: bool = False) -> str:
         test: the test for CUDA.
         equal: for the opposite.
     """
-    return _unlike(sorted(mps.others(module, test)), equal)
+    return _unlike(sorted(mps.device_types_compared_false(module, test)), equal)
 
 
 def _unlike(others: list[str], equal: bool) -> str:
@@ -77,19 +77,19 @@ def _also(draft: Draft, test: ast.Compare, subject: str, known: Collection[str] 
     """
     if draft.module.around.target or _is_asserted(draft.module, test):
         return draft
-    others = sorted(mps.others(draft.module, test).difference(known, ("meta",)))
+    others = sorted(mps.device_types_compared_false(draft.module, test).difference(known, ("meta",)))
     if isinstance(test.ops[0], ast.NotEq | ast.NotIn):
         return draft.surround(test, "", " or {subject}" + _unlike(others, True), OR, subject=subject)
     return draft.surround(test, "", " and {subject}" + _unlike(others, False), AND, subject=subject)
 
 
-def equal(module: Module, node: ast.Compare) -> Draft:
+def replace_equality(module: Module, node: ast.Compare) -> Draft:
     """``device.type == "cuda"``, ``"cuda" == device``, ``a == "cuda" == b``, ``device == "cuda:1"``."""
     parts = [node.left, *node.comparators]
     strings = [each for each in parts if names_cuda(each)]
     other = next(each for each in parts if not names_cuda(each))
     if len(parts) == 2 and _is_simple(module, node, strings[0], other):
-        return _simple(module, node, strings[0])
+        return _compare_with_cpu(module, node, strings[0])
     draft = Draft(module)
     for each in strings:
         rename(draft, each)
@@ -97,12 +97,12 @@ def equal(module: Module, node: ast.Compare) -> Draft:
         return draft  # the CPU has no number
     if _is_plain(module, other):
         return _also(draft, node, module.code(other))
-    return draft.insert(node, module.end(node), _excluded(module, node))
+    return draft.insert(node, module.end(node), _exclusion_template(module, node))
 
 
 def _is_simple(module: Module, test: ast.Compare, string: ast.expr, other: ast.expr) -> bool:
     """Whether a test is one of a device's type, ``x.device.type == "cuda"``, without the device constant after it."""
-    is_last = module.start(string) > module.start(other) or not mps.others(module, test)
+    is_last = module.start(string) > module.start(other) or not mps.device_types_compared_false(module, test)
     is_free = not module.around.target and not _is_asserted(module, test)
     return is_cuda(string) and _is_device_type(other) and is_last and is_free
 
@@ -112,21 +112,21 @@ def _is_asserted(module: Module, test: ast.Compare) -> bool:
     return isinstance(test.ops[0], ast.Eq | ast.In) and is_asserted(module, test)
 
 
-def _simple(module: Module, node: ast.Compare, string: ast.expr) -> Draft:
+def _compare_with_cpu(module: Module, node: ast.Compare, string: ast.expr) -> Draft:
     """Write a test of a device's type as one against the CPU."""
     is_equal = isinstance(node.ops[0], ast.Eq)
     operator = "==" if is_equal else "!="
     place = module.text.index(operator, module.end(node.left))
     draft = Draft(module)
-    if mps.others(module, node):
-        end = _excluded(module, node, equal=not is_equal).lstrip()
+    if mps.device_types_compared_false(module, node):
+        end = _exclusion_template(module, node, equal=not is_equal).lstrip()
         return draft.swap(node, place, module.end(string), end)
     quote = module.code(string)[-1]
     draft.swap(string, module.start(string), module.end(string), f"{quote}cpu{quote}")
     return draft.swap(node, place, place + len(operator), "!=" if is_equal else "==")
 
 
-def unequal(module: Module, node: ast.Compare) -> Draft | None:
+def replace_inequality(module: Module, node: ast.Compare) -> Draft | None:
     """``device.type != "cuda"``."""
     parts = [node.left, node.comparators[0]]
     string = next(each for each in parts if names_cuda(each))
@@ -136,14 +136,14 @@ def unequal(module: Module, node: ast.Compare) -> Draft | None:
         rename(draft, string)
         return draft
     if _is_simple(module, node, string, other):
-        return _simple(module, node, string)
+        return _compare_with_cpu(module, node, string)
     draft.replace(string, "{type}")
     if _is_plain(module, other) or module.around.target:
         return _also(draft, node, module.code(other))
-    return None if string is node.left else draft.negated(node, _excluded(module, node))
+    return None if string is node.left else draft.negated(node, _exclusion_template(module, node))
 
 
-def contained(module: Module, node: ast.Compare) -> Draft:
+def replace_containment(module: Module, node: ast.Compare) -> Draft:
     """``"cuda" in str(device)``; that of a tensor becomes a test of its device's type."""
     draft = Draft(module)
     shown = node.comparators[0]
@@ -151,10 +151,10 @@ def contained(module: Module, node: ast.Compare) -> Draft:
         kind = f"{module.code(device)}.type"
         equal = isinstance(node.ops[0], ast.NotIn)
         own = module.around.target or _is_asserted(module, node)
-        end = f" {'!=' if equal else '=='} {{type}}" if own else _excluded(module, node, equal)
+        end = f" {'!=' if equal else '=='} {{type}}" if own else _exclusion_template(module, node, equal)
         return draft.replace(node, "{kind}" + end, COMPARISON, kind=kind)
     if not module.around.target and not _is_asserted(module, node) and _is_device_type(shown):
-        operator = _excluded(module, node, isinstance(node.ops[0], ast.NotIn))
+        operator = _exclusion_template(module, node, isinstance(node.ops[0], ast.NotIn))
         return draft.replace(node, "{tested}" + operator, COMPARISON, tested=module.code(shown))
     draft.replace(node.left, "{type}")
     if module.around.target or _is_asserted(module, node):

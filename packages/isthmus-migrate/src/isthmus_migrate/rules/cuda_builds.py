@@ -3,7 +3,7 @@
 import ast
 import re
 
-from isthmus_migrate.source.assigned import reads
+from isthmus_migrate.source.assigned import find_reads
 from isthmus_migrate.source.cuda_only import PROVIDERS
 from isthmus_migrate.source.guarded import decision
 from isthmus_migrate.source.module import Module
@@ -15,7 +15,7 @@ _BUILD = re.compile(
 _HALF = re.compile(r"(use_|is_|with_)?(half|fp16)(_precision)?")
 
 
-def chosen(module: Module, test: ast.expr) -> str:
+def chosen_cuda_build(module: Module, test: ast.expr) -> str:
     """Return what a test chooses that other accelerators may not have, a predicate, or "".
 
     Args:
@@ -33,7 +33,7 @@ def _by_variable(module: Module, target: ast.expr) -> str:
     name = ast.unparse(target)
     if _HALF.fullmatch(name.rpartition(".")[2]):
         return f"decides on half precision, {name}"
-    choices = ((read, module.parents[read]) for read in reads(module, target))
+    choices = ((read, module.parents[read]) for read in find_reads(module, target))
     builds = (_builds(each) for read, each in choices if isinstance(each, ast.IfExp) and read is each.test)
     return next(filter(None, builds), "")
 

@@ -29,7 +29,7 @@ class CudaHeart(Rule):
         if chain := module.around.always:
             calls = " -> ".join(each.removeprefix(f"{module.name}.") for each in chain[:-1])
             said = "is for CUDA only, and this file runs it in any case" + (f": {calls}" if calls else "")
-            yield self.left(module, module.at(0), chain[-1], said, _REMEDY)
+            yield self.needs_manual_change(module, module.at(0), chain[-1], said, _REMEDY)
 
 
 def verdict(findings: Iterable[Finding]) -> str:

@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from isthmus_migrate.rules.amp_uses import moves
+from isthmus_migrate.rules.amp_uses import is_movable
 from isthmus_migrate.rules.draft import Draft
 from isthmus_migrate.rules.functions import is_type
 from isthmus_migrate.rules.profiler import ACTIVITIES
@@ -42,7 +42,7 @@ class CudaImports(Rule):
         }
         gone = {node for node in imports if len(unused[node]) == len(node.names)}
         for node in imports:
-            if not moves(module, node):
+            if not is_movable(module, node):
                 yield from self._import(module, node, unused[node], gone)
 
     def _import(
@@ -56,15 +56,17 @@ class CudaImports(Rule):
             else:
                 _drop_names(draft, node, unused)
             names = ", ".join(_origin(node, each) for each in unused)
-            yield self.changed(node, names, "is imported", "is dropped: it is no longer used", draft)
+            yield self.automatic_change(node, names, "is imported", "is dropped: it is no longer used", draft)
         for each in _of_cuda(node):
             name = _origin(node, each)
             if each.name == "*":
-                yield self.left(
+                yield self.needs_manual_change(
                     module, node, name, "is imported", "import its names individually, then convert"
                 )
             elif each not in unused:
-                yield self.right(module, node, name, "is imported", "stays: the import needs no CUDA")
+                yield self.already_portable(
+                    module, node, name, "is imported", "stays: the import needs no CUDA"
+                )
 
 
 def _origin(node: Imports, alias: ast.alias) -> str:

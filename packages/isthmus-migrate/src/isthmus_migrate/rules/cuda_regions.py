@@ -31,7 +31,7 @@ class CudaRegions(Rule):
         for why, number in kept.items():
             head = found[why].head
             said = f"is {why.removeprefix('in ')}; what it does with CUDA stays ({count(number, 'place')})"
-            yield self.left(module, head, _name(module, head), said, _REMEDY)
+            yield self.needs_manual_change(module, head, _name(module, head), said, _REMEDY)
 
 
 def _name(module: Module, head: ast.AST) -> str:

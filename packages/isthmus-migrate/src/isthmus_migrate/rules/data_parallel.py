@@ -4,11 +4,11 @@ import ast
 from collections.abc import Iterator
 
 from isthmus_migrate.rules.rule import is_read
-from isthmus_migrate.rules.scripts.ddp.plan import distributed, plan
+from isthmus_migrate.rules.scripts.ddp.plan import find_distributed_use, plan
 from isthmus_migrate.rules.scripts.program import NotRecognised, Program
 from isthmus_migrate.rules.whole import WholeRule
 from isthmus_migrate.source.findings import Finding
-from isthmus_migrate.source.guarded import guarded
+from isthmus_migrate.source.guarded import guarded_nodes
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.questions import is_portable
 
@@ -49,9 +49,9 @@ class DataParallel(WholeRule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find training in one process if the option is given, else DataParallel."""
         if self.option in module.around.options:
-            yield from self._planned(module)
+            yield from self._planned_changes(module)
         elif any(True for _ in self._uses(module, "")):
-            running = distributed(Program(module.text))
+            running = find_distributed_use(Program(module.text))
             yield from self._uses(module, _OPTION if running is None else _START)
 
     def _uses(self, module: Module, advice: str) -> Iterator[Finding]:
@@ -59,37 +59,41 @@ class DataParallel(WholeRule):
         for node in (*module.of(ast.Attribute), *module.of(ast.Name)):
             name = module.names.qualified(node) if is_read(node) else None
             if name in _CLASSES:
-                yield self.left(module, node, str(name), _SAID, advice)
+                yield self.needs_manual_change(module, node, str(name), _SAID, advice)
             elif name in _PARTS:
-                yield self.left(module, node, str(name), _SAID, _BY_HAND)
+                yield self.needs_manual_change(module, node, str(name), _SAID, _BY_HAND)
 
-    def _planned(self, module: Module) -> Iterator[Finding]:
+    def _planned_changes(self, module: Module) -> Iterator[Finding]:
         """Yield the changes of the whole source, or the reason why there are none."""
         program = Program(module.text)
-        running = distributed(program)
+        running = find_distributed_use(program)
         if running is not None:
             yield from self._uses(module, _START)
-            yield from self._running(module, program, running)
+            yield from self._report_running(module, program, running)
             return
         try:
             planned = plan(program, module.text, module.device)
         except NotRecognised as error:
-            yield self.left(module, module.at(error.line), "DistributedDataParallel", str(error), _ADVICE)
+            yield self.needs_manual_change(
+                module, module.at(error.line), "DistributedDataParallel", str(error), _ADVICE
+            )
             return
         if planned is None:  # DataParallel without training
             yield from self._uses(module, _BY_HAND)
             return
         said = "runs in one process"
-        yield from self.made(module, planned.changes, "training", said, ("torch", "device", "os"))
+        yield from self.findings_of_changes(
+            module, planned.changes, "training", said, ("torch", "device", "os")
+        )
         for line, subject, message, advice in planned.advice:
-            yield self.unclear(module, module.at(line), subject, message, advice)
+            yield self.undecided(module, module.at(line), subject, message, advice)
 
-    def _running(self, module: Module, program: Program, place: ast.AST) -> Iterator[Finding]:
+    def _report_running(self, module: Module, program: Program, place: ast.AST) -> Iterator[Finding]:
         """Yield the finding of a training that uses several processes already."""
         trains = any(isinstance(each, ast.Attribute) and each.attr == "backward" for each in program.nodes)
         if trains:
             said = "already trains in several processes, or by a library that does"
-            yield self.right(module, place, "DistributedDataParallel", said, "stays")
+            yield self.already_portable(module, place, "DistributedDataParallel", said, "stays")
 
 
 def starts_data_parallel(module: Module, call: ast.Call) -> bool:
@@ -112,7 +116,7 @@ def _only_data_parallel(module: Module, call: ast.Call) -> bool:
     name = module.names.qualified(call.func) or ""
     if name not in ("torch.cuda.is_available", _COUNT):
         return False
-    parts = (each for each in guarded(module, call) if not isinstance(module.parents[each], ast.BoolOp))
+    parts = (each for each in guarded_nodes(module, call) if not isinstance(module.parents[each], ast.BoolOp))
     nodes = [node for each in parts for node in ast.walk(each)]
     starts = any(
         isinstance(node, ast.Call) and module.names.qualified(node.func) in _CLASSES for node in nodes

@@ -33,28 +33,28 @@ class DdpDeviceIds(Rule):
             return
         for call in module.of(ast.Call):
             if module.names.qualified(call.func) in _NAMES:
-                for name, value in _given(call):
+                for name, value in _passed_indices(call):
                     yield self._end(module, call, name, value)
 
     def _end(self, module: Module, call: ast.Call, name: str, value: ast.expr) -> Finding:
-        chosen = _only(value) if isinstance(value, ast.IfExp) else call
+        chosen = _branch_not_none(value) if isinstance(value, ast.IfExp) else call
         is_needless = is_within(
             module, call, module.around.project.behind_tests
         )  # on the CPU it raised before too
         if module.around.target != "cpu" and (
             is_needless or not needs_guard(module, chosen, Guard.ACCELERATOR)
         ):
-            return self.right(module, value, name, "is passed with an accelerator only", "stays")
+            return self.already_portable(module, value, name, "is passed with an accelerator only", "stays")
         if isinstance(value, ast.IfExp):
-            return self.unclear(
+            return self.undecided(
                 module, value, name, "is chosen by a condition", "pass None for a model on the CPU"
             )
         draft = Draft(module).surround(value, "", " if {type} != {q}cpu{q} else None", TERNARY)
         said, advice = "raises if the model is on the CPU", "becomes None on the CPU"
-        return self.changed(value, name, said, advice, draft)
+        return self.automatic_change(value, name, said, advice, draft)
 
 
-def _given(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
+def _passed_indices(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
     """Yield the indices that a call passes, other than None."""
     positional = zip(_PARAMETERS, call.args[1:], strict=False)
     starred = any(isinstance(each, ast.Starred) for each in call.args)
@@ -64,7 +64,7 @@ def _given(call: ast.Call) -> Iterator[tuple[str, ast.expr]]:
             yield name, value
 
 
-def _only(choice: ast.IfExp) -> ast.expr:
+def _branch_not_none(choice: ast.IfExp) -> ast.expr:
     """Return the branch of a choice that is not None; the choice if neither is."""
     if _is_none(choice.orelse):
         return choice.body

@@ -53,14 +53,18 @@ class DeviceChoice(Rule):
         module.claimed.update(ast.walk(whole))
         subject, message = '"cuda" or "cpu"', "chooses between CUDA and the CPU"
         if constants.is_device_value(whole, module.torch, module.around.target, module.around.torch):
-            older = versions.shown(module.around.torch)
-            return self.right(module, node, subject, message, f"stays: PyTorch {older} has no other form")
+            older = versions.format_version(module.around.torch)
+            return self.already_portable(
+                module, node, subject, message, f"stays: PyTorch {older} has no other form"
+            )
         if _defines_device(module, whole):
             value = constants.device_value("torch", module.around.target, module.around.torch)
             draft = Draft(module).replace(whole, value.replace('"', "{q}"))
-            return self.changed(node, subject, message, "becomes the accelerator in use, or the CPU", draft)
+            return self.automatic_change(
+                node, subject, message, "becomes the accelerator in use, or the CPU", draft
+            )
         draft = Draft(module).replace(whole, template)
-        return self.changed(node, subject, message, f"becomes {becomes}", draft)
+        return self.automatic_change(node, subject, message, f"becomes {becomes}", draft)
 
 
 class TorchDevice(Rule):
@@ -89,7 +93,7 @@ class TorchDevice(Rule):
                 draft.replace(first, "{type}")
                 load_on_cpu(draft, first)
                 advice = "is of the type DEVICE.type"
-            yield self.changed(call, "torch.device", "makes a CUDA device", advice, draft)
+            yield self.automatic_change(call, "torch.device", "makes a CUDA device", advice, draft)
 
 
 def makes_device(module: Module, node: ast.AST, what: Callable[[ast.expr], bool]) -> bool:

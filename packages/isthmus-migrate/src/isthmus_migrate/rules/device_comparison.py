@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from isthmus_migrate.rules import comparison_edits
-from isthmus_migrate.rules.decided import decided
+from isthmus_migrate.rules.decided import find_decided
 from isthmus_migrate.rules.device_choice import compares_device
 from isthmus_migrate.rules.draft import AND, Draft
 from isthmus_migrate.rules.rule import Rule, is_read
@@ -59,16 +59,18 @@ class DeviceComparison(Rule):
         strings = [each for each in _operands(node) if names_cuda(each)]
         verdict = _verdict(module, node)
         module.claimed.update(strings)
-        subject = f"`{_short(module, node)}`"
-        if kept := self._staying(module, node, verdict, "compares words, not a device"):
+        subject = f"`{_short_source(module, node)}`"
+        if kept := self._staying_finding(module, node, verdict, "compares words, not a device"):
             yield kept
-        elif (draft := self._converted(module, node)) is None or not _sliced(draft, node):
-            yield self.left(module, node, subject, "tests for CUDA in a way that is not converted", _REMEDY)
+        elif (draft := self._draft_comparison(module, node)) is None or not _sliced(draft, node):
+            yield self.needs_manual_change(
+                module, node, subject, "tests for CUDA in a way that is not converted", _REMEDY
+            )
         else:
             module.claimed.update(_operands(node))
-            yield self.changed(node, subject, "tests for CUDA", _BECOMES, draft, verdict.why)
+            yield self.automatic_change(node, subject, "tests for CUDA", _BECOMES, draft, verdict.why)
 
-    def _staying(self, module: Module, node: ast.expr, verdict: Verdict, word: str) -> Finding | None:
+    def _staying_finding(self, module: Module, node: ast.expr, verdict: Verdict, word: str) -> Finding | None:
         """Return the finding of a test that stays; None if it is to be converted.
 
         Args:
@@ -77,32 +79,32 @@ class DeviceComparison(Rule):
             verdict: what is tested.
             word: what the test does if what is tested is not a device.
         """
-        subject = f"`{_short(module, node)}`"
+        subject = f"`{_short_source(module, node)}`"
         if verdict.use is Use.WORD:
-            return self.right(module, node, subject, word, "stays")
+            return self.already_portable(module, node, subject, word, "stays")
         if verdict.use is not Use.DEVICE or not verdict.certain:
-            return self.unclear(module, node, subject, f"may test a device: {verdict.why}", _REMEDY)
+            return self.undecided(module, node, subject, f"may test a device: {verdict.why}", _REMEDY)
         if stays(module, node):
-            return self.right(module, node, subject, _STAYS, "stays")
-        return decided(self, module, node, subject)
+            return self.already_portable(module, node, subject, _STAYS, "stays")
+        return find_decided(self, module, node, subject)
 
-    def _converted(self, module: Module, node: ast.Compare) -> Draft | None:
+    def _draft_comparison(self, module: Module, node: ast.Compare) -> Draft | None:
         """Return the edits of a comparison; None if there is no form for it."""
         if any(_is_test(each) for each in _operands(node)):
             return None
         if compares_device(module, node):
             return comparison_edits.devices(module, node)
         if all(isinstance(each, ast.Eq) for each in node.ops):
-            return comparison_edits.equal(module, node)
+            return comparison_edits.replace_equality(module, node)
         if len(node.ops) != 1:
             return None
         operator, left, right = node.ops[0], node.left, node.comparators[0]
         if isinstance(operator, ast.NotEq):
-            return comparison_edits.unequal(module, node)
+            return comparison_edits.replace_inequality(module, node)
         if not isinstance(operator, ast.In | ast.NotIn):
             return None
         if is_cuda(left):
-            return comparison_edits.contained(module, node)
+            return comparison_edits.replace_containment(module, node)
         if isinstance(right, ast.Tuple | ast.List | ast.Set):
             return comparison_edits.member(module, node, right)
         return None
@@ -112,30 +114,32 @@ class DeviceComparison(Rule):
         """``device.startswith("cuda")``."""
         verdict = module.around.flow.values.get(place_of(owner), _NOT_SHOWN)
         module.claimed.add(call.args[0])
-        subject = f"`{_short(module, call)}`"
-        if kept := self._staying(module, call, verdict, "asks about a word, not a device"):
+        subject = f"`{_short_source(module, call)}`"
+        if kept := self._staying_finding(module, call, verdict, "asks about a word, not a device"):
             yield kept
             return
         draft = Draft(module)
         draft.replace(call.args[0], "{type}" if text(call.args[0]) == "cuda" else "{type} + {q}:{q}")
         if not module.around.target and not is_asserted(module, call):
             draft.surround(call, "", " and {type} != {q}cpu{q}", AND)
-        yield self.changed(call, subject, "tests for CUDA", _BECOMES, draft, verdict.why)
+        yield self.automatic_change(call, subject, "tests for CUDA", _BECOMES, draft, verdict.why)
 
     # ---- is_cuda --------------------------------------------------------------------------------------------
     def _is_cuda(self, module: Module, node: ast.Attribute) -> Finding:
         """``x.is_cuda``."""
-        subject = f"`{_short(module, node)}`"
+        subject = f"`{_short_source(module, node)}`"
         if module.mentions(_OWN_IS_CUDA):
-            return self.unclear(module, node, subject, "may be an attribute of a class of this file", _REMEDY)
+            return self.undecided(
+                module, node, subject, "may be an attribute of a class of this file", _REMEDY
+            )
         if stays(module, node):
-            return self.right(module, node, subject, _STAYS, "stays")
-        if kept := decided(self, module, node, subject):
+            return self.already_portable(module, node, subject, _STAYS, "stays")
+        if kept := find_decided(self, module, node, subject):
             return kept
         if is_packed(module, node.value) is None:
             said = "may be of a packed sequence, which has no attribute `device`"
-            return self.unclear(module, node, subject, said, "test `.data.device.type` if it is one")
-        return self.changed(
+            return self.undecided(module, node, subject, said, "test `.data.device.type` if it is one")
+        return self.automatic_change(
             node, subject, "tests for CUDA", _BECOMES, comparison_edits.attribute(module, node)
         )
 
@@ -180,6 +184,6 @@ def _verdict(module: Module, node: ast.Compare) -> Verdict:
     return ranked[0] if ranked else _NOT_SHOWN
 
 
-def _short(module: Module, node: ast.expr) -> str:
+def _short_source(module: Module, node: ast.expr) -> str:
     code = " ".join(module.code(node).split())
     return code if len(code) <= 60 else f"{code[:57]}..."

@@ -55,44 +55,56 @@ class DeviceString(Rule):
         subject = f'"{text(node)}"'
         verdict = module.around.flow.strings.get(place_of(node), WORD)
         if isinstance(parent, ast.MatchValue):
-            subject_verdict = self._matched(module, parent)
+            subject_verdict = self._match_verdict(module, parent)
             if subject_verdict.use is Use.DEVICE:
-                yield self.left(module, node, subject, "is a pattern that matches no other device", _TABLE)
+                yield self.needs_manual_change(
+                    module, node, subject, "is a pattern that matches no other device", _TABLE
+                )
             else:
-                yield self.right(module, node, subject, "is a pattern of words, not of devices", "stays")
+                yield self.already_portable(
+                    module, node, subject, "is a pattern of words, not of devices", "stays"
+                )
             return
         if verdict.use is Use.KEY:
-            yield self.left(module, node, subject, "is a key among which a device type is looked up", _TABLE)
+            yield self.needs_manual_change(
+                module, node, subject, "is a key among which a device type is looked up", _TABLE
+            )
         elif verdict.use is Use.DEVICE and verdict.certain:
             yield self._device(module, node, subject, verdict)
         elif _registers(module, node):
-            yield self.right(module, node, subject, "is the device of an operator's implementation", "stays")
+            yield self.already_portable(
+                module, node, subject, "is the device of an operator's implementation", "stays"
+            )
         elif verdict.use is Use.WORD:
-            yield self.right(module, node, subject, "is a word here, not a device", "stays")
+            yield self.already_portable(module, node, subject, "is a word here, not a device", "stays")
         elif option := option_of(verdict.why):
-            yield self.unclear(module, node, subject, f"{verdict.why}: it {option.message}", option.advice)
+            yield self.undecided(module, node, subject, f"{verdict.why}: it {option.message}", option.advice)
         elif verdict.use is not Use.BACKEND:
-            yield self.unclear(module, node, subject, f"may be a device: {verdict.why}", _REMEDY)
+            yield self.undecided(module, node, subject, f"may be a device: {verdict.why}", _REMEDY)
 
     def _device(self, module: Module, node: ast.Constant, subject: str, verdict: Verdict) -> Finding:
         if is_enum_value(module, node):
             message = "is a value of an Enum, which other values are compared with"
-            return self.left(module, node, subject, message, _TABLE)
+            return self.needs_manual_change(module, node, subject, message, _TABLE)
         if _is_option_of_job(module, node):
-            return self.unclear(module, node, subject, _OF_JOB, _AT_JOB)
+            return self.undecided(module, node, subject, _OF_JOB, _AT_JOB)
         if _is_without_accelerator(module, node):
-            return self.right(module, node, subject, "is used where there is no accelerator", "stays")
+            return self.already_portable(
+                module, node, subject, "is used where there is no accelerator", "stays"
+            )
         draft = Draft(module)
         if not rename(draft, node):
-            return self.left(module, node, subject, "is written in parts", "write it as one string")
+            return self.needs_manual_change(
+                module, node, subject, "is written in parts", "write it as one string"
+            )
         if not is_cuda(node):
             load_on_cpu(draft, node, _LOADS.match(verdict.why) is not None)
         advice = "becomes DEVICE.type" if is_cuda(node) else 'becomes f"{DEVICE.type}:..."'
         if mps.is_double(module, node):
             advice += f", with float64, {mps.LACKS}"
-        return self.changed(node, subject, "names a CUDA device", advice, draft, verdict.why)
+        return self.automatic_change(node, subject, "names a CUDA device", advice, draft, verdict.why)
 
-    def _matched(self, module: Module, pattern: ast.MatchValue) -> Verdict:
+    def _match_verdict(self, module: Module, pattern: ast.MatchValue) -> Verdict:
         matches = (each for each in module.enclosing(pattern) if isinstance(each, ast.Match))
         match = next(matches)
         return module.around.flow.values.get(place_of(match.subject), WORD)
@@ -109,7 +121,7 @@ class DeviceString(Rule):
         if verdict.use is not Use.DEVICE or types.intersection(map(ast.unparse, node.elts)):
             return
         if not verdict.certain or not module.around.flow.uses_torch:
-            yield self.unclear(module, node, "choices", f"may be of a device: {verdict.why}", _REMEDY)
+            yield self.undecided(module, node, "choices", f"may be of a device: {verdict.why}", _REMEDY)
             return
         draft = Draft(module).insert(node, module.end(node.elts[-1]), ", {type}")
         for each in node.elts:
@@ -117,7 +129,7 @@ class DeviceString(Rule):
                 number = text(each).removeprefix("cuda")
                 draft.insert(node, module.end(node.elts[-1]), ", {type} + {q}{number}{q}", number=number)
         advice = "DEVICE.type is a choice too"
-        yield self.changed(node, "choices", "are of a device", advice, draft, verdict.why)
+        yield self.automatic_change(node, "choices", "are of a device", advice, draft, verdict.why)
 
 
 class DeviceFormat(Rule):
@@ -137,23 +149,25 @@ class DeviceFormat(Rule):
             verdict = module.around.flow.strings.get(place_of(node))
             if verdict is None or node in module.claimed or isinstance(module.parents[node], ast.Expr):
                 continue
-            yield self._formatted(module, node, verdict)
+            yield self._format_finding(module, node, verdict)
 
-    def _formatted(self, module: Module, node: ast.expr, verdict: Verdict) -> Finding:
+    def _format_finding(self, module: Module, node: ast.expr, verdict: Verdict) -> Finding:
         subject = '"cuda:..."'
         if verdict.use is Use.WORD:
-            return self.right(module, node, subject, "is text here, not a device", "stays")
+            return self.already_portable(module, node, subject, "is text here, not a device", "stays")
         if verdict.use is Use.KEY:
-            return self.left(module, node, subject, "is a key among which a device is looked up", _TABLE)
+            return self.needs_manual_change(
+                module, node, subject, "is a key among which a device is looked up", _TABLE
+            )
         if verdict.use is not Use.DEVICE or not verdict.certain:
-            return self.unclear(module, node, subject, f"may be a device: {verdict.why}", _REMEDY)
+            return self.undecided(module, node, subject, f"may be a device: {verdict.why}", _REMEDY)
         draft = Draft(module)
         if not is_formatted(node) or not rename(draft, node):
             message = "names a CUDA device in a format that is not converted"
-            return self.left(module, node, subject, message, 'write f"{DEVICE.type}:{index}"')
+            return self.needs_manual_change(module, node, subject, message, 'write f"{DEVICE.type}:{index}"')
         load_on_cpu(draft, node, _LOADS.match(verdict.why) is not None)
         advice = 'becomes f"{DEVICE.type}:..."'
-        return self.changed(node, subject, "names a CUDA device", advice, draft, verdict.why)
+        return self.automatic_change(node, subject, "names a CUDA device", advice, draft, verdict.why)
 
 
 def _registers(module: Module, node: ast.Constant) -> bool:

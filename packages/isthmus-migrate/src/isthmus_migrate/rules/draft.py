@@ -49,7 +49,7 @@ class Draft:
 
     def require(self, name: str) -> Draft:
         """Require a name of ``versions.SINCE`` that is in no template."""
-        self.lacking = self.lacking or versions.missing(name, self.module.around.torch)
+        self.lacking = self.lacking or versions.find_missing(name, self.module.around.torch)
         return self
 
     @property
@@ -60,7 +60,7 @@ class Draft:
     def replace(self, node: ast.expr, template: str, precedence: int = ATOM, **parts: str) -> Draft:
         """Replace an expression; parentheses are added where it needs them. Later rules skip what is inside it."""
         self.module.claimed.update(ast.walk(node))
-        text, needs = self._written(node, template, parts)
+        text, needs = self._write_template(node, template, parts)
         if needs_parentheses(self.module, node, precedence):
             text = f"({text})"
         self.edits.append(Edit(self.module.start(node), self.module.end(node), text, needs=needs))
@@ -68,7 +68,7 @@ class Draft:
 
     def swap(self, node: ast.AST, start: int, end: int, template: str, **parts: str) -> Draft:
         """Replace the text between two offsets; ``node`` is where it is, for the quotation marks."""
-        text, needs = self._written(node, template, parts)
+        text, needs = self._write_template(node, template, parts)
         self.edits.append(Edit(start, end, text, needs=needs))
         return self
 
@@ -78,7 +78,7 @@ class Draft:
 
     def insert_before(self, call: ast.Call, offset: int, template: str) -> Draft:
         """Insert text before an argument of a call and whatever is inserted around the argument."""
-        text, needs = self._written(call, template, {})
+        text, needs = self._write_template(call, template, {})
         size = self.module.end(call) - self.module.start(call)
         self.edits.append(Edit(offset, offset, text, -size, needs))
         return self
@@ -102,7 +102,7 @@ class Draft:
             (after, self.module.end(node), size),
         ):
             if template:
-                text, needs = self._written(node, template, parts)
+                text, needs = self._write_template(node, template, parts)
                 self.edits.append(Edit(offset, offset, text, span, needs))
         return self
 
@@ -166,7 +166,7 @@ class Draft:
 
     def guard(self, statement: ast.stmt, template: str, **parts: str) -> Draft:
         """Put a statement, alone on its lines, under an ``if`` with this condition."""
-        text, needs = self._written(statement, template, parts)
+        text, needs = self._write_template(statement, template, parts)
         start, end = self.module.start(statement), self.module.end(statement)
         self.edits.append(Edit(start, end, "", needs=needs, guard=text))
         return self
@@ -175,12 +175,14 @@ class Draft:
         """Return the offset of a call's opening parenthesis."""
         return self.module.text.index("(", self.module.end(call.func))
 
-    def _written(self, node: ast.AST, template: str, parts: Mapping[str, str]) -> tuple[str, frozenset[str]]:
+    def _write_template(
+        self, node: ast.AST, template: str, parts: Mapping[str, str]
+    ) -> tuple[str, frozenset[str]]:
         """Return the source of a template, and what it needs."""
         module = self.module
         is_possible = module.is_placed(node) and ("{q}" not in template or module.can_quote(node))
         self.is_misplaced = self.is_misplaced or not is_possible
-        template, why = versions.written(template, module.around.torch, module.around.target)
+        template, why = versions.write_template(template, module.around.torch, module.around.target)
         self.lacking = self.lacking or why
         template = template.replace("{module}", "torch.get_device_module({device})")
         for name, (alias, line) in module.parts_of_torch.items():

@@ -28,32 +28,32 @@ class ErrorTexts(Rule):
         """Find ``"CUDA out of memory" in str(error)`` and the like."""
         for constant in module.of(ast.Constant):
             if "out of memory" in text(constant) and _is_asked(module, constant):
-                yield self._asked(module, constant)
+                yield self._ask_person(module, constant)
 
-    def _asked(self, module: Module, node: ast.Constant) -> Finding:
+    def _ask_person(self, module: Module, node: ast.Constant) -> Finding:
         subject = f'"{text(node)}"'
         if not text(node).lower().startswith("cuda"):
             advice = "stays: messages of other accelerators contain it too"
-            return self.right(module, node, subject, "is part of an out-of-memory message", advice)
+            return self.already_portable(module, node, subject, "is part of an out-of-memory message", advice)
         said = "is CUDA's out-of-memory message; other accelerators have other messages"
         test = module.parents[node]
         error = _error(module, test) if isinstance(test, ast.Compare) and test.left is node else ""
         if not error or not text(node).startswith(_MESSAGE) or not isinstance(test, ast.Compare):
             advice = f"catch {_CLASS} (`isthmus run` raises CUDA's message)"
-            return self.unclear(module, node, subject, said, advice)
+            return self.undecided(module, node, subject, said, advice)
         if any(text(node) in each for each in module.around.project.raised):
             said, advice = (
                 "is the message of an error that the project raises itself",
                 f"raise {_CLASS} there",
             )
-            return self.unclear(module, node, subject, said, f"{advice}, and test for that here")
+            return self.undecided(module, node, subject, said, f"{advice}, and test for that here")
         template = f"isinstance({error}, {_CLASS})"
         if isinstance(test.ops[0], ast.NotIn):
             draft = Draft(module).replace(test, f"not {template}", NOT)
         else:
             draft = Draft(module).replace(test, template)
         evidence = f"`{error}` is what an `except` around it caught"
-        return self.changed(test, subject, said, f"becomes a test for {_CLASS}", draft, evidence)
+        return self.automatic_change(test, subject, said, f"becomes a test for {_CLASS}", draft, evidence)
 
 
 def _error(module: Module, test: ast.Compare) -> str:

@@ -24,4 +24,4 @@ class Flags(Rule):
         for node in module.of(ast.Attribute):
             name = module.names.qualified(node) or ""
             if isinstance(node.ctx, ast.Store) and name in FLAGS:
-                yield self.right(module, node, name, "is a flag of CUDA", FLAGS[name].advice)
+                yield self.already_portable(module, node, name, "is a flag of CUDA", FLAGS[name].advice)

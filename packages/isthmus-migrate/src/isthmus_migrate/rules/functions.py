@@ -65,23 +65,25 @@ class FunctionRule(Rule):
         """Return the finding of a call: it becomes a call of the entry's function, under the entry's guard."""
         name = module.names.qualified(call.func) or ""
         if entry.guard is Guard.CUDA and not needs_guard(module, call, entry.guard):
-            return self.right(module, call, name, "is called on CUDA only", "stays")
+            return self.already_portable(module, call, name, "is called on CUDA only", "stays")
         draft = Draft(module)
         entry = _for_accelerator(module, call, entry)
         if entry.guard is not Guard.CUDA:
             draft.replace(call.func, entry.becomes)
             if self.positional or entry.becomes.startswith("torch.accelerator."):
                 without_keywords(draft, call)
-        guarded(draft, call, entry)
-        return self.changed(call, name, "belongs to CUDA", advised(module, call, entry), draft)
+        add_guard(draft, call, entry)
+        return self.automatic_change(call, name, "belongs to CUDA", advised(module, call, entry), draft)
 
     def name_read(self, module: Module, node: ast.expr, entry: CudaName) -> Iterator[Finding]:
         """Yield the finding of a name that is read but not called."""
         name = module.names.qualified(node) or ""
         if entry.guard is Guard.CUDA:
-            yield self.left(module, node, name, "is a function that only CUDA has", "call it on CUDA only")
+            yield self.needs_manual_change(
+                module, node, name, "is a function that only CUDA has", "call it on CUDA only"
+            )
         elif is_without_accelerator(module, node):
-            yield self.right(module, node, name, "is read where there is no accelerator", "stays")
+            yield self.already_portable(module, node, name, "is read where there is no accelerator", "stays")
         else:
             draft = Draft(module)
             guard = _guard(module, entry)
@@ -89,21 +91,21 @@ class FunctionRule(Rule):
                 draft.surround(node, f"{entry.becomes} if {_TESTS[guard]} else ", "", TERNARY)
             else:
                 draft.replace(node, entry.becomes)
-            yield self.changed(node, name, "belongs to CUDA", f"becomes {entry.becomes}", draft)
+            yield self.automatic_change(node, name, "belongs to CUDA", f"becomes {entry.becomes}", draft)
 
 
 def advised(module: Module, node: ast.AST, entry: CudaName) -> str:
     """Return what a name becomes, in words, and whether MPS lacks it where it may be called on MPS."""
     if entry.guard is Guard.CUDA:
         return "is called on CUDA only"
-    may_raise = mps.lacks(entry.becomes) and _guard(module, entry) is not Guard.APART
+    may_raise = mps.mps_lacks(entry.becomes) and _guard(module, entry) is not Guard.APART
     is_said = may_raise and not module.around.target and needs_guard(module, node, Guard.APART)
     return f"becomes {entry.becomes}" + (f", {mps.LACKS}" if is_said else "")
 
 
 def _guard(module: Module, entry: CudaName) -> Guard:
     """Return where the replacement of a name may be called, in a module that may know MPS."""
-    if entry.guard is Guard.ACCELERATOR and mps.is_known(module) and mps.lacks(entry.becomes):
+    if entry.guard is Guard.ACCELERATOR and mps.is_known(module) and mps.mps_lacks(entry.becomes):
         return Guard.APART
     return entry.guard
 
@@ -117,7 +119,7 @@ def _for_accelerator(module: Module, call: ast.Call, entry: CudaName) -> CudaNam
     if is_safe or mps.refuses(entry.becomes, call):
         return own
     is_statement = isinstance(module.parents[call], ast.Expr)
-    return own if is_statement and mps.lacks(entry.becomes) else entry
+    return own if is_statement and mps.mps_lacks(entry.becomes) else entry
 
 
 def is_tested(module: Module, condition: Condition) -> bool:
@@ -139,7 +141,7 @@ def needs_guard(module: Module, node: ast.AST, guard: Guard) -> bool:
     if guard is Guard.NONE or target == "cuda" or (target and guard is Guard.ACCELERATOR):
         return False
     if guard is Guard.APART:
-        return not any(mps.excludes(module, each) for each in conditions(module, node))
+        return not any(mps.excludes_mps(module, each) for each in conditions(module, node))
     if guard is Guard.CUDA:
         return not any(implies_cuda(module, each) for each in conditions(module, node))
     return not (is_on_accelerator(module, node) or is_within(module, node, module.around.project.sheltered))
@@ -174,7 +176,7 @@ def is_annotation(module: Module, node: ast.AST) -> bool:
     return node is getattr(above, "annotation", None) or node is getattr(above, "returns", None)
 
 
-def guarded(draft: Draft, call: ast.expr, entry: CudaName) -> None:
+def add_guard(draft: Draft, call: ast.expr, entry: CudaName) -> None:
     """Put a call under its entry's guard: an ``if`` around a statement, else a conditional expression."""
     module = draft.module
     guard = _guard(module, entry)

@@ -52,9 +52,9 @@ class GlooBackend(Rule):
         subject, target = '"gloo"', module.around.target
         said = "is the backend of a model with device_ids, and takes tensors of CUDA and the CPU only"
         if target in ("cuda", "cpu") or (
-            not target and versions.missing(backends.DEFAULT, module.around.torch)
+            not target and versions.find_missing(backends.DEFAULT, module.around.torch)
         ):
-            return self.right(module, backend, subject, said, "stays: the device is one of them")
+            return self.already_portable(module, backend, subject, said, "stays: the device is one of them")
         draft = Draft(module)
         if target:
             draft.replace(backend, _BOTH)
@@ -62,7 +62,7 @@ class GlooBackend(Rule):
             kept = "{q}gloo{q} if {type} in ({q}cpu{q}, {q}cuda{q}) else "
             draft.replace(backend, kept + _BOTH, TERNARY)
         advice = "other accelerators get their default backend, and Gloo for tensors on the CPU"
-        return self.changed(backend, subject, said, advice, draft)
+        return self.automatic_change(backend, subject, said, advice, draft)
 
 
 def _has_devices(module: Module, call: ast.Call) -> bool:

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from isthmus_migrate.rules.commands import LAUNCH, RUN, launched, run_strings
+from isthmus_migrate.rules.commands import LAUNCH, RUN, run_strings, to_torchrun
 from isthmus_migrate.rules.draft import Draft
 from isthmus_migrate.rules.rule import Rule, is_read
 from isthmus_migrate.source.findings import Finding
@@ -39,25 +39,25 @@ class LaunchModule(Rule):
                 yield self._command(module, node, node in run)
         for name in (*module.of(ast.Attribute), *module.of(ast.Name)):
             if is_read(name) and module.names.qualified(name) == LAUNCH:
-                yield self.left(module, name, LAUNCH, _SAID, _BY_HAND)
+                yield self.needs_manual_change(module, name, LAUNCH, _SAID, _BY_HAND)
 
     def _element(self, module: Module, node: ast.Constant, holder: ast.List | ast.Tuple) -> Finding:
         """Replace the module's name in the arguments of a command."""
         before = holder.elts[: holder.elts.index(node)]
         if not before or text(before[-1]) != "-m" or LAUNCH not in module.code(node):
-            return self.unclear(module, node, LAUNCH, _SAID, _BY_HAND)
+            return self.undecided(module, node, LAUNCH, _SAID, _BY_HAND)
         draft = Draft(module)
         start = module.start(node) + module.code(node).index(LAUNCH)
         draft.swap(node, start, start + len(LAUNCH), "{run}", run=RUN)
         for each, following in zip(holder.elts, holder.elts[1:], strict=False):
             if text(each) in _USE_ENV:  # torchrun always uses the environment
                 draft.swap(each, module.start(each), module.start(following), "")
-        return self.changed(node, LAUNCH, _SAID, _BECOMES, draft, 'follows "-m"')
+        return self.automatic_change(node, LAUNCH, _SAID, _BECOMES, draft, 'follows "-m"')
 
     def _command(self, module: Module, node: ast.Constant, is_run: bool) -> Finding:
         code = module.code(node)
-        new = launched(code)
+        new = to_torchrun(code)
         if not is_run or LAUNCH in new or new == code or isinstance(module.parents[node], ast.JoinedStr):
-            return self.unclear(module, node, LAUNCH, _SAID, _BY_HAND)
+            return self.undecided(module, node, LAUNCH, _SAID, _BY_HAND)
         draft = Draft(module).swap(node, module.start(node), module.end(node), "{new}", new=new)
-        return self.changed(node, LAUNCH, _SAID, _BECOMES, draft, "is run as a command")
+        return self.automatic_change(node, LAUNCH, _SAID, _BECOMES, draft, "is run as a command")

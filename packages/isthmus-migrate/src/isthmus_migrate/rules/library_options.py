@@ -85,10 +85,10 @@ class LibraryOptions(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find the arguments, and names of providers."""
         for node, used in _accelerators(module):
-            yield self.unclear(module, node, used, "asks Lightning for CUDA's devices", _COUNT)
+            yield self.undecided(module, node, used, "asks Lightning for CUDA's devices", _COUNT)
         for made in module.of(ast.Call):
             if _leaves_choice(module, made):
-                yield self.unclear(module, made, module.code(made.func), _CHOOSES, _REGISTER)
+                yield self.undecided(module, made, module.code(made.func), _CHOOSES, _REGISTER)
         seen: dict[Option, Finding] = {}
         more: Counter[Option] = Counter()
         for keyword in module.of(ast.keyword):
@@ -102,7 +102,7 @@ class LibraryOptions(Rule):
                 more[option] += 1
                 continue
             subject = f"{keyword.arg}={module.code(keyword.value)}"
-            found = self.unclear(module, keyword.value, subject, option.message, option.advice)
+            found = self.undecided(module, keyword.value, subject, option.message, option.advice)
             if option.once:
                 seen[option] = found
             else:
@@ -113,10 +113,10 @@ class LibraryOptions(Rule):
         for constant in module.of(ast.Constant):
             if text(constant) in PROVIDERS:
                 said = "is ONNX Runtime's provider for NVIDIA GPUs"
-                yield self.unclear(module, constant, text(constant), said, _PROVIDER)
+                yield self.undecided(module, constant, text(constant), said, _PROVIDER)
         if _imports_lightning(module):
             advice = f"set accelerator= and devices=: {_REGISTER}"
-            yield from (self.unclear(module, each, "gpus", _GPUS, advice) for each in _gpus(module))
+            yield from (self.undecided(module, each, "gpus", _GPUS, advice) for each in _gpus(module))
 
 
 def _leaves_choice(module: Module, call: ast.Call) -> bool:

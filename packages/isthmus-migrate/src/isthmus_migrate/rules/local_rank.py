@@ -35,7 +35,7 @@ class LocalRank(Rule):
                 continue
             is_taken = "LOCAL_RANK" in module.text or module.around.project.ignores_local_rank
             if is_taken and not _READ.search(module.text):
-                yield self.right(
+                yield self.already_portable(
                     module,
                     call,
                     name,
@@ -49,19 +49,19 @@ class LocalRank(Rule):
         given = {each.arg: each.value for each in call.keywords}
         required = given.get("required")
         if isinstance(required, ast.Constant) and required.value:
-            return self.left(
+            return self.needs_manual_change(
                 module, call, name, f"{_SAID}, and required", f"torchrun does not pass it: {_DEFAULT}"
             )
         default = given.get("default")
         if None in given or not _is_int(given.get("type")) or not (default is None or _is_number(default)):
-            return self.unclear(module, call, name, f"{_SAID}; its default is not a number", _DEFAULT)
+            return self.undecided(module, call, name, f"{_SAID}; its default is not a number", _DEFAULT)
         draft = Draft(module)
         if default is None:
             draft.argument(call, "default=int(os.environ.get({q}LOCAL_RANK{q}, 0))")
         else:
             start, end = module.start(default), module.end(default)
             draft.insert(call, start, "int(os.environ.get({q}LOCAL_RANK{q}, ").insert(call, end, "))")
-        return self.changed(call, name, _SAID, "its default becomes torchrun's LOCAL_RANK", draft)
+        return self.automatic_change(call, name, _SAID, "its default becomes torchrun's LOCAL_RANK", draft)
 
 
 _DEFAULT = 'let its default be int(os.environ["LOCAL_RANK"])'

@@ -49,30 +49,30 @@ class MapLocation(Rule):
         ours = [each for each in node.keys if isinstance(each, ast.JoinedStr) and not is_formatted(each)]
         if ours:
             module.claimed.update(ast.walk(node))
-            yield self.right(module, node, "map_location", "maps the tags of both", "stays")
+            yield self.already_portable(module, node, "map_location", "maps the tags of both", "stays")
             return
         if any(not _PURE.fullmatch(last_name(getattr(each, "func", each))) for each in _effects(node)):
             message, remedy = "has values that call functions", "map the tags by hand"
-            yield self.left(module, node, "map_location", message, remedy)
+            yield self.needs_manual_change(module, node, "map_location", message, remedy)
             return
         draft = Draft(module)
         for tag, value in zip(node.keys, node.values, strict=True):
             if tag is None or not _is_tag(tag):
                 continue
-            device, texts = _neutral(value, "value"), {"open": "{", "close": "}"}
+            device, texts = _neutral_template(value, "value"), {"open": "{", "close": "}"}
             texts |= {"tag": _number(module, tag), "value": _number(module, value)}
             # the copy would stay as it is
             if any("cuda" in each or module.device in each for each in texts.values()):
                 message, remedy = "has values that are themselves converted", "map the tags by hand"
-                yield self.left(module, node, "map_location", message, remedy)
+                yield self.needs_manual_change(module, node, "map_location", message, remedy)
                 return
-            more = f", {_neutral(tag, 'tag')}: {device}"
+            more = f", {_neutral_template(tag, 'tag')}: {device}"
             if names_cuda(value) or is_formatted(value):
                 draft.replace(value, device + more, ATOM, **texts)
             else:
                 draft.insert(value, module.end(value), more, **texts)
         message, advice = "has the tags of a checkpoint from CUDA", "maps those of the device in use as well"
-        yield self.changed(node, "map_location", message, advice, draft)
+        yield self.automatic_change(node, "map_location", message, advice, draft)
 
     def _function(self, module: Module, node: ast.Lambda) -> Finding:
         """Replace a function that moves every storage to a device by the device."""
@@ -83,7 +83,7 @@ class MapLocation(Rule):
         device = call.args[0] if call.args else next(named, None)
         if device is not None and not is_index(module, device):
             why = f"moves to `{module.code(device)}`, which may be an index, a device or None"
-            return self.unclear(module, node, "map_location", why, "pass the device itself as map_location")
+            return self.undecided(module, node, "map_location", why, "pass the device itself as map_location")
         draft = Draft(module)
         if device is None or is_current(module, device):
             draft.replace(node, "{device}")
@@ -93,7 +93,7 @@ class MapLocation(Rule):
         else:
             template = "{device} if {x} is None else torch.device({type}, {x})"
             draft.replace(node, template, TERNARY, x=module.code(device))
-        return self.changed(
+        return self.automatic_change(
             node, "map_location", "moves every storage to CUDA", "becomes the device in use", draft
         )
 
@@ -144,7 +144,7 @@ def _effects(node: ast.AST) -> Iterator[ast.AST]:
     yield from (each for each in ast.walk(node) if isinstance(each, _EFFECTS))
 
 
-def _neutral(node: ast.expr, number: str) -> str:
+def _neutral_template(node: ast.expr, number: str) -> str:
     """Return the template of a tag or device with the type of the device in use, and the part with its number."""
     if is_cuda(node):
         return "{type}"

@@ -14,7 +14,7 @@ from isthmus_migrate.source.constants import is_own_type
 from isthmus_migrate.source.edits import Edit
 from isthmus_migrate.source.findings import Finding
 from isthmus_migrate.source.module import Module
-from isthmus_migrate.source.phrases import Phrase, names_cuda, neutral
+from isthmus_migrate.source.phrases import Phrase, names_cuda, neutral_phrases
 from isthmus_migrate.source.strings import is_cuda, text
 
 _TESTS = frozenset({"IM110", "IM119"})  # availability, device-comparison
@@ -47,7 +47,7 @@ class Messages(Rule):
         tests = _Tests(module)
         for message in _messages(module):
             for said in _strings(message):
-                if names_cuda(_value(said)) and (above := tests.of(said)):
+                if names_cuda(_value(said)) and (above := tests.deciding_tests(said)):
                     yield from self._message(module, said, any(map(tests.is_apart, above)))
 
     def _message(self, module: Module, said: ast.expr, is_apart: bool) -> Iterator[Finding]:
@@ -60,23 +60,23 @@ class Messages(Rule):
                 device then stays true, and that there is no accelerator would not be.
         """
         code, subject = module.code(said), f'"{textwrap.shorten(_value(said), 60, placeholder="...")}"'
-        phrases = list(neutral(code))
+        phrases = list(neutral_phrases(code))
         if len(phrases) != names_cuda(_value(said)):
-            yield self.unclear(
+            yield self.undecided(
                 module, said, subject, _SAID, "name the device in use, if it is not about CUDA alone"
             )
             return
         if is_apart and any(each.denies for each in phrases):
             return
-        if tested := _tested(module, code, phrases):
+        if tested := _tested_text(module, code, phrases):
             advice = f'change it together with "{tested}", which the project compares it with'
-            yield self.unclear(module, said, subject, _SAID, advice)
+            yield self.undecided(module, said, subject, _SAID, advice)
             return
         draft, start = Draft(module), module.start(said)
         for each in phrases:
             draft.swap(said, start + each.start, start + each.end, each.text)
         advice = ", ".join(f'"{code[each.start : each.end]}" becomes "{each.text}"' for each in phrases)
-        yield self.changed(said, subject, _SAID, advice, draft)
+        yield self.automatic_change(said, subject, _SAID, advice, draft)
 
 
 class _Tests:
@@ -90,17 +90,18 @@ class _Tests:
         assigned = [each for each in module.of(ast.Assign) if self._asks(each.value)]
         self._names.update(ast.unparse(target) for each in assigned for target in each.targets)
 
-    def of(self, said: ast.expr) -> list[ast.expr]:
+    def deciding_tests(self, said: ast.expr) -> list[ast.expr]:
         """Return the tests that decide whether a string is said, or are said with it."""
-        return [each for each in self._around(said) if self._asks(each)]
+        return [each for each in self._enclosing_tests(said) if self._asks(each)]
 
     def is_apart(self, test: ast.expr) -> bool:
         """Whether a test is false for some other accelerators: ``DEVICE.type not in ("cpu", "mps")``."""
-        return any(" in (" in each.text for each in self._within(test)) or any(
-            isinstance(each.ops[0], ast.In | ast.NotIn) and is_own_type(each.left) for each in _compared(test)
+        return any(" in (" in each.text for each in self._edits_within(test)) or any(
+            isinstance(each.ops[0], ast.In | ast.NotIn) and is_own_type(each.left)
+            for each in _convertible_comparisons(test)
         )
 
-    def _around(self, said: ast.expr) -> Iterator[ast.expr]:
+    def _enclosing_tests(self, said: ast.expr) -> Iterator[ast.expr]:
         below: ast.AST = said
         for above in self._module.enclosing(said):
             if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
@@ -123,17 +124,20 @@ class _Tests:
             return True
         called = (each.func for each in ast.walk(test) if isinstance(each, ast.Call))
         return (
-            bool(self._within(test))
+            bool(self._edits_within(test))
             or any(self._module.names.qualified(each) == _AVAILABLE for each in called)
-            or any(any(map(is_own_type, (each.left, *each.comparators))) for each in _compared(test))
+            or any(
+                any(map(is_own_type, (each.left, *each.comparators)))
+                for each in _convertible_comparisons(test)
+            )
         )
 
-    def _within(self, test: ast.expr) -> list[Edit]:
+    def _edits_within(self, test: ast.expr) -> list[Edit]:
         start, end = self._module.start(test), self._module.end(test)
         return [each for each in self._edits if start <= each.start and each.end <= end]
 
 
-def _compared(test: ast.expr) -> Iterator[ast.Compare]:
+def _convertible_comparisons(test: ast.expr) -> Iterator[ast.Compare]:
     """Yield the comparisons in a test, without those with CUDA, which stay."""
     for each in ast.walk(test):
         if isinstance(each, ast.Compare) and not any(map(is_cuda, each.comparators)):
@@ -175,17 +179,22 @@ def _value(node: ast.expr) -> str:
     return "".join(map(text, node.values)) if isinstance(node, ast.JoinedStr) else text(node)
 
 
-def _tested(module: Module, code: str, phrases: Sequence[Phrase]) -> str:
+def _tested_text(module: Module, code: str, phrases: Sequence[Phrase]) -> str:
     """Return a text that the project looks for in the message, and that the new one lacks; "" for none."""
     new = code
     for each in reversed(phrases):
         new = new[: each.start] + each.text + new[each.end :]
     return next(
-        (each for each in module.around.project.tested if _has(code, each) and not _has(new, each)), ""
+        (
+            each
+            for each in module.around.project.tested
+            if _has_pattern(code, each) and not _has_pattern(new, each)
+        ),
+        "",
     )
 
 
-def _has(said: str, pattern: str) -> bool:
+def _has_pattern(said: str, pattern: str) -> bool:
     try:
         return pattern in said or re.search(pattern, said) is not None
     except re.error:

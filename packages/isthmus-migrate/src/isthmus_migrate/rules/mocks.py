@@ -32,7 +32,7 @@ def equals(module: Module, node: ast.AST) -> list[ast.Constant]:
     return sorted(found, key=module.start)
 
 
-def replaced(module: Module, call: ast.AST) -> str:
+def mocked_name(module: Module, call: ast.AST) -> str:
     """Return the name of ``torch.cuda`` that a call replaces by a mock; "" for any other node."""
     if not isinstance(call, ast.Call) or last_name(call.func) not in _REPLACES or not call.args:
         return ""
@@ -43,7 +43,7 @@ def replaced(module: Module, call: ast.AST) -> str:
     return f"torch.cuda.{rest}" if cuda else ""
 
 
-def renamed(module: Module, node: ast.expr) -> Draft:
+def draft_rename(module: Module, node: ast.expr) -> Draft:
     """Return the edit that names ``torch.accelerator`` for ``torch.cuda`` in an argument of such a call."""
     draft = Draft(module)
     if not text(node):
@@ -62,4 +62,4 @@ def _calls(module: Module, test: ast.FunctionDef) -> list[ast.Call]:
 def _mocks(module: Module, call: ast.Call, named: set[str]) -> bool:
     if _EXPECTS.fullmatch(last_name(call.func)):
         return any(text(each) in named for each in ast.walk(call) if isinstance(each, ast.Constant))
-    return bool(named and replaced(module, call))
+    return bool(named and mocked_name(module, call))

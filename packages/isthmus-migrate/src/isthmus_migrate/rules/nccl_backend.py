@@ -48,7 +48,7 @@ class NcclBackend(Rule):
             if found := backends.pairs(node):
                 yield from self._pairs(module, node, found)
             elif backends.is_nccl(module, node) and not isinstance(module.parents[node], _COLLECTIONS):
-                yield from self._single(module, node)
+                yield from self._find_single(module, node)
 
     def _choice(self, module: Module, node: ast.IfExp) -> Finding:
         """Replace ``"nccl" if torch.cuda.is_available() else "gloo"`` by the device's default."""
@@ -56,25 +56,31 @@ class NcclBackend(Rule):
         known = [backends.verdict(module, each) for each in (node, node.body, node.orelse)]
         is_word = any(each and each.use is Use.WORD and each.certain for each in known)
         if is_word and "backend" not in backends.holder(module, node).lower():
-            return self.right(module, node, subject, "does not reach torch.distributed as a backend", "stays")
+            return self.already_portable(
+                module, node, subject, "does not reach torch.distributed as a backend", "stays"
+            )
         draft, advice = backends.with_default(module, node)
-        return self.changed(node, subject, "chooses a backend", advice, draft, evidence)
+        return self.automatic_change(node, subject, "chooses a backend", advice, draft, evidence)
 
-    def _single(self, module: Module, node: ast.expr) -> Iterator[Finding]:
+    def _find_single(self, module: Module, node: ast.expr) -> Iterator[Finding]:
         known = backends.verdict(module, node)
         if known is None and backends.is_word(module, node):
             return
         if backends.has_options(module, node):
-            yield self.left(module, node, '"nccl"', "is CUDA's backend, beside options of NCCL", _OPTIONS)
+            yield self.needs_manual_change(
+                module, node, '"nccl"', "is CUDA's backend, beside options of NCCL", _OPTIONS
+            )
         elif known is not None and known.certain and known.use is Use.BACKEND:
-            yield self._known(module, node, known.why)
+            yield self._replace_backend(module, node, known.why)
         elif known is not None and known.certain and known.use in (Use.WORD, Use.KEY):
-            yield self.right(module, node, '"nccl"', "does not reach torch.distributed as a backend", "stays")
+            yield self.already_portable(
+                module, node, '"nccl"', "does not reach torch.distributed as a backend", "stays"
+            )
         else:
             may = f"may be CUDA's backend: {known.why}" if known and known.why else "may be CUDA's backend"
-            yield self.unclear(module, node, '"nccl"', may, _CHECK)
+            yield self.undecided(module, node, '"nccl"', may, _CHECK)
 
-    def _known(self, module: Module, node: ast.expr, evidence: str) -> Finding:
+    def _replace_backend(self, module: Module, node: ast.expr, evidence: str) -> Finding:
         """Replace a backend, or ``{"cuda": "nccl", "cpu": "gloo"}[x]`` by that of ``x``; leave any other table.
 
         A default written into a table would raise an error where the accelerator has none, whatever is looked up.
@@ -82,15 +88,17 @@ class NcclBackend(Rule):
         table = module.parents[node]
         if not isinstance(table, ast.Dict) or not _is_for_cuda(module, table, node):
             draft, advice = backends.with_default(module, node)
-            return self.changed(node, '"nccl"', "is CUDA's backend", advice, draft, evidence)
+            return self.automatic_change(node, '"nccl"', "is CUDA's backend", advice, draft, evidence)
         whole, message = module.parents[table], "is CUDA's backend in a table of devices"
         others = [text(each) or last_name(each).lower() for each in table.values if each is not node]
         module.claimed.update(each for key in table.keys if key is not None for each in ast.walk(key))
         if not isinstance(whole, ast.Subscript) or others != ["gloo"]:
-            return self.left(module, node, '"nccl"', message, _TABLE)
+            return self.needs_manual_change(module, node, '"nccl"', message, _TABLE)
         template = DEFAULT.replace("{device}", "{x}")
         draft = Draft(module).replace(whole, template, x=module.code(whole.slice))
-        return self.changed(node, '"nccl"', message, "becomes the default of its device", draft, evidence)
+        return self.automatic_change(
+            node, '"nccl"', message, "becomes the default of its device", draft, evidence
+        )
 
     def _pairs(self, module: Module, node: ast.expr, found: list[str]) -> Iterator[Finding]:
         """Replace CUDA's pair by the device's; on the CPU only the other pairs remain."""
@@ -98,7 +106,9 @@ class NcclBackend(Rule):
         if backends.is_word(module, node) and not (known and known.use is Use.BACKEND):
             return
         if known and known.certain and known.use is Use.WORD:
-            yield self.right(module, node, subject, "does not reach torch.distributed as a backend", "stays")
+            yield self.already_portable(
+                module, node, subject, "does not reach torch.distributed as a backend", "stays"
+            )
             return
         pair = "{{type}}:{" + DEFAULT + "}"
         template = "f{q}" + ",".join(pair if each == "cuda:nccl" else each for each in found) + "{q}"
@@ -110,7 +120,7 @@ class NcclBackend(Rule):
         draft = Draft(module).replace(node, template, precedence)
         said, advice = "names CUDA's collectives", "the pair for CUDA becomes the device's, the others stay"
         evidence = known.why if known else "has the form of a backend for each device"
-        yield self.changed(node, subject, said, advice, draft, evidence)
+        yield self.automatic_change(node, subject, said, advice, draft, evidence)
 
 
 def _is_for_cuda(module: Module, table: ast.Dict, value: ast.expr) -> bool:

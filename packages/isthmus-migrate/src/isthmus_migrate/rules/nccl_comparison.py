@@ -42,50 +42,56 @@ class NcclComparison(Rule):
             if not backends.is_nccl(module, node):
                 continue
             if isinstance(parent, ast.Compare):
-                yield self._compared(module, node, node, parent)
+                yield self._comparison_finding(module, node, node, parent)
             elif isinstance(parent, _COLLECTIONS):
                 holder = module.parents[parent]
                 if isinstance(holder, ast.Compare):
-                    yield self._compared(module, node, parent, holder)
+                    yield self._comparison_finding(module, node, parent, holder)
                 elif not isinstance(holder, ast.Subscript):  # Literal["nccl", "gloo"]
-                    yield self._listed(module, node, parent)
+                    yield self._list_finding(module, node, parent)
 
     def _question(self, module: Module, node: ast.expr) -> Finding:
         """Replace ``is_nccl_available()``."""
         call = module.parents[node]
         place = (node, "torch.distributed.is_nccl_available", "tests for CUDA's collectives")
         if not isinstance(call, ast.Call) or call.func is not node:
-            return self.left(module, *place, f"call torch.distributed.is_backend_available({_SHOWN}) instead")
+            return self.needs_manual_change(
+                module, *place, f"call torch.distributed.is_backend_available({_SHOWN}) instead"
+            )
         if backends.keeps_nccl(module, call):
-            return self.right(module, *place[:2], _STAYS, "stays")
+            return self.already_portable(module, *place[:2], _STAYS, "stays")
         if any(implies_cuda(module, each) for each in conditions(module, call)):
-            return self.right(module, *place[:2], "is asked on CUDA only", "stays")
+            return self.already_portable(module, *place[:2], "is asked on CUDA only", "stays")
         choice = module.parents[call]
         is_choice = (
             isinstance(choice, ast.IfExp) and call is choice.test and backends.is_nccl(module, choice.body)
         )
-        if is_choice and versions.missing(DEFAULT, module.around.torch):
-            return self.right(module, *place[:2], "chooses Gloo where NCCL is not built", "stays")
+        if is_choice and versions.find_missing(DEFAULT, module.around.torch):
+            return self.already_portable(module, *place[:2], "chooses Gloo where NCCL is not built", "stays")
         if is_choice and not module.around.target:
             draft = Draft(module).surround(call, "{type} != {q}cuda{q} or ", "", OR)
-            return self.changed(*place, "is asked on CUDA only; others take their default backend", draft)
+            return self.automatic_change(
+                *place, "is asked on CUDA only; others take their default backend", draft
+            )
         draft = Draft(module).replace(call, f"torch.distributed.is_backend_available({DEFAULT})")
         advice = "becomes torch.distributed.is_backend_available of the device's default backend"
-        return self.changed(*place, advice, draft)
+        return self.automatic_change(*place, advice, draft)
 
-    def _compared(self, module: Module, node: ast.expr, holder: ast.expr, test: ast.Compare) -> Finding:
+    def _comparison_finding(
+        self, module: Module, node: ast.expr, holder: ast.expr, test: ast.Compare
+    ) -> Finding:
         """Return the finding of a name that is an operand of a comparison, or in a list that is one."""
         others = [each for each in (test.left, *test.comparators) if each is not holder]
         said = "is compared with a backend"
         if backends.keeps_nccl(module, test):
-            return self.right(module, node, '"nccl"', _STAYS, "stays")
+            return self.already_portable(module, node, '"nccl"', _STAYS, "stays")
         if all(backends.is_current(module, each) for each in others):
             draft, advice = _with_accelerator(module, node, test)
             evidence = f"compared with {module.code(others[0])}"
-            return self.changed(node, '"nccl"', said, advice, draft, evidence)
-        return self.unclear(module, node, '"nccl"', "may be compared with a backend", _CHECK)
+            return self.automatic_change(node, '"nccl"', said, advice, draft, evidence)
+        return self.undecided(module, node, '"nccl"', "may be compared with a backend", _CHECK)
 
-    def _listed(self, module: Module, node: ast.expr, holder: ast.expr) -> Finding:
+    def _list_finding(self, module: Module, node: ast.expr, holder: ast.expr) -> Finding:
         """Return the finding of a name in a list; the choices of an option are what its default is."""
         option = module.parents[holder]
         call = module.parents[option] if isinstance(option, ast.keyword) and option.arg == "choices" else None
@@ -97,13 +103,15 @@ class NcclComparison(Rule):
         known = next((found for each in (node, *defaults) if (found := _backend(module, each))), None)
         if known is not None:
             draft = Draft(module).replace(node, DEFAULT)
-            return self.changed(node, '"nccl"', "is one of several backends", BECOMES, draft, known.why)
+            return self.automatic_change(
+                node, '"nccl"', "is one of several backends", BECOMES, draft, known.why
+            )
         verdict = backends.verdict(module, node)
         if verdict is not None and verdict.certain and verdict.use is Use.WORD:
-            return self.right(
+            return self.already_portable(
                 module, node, '"nccl"', "does not reach torch.distributed as a backend", "stays"
             )
-        return self.unclear(module, node, '"nccl"', "may be one of several backends", _CHECK)
+        return self.undecided(module, node, '"nccl"', "may be one of several backends", _CHECK)
 
 
 def _with_accelerator(module: Module, node: ast.expr, test: ast.Compare) -> tuple[Draft, str]:

@@ -23,5 +23,7 @@ class Nvtx(FunctionRule):
         is_plain = len(call.args) == 1 and not call.keywords and not isinstance(call.args[0], ast.Starred)
         if entry.becomes == "torch.profiler.record_function" and not is_plain:
             message = "formats its name, or takes it by keyword, which record_function does not"
-            return self.left(module, call, "torch.cuda.nvtx.range", message, 'write record_function(f"...")')
+            return self.needs_manual_change(
+                module, call, "torch.cuda.nvtx.range", message, 'write record_function(f"...")'
+            )
         return super().call(module, call, entry)

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from isthmus_migrate.rules.rule import Rule
-from isthmus_migrate.source.blocks import following
+from isthmus_migrate.source.blocks import statements_after
 from isthmus_migrate.source.findings import Finding
 from isthmus_migrate.source.module import Module
 
@@ -23,11 +23,11 @@ class Overwritten(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find assignments that are followed by one to the same name, which does not read it."""
         for first in module.of(ast.Assign):
-            second = next(iter(following(module, first)), None)
+            second = next(iter(statements_after(module, first)), None)
             if second is not None and _overwrites(first, second) and _is_device(module, first.value):
                 name, line = ast.unparse(first.targets[0]), module.place(second.lineno)[1]
                 said = f"is set again in line {line} before it is used"
-                yield self.unclear(module, first, f"`{name}`", said, "keep the assignment that is meant")
+                yield self.undecided(module, first, f"`{name}`", said, "keep the assignment that is meant")
 
 
 def _overwrites(first: ast.Assign, second: ast.stmt) -> bool:

@@ -33,6 +33,6 @@ class PinMemoryDevice(Rule):
         if module.names.qualified(call.func) in _LOADERS:
             draft = Draft(module).remove_argument(call, given)
             advice = "is dropped: PyTorch pins for the accelerator in use"
-            return self.changed(given, _NAME, "names a device, and is ignored", advice, draft)
+            return self.automatic_change(given, _NAME, "names a device, and is ignored", advice, draft)
         message, advice = "may be passed to a DataLoader, which ignores it", "drop it if it is"
-        return self.unclear(module, given, _NAME, message, advice)
+        return self.undecided(module, given, _NAME, message, advice)

@@ -28,7 +28,7 @@ class ProcessGroup(Rule):
             if not is_read(node) or module.names.qualified(node) not in _NAMES:
                 continue
             if is_for_nccl(module, node):
-                yield self.right(module, node, _NAME, "is used with NCCL only", "stays")
+                yield self.already_portable(module, node, _NAME, "is used with NCCL only", "stays")
             else:
                 advice = "use torch.distributed.init_process_group and its default backend"
-                yield self.left(module, node, _NAME, "is CUDA's process group", advice)
+                yield self.needs_manual_change(module, node, _NAME, "is CUDA's process group", advice)

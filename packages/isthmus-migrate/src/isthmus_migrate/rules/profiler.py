@@ -14,7 +14,7 @@ ACTIVITIES = frozenset({"torch.profiler.ProfilerActivity", "torch.autograd.Profi
 _COLUMN = re.compile(r"(self_)?cuda_(time_total|time|memory_usage)")
 _PROFILE = frozenset({"torch.autograd.profiler.profile", "torch.autograd.profiler_legacy.profile"})
 _THERE = "torch.accelerator.is_available()"
-# How a source obtains the profiler's events.
+# Texts by which a source obtains the profiler's events.
 _EVENTS = ("key_averages(", ".events()", "FunctionEvent")
 
 
@@ -54,42 +54,48 @@ class Profiler(Rule):
         elements = listed.elts if isinstance(listed, ast.List | ast.Tuple | ast.Set) else []
         activities = {self._activity(module, each): each for each in elements}
         if activities.keys() != {"CPU", "CUDA"}:
-            return self.unclear(module, node, subject, said, f"write {new}")
+            return self.undecided(module, node, subject, said, f"write {new}")
         assert isinstance(listed, ast.expr)
         draft = Draft(module)
         if "#" in module.code(listed):
             draft.replace(node, f"*({new} - {{{{cpu}}}})", cpu=module.code(activities["CPU"]))
         else:
             draft.replace(listed, new)
-        return self.changed(node, subject, said, f"becomes {new}", draft)
+        return self.automatic_change(node, subject, said, f"becomes {new}", draft)
 
     def _attribute(self, module: Module, node: ast.Attribute) -> Finding:
         """Return the finding of ``event.cuda_time``, which may be an attribute of the project."""
-        if not isinstance(node.ctx, ast.Load) or node.attr in _own(module) or not module.mentions(*_EVENTS):
-            return self._kept(module, node, node.attr)
+        if (
+            not isinstance(node.ctx, ast.Load)
+            or node.attr in _own_attributes(module)
+            or not module.mentions(*_EVENTS)
+        ):
+            return self._keep_name(module, node, node.attr)
         end = module.end(node)
-        draft = Draft(module).swap(node, end - len(node.attr), end, _neutral(node.attr))
-        return self.changed(node, node.attr, "is of CUDA", f"becomes {_neutral(node.attr)}", draft)
+        draft = Draft(module).swap(node, end - len(node.attr), end, _neutral_name(node.attr))
+        return self.automatic_change(
+            node, node.attr, "is of CUDA", f"becomes {_neutral_name(node.attr)}", draft
+        )
 
     def _column(self, module: Module, node: ast.Constant) -> Finding:
         """Return the finding of a column's name, the key to sort a table by."""
         name, parent = text(node), module.parents[node]
         code = module.code(node)
         if not (isinstance(parent, ast.keyword) and parent.arg == "sort_by") or code.count(name) != 1:
-            return self._kept(module, node, name)
-        draft = Draft(module).replace(node, "{new}", new=code.replace(name, _neutral(name)))
-        return self.changed(node, name, "is of CUDA", f"becomes {_neutral(name)}", draft)
+            return self._keep_name(module, node, name)
+        draft = Draft(module).replace(node, "{new}", new=code.replace(name, _neutral_name(name)))
+        return self.automatic_change(node, name, "is of CUDA", f"becomes {_neutral_name(name)}", draft)
 
-    def _kept(self, module: Module, node: ast.expr, name: str) -> Finding:
+    def _keep_name(self, module: Module, node: ast.expr, name: str) -> Finding:
         """Return the finding of a name that PyTorch's profiler accepts on every accelerator, or a project's own."""
         said, advice = "is CUDA's name of a column", "stays: the profiler of any accelerator accepts it"
-        return self.right(module, node, name, said, advice)
+        return self.already_portable(module, node, name, said, advice)
 
     def _use_cuda(self, module: Module, given: ast.keyword) -> Finding:
         """Return the finding of ``torch.autograd.profiler.profile(use_cuda=True)``."""
         value = given.value
         if isinstance(value, ast.Constant) and not value.value:
-            return self.right(module, given, "use_cuda", "is False", "stays")
+            return self.already_portable(module, given, "use_cuda", "is False", "stays")
         draft = Draft(module).swap(
             given, module.start(given), module.start(given) + len("use_cuda"), "use_device"
         )
@@ -98,14 +104,14 @@ class Profiler(Rule):
         else:
             opening, closing = operand(value)
             draft.surround(value, f"{{type}} if {opening}", f"{closing} and {_THERE} else None", TERNARY)
-        return self.changed(given, "use_cuda", "is of CUDA", "becomes use_device", draft)
+        return self.automatic_change(given, "use_cuda", "is of CUDA", "becomes use_device", draft)
 
 
-def _neutral(name: str) -> str:
+def _neutral_name(name: str) -> str:
     return name.replace("cuda", "device")
 
 
-def _own(module: Module) -> set[str]:
+def _own_attributes(module: Module) -> set[str]:
     """Return the attributes that the module itself defines."""
     stored = {each.attr for each in module.of(ast.Attribute) if isinstance(each.ctx, ast.Store)}
     defined = {each.name for each in module.of(ast.FunctionDef)}

@@ -3,7 +3,7 @@
 import ast
 
 from isthmus_migrate.rules.draft import OR, Draft
-from isthmus_migrate.rules.functions import FunctionRule, advised, guarded, needs_guard
+from isthmus_migrate.rules.functions import FunctionRule, add_guard, advised, needs_guard
 from isthmus_migrate.source.assigned import fields
 from isthmus_migrate.source.cuda_names import CAPABILITY, CudaName, Guard
 from isthmus_migrate.source.findings import Finding
@@ -30,7 +30,7 @@ class Properties(FunctionRule):
         "if torch.accelerator.is_available() else DEVICE.type"
     )
     words = ("get_device", "is_bf16_supported", "is_tf32_supported", "get_arch_list", "get_gencode_flags")
-    order = 45  # what is in the arguments of a call that is left stays too
+    order = 45  # runs later: the arguments of a call that is left stay too
 
     def call(self, module: Module, call: ast.Call, entry: CudaName) -> Finding:
         """Return the finding of a call, with the field that is read of its result."""
@@ -40,11 +40,13 @@ class Properties(FunctionRule):
         if entry.becomes != _PROPERTIES:
             return super().call(module, call, entry)
         if not isinstance(field, ast.Attribute) and (others := fields(module, call) - _ON_CPU.keys()):
-            return self._own(module, call, ", ".join(sorted(others)))
+            return self._keep_cuda_fields(module, call, ", ".join(sorted(others)))
         if not isinstance(field, ast.Attribute):  # without an accelerator it raises, as before
             advice = f"{advised(module, call, entry)}; its fields differ between accelerators"
             draft = Draft(module).replace(call.func, _PROPERTIES)
-            return self.changed(call, "torch.cuda.get_device_properties", "belongs to CUDA", advice, draft)
+            return self.automatic_change(
+                call, "torch.cuda.get_device_properties", "belongs to CUDA", advice, draft
+            )
         return self._field(module, call, field, entry)
 
     def _capability(self, module: Module, call: ast.Call, limit: ast.Compare, entry: CudaName) -> Finding:
@@ -60,10 +62,10 @@ class Properties(FunctionRule):
         ):
             draft.surround(limit, "{type} != {q}cuda{q} or ", "", OR)
         else:
-            guarded(draft, limit, entry._replace(otherwise="False"))
+            add_guard(draft, limit, entry._replace(otherwise="False"))
         if not draft.edits:
-            return self.right(module, call, _CAPABILITY, "is called on CUDA only", "stays")
-        return self.changed(call, _CAPABILITY, "belongs to CUDA", "is called on CUDA only", draft)
+            return self.already_portable(module, call, _CAPABILITY, "is called on CUDA only", "stays")
+        return self.automatic_change(call, _CAPABILITY, "belongs to CUDA", "is called on CUDA only", draft)
 
     def _field(self, module: Module, call: ast.Call, field: ast.Attribute, entry: CudaName) -> Finding:
         """Return the finding of ``torch.cuda.get_device_properties(0).total_memory``."""
@@ -75,20 +77,20 @@ class Properties(FunctionRule):
         elif field.attr in _ELSEWHERE:
             entry = entry._replace(guard=Guard.CUDA, otherwise=_ELSEWHERE[field.attr])
         else:
-            return self._own(module, call, field.attr)
-        guarded(draft, field, entry)
+            return self._keep_cuda_fields(module, call, field.attr)
+        add_guard(draft, field, entry)
         if not draft.edits:
-            return self.right(module, call, subject, "is called on CUDA only", "stays")
-        return self.changed(call, subject, "belongs to CUDA", advised(module, call, entry), draft)
+            return self.already_portable(module, call, subject, "is called on CUDA only", "stays")
+        return self.automatic_change(call, subject, "belongs to CUDA", advised(module, call, entry), draft)
 
-    def _own(self, module: Module, call: ast.Call, names: str) -> Finding:
+    def _keep_cuda_fields(self, module: Module, call: ast.Call, names: str) -> Finding:
         """Return the finding of properties with fields of CUDA's, which stay."""
         subject, message = (
             "torch.cuda.get_device_properties",
             f"is asked for `{names}`, which other accelerators may lack",
         )
         module.claimed.update(ast.walk(call))
-        return self.unclear(
+        return self.undecided(
             module, call, subject, message, "query it on CUDA only, and choose a value for other devices"
         )
 

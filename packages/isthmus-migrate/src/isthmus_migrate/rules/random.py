@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from isthmus_migrate.rules.draft import TERNARY, Draft
-from isthmus_migrate.rules.functions import FunctionRule, guarded, needs_guard
+from isthmus_migrate.rules.functions import FunctionRule, add_guard, needs_guard
 from isthmus_migrate.source.calls import argument
 from isthmus_migrate.source.cuda_names import CudaName, Guard
 from isthmus_migrate.source.findings import Finding
@@ -38,7 +38,7 @@ class Random(FunctionRule):
         name = module.names.qualified(call.func) or ""
         if name in _SEEDS and len(call.args) == 1 and self._seeds_all(module, call):
             advice = "stays: torch.manual_seed beside it seeds every accelerator"
-            return self.right(module, call, name, "seeds CUDA's generators", advice)
+            return self.already_portable(module, call, name, "seeds CUDA's generators", advice)
         return super().call(module, call, entry)
 
     def _seeds_all(self, module: Module, call: ast.Call) -> bool:
@@ -57,9 +57,9 @@ class Random(FunctionRule):
             yield from super().name_read(module, node, entry)
             return
         draft = Draft(module).replace(node, entry.becomes)
-        guarded(draft, node, entry)
+        add_guard(draft, node, entry)
         advice = f"becomes {entry.becomes}"
-        yield self.changed(node, "torch.cuda.default_generators", "belongs to CUDA", advice, draft)
+        yield self.automatic_change(node, "torch.cuda.default_generators", "belongs to CUDA", advice, draft)
 
     def _fork(self, module: Module, call: ast.Call) -> Finding:
         """Return the finding of devices or of the type ``"cuda"``: the accelerator's type is the default."""
@@ -71,9 +71,9 @@ class Random(FunctionRule):
         if devices is not None and not is_guarded and not _is_none_on_cpu(module, devices):
             draft.surround(devices, "", " if torch.accelerator.is_available() else []", TERNARY)
         if not draft.edits:
-            return self.right(module, call, _FORK, "forks the accelerator's generators", "stays")
+            return self.already_portable(module, call, _FORK, "forks the accelerator's generators", "stays")
         said, advice = "forks the generators of CUDA", "forks those of the accelerator, if there is one"
-        return self.changed(call, _FORK, said, advice, draft)
+        return self.automatic_change(call, _FORK, said, advice, draft)
 
 
 def _is_none_on_cpu(module: Module, devices: ast.expr) -> bool:

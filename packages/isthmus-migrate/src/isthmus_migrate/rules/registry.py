@@ -25,12 +25,14 @@ def all_rules() -> Sequence[type[Rule]]:
     Raises:
         RegistryError: an entry point does not load or is not a rule, or two rules have the same code.
     """
-    found = [*_own(), *_of_others()]
+    found = [*_own_rules(), *_of_others()]
     by_code: dict[str, type[Rule]] = {}
     for rule in found:
         other = by_code.setdefault(rule.code, rule)
         if other is not rule:
-            raise RegistryError(f"rule {rule.code}: both {_where(other)} and {_where(rule)} have this code")
+            raise RegistryError(
+                f"rule {rule.code}: both {_rule_location(other)} and {_rule_location(rule)} have this code"
+            )
     return sorted(found, key=lambda rule: (rule.order, rule.code))
 
 
@@ -59,7 +61,7 @@ def _matches(rule: type[Rule], name: str) -> bool:
     return rule.name == name or rule.code.startswith(name.upper())
 
 
-def _own() -> Iterator[type[Rule]]:
+def _own_rules() -> Iterator[type[Rule]]:
     for entry in pkgutil.iter_modules(package.__path__):
         module = importlib.import_module(f"{package.__name__}.{entry.name}")
         yield from (
@@ -85,5 +87,5 @@ def _of_others() -> Iterator[type[Rule]]:
         yield rule
 
 
-def _where(rule: type[Rule]) -> str:
+def _rule_location(rule: type[Rule]) -> str:
     return f"{rule.__module__}.{rule.__qualname__}"

@@ -15,7 +15,7 @@ from isthmus_migrate.source.third_party import distribution
 
 _PACKAGE = re.compile(r"[\"'\s\-]*(?P<name>[A-Za-z][A-Za-z0-9._-]*)")
 _TORCH = re.compile(r"(?:torch|pytorch)\s*(?P<versions>[=~<>!][=~<>!\d.,*\s]*)")
-# With torch.accelerator.current_accelerator(check_available=True).
+# Versions with torch.accelerator.current_accelerator(check_available=True).
 _LATER = ("2.7.0", "2.8.0", "2.9.0", "2.10.0", "2.13.0", "3.0.0")
 _PART_OF_CUDA = re.compile(
     r"nvidia-[\w-]+-cu\d+|cudatoolkit\S*|cudnn|nccl|pytorch-cuda|cuda-toolkit|cuda-nvcc"
@@ -51,7 +51,7 @@ class Requirements(Rule):
         if older := _older_torch(text(node)):
             yield module.finding("IM313", Severity.REVIEW, node, older, _LACKS, _REMEDY)
         elif _PART_OF_CUDA.fullmatch(match["name"]):
-            yield self.unclear(module, node, match["name"], "is part of CUDA", "remove it")
+            yield self.undecided(module, node, match["name"], "is part of CUDA", "remove it")
         elif found := distribution(match["name"]):
             known = found[1]
             yield module.finding(known.code, known.severity, node, match["name"], "is required", known.advice)
@@ -68,19 +68,21 @@ def examine_requirements(source: Source) -> Iterator[Finding]:
 def _line(source: Source, number: int, line: str) -> Iterator[Finding]:
     if build := _CUDA_BUILD.search(line):
         said, advice = "is PyTorch's build for CUDA", "require PyTorch without the local version or index"
-        yield _found(source, number, "IM312", Severity.REVIEW, build["subject"], said, advice)
+        yield _requirement_finding(source, number, "IM312", Severity.REVIEW, build["subject"], said, advice)
         return
     for quoted in re.findall(r"[\"']([^\"']+)[\"']", line) or [line]:
         match = _PACKAGE.match(quoted)
         name = match["name"] if match else ""
         if older := _older_torch(quoted):
-            yield _found(source, number, "IM313", Severity.REVIEW, older, _LACKS, _REMEDY)
+            yield _requirement_finding(source, number, "IM313", Severity.REVIEW, older, _LACKS, _REMEDY)
         elif _PART_OF_CUDA.fullmatch(name):
-            yield _found(source, number, "IM311", Severity.REVIEW, name, "is part of CUDA", "remove it")
+            yield _requirement_finding(
+                source, number, "IM311", Severity.REVIEW, name, "is part of CUDA", "remove it"
+            )
         elif found := distribution(name):
             _, known = found
             said = "is required"
-            yield _found(source, number, known.code, known.severity, name, said, known.advice)
+            yield _requirement_finding(source, number, known.code, known.severity, name, said, known.advice)
 
 
 _LACKS = "excludes PyTorch 2.7 and later, which converted sources need"
@@ -89,7 +91,7 @@ _REMEDY = (
 )
 
 
-def settled(found: Sequence[Finding], needed: str) -> list[Finding]:
+def settle_findings(found: Sequence[Finding], needed: str) -> list[Finding]:
     """Return findings, with those of an older PyTorch judged by the version that a conversion needs; "" for any."""
     remedy = f"require PyTorch {needed} or later, or give the older one by --torch"
     lacks = f"excludes PyTorch {needed}, which the converted sources need"
@@ -113,7 +115,7 @@ def _older_torch(line: str, later: Sequence[str] = _LATER) -> str:
     return "" if any(map(versions.contains, later)) else found[0].strip()
 
 
-def _found(
+def _requirement_finding(
     source: Source, line: int, code: str, severity: Severity, subject: str, message: str, advice: str
 ) -> Finding:
     return Finding(code, severity, source.name, line, line, subject, message, advice)

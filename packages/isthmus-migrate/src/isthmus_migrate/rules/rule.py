@@ -17,7 +17,7 @@ from isthmus_migrate.source.reassigned import depends
 from isthmus_migrate.source.regions import region
 from isthmus_migrate.source.verdicts import place_of
 
-_LIBRARIES = ("hccl", "mccl", "ncclx", "rccl")  # of collectives, each for one kind of device
+_LIBRARIES = ("hccl", "mccl", "ncclx", "rccl")  # libraries of collectives, each for one kind of device
 
 
 class Rule(ABC):
@@ -51,14 +51,18 @@ class Rule(ABC):
 
     @abstractmethod
     def find(self, module: Module) -> Iterator[Finding]:
-        """Yield the findings of a module, by :meth:`changed`, :meth:`left`, :meth:`unclear` and :meth:`right`."""
+        """Yield the findings of a module.
+
+        They are made by :meth:`automatic_change`, :meth:`needs_manual_change`, :meth:`undecided` and
+        :meth:`already_portable`.
+        """
 
     @classmethod
     def as_dict(cls) -> dict[str, str]:
         """Return the rule's public attributes for JSON."""
         return {name: getattr(cls, name) for name in ("code", "name", "option", "summary", "before", "after")}
 
-    def changed(
+    def automatic_change(
         self, node: ast.AST, subject: str, message: str, advice: str, draft: Draft, evidence: str = ""
     ) -> Finding:
         """Return a finding that is converted.
@@ -77,8 +81,8 @@ class Rule(ABC):
         """
         module = draft.module
         if found := region(module, node):
-            return self.right(module, node, subject, f"{message}, {found.why}", "stays")
-        if held := self._held(module, node):
+            return self.already_portable(module, node, subject, f"{message}, {found.why}", "stays")
+        if held := self._mock_test_finding(module, node):
             return held
         if not (self.anywhere or module.around.flow.uses_torch):
             shown = f" ({evidence})" if evidence else ""
@@ -89,41 +93,45 @@ class Rule(ABC):
             if subject.startswith('"') and advice.startswith("becomes "):  # a device or backend, as text
                 instead = in_words(module, advice.removeprefix("becomes "))
                 remedy = f"write None here, and {instead} for None where PyTorch takes it"
-            return self.left(module, node, subject, why, remedy)
+            return self.needs_manual_change(module, node, subject, why, remedy)
         if doubt := _doubt(module, node, draft):
-            return self.unclear(module, node, subject, *doubt)
+            return self.undecided(module, node, subject, *doubt)
         advice = in_words(module, advice)
         older = module.around.torch
         is_for_cuda = versions.is_for_cuda(older, module.around.target)
         if older and (draft.is_empty or (draft.lacking and is_for_cuda)):
-            advice = f"stays: PyTorch {versions.shown(older)} has no other form"
-            return self.right(module, node, subject, message, advice)
+            advice = f"stays: PyTorch {versions.format_version(older)} has no other form"
+            return self.already_portable(module, node, subject, message, advice)
         if draft.lacking:
             why = f"{message}, but {draft.lacking}"
-            return self.left(module, node, subject, why, "convert for a newer PyTorch, or write it by hand")
+            return self.needs_manual_change(
+                module, node, subject, why, "convert for a newer PyTorch, or write it by hand"
+            )
         if draft.is_misplaced or not module.is_placed(node):
-            return self.left(
+            return self.needs_manual_change(
                 module, node, subject, f"{message}, inside an f-string", "take it out of the f-string"
             )
         if draft.asks_for_device and module.is_scripted(node):
             why = f"{message}, in code that TorchScript compiles, which cannot use the module's device"
-            return self.left(
+            return self.needs_manual_change(
                 module, node, subject, why, "pass the device as an argument, or use that of a tensor"
             )
         place = (node, subject, message, advice)
-        evidence = _recorded(module, node) or evidence
+        evidence = _recorded_evidence(module, node) or evidence
         return module.finding(self.code, Severity.AUTOMATIC, *place, draft.edits, evidence)
 
-    def left(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
+    def needs_manual_change(
+        self, module: Module, node: ast.AST, subject: str, message: str, advice: str
+    ) -> Finding:
         """Return a finding that a person has to convert; ``message`` is the reason, ``advice`` the remedy."""
         return module.finding(self.code, Severity.MANUAL, node, subject, message, advice)
 
-    def unclear(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
+    def undecided(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
         """Return a finding that is not converted, since the source does not show what it means."""
-        held = self._held(module, node)
+        held = self._mock_test_finding(module, node)
         return held or module.finding(self.code, Severity.REVIEW, node, subject, message, advice)
 
-    def _held(self, module: Module, node: ast.AST) -> Finding | None:
+    def _mock_test_finding(self, module: Module, node: ast.AST) -> Finding | None:
         """Return the finding of all equal names of a test with mocks, which stay together; None elsewhere."""
         equal = mocks.equals(module, node)
         if not equal:
@@ -133,9 +141,11 @@ class Rule(ABC):
         place = (equal[0], f'"{equal[0].value!s}"', said, advice)
         return module.finding(self.code, Severity.REVIEW, *place)
 
-    def right(self, module: Module, node: ast.AST, subject: str, message: str, advice: str) -> Finding:
+    def already_portable(
+        self, module: Module, node: ast.AST, subject: str, message: str, advice: str
+    ) -> Finding:
         """Return a finding that stays as it is, and is right on every accelerator."""
-        evidence = _recorded(module, node)
+        evidence = _recorded_evidence(module, node)
         return module.finding(self.code, Severity.NONE, node, subject, message, advice, evidence=evidence)
 
 
@@ -168,11 +178,11 @@ def _communicator(module: Module, node: ast.AST) -> str:
 
 def in_words(module: Module, advice: str) -> str:
     """Return a template, or advice with one, as it is written in messages, for the PyTorch of the request."""
-    text, _ = versions.written(advice, module.around.torch, module.around.target)
+    text, _ = versions.write_template(advice, module.around.torch, module.around.target)
     return text.replace("{module}", "torch.get_device_module(DEVICE)").replace("{type}", "DEVICE.type")
 
 
-def _recorded(module: Module, node: ast.AST) -> str:
+def _recorded_evidence(module: Module, node: ast.AST) -> str:
     """Return what the record of a run says about a node, or ""."""
     return module.around.flow.recorded.get(place_of(node), "") if isinstance(node, ast.expr) else ""
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from isthmus_migrate.rules.commands import LAUNCH, PROGRAMS, Pattern, launched
+from isthmus_migrate.rules.commands import LAUNCH, PROGRAMS, Pattern, to_torchrun
 from isthmus_migrate.rules.variables import BUILD, VARIABLES
 from isthmus_migrate.source.edits import Edit
 from isthmus_migrate.source.files import Source
@@ -55,23 +55,23 @@ def examine_shell(source: Source) -> Iterator[Finding]:
     for number, line in enumerate(source.text.splitlines(keepends=True), 1):
         is_comment = line.lstrip().startswith("#")
         within = not is_comment and (within or LAUNCH in line)
-        if within and (new := _launched(line)) != line:
-            yield _changed(source, number, line, Edit(start, start + len(line), new))
+        if within and (new := _to_torchrun(line)) != line:
+            yield _change_finding(source, number, line, Edit(start, start + len(line), new))
         if not is_comment or line.lstrip().startswith("#SBATCH"):
             yield from (
-                each._replace(path=source.name, line=number, end_line=number) for each in reported(line)
+                each._replace(path=source.name, line=number, end_line=number) for each in find_in_line(line)
             )
         within = within and line.rstrip("\r\n").endswith("\\")
         start += len(line)
 
 
-def _launched(line: str) -> str:
+def _to_torchrun(line: str) -> str:
     """Return a line of a launcher's command for torchrun; "" if nothing of it is left."""
-    new = launched(line)
+    new = to_torchrun(line)
     return "" if new != line and _EMPTY.fullmatch(new) else new
 
 
-def _changed(source: Source, number: int, line: str, edit: Edit) -> Finding:
+def _change_finding(source: Source, number: int, line: str, edit: Edit) -> Finding:
     pattern = _LAUNCH if LAUNCH in line else _USE_ENV
     match = pattern.words.search(line)
     assert match is not None
@@ -79,7 +79,7 @@ def _changed(source: Source, number: int, line: str, edit: Edit) -> Finding:
     return found._replace(path=source.name, line=number, end_line=number, edits=(edit,))
 
 
-def reported(line: str) -> Iterator[Finding]:
+def find_in_line(line: str) -> Iterator[Finding]:
     """Yield what depends on CUDA in a line of a script, as findings without path and line."""
     for pattern in _REPORTED:
         if matches := list(pattern.words.finditer(line)):

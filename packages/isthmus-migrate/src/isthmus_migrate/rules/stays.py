@@ -18,7 +18,7 @@ class StaysRule(Rule):
     def find(self, module: Module) -> Iterator[Finding]:
         """Find the names; in ``torch.cuda.nccl.version`` it is ``torch.cuda.nccl``."""
         for node, name in whole_names(module):
-            known = longest(name)
+            known = longest_known_prefix(name)
             entry = look_up(known)
             if entry is not None and entry.code == self.code:
                 yield self.name_read(module, node, canonical(known), entry)
@@ -26,15 +26,19 @@ class StaysRule(Rule):
     def name_read(self, module: Module, node: ast.expr, name: str, entry: CudaName) -> Finding:
         """Return the finding of a name that is read."""
         if not needs_guard(module, node, Guard.CUDA):
-            return self.right(module, node, name, "is used on CUDA only", "stays")
+            return self.already_portable(module, node, name, "is used on CUDA only", "stays")
         if entry.severity is Severity.NONE:
-            return self.right(module, node, name, "chooses among kernels for attention", entry.advice)
+            return self.already_portable(
+                module, node, name, "chooses among kernels for attention", entry.advice
+            )
         said = "belongs to CUDA" if "cuda" in name else "is not on every accelerator"
         if entry.severity is Severity.MANUAL:
-            return self.left(module, node, name, said, entry.advice)
+            return self.needs_manual_change(module, node, name, said, entry.advice)
         if name == "torch.version.cuda" and _is_printed(module, node):
-            return self.right(module, node, name, "is printed", "stays: it is None in a PyTorch without CUDA")
-        return self.unclear(module, node, name, said, entry.advice)
+            return self.already_portable(
+                module, node, name, "is printed", "stays: it is None in a PyTorch without CUDA"
+            )
+        return self.undecided(module, node, name, said, entry.advice)
 
 
 def whole_names(module: Module) -> Iterator[tuple[ast.expr, str]]:
@@ -52,7 +56,7 @@ def whole_names(module: Module) -> Iterator[tuple[ast.expr, str]]:
             yield node, name
 
 
-def longest(name: str) -> str:
+def longest_known_prefix(name: str) -> str:
     """Return the longest prefix of a dotted name that the table has; "" if there is none."""
     while name and look_up(name) is None:
         name = name.rpartition(".")[0]

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from isthmus_migrate.rules.draft import Draft
-from isthmus_migrate.rules.functions import FunctionRule, guarded, is_type, needs_guard
+from isthmus_migrate.rules.functions import FunctionRule, add_guard, is_type, needs_guard
 from isthmus_migrate.source.assigned import fields
 from isthmus_migrate.source.cuda_names import HANDLES, CudaName, Guard
 from isthmus_migrate.source.findings import Finding, Severity
@@ -45,15 +45,17 @@ class Streams(FunctionRule):
         name = module.names.qualified(call.func) or ""
         message = f"gives `{min(handles)}`, a handle of CUDA's runtime"
         if not needs_guard(module, call, Guard.CUDA):
-            return self.right(module, call, name, message, "stays: it is called on CUDA only")
-        return self.left(module, call, name, message, "call it on CUDA only, and port what takes the handle")
+            return self.already_portable(module, call, name, message, "stays: it is called on CUDA only")
+        return self.needs_manual_change(
+            module, call, name, message, "call it on CUDA only, and port what takes the handle"
+        )
 
     def name_read(self, module: Module, node: ast.expr, entry: CudaName) -> Iterator[Finding]:
         """Yield the finding of a name; a class may be a base class, or stand for the type."""
         if entry.becomes in _TYPES and isinstance(module.parents[node], ast.ClassDef):
             message = "is a base class, which makes the class CUDA-only"
             advice = f"derive it from {_TYPES[entry.becomes]}"
-            yield self.left(module, node, module.names.qualified(node) or "", message, advice)
+            yield self.needs_manual_change(module, node, module.names.qualified(node) or "", message, advice)
             return
         if entry.becomes in _TYPES and is_type(module, node):
             entry = entry._replace(becomes=_TYPES[entry.becomes])
@@ -64,12 +66,12 @@ class Streams(FunctionRule):
         assert isinstance(call.func, ast.Attribute)
         subject, message = f".{call.func.attr}()", "is a method that the CPU lacks"
         if not needs_guard(module, call, Guard.ACCELERATOR):
-            return self.right(
+            return self.already_portable(
                 module, call, subject, message, "stays: it is called where there is an accelerator"
             )
         draft = Draft(module)
-        guarded(draft, call, _METHOD)
-        return self.changed(call, subject, message, "is called where there is an accelerator", draft)
+        add_guard(draft, call, _METHOD)
+        return self.automatic_change(call, subject, message, "is called where there is an accelerator", draft)
 
     def _is_of_accelerators(self, module: Module, call: ast.Call) -> bool:
         """Whether a call is ``x.record_stream(...)`` or ``torch.cuda.current_stream().synchronize()``."""

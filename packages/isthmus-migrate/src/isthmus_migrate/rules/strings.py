@@ -60,7 +60,7 @@ def _with_braces(draft: Draft) -> None:
 def _operation(draft: Draft, node: ast.BinOp) -> bool:
     """``"cuda:" + str(rank)``, ``"cuda:%d" % rank``."""
     module = draft.module
-    number: ast.expr | None = _only(node.right)
+    number: ast.expr | None = _sole_element(node.right)
     if not is_plain(module, node.left):
         return False
     if isinstance(node.op, ast.Add):
@@ -106,7 +106,7 @@ def _collapse(draft: Draft, node: ast.expr, string: ast.expr, number: ast.expr) 
     draft.swap(node, module.end(number), module.end(node), f"{{close}}{quote}", close="}")
 
 
-def _only(node: ast.expr) -> ast.expr:
+def _sole_element(node: ast.expr) -> ast.expr:
     """Return the element of a 1-tuple."""
     return node.elts[0] if isinstance(node, ast.Tuple) and len(node.elts) == 1 else node
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from isthmus_migrate.rules.draft import ATOM, TERNARY, Draft
 from isthmus_migrate.rules.map_location import moves_storage
 from isthmus_migrate.rules.rule import Rule
-from isthmus_migrate.source.assigned import assigned
+from isthmus_migrate.source.assigned import assigned_values
 from isthmus_migrate.source.conditions import conditions
 from isthmus_migrate.source.findings import Finding
 from isthmus_migrate.source.indices import (
@@ -51,7 +51,7 @@ class TensorCuda(Rule):
             parent = module.parents[node]
             if _CLASS.fullmatch(name.removesuffix(".cuda")):
                 message, remedy = "is the method of a class", "pass `lambda x: x.to(device)` instead"
-                yield self.left(module, node, name, message, remedy)
+                yield self.needs_manual_change(module, node, name, message, remedy)
             elif isinstance(parent, ast.Call) and parent.func is node and not name.startswith("torch."):
                 if not moves_storage(module, module.parents[parent]):
                     yield self._call(module, parent, node)
@@ -73,19 +73,19 @@ class TensorCuda(Rule):
         if own:
             name = sorted(own)[0].rpartition(".")[2]
             message = f"calls the method `cuda` of class {name}"
-            return self.right(module, call, ".cuda()", message, "the method itself is converted")
-        why = self._obstacle(module, call, method)
+            return self.already_portable(module, call, ".cuda()", message, "the method itself is converted")
+        why = self._find_obstacle(module, call, method)
         if why:
-            return self.unclear(module, call, ".cuda()", why, _REMEDY)
-        return self.changed(
+            return self.undecided(module, call, ".cuda()", why, _REMEDY)
+        return self.automatic_change(
             call, ".cuda()", "moves to CUDA", "becomes .to(DEVICE)", _draft(module, call, method)
         )
 
     def _method(self, module: Module, node: ast.Attribute) -> Finding:
         """``move = x.cuda``: the bound method as a value, or an attribute of this name."""
-        return self.unclear(module, node, ".cuda", "is taken as a function, or is an attribute", _REMEDY)
+        return self.undecided(module, node, ".cuda", "is taken as a function, or is an attribute", _REMEDY)
 
-    def _obstacle(self, module: Module, call: ast.Call, method: ast.Attribute) -> str:
+    def _find_obstacle(self, module: Module, call: ast.Call, method: ast.Attribute) -> str:
         """Return why a call is not converted; "" if it is."""
         if module.around.project.own_cuda and not _is_of_torch(module, method.value):
             name = sorted(module.around.project.own_cuda)[0].rpartition(".")[2]
@@ -106,7 +106,7 @@ class TensorCuda(Rule):
             module.claimed.add(call.args[1])
             message = "is called by name" if function == "getattr" else "is looked up by name"
             remedy = "write `.to(device)`, which every tensor and module has"
-            yield self.unclear(module, call, ".cuda", message, remedy)
+            yield self.undecided(module, call, ".cuda", message, remedy)
 
 
 def _is_of_torch(module: Module, owner: ast.expr) -> bool:
@@ -194,5 +194,5 @@ def _is_tensor(module: Module, node: ast.expr) -> bool:
     """Whether the device of an object is never None, as far as its module shows: no name, or one of a parameter."""
     if not isinstance(node, ast.Name):
         return True
-    values = assigned(module, node)
+    values = assigned_values(module, node)
     return bool(values) and all(isinstance(each, ast.Attribute) and each.attr in _TENSORS for each in values)

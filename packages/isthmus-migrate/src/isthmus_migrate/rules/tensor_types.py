@@ -60,13 +60,17 @@ class TensorTypes(Rule):
         """Return the finding of a type that is read, not called."""
         subject = module.names.qualified(node) or ""
         if isinstance(module.parents[node], ast.ClassDef):
-            return self.left(module, node, subject, "is a base class", "derive it from torch.Tensor")
+            return self.needs_manual_change(
+                module, node, subject, "is a base class", "derive it from torch.Tensor"
+            )
         if is_annotation(module, node):
-            return self.right(module, node, subject, "is an annotation", "stays: every PyTorch has the name")
+            return self.already_portable(
+                module, node, subject, "is an annotation", "stays: every PyTorch has the name"
+            )
         if is_type(module, node):
-            return self.unclear(module, node, subject, _SAID, "test the device's type and the dtype")
+            return self.undecided(module, node, subject, _SAID, "test the device's type and the dtype")
         draft = _reference(Draft(module), node)
-        return self.changed(node, subject, _SAID, "becomes the type of the device in use", draft)
+        return self.automatic_change(node, subject, _SAID, "becomes the type of the device in use", draft)
 
     def _argument(self, module: Module, call: ast.Call, node: ast.expr) -> Finding | None:
         """Return the finding of ``x.type(T)`` or ``isinstance(x, T)``; None for other calls and arguments."""
@@ -76,7 +80,7 @@ class TensorTypes(Rule):
             end = module.end(call.func)
             draft = Draft(module).swap(call, end - len("type"), end, "to")
             draft.replace(node, f"{{device}}, torch.{dtype}")
-            return self.changed(
+            return self.automatic_change(
                 node, subject, _SAID, f"becomes a conversion to DEVICE and torch.{dtype}", draft
             )
         is_test = isinstance(call.func, ast.Name) and call.func.id == "isinstance" and node in call.args[1:2]
@@ -91,7 +95,7 @@ class TensorTypes(Rule):
             "isinstance({x}, torch.Tensor) and {x}.device.type != {q}cpu{q} and {x}.dtype == torch." + dtype
         )
         draft = Draft(module).replace(call, template, AND, x=module.code(call.args[0]))
-        return self.changed(node, subject, _SAID, "becomes tests of the device and the dtype", draft)
+        return self.automatic_change(node, subject, _SAID, "becomes tests of the device and the dtype", draft)
 
     def _construct(self, module: Module, call: ast.Call) -> Finding:
         """Return the finding of a call of a type: a list is data, integers are a size."""
@@ -102,11 +106,13 @@ class TensorTypes(Rule):
         if not (is_data or has_sizes) or unpacks(call) or call.keywords:
             draft.replace(call.func, f"torch.{subject.rpartition('.')[2]}")
             draft.surround(call, "", ".to({device})", ATOM)
-            return self.changed(call, subject, _SAID, "becomes the CPU's type, moved to DEVICE", draft)
+            return self.automatic_change(
+                call, subject, _SAID, "becomes the CPU's type, moved to DEVICE", draft
+            )
         function = "torch.tensor" if is_data else "torch.empty"
         draft.replace(call.func, function)
         draft.argument(call, ("" if call.args else "0, ") + f"dtype=torch.{dtype}, device={{device}}")
-        return self.changed(call, subject, _SAID, f"becomes {function}", draft)
+        return self.automatic_change(call, subject, _SAID, f"becomes {function}", draft)
 
     def _string(self, module: Module, node: ast.Constant) -> Iterator[Finding]:
         """Yield the finding of ``"torch.cuda.FloatTensor"``, compared with or given to ``x.type``."""
@@ -120,17 +126,17 @@ class TensorTypes(Rule):
         if _is_compared(module, node):
             rest = name.removeprefix("torch.cuda")
             draft = Draft(module).replace(node, "f{q}torch.{{type}}{rest}{q}", rest=rest)
-            yield self.changed(node, f'"{name}"', _SAID, "names the type of DEVICE", draft)
+            yield self.automatic_change(node, f'"{name}"', _SAID, "names the type of DEVICE", draft)
         elif _dtype(module, node) and not isinstance(parent, ast.Expr):
             advice = "write a dtype and a device"
-            yield self.unclear(module, node, f'"{name}"', "names a tensor type of CUDA", advice)
+            yield self.undecided(module, node, f'"{name}"', "names a tensor type of CUDA", advice)
 
     def _default(self, module: Module, call: ast.Call, type_: ast.expr) -> Iterator[Finding]:
         """Yield the finding of ``torch.set_default_tensor_type``."""
         if isinstance(type_, ast.IfExp) and (_dtype(module, type_.body) or _dtype(module, type_.orelse)):
             message = "is given a choice of legacy types"
             advice = "set the default dtype and, with torch.set_default_device(DEVICE), the default device"
-            yield self.left(module, call, _SET_DEFAULT, message, advice)
+            yield self.needs_manual_change(module, call, _SET_DEFAULT, message, advice)
         elif dtype := _dtype(module, type_):
             yield self._set_default(module, call, dtype, "{device}")
         elif (dtype := _cpu_dtype(module, type_)) and _sets_cuda(module):  # it also set the device back
@@ -141,9 +147,9 @@ class TensorTypes(Rule):
         if any(module.names.qualified(each.func) == "torch.Tensor" for each in module.of(ast.Call)):
             message = "applies to torch.Tensor(...) in this file, which torch.set_default_device does not"
             advice = "write torch.tensor or torch.empty instead of torch.Tensor, and convert again"
-            return self.left(module, call, _SET_DEFAULT, message, advice)
+            return self.needs_manual_change(module, call, _SET_DEFAULT, message, advice)
         if not isinstance(statement, ast.Expr):
-            return self.unclear(
+            return self.undecided(
                 module, call, _SET_DEFAULT, "is part of an expression", "write it as a statement"
             )
         newline = "\r\n" if "\r\n" in module.text else "\n"
@@ -151,7 +157,7 @@ class TensorTypes(Rule):
         between = newline + indent if is_alone(module, statement) else "; "
         template = f"torch.set_default_dtype(torch.{dtype}){between}torch.set_default_device({device})"
         draft = Draft(module).replace(call, template)
-        return self.changed(
+        return self.automatic_change(
             call, _SET_DEFAULT, "sets a type", "becomes a default dtype and a default device", draft
         )
 

@@ -54,20 +54,20 @@ class Texts(Rule):
                 draft = Draft(module)
                 rename(draft, node)
                 said, advice = "is cut off the name of a device", "becomes the prefix of the device in use"
-                yield self.changed(node, _short(node.value), said, advice, draft, evidence)
+                yield self.automatic_change(node, _shorten(node.value), said, advice, draft, evidence)
             elif node.value in ("cuda", "cuda:") and self._is_cut(module, node):
                 message, remedy = "is cut off the name of a device", "use the device's index instead"
-                yield self.unclear(module, node, _short(node.value), message, remedy)
+                yield self.undecided(module, node, _shorten(node.value), message, remedy)
             elif self._is_pattern(module, node):
                 message, remedy = "is matched by a regular expression", "match the device in use too"
-                yield self.unclear(module, node, _short(node.value), message, remedy)
+                yield self.undecided(module, node, _shorten(node.value), message, remedy)
             elif _CODE.search(node.value) and not self._is_said(module, node):
                 message, remedy = "is code in a string", "convert it by hand if it is run"
-                yield self.unclear(module, node, _short(node.value), message, remedy)
+                yield self.undecided(module, node, _shorten(node.value), message, remedy)
             elif (setting := _SETTING.search(node.value)) and _is_parsed(module, node):
                 message = f"may be JSON or YAML, with CUDA as the value of `{setting['name']}`"
                 remedy = "leave the setting out and choose the device in use, if it is read as one"
-                yield self.unclear(module, node, _short(node.value), message, remedy)
+                yield self.undecided(module, node, _shorten(node.value), message, remedy)
 
     def _is_said(self, module: Module, node: ast.Constant) -> bool:
         """Whether a string is a docstring, or a message on its own."""
@@ -121,6 +121,6 @@ def _is_parsed(module: Module, node: ast.Constant) -> bool:
     return isinstance(holder, ast.Assign) and module.mentions(*_PARSERS)
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = " ".join(text.split())
     return f'"{line}"' if len(line) <= 40 else f'"{line[:37]}..."'

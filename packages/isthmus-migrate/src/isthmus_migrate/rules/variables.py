@@ -91,9 +91,9 @@ class VariableRule(Rule):
 
     def find(self, module: Module) -> Iterator[Finding]:
         """Find strings and keywords that name such a variable: keys of os.environ, arguments of getenv."""
-        yield from self.named(module)
+        yield from self.find_strings(module)
 
-    def named(self, module: Module, skipped: Collection[ast.AST] = ()) -> Iterator[Finding]:
+    def find_strings(self, module: Module, skipped: Collection[ast.AST] = ()) -> Iterator[Finding]:
         """Yield the findings of strings, without those to skip."""
         strings = (each for each in module.of(ast.Constant) if not isinstance(module.parents[each], ast.Expr))
         named = [(each, text(each)) for each in strings] + [
@@ -107,15 +107,19 @@ class VariableRule(Rule):
 
     def _end(self, module: Module, node: ast.expr | ast.keyword, name: str, variable: Variable) -> Finding:
         if is_for_nccl(module, node):
-            return self.right(module, node, name, f"{variable.message}, and used with it only", "stays")
+            return self.already_portable(
+                module, node, name, f"{variable.message}, and used with it only", "stays"
+            )
         if variable.message == BUILD:
-            return self.right(module, node, name, variable.message, "stays: other builds do not read it")
+            return self.already_portable(
+                module, node, name, variable.message, "stays: other builds do not read it"
+            )
         if name == _WORKSPACE and _asks_for_determinism(module):
             message = f"{variable.message}, beside torch.use_deterministic_algorithms for every device"
-            return self.right(module, node, name, message, "stays")
+            return self.already_portable(module, node, name, message, "stays")
         setting = module.parents[module.parents[node]]
         is_hiding = name == VARIABLE and isinstance(setting, ast.Assign) and text(setting.value) == "-1"
-        return self.unclear(module, node, name, variable.message, _HIDES if is_hiding else variable.advice)
+        return self.undecided(module, node, name, variable.message, _HIDES if is_hiding else variable.advice)
 
 
 class CudaVariables(VariableRule):
@@ -135,8 +139,8 @@ class CudaVariables(VariableRule):
         )
         late = set(settings(module.tree)) if is_late else set[ast.expr]()
         for each in late:
-            yield self.left(module, each, VARIABLE, _LATE, _EARLIER)
-        yield from self.named(module, {inner for each in late for inner in ast.walk(each)})
+            yield self.needs_manual_change(module, each, VARIABLE, _LATE, _EARLIER)
+        yield from self.find_strings(module, {inner for each in late for inner in ast.walk(each)})
 
 
 class NcclVariables(VariableRule):

@@ -15,7 +15,7 @@ class WholeRule(Rule):
 
     is_stage: ClassVar[bool] = True
 
-    def made(
+    def findings_of_changes(
         self, module: Module, changes: Iterable[Change], subject: str, message: str, needs: Iterable[str]
     ) -> Iterator[Finding]:
         """Yield the findings of planned changes.
@@ -30,10 +30,12 @@ class WholeRule(Rule):
         changes = list(changes)
         texts = "".join(each.text for change in changes for each in change.edits)
         if changes and (
-            why := versions.missing(texts.replace(f"{module.torch}.", "torch."), module.around.torch)
+            why := versions.find_missing(texts.replace(f"{module.torch}.", "torch."), module.around.torch)
         ):
             remedy = "convert for a newer PyTorch, or write it by hand"
-            yield self.left(module, module.at(changes[0].line), subject, f"{message}, but {why}", remedy)
+            yield self.needs_manual_change(
+                module, module.at(changes[0].line), subject, f"{message}, but {why}", remedy
+            )
             return
         for change in changes:
             edits = [each._replace(needs=frozenset(needs)) for each in change.edits]

@@ -24,7 +24,7 @@ class Uses(NamedTuple):
     read: list[ast.Name]
 
 
-def assigned(module: Module, variable: ast.Name | ast.Attribute) -> list[ast.expr]:
+def assigned_values(module: Module, variable: ast.Name | ast.Attribute) -> list[ast.expr]:
     """Return the values that a module assigns to a variable or attribute; none if it may have others."""
     if isinstance(variable, ast.Attribute):
         return _attributes(module).get(ast.unparse(variable), [])
@@ -39,7 +39,7 @@ def bindings(module: Module, node: ast.expr) -> list[ast.AST]:
     return [*(_binding(module, each) for each in found.stored), *found.arguments]
 
 
-def reads(module: Module, variable: ast.expr) -> list[ast.Name]:
+def find_reads(module: Module, variable: ast.expr) -> list[ast.Name]:
     """Return where a local or global variable is read; [] for any other target of an assignment."""
     return _uses(module, variable).read
 
@@ -90,6 +90,6 @@ def fields(module: Module, call: ast.Call) -> frozenset[str]:
     parent = module.parents[call]
     if isinstance(parent, ast.Attribute):
         return frozenset({parent.attr})
-    holders = reads(module, parent.targets[0]) if isinstance(parent, ast.Assign) else []
+    holders = find_reads(module, parent.targets[0]) if isinstance(parent, ast.Assign) else []
     above = (module.parents[each] for each in holders)
     return frozenset(each.attr for each in above if isinstance(each, ast.Attribute))

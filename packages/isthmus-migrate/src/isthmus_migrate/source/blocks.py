@@ -27,13 +27,13 @@ def place(module: Module, node: ast.AST) -> tuple[list[ast.stmt], int]:
     return _places(module).get(node, ([], 0))
 
 
-def earlier(module: Module, node: ast.AST) -> list[ast.stmt]:
+def statements_before(module: Module, node: ast.AST) -> list[ast.stmt]:
     """Return the statements before one in its block."""
     block, index = place(module, node)
     return block[:index]
 
 
-def following(module: Module, statement: ast.stmt) -> list[ast.stmt]:
+def statements_after(module: Module, statement: ast.stmt) -> list[ast.stmt]:
     """Return the statements after one in its block."""
     block, index = place(module, statement)
     return block[index + 1 :]
@@ -61,7 +61,7 @@ def _block(above: ast.AST, below: ast.AST) -> list[ast.AST]:
     if isinstance(above, ast.If) and below is not above.test:
         if below in above.orelse:
             return _after_return(above.orelse, below)
-        return [] if _always(above) else _after_return(above.body, below)
+        return [] if _always_runs_once(above) else _after_return(above.body, below)
     if isinstance(above, ast.Try):
         return _after_return(above.body, below) if above.handlers and below in above.body else []
     if isinstance(above, ast.ExceptHandler | ast.match_case) and below in above.body:
@@ -84,7 +84,7 @@ def _may_return(statement: ast.stmt) -> bool:
     return is_if and isinstance(statement.body[-1], ast.Return)  # type: ignore[attr-defined]
 
 
-def _always(branch: ast.If) -> bool:
+def _always_runs_once(branch: ast.If) -> bool:
     """Whether a branch runs once in any case: ``if self.graph is None: self.graph = ...``, ``__name__ == ...``."""
     test = branch.test
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from isthmus_migrate.source.assigned import assigned
+from isthmus_migrate.source.assigned import assigned_values
 from isthmus_migrate.source.blocks import leaves, place
 from isthmus_migrate.source.calls import last_name
 from isthmus_migrate.source.constants import is_own_type
@@ -44,33 +44,33 @@ def conditions(module: Module, node: ast.AST) -> Iterator[Condition]:
     """
     below, is_own = node, True
     for above in module.enclosing(node):
-        found = _at(module, above, below)
+        found = _conditions_for_child(module, above, below)
         yield from found if is_own else (each for each in found if _is_fixed(module, each))
         if isinstance(above, _FUNCTIONS):
-            yield from _initialized(module, above) if is_own else ()
+            yield from _init_demands(module, above) if is_own else ()
             is_own = False
         below = above
 
 
-def _at(module: Module, above: ast.AST, below: ast.AST) -> Iterator[Condition]:
+def _conditions_for_child(module: Module, above: ast.AST, below: ast.AST) -> Iterator[Condition]:
     """Yield the conditions that a node makes for its child."""
     if isinstance(above, ast.If | ast.IfExp | ast.While) and below is not above.test:
         body = above.body if isinstance(above.body, list) else [above.body]
-        yield from _split(Condition(above.test, below in body))
+        yield from _split_condition(Condition(above.test, below in body))
     elif isinstance(above, ast.BoolOp):
         for each in above.values[: above.values.index(below) if below in above.values else 0]:
-            yield from _split(Condition(each, isinstance(above.op, ast.And)))
+            yield from _split_condition(Condition(each, isinstance(above.op, ast.And)))
     elif isinstance(above, ast.ListComp | ast.SetComp | ast.GeneratorExp) and below is above.elt:
         for each in above.generators[-1].ifs:
-            yield from _split(Condition(each, True))
+            yield from _split_condition(Condition(each, True))
     elif isinstance(above, _DEFINITIONS) and below in above.body:
         for each in above.decorator_list:
             if isinstance(each, ast.Call) and last_name(each.func) in SKIPS and each.args:
-                yield from _split(Condition(each.args[0], last_name(each.func) == "skipUnless"))
+                yield from _split_condition(Condition(each.args[0], last_name(each.func) == "skipUnless"))
     yield from _left_before(module, below)
 
 
-def _initialized(module: Module, method: Function | ast.Lambda) -> Iterator[Condition]:
+def _init_demands(module: Module, method: Function | ast.Lambda) -> Iterator[Condition]:
     """Yield the demands of the ``__init__`` of a method's class."""
     owner = module.parents[method]
     if not isinstance(owner, ast.ClassDef) or isinstance(method, ast.Lambda):
@@ -79,7 +79,7 @@ def _initialized(module: Module, method: Function | ast.Lambda) -> Iterator[Cond
         return
     made = (each for each in owner.body if getattr(each, "name", "") == "__init__")
     for statement in (each for function in made for each in getattr(function, "body", ())):
-        yield from (Condition(call, True) for call in _demanded(module, statement))
+        yield from (Condition(call, True) for call in _demanding_calls(module, statement))
 
 
 def _is_fixed(module: Module, condition: Condition) -> bool:
@@ -114,31 +114,31 @@ def _exits(module: Module) -> Mapping[ast.stmt, list[tuple[int, Condition]]]:
     found: dict[ast.stmt, list[tuple[int, Condition]]] = {}
     statements: list[ast.stmt] = [each for kind in _EXITS for each in module.of(kind)]
     for each in sorted(statements, key=lambda each: (each.lineno, each.col_offset)):
-        if after := list(_after(module, each)):
+        if after := list(_conditions_after(module, each)):
             block, index = place(module, each)
             found.setdefault(block[0], []).extend((index, condition) for condition in after)
     return found
 
 
-def _after(module: Module, statement: ast.stmt) -> Iterator[Condition]:
+def _conditions_after(module: Module, statement: ast.stmt) -> Iterator[Condition]:
     if isinstance(statement, ast.If):
         if not statement.orelse and leaves(statement.body[-1]):
-            yield from _split(Condition(statement.test, False))
+            yield from _split_condition(Condition(statement.test, False))
     elif isinstance(statement, ast.Assert):
-        yield from _split(Condition(statement.test, True))
+        yield from _split_condition(Condition(statement.test, True))
     else:
-        yield from (Condition(call, True) for call in _demanded(module, statement))
+        yield from (Condition(call, True) for call in _demanding_calls(module, statement))
 
 
-def _demanded(module: Module, statement: ast.stmt) -> Iterator[ast.Call]:
+def _demanding_calls(module: Module, statement: ast.stmt) -> Iterator[ast.Call]:
     """Yield the calls of a statement that fail without an accelerator, before and after the conversion."""
     if not module.mentions(".to(", "device_id="):
         return
     if isinstance(statement, ast.With):
         for each in statement.body:
-            yield from _demanded(module, each)
+            yield from _demanding_calls(module, each)
     elif isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr | ast.Return) and statement.value:
-        yield from (each for each in _always(statement.value) if _demands(module, each))
+        yield from (each for each in _unconditional_calls(statement.value) if _demands(module, each))
 
 
 def _demands(module: Module, call: ast.Call) -> bool:
@@ -149,29 +149,29 @@ def _demands(module: Module, call: ast.Call) -> bool:
         return False
     given = [each.value for each in call.keywords if each.arg == "device_id"]
     if given and isinstance(given[0], ast.Name | ast.Attribute):
-        given = assigned(module, given[0])
+        given = assigned_values(module, given[0])
     made = (module.names.qualified(each.func) if isinstance(each, ast.Call) else "" for each in given)
     return bool(given) and all(each == "torch.device" for each in made)
 
 
-def _always(node: ast.expr) -> Iterator[ast.Call]:
+def _unconditional_calls(node: ast.expr) -> Iterator[ast.Call]:
     """Yield the calls of a chain, ``model.eval().to(rank)``, and those that are its arguments."""
     if isinstance(node, ast.Call):
         yield node
         for argument in node.args:
-            yield from _always(argument)
+            yield from _unconditional_calls(argument)
         if isinstance(node.func, ast.Attribute):
-            yield from _always(node.func.value)
+            yield from _unconditional_calls(node.func.value)
 
 
-def _split(condition: Condition) -> Iterator[Condition]:
+def _split_condition(condition: Condition) -> Iterator[Condition]:
     """Yield the parts of a condition that hold on their own."""
     test, holds = condition
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _split(Condition(test.operand, not holds))
+        yield from _split_condition(Condition(test.operand, not holds))
     elif isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) == holds:
         for each in test.values:
-            yield from _split(Condition(each, holds))
+            yield from _split_condition(Condition(each, holds))
     else:
         yield condition
 
@@ -202,7 +202,7 @@ def implies_accelerator(module: Module, condition: Condition, aliases: int = _AL
             or _starts_with_cuda(test)
             or _demands(module, test)
         )
-    values = assigned(module, test) if aliases and isinstance(test, ast.Name | ast.Attribute) else []
+    values = assigned_values(module, test) if aliases and isinstance(test, ast.Name | ast.Attribute) else []
     return bool(values) and all(value_implies(module, each, holds, aliases - 1) for each in values)
 
 
@@ -210,7 +210,7 @@ def value_implies(module: Module, value: ast.expr, holds: bool = True, aliases: 
     """Whether a value, at its place, is true (or false) only with an accelerator."""
     if isinstance(value, ast.Constant) and bool(value.value) is not holds:
         return True
-    known = [*_split(Condition(value, holds)), *conditions(module, value)]
+    known = [*_split_condition(Condition(value, holds)), *conditions(module, value)]
     return any(implies_accelerator(module, each, aliases) for each in known)
 
 

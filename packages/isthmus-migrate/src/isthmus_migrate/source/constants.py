@@ -24,7 +24,7 @@ def torch_name(tree: ast.Module) -> str:
 
     Imports that always run are preferred to those under an ``if`` or ``try``.
     """
-    return _torch(always(tree.body)) or _torch(tree.body)
+    return _torch(always_run_statements(tree.body)) or _torch(tree.body)
 
 
 def parts_of_torch(tree: ast.Module) -> dict[str, tuple[str, int]]:
@@ -43,7 +43,7 @@ def parts_of_torch(tree: ast.Module) -> dict[str, tuple[str, int]]:
 
 def is_torch_optional(tree: ast.Module) -> bool:
     """Whether a module imports PyTorch only under an ``if`` or ``try``, and so may run without it."""
-    return bool(_torch(tree.body)) and not _torch(always(tree.body))
+    return bool(_torch(tree.body)) and not _torch(always_run_statements(tree.body))
 
 
 def device_name(
@@ -178,19 +178,19 @@ def defines(tree: ast.Module, name: str) -> bool:
     )
 
 
-def mentioned(text: str) -> tuple[bool, frozenset[str]]:
+def find_mentions(text: str) -> tuple[bool, frozenset[str]]:
     """Return whether a source imports ``*``, and which names of the constant it uses for something else."""
     used = (name for name in _NAMES if _mentions(text, name) and not _is_constant(text, name))
     return "import *" in text, frozenset(used)
 
 
-def together(found: Iterable[tuple[bool, frozenset[str]]]) -> frozenset[str]:
+def unavailable_names(found: Iterable[tuple[bool, frozenset[str]]]) -> frozenset[str]:
     """Return names that the device constant cannot have in a project.
 
     With ``from module import *``, the constant would get into modules that use its name for something else.
 
     Args:
-        found: of each source, what :func:`mentioned` returns.
+        found: of each source, what :func:`find_mentions` returns.
     """
     parts = list(found)
     if not any(imports_all for imports_all, _ in parts):
@@ -198,7 +198,7 @@ def together(found: Iterable[tuple[bool, frozenset[str]]]) -> frozenset[str]:
     return frozenset().union(*(names for _, names in parts))
 
 
-def always(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+def always_run_statements(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield statements that always run, including those of ``with`` and ``try`` that cannot be skipped."""
     for statement in body:
         if isinstance(statement, ast.With):

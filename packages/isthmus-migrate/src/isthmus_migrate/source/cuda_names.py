@@ -51,18 +51,18 @@ class CudaName(NamedTuple):
 _AUTOMATIC, _REVIEW = Severity.AUTOMATIC, Severity.REVIEW
 
 
-def _everywhere(code: str, **names: str) -> dict[str, CudaName]:
+def _names_on_any_device(code: str, **names: str) -> dict[str, CudaName]:
     return {
         f"torch.cuda.{name}": CudaName(code, _AUTOMATIC, f"becomes {becomes}", becomes)
         for name, becomes in names.items()
     }
 
 
-def _either(code: str, becomes: str, accelerator: str) -> CudaName:
+def _name_by_device(code: str, becomes: str, accelerator: str) -> CudaName:
     return CudaName(code, _AUTOMATIC, f"becomes {becomes}", becomes, accelerator=accelerator)
 
 
-def _guarded(
+def _guarded_names(
     code: str, names: str, otherwise: str = "None", owner: str = "{module}", severity: Severity = _AUTOMATIC
 ) -> dict[str, CudaName]:
     """Return the entries of functions that need an accelerator; ``old=new`` is renamed."""
@@ -88,60 +88,66 @@ def _own_rule(code: str, advice: str, names: str, severity: Severity = _AUTOMATI
 
 
 _AVAILABILITY = {
-    **_everywhere(
+    **_names_on_any_device(
         "IM110", is_available="torch.accelerator.is_available", device_count="torch.accelerator.device_count"
     ),
-    **_guarded("IM110", "init"),
-    **_guarded("IM110", "is_initialized", "False"),
+    **_guarded_names("IM110", "init"),
+    **_guarded_names("IM110", "is_initialized", "False"),
     "torch.backends.cuda.is_built": CudaName(
         "IM110", _REVIEW, "becomes torch.accelerator.is_available", "torch.accelerator.is_available"
     ),
 }
 
 _DEVICES = {
-    "torch.cuda.set_device": _either("IM111", "{module}.set_device", "torch.accelerator.set_device_index"),
-    "torch.cuda.current_device": _either(
+    "torch.cuda.set_device": _name_by_device(
+        "IM111", "{module}.set_device", "torch.accelerator.set_device_index"
+    ),
+    "torch.cuda.current_device": _name_by_device(
         "IM111", "{module}.current_device", "torch.accelerator.current_device_index"
     ),
-    **_guarded("IM111", "device device_of", "contextlib.nullcontext()"),
-    **_guarded("IM111", "can_device_access_peer", "False", severity=_REVIEW),
+    **_guarded_names("IM111", "device device_of", "contextlib.nullcontext()"),
+    **_guarded_names("IM111", "can_device_access_peer", "False", severity=_REVIEW),
 }
 
 _SYNCHRONIZE = {
-    "torch.cuda.synchronize": _either("IM112", "{module}.synchronize", "torch.accelerator.synchronize")
+    "torch.cuda.synchronize": _name_by_device(
+        "IM112", "{module}.synchronize", "torch.accelerator.synchronize"
+    )
 }
 
 # Memory in bytes. torch.accelerator takes the device by position only.
 _MEMORY = {
-    **_guarded(
+    **_guarded_names(
         "IM113",
         "empty_cache reset_peak_memory_stats reset_max_memory_allocated=reset_peak_memory_stats "
         "reset_max_memory_cached=reset_peak_memory_stats reset_accumulated_memory_stats",
         owner="torch.accelerator",
     ),
-    **_guarded(
+    **_guarded_names(
         "IM113",
         "memory_allocated memory_cached=memory_reserved memory_reserved max_memory_allocated "
         "max_memory_cached=max_memory_reserved max_memory_reserved",
         "0",
         "torch.accelerator",
     ),
-    **_guarded("IM113", "memory_stats", "collections.Counter()", "torch.accelerator"),  # 0 for every key
-    **_guarded("IM113", "mem_get_info=get_memory_info", "(0, 0)", "torch.accelerator"),
-    **_guarded("IM113", "memory_summary", "{q}{q}", severity=_REVIEW),
-    **_guarded("IM113", "memory_snapshot", "[]", severity=_REVIEW),
-    **_guarded("IM113", "memory_stats_as_nested_dict", "{}", severity=_REVIEW),
-    **_guarded("IM113", "set_per_process_memory_fraction", severity=_REVIEW),
+    **_guarded_names(
+        "IM113", "memory_stats", "collections.Counter()", "torch.accelerator"
+    ),  # 0 for every key
+    **_guarded_names("IM113", "mem_get_info=get_memory_info", "(0, 0)", "torch.accelerator"),
+    **_guarded_names("IM113", "memory_summary", "{q}{q}", severity=_REVIEW),
+    **_guarded_names("IM113", "memory_snapshot", "[]", severity=_REVIEW),
+    **_guarded_names("IM113", "memory_stats_as_nested_dict", "{}", severity=_REVIEW),
+    **_guarded_names("IM113", "set_per_process_memory_fraction", severity=_REVIEW),
 }
 
 _HISTORY = {
-    **_guarded("IM114", "memory._record_memory_history memory._dump_snapshot", severity=_REVIEW),
-    **_guarded("IM114", "memory._snapshot", "{}", severity=_REVIEW),
+    **_guarded_names("IM114", "memory._record_memory_history memory._dump_snapshot", severity=_REVIEW),
+    **_guarded_names("IM114", "memory._snapshot", "{}", severity=_REVIEW),
 }
 
 _PROPERTIES = {
-    **_guarded("IM115", "get_device_name", "{type}"),
-    **_guarded("IM115", "is_bf16_supported", "False"),
+    **_guarded_names("IM115", "get_device_name", "{type}"),
+    **_guarded_names("IM115", "is_bf16_supported", "False"),
     "torch.cuda.get_device_properties": CudaName(
         "IM115",
         _REVIEW,
@@ -158,7 +164,7 @@ _PROPERTIES = {
 CAPABILITY = frozenset({"major", "minor"})
 
 _STREAMS = {
-    **_everywhere(
+    **_names_on_any_device(
         "IM116",
         current_stream="{module}.current_stream",
         stream="{module}.stream",
@@ -166,20 +172,20 @@ _STREAMS = {
         Event="{module}.Event",
         StreamContext="{module}.StreamContext",
     ),
-    **_guarded("IM116", "default_stream", "{module}.current_stream()", severity=_REVIEW),
-    **_guarded("IM116", "set_stream", owner="torch.accelerator"),
+    **_guarded_names("IM116", "default_stream", "{module}.current_stream()", severity=_REVIEW),
+    **_guarded_names("IM116", "set_stream", owner="torch.accelerator"),
 }
 
 # Attributes of streams and events that are handles of CUDA's runtime.
 HANDLES = frozenset({"cuda_stream", "cuda_event"})
 
 _RANDOM = {
-    **_guarded(
+    **_guarded_names(
         "IM117", "manual_seed manual_seed_all seed seed_all get_rng_state set_rng_state set_rng_state_all"
     ),
-    **_guarded("IM117", "initial_seed", "torch.initial_seed()"),
-    **_guarded("IM117", "get_rng_state_all", "[]"),
-    **_guarded("IM117", "default_generators", "()", severity=_REVIEW),
+    **_guarded_names("IM117", "initial_seed", "torch.initial_seed()"),
+    **_guarded_names("IM117", "get_rng_state_all", "[]"),
+    **_guarded_names("IM117", "default_generators", "()", severity=_REVIEW),
 }
 
 # Names of torch.amp, and the modules with CUDA versions of them.
@@ -225,7 +231,7 @@ FLAGS = _own_rule(
     Severity.NONE,
 )
 
-_ERRORS = _everywhere(
+_ERRORS = _names_on_any_device(
     "IM126", OutOfMemoryError="torch.OutOfMemoryError", AcceleratorError="torch.AcceleratorError"
 )
 

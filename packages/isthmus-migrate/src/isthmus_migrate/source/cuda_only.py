@@ -28,7 +28,7 @@ _ASKS_CUDA = frozenset(
 
 
 # Words for the CUDA build of a package, which a test for CUDA chooses.
-PROVIDERS = frozenset({"CUDAExecutionProvider", "TensorrtExecutionProvider"})  # of ONNX Runtime
+PROVIDERS = frozenset({"CUDAExecutionProvider", "TensorrtExecutionProvider"})  # providers of ONNX Runtime
 CUDA_BUILDS = PROVIDERS | {"faiss-gpu", "onnxruntime-gpu", "tensorflow-gpu"}
 
 

@@ -19,7 +19,7 @@ _LARGEST_SETTINGS = 1 << 20  # bytes; what is larger is data
 _LEFT_OUT = frozenset(
     "__pycache__ node_modules site-packages .git .hg .svn .venv .tox .nox .eggs .cache .ipynb_checkpoints".split()
 )
-_MARKS_OF_TOOLS = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG")  # of environments and caches
+_MARKS_OF_TOOLS = ("pyvenv.cfg", "conda-meta", "CACHEDIR.TAG")  # files in environments and caches
 _REQUIREMENTS = re.compile(
     r"(.*requirements.*|constraints.*)\.(txt|in)|(environment|conda).*\.ya?ml|pyproject\.toml|setup\.cfg"
 )
@@ -167,7 +167,7 @@ def files(root: Path) -> Iterator[File | Finding]:
             elif kind and (kind is not Kind.SETTINGS or path.stat().st_size <= _LARGEST_SETTINGS):
                 yield File(path, name, kind)
         except OSError as error:
-            yield _unreadable(name, error)
+            yield _unreadable_finding(name, error)
 
 
 def read(file: File) -> Source | Finding:
@@ -183,7 +183,7 @@ def read(file: File) -> Source | Finding:
             )
         data = file.path.read_bytes()
     except OSError as error:
-        return _unreadable(file.name, error)
+        return _unreadable_finding(file.name, error)
     try:
         encoding = _encoding(file.kind, data)
         text = data.decode(encoding)
@@ -253,7 +253,7 @@ def _encoding(kind: Kind, data: bytes) -> str:
     return "utf-8"
 
 
-def _unreadable(name: str, error: OSError) -> Finding:
+def _unreadable_finding(name: str, error: OSError) -> Finding:
     return problem("IM005", name, f"cannot be read: {error.strerror or error}", "fix its permissions")
 
 

@@ -1,4 +1,4 @@
-"""What a test for CUDA decides: where its value gets to, and what runs only where it is true."""
+"""Effects of a test for CUDA: where its value gets to, and what runs only where it is true."""
 
 import ast
 import re
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from isthmus_migrate.source import cuda_names, cuda_only
-from isthmus_migrate.source.assigned import assigned, bindings, reads
-from isthmus_migrate.source.blocks import following, leaves
+from isthmus_migrate.source.assigned import assigned_values, bindings, find_reads
+from isthmus_migrate.source.blocks import leaves, statements_after
 from isthmus_migrate.source.calls import last_name
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.names import FUNCTIONS
@@ -45,7 +45,7 @@ def decision(module: Module, test: ast.expr) -> Decision:
         if isinstance(node, ast.BoolOp):
             holds = holds if isinstance(node.op, ast.And) is holds else None
             beside += [each for each in node.values if each is not below and holds is not None]
-        elif _negates(node):
+        elif _is_negation(node):
             holds = None if holds is None else not holds
         node, below = module.parents[node], node
     return Decision(node, below, holds, beside)
@@ -57,10 +57,10 @@ def _passes(node: ast.expr) -> bool:
         return last_name(node.func) in SKIPS or getattr(node.func, "id", "") in ("all", "any")
     if isinstance(node, ast.Compare):
         return isinstance(getattr(node.comparators[0], "value", None), int)
-    return isinstance(node, ast.BoolOp | ast.GeneratorExp | ast.ListComp) or _negates(node)
+    return isinstance(node, ast.BoolOp | ast.GeneratorExp | ast.ListComp) or _is_negation(node)
 
 
-def _negates(node: ast.expr) -> bool:
+def _is_negation(node: ast.expr) -> bool:
     if isinstance(node, ast.Compare):  # torch.cuda.is_available() is False, torch.cuda.device_count() < 1
         is_limit = isinstance(node.ops[0], ast.Gt | ast.GtE)
         is_equal = isinstance(node.ops[0], ast.Is | ast.Eq)
@@ -100,7 +100,7 @@ def asks_cuda(module: Module, test: ast.expr) -> bool:
 
     That is an operand of the same ``and``, or the branch if nothing else in it is CUDA's.
     """
-    parts = list(guarded(module, test))
+    parts = list(guarded_nodes(module, test))
     asked = [each for each in parts if any(is_question(module, inner) for inner in ast.walk(each))]
     if any(isinstance(each, ast.expr) for each in asked):
         return True
@@ -109,10 +109,10 @@ def asks_cuda(module: Module, test: ast.expr) -> bool:
 
 def keeps_cuda(module: Module, test: ast.expr) -> bool:
     """Whether a test for CUDA stands in front of code that stays for CUDA, so that it must stay a test for CUDA."""
-    return any(_uses_cuda_only(module, each) for each in guarded(module, test))
+    return any(_uses_cuda_only(module, each) for each in guarded_nodes(module, test))
 
 
-def moves(module: Module, part: ast.AST) -> bool:
+def places_on_device(module: Module, part: ast.AST) -> bool:
     """Whether a part of a source moves something to a device, or creates it there."""
     return _MOVES.search(module.code(part)) is not None
 
@@ -131,7 +131,9 @@ def _only_if(part: ast.expr | list[ast.stmt]) -> ast.If | ast.IfExp | None:
     return only if isinstance(only, ast.If | ast.IfExp) else None
 
 
-def guarded(module: Module, test: ast.expr, followed: frozenset[ast.AST] = frozenset()) -> Iterator[ast.AST]:
+def guarded_nodes(
+    module: Module, test: ast.expr, followed: frozenset[ast.AST] = frozenset()
+) -> Iterator[ast.AST]:
     """Yield what runs only on CUDA: the rest of a test's condition, and the branch.
 
     Args:
@@ -149,10 +151,10 @@ def guarded(module: Module, test: ast.expr, followed: frozenset[ast.AST] = froze
     elif isinstance(node, ast.FunctionDef | ast.ClassDef) and part in node.decorator_list:
         yield from node.body if holds else ()  # @unittest.skipUnless(torch.cuda.is_available(), "...")
     elif isinstance(node, ast.Return) and holds:
-        yield from _asked(module, node, followed)
+        yield from _guarded_by_callers(module, node, followed)
     elif isinstance(node, ast.Assign) and holds and bindings(module, node.targets[0]) == [node]:
-        for read in reads(module, node.targets[0]):
-            yield from guarded(module, read, followed)
+        for read in find_reads(module, node.targets[0]):
+            yield from guarded_nodes(module, read, followed)
 
 
 def _branch(
@@ -162,10 +164,10 @@ def _branch(
     part = test.body if holds else test.orelse
     yield from part if isinstance(part, list) else [part]
     if isinstance(test, ast.If) and not holds and not test.orelse and leaves(test.body[-1]):
-        yield from following(module, test)
+        yield from statements_after(module, test)
         if any(map(_is_refusal, ast.walk(test))):
             yield from _refused_on(module, test)
-            yield from _asked(module, test, followed)
+            yield from _guarded_by_callers(module, test, followed)
 
 
 def _refused_on(module: Module, statement: ast.If) -> Iterator[ast.expr]:
@@ -181,7 +183,7 @@ def _is_refusal(node: ast.AST) -> bool:
     return isinstance(node, ast.Return) and getattr(node.value, "value", True) is False
 
 
-def _asked(module: Module, inside: ast.AST, followed: frozenset[ast.AST]) -> Iterator[ast.AST]:
+def _guarded_by_callers(module: Module, inside: ast.AST, followed: frozenset[ast.AST]) -> Iterator[ast.AST]:
     """Yield what runs only where the function around a test, which is true if the test is, was asked."""
     function = module.nearest(inside, *FUNCTIONS, ast.Lambda)
     if not isinstance(function, ast.FunctionDef):
@@ -189,7 +191,7 @@ def _asked(module: Module, inside: ast.AST, followed: frozenset[ast.AST]) -> Ite
     name = module.names.defined(function)
     for call in module.of(ast.Call):
         if module.names.qualified(call.func) == name and function not in module.enclosing(call):
-            yield from guarded(module, call, followed)
+            yield from guarded_nodes(module, call, followed)
     for read in module.of(ast.Name):
         if isinstance(read.ctx, ast.Load) and module.names.qualified(read) == name:
             yield from _passed_beside(module, read)
@@ -203,7 +205,7 @@ def _passed_beside(module: Module, name: ast.Name) -> Iterator[ast.AST]:
         for each in (*call.args, *(keyword.value for keyword in call.keywords)):
             if each is not name:
                 yield each
-                yield from assigned(module, each) if isinstance(each, ast.Name) else ()
+                yield from assigned_values(module, each) if isinstance(each, ast.Name) else ()
                 yield from _held_by(module, each)
 
 
@@ -213,7 +215,7 @@ def _held_by(module: Module, implementation: ast.expr) -> Iterator[ast.expr]:
     functions = (each for each in module.of(ast.FunctionDef) if name == module.names.defined(each))
     body = implementation if isinstance(implementation, ast.Lambda) else next(functions, None)
     for node in ast.walk(body) if body is not None else ():
-        yield from assigned(module, node) if isinstance(node, ast.Name) else ()
+        yield from assigned_values(module, node) if isinstance(node, ast.Name) else ()
 
 
 def _uses_cuda_only(module: Module, node: ast.AST) -> bool:

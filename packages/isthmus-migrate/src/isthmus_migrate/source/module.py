@@ -120,7 +120,7 @@ class Module:
         return False
 
     @cached_property
-    def _misplaced(self) -> frozenset[ast.AST]:
+    def _misplaced_nodes(self) -> frozenset[ast.AST]:
         """Nodes in f-strings that cannot be edited: `{x=}` prints it, and Python before 3.12 miscounts some."""
         return frozenset(
             inner
@@ -145,7 +145,7 @@ class Module:
 
     def is_placed(self, node: ast.AST) -> bool:
         """Whether a node's position in the text is right."""
-        return node not in self._misplaced
+        return node not in self._misplaced_nodes
 
     def is_shared(self, name: str) -> bool:
         """Whether other modules may use a name that this module imports: they name it, or this is a package."""

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator
 
 from isthmus_migrate.source import cuda_names
-from isthmus_migrate.source.assigned import assigned
+from isthmus_migrate.source.assigned import assigned_values
 from isthmus_migrate.source.conditions import Condition, implies_accelerator, implies_cuda
-from isthmus_migrate.source.guarded import arms, guarded, is_asserted, rejects
+from isthmus_migrate.source.guarded import arms, guarded_nodes, is_asserted, rejects
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.names import FUNCTIONS
 from isthmus_migrate.source.questions import names_type
@@ -28,7 +28,7 @@ _MODULE = "{module}."
 LACKS = "which MPS lacks"  # in the advice of a change
 
 
-def lacks(becomes: str) -> bool:
+def mps_lacks(becomes: str) -> bool:
     """Whether ``torch.mps`` lacks what a replacement takes from the device's module."""
     return becomes.startswith(_MODULE) and becomes.removeprefix(_MODULE) not in HAS
 
@@ -51,7 +51,7 @@ def is_known(module: Module) -> bool:
     return "mps" in module.around.flow.others and not module.around.target
 
 
-def excludes(module: Module, condition: Condition) -> bool:
+def excludes_mps(module: Module, condition: Condition) -> bool:
     """Whether a condition implies an accelerator other than MPS, after the conversion."""
     test, holds = condition
     if implies_cuda(module, condition):
@@ -62,7 +62,7 @@ def excludes(module: Module, condition: Condition) -> bool:
         return False
     if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.In | ast.NotIn):
         return "mps" in ast.unparse(test)
-    values = assigned(module, test) if isinstance(test, ast.Name | ast.Attribute) else [test]
+    values = assigned_values(module, test) if isinstance(test, ast.Name | ast.Attribute) else [test]
     return all(_is_apart(module, each) for value in values for each in ast.walk(value))
 
 
@@ -70,7 +70,7 @@ def _is_apart(module: Module, node: ast.AST) -> bool:
     """Whether a node, if it is a test for an accelerator, stays false on MPS."""
     if isinstance(node, ast.Call):
         is_asked = module.names.qualified(node.func) == "torch.cuda.is_available"
-        return is_asked and "mps" in apart(module, node)
+        return is_asked and "mps" in device_types_kept_false(module, node)
     if not isinstance(node, ast.Compare):
         return True
     sides = (node.left, *node.comparators)
@@ -78,10 +78,10 @@ def _is_apart(module: Module, node: ast.AST) -> bool:
         return False
     if not any(names_type(each, "cuda") for each in sides):
         return True
-    return not is_asserted(module, node) and "mps" in others(module, node)
+    return not is_asserted(module, node) and "mps" in device_types_compared_false(module, node)
 
 
-def others(module: Module, test: ast.expr) -> set[str]:
+def device_types_compared_false(module: Module, test: ast.expr) -> set[str]:
     """Return the device types for which a comparison with ``"cuda"`` stays false after its conversion.
 
     Those are the types that its function names too, MPS in front of what it lacks, and the meta device where the
@@ -95,14 +95,14 @@ def others(module: Module, test: ast.expr) -> set[str]:
     found = {
         getattr(each, "value", "") for each in ast.walk(around) if isinstance(each, ast.Constant)
     } & known
-    if "mps" in known and any(map(lacks, _replacements(module, test))):
+    if "mps" in known and any(map(mps_lacks, _replacements(module, test))):
         found.add("mps")
     if "meta" in known and rejects(module, test):
         found.add("meta")
     return found
 
 
-def apart(module: Module, call: ast.Call) -> set[str]:
+def device_types_kept_false(module: Module, call: ast.Call) -> set[str]:
     """Return the device types for which ``torch.cuda.is_available()`` stays false after its conversion.
 
     Those are the types of the ``elif`` arms after it, and MPS beside a test for MPS, or in front of what it lacks.
@@ -111,14 +111,14 @@ def apart(module: Module, call: ast.Call) -> set[str]:
     beside = isinstance(above := module.parents[call], ast.BoolOp) and isinstance(above.op, ast.And)
     if beside and any(module.names.qualified(each.func) in _ASKED for each in module.of(ast.Call)):
         found.add("mps")
-    if is_known(module) and any(map(lacks, _replacements(module, call))):
+    if is_known(module) and any(map(mps_lacks, _replacements(module, call))):
         found.add("mps")
     return found
 
 
 def _replacements(module: Module, test: ast.expr) -> Iterator[str]:
     """Yield what the names of CUDA become that a test stands in front of."""
-    for part in guarded(module, test):
+    for part in guarded_nodes(module, test):
         for node in ast.walk(part):
             if isinstance(node, ast.Attribute | ast.Name):
                 known = cuda_names.look_up(module.names.qualified(node) or "")

@@ -83,7 +83,7 @@ class Names:
         ``from torch import cuda``, ``"package.module.function"`` for a definition of the module itself; None for
         other expressions, parameters, and variables that are assigned anything else.
         """
-        return self._qualified(node, 0)
+        return self._resolve_name(node, 0)
 
     def scope(self, node: ast.AST) -> str:
         """Return the dotted name of the function, class or module that contains a Name or a definition."""
@@ -121,7 +121,7 @@ class Names:
         scope = self._scope_of.get(node, self.top).find(node.id) if isinstance(node, ast.Name) else None
         return scope is not None and isinstance(scope.bound[node.id], ast.expr)  # type: ignore[attr-defined]
 
-    def _qualified(self, node: ast.AST | None, depth: int) -> str | None:
+    def _resolve_name(self, node: ast.AST | None, depth: int) -> str | None:
         attributes: list[str] = []
         while isinstance(node, ast.Attribute):
             attributes.append(node.attr)
@@ -133,7 +133,7 @@ class Names:
             scope.bound[node.id] if scope else "torch" if node.id == "torch" else None
         )  # from `import *`
         if isinstance(meaning, ast.expr):
-            meaning = self._qualified(meaning, depth + 1)
+            meaning = self._resolve_name(meaning, depth + 1)
         return ".".join([meaning, *reversed(attributes)]) if meaning else None
 
     def _enter(self, node: ast.AST, scope: Scope) -> Scope:
@@ -144,7 +144,7 @@ class Names:
                 scope.bind(node.id)
         elif isinstance(node, ast.Import):
             for alias in node.names:
-                scope.bind(*_imported(alias))
+                scope.bind(*_imported_name(alias))
         elif isinstance(node, ast.ImportFrom):
             base = self._absolute(node)
             for alias in node.names:
@@ -199,7 +199,7 @@ def index(tree: ast.Module, module: str = "", is_package: bool = False) -> Index
         children = list(_children(node))
         for child in children:
             parents[child] = node
-        stack += [(child, inner if _inside(node, child) else scope) for child in reversed(children)]
+        stack += [(child, inner if _is_in_own_scope(node, child) else scope) for child in reversed(children)]
     return Index(nodes, parents, names)
 
 
@@ -212,12 +212,12 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
             yield value
 
 
-def _inside(node: ast.AST, child: ast.AST) -> bool:
+def _is_in_own_scope(node: ast.AST, child: ast.AST) -> bool:
     """Whether a definition's child is evaluated in its scope: body and parameters, not decorators and bases."""
     return isinstance(child, (ast.stmt, ast.arguments)) or isinstance(node, ast.Lambda)
 
 
-def _imported(alias: ast.alias) -> tuple[str, str]:
+def _imported_name(alias: ast.alias) -> tuple[str, str]:
     """Return the name that ``import a.b`` or ``import a.b as c`` binds, and its meaning."""
     top = alias.name.partition(".")[0]
     return (alias.asname, alias.name) if alias.asname else (top, top)

@@ -44,10 +44,10 @@ def code_cells(document: Any) -> Iterator[Cell]:
             continue
         text = "".join(lines)  # a string, or a list of lines
         if not text.lstrip().startswith("%%") or _PYTHON.match(text):
-            yield Cell(number, text, *_hidden(text))
+            yield Cell(number, text, *_to_plain_python(text))
 
 
-def shown(code: str) -> str:
+def restore_text(code: str) -> str:
     """Restore the text of a cell from its code."""
     return _HIDDEN.sub(r"\1", code)
 
@@ -69,7 +69,7 @@ def parse(text: str) -> ast.Module:
             raise SyntaxError(str(error)) from None
 
 
-def _hidden(text: str) -> tuple[str, SyntaxError | None]:
+def _to_plain_python(text: str) -> tuple[str, SyntaxError | None]:
     """Return a cell as plain Python, line by line, and its syntax error, if any."""
     if found := _PYTHON.match(text):  # a comment, so that nothing is inserted before it
         text = f"{text[: found.start(1)]}{MARK}{text[found.start(1) :]}"

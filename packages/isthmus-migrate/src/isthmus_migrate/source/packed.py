@@ -29,7 +29,7 @@ def is_packed(module: Module, node: ast.expr, depth: int = 0) -> bool | None:
     if depth > _DEPTH:
         return None
     if isinstance(node, ast.IfExp):
-        return _any([is_packed(module, each, depth + 1) for each in (node.body, node.orelse)])
+        return _any_of([is_packed(module, each, depth + 1) for each in (node.body, node.orelse)])
     if isinstance(node, ast.Call):
         return _call(module, node, depth)
     if isinstance(node, ast.Attribute):
@@ -40,11 +40,11 @@ def is_packed(module: Module, node: ast.expr, depth: int = 0) -> bool | None:
         return False
     found = bindings(module, node)
     parts = [_binding(module, node, each, depth) for each in found]
-    known = _any(parts) if parts else None
+    known = _any_of(parts) if parts else None
     return known or ("pack" in node.id or known)
 
 
-def _any(parts: list[bool | None]) -> bool | None:
+def _any_of(parts: list[bool | None]) -> bool | None:
     return True if True in parts else None if None in parts else False
 
 
@@ -63,7 +63,7 @@ def _call(module: Module, call: ast.Call, depth: int) -> bool | None:
         if isinstance(each, ast.Return) and each.value is not None
     ]
     if functions:
-        return _any(results)
+        return _any_of(results)
     return False if (own or "").startswith("torch.") or isinstance(call.func, ast.Attribute) else None
 
 
@@ -84,12 +84,12 @@ def _holds(module: Module, collection: ast.expr, depth: int) -> bool | None:
     if depth > _DEPTH:
         return None
     if isinstance(collection, ast.List | ast.Tuple | ast.Set):
-        return _any([is_packed(module, each, depth) for each in collection.elts])
+        return _any_of([is_packed(module, each, depth) for each in collection.elts])
     if isinstance(collection, ast.BinOp):
-        return _any([_holds(module, each, depth + 1) for each in (collection.left, collection.right)])
+        return _any_of([_holds(module, each, depth + 1) for each in (collection.left, collection.right)])
     if isinstance(collection, ast.Name):
         values = [each.value for each in bindings(module, collection) if isinstance(each, ast.Assign)]
-        return _any([_holds(module, each, depth + 1) for each in values]) if values else None
+        return _any_of([_holds(module, each, depth + 1) for each in values]) if values else None
     return False if isinstance(collection, ast.Call) and isinstance(collection.func, ast.Attribute) else None
 
 

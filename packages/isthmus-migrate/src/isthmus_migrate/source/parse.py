@@ -33,7 +33,7 @@ def parse(
     try:
         tree = tree_of(text)
     except SyntaxError as error:
-        return None, [_broken(source.name, error)]
+        return None, [_syntax_finding(source.name, error)]
     return Module(source, tree, text=text, name=dotted(source.name, package), around=around), []
 
 
@@ -61,7 +61,7 @@ def dotted(name: str, package: str = "") -> str:
     return ".".join([*([package] if package else []), *parts])
 
 
-def _broken(path: str, error: SyntaxError) -> Finding:
+def _syntax_finding(path: str, error: SyntaxError) -> Finding:
     if error.msg == TOO_DEEP:
         return too_deep(path)
     return problem(
@@ -81,7 +81,7 @@ def _notebook(source: Source, around: Surroundings) -> tuple[Module | None, list
     for cell in cells:
         path = f"{source.name}#cell{cell.number}"
         if cell.error is not None:
-            findings.append(_broken(path, cell.error))
+            findings.append(_syntax_finding(path, cell.error))
             continue
         texts.append(f"{CELL}{cell.number}\n" + _LINE_END.sub("\n", cell.code) + "\n")
         places += [(path, max(line, 1)) for line in range(texts[-1].count("\n"))]

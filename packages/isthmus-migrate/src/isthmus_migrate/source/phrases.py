@@ -9,7 +9,7 @@ from typing import NamedTuple
 _START = r"(?:(?<![\w.\-])|(?<=\\[nrt]))"
 _CUDA = rf"{_START}CUDA"
 _WORD = re.compile(rf"{_CUDA}(?!\w|[.=]\w|\()", re.IGNORECASE)
-# What may stand before a clause whose subject is CUDA.
+# Text that may stand before a clause whose subject is CUDA.
 _BEFORE = re.compile(
     r"""(?:^|["'.,:;!?()\[\]\-]\s*|\\[nrt]\s*|\b(?:and|as|because|but|if|or|since|that|unless|when|where|while)\s)$"""
 )
@@ -37,7 +37,7 @@ def names_cuda(text: str) -> int:
     return len(_WORD.findall(text))
 
 
-def neutral(code: str) -> Iterator[Phrase]:
+def neutral_phrases(code: str) -> Iterator[Phrase]:
     """Yield the phrases of a string's source that can be said of any accelerator, in the order of the text."""
     found: dict[int, Phrase] = {}
     for pattern, write in _FORMS:

@@ -1,4 +1,4 @@
-"""What a place of a module asks of CUDA."""
+"""Questions that a place of a module asks of CUDA."""
 
 import ast
 

@@ -29,7 +29,7 @@ class Reassigned(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1)
-def reassigned(module: Module) -> Sequence[Reassigned]:
+def find_reassigned(module: Module) -> Sequence[Reassigned]:
     """Return the assignments of a module to functions of PyTorch for CUDA."""
     found = []
     for node in module.of(ast.Attribute):
@@ -48,17 +48,17 @@ def depends(module: Module, node: ast.AST, asks_for_device: bool) -> Reassigned 
         node: what would be converted.
         asks_for_device: whether it would then ask for the accelerator in use.
     """
-    for each in reassigned(module):
+    for each in find_reassigned(module):
         if each.function is not None and each.function not in module.enclosing(node):
             continue
-        if (each.name == _AVAILABLE and asks_for_device) or each.name in _read(module, node):
+        if (each.name == _AVAILABLE and asks_for_device) or each.name in _read_names(module, node):
             return each
-        if each.name.endswith(_METHOD) and _METHOD in _read(module, node):
+        if each.name.endswith(_METHOD) and _METHOD in _read_names(module, node):
             return each
     return None
 
 
-def _read(module: Module, node: ast.AST) -> Iterator[str]:
+def _read_names(module: Module, node: ast.AST) -> Iterator[str]:
     """Yield the names that a node reads, and ``".cuda"`` for a method of this name."""
     for each in ast.walk(node):
         if isinstance(each, ast.Attribute | ast.Name):

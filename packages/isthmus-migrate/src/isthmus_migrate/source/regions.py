@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from isthmus_migrate.source.blocks import runs_with
 from isthmus_migrate.source.cuda_only import is_below, is_graph, is_heart
-from isthmus_migrate.source.guarded import asks_cuda, decision, guarded, keeps_cuda, moves
+from isthmus_migrate.source.guarded import asks_cuda, decision, guarded_nodes, keeps_cuda, places_on_device
 from isthmus_migrate.source.module import Module
 from isthmus_migrate.source.names import FUNCTIONS
 from isthmus_migrate.source.registrations import is_for_cuda
@@ -64,7 +64,7 @@ def regions(module: Module) -> Mapping[ast.AST, Region]:
     _behind_tests(module, found)
     _called_by(module, found)
     _fakes(module, found)
-    _patched(module, found)
+    _add_patched_tests(module, found)
     return found
 
 
@@ -100,11 +100,11 @@ def _uses(module: Module) -> Iterator[tuple[ast.AST, str]]:
         if is_heart(first) and module.nearest(imported, *FUNCTIONS):
             yield imported, first
     for call in module.of(ast.Call):
-        if kernel := launched(module, call):
+        if kernel := launched_kernel(module, call):
             yield call, kernel
 
 
-def launched(module: Module, call: ast.Call) -> str:
+def launched_kernel(module: Module, call: ast.Call) -> str:
     """Return the name of the kernel that a call launches: ``kernel[grid](x)``, ``kernel(x, grid=..., block=...)``."""
     if isinstance(call.func, ast.Subscript):
         name = module.names.qualified(call.func.value) or ""
@@ -153,14 +153,14 @@ def _classes(module: Module, found: dict[ast.AST, Region]) -> None:
 def _behind_tests(module: Module, found: dict[ast.AST, Region]) -> None:
     """Add what runs behind tests for CUDA that stay, if it always runs code for CUDA only."""
     for test in _tests(module):
-        inside = list(guarded(module, test))
+        inside = list(guarded_nodes(module, test))
         uses = [each for part in inside for each in ast.walk(part) if _is_for_cuda(module, each, found)]
         blocks = {id(each) for use in uses for each in (use, *runs_with(module, use))}
         node, decorator, *_ = decision(module, test)
         decorates = decorator in getattr(node, "decorator_list", ())
         operands = [each for each in inside if isinstance(module.parents[each], ast.BoolOp)]
         asked = any(use in ast.walk(each) for use in uses for each in operands)
-        is_whole = decorates or asked or not any(moves(module, each) for each in inside)
+        is_whole = decorates or asked or not any(places_on_device(module, each) for each in inside)
         for part in inside:
             above = [id(each) for each in (part, *module.enclosing(part))]
             if uses and (is_whole or not blocks.isdisjoint(above)):
@@ -234,7 +234,7 @@ def _fakes(module: Module, found: dict[ast.AST, Region]) -> None:
             )
 
 
-def _patched(module: Module, found: dict[ast.AST, Region]) -> None:
+def _add_patched_tests(module: Module, found: dict[ast.AST, Region]) -> None:
     """Add tests that replace what a device is: ``monkeypatch.setattr("config.device_type", "cuda")``."""
     for call in module.of(ast.Call):
         function = ast.unparse(call.func) if isinstance(call.func, ast.Attribute | ast.Name) else ""

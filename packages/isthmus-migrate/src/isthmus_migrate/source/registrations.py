@@ -5,7 +5,7 @@ import ast
 from isthmus_migrate.source.module import Module
 
 _LIBRARY = ("torch.library.", "torch._custom_ops.")
-_REGISTER = frozenset(("impl", "register_kernel"))  # of a torch.library.Library, of an operator
+_REGISTER = frozenset(("impl", "register_kernel"))  # methods of a torch.library.Library, of an operator
 _FOR_CUDA = frozenset(("cuda", "autogradcuda"))
 _PORTABLE = frozenset(("cpu", "privateuse1", "compositeimplicitautograd", "compositeexplicitautograd"))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from isthmus_migrate.source.names import FUNCTIONS, Names
 
 _DECORATORS = frozenset({"torch.jit.script", "torch.jit.script_method", "torch.jit.script_if_tracing"})
-_EXPORT = "torch.jit.export"  # of a method, whose class is compiled elsewhere
+_EXPORT = "torch.jit.export"  # decorator of a method, whose class is compiled elsewhere
 _EXCLUDED = frozenset({"torch.jit.ignore", "torch.jit.unused"})
 _DEPTH = 8
 _SAME = frozenset(
@@ -32,7 +32,7 @@ def scripted_functions(
     waiting: list[Definition] = [each for each in definitions if _is_decorated(names, each)]
     for call in calls:
         if names.qualified(call.func) in _DECORATORS and call.args:
-            waiting += _meant(names, call.args[0], made, by_name)
+            waiting += _compiled_definitions(names, call.args[0], made, by_name)
     done: set[ast.AST] = set()
     while waiting:
         each = waiting.pop()
@@ -45,7 +45,7 @@ def scripted_functions(
             ]
             waiting += _parts(names, each, by_name)
         else:
-            waiting += _used(names, each, by_name)
+            waiting += _used_definitions(names, each, by_name)
     return frozenset(each for each in done if isinstance(each, FUNCTIONS))
 
 
@@ -72,7 +72,7 @@ def _objects(names: Names, assigns: Sequence[ast.Assign]) -> dict[str, list[ast.
     return found
 
 
-def _meant(
+def _compiled_definitions(
     names: Names,
     node: ast.expr,
     made: dict[str, list[ast.expr]],
@@ -87,7 +87,7 @@ def _meant(
         node = node.func.value
     values = made.get(names.slot(node), []) if isinstance(node, ast.Name) and depth < _DEPTH else []
     for value in values:
-        yield from _meant(names, value, made, by_name, depth + 1)
+        yield from _compiled_definitions(names, value, made, by_name, depth + 1)
     name = names.qualified(node.func if isinstance(node, ast.Call) else node)
     if name in by_name:
         yield by_name[name]
@@ -101,7 +101,9 @@ def _has_forward(node: Definition) -> bool:
     )
 
 
-def _used(names: Names, function: Function, by_name: dict[str, Definition]) -> Iterator[Definition]:
+def _used_definitions(
+    names: Names, function: Function, by_name: dict[str, Definition]
+) -> Iterator[Definition]:
     for node in ast.walk(function):
         if isinstance(node, ast.Name | ast.Attribute) and (name := names.qualified(node)) in by_name:
             yield by_name[name]
@@ -111,4 +113,6 @@ def _parts(names: Names, module: ast.ClassDef, by_name: dict[str, Definition]) -
     """Yield the classes that a module's ``__init__`` creates, as its submodules."""
     for function in module.body:
         if isinstance(function, FUNCTIONS) and function.name == "__init__":
-            yield from (each for each in _used(names, function, by_name) if isinstance(each, ast.ClassDef))
+            yield from (
+                each for each in _used_definitions(names, function, by_name) if isinstance(each, ast.ClassDef)
+            )

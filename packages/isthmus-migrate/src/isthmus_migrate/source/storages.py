@@ -4,7 +4,7 @@ import ast
 import functools
 from collections.abc import Collection, Iterator
 
-from isthmus_migrate.source.assigned import Variable, assigned, variable
+from isthmus_migrate.source.assigned import Variable, assigned_values, variable
 from isthmus_migrate.source.calls import last_name
 from isthmus_migrate.source.module import Module
 
@@ -29,7 +29,9 @@ def _is_storage(module: Module, node: ast.expr, variables: Collection[Variable])
 @functools.lru_cache(maxsize=1)
 def _variables(module: Module) -> Collection[Variable]:
     """Return the variables of a module that may be a storage."""
-    given = (each for each in module.of(ast.arg) if each.arg == "storage" or each in _moved(module))
+    given = (
+        each for each in module.of(ast.arg) if each.arg == "storage" or each in _storage_parameters(module)
+    )
     found = {variable(module, each) for each in given}
     values = [
         (variable(module, target), each.value)
@@ -43,7 +45,7 @@ def _variables(module: Module) -> Collection[Variable]:
 
 
 @functools.lru_cache(maxsize=1)
-def _moved(module: Module) -> frozenset[ast.arg]:
+def _storage_parameters(module: Module) -> frozenset[ast.arg]:
     """Return the parameters that are the storage in the functions that a module gives as map_location."""
     return frozenset(found for value in _values(module) for found in _parameters(module, value, 0))
 
@@ -72,20 +74,20 @@ def _parameters(module: Module, node: ast.expr, given: int, depth: int = 0) -> I
     if depth > _DEPTH:
         return
     if isinstance(node, ast.Lambda):
-        yield from _at(node, given)
+        yield from _parameter_at(node, given)
     elif isinstance(node, ast.IfExp):
         for each in (node.body, node.orelse):
             yield from _parameters(module, each, given, depth + 1)
     elif isinstance(node, ast.Call) and node.args and last_name(node.func) == "partial":
         yield from _parameters(module, node.args[0], given + len(node.args) - 1, depth + 1)
     elif isinstance(node, ast.Name | ast.Attribute):
-        for function in _named(module, node):
-            yield from _at(function, given)
-        for value in assigned(module, node):
+        for function in _named_functions(module, node):
+            yield from _parameter_at(function, given)
+        for value in assigned_values(module, node):
             yield from _parameters(module, value, given, depth + 1)
 
 
-def _named(module: Module, node: ast.Name | ast.Attribute) -> Iterator[ast.FunctionDef]:
+def _named_functions(module: Module, node: ast.Name | ast.Attribute) -> Iterator[ast.FunctionDef]:
     """Yield the functions of a module that a name is, or the methods that ``self.name`` may be."""
     name = module.names.qualified(node)
     is_own = isinstance(node, ast.Attribute) and getattr(node.value, "id", "") in ("self", "cls")
@@ -95,7 +97,7 @@ def _named(module: Module, node: ast.Name | ast.Attribute) -> Iterator[ast.Funct
             yield function
 
 
-def _at(function: ast.Lambda | ast.FunctionDef, place: int) -> Iterator[ast.arg]:
+def _parameter_at(function: ast.Lambda | ast.FunctionDef, place: int) -> Iterator[ast.arg]:
     parameters = [*function.args.posonlyargs, *function.args.args]
     if parameters and parameters[0].arg in ("self", "cls"):
         place += 1

@@ -1,4 +1,4 @@
-"""What a module's rules know about the rest of the project, and about the request."""
+"""Facts about the rest of the project, and about the request, for a module's rules."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -25,7 +25,7 @@ class Library(NamedTuple):
     advice: str
 
 
-def _only(advice: str, *names: str) -> dict[str, Library]:
+def _advise(advice: str, *names: str) -> dict[str, Library]:
     return dict.fromkeys(names, Library("IM301", Severity.MANUAL, advice))
 
 
@@ -37,7 +37,7 @@ def _attention(advice: str, *names: str) -> dict[str, Library]:
     return dict.fromkeys(names, Library("IM303", Severity.REVIEW, advice))
 
 
-def _converted(code: str, *names: str) -> dict[str, Library]:
+def _converts(code: str, *names: str) -> dict[str, Library]:
     advice = (
         "`isthmus migrate convert` puts it in where the arguments allow; "
         "unconverted, `isthmus run --provide apex` has optimizers and normalizations of these names"
@@ -51,15 +51,15 @@ _PROVIDE_FLASH = "`isthmus run --provide flash_attn` puts modules of this name i
 # Dotted names of modules and their members; the longest match counts.
 LIBRARIES: dict[str, Library] = {
     **_attention("import its parts by name: some are converted, some have a stand-in, some have neither", "apex"),
-    **_converted("IM230", "apex.amp"),
-    **_only("use torch.nn.parallel.DistributedDataParallel and torch.nn.SyncBatchNorm", "apex.parallel"),
-    **_only("scale the gradients by hand before the step of a torch.optim optimizer", "apex.parallel.LARC"),
-    **_only(
+    **_converts("IM230", "apex.amp"),
+    **_advise("use torch.nn.parallel.DistributedDataParallel and torch.nn.SyncBatchNorm", "apex.parallel"),
+    **_advise("scale the gradients by hand before the step of a torch.optim optimizer", "apex.parallel.LARC"),
+    **_advise(
         "use torch.nn, torch.optim and isthmus.ops",
         "apex.optimizers", "apex.contrib", "apex.transformer", "apex.mlp", "apex.fused_dense", "apex.fp16_utils",
     ),
-    **_converted("IM231", "apex.parallel.DistributedDataParallel", "apex.parallel.convert_syncbn_model"),
-    **_converted(
+    **_converts("IM231", "apex.parallel.DistributedDataParallel", "apex.parallel.convert_syncbn_model"),
+    **_converts(
         "IM232",
         "apex.optimizers.FusedAdam", "apex.optimizers.fused_adam.FusedAdam",
         "apex.optimizers.FusedSGD", "apex.optimizers.fused_sgd.FusedSGD",
@@ -71,7 +71,7 @@ LIBRARIES: dict[str, Library] = {
         _PROVIDE_APEX + "isthmus.ops.clip_grad_norm_ and torch._foreach_* ", "apex.multi_tensor_apply", "amp_C"
     ),
     **_stand_in(_PROVIDE_APEX + "a matrix product added to main_grad", "fused_weight_gradient_mlp_cuda"),
-    **_only(
+    **_advise(
         "use torch.nn.functional and isthmus.ops (scaled_masked_softmax, rotary)",
         "apex_C", "fused_layer_norm_cuda", "scaled_masked_softmax_cuda", "scaled_upper_triang_masked_softmax_cuda",
         "scaled_softmax_cuda", "fused_rotary_positional_embedding", "fused_dense_cuda", "fast_layer_norm", "mlp_cuda",
@@ -84,22 +84,22 @@ LIBRARIES: dict[str, Library] = {
     **_stand_in(_PROVIDE_FLASH + "isthmus.ops.apply_rotary_emb", "flash_attn.layers.rotary"),
     **_stand_in(_PROVIDE_FLASH + "isthmus.ops.rms_norm", "flash_attn.ops.rms_norm"),
     **_stand_in(_PROVIDE_FLASH + "isthmus.ops.cross_entropy", "flash_attn.losses.cross_entropy"),
-    **_only(
+    **_advise(
         "it is not in the stand-in; use isthmus.ops or torch.nn.functional",
         "flash_attn.ops", "flash_attn.models", "flash_attn.utils", "flash_attn_2_cuda", "flash_attn_interface",
         "flash_attn_3", "flash_attn_triton", "dropout_layer_norm", "rotary_emb", "xentropy_cuda_lib",
     ),
-    **_only("use torch.nn.functional.scaled_dot_product_attention or isthmus.ops.flash_attention", "xformers"),
-    **_only("most of its hub's builds are for CUDA; use isthmus.ops or torch.nn.functional", "kernels.get_kernel"),
-    **_only("use torch.optim.AdamW or isthmus.ops.AdamW", "bitsandbytes.optim"),
-    **_only("its kernels are CUDA's first; load the weights in bfloat16, into torch.nn's layers", "bitsandbytes"),
-    **_only("use torch.distributed.fsdp, or Megatron by isthmus.megatron", "bmtrain", "model_center"),
-    **_only("use isthmus.ops.AdamW or torch.optim.AdamW", "colossalai.nn.optimizer"),
+    **_advise("use torch.nn.functional.scaled_dot_product_attention or isthmus.ops.flash_attention", "xformers"),
+    **_advise("most of its hub's builds are for CUDA; use isthmus.ops or torch.nn.functional", "kernels.get_kernel"),
+    **_advise("use torch.optim.AdamW or isthmus.ops.AdamW", "bitsandbytes.optim"),
+    **_advise("its kernels are CUDA's first; load the weights in bfloat16, into torch.nn's layers", "bitsandbytes"),
+    **_advise("use torch.distributed.fsdp, or Megatron by isthmus.megatron", "bmtrain", "model_center"),
+    **_advise("use isthmus.ops.AdamW or torch.optim.AdamW", "colossalai.nn.optimizer"),
     **_attention("its accelerators are CUDA and NPU; use torch.distributed.fsdp elsewhere", "colossalai"),
-    **_only("use isthmus.ops.grouped_matmul", "grouped_gemm"),
-    **_only("its kernels are for NVIDIA GPUs; use torch.distributed.all_to_all_single", "deep_ep"),
+    **_advise("use isthmus.ops.grouped_matmul", "grouped_gemm"),
+    **_advise("its kernels are for NVIDIA GPUs; use torch.distributed.all_to_all_single", "deep_ep"),
     **_attention("its operators are Triton kernels; without them results depend on the batch", "batch_invariant_ops"),
-    **_only("its kernels are for CUDA and ROCm; use isthmus.ops (permute, grouped_matmul)", "tutel"),
+    **_advise("its kernels are for CUDA and ROCm; use isthmus.ops (permute, grouped_matmul)", "tutel"),
     **_attention(
         "it skips the test on devices other than CUDA, HPU and XPU; ask torch.accelerator.device_count()",
         "torch.testing._internal.common_distributed.skip_if_lt_x_gpu",
@@ -108,13 +108,13 @@ LIBRARIES: dict[str, Library] = {
         "it runs on the CPU where the device is not CUDA, HPU or XPU; use DTensorTestBase, which knows the others",
         "torch.testing._internal.common_fsdp.FSDPTest",
     ),
-    **_only("its devices are CUDA, MPS, TPU and CPU; use a loop of your own or transformers.Trainer", "composer"),
-    **_only("use torch.distributed and DistributedDataParallel", "horovod"),
-    **_only(
+    **_advise("its devices are CUDA, MPS, TPU and CPU; use a loop of your own or transformers.Trainer", "composer"),
+    **_advise("use torch.distributed and DistributedDataParallel", "horovod"),
+    **_advise(
         "use torch.accelerator.get_memory_info, or the metrics of `isthmus run`",
         "pynvml", "nvidia_smi", "py3nvml", "GPUtil", "gpustat", "nvitop",
     ),
-    **_only("use torchvision.transforms.v2 and a DataLoader with workers", "nvidia.dali"),
+    **_advise("use torchvision.transforms.v2 and a DataLoader with workers", "nvidia.dali"),
     **_attention("its ranges do nothing elsewhere; use torch.profiler.record_function", "nvtx"),
     **_attention(
         "isthmus.megatron has its layers for Megatron; elsewhere use torch.nn and isthmus.ops, without FP8",
@@ -122,25 +122,27 @@ LIBRARIES: dict[str, Library] = {
     ),
     **_attention("isthmus.deepspeed lets it run on the chip; its CUDA operators are replaced", "deepspeed"),
     **_attention("put `import isthmus.megatron` before it", "megatron"),
-    **_only("use isthmus.ops.AdamW", "deepspeed.ops.adam.FusedAdam", "deepspeed.ops.lamb"),
-    **_only(
+    **_advise("use isthmus.ops.AdamW", "deepspeed.ops.adam.FusedAdam", "deepspeed.ops.lamb"),
+    **_advise(
         "its scan is CUDA C++; write it in PyTorch operators", "mamba_ssm", "causal_conv1d", "selective_scan_cuda"
     ),
     **_attention(_TRITON + "PyTorch's operators instead", "fla", "native_sparse_attention"),
     **_attention(_TRITON + "isthmus.ops, which has RMSNorm, SwiGLU, rotary, losses", "liger_kernel"),
     **_attention("it is written for CUDA first; see its platform plugins", "vllm", "sglang", "lmdeploy"),
-    **_only(
+    **_advise(
         "its kernels are CUDA's; load the weights in bfloat16",
         "auto_gptq", "gptqmodel", "awq", "awq_ext", "exllama", "exllamav2", "eetq", "marlin", "quip_cuda",
     ),
     **_attention("its low-precision kernels are CUDA's; quantization in PyTorch operators works", "torchao", "hqq"),
-    **_only("it is NVIDIA's compiler; use torch.compile", "tensorrt", "torch_tensorrt", "torch2trt", "trtllm"),
-    **_only("it drives CUDA itself; use PyTorch", "pycuda", "cuda.bindings", "cuda.cudart", "cuda.nvrtc", "cutlass"),
-    **_only("it runs on NVIDIA GPUs; use pandas or scikit-learn", "cudf", "cuml", "cugraph", "rmm", "cuspatial"),
+    **_advise("it is NVIDIA's compiler; use torch.compile", "tensorrt", "torch_tensorrt", "torch2trt", "trtllm"),
+    **_advise(
+        "it drives CUDA itself; use PyTorch", "pycuda", "cuda.bindings", "cuda.cudart", "cuda.nvrtc", "cutlass"
+    ),
+    **_advise("it runs on NVIDIA GPUs; use pandas or scikit-learn", "cudf", "cuml", "cugraph", "rmm", "cuspatial"),
     **_attention("its wheels hold CUDA kernels; scatter_reduce and index_add are PyTorch's own",
         "torch_scatter", "torch_sparse", "torch_cluster", "torch_spline_conv", "pyg_lib"),
     **_attention("its wheels are for CUDA or CPU; build it for the CPU and copy, or use torch_geometric", "dgl"),
-    **_only(
+    **_advise(
         "its operators are CUDA C++; build for the CPU and copy, or write them in PyTorch operators",
         "spconv", "torchsparse", "MinkowskiEngine", "nvdiffrast", "kaolin", "tinycudann", "gsplat",
         "diff_gaussian_rasterization", "simple_knn", "pointnet2_ops", "pointops", "MultiScaleDeformableAttention",
@@ -155,7 +157,7 @@ LIBRARIES: dict[str, Library] = {
             "DeformConv2d", "deform_conv",
         )),
     ),
-    **_only("its arrays are CUDA's; use torch, or numpy on the CPU", "cupy"),
+    **_advise("its arrays are CUDA's; use torch, or numpy on the CPU", "cupy"),
     **_attention("its devices are the CPU and CUDA", "ctranslate2"),
     **_attention("its GPU indices are CUDA's; use the CPU's", "faiss_gpu"),
     **_attention("its GPU provider is CUDA's; install onnxruntime, or its build for the target", "onnxruntime_gpu"),
@@ -167,10 +169,10 @@ LIBRARIES: dict[str, Library] = {
         "it waits for CUDA only, so that its times are wrong elsewhere: call torch.accelerator.synchronize()",
         "ultralytics.utils.torch_utils.time_sync", "ultralytics.utils.ops.Profile",
     ),
-    **_only("its other process groups are for gloo and XPU; write one for the target's backend",
+    **_advise("its other process groups are for gloo and XPU; write one for the target's backend",
         "torchft.ProcessGroupNCCL", "torchft.ProcessGroupBabyNCCL", "torchft.process_group.ProcessGroupNCCL"),
     **_attention("replaced by torch.distributed.fsdp", "fairscale"),
-    **_only("it is CUDA C++; torch.nn.functional.ctc_loss does it", "warpctc_pytorch", "warp_rnnt"),
+    **_advise("it is CUDA C++; torch.nn.functional.ctc_loss does it", "warpctc_pytorch", "warp_rnnt"),
 }  # fmt: skip
 
 # Distribution names that differ from the module's; "-" and "_" are equal.

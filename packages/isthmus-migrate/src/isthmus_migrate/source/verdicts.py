@@ -1,4 +1,4 @@
-"""What the data flow of a project shows about the places of a file."""
+"""Verdicts of a project's data flow on the places of a file."""
 
 import ast
 import enum

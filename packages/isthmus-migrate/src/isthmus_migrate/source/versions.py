@@ -43,7 +43,7 @@ SINCE: Mapping[str, Version] = {
     "set_autocast_dtype": (2, 4),
     "is_autocast_enabled(device_type)": (2, 4),
 }
-# Of the CPU's module, which a converted call of {module} uses without an accelerator.
+# Functions of the CPU's module, which a converted call of {module} uses without an accelerator.
 _OF_CPU: Mapping[str, Version] = {"set_device": (2, 2), "current_device": (2, 2), "Event": (2, 2)}
 
 _PLAIN = {name: since for name, since in SINCE.items() if "(" not in name}
@@ -64,7 +64,7 @@ _OLD: Mapping[str, str] = {
     "torch.accelerator.synchronize": "{module}.synchronize",
     "torch.accelerator.current_device_index": "{module}.current_device",
 }
-# Without a target, the device is CUDA's or the CPU: see constants.device_value.
+# Values without a target, where the device is CUDA's or the CPU: see constants.device_value.
 _CUDA_OR_CPU: Mapping[str, str] = {
     "torch.accelerator.is_available": "torch.cuda.is_available",
     "torch.accelerator.device_count": "torch.cuda.device_count",
@@ -85,22 +85,24 @@ def parse(text: str) -> Version:
         raise ValueError(f"{text}: not a version of PyTorch; expected one such as 2.6")
     version = tuple(map(int, text.split(".")[:2]))
     if version < OLDEST:
-        raise ValueError(f"{text}: PyTorch before {shown(OLDEST)} is not supported")
+        raise ValueError(f"{text}: PyTorch before {format_version(OLDEST)} is not supported")
     return version
 
 
-def shown(version: Version) -> str:
+def format_version(version: Version) -> str:
     """Return a version as text."""
     return ".".join(map(str, version))
 
 
-def needed(version: Version) -> str:
+def needed_version(version: Version) -> str:
     """Return the result of :func:`minimum` as text, with the later version that MPS needs for memory functions."""
-    later = f" ({shown(_MEMORY_ON_MPS)} on MPS)"
-    return shown(version) + (later if SINCE["accelerator.memory_stats"] <= version < _MEMORY_ON_MPS else "")
+    later = f" ({format_version(_MEMORY_ON_MPS)} on MPS)"
+    return format_version(version) + (
+        later if SINCE["accelerator.memory_stats"] <= version < _MEMORY_ON_MPS else ""
+    )
 
 
-def written(template: str, torch: Version, target: str) -> tuple[str, str]:
+def write_template(template: str, torch: Version, target: str) -> tuple[str, str]:
     """Return a rule's template for a version of PyTorch, and why it cannot be written for it, or "".
 
     Args:
@@ -114,10 +116,10 @@ def written(template: str, torch: Version, target: str) -> tuple[str, str]:
     for new, old in {**_OLD, **(_TARGET if target else _CUDA_OR_CPU)}.items():
         if torch < SINCE[new.removeprefix("torch.")]:
             template = re.sub(rf"{re.escape(new)}\b", old, template)
-    why = missing(template, torch)
+    why = find_missing(template, torch)
     for name in of_module:
         if torch < _OF_CPU.get(name, torch):
-            why = why or f"torch.cpu.{name} exists since PyTorch {shown(_OF_CPU[name])}"
+            why = why or f"torch.cpu.{name} exists since PyTorch {format_version(_OF_CPU[name])}"
     if torch < SINCE["get_device_module"]:
         template = template.replace("{module}", _MODULE)
     return template, why
@@ -128,7 +130,7 @@ def is_for_cuda(torch: Version, target: str) -> bool:
     return bool(torch) and not target and torch < SINCE["accelerator.is_available"]
 
 
-def missing(source: str, torch: Version) -> str:
+def find_missing(source: str, torch: Version) -> str:
     """Return why source does not run on a version of PyTorch, or "".
 
     Args:
@@ -137,7 +139,7 @@ def missing(source: str, torch: Version) -> str:
     """
     names = [source] if source in SINCE else _NAME.findall(source)
     late = [name for name in names if torch and torch < SINCE[name]]
-    return f"torch.{late[0]} exists since PyTorch {shown(SINCE[late[0]])}" if late else ""
+    return f"torch.{late[0]} exists since PyTorch {format_version(SINCE[late[0]])}" if late else ""
 
 
 def minimum(before: str, after: str) -> Version:

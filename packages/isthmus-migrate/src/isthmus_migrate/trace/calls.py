@@ -14,11 +14,11 @@ from isthmus_migrate.trace.places import (
     TENSOR_TYPE,
     Owner,
     Place,
-    counted,
-    shortened,
+    add_count,
+    add_shortened,
     type_name,
 )
-from isthmus_migrate.trace.text import Traced, plain, traced
+from isthmus_migrate.trace.text import Traced, to_exact_str, traced
 from isthmus_migrate.trace.values import is_device
 
 _PLACES = REGISTRY.places
@@ -36,9 +36,9 @@ def receiver(index: int, value: Any) -> Any:
     if owner is None:
         owner = place.owners[kind] = owner_of(value, place.name)
         place.notable |= _concerns_devices(place, owner)
-    counted(place.types, owner.receiver)
+    add_count(place.types, owner.receiver)
     if owner.member:
-        counted(place.members, owner.member)
+        add_count(place.members, owner.member)
     REGISTRY.write_if_due()
     return value
 
@@ -75,10 +75,10 @@ def result(index: int, value: Any) -> Any:
     place = _PLACES[index]
     if not _produces(place, value):
         if place.notable and type(value) is bool:
-            shortened(place.values, str(value))
+            add_shortened(place.values, str(value))
         return value
     place.notable = True
-    shortened(place.values, value)
+    add_shortened(place.values, value)
     return traced(value, place.alone())
 
 
@@ -100,7 +100,7 @@ def name(index: int, function: Any) -> Any:
     if cuda is not None and vars(cuda).get(place.name) is function:
         place.executed += 1
         place.notable = True
-        counted(place.members, f"torch.cuda.{place.name}")
+        add_count(place.members, f"torch.cuda.{place.name}")
     return function
 
 
@@ -111,20 +111,20 @@ def by_name(index: int, value: Any, attribute: Any, *more: Any) -> tuple[Any, ..
         place.executed += 1
         place.notable = True
         owner = owner_of(value, attribute)
-        counted(place.types, owner.receiver)
-        shortened(place.values, attribute)
+        add_count(place.types, owner.receiver)
+        add_shortened(place.values, attribute)
         if owner.member:
-            counted(place.members, owner.member)
+            add_count(place.members, owner.member)
         for each in attribute.origins:
-            counted(each.uses, f"{place.name} of {owner.receiver}")
-    return (value, plain(attribute), *more)
+            add_count(each.uses, f"{place.name} of {owner.receiver}")
+    return (value, to_exact_str(attribute), *more)
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
         *(values.text, values.type_text, values.template, values.join, values.made, values.use),
-        *(values.side, values.match, plain),
+        *(values.side, values.match, to_exact_str),
         *(receiver, result, name, by_name),
         *(generated.derived, generated.code),
     )

@@ -8,8 +8,8 @@ from types import CodeType
 from typing import Any
 
 from isthmus.shim import rewrite, source_text
-from isthmus_migrate.trace.places import Place, counted
-from isthmus_migrate.trace.text import DEVICE_TEXT, Traced, plain, traced
+from isthmus_migrate.trace.places import Place, add_count
+from isthmus_migrate.trace.text import DEVICE_TEXT, Traced, to_exact_str, traced
 
 _derived: list[str] = []
 _code: dict[tuple[str, str], CodeType] = {}
@@ -48,12 +48,12 @@ def code(function: Any, source: Any) -> Any:
     """Return the first argument of exec() or eval(), compiled if it is traced text."""
     if type(source) is not Traced or function not in (builtins.exec, builtins.eval):
         return source
-    key = plain(source), function.__name__
+    key = to_exact_str(source), function.__name__
     if key not in _code:
         try:
             tree = _tree(source, "<string>", key[1])
         except (SyntaxError, ValueError):
-            return plain(source)  # for the error of Python itself
+            return to_exact_str(source)  # for the error of Python itself
         _code[key] = compile(
             tree, "<string>", key[1], source_text.inherited(sys._getframe(1)), dont_inherit=True
         )
@@ -70,14 +70,14 @@ def compile_text(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any
             try:
                 return compile(_tree(*args), *args[1:], flags, dont_inherit=True)
             except (SyntaxError, ValueError):
-                args = tuple(map(plain, args))
+                args = tuple(map(to_exact_str, args))
         args = (*args, flags, True)
     return source_text.compile_text(compile, *args, **kwargs)
 
 
 def _tree(source: Traced, filename: Any, mode: str) -> Any:
     for place in source.origins:
-        counted(place.uses, mode)
-    text_of = plain(source).lstrip(" \t") if mode == "eval" else plain(source)
-    tree = rewrite.parse(text_of, plain(filename), plain(mode))
+        add_count(place.uses, mode)
+    text_of = to_exact_str(source).lstrip(" \t") if mode == "eval" else to_exact_str(source)
+    tree = rewrite.parse(text_of, to_exact_str(filename), to_exact_str(mode))
     return ast.fix_missing_locations(_Strings(source.origins).visit(tree))

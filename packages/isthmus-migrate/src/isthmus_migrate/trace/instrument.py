@@ -29,7 +29,7 @@ _USERS = set(
     "print open write debug info warning error methodcaller attrgetter import_module __import__".split()
 )
 _BY_NAME = {"getattr", "hasattr", "setattr", "delattr"}
-# What reads a device. Functions of the shim's rewriting: kind of the place, what was read, role of the result, and
+# Readers of a device. Functions of the shim's rewriting: kind of the place, what was read, role of the result, and
 # which argument is read from.
 _READERS = {
     "__isthmus_type__": ("attribute", "type", DEVICE_TYPE, 0),
@@ -38,7 +38,7 @@ _READERS = {
     "__isthmus_str__": ("call", "str", DEVICE, 1),
     "__isthmus_getattr__": ("call", "getattr", DEVICE_TYPE, 1),
 }
-_RESULTS = {"type": TENSOR_TYPE, "get_backend": BACKEND}  # of methods without arguments
+_RESULTS = {"type": TENSOR_TYPE, "get_backend": BACKEND}  # methods without arguments
 # Decorators that compile a function from its bytecode, which must stay as it is.
 _COMPILERS = {"jit", "njit", "vectorize", "guvectorize"}
 
@@ -241,7 +241,7 @@ class _Instrumenter(ast.NodeTransformer):
         self._arguments(node, name)
         plain_arguments = not node.keywords and not any(isinstance(each, ast.Starred) for each in node.args)
         if name == "type" and len(node.args) == 1 and plain_arguments:
-            node.args = [_call("__isthmus_trace_plain__", node, *node.args)]
+            node.args = [_call("__isthmus_trace_to_exact_str__", node, *node.args)]
         elif name in ("__isthmus_exec__", "__isthmus_eval__") and len(node.args) > 1 and plain_arguments:
             node.args[1] = _call("__isthmus_trace_code__", node, node.args[0], node.args[1])
         elif name == "__isthmus_compile__":

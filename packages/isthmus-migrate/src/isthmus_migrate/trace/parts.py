@@ -68,7 +68,7 @@ def merge(folder: Path, root: Path) -> tuple[dict[str, File], dict[str, int]]:
             _sum(untraced, {f"{name}({text!r}) at {caller}": count})
         for found in part["places"]:
             places.setdefault(found["key"], _Merged(found)).add(found)
-    compared = _compared(places)
+    compared = _compared_roles(places)
     files: defaultdict[str, list[Place]] = defaultdict(list)
     for key, each in places.items():
         if each.facts["kind"] != "external":
@@ -94,7 +94,7 @@ def _side_roles(side: _Side, places: dict[str, _Merged]) -> set[str]:
     return found.union(*(places[key].roles() for key in side.origins if key in places))
 
 
-def _compared(places: dict[str, _Merged]) -> dict[str, set[str]]:
+def _compared_roles(places: dict[str, _Merged]) -> dict[str, set[str]]:
     """Return for each place the roles of what its text was compared with."""
     found: defaultdict[str, set[str]] = defaultdict(set)
     for key, each in places.items():
@@ -117,15 +117,15 @@ def _place(merged: _Merged, compared: set[str], places: dict[str, _Merged]) -> P
         sinks=dict(merged.sinks),  # type: ignore[arg-type]
         compared=tuple(sorted(compared)),  # type: ignore[arg-type]
         uses=merged.uses,
-        values=_some(merged.values),
+        values=_first_values(merged.values),
         types=merged.types,
         members=merged.members,
         sides=tuple(
-            Operand(side.types, _some(side.values), tuple(sorted(_side_roles(side, places))))  # type: ignore[arg-type]
+            Operand(side.types, _first_values(side.values), tuple(sorted(_side_roles(side, places))))  # type: ignore[arg-type]
             for side in merged.sides
         ),
     )
 
 
-def _some(values: Iterable[str]) -> tuple[str, ...]:
+def _first_values(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(values)[:MOST_VALUES]

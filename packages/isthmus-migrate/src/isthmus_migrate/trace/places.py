@@ -36,12 +36,12 @@ class Span(NamedTuple):
     end_column: int
 
 
-def counted(counts: dict[Any, int], key: Any) -> None:
+def add_count(counts: dict[Any, int], key: Any) -> None:
     """Add 1 to a count."""
     counts[key] = counts.get(key, 0) + 1
 
 
-def shortened(values: dict[str, None], value: str) -> None:
+def add_shortened(values: dict[str, None], value: str) -> None:
     """Add a value, shortened, unless there are enough."""
     if len(values) < MOST_VALUES:
         values[value[:LONGEST_VALUE]] = None
@@ -230,7 +230,7 @@ class Registry:
     def write(self) -> None:
         """Write this process's part of the record, if a place of interest was executed."""
         with self._lock:
-            data = self._part()
+            data = self._facts_as_json()
             if self.folder is None or data is None:
                 return
             try:
@@ -239,7 +239,7 @@ class Registry:
                 cause = f"{error.filename}: {error.strerror}"
                 print(f"isthmus: {cause}: this process is not recorded", file=sys.stderr)
 
-    def _part(self) -> bytes | None:
+    def _facts_as_json(self) -> bytes | None:
         """Return the facts as JSON; None if there are none, or while other threads add to them."""
         for _ in range(_ATTEMPTS):
             with suppress(RuntimeError):  # a dict changed size during iteration

@@ -23,10 +23,10 @@ from isthmus_migrate.trace.places import (
     TENSOR_TYPE,
     Place,
     Span,
-    counted,
-    shortened,
+    add_count,
+    add_shortened,
 )
-from isthmus_migrate.trace.text import DEVICE_TEXT, Traced, plain, traced
+from isthmus_migrate.trace.text import DEVICE_TEXT, Traced, to_exact_str, traced
 
 # Text that is the name of a device, a backend or a type of tensors, and not a path or another argument.
 _NAME = re.compile(
@@ -106,23 +106,23 @@ def _received(target: str, value: Any) -> Any:
         return lambda storage, tag: value(storage, traced(tag, _tags()))  # a map_location
     if type(value) is not Traced:
         if type(value) is str and value.startswith(_CUDA) and _NAME.fullmatch(value):
-            _untraced(target, value)
+            _record_untraced(target, value)
         return value
-    text = plain(value)
+    text = to_exact_str(value)
     if _NAME.fullmatch(text):
         for place in value.origins:
             record(place, _role(target, text), target, text)
     return text
 
 
-def _untraced(target: str, text: str) -> None:
+def _record_untraced(target: str, text: str) -> None:
     """Record a device whose origins are unknown, unless PyTorch itself made it."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame.f_code.co_filename == __file__:
         frame = frame.f_back
     package = frame.f_globals.get("__name__", "").partition(".")[0] if frame else "torch"
     if frame and package not in ("torch", "isthmus"):
-        counted(REGISTRY.untraced, (target, text, f"{frame.f_code.co_filename}:{frame.f_lineno}"))
+        add_count(REGISTRY.untraced, (target, text, f"{frame.f_code.co_filename}:{frame.f_lineno}"))
 
 
 def _tags() -> frozenset[Place]:
@@ -133,8 +133,8 @@ def _tags() -> frozenset[Place]:
 
 def record(place: Place, role: str, target: str, text: str) -> None:
     """Record that text of a place reached a function as a device."""
-    counted(place.sinks, (role, target))
-    shortened(place.values, text)
+    add_count(place.sinks, (role, target))
+    add_shortened(place.values, text)
     REGISTRY.write_if_due()
 
 
@@ -162,13 +162,13 @@ def install_torch(scope: Scope) -> None:
     for target in _OTHERS:
         scope.replace(target, functools.partial(sink, target), "records the origins of its device")
     for target in ("torch.save", "torch.serialization.save"):
-        scope.replace(target, _saving, "a file has exact strings", expects=("obj", "f"))
+        scope.replace(target, _wrap_saving, "a file has exact strings", expects=("obj", "f"))
 
 
-def _saving(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_saving(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        original(without_traces(obj), plain(f), *args, **kwargs)
+        original(without_traces(obj), to_exact_str(f), *args, **kwargs)
 
     return save
 
@@ -185,7 +185,7 @@ def without_traces(value: Any) -> Any:
         before, made = list(value), type(value)(map(without_traces, value))
         after = list(made)
     else:
-        return plain(value)
+        return to_exact_str(value)
     return value if all(map(operator.is_, before, after)) else made
 
 
@@ -218,13 +218,13 @@ def _argparse(scope: Scope) -> None:
 def _multiprocessing() -> None:
     from multiprocessing.reduction import ForkingPickler
 
-    ForkingPickler.register(Traced, _sent)
+    ForkingPickler.register(Traced, _reduce_traced)
 
 
-def _sent(text: Traced) -> tuple[Callable[..., str], tuple[Any, ...]]:
+def _reduce_traced(text: Traced) -> tuple[Callable[..., str], tuple[Any, ...]]:
     """Pickle text between processes of the job; files have exact strings."""
     return _received_text, (
-        plain(text),
+        to_exact_str(text),
         [(each.path, *each.span, each.kind, each.source) for each in text.origins],
     )
 
@@ -238,13 +238,13 @@ def _yaml() -> None:
     from yaml import representer
 
     for kind in (representer.SafeRepresenter, representer.Representer):
-        kind.add_representer(Traced, lambda dumper, value: dumper.represent_str(plain(value)))
+        kind.add_representer(Traced, lambda dumper, value: dumper.represent_str(to_exact_str(value)))
 
 
 def _loads(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def loads(s: Any, **kwargs: Any) -> Any:
-        found = original(plain(s), **kwargs)
+        found = original(to_exact_str(s), **kwargs)
         return _with_origins(found, s.origins) if type(s) is Traced else found
 
     return loads
@@ -261,7 +261,7 @@ def _with_origins(value: Any, origins: frozenset[Place]) -> Any:
 def _exact(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def function(*args: Any, **kwargs: Any) -> Any:
-        return original(*map(plain, args), **kwargs)
+        return original(*map(to_exact_str, args), **kwargs)
 
     return function
 

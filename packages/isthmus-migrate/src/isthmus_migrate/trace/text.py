@@ -72,10 +72,10 @@ class Traced(str):
         return self
 
     def __reduce_ex__(self, protocol: Any) -> tuple[type, tuple[str]]:
-        return str, (plain(self),)
+        return str, (to_exact_str(self),)
 
 
-def _following(name: str) -> Callable[..., Any]:
+def _traced_method(name: str) -> Callable[..., Any]:
     original = getattr(str, name)
 
     def method(self: Traced, *args: Any, **kwargs: Any) -> Any:
@@ -90,14 +90,14 @@ for _name in (
     "lower upper casefold title capitalize swapcase strip lstrip rstrip removeprefix removesuffix ljust rjust center "
     "zfill expandtabs"
 ).split():
-    setattr(Traced, _name, _following(_name))
+    setattr(Traced, _name, _traced_method(_name))
 Traced.__name__ = Traced.__qualname__ = "str"  # in messages of errors
 
 
 _met: set[tuple[frozenset[Place], frozenset[Place]]] = set()
 
 
-def plain(value: Any) -> Any:
+def to_exact_str(value: Any) -> Any:
     """Return an exact str for traced text, and any other value as it is."""
     return str.__str__(value) if type(value) is Traced else value
 
@@ -129,9 +129,9 @@ def derive(result: Any, *sources: Any) -> Any:
         if type(source) is Traced:
             origins = union(origins, source.origins)
     if isinstance(result, str):
-        return traced(plain(result), origins)
+        return traced(to_exact_str(result), origins)
     if isinstance(result, (list, tuple)):
-        return type(result)(traced(plain(each), origins) for each in result)
+        return type(result)(traced(to_exact_str(each), origins) for each in result)
     return result
 
 

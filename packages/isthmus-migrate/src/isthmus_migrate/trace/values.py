@@ -6,8 +6,8 @@ is equal to it. None of them imports torch.
 
 from typing import Any
 
-from isthmus_migrate.trace.places import MOST_VALUES, REGISTRY, Place, Side, counted, shortened
-from isthmus_migrate.trace.text import DEVICE_TEXT, Traced, derive, plain, traced, union
+from isthmus_migrate.trace.places import MOST_VALUES, REGISTRY, Place, Side, add_count, add_shortened
+from isthmus_migrate.trace.text import DEVICE_TEXT, Traced, derive, to_exact_str, traced, union
 
 _PLACES = REGISTRY.places
 _SMALL = 32  # items of a container in a comparison that are looked at
@@ -31,7 +31,7 @@ def type_text(index: int) -> str:
     """Return the string of a place in a type, such as ``Literal["cuda"]``, as str."""
     place = _PLACES[index]
     place.executed += 1
-    counted(place.uses, "type")
+    add_count(place.uses, "type")
     return place.text
 
 
@@ -46,7 +46,7 @@ def template(value: Any) -> Any:
 
 def join(index: int, pieces: tuple[str, ...]) -> str:
     """Return the text of an f-string."""
-    return made(index, derive("".join(map(plain, pieces)), *pieces))
+    return made(index, derive("".join(map(to_exact_str, pieces)), *pieces))
 
 
 def made(index: int, value: Any) -> Any:
@@ -56,11 +56,11 @@ def made(index: int, value: Any) -> Any:
     place = _PLACES[index]
     place.executed += 1
     origins = value.origins if type(value) is Traced else frozenset()
-    found = traced(plain(value), union(origins, place.alone()))
+    found = traced(to_exact_str(value), union(origins, place.alone()))
     if type(found) is Traced:
         place.notable = True
         if len(place.values) < MOST_VALUES:
-            shortened(place.values, plain(found))
+            add_shortened(place.values, to_exact_str(found))
     return found
 
 
@@ -68,7 +68,7 @@ def use(name: str, value: Any) -> Any:
     """Return an argument of a function that writes text."""
     if type(value) is Traced:
         for place in value.origins:
-            counted(place.uses, name)
+            add_count(place.uses, name)
     return value
 
 
@@ -85,9 +85,9 @@ def side(index: int, number: int, value: Any) -> Any:
     if kind in _CONTAINERS:
         if len(value) <= _SMALL and found.types[kind] <= _SMALL:
             for each in list(value):
-                _see(place, found, each, alone=False)
+                _record_comparison(place, found, each, alone=False)
     else:
-        _see(place, found, value)
+        _record_comparison(place, found, value)
     return value
 
 
@@ -98,7 +98,7 @@ def match(indices: tuple[int, ...], value: Any) -> Any:
     return value
 
 
-def _see(place: Place, found: Side, value: Any, alone: bool = True) -> None:
+def _record_comparison(place: Place, found: Side, value: Any, alone: bool = True) -> None:
     if type(value) is Traced:
         seen = value.origins, hash(value)
         if seen in found.known:
@@ -108,9 +108,9 @@ def _see(place: Place, found: Side, value: Any, alone: bool = True) -> None:
         found.origins |= value.origins
     elif not is_device(type(value)) and not (type(value) is str and (alone or DEVICE_TEXT.search(value))):
         return
-    name = plain(value) if isinstance(value, str) else str(value)
+    name = to_exact_str(value) if isinstance(value, str) else str(value)
     place.notable |= type(value) is not str or bool(DEVICE_TEXT.search(name))
-    shortened(found.values, name)
+    add_shortened(found.values, name)
 
 
 def is_device(kind: type) -> bool:

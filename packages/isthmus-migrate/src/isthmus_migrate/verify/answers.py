@@ -1,4 +1,4 @@
-"""What a run's device answers to queries; where a program prints an answer, two devices print two.
+"""Answers of a run's device to queries; where a program prints an answer, two devices print two.
 
 The rule is narrow. A printed token may differ if all of these hold:
 
@@ -52,8 +52,8 @@ class Answers(NamedTuple):
         if not answered or not (alone or (_NAMES_DEVICE.search(mine) and _NAMES_DEVICE.search(theirs))):
             return mine, theirs, 0
         return (
-            _replaced(mine, [one for one, _ in answered]),
-            _replaced(theirs, [two for _, two in answered]),
+            _replace_tokens(mine, [one for one, _ in answered]),
+            _replace_tokens(theirs, [two for _, two in answered]),
             len(answered),
         )
 
@@ -66,7 +66,7 @@ def answers(original: Run, other: Run, rank: int = 0) -> Answers:
     pairs = {
         pair
         for query in asked - {"name"}
-        for pair in itertools.product(_shown(query, mine), _shown(query, theirs))
+        for pair in itertools.product(_printed_forms(query, mine), _printed_forms(query, theirs))
         if pair[0] != pair[1]
     }
     names = {device.get("name", "") for device in (mine, theirs)} if "name" in asked else set()
@@ -86,7 +86,7 @@ def _texts(files: Iterable[str]) -> list[str]:
     ]
 
 
-def _shown(query: str, device: Mapping[str, str]) -> frozenset[str]:
+def _printed_forms(query: str, device: Mapping[str, str]) -> frozenset[str]:
     """Return the texts in which an answer may be printed."""
     if query not in device:
         return frozenset()
@@ -98,7 +98,7 @@ def _shown(query: str, device: Mapping[str, str]) -> frozenset[str]:
     return frozenset({answer, *(_ON_CPU if query == "index" and on_cpu else ())})
 
 
-def _replaced(line: str, tokens: list[re.Match[str]]) -> str:
+def _replace_tokens(line: str, tokens: list[re.Match[str]]) -> str:
     for token in reversed(tokens):
         line = line[: token.start()] + SHOWN + line[token.end() :]
     return line

@@ -88,7 +88,7 @@ def verify(
     task = session.Task(path, given, folder, steps, shim, target, ddp, ranks, seed, timeout, module)
     with tempfile.TemporaryDirectory(prefix="isthmus-verify-", ignore_cleanup_errors=True) as copies:
         try:
-            verdict = session.Session(task, Path(copies).resolve(), _say).verify(device)
+            verdict = session.Session(task, Path(copies).resolve(), _print_line).verify(device)
         except ScratchError as error:
             raise fail(error, 2) from None
     if as_json:
@@ -150,5 +150,5 @@ def _not_here(target: str, device: str) -> str:
     return f"{option} {kind}: not available, this machine has {here}; omit {option} or use another machine"
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     print(f"isthmus: {text} ...", file=sys.stderr, flush=True)

@@ -10,7 +10,7 @@ import numpy as np
 from isthmus_migrate.verify import printed, saved
 from isthmus_migrate.verify.record import Record
 from isthmus_migrate.verify.run import Run
-from isthmus_migrate.verify.scale import EXACT, Reference, limits, relative
+from isthmus_migrate.verify.scale import EXACT, Reference, limits, relative_difference
 from isthmus_migrate.verify.tally import VARYING, Comparison, Tally, add_arrays
 
 SPREAD = 2e-5  # relative, in float32, if ranks sum in another order than one process
@@ -58,8 +58,11 @@ def compare_spread(original: Run, other: Run, references: Sequence[Reference] = 
     losses = [record.losses for record in other.records]
     mean = Record(losses=[math.fsum(each) / len(each) for each in zip(*losses, strict=False)])
     again = [(each.run.records[0], each.unit) for each in references if each.run.records]
-    whole = [(_whole(record), unit) for record, unit in again]
-    pairs = [Pair(_whole(mine), _whole(each), whole, f" of rank {each.rank}") for each in other.records]
+    whole = [(_merge_parameters(record), unit) for record, unit in again]
+    pairs = [
+        Pair(_merge_parameters(mine), _merge_parameters(each), whole, f" of rank {each.rank}")
+        for each in other.records
+    ]
     return [
         _losses([Pair(mine, mean, again, "")], SPREAD),
         _parameters(pairs, SPREAD),
@@ -67,7 +70,7 @@ def compare_spread(original: Run, other: Run, references: Sequence[Reference] = 
     ]
 
 
-def _whole(record: Record) -> Record:
+def _merge_parameters(record: Record) -> Record:
     """Return a record's parameters as one array."""
     arrays = [record.parameters[name].ravel() for name in sorted(record.parameters)]
     return Record(parameters={"all parameters": np.concatenate(arrays)} if arrays else {})
@@ -94,8 +97,8 @@ def _losses(pairs: Sequence[Pair], floor: float = EXACT) -> Comparison:
         values = zip(mine.losses, theirs.losses, bounds, strict=False)
         for at, (first, second, bound) in enumerate(values, start=1):
             where_it_is = f"from number {at}: {first:.9g} against {second:.9g}{where}"
-            tally.value(relative(first, second), bound, where_it_is)
-    return tally.done()
+            tally.value(relative_difference(first, second), bound, where_it_is)
+    return tally.comparison()
 
 
 def _parameters(pairs: Sequence[Pair], floor: float = EXACT) -> Comparison:
@@ -103,7 +106,7 @@ def _parameters(pairs: Sequence[Pair], floor: float = EXACT) -> Comparison:
     for mine, theirs, references, where in pairs:
         arrays = [(record.parameters, unit) for record, unit in references]
         add_arrays(tally, mine.parameters, theirs.parameters, arrays, where)
-    return tally.done()
+    return tally.comparison()
 
 
 def _random(pairs: Sequence[Pair]) -> Comparison:
@@ -120,4 +123,4 @@ def _random(pairs: Sequence[Pair]) -> Comparison:
                 differing.append(f"{name}{where}")
     if differing:
         tally.differ(f"another number was drawn of {', '.join(differing)}")
-    return tally.done()
+    return tally.comparison()

@@ -39,7 +39,7 @@ class DrawOnCpu(TorchDispatchMode):
             draws = self._draws[func] = torch.Tag.nondeterministic_seeded in func.tags
         if not draws or not (place := _place(args, kwargs)):
             return func(*args, **kwargs)
-        return _drawn(func, args, kwargs, place)
+        return _draw_on(func, args, kwargs, place)
 
 
 def _place(args: Any, kwargs: dict[str, Any]) -> torch.device | None:
@@ -54,7 +54,7 @@ def _place(args: Any, kwargs: dict[str, Any]) -> torch.device | None:
     return next((torch.device(each) for each in found if torch.device(each).type not in _NOT_DRAWN), None)
 
 
-def _drawn(func: Any, args: Any, kwargs: dict[str, Any], place: torch.device) -> Any:
+def _draw_on(func: Any, args: Any, kwargs: dict[str, Any], place: torch.device) -> Any:
     copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # id of a copy -> copy, original
 
     def on_cpu(value: Any) -> Any:

@@ -56,12 +56,12 @@ class Noise(TorchDispatchMode):
         if rounds is None:
             rounds = self._rounds[func] = _rounds(func._schema)
         for each in tree_leaves(result) if rounds else ():
-            local = getattr(each, "_local_tensor", each)  # of a DTensor
+            local = getattr(each, "_local_tensor", each)  # local part of a DTensor
             if type(local) is torch.Tensor:
-                self._perturb(local)
+                self._perturb_values(local)
         return result
 
-    def _perturb(self, values: torch.Tensor) -> None:
+    def _perturb_values(self, values: torch.Tensor) -> None:
         if not values.is_floating_point() or values.element_size() < 2 or values.layout != torch.strided:
             return
         signs = torch.randint(0, 2, values.shape, generator=self._signs, dtype=values.dtype) * 2 - 1

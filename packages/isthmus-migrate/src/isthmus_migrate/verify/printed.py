@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from isthmus_migrate.verify.answers import Answers, answers
 from isthmus_migrate.verify.run import Run
-from isthmus_migrate.verify.scale import EXACT, MEANINGLESS, MULTIPLE, Reference, relative
+from isthmus_migrate.verify.scale import EXACT, MEANINGLESS, MULTIPLE, Reference, relative_difference
 from isthmus_migrate.verify.tally import CHANGING, VARYING, Comparison, Tally
 from isthmus_migrate.verify.uniform import Line, split, uniform
 
@@ -64,7 +64,7 @@ def compare(original: Run, other: Run, references: Sequence[Reference], floor: f
             answers(original, other, rank),
             f"line {{}}{where}",
         )
-    return tally.done()
+    return tally.comparison()
 
 
 def add_text(
@@ -91,7 +91,7 @@ def add_text(
         ([uniform(line, each.root, allowed.names) for line in each.lines], ulps) for each, ulps in references
     ]
     reasons, effects = _of_references([split(line) for line in lines], again)
-    paired = _paired([split(line) for line in lines], [split(line) for line in others])
+    paired = _pair_lines([split(line) for line in lines], [split(line) for line in others])
     for at, to in paired:
         first, second, hidden = allowed.hide(lines[at], others[to])
         if hidden:
@@ -105,7 +105,7 @@ def add_text(
 
 def _add_line(tally: Tally, first: Line, second: Line, effects: dict[Slot, float], where: str) -> None:
     if first.pattern != second.pattern:
-        tally.differ(f"{where}: {_short(first)} against {_short(second)}")
+        tally.differ(f"{where}: {_shorten(first)} against {_shorten(second)}")
         return
     if not first.numbers:
         tally.value(0.0, tally.floor, where)
@@ -148,7 +148,7 @@ def _of_references(lines: Sequence[Line], again: Sequence[tuple[list[str], int]]
     for other, ulps in again:
         why = VARYING if ulps else CHANGING
         theirs = [split(line) for line in other]
-        paired = _paired(lines, theirs)
+        paired = _pair_lines(lines, theirs)
         varying = set(range(len(lines))) - {at for at, _ in paired}
         if len(lines) != len(other):
             varying.add(len(lines))
@@ -169,7 +169,7 @@ def _add_effects(effects: dict[Slot, float], first: Line, second: Line, ulps: in
         if not ulps:
             effects[slot] = _ALWAYS
             continue
-        found = relative(float(one), float(two))
+        found = relative_difference(float(one), float(two))
         if one.isdecimal() and two.isdecimal() and found * MULTIPLE > MEANINGLESS:
             effects[slot] = effects[first.pattern, first.lists[position]] = _SAMPLED
         else:
@@ -192,7 +192,7 @@ def _blocks(lines: Sequence[Line], varying: set[int]) -> set[int]:
     return found
 
 
-def _paired(lines: Sequence[Line], others: Sequence[Line]) -> list[tuple[int, int]]:
+def _pair_lines(lines: Sequence[Line], others: Sequence[Line]) -> list[tuple[int, int]]:
     """Return pairs of lines: one to one if both texts have as many, else the common beginning and end."""
     if len(lines) == len(others):
         return [(at, at) for at in range(len(lines))]
@@ -204,7 +204,7 @@ def _paired(lines: Sequence[Line], others: Sequence[Line]) -> list[tuple[int, in
     return head + [(len(lines) - at, len(others) - at) for at in range(end, 0, -1)]
 
 
-def _short(line: Line) -> str:
+def _shorten(line: Line) -> str:
     numbers = itertools.chain(line.numbers, itertools.repeat("#"))
     return f'"{re.sub("#", lambda _: next(numbers), line.pattern)[:_SHOWN]}"'
 
@@ -213,7 +213,7 @@ def _difference(first: str, second: str) -> float:
     """Return the relative difference of two printed numbers; one unit in the last of several digits is rounding."""
     if first == second:
         return 0.0
-    found = relative(float(first), float(second))
+    found = relative_difference(float(first), float(second))
     decimals = [len(text.partition(".")[2]) for text in (first, second) if "e" not in text.lower()]
     unit = 10.0 ** -min(decimals) if len(decimals) == 2 and min(decimals) > 0 else 0.0
     is_rounding = found <= _ROUNDING and abs(float(first) - float(second)) <= 1.001 * unit

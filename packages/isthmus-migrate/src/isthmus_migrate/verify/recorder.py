@@ -82,12 +82,12 @@ class Recorder:
             share(self._request.seed, self._note)
         torch.manual_seed(self._request.seed)
         np.random.seed(self._request.seed)
-        register_optimizer_step_post_hook(self._stepped)
+        register_optimizer_step_post_hook(self._on_step)
         torch.autograd.backward = self._recording(torch.autograd.backward)
         torch.amp.GradScaler.scale = _scaling(torch.amp.GradScaler.scale)  # type: ignore[method-assign]
         if not options.switch("shim") and torch.accelerator.current_accelerator(check_available=True) is None:
             sync_batch_norm.install(Scope("verify"), self._note_sync)
-        atexit.register(self._leave)
+        atexit.register(self._finish_at_exit)
         self._lines.start()
 
     def _note(self, what: str) -> None:
@@ -110,7 +110,7 @@ class Recorder:
 
         return recorded
 
-    def _stepped(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _on_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if all(each is not optimizer for each in self._optimizers):
             self._optimizers.append(optimizer)
         self._moments.append(time.perf_counter())
@@ -121,7 +121,7 @@ class Recorder:
         if self._record.ended:
             raise SystemExit(0)  # through the program's own clean-up
 
-    def _leave(self) -> None:
+    def _finish_at_exit(self) -> None:
         """Finish at exit; a process that was stopped early has not destroyed its process group."""
         torch = sys.modules.get("torch")
         if torch is None:  # its import failed

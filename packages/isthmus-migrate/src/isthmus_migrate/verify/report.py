@@ -81,7 +81,7 @@ def print_table(verdict: Verdict, console: Console) -> None:
         nothing = (
             "" if changes else "; give the script as it was before `convert --write`, unless it needs none"
         )
-        console.print(f"converted: {counts}{nothing}", *_left(left), sep="\n")
+        console.print(f"converted: {counts}{nothing}", *_describe_left(left), sep="\n")
     if verdict.comparisons:
         console.print(_comparisons(verdict))
     if verdict.other:
@@ -116,7 +116,7 @@ def _summary(verdict: Verdict) -> str:
     return "same"
 
 
-def _left(left: Iterable[str]) -> list[str]:
+def _describe_left(left: Iterable[str]) -> list[str]:
     return [f"  not converted: {each}" for each in left]
 
 

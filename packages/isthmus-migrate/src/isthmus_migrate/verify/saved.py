@@ -42,7 +42,7 @@ def compare(original: Run, other: Run, references: Sequence[Reference]) -> Compa
             continue
         runs = [(each.run, each.ulps) for each in references if name in each.run.written]
         _add_file(tally, name, original, other, runs, allowed)
-    return tally.done()
+    return tally.comparison()
 
 
 def _add_file(
@@ -54,12 +54,12 @@ def _add_file(
     allowed: Answers,
 ) -> None:
     mine, theirs = original.side.root / name, other.side.root / name
-    if _equal(mine, theirs):
+    if _are_equal(mine, theirs):
         tally.value(0.0, tally.floor, name)
         return
     try:
-        first, second = _read(mine), _read(theirs)
-        noisy = [(_read(run.side.root / name), run, ulps) for run, ulps in references]
+        first, second = _read_content(mine), _read_content(theirs)
+        noisy = [(_read_content(run.side.root / name), run, ulps) for run, ulps in references]
     except _Unknown as error:
         tally.leave_out("differing file", str(error), name)
         return
@@ -84,11 +84,11 @@ def _add_file(
         tally.differ(f"{name}: files of two formats")
 
 
-def _equal(first: Path, second: Path) -> bool:
+def _are_equal(first: Path, second: Path) -> bool:
     return first.stat().st_size == second.stat().st_size and first.read_bytes() == second.read_bytes()
 
 
-def _read(path: Path) -> Content:
+def _read_content(path: Path) -> Content:
     """Return the text or the arrays of a file.
 
     Raises:
@@ -122,10 +122,10 @@ def _arrays(path: Path) -> dict[str, Array]:
         arrays = {"array": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except ValueError:
         raise _Unknown("with Python objects in it") from None
-    return {name: _plain(array) for name, array in arrays.items()}
+    return {name: _comparable_array(array) for name, array in arrays.items()}
 
 
-def _plain(array: Array) -> Array:
+def _comparable_array(array: Array) -> Array:
     """Return an array in a type that can be compared: float for complex numbers and half precision."""
     if array.dtype.kind == "c":
         return np.stack((array.real, array.imag), -1)

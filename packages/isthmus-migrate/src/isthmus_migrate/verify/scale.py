@@ -13,7 +13,7 @@ MULTIPLE = 8  # margin over the effect of one ulp of noise
 MEANINGLESS = 0.5  # relative limit from which a comparison says nothing
 _WINDOW = 4  # neighbours on each side that share a scale: the effect of random noise on one value may be 0 by chance
 _QUANTILES = (0.5, 0.75, 0.9, 0.99, 1.0)
-# Where the sign of a gradient flips, Adam makes a full step. More noise makes this more frequent, not larger.
+# Adam makes a full step where the sign of a gradient flips. More noise makes this more frequent, not larger.
 _TAIL = np.array([0, 0, 0, 1, 1], bool)
 _SMALL = 64  # elements; the effect of noise on fewer may be 0 by chance
 
@@ -37,7 +37,7 @@ class Reference(NamedTuple):
         return max(1, self.ulps)
 
 
-def relative(first: float, second: float) -> float:
+def relative_difference(first: float, second: float) -> float:
     """Return the relative difference of two numbers; 0 if both are NaN."""
     if first == second or (math.isnan(first) and math.isnan(second)):
         return 0.0
@@ -59,7 +59,7 @@ def limits(
     effects = [0.0] * len(values)
     for series, unit in noisy:
         for index, (first, second) in enumerate(zip(values, series, strict=False)):
-            effects[index] = max(effects[index], relative(first, second) / unit)
+            effects[index] = max(effects[index], relative_difference(first, second) / unit)
     window = [max(effects[max(0, at - _WINDOW) : at + _WINDOW + 1]) for at in range(len(values))]
     return [max(floor, MULTIPLE * effect) for effect in window]
 
@@ -91,7 +91,7 @@ def distance(
         floor: smallest limit, relative.
         common: effect of noise on other arrays, which a small array has at least.
     """
-    top = _top(first, second)
+    top = _largest_magnitude(first, second)
     if np.array_equal(first, second, equal_nan=True):
         return Distance(0.0, floor)
     if not top or not math.isfinite(top) or not np.isfinite(first - second).all():
@@ -124,10 +124,10 @@ def common_effect(arrays: Sequence[tuple[Array, Array, int]]) -> float:
     found = [
         float(quantiles(first, second)[-1]) / top / unit
         for first, second, unit in arrays
-        if first.shape == second.shape and first.size and (top := _top(first, second))
+        if first.shape == second.shape and first.size and (top := _largest_magnitude(first, second))
     ]
     return float(np.median(found)) if found and all(map(math.isfinite, found)) else 0.0
 
 
-def _top(first: Array, second: Array) -> float:
+def _largest_magnitude(first: Array, second: Array) -> float:
     return float(max(np.abs(first).max(initial=0), np.abs(second).max(initial=0)))

@@ -131,7 +131,7 @@ class Session:
             isthmus_migrate.verify.scratch.ScratchError: the program's folder cannot be copied.
         """
         task = self._task
-        first = self._original(device)
+        first = self._run_original(device)
         if problem := first.failure() or _nothing_to_compare(first):
             return Verdict(first, None, [], None, [], None, problem)
         kind = "the original under the shim" if task.shim else "the converted one"
@@ -144,13 +144,13 @@ class Session:
         residuals = _residuals(second, names, other.root)
         if problem := second.failure() or (_not_spread(used) if task.ddp else ""):
             return Verdict(first, second, [], conversion, residuals, None, problem)
-        comparisons, repeats = self._compared(first, second)
+        comparisons, repeats = self._compare_runs(first, second)
         compared = any(each.compared for each in comparisons)
         problem = "" if compared else "no value could be compared; see the list of what was left out"
         left = left_out(first, second, comparisons, task.ddp)
         return Verdict(first, second, comparisons, conversion, residuals, repeats, problem, left)
 
-    def _compared(self, first: Run, second: Run) -> tuple[list[Comparison], bool | None]:
+    def _compare_runs(self, first: Run, second: Run) -> tuple[list[Comparison], bool | None]:
         """Compare two runs; as long as they differ, run the original again for the limits of differences.
 
         Returns:
@@ -172,7 +172,7 @@ class Session:
                 comparisons = self._compare(first, second, references)
         return comparisons, repeats
 
-    def _original(self, device: str) -> Run:
+    def _run_original(self, device: str) -> Run:
         if device == "cpu" and not self._task.shim:
             plain = self._run_once("the original without CUDA", shim=False)
             if not (plain.failure() or _nothing_to_compare(plain)):

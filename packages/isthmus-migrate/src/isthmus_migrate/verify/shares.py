@@ -32,7 +32,7 @@ def share(seed: int, note: Callable[[str], None]) -> None:
         fetched(self, _Samples(dataset, seed), *arguments)
 
     _MapDatasetFetcher.__init__ = fetch  # type: ignore[assignment,method-assign]
-    DistributedDataParallel.__init__ = _synchronized(DistributedDataParallel.__init__, note)  # type: ignore[method-assign]
+    DistributedDataParallel.__init__ = _wrap_constructor(DistributedDataParallel.__init__, note)  # type: ignore[method-assign]
 
 
 def _load_in_order() -> None:
@@ -75,7 +75,7 @@ def _drawing(seed: int) -> Iterator[None]:
             np.random.set_state(numpy)
 
 
-def _synchronized(wrap: Callable[..., None], note: Callable[[str], None]) -> Callable[..., None]:
+def _wrap_constructor(wrap: Callable[..., None], note: Callable[[str], None]) -> Callable[..., None]:
     """Return DistributedDataParallel's constructor for a module whose BatchNorm spans all ranks."""
 
     @functools.wraps(wrap)

@@ -78,7 +78,7 @@ class Tally:
     def _example(self, what: tuple[str, str]) -> str:
         return f"({self._examples[what]})" if self._examples[what] else ""
 
-    def done(self) -> Comparison:
+    def comparison(self) -> Comparison:
         """Return the comparison."""
         left = [
             " ".join(filter(None, (count(number, what[0]), what[1], self._example(what))))

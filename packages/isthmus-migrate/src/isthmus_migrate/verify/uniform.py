@@ -13,7 +13,7 @@ _NUMBER = re.compile(
 )
 _DEVICES = "cuda|gpu|cpu|chip|npu|xpu|mps|nccl|gloo|hccl|xccl"
 _UNIFORM = (
-    (re.compile(r", device='[a-z]+(?::\d+)?'"), ""),  # of a tensor
+    (re.compile(r", device='[a-z]+(?::\d+)?'"), ""),  # device of a tensor
     (re.compile(r"\bdevice\(type='[a-z]+'(?:, index=\d+)?\)"), SHOWN),
     (re.compile(r"\btorch\.(?:cuda|chip|npu|xpu)\.(?=\w+Tensor\b)"), "torch."),
     (re.compile(rf"(?i)\b(?:{_DEVICES})(?::\d+)?\b"), SHOWN),

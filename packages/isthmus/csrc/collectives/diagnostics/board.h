@@ -26,7 +26,7 @@ class Board : public std::enable_shared_from_this<Board> {
   Board(const c10::intrusive_ptr<c10d::Store>& store, std::string group, int rank, int size,
         std::chrono::milliseconds timeout);
 
-  // From now on a thread of the process publishes what this rank noted, and where the process waits, ten
+  // Starts a thread of the process that publishes what this rank noted, and where the process waits, ten
   // times in a timeout; and it writes the flight record when a rank of the group requests all of them.
   void start();
   // Notes that this rank has enqueued an operation; number is that of the last collective, and operation a
@@ -43,7 +43,7 @@ class Board : public std::enable_shared_from_this<Board> {
   // of the peers alone if there are any. The details say where ranks wait instead; waits: of this process.
   // This and the following three ask the store, for a short time only.
   MissingRanks missing_from_collective(uint64_t number, const std::vector<int>& peers, const Waits& waits);
-  // What the ranks published that raised in place of the collective; "" if none did.
+  // Messages of the ranks that raised in place of the collective; "" if none did.
   std::string refusals(uint64_t number);
   // Ranks that have arrived at fewer barriers than this one.
   MissingRanks missing_from_barrier();
@@ -53,7 +53,7 @@ class Board : public std::enable_shared_from_this<Board> {
   // Notes that this rank has arrived at a barrier.
   void arrive_at_barrier() noexcept;
 
-  // For the publisher.
+  // Answers a request; called by the publisher.
   void answer();
   void request_records() noexcept;
   bool has_all_records() noexcept;  // or the store is gone
@@ -66,16 +66,16 @@ class Board : public std::enable_shared_from_this<Board> {
   static std::optional<uint64_t> reached_in(const std::string& group);
   template <typename Answer>
   Answer ask(std::function<Answer(const Board&)> question, Answer (*without_store)(const char* why));
-  // What a rank published last.
+  // The last notice that a rank published.
   struct Notice {
-    uint64_t number = 0;  // of its last collective
+    uint64_t number = 0;  // number of its last collective
     int64_t seconds = 0;  // when it was published; 0 if never
     std::string operation, on_cpu;
     uint64_t number_on_cpu = 0;
     Waits waits;
   };
   Notice read(int rank) const;
-  // What is known of a rank that is missing from the collective; "" if it is not missing.
+  // Describes a rank that is missing from the collective; "" if it is not missing.
   std::string describe(int rank, uint64_t number, const Notice& notice) const;
   // "; rank 1 raised in all_reduce #3: ..."; "" if it did not.
   std::string refusal(int rank, uint64_t number) const;

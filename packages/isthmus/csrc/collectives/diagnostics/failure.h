@@ -1,4 +1,4 @@
-// How an operation of a group failed, and the record of it that the launcher reads.
+// Failure of an operation of a group, and the record of it that the launcher reads.
 #pragma once
 
 #include <chrono>
@@ -21,9 +21,9 @@ struct Failure {
   Kind kind;
   std::string operation;        // for messages: "all_reduce #3 of torch.float32 [4, 3]"
   std::string what;             // continues the operation: "timed out after 3 s waiting for ranks [1]"
-  uint64_t number = 0;          // of the collective in its group; 0 if unknown or not a collective
-  std::vector<int> ranks = {};  // of the group, that are missing or lost
-  int64_t process = 0;          // of the lost rank; 0 if unknown
+  uint64_t number = 0;          // number of the collective in its group; 0 if unknown or not a collective
+  std::vector<int> ranks = {};  // missing or lost ranks of the group
+  int64_t process = 0;          // process id of the lost rank; 0 if unknown
 };
 
 // "3 s" or "300 ms".

@@ -24,7 +24,7 @@
 namespace isthmus::recorder {
 namespace {
 
-constexpr const char* kVersion = "2.10";  // of PyTorch's format
+constexpr const char* kVersion = "2.10";  // version of PyTorch's format
 
 struct Tensors {
   std::vector<std::vector<int64_t>> sizes;
@@ -53,8 +53,8 @@ struct Recorder {
   size_t next = 0;             // number of the next
   std::map<std::string, std::pair<std::string, std::vector<uint64_t>>>
       groups;                                // description and ranks by name
-  std::map<std::string, Progress> progress;  // by group
-  uint64_t rank = 0;                         // of the process
+  std::map<std::string, Progress> progress;  // keyed by group
+  uint64_t rank = 0;                         // rank of the process
 };
 
 Recorder& recorder() {

@@ -14,7 +14,7 @@ namespace isthmus {
 struct Wait {
   int64_t stream;         // id of its stream in the process
   std::string group;      // name
-  uint64_t number;        // of the collective in its group; 0 for a message
+  uint64_t number;        // number of the collective in its group; 0 for a message
   std::string operation;  // "all_reduce #3"
 };
 using Waits = std::vector<Wait>;  // in the order in which they were enqueued
@@ -23,7 +23,7 @@ using Waits = std::vector<Wait>;  // in the order in which they were enqueued
 std::string lines_of(const Waits& waits);
 Waits waits_of(const std::string& lines);
 
-// What is known of a rank of the group whose operation timed out.
+// State of a rank of the group whose operation timed out.
 struct RankState {
   uint64_t reached = 0;  // number of the last collective of the group
   Waits waits;

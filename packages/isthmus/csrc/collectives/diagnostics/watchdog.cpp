@@ -153,7 +153,7 @@ class Watchdog {
     return found == works.end() ? nullptr : found->get();
   }
 
-  // Of the operation that the driver named, or of all that may have failed.
+  // The failure of the operation that the driver named, or of all that may have failed.
   static Failure failure_of(const Works& alike, const DriverWork* named, const CommunicatorFailure& cause,
                             const std::string& error) {
     if (named != nullptr || alike.size() == 1) {

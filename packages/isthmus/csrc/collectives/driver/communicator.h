@@ -1,4 +1,4 @@
-// One rank of a communicator of the driver, and how ranks connect through the store.
+// One rank of a communicator of the driver, and its connection through the store.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -20,9 +20,9 @@ namespace isthmus {
 // Why work of a communicator failed, as far as the driver tells.
 struct CommunicatorFailure {
   isthmus_status status = ISTHMUS_OK;
-  int rank = -1;           // of the group, that is lost; -1 if unknown
+  int rank = -1;           // lost rank of the group; -1 if unknown
   int driver_rank = -1;    // the number by which the driver's message names it
-  int64_t process = 0;     // of that rank; 0 if unknown
+  int64_t process = 0;     // process id of that rank; 0 if unknown
   uint64_t operation = 0;  // number of the collective that failed, from 1; 0 if unknown
 };
 

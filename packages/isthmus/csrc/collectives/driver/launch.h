@@ -55,7 +55,7 @@ class Launch {
 
   c10d::OpType type() const { return type_; }
   c10::DeviceIndex device() const { return device_.index(); }
-  int peer() const { return description_.peer(); }  // of a message, else -1
+  int peer() const { return description_.peer(); }  // peer of a message, else -1
   Description& description() { return description_; }
 
   // Enqueues launches of one device, each on its communicator, and hands them to the work.

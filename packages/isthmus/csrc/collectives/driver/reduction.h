@@ -5,8 +5,8 @@
 
 namespace isthmus {
 
-// By the driver; else as its sum, multiplied before or divided after; else by operators, of the inputs of all
-// ranks.
+// Reduces by the driver; else as its sum, multiplied before or divided after; else by operators, of the
+// inputs of all ranks.
 class DriverReduction {
  public:
   // from is this rank's input. to gets the elements from start on; undefined on a rank without a result.

@@ -105,7 +105,7 @@ bool DriverWork::isSuccess() const {
   return completed_ && !exception_;
 }
 
-// On the stream of the operation, so that the results follow it. The caller's stream waits for them.
+// Runs on the stream of the operation, so that the results follow it. The caller's stream waits for them.
 void DriverWork::deliver() {
   std::vector<std::function<void()>> computations;
   std::vector<Copy> copies;
@@ -179,7 +179,7 @@ c10::intrusive_ptr<c10::ivalue::Future> DriverWork::getFuture() {
   const c10::Device device = launched_->stream.device();
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                      std::vector<c10::Device>{device});
-  // On a stream of its own, which waits for this operation but not for later ones.
+  // A stream of its own waits for this operation but not for later ones.
   const c10::Stream stream = stream_from_pool(device.index(), false);
   end_.block(stream);
   for (const auto& communicator : launched_->communicators) Communicator::note_waiting(communicator, stream);

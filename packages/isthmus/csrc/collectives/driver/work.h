@@ -35,7 +35,7 @@ class Event {
 struct Description {
   const char* name;             // "all_reduce"
   std::string title;            // its name in PyTorch's tools: "nccl:all_reduce", "nccl:send 0->1"
-  std::vector<int> peers = {};  // of messages; empty for collectives
+  std::vector<int> peers = {};  // peers of messages; empty for collectives
   std::vector<at::Tensor> inputs, outputs;
   uint64_t collective = 0, message = 0, operation = 0;  // numbers in the group
   uint64_t in_driver = 0;                               // the driver's number of a collective; 0 if unknown
@@ -56,11 +56,11 @@ class DriverWork final : public c10d::Work {
     at::Tensor to, from;
   };
   struct Launched {
-    c10::Stream stream, from;  // of the operation, and of the caller
+    c10::Stream stream, from;  // streams of the operation and of the caller
     std::chrono::milliseconds timeout;
     std::vector<std::shared_ptr<Communicator>> communicators;
     std::vector<at::Tensor> kept;  // tensors whose memory it uses
-    // What deliver() does once, on the stream: first the computations, then the copies.
+    // Actions of deliver(), run once on the stream: first the computations, then the copies.
     std::vector<std::function<void()>> computations;
     std::vector<Copy> copies;
     bool blocks;
@@ -107,7 +107,7 @@ class DriverWork final : public c10d::Work {
   Description description_;
   std::optional<Launched> launched_;
   std::chrono::steady_clock::time_point launched_at_;
-  std::optional<size_t> entry_;  // of the flight recorder
+  std::optional<size_t> entry_;  // entry in the flight recorder
   std::mutex delivering_;        // guards launched_, once it is set, end_ and future_
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

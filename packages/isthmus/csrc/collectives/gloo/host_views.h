@@ -69,7 +69,7 @@ class HostViews {
   Elements elements_;
   at::Tensor first_;
   std::vector<Copy> copies_;
-  std::vector<at::Tensor> sums_;  // of divide()
+  std::vector<at::Tensor> sums_;  // used by divide()
   int ranks_ = 1;
   std::vector<at::Tensor> results_;
   profiler::Collective row_;

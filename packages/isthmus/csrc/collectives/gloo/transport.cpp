@@ -89,7 +89,7 @@ void GlooTransport::end() {
 }
 
 void GlooTransport::start_coalescing() {
-  coalesced_.clear();  // of a block that an exception ended
+  coalesced_.clear();  // an exception may have ended a block
   is_coalescing_ = true;
 }
 

@@ -54,7 +54,7 @@ class CoalescedWork final : public c10d::Work {
 
   bool isCompleted() override;
   bool isSuccess() const override;
-  std::exception_ptr exception() const override;  // of the first that failed
+  std::exception_ptr exception() const override;  // the first failure
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override { wait(); }
 

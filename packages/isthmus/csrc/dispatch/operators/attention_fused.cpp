@@ -91,7 +91,7 @@ bool serves(const Tensor& query, const Tensor& key, const Tensor& value, const O
   if (!is_float(query.scalar_type()) || query.scalar_type() != key.scalar_type() ||
       query.scalar_type() != value.scalar_type())
     return false;
-  if (dropout < 0 || dropout > 1 || (causal && mask)) return false;  // which math refuses
+  if (dropout < 0 || dropout > 1 || (causal && mask)) return false;  // the math implementation refuses these
   return shapes_fit(query, key, value, grouped) && (!mask || mask_fits(*mask, query, key));
 }
 
@@ -104,7 +104,7 @@ c10::OperatorHandle defined(const char* name) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
 }
 
-// Its arguments after the tensors of tokens.
+// Arguments after the tensors of tokens.
 struct FusedOptions {
   OptionalTensor bias, rng;
   int64_t queries, keys;
@@ -265,8 +265,8 @@ bool fused_attention() noexcept { return requested || has_kernel; }
 
 namespace {
 
-// Which attention kernel scaled_dot_product_attention takes: the fused one, or the one that CPU would where
-// CPU's kernels run, or its parts.
+// Chooses the attention kernel for scaled_dot_product_attention: the fused one, or the one that CPU would
+// where CPU's kernels run, or its parts.
 int64_t choice(const Tensor& query, const Tensor& key, const Tensor& value, const OptionalTensor& mask,
                double dropout, bool causal, std::optional<double> scale, bool grouped) {
   if (fused_attention() && serves(query, key, value, mask, dropout, causal, grouped))

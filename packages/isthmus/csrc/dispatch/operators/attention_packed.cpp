@@ -28,7 +28,7 @@ using at::Tensor;
 using OptionalInt = std::optional<int64_t>;
 using OptionalTensor = std::optional<Tensor>;
 
-// Which keys a query sees, around the diagonal that ends at the last of both; negative is unlimited.
+// Keys that a query sees, around the diagonal that ends at the last of both; negative is unlimited.
 struct Window {
   int64_t left, right;
 
@@ -41,7 +41,7 @@ Window window_of(bool causal, OptionalInt left, OptionalInt right) {
   return window;
 }
 
-// Where sequence i lies in the packed tensors.
+// Position of sequence i in the packed tensors.
 struct Span {
   int64_t query, queries, key, keys;
 };

@@ -80,8 +80,8 @@ bool copy_asynchronously(const at::Tensor& to, const at::Tensor& from) {
   return true;
 }
 
-// Between the host and a chip whose memory the CPU cannot reach: the CPU changes strides and dtype on its
-// side, a kernel of the chip those that are left.
+// Copies between the host and a chip whose memory the CPU cannot reach: the CPU changes strides and dtype on
+// its side, a kernel of the chip those that are left.
 void copy_bytes(const at::Tensor& to, const at::Tensor& from) {
   const at::Tensor& chip = on_chip(to) ? to : from;
   if (!chip.is_non_overlapping_and_dense() || chip.is_neg() || chip.is_conj()) {

@@ -12,7 +12,7 @@ bool is_floating_point(c10::ArrayRef<c10::IValue> arguments) {
   return arguments[0].toTensor().is_floating_point();
 }
 
-// By way of float64, which holds every count and every edge that matters.
+// Goes by way of float64, which holds every count and every edge that matters.
 bool histogram_of_integers(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto arguments = torch::jit::last(*stack, 4);

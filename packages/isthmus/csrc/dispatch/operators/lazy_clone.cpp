@@ -42,8 +42,8 @@ void take_over(c10::StorageImpl& storage, COWDeleterContext::LastReference owner
   if (recorded) resize_storage(storage, storage.nbytes());  // to other memory
 }
 
-// Before the storage is written. PyTorch's materialize_cow() requires that the context of a DataPtr is its
-// address, and allocates on the current device.
+// Called before the storage is written. PyTorch's materialize_cow() requires that the context of a DataPtr is
+// its address, and allocates on the current device.
 void materialize(c10::StorageImpl* storage) {
   TORCH_CHECK(!c10::ParallelGuard::is_enabled(),
               "Materializing a storage in the loop function of at::parallel_for is forbidden");

@@ -125,7 +125,7 @@ using Real = std::conditional_t<std::is_same_v<scalar_t, double>, double, float>
 template <class scalar_t>
 using Word = std::conditional_t<std::is_same_v<Real<scalar_t>, double>, uint64_t, uint32_t>;
 
-// In [0, 1), with no more bits than scalar_t has, so that none is rounded to 1.
+// Uniform number in [0, 1), with no more bits than scalar_t has, so that none is rounded to 1.
 template <class scalar_t>
 Real<scalar_t> uniform_of(Word<scalar_t> word) {
   constexpr int digits = std::numeric_limits<scalar_t>::digits;
@@ -134,7 +134,7 @@ Real<scalar_t> uniform_of(Word<scalar_t> word) {
          static_cast<Real<scalar_t>>(Word<scalar_t>{1} << digits);
 }
 
-// In (0, 1], for logarithms.
+// Uniform number in (0, 1], for logarithms.
 inline float positive_uniform(uint32_t word) { return static_cast<float>(word) * 0x1p-32f + 0x1p-33f; }
 inline double positive_uniform(uint64_t word) { return static_cast<double>(word) * 0x1p-64 + 0x1p-65; }
 
@@ -293,7 +293,7 @@ struct RandomFromTo {
   }
 };
 
-// From 0 to the largest integer, or to the largest up to which scalar_t has every integer.
+// Draws from 0 to the largest integer, or to the largest up to which scalar_t has every integer.
 template <class>
 struct Random {
   void operator()(at::TensorIteratorBase& iter, const GeneratorArgument& generator) {
@@ -306,7 +306,7 @@ struct Random {
         range = (uint64_t{1} << std::numeric_limits<scalar_t>::digits) + 1;
       }
     });
-    if (range == 0) {  // of uint64
+    if (range == 0) {  // the whole range of uint64
       RandomFromTo<void>()(iter, generator);
     } else {
       fill_integers(self, range, 0, generator);

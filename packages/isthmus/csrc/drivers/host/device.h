@@ -61,7 +61,8 @@ int32_t current_device_index() noexcept;
 void set_current_device(int32_t index);
 // The device whose addresses hold pointer, or null.
 Device* find_device(const void* pointer) noexcept;
-// Its memory; throws Failure, with the name of the driver's function, where find_device() finds none.
+// Memory of the device that owns an address; throws Failure, with the name of the driver's function, where
+// find_device() finds none.
 DeviceMemory& memory_of(const void* pointer, const char* function);
 // The stream of a handle; null stands for the current device's default stream.
 Stream& stream_of(isthmus_stream handle);

@@ -65,9 +65,9 @@ class Event {
   const std::shared_ptr<SharedEvent> shared_;
   std::mutex mutex_;  // guards what follows
   std::shared_ptr<Record> record_;
-  std::weak_ptr<Capture> capture_;  // of the last record()
-  size_t mark_ = 0;                 // which it has there
-  int64_t time_ns_ = 0;             // of a record that completed immediately and needs no Record
+  std::weak_ptr<Capture> capture_;  // capture of the last record()
+  size_t mark_ = 0;                 // mark of the record in the capture
+  int64_t time_ns_ = 0;             // time of a record that completed immediately and needs no Record
 };
 
 }  // namespace isthmus::host

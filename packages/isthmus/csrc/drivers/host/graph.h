@@ -17,7 +17,7 @@ using Task = std::function<void()>;  // may throw Failure
 
 struct Graph {
   std::vector<Task> tasks;                       // in an order that respects all dependencies
-  std::vector<std::shared_ptr<Stream>> streams;  // which the tasks refer to
+  std::vector<std::shared_ptr<Stream>> streams;  // streams that the tasks refer to
 
   void run() const;
 };
@@ -32,7 +32,7 @@ class Capture : public std::enable_shared_from_this<Capture> {
   bool began_on(const Stream& stream) const { return &stream == origin_; }
 
   void add(const Stream& stream, Task task);
-  // What an event recorded on the stream stands for.
+  // The mark that an event recorded on the stream stands for.
   size_t mark(const Stream& stream);
   // The stream takes part from now on.
   void join(Stream& stream);

@@ -90,10 +90,10 @@ class DeviceMemory {
   Ledger ledger_;
   RangeAllocator file_;                         // offsets of the file, which are offsets of the window
   RangeAllocator addresses_;                    // offsets of the window behind the file
-  std::map<uint64_t, Allocation> allocations_;  // by offset
+  std::map<uint64_t, Allocation> allocations_;  // keyed by offset
   std::map<uint64_t, uint64_t> reservations_;   // offset -> bytes
-  std::map<uint64_t, Mapping> mappings_;        // by offset
-  std::map<uint64_t, Import> imports_;          // by offset
+  std::map<uint64_t, Mapping> mappings_;        // keyed by offset
+  std::map<uint64_t, Import> imports_;          // keyed by offset
   std::map<isthmus_memory_handle, std::unique_ptr<isthmus_memory_handle_t>> handles_;
 };
 

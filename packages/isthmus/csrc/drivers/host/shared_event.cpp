@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kOutstanding = 64;  // records of one event that may be unfinished
 constexpr long kLookNanoseconds =
     50'000'000;               // interval at which a waiting thread checks that the recorder is alive
-constexpr int kPidBits = 22;  // as the kernel's largest pid
+constexpr int kPidBits = 22;  // bits of the kernel's largest pid
 
 int new_file() {
   const int descriptor = memfd_create("isthmus-event", MFD_CLOEXEC);

@@ -12,7 +12,7 @@ namespace isthmus::host {
 class SharedEvent {
  public:
   SharedEvent();  // a new one
-  // For an event of another process; file was returned by open_handle().
+  // Opens an event of another process; file was returned by open_handle().
   explicit SharedEvent(File file);
   ~SharedEvent();
   SharedEvent(const SharedEvent&) = delete;

@@ -19,7 +19,7 @@ struct Contents {
   char magic[8];
   SharedPart part;
   int32_t pid;
-  uint64_t device, inode;  // of the file, to detect a reused number
+  uint64_t device, inode;  // device and inode of the file, to detect a reused number
 };
 static_assert(sizeof(Contents) <= sizeof(isthmus_ipc_handle));
 

@@ -161,7 +161,7 @@ void Stream::work() {
     while (!tasks.empty()) {
       if (delays_) delay_randomly();
       run(tasks.front());
-      tasks.pop_front();  // what the task owns is gone when it is completed
+      tasks.pop_front();  // frees what the task owns before it counts as completed
       complete();
     }
   }

@@ -29,8 +29,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   // Appends the task, to the graph if the stream is captured; returns the number to wait for.
   uint64_t submit(Task task);
-  // As above, of what may not be part of a graph: throws Failure if the stream is captured. function is the
-  // driver's.
+  // Like submit(), for work that may not be part of a graph: throws Failure if the stream is captured.
+  // function is the driver's.
   uint64_t submit_uncaptured(Task task, const char* function);
   // Runs the task in the calling thread if nothing is queued or running and the stream is not captured; else
   // returns false.

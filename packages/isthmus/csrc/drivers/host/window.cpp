@@ -13,8 +13,8 @@
 namespace isthmus::host {
 namespace {
 
-constexpr uint64_t kFileShare = 2;     // of the capacity: room for fragmentation
-constexpr uint64_t kWindowShare = 64;  // of the capacity: the file, then addresses for virtual memory
+constexpr uint64_t kFileShare = 2;     // share of the capacity: room for fragmentation
+constexpr uint64_t kWindowShare = 64;  // share of the capacity: the file, then addresses for virtual memory
 
 char* reserve_addresses(int32_t device, uint64_t bytes) {
   constexpr uint64_t kAlignment = Window::kGranularity;

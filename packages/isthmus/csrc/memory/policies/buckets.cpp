@@ -11,7 +11,7 @@ constexpr size_t kOwnRound = size_t{2} << 20;
 
 }  // namespace
 
-// In granules: up to 8 one bucket each, then eight for each power of two.
+// Index in granules: up to 8 one bucket each, then eight for each power of two.
 int BucketPolicy::index_of(size_t requested) {
   const size_t granules = (requested + kGranule - 1) / kGranule;
   if (granules <= 8) return static_cast<int>(granules) - 1;

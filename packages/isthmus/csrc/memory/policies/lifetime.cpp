@@ -7,7 +7,7 @@ namespace {
 
 constexpr size_t kUnsplit = size_t{1800} * 1000 * 1000;
 constexpr size_t kRestOfUnsplit = size_t{20} << 20;
-constexpr size_t kBranches = 8;                   // of the history
+constexpr size_t kBranches = 8;                   // branches of the history
 constexpr size_t kLongest = size_t{1} << 20;      // record of a process that never ends a step
 constexpr int64_t kLongPools = int64_t{1} << 62;  // added to a stream, the key of its long pool
 

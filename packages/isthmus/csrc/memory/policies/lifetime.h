@@ -58,7 +58,7 @@ class LifetimePolicy final : public TreePolicy {
   void note(Block* block, size_t size);
   void close(Block* block);
 
-  std::vector<Life> lives_;  // of this step; the clock is their number
+  std::vector<Life> lives_;  // lives of this step; the clock is their number
   size_t held_ = 0, peak_ = 0;
   bool in_forward_ = true, has_new_sizes_ = false;
   Clock forward_end_ = 0;

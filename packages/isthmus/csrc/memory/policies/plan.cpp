@@ -7,7 +7,7 @@
 namespace isthmus::memory {
 namespace {
 
-constexpr double kGood = 1.005;  // of the peak: no further attempt
+constexpr double kGood = 1.005;  // share of the peak that needs no further attempt
 
 using Order = std::vector<uint32_t>;
 
@@ -15,7 +15,7 @@ struct Placed {
   size_t offset, end_offset;
   uint32_t begin, end;
 };
-using Shelf = std::vector<Placed>;  // by offset
+using Shelf = std::vector<Placed>;  // ordered by offset
 
 // The lowest offset from `at` on where the interval overlaps nothing of the shelf.
 size_t lowest_fit(const Shelf& shelf, const Interval& each, size_t at) {

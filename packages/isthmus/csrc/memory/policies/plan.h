@@ -17,7 +17,7 @@ struct Interval {
 size_t peak_of(const std::vector<Interval>& intervals);
 
 struct Placement {
-  std::vector<size_t> offsets;  // by interval
+  std::vector<size_t> offsets;  // indexed by interval
   size_t height = 0;
 };
 
@@ -29,7 +29,7 @@ Placement place_intervals(const std::vector<Interval>& intervals);
 // Predecessors of every interval: the last holders of its addresses before it, if a step is followed by an
 // equal one. Freed blocks need not be examined again.
 struct Predecessors {
-  std::vector<uint32_t> first;  // of interval i: list[first[i]] up to list[first[i + 1]]
+  std::vector<uint32_t> first;  // starts of the lists: interval i has list[first[i]] up to list[first[i + 1]]
   std::vector<uint32_t> list;
 };
 Predecessors find_predecessors(const std::vector<Interval>& intervals, const std::vector<size_t>& offsets);

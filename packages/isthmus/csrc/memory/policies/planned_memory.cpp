@@ -196,7 +196,7 @@ bool PlannedPolicy::step() {
   return steps_ == 1 || is_idle;
 }
 
-// At the first request after a boundary: blocks freed in between belong to the previous step.
+// Called at the first request after a boundary: blocks freed in between belong to the previous step.
 void PlannedPolicy::open_step(Track& track) {
   track.at_boundary = false;
   const bool was_unplanned = !track.follows();

@@ -24,8 +24,8 @@ struct Expected {
 struct Slot {
   size_t least, spread;  // serves sizes from least to least + spread
   uint32_t area;         // or kElsewhere: expected, but held beyond the step
-  uint32_t first;        // of its predecessors
-  uint32_t end;          // as expected
+  uint32_t first;        // index of the first predecessor
+  uint32_t end;          // expected end
 };
 
 // A block of the arena. Slots of one place and size share it.
@@ -51,7 +51,7 @@ class Track {
   // Ends the step. Returns whether to call plan().
   bool learn();
   void plan();
-  // After learn() and plan(): whether this step is recorded.
+  // Starts a step, after learn() and plan(), which decide whether it is recorded.
   void start_step();
 
   // ---- the plan
@@ -68,7 +68,7 @@ class Track {
   bool resume(size_t size);
   // Skips the slots up to there.
   void skip_to(size_t index);
-  // For a new arena, of which no block is held.
+  // Clears the skips for a new arena, of which no block is held.
   void clear_skips();
   // The slot under the cursor is taken, or served elsewhere as planned.
   void advance() {
@@ -83,14 +83,14 @@ class Track {
   const int64_t stream;
   std::vector<Slot> slots;  // and one more, which matches nothing
   std::vector<Area> areas;
-  std::vector<uint8_t> busy;     // by area
+  std::vector<uint8_t> busy;     // indexed by area
   std::vector<uint32_t> before;  // areas of the slots' predecessors
   size_t cursor = 0;
-  size_t height = 0;  // of the plan
+  size_t height = 0;  // height of the plan
 
   char* arena = nullptr;
   size_t arena_bytes = 0;
-  size_t held = 0, held_bytes = 0;  // of its areas
+  size_t held = 0, held_bytes = 0;  // held areas, and their bytes
 
   // ---- its memory
   FreeBins whole;  // segments that are free as a whole
@@ -98,10 +98,10 @@ class Track {
   Block* region =
       nullptr;  // the first block of a segment for the requests of a whole step that is not planned
   size_t region_bytes = 0;
-  size_t room = 0;      // what such a step may need
+  size_t room = 0;      // bytes that such a step may need
   size_t wanted = 0;    // bytes to request from the driver, for an arena or a region
   size_t asked = 0;     // bytes that were requested
-  size_t overflow = 0;  // of this step, in segments beside arena and region
+  size_t overflow = 0;  // bytes of this step in segments beside arena and region
   size_t overflow_peak = 0;
 
   bool exact = false;  // an arena exists, and every request of this step was in its slot
@@ -111,7 +111,7 @@ class Track {
   bool refused = false;            // for lack of memory
   int refusals = 0;                // steps in a row
   bool strayed = false;            // from the plan, in this step
-  size_t missed_bytes = 0;         // of requests of this step that were not served as planned
+  size_t missed_bytes = 0;         // bytes of requests of this step that were not served as planned
   std::vector<size_t> unexpected;  // sizes since the last request that was expected
 
  private:
@@ -138,7 +138,7 @@ class Track {
   std::vector<Request> requests_;
   std::vector<Expected> expected_;
   std::vector<uint32_t> before_slots_;  // like before, as slots
-  std::vector<uint8_t> skipped_;        // by slot: the last time, its turn passed without it
+  std::vector<uint8_t> skipped_;        // indexed by slot: whether its turn passed without it the last time
   bool careful_ = false;                // some may be
   bool is_first_ = true;
   bool is_stale_ = false;   // the plan is not of what is expected now
@@ -149,7 +149,7 @@ class Track {
   int patience_ = 0;        // agreeing steps needed for a plan
   int rest_ = 0;            // steps left that are not recorded
   int next_rest_ = 1;       // it doubles while no plan results
-  bool is_second_ = false;  // of two recorded steps, which are compared
+  bool is_second_ = false;  // the second of two recorded steps, which are compared
   size_t highest_ = 0;      // peak of a single step of this structure
 };
 

@@ -20,7 +20,7 @@ using FreeTree = std::set<Block*, BySize>;
 
 // The free blocks of one stream.
 struct TreePool : StreamPool {
-  std::array<Block*, kSmallLimit / kGranule + 1> bins{};  // by size; last in, first out, for warm caches
+  std::array<Block*, kSmallLimit / kGranule + 1> bins{};  // by size; last in, first out: warm caches
   FreeTree small, large;
 };
 
@@ -40,7 +40,7 @@ class TreePolicy : public Policy {
   void put(Block* block) override;
   Block* place(int64_t stream, Range range, size_t requested) override;
 
-  // How many bytes serve a request.
+  // Number of bytes that serve a request.
   virtual size_t round_size(size_t requested) const { return round_to(requested, kGranule); }
   // Whether it comes from the small trees and segments.
   virtual bool is_small(size_t size) const { return size <= kSmallLimit; }
@@ -60,7 +60,7 @@ class TreePolicy : public Policy {
   virtual void unlist_free(Block* block) { tree_of(block).erase(block); }
   Block* segment_block(TreePool& pool, Range range, bool small);
   void remove_segment(Block* block);
-  size_t whole_bytes() const { return whole_bytes_; }  // of large segments that are free as a whole
+  size_t whole_bytes() const { return whole_bytes_; }  // bytes of large segments that are free as a whole
   template <typename Function>
   void for_each_pool(Function function) {
     function(default_);

@@ -178,7 +178,7 @@ def index_copy(
 
 
 def index_copy_(self: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
-    """Like :func:`index_copy`, in place."""
+    """Compute :func:`index_copy` in place."""
     index_copy(self, dim, index, source, Tensor.scatter_)
     return self
 
@@ -242,7 +242,7 @@ def celu(self: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 def celu_(self: Tensor, alpha: float = 1.0) -> Tensor:
-    """Like :func:`celu`, in place."""
+    """Compute :func:`celu` in place."""
     return self.copy_(celu(self, alpha))
 
 

@@ -224,7 +224,7 @@ class GraphedCall:
 
     def capture_forward(self, pool: PoolHandle) -> None:
         """Capture the forward pass."""
-        outside: list[torch.Tensor] = []  # what the capture did not make: parameters, inputs, buffers
+        outside: list[torch.Tensor] = []  # tensors from outside the capture: parameters, inputs, buffers
         inside: set[int] = set()  # addresses
 
         def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -387,7 +387,7 @@ def make_graphed_callables(
         for each in captured:
             each.warm_up(num_warmup_iters)
     synchronize()
-    # In the order in which they will run, because they share memory.
+    # The order is that in which they will run, because they share memory.
     shared = graph_pool_handle() if pool is None else pool
     for each in captured:
         each.capture_forward(shared)

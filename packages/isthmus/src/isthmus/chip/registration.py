@@ -121,7 +121,8 @@ def python_decompositions() -> dict[str, Callable[..., Any]]:
         if isinstance(operator, OpOverload) and not _is_reference(function):
             name = operator._schema.name
             overload = operator._overloadname
-            functional = inspect.getclosurevars(function).nonlocals.get("outplace_op")  # of register_inplace
+            # A nonlocal of register_inplace.
+            functional = inspect.getclosurevars(function).nonlocals.get("outplace_op")
             formula = function if functional is None else in_place(functional)
             found[name if overload == "default" else f"{name}.{overload}"] = formula
     return {name: _checked(name, formula) for name, formula in (found | DECOMPOSITIONS).items()}

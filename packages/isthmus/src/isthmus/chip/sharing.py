@@ -58,7 +58,7 @@ class Sent(NamedTuple):
     offset: int
     size: int  # bytes
     table: torch.Tensor
-    number: int  # of the table, in the sender
+    number: int  # number of the table, in the sender
     row: int
 
 

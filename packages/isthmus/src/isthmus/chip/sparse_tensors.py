@@ -42,7 +42,7 @@ def register() -> None:
         return
     _library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
-        # They replace the fallback (csrc/dispatch/layouts), which chips without one refuse.
+        # The decompositions replace the fallback (csrc/dispatch/layouts), which chips without one refuse.
         warnings.filterwarnings("ignore", "Warning only once for all operators")
         for name in _ARRANGING:
             operator = overload(f"aten::{name}")

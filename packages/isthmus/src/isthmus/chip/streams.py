@@ -127,7 +127,7 @@ class SharedEvent(_OwnEvent):
         return self._event.native_handle
 
     def elapsed_time(self, end_event: object) -> float:
-        """Not supported; raises ValueError."""
+        """Raise ValueError: not supported."""
         raise ValueError(
             "an event with interprocess=True has no timing; use a second event with enable_timing=True"
         )
@@ -238,7 +238,7 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 
 
 def current_stream(device: DeviceLike = None) -> Stream:
-    """This thread's current stream of the device.
+    """Return this thread's current stream of the device.
 
     Raises:
         RuntimeError: this process was forked after the first use of the chip.

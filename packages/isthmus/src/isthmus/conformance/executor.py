@@ -47,7 +47,7 @@ _SURELY_RANDOM = 16  # elements from which two seeds cannot agree by chance
 _FEW, _MANY_SEEDS = 5, 64
 _FEW_LAWS = ("normal", "uniform", "permutation")  # judged over many seeds where there are few numbers
 _INVALID_CASES = 3  # cases per kernel that are repeated with indices out of range
-_OVERWRITTEN = 0xFF  # what successors write to the inputs: NaN in every floating dtype
+_OVERWRITTEN = 0xFF  # byte that successors write to the inputs: NaN in every floating dtype
 _INVALID = "with an index out of range"
 _READ_ONLY = "with read-only inputs: it writes to an input during the call"
 

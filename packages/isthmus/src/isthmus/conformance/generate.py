@@ -23,7 +23,7 @@ from isthmus.opset.derived import cases_of
 from isthmus.opset.rules import RuleError
 from isthmus.opset.tiers import tiers_of
 
-# What PyTorch raises for a call that it does not support.
+# Errors that PyTorch raises for a call that it does not support.
 _REJECTED = (RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, AssertionError)
 Progress = Callable[[str, int, int], None]
 _FEW = 8  # operators

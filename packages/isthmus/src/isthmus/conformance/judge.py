@@ -219,7 +219,7 @@ def _histogram(ulps: Array) -> list[int]:
 def _verdict(
     got: Array, reference: Array, wrong: Array, ulps: Array, ratio: Array, histogram: list[int] | None = None
 ) -> Verdict:
-    # Of equal errors the first is reported.
+    # The first of equal errors is reported.
     index = np.unravel_index(int(np.argmax(ratio)), ratio.shape)
     count = int(np.count_nonzero(wrong))
     worst = Worst(

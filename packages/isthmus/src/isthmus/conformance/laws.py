@@ -19,7 +19,7 @@ _HALF = 2
 _INDEPENDENT = 1024  # elements needed to check independence
 _CORRELATED = 7.0  # standard deviations: exceeded by chance once in 10 million results of 65,536 elements
 _HEAVY = 100.0  # kurtosis of rare events
-_PARTS = 8  # of a permutation, whose numbers go to every part alike
+_PARTS = 8  # parts of a permutation, whose numbers go to every part alike
 _MOST_IN_ORDER = 12  # fixed points of a random permutation: one on average, more than 12 once in 10 billion
 
 

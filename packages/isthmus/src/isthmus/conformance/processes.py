@@ -79,7 +79,7 @@ class WorkerProcess:
 
     def __init__(self, setup: dict[str, Any], threads: int) -> None:
         reading, writing = os.pipe()
-        # They live as long as the process.
+        # The files live as long as the process.
         self._errors, self._running = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
         names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         descriptors = [writing, self._running.fileno()]

@@ -179,7 +179,7 @@ class Accelerator(DeepSpeedAccelerator):  # type: ignore[misc]
     # ---- profiler ranges, graphs, compilation ----
 
     def range_push(self, msg: str, domain: Any = None, category: Any = None) -> None:
-        """No-op: NVTX ranges are for NVIDIA's profiler."""
+        """Do nothing: NVTX ranges are for NVIDIA's profiler."""
 
     def range_pop(self, domain: Any = None) -> None:
         """No-op."""

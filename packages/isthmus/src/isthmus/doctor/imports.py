@@ -15,7 +15,7 @@ _SUBJECT = "imports"
 
 class _Attempt(NamedTuple):
     sound: list[Library]
-    problems: dict[str, str]  # of a module
+    problems: dict[str, str]  # problems of a module
     seconds: float
 
 

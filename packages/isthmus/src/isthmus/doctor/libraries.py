@@ -37,7 +37,6 @@ LIBRARIES = (
     Library("ml-dtypes", "ml_dtypes"),
     Library("apache-tvm-ffi", "tvm_ffi"),
     Library("pydantic", "pydantic"),
-    Library("pydantic-settings", "pydantic_settings"),
     Library("pyyaml", "yaml"),
     Library("safetensors", "safetensors"),
     Library("rich", "rich"),

@@ -42,7 +42,7 @@ def _complaints() -> Iterator[_Complaint]:
         for line in distribution.requires or () if package else ():
             try:
                 requirement = Requirement(line)
-            except InvalidRequirement:  # of an old package
+            except InvalidRequirement:  # metadata of an old package
                 continue
             if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
                 continue

@@ -91,7 +91,8 @@ def find(asked: str = "") -> Search:
     candidates = [*_from_entry_points(searched, asked), *shipped]
     candidates.sort(key=lambda candidate: candidate.name == EMBEDDED)
     if asked:
-        names = ", ".join(sorted({c.name for c in candidates})) or "none"
+        known = {c.name for c in shipped} | {entry.name for entry in installed("isthmus.drivers")}
+        names = ", ".join(sorted(known)) or "none"
         candidates = [c for c in candidates if c.name == asked]
         problem = f"unknown driver {asked!r}; expected {names}, or the path of a {DESCRIPTION}"
     else:

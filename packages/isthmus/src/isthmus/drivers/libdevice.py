@@ -32,7 +32,7 @@ def _to_int32(x: Any) -> Any:
     return numpy.clip(numpy.nan_to_num(x.astype(numpy.float64)), -(2**31), 2**31 - 1).astype(numpy.int32)
 
 
-# By CUDA's names without `__nv_` and the suffix of float32.
+# Functions by CUDA's names without `__nv_` and the suffix of float32.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(numpy, name) for name in (
         "ceil copysign cos cosh exp exp2 expm1 fabs floor fmax fmin fmod hypot isinf isnan ldexp log log10 log1p "

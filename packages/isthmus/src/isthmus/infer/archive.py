@@ -1,4 +1,4 @@
-"""What a .pt2 archive contains, read without executing anything of it."""
+"""Contents of a .pt2 archive, read without executing anything of it."""
 
 import io
 import json

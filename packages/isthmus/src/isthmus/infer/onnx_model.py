@@ -46,7 +46,7 @@ def load(path: Path, device: torch.device) -> Model:
         ]
     except InferError as error:
         raise InferError(f"{path}: {error}") from None
-    except Exception as error:  # of protobuf, onnx and its C++ converter
+    except Exception as error:  # protobuf, onnx and its C++ converter raise various errors
         raise InferError.because(f"{path}: not a valid ONNX model", error) from None
     return Model("ONNX model", device, inputs, module.outputs, module)
 
@@ -133,7 +133,7 @@ class OnnxModule(nn.Module):
             except (RuntimeError, ValueError, TypeError, IndexError) as error:
                 raise InferError.because(node.label, error) from error
         if run.repeatable:
-            self._known = (shapes, host, moved)  # of the latest shapes
+            self._known = (shapes, host, moved)  # results for the latest shapes
         return [run.output(name) for name in self.outputs]
 
     def constant(self, name: str) -> Tensor | None:

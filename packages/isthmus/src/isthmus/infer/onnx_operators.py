@@ -24,7 +24,7 @@ class Attributes(dict[str, Any]):
         defaults: of the standard.
     """
 
-    # Of training, hints, and what the inputs say as well.
+    # Attributes for training, hints, and those that repeat what the inputs say.
     IGNORED = frozenset(
         "hidden_size kernel_shape momentum round_mode saturate seed sorted stash_type storage_order".split()
     )
@@ -48,7 +48,7 @@ class Attributes(dict[str, Any]):
 
 Function = Callable[..., Any]
 
-# Of each operator, the inputs that are numbers or lists of numbers.
+# Inputs of each operator that are numbers or lists of numbers.
 HOST: dict[str, tuple[int, ...]] = {
     "ConstantOfShape": (0,),
     "CumSum": (1,),
@@ -70,7 +70,7 @@ HOST: dict[str, tuple[int, ...]] = {
 # The shape of the result depends on values.
 DATA_DEPENDENT = frozenset({"NonZero", "Range"})
 
-# By onnx.TensorProto.DataType.
+# Keyed by onnx.TensorProto.DataType.
 DTYPES: dict[int, torch.dtype] = {
     number: getattr(torch, onnx.helper.tensor_dtype_to_np_dtype(number).name)
     for number in (*range(1, 8), *range(9, 18), 19)  # all but strings, and kinds of float8 and of 4 bits
@@ -260,7 +260,7 @@ def _trilu(a: Attributes, x: Tensor, k: int = 0) -> Tensor:
 
 
 def _reduce(function: Function) -> Function:
-    """Over some axes: function(x, axes, keepdim)."""
+    """Reduce some axes by function(x, axes, keepdim)."""
 
     def reduce(a: Attributes, x: Tensor, axes: list[int] | None = None) -> Tensor:
         if not axes and a["noop_with_empty_axes"]:
@@ -291,7 +291,7 @@ def _arg(function: Function) -> Function:
 
 def _topk(a: Attributes, x: Tensor, k: list[int]) -> tuple[Tensor, ...]:
     axis = a["axis"]
-    found = x.sort(dim=axis, descending=bool(a["largest"]), stable=True)  # of equals the first
+    found = x.sort(dim=axis, descending=bool(a["largest"]), stable=True)  # the first of equal elements
     return tuple(each.narrow(axis, 0, k[0]) for each in found)
 
 

@@ -100,7 +100,7 @@ class Node:
         os.environ.setdefault("PYTHONFAULTHANDLER", "1")  # a rank that crashes writes its stack
         self._log_to_file()
         if not self.quiet and "--nnodes=1" not in torchrun:
-            self.terminal.tell("waiting for the other nodes")
+            self.terminal.print_line("waiting for the other nodes")
         agent = elastic.Agent(
             [*torchrun, *self.program],
             self.folder,
@@ -120,7 +120,9 @@ class Node:
                     self.watch.end_all()
         if received is not None:
             name = signal.Signals(received).name
-            self.terminal.tell(f"{name}: all ranks of this node have ended; their output is in {self.folder}")
+            self.terminal.print_line(
+                f"{name}: all ranks of this node have ended; their output is in {self.folder}"
+            )
             return _end_by(received)
         if self.temporary and not (self.has_failed or self.status):
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -145,7 +147,7 @@ class Node:
                 f"ranks {ranks[0].rank} to {ranks[-1].rank}" if len(ranks) > 1 else f"rank {ranks[0].rank}"
             )
             where = "" if self.temporary else f": output in {self.folder}"
-            self.terminal.tell(f"{numbers} of {ranks[0].world_size}{again}{where}")
+            self.terminal.print_line(f"{numbers} of {ranks[0].world_size}{again}{where}")
 
     def _failed(self, failures: dict[int, Any], restarts: int) -> str:
         """Report a failed attempt, given torchrun's failures by local rank; return the first line of the report."""
@@ -161,7 +163,7 @@ class Node:
         text, self.status = summary(found, self.watch.iteration(), time.time() - self.began)
         self.terminal.block(text)
         if restarts:
-            self.terminal.tell(f"restarting all ranks; {restarts} restart{'s' * (restarts > 1)} left")
+            self.terminal.print_line(f"restarting all ranks; {restarts} restart{'s' * (restarts > 1)} left")
         return text.splitlines()[0]
 
     def _failed_elsewhere(self, said: str, again: bool) -> None:

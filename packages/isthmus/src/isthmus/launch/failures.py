@@ -1,4 +1,4 @@
-"""How a rank of a job failed: its exit status, its traceback and its record. Nothing here imports torch."""
+"""Failures of ranks of a job: exit status, traceback and record. Nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NO_MESSAGE = re.compile(
     r"Exception raised from |Stack \(most recent|Fatal Python error|Exception ignored |terminate called |isthmus: |"
     r"\[[WEIFC]\d{3,4}[ :]|\[rank\d+\]|\S+:\d+: \w*Warning: |Terminated$|Aborted|Killed$"
 )
-# In a destructor: no failure. The name of a callback may have several lines.
+# An exception in a destructor is no failure. The name of a callback may have several lines.
 _IGNORED = re.compile(r"Exception ignored (?:[^\n]*|in: (?:(?!^\S*Error|^Traceback).)*[>)])\n\Z", re.M | re.S)
 _PLACE = "It was executing, innermost call first:"
 _TRACEBACK = "Traceback (most recent call last):"
@@ -193,7 +193,7 @@ def _last_traceback(written: str) -> list[str]:
         return []
     lines = after.splitlines()[1:]
     prefix = _PREFIX.match(before.rpartition("\n")[2])
-    if prefix:  # of each line that is not empty
+    if prefix:  # prefix of each line that is not empty
         others = (i for i, line in enumerate(lines) if line and not line.startswith(prefix[0]))
         lines = [line.removeprefix(prefix[0]) for line in lines[: next(others, len(lines))]]
     start = next((i for i, line in enumerate(lines) if not line.startswith((" ", "\t"))), len(lines))

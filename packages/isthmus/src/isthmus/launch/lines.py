@@ -30,7 +30,7 @@ _DEVICE = re.compile(r"([a-z]\w*)(?::(\d+))?|(\d+)", re.ASCII)
 
 _is_main = False
 _started: Accelerator | None = None
-_pid = 0  # of the process that printed the start line; processes forked from it print nothing
+_pid = 0  # process that printed the start line; processes forked from it print nothing
 
 
 class DeviceError(ValueError):
@@ -95,7 +95,7 @@ def _in_child(action: Callable[[], None]) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", DeprecationWarning
-        )  # of a fork where threads run; the child only prints
+        )  # warning of a fork where threads run; the child only prints
         child = os.fork()
     if child:
         return os.waitpid(child, 0)[1] == 0

@@ -78,7 +78,7 @@ def install() -> None:
 
 
 def _prepare_rank() -> None:
-    """If this process is a rank, let it write its stack on request, and end when its launcher is killed."""
+    """Let a rank write its stack on request, and end when its launcher is killed; does nothing in other processes."""
     if "TORCHELASTIC_RUN_ID" not in os.environ or os.getsid(0) != os.getpid():  # a rank leads its session
         return
     stacks.listen()

@@ -129,7 +129,7 @@ class Ranks:
                 f"--master-addr={self.master_addr or '127.0.0.1'}",
                 f"--master-port={29500 if self.master_port is None else self.master_port}",
             ]
-        # As --standalone does.
+        # Same options as --standalone.
         return [*options, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", f"--rdzv-id={uuid.uuid4()}"]
 
     def make_folder(self, name: str) -> Path:

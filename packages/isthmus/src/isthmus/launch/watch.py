@@ -102,7 +102,7 @@ class Watch:
     shown: str
     ranks: list[Rank] = field(default_factory=list)
     _tails: list[Tail] = field(default_factory=list)
-    _running: dict[int, Rank] = field(default_factory=dict)  # by the file descriptor of the process
+    _running: dict[int, Rank] = field(default_factory=dict)  # keyed by the file descriptor of the process
     _ended: dict[int, float] = field(default_factory=dict)  # rank: seconds since the epoch
     _late: set[int] = field(default_factory=set)
     _stopped: set[int] = field(default_factory=set)
@@ -190,14 +190,14 @@ class Watch:
 
     def _refresh(self, now: float) -> None:
         alive = {rank.rank: rank for rank in self._running.values()}
-        late = self.progress.late(now)
+        late = self.progress.late_ranks(now)
         late |= {
             number: f"rank {number} is stopped" for number, rank in alive.items() if state(rank.pid) == "T"
         }
         self.terminal.status(self.progress.text(now, len(alive), late), is_new=False)
-        if not self.terminal.is_live:  # where no status line is refreshed
+        if not self.terminal.is_live:  # no status line is refreshed
             for number in sorted(late.keys() - self._late):
-                self.terminal.tell(late[number])
+                self.terminal.print_line(late[number])
         self._late = set(late)
 
     def _wait(self) -> None:
@@ -221,7 +221,7 @@ class Watch:
                 now = time.time()
                 reported = self.progress.line(tail.rank.rank, line, now)
                 if reported.is_new and self.terminal.prints_status:
-                    text = self.progress.text(now, len(self._running), self.progress.late(now))
+                    text = self.progress.text(now, len(self._running), self.progress.late_ranks(now))
                     self.terminal.status(text, is_new=True)
                 # Iterations are shown from any rank: with Megatron the last one reports them.
                 is_shown = self._is_shown(tail.rank) or reported.is_new

@@ -134,7 +134,7 @@ def _rewrite_installed() -> None:
     if not patches.active(shim.FEATURE):  # the accelerator is CUDA
         return
     finder = _Finder()
-    # Behind the finders that patch a module once it is imported, before the shim's.
+    # The finder goes behind those that patch a module once it is imported, before the shim's.
     sys.meta_path.insert(sys.meta_path.index(importlib.machinery.BuiltinImporter), finder)
     _scope.record(
         "sys.meta_path: megatron.*",

@@ -19,7 +19,7 @@ from isthmus.memory.trace import STEP, Trace, TraceError
 from isthmus_common.files import write_file
 from isthmus_common.html import render
 
-_WIDTH, _HEIGHT = 1400, 700  # of a panel's raster
+_WIDTH, _HEIGHT = 1400, 700  # size of a panel's raster
 _GREY, _WHITE = (0.82, 0.82, 0.82), (1.0, 1.0, 1.0)
 _STEP_END: dict[str, Any] = {"color": "black", "linewidth": 0.5, "linestyle": "--"}
 _RESERVED: dict[str, Any] = {"color": "limegreen", "linewidth": 1.5}

@@ -25,7 +25,7 @@ def lower(*tensors: Any) -> tuple[Any, ...]:
 
 
 def widest(*tensors: Any) -> tuple[Any, ...]:
-    """Under autocast, cast floats to the widest dtype among them, as for sums and norms."""
+    """Cast floats to the widest dtype among them under autocast, as for sums and norms."""
     if _dtype(tensors[0]) is None:
         return tensors
     kinds = [each.dtype for each in tensors if isinstance(each, torch.Tensor) and each.is_floating_point()]
@@ -36,7 +36,7 @@ def widest(*tensors: Any) -> tuple[Any, ...]:
 
 
 def single(*tensors: Any) -> tuple[Any, ...]:
-    """Under autocast, cast floats to float32."""
+    """Cast floats to float32 under autocast."""
     if _dtype(tensors[0]) is None:
         return tensors
     return tuple(_cast(each, torch.float32) for each in tensors)

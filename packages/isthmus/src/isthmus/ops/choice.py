@@ -17,7 +17,7 @@ def implementations() -> dict[str, list[str]]:
 
 
 def which(name: str, *arguments: Any, **named: Any) -> Choice:
-    """Which implementation ``isthmus.ops.<name>(*arguments, **named)`` takes, and why; computes nothing.
+    """Return the implementation that ``isthmus.ops.<name>(*arguments, **named)`` takes, and why; computes nothing.
 
     Args:
         name: a function of ``isthmus.ops``, such as ``rms_norm``.

@@ -116,7 +116,7 @@ class _Parameter:
 
     @property
     def type(self) -> str:
-        """Its C type."""
+        """C type of the parameter."""
         argument = self.argument
         if argument.is_list:
             return "isthmus_list"

@@ -249,6 +249,19 @@ class Unpacker:
 _ARRAY_DTYPES: dict[str, np.dtype[Any]] = {name: row.numpy for name, row in dt.DTYPES.items()}
 
 
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+def address_of(tensor: Any) -> int:
+    """Address of the first element of a tvm_ffi.Tensor."""
+    if hasattr(tensor, "data_ptr"):
+        return int(tensor.data_ptr())
+    capsule = tensor._to_dlpack()  # TVM-FFI before 0.1.12
+    fields = (ctypes.c_uint64 * 6).from_address(_pointer(capsule, b"dltensor"))  # of a DLTensor
+    return fields[0] + fields[5]  # data, byte_offset
+
+
 def as_array(tensor: Any) -> np.ndarray[Any, Any]:
     """Writable NumPy view of a tvm_ffi.Tensor in CPU-addressable memory."""
     dtype = _ARRAY_DTYPES[str(tensor.dtype)]
@@ -258,7 +271,7 @@ def as_array(tensor: Any) -> np.ndarray[Any, Any]:
     span = 1
     for size, stride in zip(shape, strides, strict=True):
         span += (size - 1) * stride
-    memory = memory_at(tensor.data_ptr(), span * dtype.itemsize)
+    memory = memory_at(address_of(tensor), span * dtype.itemsize)
     return np.ndarray(shape, dtype, memory, strides=[stride * dtype.itemsize for stride in strides])
 
 

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-# Of one number each, but where(condition, yes, no) and the last row, of two. maximum and minimum propagate NaN and
+# Functions of one number; where(condition, yes, no) and the last row, of two. maximum and minimum propagate NaN and
 # return the first of two equal numbers, of which zeros may differ.
 FUNCTIONS = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf erfc "
@@ -79,7 +79,7 @@ EXPRESSIONS: dict[str, str] = {
     **{f"bitwise_{name}.{kind}": f"self {sign} other"
        for name, sign in (("and", "&"), ("or", "|"), ("xor", "^")) for kind in ("Tensor", "Scalar")},
 }  # fmt: skip
-# They need an argument that selects the expression.
+# These need an argument that selects the expression.
 GELU = {
     "none": "self * (0.5 * erfc(-self / 1.4142135623730951))",
     "tanh": "self * (1 / (1 + exp(-1.5957691216057308 * (self + 0.044715 * pow(self, 3)))))",

@@ -170,7 +170,7 @@ class RuleError(AssertionError):
 
 def evaluate(rule: str, arguments: Mapping[str, Any]) -> Any:
     """Evaluate a rule for the arguments of a call."""
-    # As globals, because comprehensions do not see locals of eval.
+    # Passed as globals, because comprehensions do not see locals of eval.
     return eval(rule, {"__builtins__": {}, **_LANGUAGE, **arguments})
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from isthmus.opset import dtypes as dt
 from isthmus.opset.schema import Argument, Schema
 
-PERIOD = 4093  # of the values of large tensors; a prime, so that no power of two or size hides it
+PERIOD = 4093  # period of the values of large tensors; a prime, so that no power of two or size hides it
 Values = np.ndarray[Any, np.dtype[Any]]
 KINDS = ("contiguous", "strided", "zero-size", "0-dim", "broadcast", "large", "special")
 

@@ -9,7 +9,7 @@ from isthmus.rendezvous.store_server import HOST, StoreServer
 
 
 class OneNode(RendezvousHandler):
-    """This node, alone. Each attempt has a new store.
+    """Rendezvous of a single node. Each attempt has a new store.
 
     Args:
         backend: name of the rendezvous that it stands for.

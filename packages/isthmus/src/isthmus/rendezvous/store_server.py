@@ -83,7 +83,7 @@ class StoreServer:
         self._listener.setblocking(False)
         self._values: dict[bytes, bytes] = {}
         self._queues: defaultdict[bytes, deque[bytes]] = defaultdict(deque)
-        self._waits: defaultdict[bytes, list[_Client]] = defaultdict(list)  # by key
+        self._waits: defaultdict[bytes, list[_Client]] = defaultdict(list)  # keyed by key
         self._clients: set[_Client] = set()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ)

@@ -17,7 +17,7 @@ CPU = "cpu"
 
 
 class NoAccelerator(RuntimeError):
-    """No accelerator is available."""
+    """Error of a process without an available accelerator."""
 
 
 class Accelerator:

@@ -26,7 +26,7 @@ def install(scope: Scope) -> None:
 def _put_back(scope: Scope, imported_before: frozenset[str]) -> None:
     originals = {id(ours): original for ours, original in scope.replaced if original and _is_made_here(ours)}
     for namespace in _namespaces():
-        if originals.keys().isdisjoint(map(id, vars(namespace).values())):  # as most are, and this is fast
+        if originals.keys().isdisjoint(map(id, vars(namespace).values())):  # true for most, and fast
             continue
         for name, value in list(vars(namespace).items()):
             if id(value) in originals:

@@ -182,7 +182,7 @@ def _install_pools(scope: Scope, accelerator: Accelerator) -> None:
 
 
 def _install_graphs(scope: Scope, accelerator: Accelerator) -> None:
-    """Without graphs of the accelerator they raise NotImplementedError; the classes remain for annotations."""
+    """Install the graph classes. Without graphs of the accelerator they raise NotImplementedError."""
     if hasattr(accelerator.module, "Graph"):
         return
     why = "the accelerator has no graphs; run the region eagerly or with torch.compile"

@@ -26,7 +26,7 @@ def run(function: Any, *args: Any, **kwargs: Any) -> Any:
     if not namespaces or namespaces[0] is None:
         namespaces = [caller.f_globals, *(namespaces[1:] or [caller.f_locals])]
     if isinstance(source, (str, bytes)) and _has_builtins(namespaces[0]):
-        if function is builtins.eval:  # which ignores them
+        if function is builtins.eval:  # eval ignores them
             source = source.lstrip(" \t") if isinstance(source, str) else source.lstrip(b" \t")
         source = _compiled(source, "<string>", function.__name__, inherited(caller))
     return function(source, *namespaces, **kwargs)

@@ -114,13 +114,15 @@ def read(path: Path) -> Cluster:
     try:
         found = tomllib.loads(path.read_text())
         links = [_link(each) for each in found.pop("links", [])]
-        flops = {str(name): _positive(f"flops.{name}", rate) for name, rate in found.pop("flops").items()}
+        flops = {
+            str(name): _check_positive(f"flops.{name}", rate) for name, rate in found.pop("flops").items()
+        }
         size = found.pop("memory")
         cluster = Cluster(
             cards=int(found.pop("cards")),
             memory=parse_memory(size) if isinstance(size, str) else int(size),
             flops=flops,
-            bandwidth=_positive("bandwidth", found.pop("bandwidth")),
+            bandwidth=_check_positive("bandwidth", found.pop("bandwidth")),
             links=sorted(links, key=lambda link: (link.ranks or 1 << 62, not link.operation)),
             overhead={str(name): float(each) for name, each in found.pop("overhead", {}).items()},
             cores=float(found.pop("cores", 0.0)),
@@ -184,11 +186,11 @@ def _link(entry: dict[str, Any]) -> Link:
     operation = entry.get("operation", "")
     if operation and operation not in SENT:
         raise ValueError(f"unknown operation {operation!r} of a link; expected {', '.join(SENT)}")
-    latency, bandwidth = float(entry["latency"]), _positive("bandwidth of a link", entry["bandwidth"])
+    latency, bandwidth = float(entry["latency"]), _check_positive("bandwidth of a link", entry["bandwidth"])
     return Link(int(entry.get("ranks", 0)), latency, bandwidth, operation)
 
 
-def _positive(name: str, value: Any) -> float:
+def _check_positive(name: str, value: Any) -> float:
     if not float(value) > 0:
         raise ValueError(f"{name} is {value}; it must be above 0")
     return float(value)

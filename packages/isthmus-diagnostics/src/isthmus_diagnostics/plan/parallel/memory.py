@@ -43,7 +43,7 @@ def peak(model: Model, layout: Layout) -> Memory:
 
 def of_stage(model: Model, layout: Layout, stage: int) -> Memory:
     """Return the memory of a rank of a stage."""
-    layer = saved(model, layout)
+    layer = saved_bytes(model, layout)
     chunks = in_flight(layout, stage)
     layers = chunks * (model.layers // (layout.pp * layout.vpp))
     hidden = model.width * layout.tokens(model) * model.hidden / layout.tp
@@ -105,10 +105,10 @@ def states(model: Model, layout: Layout, stage: int) -> dict[str, float]:
     return {"weights": model.width * total, "gradients": 4 * total, "optimizer states": (8 + master) * shard}
 
 
-def saved(model: Model, layout: Layout) -> dict[str, float]:
+def saved_bytes(model: Model, layout: Layout) -> dict[str, float]:
     """Return the bytes that a layer saves for a micro-batch, by operator."""
     tokens, width = layout.tokens(model), model.width
-    rows = width * tokens / layout.tp  # of one feature, on each tensor-parallel rank
+    rows = width * tokens / layout.tp  # rows of one feature, on each tensor-parallel rank
     hidden, query, key = rows * model.hidden, rows * model.query, rows * model.key
     operators = {
         "norm of attention": hidden + 4 * tokens / layout.tp,

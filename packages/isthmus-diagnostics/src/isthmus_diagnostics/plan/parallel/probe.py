@@ -42,7 +42,7 @@ def measure(cards: int, progress: Callable[[str], None]) -> Cluster:
     cores = share * cards if share < 0.9 else 0.0
     overhead = {f"{name}1": seconds for name, seconds in alone["overhead"].items()}
     for count in counts[1:]:
-        # What ranks that take turns on a processor need is less by their number on it.
+        # Ranks that take turns on a processor need less by their number on it.
         turns = max(1.0, count / cores) if cores else 1.0
         overhead |= {f"{name}{count}": seconds / turns for name, seconds in found[count]["overhead"].items()}
     return Cluster(

@@ -72,7 +72,7 @@ def table(ranking: Ranking, top: int) -> str:
     return aligned([head, *rows], figures=True)
 
 
-def infeasible(ranking: Ranking) -> str:
+def list_infeasible(ranking: Ranking) -> str:
     """Return every layout that cannot run with the reason, one a line."""
     rows = [[*_cells(layout), reason] for layout, reason in ranking.infeasible]
     return aligned([[*HEAD[1:], "reason"], *rows])

@@ -1,4 +1,4 @@
-"""What ``isthmus plan parallel`` does."""
+"""Run ``isthmus plan parallel``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(request: Request) -> str:
     if request.json_file:
         _write(request.json_file, report.as_json(shape, cluster, ranking))
     if request.infeasible:
-        return report.infeasible(ranking)
+        return report.list_infeasible(ranking)
     if not ranking.fits:
         least = f"{report.summary(ranking)}\n".replace("\n", "; ").strip("; ")
         raise PlanError(f"no layout fits: {least}; give more --cards or --memory, or another --global-batch")

@@ -9,7 +9,7 @@ from isthmus_diagnostics.plan.parallel.cluster import Cluster
 from isthmus_diagnostics.plan.parallel.layouts import Layout
 from isthmus_diagnostics.plan.parallel.model import Model
 
-_FORWARD = 0.4  # of the host's time for a layer: 60 operators, and 90 in the backward
+_FORWARD = 0.4  # forward's share of the host's time for a layer: 60 operators, and 90 in the backward
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Work:
     host: float
     sent: dict[str, float]
 
-    def computed(self, cluster: Cluster, dtype: str) -> dict[str, float]:
+    def seconds_of_card(self, cluster: Cluster, dtype: str) -> dict[str, float]:
         """Return the seconds of a card that has its processor for itself, by term."""
         return {
             "matrix products": self.flops / cluster.rate(dtype),
@@ -44,7 +44,7 @@ def step(model: Model, layout: Layout, cluster: Cluster) -> dict[str, float]:
     of all cards over the processors; time in which a stage waits is then used by others.
     """
     stages = [_stage(model, layout, cluster, stage) for stage in sorted({0, 1 % layout.pp, layout.pp - 1})]
-    computed = [each.computed(cluster, model.dtype) for each in stages]
+    computed = [each.seconds_of_card(cluster, model.dtype) for each in stages]
     middle = layout.pp - 2 if layout.pp > 2 else 0
     weights = [1, middle, 1] if layout.pp > 2 else [1] * len(stages)
     seconds = [sum(each.values()) for each in computed]
@@ -82,7 +82,7 @@ def _stage(model: Model, layout: Layout, cluster: Cluster, stage: int) -> Work:
         size += 10 * 4 * tokens * table
     if stage == 0:
         size += 3 * model.width * model.hidden * table + 4 * model.width * tokens * model.hidden
-    return Work(flops, size, host, _sent(model, layout, cluster, layers, again))
+    return Work(flops, size, host, _seconds_sending(model, layout, cluster, layers, again))
 
 
 def _host(model: Model, layout: Layout, cluster: Cluster) -> float:
@@ -117,7 +117,9 @@ def _layer_bytes(model: Model, layout: Layout) -> tuple[float, float]:
     return forward, backward
 
 
-def _sent(model: Model, layout: Layout, cluster: Cluster, layers: float, again: int) -> dict[str, float]:
+def _seconds_sending(
+    model: Model, layout: Layout, cluster: Cluster, layers: float, again: int
+) -> dict[str, float]:
     """Return the seconds of the collectives of a micro-batch, by group."""
     tp, cp, ep = layout.tp, layout.cp, layout.ep
     full = model.width * layout.tokens(model) * model.hidden

@@ -81,7 +81,7 @@ def _architectures() -> dict[str, ModuleType]:
     return {name: module for module in modules for name in getattr(module, "TYPES", ())}
 
 
-def supported() -> list[str]:
+def supported_types() -> list[str]:
     """Return the supported values of ``model_type``."""
     return sorted(_architectures())
 
@@ -95,7 +95,7 @@ def model(config: Config) -> Model:
     name = str(config.get("model_type"))
     if name not in _architectures():
         raise CheckpointError(
-            f"unknown architecture {name!r} in config.json; expected {', '.join(supported())}"
+            f"unknown architecture {name!r} in config.json; expected {', '.join(supported_types())}"
         )
     architecture = _architectures()[name]
     try:

@@ -89,7 +89,7 @@ def sliding_window(config: Config) -> int | None:
 def mlp(config: Config, layer: int, *, bias: bool = False) -> Iterator[Parameter]:
     """Return the gated MLP of a dense layer, with the norm before it."""
     yield Parameter("mlp_norm.weight", (config["hidden_size"],), layer)
-    yield from gated(config, config["intermediate_size"], layer, prefix="mlp.", bias=bias)
+    yield from gated_mlp(config, config["intermediate_size"], layer, prefix="mlp.", bias=bias)
 
 
 def experts(config: Config, layer: int, number: int, size: int) -> Iterator[Parameter]:
@@ -105,10 +105,10 @@ def experts(config: Config, layer: int, number: int, size: int) -> Iterator[Para
     yield Parameter("moe_norm.weight", (hidden,), layer)
     yield Parameter("router.weight", (number, hidden), layer)
     for expert in range(number):
-        yield from gated(config, size, layer, expert=expert)
+        yield from gated_mlp(config, size, layer, expert=expert)
 
 
-def gated(
+def gated_mlp(
     config: Config, size: int, layer: int, *, expert: int | None = None, prefix: str = "", bias: bool = False
 ) -> Iterator[Parameter]:
     """Return the three matrices of a gated MLP of a given intermediate size."""

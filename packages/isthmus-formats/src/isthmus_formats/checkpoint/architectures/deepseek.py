@@ -48,7 +48,7 @@ def parameters(config: Config) -> Iterator[Parameter]:
         if config["model_type"] == "deepseek_v3":
             yield Parameter("router.bias", (config["n_routed_experts"],), layer)
         if shared := config.get("n_shared_experts"):
-            yield from decoder.gated(config, size * shared, layer, prefix="shared.")
+            yield from decoder.gated_mlp(config, size * shared, layer, prefix="shared.")
 
 
 def _attention(config: Config, layer: int) -> Iterator[Parameter]:

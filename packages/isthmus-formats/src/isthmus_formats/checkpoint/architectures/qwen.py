@@ -36,7 +36,7 @@ def parameters(config: Config) -> Iterator[Parameter]:
         yield from decoder.experts(config, layer, number, config["moe_intermediate_size"])
         if config["model_type"] == "qwen2_moe":
             size = config["shared_expert_intermediate_size"]
-            yield from decoder.gated(config, size, layer, prefix="shared.")
+            yield from decoder.gated_mlp(config, size, layer, prefix="shared.")
             yield Parameter("shared_gate.weight", (1, config["hidden_size"]), layer)
 
 

@@ -76,7 +76,7 @@ def fields(data: bytes | memoryview) -> Iterator[tuple[int, int | memoryview]]:
         yield tag >> 3, value
 
 
-def signed(value: int) -> int:
+def to_signed(value: int) -> int:
     """Return an integer whose 64-bit complement may have been encoded."""
     return value - (1 << 64) if value >> 63 else value
 
@@ -84,9 +84,9 @@ def signed(value: int) -> int:
 def integers(value: int | memoryview) -> list[int]:
     """Return the integers of a repeated field, packed or not."""
     if isinstance(value, int):
-        return [signed(value)]
+        return [to_signed(value)]
     found, at = [], 0
     while at < len(value):
         each, at = read_varint(value, at)
-        found.append(signed(each))
+        found.append(to_signed(each))
     return found

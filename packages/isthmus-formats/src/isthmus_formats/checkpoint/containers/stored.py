@@ -43,11 +43,11 @@ class Readable(Protocol):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """Shape of the tensor."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """Its data type."""
+        """Data type of the tensor."""
 
     def read(self) -> torch.Tensor:
         """Return it."""
@@ -119,12 +119,12 @@ class Loaded:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """Shape of the tensor."""
         return tuple(self.tensor.shape)
 
     @property
     def dtype(self) -> torch.dtype:
-        """Its data type."""
+        """Data type of the tensor."""
         return self.tensor.dtype
 
     def read(self) -> torch.Tensor:

@@ -65,7 +65,7 @@ def load(file: Path | IO[bytes], *, allow_pickle: bool = False) -> Any:
         CheckpointError: the file is damaged, or asks for code to be executed.
     """
     name = file if isinstance(file, Path) else getattr(file, "name", "a file")
-    unsafe = [] if allow_pickle else _unsafe(file, name)
+    unsafe = [] if allow_pickle else _unsafe_globals(file, name)
     known = {*_DESCRIPTIONS, _GETATTR}
     if refused := [each for each in unsafe if not known & {each, each.partition(".")[0]}]:
         raise CheckpointError(
@@ -79,7 +79,7 @@ def load(file: Path | IO[bytes], *, allow_pickle: bool = False) -> Any:
         with safe_globals(inert):
             return torch.load(file, weights_only=not allow_pickle, map_location="meta")
     except Exception as error:
-        raise _damaged(name, error) from None
+        raise _damage_error(name, error) from None
 
 
 def read(path: Path, *, allow_pickle: bool = False) -> tuple[dict[str, Readable], Any]:
@@ -143,14 +143,14 @@ def create(
             torch.save(next(iter(content.values())) if bare else content, path)
     except RuntimeError as error:
         raise CheckpointError(f"{path}: cannot be written: {first_line(error)}") from None
-    return {name: _stored(path, tensor) for name, tensor in _tensors(load(path))}
+    return {name: _stored_tensor(path, tensor) for name, tensor in _tensors(load(path))}
 
 
-def _unsafe(file: Path | IO[bytes], name: object) -> list[str]:
+def _unsafe_globals(file: Path | IO[bytes], name: object) -> list[str]:
     try:
         return get_unsafe_globals_in_checkpoint(file)
     except Exception as error:
-        raise _damaged(name, error) from None
+        raise _damage_error(name, error) from None
     finally:
         if not isinstance(file, Path):
             file.seek(0)
@@ -159,7 +159,7 @@ def _unsafe(file: Path | IO[bytes], name: object) -> list[str]:
 def _read_old(path: Path, allow_pickle: bool) -> tuple[dict[str, Readable], Any]:
     """Read a file from before PyTorch 1.6, which must be loaded as a whole."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # of pickles that the error is about
+        with warnings.catch_warnings(action="ignore"):  # warnings about pickles that the error is about
             content = torch.load(path, weights_only=not allow_pickle, map_location="cpu")
     except pickle.UnpicklingError as error:
         remedy = (
@@ -171,7 +171,7 @@ def _read_old(path: Path, allow_pickle: bool) -> tuple[dict[str, Readable], Any]
             f"{path}: truncated, or reading it would execute code: {_reason(error)}{remedy}"
         ) from None
     except Exception as error:
-        raise _damaged(path, error) from None
+        raise _damage_error(path, error) from None
     return {name: Loaded(tensor) for name, tensor in _tensors(content)}, content
 
 
@@ -180,7 +180,7 @@ def _check_zip(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             packed = [each.filename for each in archive.infolist() if each.compress_type]
     except Exception as error:
-        raise _damaged(path, error) from None
+        raise _damage_error(path, error) from None
     if packed:
         raise CheckpointError(f"{path}: {packed[0]} is compressed, which torch.save does not do")
 
@@ -200,10 +200,10 @@ def _readable(path: Path, name: str, tensor: torch.Tensor) -> Readable:
     if tensor.layout != torch.strided or tensor.is_quantized:
         kind = str(tensor.layout if tensor.layout != torch.strided else tensor.dtype)
         return Unsupported(path, name, kind.removeprefix("torch."), tuple(tensor.shape))
-    return _stored(path, tensor)
+    return _stored_tensor(path, tensor)
 
 
-def _stored(path: Path, tensor: torch.Tensor) -> Stored:
+def _stored_tensor(path: Path, tensor: torch.Tensor) -> Stored:
     offset: int = getattr(tensor.untyped_storage(), "_checkpoint_offset", 0)
     width = tensor.dtype.itemsize
     start = offset + int(tensor.storage_offset()) * width
@@ -213,7 +213,7 @@ def _stored(path: Path, tensor: torch.Tensor) -> Stored:
     return Stored(path, tensor.dtype, tuple(tensor.shape), ((start, elements * width),), stride)
 
 
-def _damaged(name: object, error: Exception) -> CheckpointError:
+def _damage_error(name: object, error: Exception) -> CheckpointError:
     """Return the error of a file, from whatever a truncated or damaged one leads to."""
     return CheckpointError(
         f"{name}: not a file of torch.save, or damaged ({first_line(error)}); copy it again"

@@ -21,7 +21,7 @@ def formats() -> dict[str, Format]:
     return {each.name: each for module in modules for each in getattr(module, "FORMATS", ())}
 
 
-def named(name: str) -> Format:
+def find_format(name: str) -> Format:
     """Return a format.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a format is: which files there are, which piece is where."""
+"""Interface of a format: its files, and the place of each piece."""
 
 from __future__ import annotations
 

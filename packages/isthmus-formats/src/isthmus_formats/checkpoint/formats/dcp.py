@@ -29,7 +29,7 @@ from isthmus_formats.checkpoint.formats import megatron
 from isthmus_formats.checkpoint.formats.base import Format, Key, Options, Shapes, Tensors
 from isthmus_formats.checkpoint.formats.huggingface import HuggingFace
 from isthmus_formats.checkpoint.formats.megatron_arguments import arguments, hint
-from isthmus_formats.checkpoint.layout import Bounds, Layout, Piece, whole
+from isthmus_formats.checkpoint.layout import Bounds, Layout, Piece, whole_slice
 from isthmus_formats.checkpoint.names import Rule, fused
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Blob:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Its shape."""
+        """Shape of the tensor."""
         return self.whole[len(self.index) :]
 
     def read(self) -> torch.Tensor:
@@ -97,13 +97,13 @@ class TorchDist(Format):
 
     def matches(self, folder: Path) -> bool:
         """Return whether a folder is a checkpoint of this format."""
-        return (megatron.newest(folder) / "metadata.json").is_file() and (
-            megatron.newest(folder) / ".metadata"
+        return (megatron.newest_folder(folder) / "metadata.json").is_file() and (
+            megatron.newest_folder(folder) / ".metadata"
         ).is_file()
 
     def read(self, folder: Path, options: Options) -> Tensors:
         """Return the tensors of a checkpoint, without their data."""
-        return {("", name): tensor for name, tensor in _read(megatron.newest(folder)).items()}
+        return {("", name): tensor for name, tensor in _read(megatron.newest_folder(folder)).items()}
 
     def select(self, tensors: Tensors, model: Model) -> Tensors:
         """Return the tensors of the model, layers and experts apart."""
@@ -132,7 +132,7 @@ class TorchDist(Format):
         }
         names = next((names for names, expected in table.items() if expected <= keys), "")
         found = Layout(vocabulary=tensors["", "embedding.word_embeddings.weight"].shape[0], names=names)
-        common = megatron.newest(folder) / "common.pt"
+        common = megatron.newest_folder(folder) / "common.pt"
         return megatron.with_saved_arguments(common, model, found) if common.is_file() else found
 
     def default(self, model: Model) -> Layout:
@@ -143,7 +143,7 @@ class TorchDist(Format):
         """Return the tensors of a checkpoint of a model."""
         for each in fused(_rules(layout.names, model), model.parameters, model.type, self.name):
             padded = layout.vocabulary if each.parameters[0].has_vocabulary else 0
-            slices = [(whole(part), padded) for part in each.parameters]
+            slices = [(whole_slice(part), padded) for part in each.parameters]
             yield each.piece("", each.key(), slices, model.groups, interleaved=layout.interleaved)
 
     def check_target(self, model: Model, layout: Layout) -> None:

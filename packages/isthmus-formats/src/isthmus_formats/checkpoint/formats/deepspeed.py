@@ -50,11 +50,11 @@ class DeepSpeed(HuggingFace):
 
     def matches(self, folder: Path) -> bool:
         """Return whether a folder is a checkpoint of this format."""
-        return any(_newest(folder).glob("*_model_states.pt"))
+        return any(_newest_folder(folder).glob("*_model_states.pt"))
 
     def read(self, folder: Path, options: Options) -> Tensors:
         """Return the tensors of a checkpoint, without their data."""
-        step = _newest(folder)
+        step = _newest_folder(folder)
         models = _files(step, _MODEL, "_model_states.pt")
         tensors, content = torch_file.read(models[0], allow_pickle=options.allow_pickle)
         optimizers, state = _optimizers(step, options)
@@ -76,7 +76,7 @@ class DeepSpeed(HuggingFace):
             found = _by_group(optimizers, shapes, state.get("param_alignment_paddings"))
             others = []
         ranked = [tensors, *(torch_file.read(path, allow_pickle=options.allow_pickle)[0] for path in others)]
-        found |= {name: _frozen(name, shape, ranked, models) for name, shape in frozen.items()}
+        found |= {name: _frozen_parameter(name, shape, ranked, models) for name, shape in frozen.items()}
         shared = content.get("shared_params") or {}
         shared = dict(shared) if isinstance(shared, dict) else dict(map(tuple, shared))
         found |= {name: found[other] for name, other in shared.items() if other in found}
@@ -110,7 +110,7 @@ Optimizers = list[dict[str, Readable]]
 """What the ranks' files have under optimizer_state_dict."""
 
 
-def _newest(folder: Path) -> Path:
+def _newest_folder(folder: Path) -> Path:
     latest = folder / "latest"
     return folder / Path(latest.read_text(errors="replace").strip()).name if latest.is_file() else folder
 
@@ -191,7 +191,7 @@ def _by_group(
             f"param_shapes has {[len(group) for group in shapes]} parameters"
         )
     found: dict[str, Readable] = {}
-    align = 2 * len(ranked)  # of the padding at the end of a group
+    align = 2 * len(ranked)  # alignment of the padding at the end of a group
     for group, parts, after in zip(shapes, zip(*ranked, strict=True), paddings, strict=True):
         at = 0
         for (parameter, shape), padding in zip(group.items(), after, strict=True):
@@ -224,7 +224,7 @@ def _check_used(parts: Sequence[Stored], used: int, available: int) -> None:
         )
 
 
-def _frozen(
+def _frozen_parameter(
     name: str, shape: tuple[int, ...], ranked: list[dict[str, Readable]], paths: list[Path]
 ) -> Readable:
     """Return a frozen parameter: a fragment of each rank in ZeRO 3, else all of it in the first rank."""

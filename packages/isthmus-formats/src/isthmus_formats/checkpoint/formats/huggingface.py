@@ -13,7 +13,7 @@ from isthmus_formats.checkpoint.containers import safetensors_file, torch_file
 from isthmus_formats.checkpoint.containers.stored import Readable, Stored, size
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.base import Format, Options, Shapes, Tensors, by_file, read_json
-from isthmus_formats.checkpoint.layout import Layout, Piece, whole
+from isthmus_formats.checkpoint.layout import Layout, Piece, whole_slice
 from isthmus_formats.checkpoint.names import Fused, fused
 
 
@@ -82,7 +82,9 @@ class HuggingFace(Format):
     def pieces(self, model: Model, layout: Layout) -> Iterator[Piece]:
         """Return the tensors of a checkpoint of a model."""
         for each in sorted(fused(model.names, model.parameters, model.type, self.name), key=Fused.key):
-            yield each.piece("", each.key(), [(whole(part), 0) for part in each.parameters], model.groups)
+            yield each.piece(
+                "", each.key(), [(whole_slice(part), 0) for part in each.parameters], model.groups
+            )
 
     def placed(self, pieces: list[Piece], shapes: Shapes, shard_size: int) -> list[Piece]:
         """Return the pieces, distributed to files of at most a given size."""

@@ -81,13 +81,13 @@ class Megatron(Format):
 
     def matches(self, folder: Path) -> bool:
         """Return whether a folder is a checkpoint of this format."""
-        return any(newest(folder).glob("mp_rank_*/model*_rng.pt"))
+        return any(newest_folder(folder).glob("mp_rank_*/model*_rng.pt"))
 
     def read(self, folder: Path, options: Options) -> Tensors:
         """Return the tensors of a checkpoint, without their data."""
         tensors: Tensors = {}
         found: dict[tuple[int, ...], Path] = {}
-        for path in sorted(newest(folder).glob("mp_rank_*/model*_rng.pt")):
+        for path in sorted(newest_folder(folder).glob("mp_rank_*/model*_rng.pt")):
             if not (match := _FILE.search(path.as_posix())):
                 raise CheckpointError(f"{path}: not the name of a rank; expected mp_rank_00_000_000")
             rank = tuple(int(each) for each in match.groups() if each is not None)
@@ -120,7 +120,7 @@ class Megatron(Format):
             names = "grouped"
         rows = tensors[embedding[0]].shape[0] * tp if embedding else 0
         found = Layout(tp, pp, vpp, ep, vocabulary=rows, names=names, stages=_stages(tensors, files, pp, vpp))
-        return with_saved_arguments(next(newest(folder).glob("mp_rank_*/model*_rng.pt")), model, found)
+        return with_saved_arguments(next(newest_folder(folder).glob("mp_rank_*/model*_rng.pt")), model, found)
 
     def default(self, model: Model) -> Layout:
         """Return the layout of a checkpoint to write."""
@@ -224,7 +224,7 @@ def check(model: Model, layout: Layout) -> None:
         )
 
 
-def newest(folder: Path) -> Path:
+def newest_folder(folder: Path) -> Path:
     """Return the folder of the newest iteration, or the folder itself."""
     latest = folder / "latest_checkpointed_iteration.txt"
     if not latest.is_file():

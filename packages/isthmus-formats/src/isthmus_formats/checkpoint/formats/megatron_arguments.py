@@ -23,11 +23,11 @@ _LLAMA3 = {
     "original_max_position_embeddings": 8192,
 }  # Megatron's own
 _YARN = ("original_max_position_embeddings", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
-_COMPARED = {  # what changes the meaning of the same tensors
+_COMPARED = {  # arguments that change the meaning of the same tensors
     *("num_attention_heads", "kv_channels", "normalization", "norm_epsilon", "swiglu", "squared_relu"),
     *("rotary_base", "rotary_percent", "use_rope_scaling", "rotary_seq_len_interpolation_factor"),
 }
-_REPEATED = {  # what --use-checkpoint-args does not read, with Megatron's default
+_REPEATED = {  # arguments that --use-checkpoint-args does not read, with Megatron's default
     "norm_epsilon": 1e-5,
     "qk_layernorm": False,
     "bias_gelu_fusion": True,
@@ -239,7 +239,7 @@ def _scaling(found: Rope, latent: bool) -> dict[str, Any]:
     if found.kind == "yarn" and found.scaling.get("attention_factor") is None and factor:
         defaults = {"beta_fast": 32, "beta_slow": 1, "mscale": None, "mscale_all_dim": None}
         values = {**defaults, **{name: value for name, value in found.scaling.items() if value is not None}}
-        if values["mscale"] is None or values["mscale_all_dim"] is None:  # as transformers then does
+        if values["mscale"] is None or values["mscale_all_dim"] is None:  # transformers does the same
             values |= {"mscale": 1.0, "mscale_all_dim": 0.0}
         options = {"rotary_scaling_factor": factor, **{name: values[name] for name in _YARN}}
         if not latent:  # TransformerConfig has names of its own then

@@ -19,7 +19,7 @@ from isthmus_formats.checkpoint.containers.stored import Assembled, Readable, St
 from isthmus_formats.checkpoint.errors import CheckpointError
 from isthmus_formats.checkpoint.formats.base import Format, Key, Options, Shapes, Tensors, by_file
 from isthmus_formats.checkpoint.formats.megatron import check
-from isthmus_formats.checkpoint.layout import Bounds, Layout, Piece, Slice, places, whole
+from isthmus_formats.checkpoint.layout import Bounds, Layout, Piece, Slice, places, whole_slice
 from isthmus_formats.checkpoint.names import Fused, Rule, fused, table
 from isthmus_formats.checkpoint.strategy import Item, Strategy
 
@@ -160,7 +160,7 @@ class MindFormers(Format):
         """Return the tensors of a checkpoint of a model: of each rank, or if it is whole, by name alone."""
         check(model, layout)
         for each in fused(rules(layout.names, model), model.parameters, model.type, self.name):
-            parts = [(whole(part), 0) for part in each.parameters]
+            parts = [(whole_slice(part), 0) for part in each.parameters]
             piece = each.piece("", each.key(), parts, model.groups, interleaved=layout.interleaved)
             if layout == Layout(names=layout.names, interleaved=layout.interleaved):
                 yield piece
@@ -196,7 +196,7 @@ class MindFormers(Format):
         for each in fused(rules(layout.names, model), model.parameters, model.type, self.name):
             if stage in _stages(each, model, layout):
                 piece = each.piece(
-                    "", each.key(), [(whole(part), 0) for part in each.parameters], model.groups
+                    "", each.key(), [(whole_slice(part), 0) for part in each.parameters], model.groups
                 )
                 items[each.key()] = _item(each, piece, layout)
         return Strategy(stage, items, {f"isthmus-{stage}": (stage, ())})
@@ -308,24 +308,24 @@ def _sliced(each: Fused, piece: Piece, item: Item, rank: int, file: str, layout:
         (index, count), *position = position
         size = len(parts) // count
         parts = parts[index * size : (index + 1) * size]
-        rows = [_part(part.shape[0], position[0]) for part in parts]
+        rows = [_part_bounds(part.shape[0], position[0]) for part in parts]
     else:
-        rows, blocks, cut = _cut(piece, position[0])
+        rows, blocks, cut = _cut_rows(piece, position[0])
     slices = []
     for part, bounds in zip(parts, rows, strict=True):
-        rest = (_part(length, each) for length, each in zip(part.shape[1:], position[1:], strict=True))
+        rest = (_part_bounds(length, each) for length, each in zip(part.shape[1:], position[1:], strict=True))
         slices.append((Slice(part.parameter, (bounds, *rest)), 0))
     found = each.piece(file, each.key(), slices, blocks, interleaved=layout.interleaved)
     return replace(found, blocks=blocks, cut=cut)
 
 
-def _part(length: int, position: tuple[int, int]) -> tuple[int, int]:
+def _part_bounds(length: int, position: tuple[int, int]) -> tuple[int, int]:
     """Return first and last + 1 index of an even part."""
     index, count = position
     return length // count * index, length // count * (index + 1)
 
 
-def _cut(piece: Piece, position: tuple[int, int]) -> tuple[list[tuple[int, int]], int, tuple[int, ...]]:
+def _cut_rows(piece: Piece, position: tuple[int, int]) -> tuple[list[tuple[int, int]], int, tuple[int, ...]]:
     """Return the rows of each parameter that a range of the fused rows needs, their blocks, and the cut within them.
 
     The rows of a parameter are those of whole blocks, and of whole heads where their rows are reordered.
@@ -336,7 +336,7 @@ def _cut(piece: Piece, position: tuple[int, int]) -> tuple[list[tuple[int, int]]
         rotary = piece.slices[0].parameter.rotary if piece.interleaved else 0
         blocks = lengths[0] // (rotary or 1)
     block = sum(lengths) // blocks
-    start, stop = _part(sum(lengths), position)
+    start, stop = _part_bounds(sum(lengths), position)
     first, last = start // block, -(-stop // block)
     rows = [(length // blocks * first, length // blocks * last) for length in lengths]
     cut = (start - block * first, stop - block * first)

@@ -80,7 +80,7 @@ def name_of(path: Path) -> str:
     return "mindrecord" if found == "megatron" and module("mindrecord").parts(path)[0] else found
 
 
-def chosen(path: Path, name: str) -> str:
+def choose_format(path: Path, name: str) -> str:
     """Return the format of a file to write.
 
     Args:

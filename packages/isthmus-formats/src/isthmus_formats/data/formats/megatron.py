@@ -36,7 +36,7 @@ def write(work: Work, target: Path, plan: Plan) -> dict[str, Path]:
     if plan.length:
         raise UsageError(f"{target}: Megatron pads when it loads; leave out --pad")
     prefix = prefix_of(target)
-    # As Megatron chooses it: 65,500 leaves room for padding of the vocabulary.
+    # Same choice as Megatron: 65,500 leaves room for padding of the vocabulary.
     code = 8 if plan.vocabulary < 65500 else 4
     files = _write(work, prefix, plan, code, lambda sample: sample.ids)
     if plan.masked:

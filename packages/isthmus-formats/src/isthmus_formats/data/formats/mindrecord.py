@@ -2,8 +2,8 @@
 
 ``FILE`` begins with a header: its length and JSON, in 16 MiB. Pages of 32 MiB follow; the last one is not filled up.
 Pages of blobs hold rows: the length of the rest, then each field, with its length in front if there are several.
-Integers are stored in as few bytes as each needs (:func:`_packed`). Pages of raw data hold the other fields of rows,
-as MessagePack; here only the number of the schema. ``FILE.db`` is an SQLite index of the rows.
+Integers are stored in as few bytes as each needs, see :func:`_pack_integers`. Pages of raw data hold the other fields
+of rows, as MessagePack; here only the number of the schema. ``FILE.db`` is an SQLite index of the rows.
 
 Fields: ``input_ids``; ``labels``, with -100 where a token is not trained on; ``seq_lengths`` of packed records, with
 zeros at the end where all samples have one length, so that they can be batched.
@@ -84,7 +84,7 @@ class _Pages:
         first, ends = 0, array("Q")
         self.begin()
         for values in rows:
-            packed = [_packed(each) for each in values]
+            packed = [_pack_integers(each) for each in values]
             self.saved += sum(each.nbytes for each in values) - sum(map(len, packed))
             if len(packed) > 1:
                 packed = [_FIELD_SIZE.pack(len(each)) + each for each in packed]
@@ -181,7 +181,7 @@ def _values(sample: Sample, plan: Plan) -> list[Integers]:
     return values
 
 
-def _packed(values: Integers) -> bytes:
+def _pack_integers(values: Integers) -> bytes:
     """Return integers in as few bytes as each needs: their count, two bits for the size of each, the bytes."""
     codes = np.zeros(len(values), np.uint8)
     for size in _SIZES[:3]:
@@ -193,7 +193,7 @@ def _packed(values: Integers) -> bytes:
     return _COUNT.pack(len(values)) + bits.tobytes() + kept.tobytes()
 
 
-def _unpacked(data: bytes) -> npt.NDArray[np.int64]:
+def _unpack_integers(data: bytes) -> npt.NDArray[np.int64]:
     (count,) = _COUNT.unpack_from(data)
     bits = np.frombuffer(data, np.uint8, -(-count // 4), _COUNT.size)
     codes = (bits[:, None] >> np.array([6, 4, 2, 0], np.uint8) & 3).ravel()[:count]
@@ -204,7 +204,7 @@ def _unpacked(data: bytes) -> npt.NDArray[np.int64]:
     return rows.view("<i8").ravel() << unused >> unused  # with the sign
 
 
-def _head(path: Path) -> bytes:
+def _read_header(path: Path) -> bytes:
     """Return the JSON of a file's header; nothing if it has none."""
     with path.open("rb") as stream:
         head = stream.read(_ROW_SIZE.size)
@@ -231,7 +231,7 @@ def parts(path: Path) -> tuple[list[Path], list[Path]]:
     if not path.is_file():
         return [], []
     try:
-        names = [str(name) for name in json.loads(_head(path))["shard_addresses"]]
+        names = [str(name) for name in json.loads(_read_header(path))["shard_addresses"]]
         files = [path.with_name(Path(name).name) for name in names]
     except (ValueError, TypeError, KeyError):
         return [], []
@@ -253,7 +253,7 @@ def read(path: Path) -> Iterator[Sample]:
 def _read(path: Path) -> Iterator[Sample]:
     """Return the samples of one file, the header of which is checked at once."""
     try:
-        header: dict[str, Any] = json.loads(_head(path))
+        header: dict[str, Any] = json.loads(_read_header(path))
         pages = [
             (
                 int(header["header_size"] + header["page_size"] * page["page_id"]),
@@ -281,7 +281,9 @@ def _samples(path: Path, pages: list[tuple[int, range]], names: Sequence[str]) -
                 try:
                     body = stream.read(min(_ROW_SIZE.unpack(stream.read(_ROW_SIZE.size))[0], whole))
                     fields = list(_parts(body)) if len(names) > 1 else [body]
-                    ids, *others = (_unpacked(fields[place]) if place >= 0 else None for place in wanted)
+                    ids, *others = (
+                        _unpack_integers(fields[place]) if place >= 0 else None for place in wanted
+                    )
                     assert ids is not None
                     sample = of_labels(ids, *others)
                 except (struct.error, ValueError, IndexError):

@@ -58,7 +58,7 @@ def convert(source: str, torch: str, device: str) -> list[Change]:
     left = [node for node in uses if node not in writer.done]
     if left:
         raise NotRecognised(left[0].lineno, f"amp.{left[0].attr} has no counterpart in torch.amp")
-    return edits.made()
+    return edits.changes()
 
 
 def _amp(program: Program, node: ast.expr) -> str:
@@ -77,7 +77,7 @@ class _Writer:
 
     def convert(self) -> None:
         amp = self._initialize()
-        self._scaled(amp)
+        self._convert_scaled(amp)
         self._steps(amp)
         self._states(amp)
 
@@ -139,7 +139,7 @@ class _Writer:
             if name in (getattr(node, "id", ""), getattr(node, "attr", "")):
                 raise NotRecognised(getattr(node, "lineno", 1), "the script defines a scaler itself")
 
-    def _scaled(self, amp: Amp) -> None:
+    def _convert_scaled(self, amp: Amp) -> None:
         """``with amp.scale_loss(loss, optimizer) as scaled: scaled.backward()``."""
         for call in self._calls("scale_loss"):
             statement = self._program.statement(call)
@@ -151,13 +151,13 @@ class _Writer:
             if self._edits.text(optimizer) != amp.optimizer:
                 raise NotRecognised(call.lineno, "amp.scale_loss is given another optimizer")
             assert isinstance(statement, ast.With)
-            backward = self._backward(statement)
+            backward = self._backward_call(statement)
             new = f"{amp.scaler}.scale({self._edits.text(loss)}){backward}"
             self._edits.replace(statement, new, "amp.scale_loss becomes GradScaler.scale")
             self._autocast(amp, statement, self._edits.text(loss))
             self.done.add(call.func)
 
-    def _backward(self, statement: ast.With) -> str:
+    def _backward_call(self, statement: ast.With) -> str:
         """``.backward(retain_graph=True)`` of the with statement's only line."""
         scaled = statement.items[0].optional_vars
         only = statement.body[0] if len(statement.body) == 1 else None

@@ -116,13 +116,13 @@ class Edits:
             if self.lines[number - 1].strip():
                 self.insert(self._places.start(number), "    ", "", number)
 
-    def made(self) -> list[Change]:
+    def changes(self) -> list[Change]:
         """Return the changes in text order, without edits inside text that another edit deletes.
 
         An edit without a message is a part of the change before it.
         """
         changes = [
-            each._replace(edits=(self._placed(each, number),)) for number, each in enumerate(self.edits)
+            each._replace(edits=(self._place_change(each, number),)) for number, each in enumerate(self.edits)
         ]
         by_edit = {each.edits[0]: each for each in changes}
         made: list[Change] = []
@@ -134,7 +134,7 @@ class Edits:
                 made[-1] = made[-1]._replace(edits=(*made[-1].edits, edit))
         return made
 
-    def _placed(self, change: Change, number: int) -> Edit:
+    def _place_change(self, change: Change, number: int) -> Edit:
         """Return the edit of a change; insertions at one offset keep the order in which they were made."""
         (edit,) = change.edits
         return edit._replace(span=number - len(self.edits)) if edit.start == edit.end else edit

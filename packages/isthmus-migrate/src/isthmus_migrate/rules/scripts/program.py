@@ -168,24 +168,26 @@ class Program:
         seen = seen | {variable}
         return [each for value in values for each in self.origins(value, seen)] or [node]
 
-    def reached(self, node: ast.expr, seen: frozenset[Variable] = frozenset()) -> frozenset[Variable]:
+    def reached_variables(
+        self, node: ast.expr, seen: frozenset[Variable] = frozenset()
+    ) -> frozenset[Variable]:
         """Return the variables between a name and the origin of its value."""
         variable = self.variable(node)
         if variable is None or variable in seen:
             return seen
         seen |= {variable}
         for value in self.values(variable):
-            seen = self.reached(value, seen)
+            seen = self.reached_variables(value, seen)
         return seen
 
-    def bound(self, variable: Variable) -> list[Binding]:
+    def assignments_of(self, variable: Variable) -> list[Binding]:
         """Return the assignments to a variable, without a ``None`` that another value replaces."""
         bindings = self.bindings.get((variable.scope, variable.name), [])
         return [each for each in bindings if not _is_none(each.value)] or bindings
 
     def values(self, variable: Variable) -> list[ast.expr]:
         """Return the values assigned to a variable or passed for it."""
-        bound = [each.value for each in self.bound(variable) if each.value is not None]
+        bound = [each.value for each in self.assignments_of(variable) if each.value is not None]
         if isinstance(variable.scope, Function) and variable.name in parameters(variable.scope):
             for call in self.call_sites(variable.scope):
                 value = self.argument(call, variable.scope, variable.name)
@@ -211,7 +213,7 @@ class Program:
     def _bindings(self) -> dict[tuple[Scope, str], list[Binding]]:
         found: dict[tuple[Scope, str], list[Binding]] = {}
         for node in self.nodes:
-            for target, value in _assigned(node):
+            for target, value in _assignments(node):
                 scope, name = self._place(target)
                 if scope is not None:
                     assert isinstance(node, ast.stmt)
@@ -267,12 +269,12 @@ def method(owner: ast.ClassDef, name: str) -> Function | None:
     return next((each for each in owner.body if isinstance(each, Function) and each.name == name), None)
 
 
-def within(node: ast.AST) -> Iterator[ast.AST]:
+def walk_own_scope(node: ast.AST) -> Iterator[ast.AST]:
     """Yield a node and its descendants, except nested functions and classes."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, Function | ast.ClassDef | ast.Lambda):
-            yield from within(child)
+            yield from walk_own_scope(child)
 
 
 def returns(function: Function) -> list[ast.expr]:
@@ -280,12 +282,12 @@ def returns(function: Function) -> list[ast.expr]:
     return [
         node.value
         for statement in function.body
-        for node in within(statement)
+        for node in walk_own_scope(statement)
         if isinstance(node, ast.Return) and node.value is not None
     ]
 
 
-def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
+def _assignments(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
     if isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Tuple | ast.List):

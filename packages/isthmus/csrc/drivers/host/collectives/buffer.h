@@ -36,7 +36,7 @@ class PeerMemory {
 class Buffer {
  public:
   Buffer() = default;
-  // In one piece.
+  // A buffer in one piece.
   explicit Buffer(char* address) : base_(address) {}
   // Pieces of the file at base; not copied.
   Buffer(char* base, const Piece* pieces, uint32_t count) : base_(base), pieces_(pieces), count_(count) {}

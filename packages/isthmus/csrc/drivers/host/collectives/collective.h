@@ -19,9 +19,9 @@ struct Exchange {
   const Kernels* kernels;  // null unless it reduces
   bool past_caches;        // the moved data is too large for the caches
   bool is_inline;          // every rank's from is a copy in the control file, and to is this rank's own only
-  std::vector<Buffer> from, to;         // of each rank
-  std::vector<const void*> factors;     // of each rank; null unless ISTHMUS_PREMUL_SUM
-  std::vector<const Part*> sent_parts;  // of each rank, what it sends to each; only for kAllToAllV
+  std::vector<Buffer> from, to;         // buffers of each rank
+  std::vector<const void*> factors;     // factor of each rank; null unless ISTHMUS_PREMUL_SUM
+  std::vector<const Part*> sent_parts;  // parts that each rank sends to each; only for kAllToAllV
 
   int32_t rank() const { return communicator.rank(); }
   int32_t ranks() const { return communicator.world_size(); }

@@ -76,7 +76,7 @@ isthmus_status comm_reachable(const isthmus_unique_id* id) {
   });
 }
 
-// What each rank announces when a communicator is split.
+// Choice that each rank announces when a communicator is split.
 struct Choice {
   int32_t color, key, rank;
 };

@@ -31,7 +31,7 @@ class Communicator {
   const Options& options() const { return options_; }
   Control& control() { return *control_; }
   Seat& own() { return control_->seat(rank()); }
-  // What pieces of a rank's memory file hold.
+  // Contents of pieces of a rank's memory file.
   Buffer memory(int32_t rank, const Piece* pieces, uint32_t count) const {
     return {peers_[static_cast<size_t>(rank)]->base(), pieces, count};
   }

@@ -23,7 +23,7 @@ namespace {
 constexpr uint64_t kHeaderBytes = 4096;
 constexpr uint32_t kWriting = 1, kFailed = 2;
 constexpr int kMessageLooks =
-    1000;  // of a millisecond each: a rank may be killed while it writes its failure
+    1000;  // attempts of a millisecond each: a rank may be killed while it writes its failure
 
 uint64_t file_bytes(int32_t world_size) {
   const auto ranks = static_cast<uint64_t>(world_size);

@@ -64,7 +64,7 @@ struct SmallFloat {
 
  private:
   static constexpr bool kHasInfinity = kInfinity != kNan;
-  // What values beyond the largest become, as in PyTorch: the infinity, or the largest.
+  // Code for values beyond the largest, as in PyTorch: the infinity, or the largest.
   static constexpr uint32_t kOverflow = kHasInfinity ? kInfinity : kInfinity - 1;
   static constexpr int kBias = (1 << (kExponentBits - 1)) - 1;
   static constexpr int kShift = 23 - kMantissaBits;

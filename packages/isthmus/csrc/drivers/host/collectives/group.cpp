@@ -19,7 +19,8 @@ namespace {
 constexpr uint64_t kHereBytes = uint64_t{256} << 10;
 constexpr int64_t kPatienceNanoseconds = 50'000;
 
-// Of this thread. A plain pointer, so that no destructor has to run when a thread exits.
+// Open groups of this thread, and their requests: a plain pointer, so that no destructor has to run when a
+// thread exits.
 thread_local int depth = 0;
 thread_local std::vector<Request>* collected = nullptr;
 

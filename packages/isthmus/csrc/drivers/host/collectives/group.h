@@ -1,4 +1,4 @@
-// From a request to its stream: at once, or at the end of the thread's group.
+// Submits a request to its stream: at once, or at the end of the thread's group.
 #pragma once
 
 #include "drivers/host/collectives/request.h"

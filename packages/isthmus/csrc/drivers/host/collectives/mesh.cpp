@@ -7,7 +7,7 @@
 namespace isthmus::host {
 namespace {
 
-constexpr uint64_t kAccumulatorBytes = uint64_t{16} << 10;  // of accumulators: they stay in the L1 cache
+constexpr uint64_t kAccumulatorBytes = uint64_t{16} << 10;  // the accumulators stay in the L1 cache
 
 struct Accumulators {
   alignas(64) char bytes[kAccumulatorBytes];
@@ -46,8 +46,8 @@ void Reduction::run(uint64_t count) {
   }
 }
 
-// In the order of the ranks. The target may be one of the sources, so it is in a cache and is not written
-// past it.
+// Reduces in the order of the ranks. The target may be one of the sources, so it is in a cache and is not
+// written past it.
 void Reduction::block(uint64_t count) {
   const Kernels& kernels = *exchange.kernels;
   if (sources.size() == 2 && kernels.combine != nullptr) {

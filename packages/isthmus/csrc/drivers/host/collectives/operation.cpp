@@ -12,7 +12,7 @@
 namespace isthmus::host {
 namespace {
 
-constexpr int64_t kSpinNanoseconds = 50'000;  // of a worker before it sleeps
+constexpr int64_t kSpinNanoseconds = 50'000;  // spinning time of a worker before it sleeps
 constexpr int kPauses = 32;                   // between two sched_yield()
 constexpr int64_t kManyLookNanoseconds = 100'000;
 constexpr size_t kNamedRanks = 8;

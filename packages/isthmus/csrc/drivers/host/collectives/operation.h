@@ -42,7 +42,7 @@ class Operation {
   virtual std::string late_for() const = 0;
   // "operation 7 (all_reduce of 8 float32 (sum))".
   virtual std::string label() const = 0;
-  // Of a collective, from 1; 0 of a message.
+  // Number of a collective, from 1; 0 for a message.
   virtual uint64_t number() const { return 0; }
 
   // Starts to wait for other ranks.

@@ -28,7 +28,7 @@ class PointToPoint final : public Operation {
   void read(const Message& message);
   void ring_both();
 
-  const uint64_t number_;  // of the message in its channel
+  const uint64_t number_;  // number of the message in its channel
   Channel& channel_;
   Phase phase_ = Phase::kTurn;
 };

@@ -70,7 +70,7 @@ struct Xor {
     return static_cast<A>(a ^ b);
   }
 };
-// Of bools, on 0 and 1.
+// Reductions of bools, on 0 and 1.
 template <typename Bits>
 struct Logical {
   static Bool apply(Bool a, Bool b) {
@@ -80,7 +80,7 @@ struct Logical {
 
 enum class Scaling { kNone, kAverage, kFactor };
 
-// On accumulators, which for most dtypes are the elements themselves.
+// Reduces accumulators, which for most dtypes are the elements themselves.
 template <typename A, typename Op, Scaling kScaling>
 struct Arithmetic {
   static A scaled(A value, A factor) {
@@ -153,7 +153,7 @@ struct Reduction {
 // Elements that are converted at a time.
 constexpr size_t kChunk = 512;
 
-// Of formats of 16 and 8 bits, in float.
+// Reduces formats of 16 and 8 bits, in float.
 template <typename T, typename Op, Scaling kScaling>
 struct WideReduction {
   using Compute = Arithmetic<float, Op, kScaling>;
@@ -300,7 +300,7 @@ struct Dtype {
   const Kernels* (*find)(isthmus_reduce_op op);
 };
 
-// By isthmus_dtype.
+// Indexed by isthmus_dtype.
 constexpr Dtype kDtypes[] = {
     {"int8", of_integers<int8_t>},
     {"uint8", of_integers<uint8_t>},

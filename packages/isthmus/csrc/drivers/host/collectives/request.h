@@ -26,7 +26,7 @@ enum class Kind : uint32_t {
   kScatter,
   kSend,
   kReceive,
-  kExchange,  // of comm_split(): bytes of host memory, gathered on all ranks
+  kExchange,  // comm_split(): bytes of host memory, gathered on all ranks
 };
 const char* kind_name(Kind kind) noexcept;
 
@@ -41,7 +41,7 @@ struct Request {
   Stream* stream = nullptr;
   void* to = nullptr;
   const void* from = nullptr;
-  size_t count = 0;  // as in driver.h
+  size_t count = 0;  // same meaning as in driver.h
   isthmus_dtype dtype = ISTHMUS_UINT8;
   isthmus_reduce_op op = ISTHMUS_SUM;
   int32_t root = -1;  // or the peer of a send or receive; -1 for none

@@ -11,7 +11,7 @@
 namespace isthmus::host {
 namespace {
 
-constexpr uint64_t kPartials = 4;  // of a rank, not yet read by its successor
+constexpr uint64_t kPartials = 4;  // partial results of a rank, not yet read by its successor
 
 class Ring {
  public:

@@ -29,7 +29,7 @@ _DRAW_NOTHING = {
 }
 _CHIP_ALONE = {
     torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward.default,  # its composite raises
-    torch.ops.aten.histc.default,  # of integers: csrc/dispatch/operators/histogram.cpp
+    torch.ops.aten.histc.default,  # for integers: csrc/dispatch/operators/histogram.cpp
 }
 _COMPOSITES = (
     DispatchKey.CompositeExplicitAutograd,

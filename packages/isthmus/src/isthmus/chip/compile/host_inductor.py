@@ -87,7 +87,7 @@ class _Compiled:
     """
 
     def __init__(self, function: Callable[[list[Any]], Any], device: int, returned: rewrite.Outputs) -> None:
-        self._boxed_call = True  # of the instance: wrappers copy its attributes, not the class's
+        self._boxed_call = True  # an attribute of the instance: wrappers copy those, not the class's
         self._function = function
         self._device = device
         self._same = sorted(returned.inputs.items())

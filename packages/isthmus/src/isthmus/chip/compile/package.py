@@ -225,7 +225,7 @@ class PackageLoader:
         self, loader: Any, package: Signature, device: torch.device, file: str, model_name: str
     ) -> None:
         self._loader = loader
-        self._aliases: list[Tensor] = []  # of the weights; the code never deletes the handles to them
+        self._aliases: list[Tensor] = []  # aliases of the weights; the code never deletes the handles to them
         weakref.finalize(self, _release, self._aliases).atexit = False
         self.signature = package
         self.device = device

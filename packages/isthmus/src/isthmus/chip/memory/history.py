@@ -185,7 +185,7 @@ def _attach_out_of_memory_observer(observer: Callable[[int, int, int, int], obje
 
 
 def _set_failure_callback(callback: Callable[[int, int], bool]) -> None:
-    """Before an allocation fails, call callback(device, bytes): it frees memory and returns whether it freed any.
+    """Set a function called before an allocation fails: callback(device, bytes) returns whether it freed any.
 
     The allocation is then tried again. The callback runs on the allocating thread, also in the middle of a kernel
     that the CPU computes for the chip. A later callback replaces it.

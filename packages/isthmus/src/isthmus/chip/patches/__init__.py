@@ -1,1 +1,1 @@
-"""What PyTorch must be taught about the chip, where its own code names the devices it knows."""
+"""Patches of PyTorch for the chip, where its own code names the devices it knows."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch.distributed.tensor._op_schema import OpSchema, OpStrategy, PlacementList
 
 BATCH, HEADS = 0, 1  # dimensions of query, key, value, output and logsumexp, which come in this order
-OUTPUTS, INPUTS = 2, 3  # of the forward operator
+OUTPUTS, INPUTS = 2, 3  # numbers of outputs and inputs of the forward operator
 GRADIENTS, SAVED = 3, 6  # outputs and inputs of the backward operator
 MASK, FUSED_MASK = 3, 4  # position of the mask among the arguments of the fused operator and of its backward
 

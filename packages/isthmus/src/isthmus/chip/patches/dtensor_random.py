@@ -66,7 +66,7 @@ def _by_kind_of_generator(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _place(tracker: Any, spec: DTensorSpec) -> int:
-    """Which of the tensor's shards this rank has, counted over all dimensions; the same for replicas."""
+    """Return the index of this rank's shard, counted over all dimensions; the same for replicas."""
     from torch.distributed.tensor import _random
 
     coordinate = [spec.mesh._sym_get_coordinate(dim) for dim in range(spec.mesh.ndim)]
@@ -76,7 +76,7 @@ def _place(tracker: Any, spec: DTensorSpec) -> int:
 
 @contextlib.contextmanager
 def _seeded(place: int, state: torch.Tensor, generator: torch.Generator | None) -> Iterator[None]:
-    """Inside, the device's generator is the shard's; after, generator (or the device's) is one number further."""
+    """Use the shard's generator inside the block; after it, generator (or the device's) is one number further."""
     common = torch.Generator()
     common.set_state(state)
     seed = int(torch.randint(_SEEDS, (), generator=common)) + place

@@ -23,7 +23,7 @@ _request = (
 )  # its destination: the name of the worker that the calling thread's request goes to
 
 DeviceMap = dict[torch.device, torch.device]
-_maps: dict[str, DeviceMap] = {}  # by name of the other worker, of this process's agent
+_maps: dict[str, DeviceMap] = {}  # device maps of this process's agent, by name of the other worker
 
 
 def install() -> None:

@@ -19,7 +19,7 @@ HELD_SECONDS = 5.0  # time limit of a gate, so that a function that wrongly wait
 WAIT_SECONDS = 0.05  # how long a case delays work
 CANARY = 0xC5
 MIB = 1 << 20
-HOST_FUNCTIONS = "stream_host_function"  # what a gate needs
+HOST_FUNCTIONS = "stream_host_function"  # functions that a gate needs
 _HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 

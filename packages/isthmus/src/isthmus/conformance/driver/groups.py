@@ -17,7 +17,7 @@ from isthmus.opset import dtypes as dt
 
 CASES = Cases()
 COUNT = 1003
-GAP = -9.0  # what an exchange must leave between its parts
+GAP = -9.0  # value that an exchange must leave between its parts
 MAX = 3  # ISTHMUS_MAX
 # isthmus_dtype
 DTYPES = {

@@ -235,7 +235,7 @@ def default_stream_of_every_device(device: Device) -> None:
     try:
         for held, other in ((1, 0), (0, 1)):
             driver.device_set(other)
-            driver.stream_synchronize(0)  # of work that other cases have left
+            driver.stream_synchronize(0)  # waits for work that other cases have left
             driver.device_set(held)
             with gate(driver, 0):
                 busy = driver.status("stream_query", 0)

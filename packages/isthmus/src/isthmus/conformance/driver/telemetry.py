@@ -22,12 +22,12 @@ from isthmus.drivers.interface import Status
 
 CASES = Cases()
 UNKNOWN = -1.0  # ISTHMUS_TELEMETRY_UNKNOWN
-# What a device can have in the unit of the figure, and not in thousandths or multiples of it.
+# Possible values in the unit of the figure, as opposed to thousandths or multiples of it.
 RANGES = {"temperature_c": (-40, 150), "power_w": (0, 10_000), "clock_mhz": (10, 20_000)}
 COUNTS = ("link_errors", "ecc_corrected", "ecc_uncorrected")
 UTILIZATIONS = ("compute_utilization", "memory_utilization")
 BUSY_SECONDS = 5.0  # more than a sampling period
-CHEAP_SECONDS = 0.1  # of a call that is made once a second
+CHEAP_SECONDS = 0.1  # limit for a call that is made once a second
 CALLS = 9
 UNTOUCHED = 99
 

@@ -22,7 +22,7 @@ from triton.runtime import interpreter
 from isthmus.drivers.generators.expressions import Printer
 from isthmus.drivers.libdevice import FUNCTIONS, lock
 from isthmus.opset import dtypes as dt
-from isthmus.opset.library import HOST, STRIDED
+from isthmus.opset.library import HOST, STRIDED, address_of
 from isthmus.opset.pointwise import Kernel, Run, Step, Value
 
 _BLOCK, _INTERPRETED_BLOCK = 1024, 2**16  # elements per program
@@ -87,7 +87,7 @@ class _Launcher:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._functions: dict[int, Callable[..., None]] = {}  # by number of loops
+        self._functions: dict[int, Callable[..., None]] = {}  # keyed by number of loops
 
     def __call__(self, context: int, *tensors: Any) -> None:
         loops = _loops(tensors, tensors[len(self._run.inputs)])
@@ -100,7 +100,7 @@ class _Launcher:
         furthest = (sum((n - 1) * s for n, s in zip(loops.sizes, row, strict=True)) for row in loops.strides)
         index = tl.int64 if max(count, *furthest) >= 2**31 - _INTERPRETED_BLOCK else tl.int32
         numbers = [count, *loops.sizes[1:], *(stride for row in loops.strides for stride in row)]
-        self._launch(self._functions[depth], [each.data_ptr() for each in tensors], numbers, index)
+        self._launch(self._functions[depth], [address_of(each) for each in tensors], numbers, index)
 
     def _names(self) -> dict[str, Any]:
         """Return the names that a kernel's source refers to, other than ``tl``."""

@@ -54,7 +54,7 @@ class _Halves(NamedTuple):
 def _halves(gate: torch.Tensor, up: torch.Tensor | None, dim: int) -> _Halves:
     shape = list(gate.shape)
     if up is not None:
-        if gate.is_contiguous() and up.is_contiguous():  # as one long row, so that all programs are full
+        if gate.is_contiguous() and up.is_contiguous():  # one long row, so that all programs are full
             return _Halves(gate.view(1, -1), up.view(1, -1), shape)
         return _Halves(in_rows(gate), in_rows(up), shape)
     shape[dim] //= 2

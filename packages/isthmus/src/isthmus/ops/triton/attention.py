@@ -31,7 +31,7 @@ class _Tiles(NamedTuple):
     stages: int
 
 
-# By the bytes of one token's features, so that the tiles fit in shared memory and registers.
+# Keyed by the bytes of one token's features, so that the tiles fit in shared memory and registers.
 _FORWARD = {128: _Tiles(128, 64, 4, 3), 256: _Tiles(128, 64, 8, 2), 512: _Tiles(64, 32, 4, 2)}
 _BACKWARD = {128: _Tiles(64, 64, 4, 2), 256: _Tiles(64, 64, 8, 2), 512: _Tiles(32, 32, 4, 2)}
 _SMALLEST = _Tiles(16, 16, 4, 1)

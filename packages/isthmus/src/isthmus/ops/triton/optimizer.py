@@ -16,7 +16,7 @@ Tensors = list[torch.Tensor]
 _CHUNK = 16384  # elements of one program
 _BLOCK = 2048
 _KINDS = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
-_COLUMNS = 8  # of the table: addresses of param, grad, mean, square, top, master and step; size
+_COLUMNS = 8  # columns of the table: addresses of param, grad, mean, square, top, master and step; size
 
 
 @triton.jit
@@ -67,7 +67,7 @@ def _step(
     master_ptr = tl.multiple_of(tl.load(row + 5).to(tl.pointer_type(tl.float32)), ALIGN)
     step = tl.load(tl.load(row + 6).to(tl.pointer_type(tl.float32))).to(tl.float64)
     size = tl.load(row + 7)
-    # In float64, because of cancellation in 1 - beta ** step.
+    # Computed in float64, because of cancellation in 1 - beta ** step.
     first = (1 - tl.exp(step * log_beta1)).to(tl.float32)
     second = tl.sqrt((1 - tl.exp(step * log_beta2)).to(tl.float32))
     scale = tl.full((), -1.0 if MAXIMIZE else 1.0, tl.float32)

@@ -47,7 +47,7 @@ def lists(scope: Scope) -> Iterator[Case]:
     for base, i in scope.shared(iter(rows)):
         output = outputs[i % len(outputs)]
         yield scope.case(_shaped(scope, base, shapes, i), f"every-shape-{i}-out-{output}", output)
-    alike: list[Shape] = [(8, 8)] * _COUNT  # which other tensors of the list fit
+    alike: list[Shape] = [(8, 8)] * _COUNT  # shapes that fit the other tensors of the list
     for base in scope.shared(iter(bases[:2])):
         yield scope.case(
             _shaped(scope, base, alike, 0, dense=2),

@@ -31,14 +31,14 @@ SIZES = (1, 3, 31, 32, 33, 63, 65, 127, 128, 129, 257, 1025)  # around widths of
 _LARGE: tuple[Shape, ...] = ((270_001,), (65_601, 2), (9, 8209), (2, 65_601), (1031, 3, 5))
 _SPARSE = 2053  # a prime
 _LONGEST = (1 << 20) + 4099  # more than 1,024 sums of 1,024 elements
-# In every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
+# Shapes for every layout: kernels for matrices take what lies in order of columns, or with gaps, for something else.
 _MATRICES: tuple[Shape, ...] = ((8, 8), (6, 7))
 _ROW_OR_COLUMN: tuple[Shape, ...] = ((1, 6), (6, 1))  # in those that differ
 _OF_ONE = ("odd", "reversed", "step", "rotated", "rows", "swapped")
 _OUTPUTS = ("contiguous", "unaligned", "step", "reversed", "rows", "swapped")
 _DENSE = ("contiguous", "channels_last", "heads")
 _MODES = 6  # most settings of the other arguments that large cases cover
-# Along a dimension: a long one inside and outside of others, and more than 2^16 rows and columns of results.
+# Large shapes: a long dimension inside and outside of others, and more than 2^16 rows and columns of results.
 _LARGE_ALONG = (
     ((70_001,), 0),
     ((8209, 9), 0),
@@ -62,8 +62,9 @@ _BROADCASTS = (
     "first column",
     "last column",
 )
-_SQUARE = ("expanded", "expanded other", "row", "first row", "column")  # which fit along either dimension
-_ALIKE = ("same", "same", "expanded")  # of operators that do not broadcast
+# Layouts that fit along either dimension.
+_SQUARE = ("expanded", "expanded other", "row", "first row", "column")
+_ALIKE = ("same", "same", "expanded")  # layouts for operators that do not broadcast
 _FLAGS = ("keepdim", "descending", "largest")
 _LISTS: tuple[list[int], ...] = (
     [0, 1],
@@ -134,7 +135,7 @@ def shapes(scope: Scope) -> Iterator[Case]:
             {"base": bases[0], "place": Place((11,)), "layout": "contiguous", "broadcast": "expanded"},
             dim,
         )
-    exact = {"values": "sparse"} if as_imprecise(scope) else {}  # whose sums nothing rounds
+    exact = {"values": "sparse"} if as_imprecise(scope) else {}  # sums of these are exact
     reduces = "reduced" in scope.operator.shape
     places, modes = [*_enlarged(dim, reduces)], _modes(bases)[: _MODES if dim else len(_LARGE)]
     large: dict[str, Any] = {"place": places, "layout": ["unaligned", "contiguous"], "base": modes, **axes}

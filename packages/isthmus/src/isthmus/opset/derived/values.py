@@ -18,12 +18,14 @@ _SETTINGS_MET = 8  # most settings of the numbers of an operator that computes
 _MOST = 8192  # maximum elements of a base case
 _BEYOND_FLOAT = {"int32": (1 << 24) + 1, "int64": (1 << 53) + 1}  # not representable in float32 and float64
 _POSITIONS = ("index", "indices", "target", "shifts", "offsets", "repeats")  # integers that are positions
-_SAVED = ("mean", "rstd", "save_mean", "save_invstd", "out", "logsumexp", "lse")  # by the forward operator
-# Of a gradient scaler, always float32; and numbers of steps.
+# Tensors that the forward operator saves.
+_SAVED = ("mean", "rstd", "save_mean", "save_invstd", "out", "logsumexp", "lse")
+# Tensors of a gradient scaler, always float32; and numbers of steps.
 SETTINGS = ("grad_scale", "found_inf", "inv_scale", "state_steps", "steps")
-_IN_TILES = (0, 17, 33, 66)  # of such a row: the ends, and second tiles
+_IN_TILES = (0, 17, 33, 66)  # positions in such a row: the ends, and second tiles
 _LONG = 4133  # elements of a row of many blocks
-_PLACES = (0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 66)  # of a row of 67: ends of vectors, and the ends of the row
+# Positions in a row of 67: ends of vectors, and the ends of the row.
+_PLACES = (0, 1, 7, 8, 15, 16, 31, 32, 63, 64, 66)
 
 
 def planted(scope: Scope) -> Iterator[Case]:
@@ -86,7 +88,7 @@ def scaled(scope: Scope) -> Iterator[Case]:
     tensors = arrays(base.arguments)
     names = (name for name, array in tensors if _is_data(name, array, dtype) and name not in _SAVED)
     found = [*dict.fromkeys(names)]
-    # For reductions so small that sums of hundreds are denormal, where digits are left; products would be rounded.
+    # Values so small that sums of hundreds are denormal, where digits are left; products would be rounded.
     adds = operator.shape == "()" or "reduced" in operator.shape
     part = 1024 if adds and len(found) == 1 and dtype not in dt.HALVES else 4
     factors = {"large": 2.0 ** (8 if dtype == "float16" else 50)}
@@ -429,7 +431,7 @@ def _planted(value: float, dtype: str, everywhere: bool, strided: bool) -> Chang
         found = np.array(array.view)
         flat = found.reshape(-1)
         count += 1
-        turn = count % len(numbers) - 1  # of small tensors each has another number
+        turn = count % len(numbers) - 1  # each small tensor has another number
         for i, number in reversed([*enumerate(numbers[turn:] + numbers[:turn])]):
             first = 5 * count + 2 * i
             if everywhere:

@@ -92,7 +92,7 @@ def _broadcasts(m: Maker, ranges: tuple[Range, ...], scalars: dict[str, Any]) ->
 def _specials(m: Maker, count: int, extremes: bool) -> list[Array]:
     values = special_values(m.dtype, extremes)
     grids = np.meshgrid(*[values] * min(count, 2), indexing="ij")
-    tensors = [m.values(grid) for grid in grids]  # of two tensors rows of one value, such as -inf
+    tensors = [m.values(grid) for grid in grids]  # rows of one value, such as -inf, in two tensors
     while len(tensors) < count:
         tensors.append(m.tensor(*grids[0].shape))
     return tensors

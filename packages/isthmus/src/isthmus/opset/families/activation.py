@@ -81,7 +81,7 @@ def _denormal_gradients(output: float) -> Any:
     return samples
 
 
-_FAR = (80.0, -80.0, 1000.0, -1000.0, 0.0, -0.0, 20_000.0, -20_000.0)  # whose exponentials overflow
+_FAR = (80.0, -80.0, 1000.0, -1000.0, 0.0, -0.0, 20_000.0, -20_000.0)  # exponentials of these overflow
 
 
 _LARGE_GRADS = (60_000.0, -1e9, 3e-5, 2.0, 70_000.0)  # some beyond float16

@@ -26,7 +26,7 @@ _ROWS: tuple[tuple[Any, ...], ...] = (
     ("contiguous", "contiguous", (2, 6, 11), (6, 1, 4), 1, [1], [3], [1], 0, [0], 6, ""),
     ("contiguous", "contiguous", (1, 2, 5, 6, 7), (3, 2, 2, 3, 2), 1, [1, 2, 1], [0, 1, 1], [1, 1, 1], 0,
      [0, 0, 0], 1, ""),
-    # One row of each, whose size is kept; less than a vector.
+    # A row of each, whose size is kept; less than a vector.
     ("contiguous", "contiguous", (2, 3, 1, 9), (4, 3, 1, 3), 1, [1, 1], [0, 1], [1, 1], 0, [0, 0], 1, ""),
     ("special", "contiguous", (1, 1, 1, 3), (1, 1, 1, 3), 0, [1, 1], [0, 1], [1, 1], 0, [0, 0], 1, ""),
     # Every list differs from the others and by dimension.

@@ -22,7 +22,7 @@ def _ranges(m: Maker) -> Iterator[Case]:
         yield m.case("contiguous", -0.125, 0.0, 1.0, dtype=m.dtype)
         most = 256.0 if m.dtype == "bfloat16" else 2048.0  # so many numbers a half counts
         yield m.case("contiguous", -most, most, 1.0, dtype=m.dtype)
-        if m.dtype not in dt.HALVES:  # where a running sum is off; halves round the step
+        if m.dtype not in dt.HALVES:  # a running sum is off; halves round the step
             yield m.case("contiguous", 0.05, 300.0, 0.1, dtype=m.dtype)
     if m.dtype == "float64":  # not representable in float32
         yield m.case("contiguous", 0.5, 3.25, 0.25 + 2.0**-30, dtype=m.dtype)

@@ -320,7 +320,7 @@ def _index_add(m: Maker) -> Iterator[Case]:
     yield m.case("strided", m.tensor(7, 5, layout="transposed"), 0, m.integers(9, high=7), m.tensor(9, 5))
     yield m.case("special", _wrapping(m, 3, 7), 0, m.integers(13, high=3), _wrapping(m, 13, 7), alpha=1)
     yield m.case("contiguous", m.tensor(7), 0, m.integers(19, high=7), m.tensor(19), alpha=2)
-    if m.dtype == "float64":  # which float32 rounds
+    if m.dtype == "float64":  # float32 rounds these
         yield m.case("special", m.tensor(7), 0, m.integers(5, high=7), m.tensor(5), alpha=1 / 3)
     if m.dtype in dt.HALVES:
         source, index = _many(m)

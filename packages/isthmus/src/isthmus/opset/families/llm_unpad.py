@@ -62,7 +62,7 @@ def _masks(m: Maker) -> Iterator[Case]:
 def _rows(m: Maker) -> Iterator[tuple[str, int, list[int], int]]:
     for kind, lengths, heads in (
         ("contiguous", [5, 0, 1, 19], 3),
-        ("contiguous", [19, 1, 5, 0], 3),  # as many elements and sequences, elsewhere
+        ("contiguous", [19, 1, 5, 0], 3),  # the same number of elements and sequences, at other places
         ("contiguous", [0, 2, 130, 0], 1),
         ("contiguous", [35], 1),
         ("large", [67, 41], 2),

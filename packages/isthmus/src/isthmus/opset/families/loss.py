@@ -124,7 +124,7 @@ def _pairs(m: Maker) -> Iterator[Case]:
     # A 16-bit sum overflows, the mean does not.
     yield m.case("contiguous", m.tensor(9, 5, low=-90, high=-20), m.tensor(9, 5, low=20, high=110), MEAN)
     apart = m.tensor(9, 5).view.copy()
-    apart[::4, 2] = 300  # whose square alone overflows
+    apart[::4, 2] = 300  # its square alone overflows
     yield m.case("special", m.values(apart), m.tensor(9, 5), MEAN)
     if m.dtype == "float32":
         for reduction in (NONE, MEAN, SUM):

@@ -93,7 +93,7 @@ def _addmm(m: Maker) -> Iterator[Case]:
 def _baddbmm(m: Maker) -> Iterator[Case]:
     yield from _products(m, 3, before=lambda rows, columns: m.tensor(3, rows, columns))
     yield m.case("broadcast", m.tensor(1, 1, 9), m.tensor(2, 7, 13), m.tensor(2, 13, 9), beta=0.5, alpha=2.0)
-    for square in ((7, 7, 1), (7, 1, 7), (1, 7, 7), (7, 1, 1), (7, 1), (7,)):  # of results of equal sizes
+    for square in ((7, 7, 1), (7, 1, 7), (1, 7, 7), (7, 1, 1), (7, 1), (7,)):  # results have equal sizes
         yield m.case("broadcast", m.tensor(*square), m.tensor(7, 7, 3), m.tensor(7, 3, 7))
     for shape, beta, alpha in (((2, 1, 1), -0.75, 1.25), ((7, 1), 1, 0), ((9,), 0.375, -1), ((), 2, 0.75)):
         yield m.case(

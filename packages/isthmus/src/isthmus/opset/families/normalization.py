@@ -74,7 +74,7 @@ def _group_size(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, gr
     out = size.reshape(input.shape) * abs(_per_channel(weight, input))
     out = out + (_per_channel(bias, input).abs() if bias is not None else 0)
     mean, scale = flat.abs().mean(2), scale.squeeze(2)
-    return out, mean, scale * (2 + mean * scale)  # as for layers
+    return out, mean, scale * (2 + mean * scale)  # the same formula as for layers
 
 
 def _group_gradient(grad_out: Any, input: Any, mean: Any, rstd: Any, weight: Any, N: int, C: int, HxW: int,

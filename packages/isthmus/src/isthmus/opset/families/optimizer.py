@@ -55,7 +55,8 @@ def _adams(m: Maker) -> Iterator[Case]:
         yield m.case("special", _list(m, -2.7, 3.1), _list(m, -2.7, 3.1), _list(m, -1, 1), _list(m, 0.05, 2),
                      largest, [_flag(m, steps + 3 * i) for i in range(len(_SIZES))], **settings,
                      **_scaler(m, scaler))  # fmt: skip
-    zeros = [_list(m, 0, 0) for _ in range(3)]  # of a parameter without a gradient: only its decay is left
+    # State of a parameter without a gradient: only its decay is left.
+    zeros = [_list(m, 0, 0) for _ in range(3)]
     yield m.case("special", _list(m, -2.7, 3.1), *zeros, [], [_flag(m, 1.0) for _ in _SIZES], **far)
 
 
@@ -177,7 +178,7 @@ def _unscales(m: Maker) -> Iterator[Case]:
         yield m.case("special", [m.values([1e5, -3e30, 2.0])], _flag(m, 0.0), _flag(m, 0.5))
         yield m.case(
             "special", [m.values([3e38, 3e38, 2.0])], _flag(m, 0.0), _flag(m, 0.5)
-        )  # whose sum is not
+        )  # their sum is not
         # The inverses of the least scale after many overflows, and of the largest.
         yield m.case("special", [m.tensor(5)], _flag(m, 0.0), _flag(m, 2.0**17))
         yield m.case("special", [m.values([1e30, -3e30, 2e36])], _flag(m, 0.0), _flag(m, 2.0**-127))

@@ -87,7 +87,7 @@ _UNARY: tuple[tuple[str, tuple[str, ...], tuple[float, float], Any], ...] = (
 )  # fmt: skip
 
 
-_WHOLE = (1.0, -1.0, 2.0, 3.0)  # whose quotients by 0.1 round to whole numbers
+_WHOLE = (1.0, -1.0, 2.0, 3.0)  # quotients by 0.1 round to whole numbers
 
 
 def _scalar(*values: Any, floats_only: bool = False, special: bool = True, **others: Any) -> Any:
@@ -222,7 +222,7 @@ def _nonzero_pair(rounding_mode: Any = ()) -> Any:
                 m.values([2.9, 0.7, -1.9, 0.31, 0.7]),
                 **extra,
             )
-            if rounding_mode != "trunc":  # of which PyTorch rounds the quotient first
+            if rounding_mode != "trunc":  # PyTorch rounds the quotient first
                 yield m.case("contiguous", m.values(_WHOLE), m.values([0.1] * len(_WHOLE)), **extra)
             small, far = denormals(m, 3).view.astype(float), 1.0 if m.dtype == "float16" else 2.0**20
             yield m.case("special", m.values([3.5 * far, -3.5 * far, 3 * 2.0**10 * far, *small]),
@@ -247,7 +247,7 @@ def _far_terms(first: float, second: float, value: float) -> Any:
     def samples(m: Maker) -> Iterator[Case]:
         if m.dtype in ("float32", "bfloat16"):
             yield m.case("special", *[m.values([x, 1.0]) for x in (1.0, first, second)], value=value)
-        if m.dtype == "float16" and second < 1:  # of addcdiv
+        if m.dtype == "float16" and second < 1:  # the constraint of addcdiv
             yield m.case("special", *[m.values([x, 1.0]) for x in (1.0, 30_000.0, 1024.0)], value=4)
         elif m.dtype == "float16":
             yield m.case("special", *[m.values([x, 1.0]) for x in (1.0, 512.0, 256.0)], value=2.0**-10)

@@ -101,7 +101,7 @@ def _mean_pools(three: bool = False) -> Any:
             yield m.case("large", m.repeated(65_539, 1, *kernel[:-1], 2), [*kernel[:-1], 2])
             plane = [1, 63, 66] if three else [63, 66]  # one window of more than 4096 elements
             yield m.case("large", whole_numbers(m, 1, 1, *plane), plane)
-        high = m.tensor(*sizes[0], low=20_000, high=65_000)  # whose sums float16 cannot hold
+        high = m.tensor(*sizes[0], low=20_000, high=65_000)  # float16 cannot hold their sums
         yield m.case("contiguous", high, *rows[0])
 
     return samples
@@ -191,7 +191,7 @@ def _adaptive(three: bool = False) -> Any:
         yield m.case(
             "contiguous", m.tensor(1, 2, *([3] if three else []), 26, 26), [2, 22, 22] if three else [22, 22]
         )
-        high = m.tensor(*_inputs(m, three)[0][2], low=20_000, high=65_000)  # whose sums float16 cannot hold
+        high = m.tensor(*_inputs(m, three)[0][2], low=20_000, high=65_000)  # float16 cannot hold their sums
         yield m.case("contiguous", high, [1, 1, 2] if three else [1, 2])
 
     return samples
@@ -201,7 +201,8 @@ def _adaptive_gradients(m: Maker) -> Iterator[Case]:
     for kind, layout, size in _inputs(m, False):
         for out in ((1, 1), (3, 4), (7, 2), (1, 13), (13, 1)):
             yield m.case(kind, m.tensor(*size[:2], *out), m.tensor(*size, layout=layout), model="resnet")
-    yield m.case("contiguous", m.tensor(1, 2, 22, 22), m.tensor(1, 2, 26, 26))  # as in the forward operator
+    # Same sizes as in the forward operator.
+    yield m.case("contiguous", m.tensor(1, 2, 22, 22), m.tensor(1, 2, 26, 26))
     yield m.case("contiguous", m.tensor(1, 2, 1, 3), m.tensor(1, 2, 1, 3))
     if m.dtype == "float32":
         yield m.case("large", m.tensor(1, 65_539, 2, 1), m.tensor(1, 65_539, 2, 3))

@@ -11,7 +11,7 @@ from isthmus.opset import dtypes as dt
 from isthmus.opset.operator import Operator, op
 from isthmus.opset.sampling import Case, Maker
 
-_CHANCES = (0.1, 0.5, 0.9, 0.0, 1.0)  # of the elements in turn
+_CHANCES = (0.1, 0.5, 0.9, 0.0, 1.0)  # probabilities of the elements in turn
 _OPEN = (3, None)  # up to the largest integer of the dtype
 _WIDE = {  # all of 32 bits, and more
     **dict.fromkeys(dt.INTEGERS, (_OPEN,)),

@@ -125,7 +125,7 @@ def _means(samples: Any, *args: Any) -> Any:
         yield from samples(m)
         yield m.case("contiguous", m.tensor(5, 67, low=20_000, high=65_000), *args)
         yield m.case("special", m.values(np.zeros((3, 5))), *args)
-        if m.dtype == "float16":  # whose number and parts of whose sum are beyond the dtype
+        if m.dtype == "float16":  # the number and parts of the sum are beyond the dtype
             yield m.case("large", m.values(np.full((1, 70_001), 100.0)), *args)
 
     return made
@@ -258,7 +258,7 @@ def _counts(m: Maker) -> Iterator[Case]:
     ends = np.append(np.full(4999, 1.5), [-0.25, 3.5])
     yield m.case("large", m.values(ends), 7)
     yield m.case("contiguous", m.tensor(3, 37), 7)  # from the smallest to the largest
-    yield m.case("contiguous", m.values(np.full((3, 5), 2.0)), 4)  # which are one number
+    yield m.case("contiguous", m.values(np.full((3, 5), 2.0)), 4)  # the values are one number
     yield m.case("strided", m.values(m.integers(61, low=0, high=4).view, m.dtype, "sliced"), 4, 0, 3)
     yield m.case("large", m.values(np.full(70_001, 2.0)), 4, 0, 3)  # a count beyond 16 bits
     yield m.case("contiguous", m.values([1, 2, 3, 4, 5, 2.5]), 4, 2, 2)  # one bound, which is not 0
@@ -290,7 +290,7 @@ def _flags(dims: Any) -> Any:
                 for row in ([0.0, 0.0, odd], [odd, odd, odd], [odd, odd, 0.0]):
                     yield m.case("special", m.values([[row], [row]]), *dims[0])
             yield m.case("strided", m.values(np.zeros((3, 5, 7)), layout="sliced"), *dims[0])
-        elif m.kind_of_dtype == "int":  # whose low half is zero
+        elif m.kind_of_dtype == "int":  # the low half is zero
             half = 1 << 4 * dt.DTYPES[m.dtype].numpy.itemsize
             for first in (0, half):
                 yield m.case("special", m.values([[[first, half]], [[half, half]]]), *dims[0])

@@ -83,7 +83,7 @@ def _stacks(m: Maker) -> Iterator[Case]:
     yield m.case("0-dim", [m.tensor(), m.tensor(), m.tensor()], 0, model="llama")
     for dim in (0, 1, -1, 2, -2, -3):
         yield m.case("contiguous", [m.tensor(3, 5), m.tensor(3, 5)], dim)
-    for dim in (-1, -2):  # of equal sizes
+    for dim in (-1, -2):  # the sizes are equal
         yield m.case("contiguous", [m.tensor(3, 3) for _ in range(3)], dim)
     yield m.case("contiguous", [m.tensor(2, 3) for _ in range(131)], 1)
     yield m.case("strided", [m.tensor(3, 5, layout="transposed"), m.tensor(3, 5, layout="sliced")], 1)

@@ -31,7 +31,7 @@ def _pads(rank: int, reflection: bool) -> Any:
         yield m.case("contiguous", m.tensor(1, 1, *[1] * (rank - 1), 2), [1, *[0] * (2 * rank - 1)])
         widest = [6, 6, 5, 4, 3, 4] if reflection else [17, 9, 6, 20, 5, 13]
         yield m.case("contiguous", m.tensor(2, 3, *size), widest[: 2 * rank])
-        crops = [-2, 3, 1, -3, -1, -1]  # by negative pads
+        crops = [-2, 3, 1, -3, -1, -1]  # negative pads crop
         for pads in (crops, [5, -3, 4, -3, 3, -3]):
             yield m.case("contiguous", m.tensor(2, 3, *size), pads[: 2 * rank])
         if m.dtype == "float32":
@@ -110,7 +110,7 @@ def _folds(m: Maker) -> Iterator[Case]:
     yield m.case("contiguous", m.tensor(2, 4, 9), [5, 9], [1, 2], [4, 5], [0, 2], [2, 3])
     yield m.case("contiguous", m.tensor(1, 9, 16), [8, 8], [3, 3], [2, 2], [0, 0], [1, 1])
     yield m.case("contiguous", m.tensor(1, 6, 15), [9, 7], [3, 2], [3, 4], [1, 1], [2, 1])
-    # One row, or one column, of windows that overlap by one.
+    # A row, or a column, of windows that overlap by one.
     yield m.case("contiguous", m.tensor(1, 3, 3), [1, 7], [1, 3], [1, 1], [0, 0], [1, 2])
     yield m.case("contiguous", m.tensor(1, 3, 3), [7, 1], [3, 1], [1, 1], [0, 0], [2, 1])
     if m.dtype in dt.HALVES:  # sums of hundreds of equal numbers, which stop growing in a half
@@ -157,7 +157,7 @@ def _distances(m: Maker) -> Iterator[Case]:
         yield m.case("special", m.values(last), m.values(last[:2] / 2), power, 2)
     near = m.values([[0, 1], [1e-8, 1], [1e-8, 1 + 1e-3]])  # coordinates that almost are equal
     yield m.case("special", near, m.values(near.view[::-1]), 0.0, 2)
-    far = [m.tensor(n, 5, low=1000, high=1001) for n in (9, 7)]  # whose squares hide the distance
+    far = [m.tensor(n, 5, low=1000, high=1001) for n in (9, 7)]  # their squares hide the distance
     yield m.case("special", *far, 2.0, 2)
     yield m.case("contiguous", m.tensor(3, 1), m.tensor(2, 1), 3.0, None)
     for power in (1.0, float("inf")):  # without squares, which would be 0

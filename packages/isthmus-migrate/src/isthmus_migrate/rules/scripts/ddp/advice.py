@@ -32,23 +32,23 @@ class Advice(NamedTuple):
     advice: str
 
 
-def look(program: Program) -> Iterator[Advice]:
+def find_advice(program: Program) -> Iterator[Advice]:
     """Yield advice about BatchNorm, and files and logs written by every rank."""
     batch_norm = [
         call
         for call in program.calls
         if program.qualified(call.func).startswith("torch.nn.")
-        and _last(program, call).startswith("BatchNorm")
+        and _last_name(program, call).startswith("BatchNorm")
     ]
     if batch_norm:
-        yield Advice(batch_norm[0].lineno, _last(program, batch_norm[0]), *_STATISTICS)
+        yield Advice(batch_norm[0].lineno, _last_name(program, batch_norm[0]), *_STATISTICS)
     for call in program.calls:
-        name, last = program.qualified(call.func), _last(program, call)
+        name, last = program.qualified(call.func), _last_name(program, call)
         if last in _WRITERS or name in _MODULES or (name == "open" and _is_to_write(call)):
             yield Advice(call.lineno, name or last, *_WRITES)
 
 
-def _last(program: Program, call: ast.Call) -> str:
+def _last_name(program: Program, call: ast.Call) -> str:
     function = call.func
     return (
         function.attr if isinstance(function, ast.Attribute) else program.qualified(function).split(".")[-1]

@@ -4,7 +4,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from isthmus_migrate.rules.scripts.ddp.training import Loop
-from isthmus_migrate.rules.scripts.program import Program, within
+from isthmus_migrate.rules.scripts.program import Program, walk_own_scope
 
 _SAME_ON_ALL = ("shape", "size", "dim", "dtype", "device", "numel")
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -24,19 +24,23 @@ class Dataflow:
     def __init__(self, program: Program, loop: Loop) -> None:
         self._program = program
         self._loop = loop.node
-        self.nodes = [node for statement in loop.region for node in within(statement)]
-        self.after = self._following()
+        self.nodes = [node for statement in loop.region for node in walk_own_scope(statement)]
+        self.after = self._following_statements()
         self._after = set(self.after)
         self._values = self._assignments()
-        self._computation = self._closure(set(self._backward()))
+        self._computation = self._closure(set(self._backward_names()))
         self._sums = {name for name in self._augmented() if name not in self._computation}
         self._batch = {
             node.id
             for node in ast.walk(loop.node.target)
             if isinstance(node, ast.Name) and node.id != loop.counter
         }
-        self.losses = {name for name in self._backward() if not self._is_same_on_all_name(name, frozenset())}
-        stored = (part for statement in loop.node.body for part in within(statement) if _is_stored(part))
+        self.losses = {
+            name for name in self._backward_names() if not self._is_same_on_all_name(name, frozenset())
+        }
+        stored = (
+            part for statement in loop.node.body for part in walk_own_scope(statement) if _is_stored(part)
+        )
         names = {*map(name_of, stored), *self._batch}
         self._left = {name for name in names if not self._is_same_on_all_name(name, frozenset())}
 
@@ -79,25 +83,25 @@ class Dataflow:
 
     def is_own(self, node: ast.AST) -> bool:
         """Whether an expression contains a random number or the time, which each rank has of its own."""
-        return self._has(node, lambda part: self._program.qualified(part).startswith(_OWN), frozenset())
+        return self._has_match(node, lambda part: self._program.qualified(part).startswith(_OWN), frozenset())
 
     def is_numpy(self, node: ast.AST) -> bool:
         """Whether a number is computed by NumPy."""
-        return self._has(node, self._is_of_numpy, frozenset())
+        return self._has_match(node, self._is_of_numpy, frozenset())
 
     def _is_of_numpy(self, node: ast.expr) -> bool:
         method = isinstance(node, ast.Attribute) and node.attr == "numpy"
         return method or self._program.qualified(node).startswith("numpy.")
 
-    def _has(self, node: ast.AST, matches: Callable[[ast.expr], bool], seen: frozenset[str]) -> bool:
+    def _has_match(self, node: ast.AST, matches: Callable[[ast.expr], bool], seen: frozenset[str]) -> bool:
         """Whether a function matches that an expression calls, directly or through a name."""
         name = name_of(node)
         if name:
             values = [] if name in seen else self.values(name)
-            return any(self._has(value, matches, seen | {name}) for value in values)
+            return any(self._has_match(value, matches, seen | {name}) for value in values)
         if isinstance(node, ast.Call) and matches(node.func):
             return True
-        return any(self._has(child, matches, seen) for child in ast.iter_child_nodes(node))
+        return any(self._has_match(child, matches, seen) for child in ast.iter_child_nodes(node))
 
     def is_moved(self, node: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
         """Whether an expression was moved to a device in the loop, or does not depend on the batch."""
@@ -129,14 +133,14 @@ class Dataflow:
             return is_shape and _is_zero(node.slice) and self._is_of_batch(node.value.value)
         return False
 
-    def _following(self) -> list[ast.AST]:
+    def _following_statements(self) -> list[ast.AST]:
         scope = self._program.function(self._loop) or self._program.tree
         assert self._loop.end_lineno is not None
         return [
             node
             for statement in scope.body
             if statement.end_lineno is not None and statement.end_lineno > self._loop.end_lineno
-            for node in within(statement)
+            for node in walk_own_scope(statement)
             if getattr(node, "lineno", 0) > self._loop.end_lineno
         ]
 
@@ -164,7 +168,7 @@ class Dataflow:
         values = [] if name in seen else self.values(name)
         return all(self.same_on_all(value, seen | {name}) for value in values)
 
-    def _backward(self) -> Iterator[str]:
+    def _backward_names(self) -> Iterator[str]:
         """Yield the names in ``loss.backward()``, ``scaler.scale(loss).backward()`` and ``(loss / n).backward()``."""
         for node in self.nodes:
             is_method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)

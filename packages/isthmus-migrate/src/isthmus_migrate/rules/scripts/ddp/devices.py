@@ -23,7 +23,7 @@ def release(program: Program, edits: Edits) -> None:
             continue
         if is_formatted(node) or (names_cuda(node) and text(node) != "cuda"):
             assert isinstance(node, ast.expr)
-            edits.replace(node, _current(edits, node), _MESSAGE)
+            edits.replace(node, _current_device_source(edits, node), _MESSAGE)
             done.update(ast.walk(node))
         elif text(node).startswith("cuda:") and not isinstance(program.parents[node], ast.JoinedStr):
             line: int = node.lineno  # type: ignore[attr-defined]
@@ -32,7 +32,7 @@ def release(program: Program, edits: Edits) -> None:
             _call(program, edits, node)
 
 
-def _current(edits: Edits, node: ast.expr) -> str:
+def _current_device_source(edits: Edits, node: ast.expr) -> str:
     """Return the source of the current device's name, in the quotation marks of a node."""
     quote = "'" if "'" in edits.text(node) and '"' not in edits.text(node) else '"'
     return f"{quote}cuda{quote}"

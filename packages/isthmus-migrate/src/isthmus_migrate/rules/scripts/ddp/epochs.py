@@ -9,16 +9,16 @@ from isthmus_migrate.rules.scripts.program import Function, NotRecognised, Progr
 _MESSAGE = "the sampler gets the epoch"
 
 
-def tell(program: Program, edits: Edits, loop: Loop) -> None:
+def insert_set_epoch(program: Program, edits: Edits, loop: Loop) -> None:
     """Insert ``loader.sampler.set_epoch(epoch)`` in each loop over epochs; nothing for a single epoch.
 
     Raises:
         NotRecognised: epochs are not counted by a for loop, or the loader has no name there.
     """
-    _tell(program, edits, loop.node, loop.loader, edits.text(loop.loader), ())
+    _insert_call(program, edits, loop.node, loop.loader, edits.text(loop.loader), ())
 
 
-def _tell(
+def _insert_call(
     program: Program, edits: Edits, node: ast.AST, loader: ast.expr, name: str, seen: tuple[Function, ...]
 ) -> None:
     for each in program.ancestors(node):
@@ -36,7 +36,7 @@ def _tell(
                 return
             for site in program.call_sites(each):
                 outer, name_there = _seen_from(program, edits, site, each, loader, name)
-                _tell(program, edits, site, outer, name_there, (*seen, each))
+                _insert_call(program, edits, site, outer, name_there, (*seen, each))
             return
 
 

@@ -1,4 +1,4 @@
-"""How a tensor of a training loop is reduced over the ranks: what it is of a rank's share of a batch.
+"""Reduction of a training loop's tensors over the ranks, by their relation to a rank's share of a batch.
 
 A sum over the samples has degree 1 in the number of samples, a mean has degree 0. Products and quotients with numbers
 that are the same on all ranks add the degrees: a sum divided by the batch size is a mean.
@@ -29,7 +29,7 @@ class Kinds:
         self._flow = flow
         self._edits = edits
 
-    def of(self, node: ast.expr) -> str:
+    def reduction_helper(self, node: ast.expr) -> str:
         """Return the helper that reduces a tensor.
 
         Raises:
@@ -57,16 +57,16 @@ class Kinds:
         if isinstance(node, ast.List | ast.Tuple):
             return self._common(node, node.elts, seen)
         if name and name not in seen:
-            return self._common(node, [*self._flow.values(name), *self._appended(name)], seen | {name})
+            return self._common(node, [*self._flow.values(name), *self._appended_values(name)], seen | {name})
         if isinstance(node, ast.BinOp):
             return self._of_operation(node, seen)
-        raise self._unclear(node)
+        raise self._not_recognised(node)
 
     def _common(self, node: ast.expr, parts: list[ast.expr], seen: frozenset[str]) -> int:
         """Return the common degree of the parts that differ among ranks."""
         degrees = {self._degree(part, seen) for part in parts if not self._flow.same_on_all(part)}
         if len(degrees) != 1:
-            raise self._unclear(node)
+            raise self._not_recognised(node)
         return degrees.pop()
 
     def _of_operation(self, node: ast.BinOp, seen: frozenset[str]) -> int:
@@ -80,18 +80,18 @@ class Kinds:
                 return degree
         if isinstance(node.op, ast.Mult) and left != right:
             varies, factor = (node.right, node.left) if left else (node.left, node.right)
-            return self._scaled(node, varies, factor, 1, seen)
+            return self._scaled_degree(node, varies, factor, 1, seen)
         if isinstance(node.op, ast.Div) and right and not left:
-            return self._scaled(node, node.left, node.right, -1, seen)
-        raise self._unclear(node)
+            return self._scaled_degree(node, node.left, node.right, -1, seen)
+        raise self._not_recognised(node)
 
-    def _scaled(
+    def _scaled_degree(
         self, node: ast.expr, varies: ast.expr, factor: ast.expr, sign: int, seen: frozenset[str]
     ) -> int:
         """Return the degree of a tensor times a number, or divided by it."""
         degree = self._degree(varies, seen) + sign * self._power(factor)
         if degree not in _BY_DEGREE:
-            raise self._unclear(node)
+            raise self._not_recognised(node)
         return degree
 
     def _power(self, factor: ast.expr) -> int:
@@ -102,7 +102,7 @@ class Kinds:
             sign = 1 if isinstance(factor.op, ast.Mult) else -1
             return self._power(factor.left) + sign * self._power(factor.right)
         if any(self._flow.is_batch_size(part) for part in ast.walk(factor)):
-            raise self._unclear(factor)
+            raise self._not_recognised(factor)
         return 0
 
     def _of_call(self, node: ast.Call, seen: frozenset[str]) -> int:
@@ -111,7 +111,7 @@ class Kinds:
             return 1
         if name in _PRODUCTS and len(node.args) == 1 and self._flow.same_on_all(node.args[0]):
             assert isinstance(node.func, ast.Attribute)
-            return self._scaled(node, node.func.value, node.args[0], _PRODUCTS[name], seen)
+            return self._scaled_degree(node, node.func.value, node.args[0], _PRODUCTS[name], seen)
         qualified = self._program.qualified(node.func)
         is_loss = qualified.startswith("torch.nn.functional.") or "loss" in name_of(node.func).lower()
         if name == "mean" or is_loss or "criterion" in name_of(node.func).lower():
@@ -119,7 +119,7 @@ class Kinds:
         function = self._program.callee(node)
         if function is not None:
             return self._of_function(function, seen)
-        raise self._unclear(node)
+        raise self._not_recognised(node)
 
     def _of_function(self, function: Function, seen: frozenset[str]) -> int:
         """Return the degree of what a function of the script returns."""
@@ -139,7 +139,7 @@ class Kinds:
         values = self._flow.values(name) if name and name not in seen else []
         return bool(values) and all(self._is_measured(each, seen | {name}) for each in values)
 
-    def _appended(self, name: str) -> list[ast.expr]:
+    def _appended_values(self, name: str) -> list[ast.expr]:
         """Return what is appended to a list in the loop or in a function that it calls."""
         return [
             each.args[0]
@@ -151,7 +151,7 @@ class Kinds:
             and len(each.args) == 1
         ]
 
-    def _unclear(self, node: ast.expr) -> NotRecognised:
+    def _not_recognised(self, node: ast.expr) -> NotRecognised:
         return NotRecognised(
             node.lineno, f"unclear how to reduce this number over ranks: {self._edits.text(node)}"
         )

@@ -12,7 +12,7 @@ from isthmus_migrate.rules.scripts.ddp.dataflow import Dataflow, item_of, name_o
 from isthmus_migrate.rules.scripts.ddp.kinds import MEAN, SUM, Kinds
 from isthmus_migrate.rules.scripts.ddp.training import Loop
 from isthmus_migrate.rules.scripts.edits import Edits
-from isthmus_migrate.rules.scripts.program import Function, NotRecognised, Program, within
+from isthmus_migrate.rules.scripts.program import Function, NotRecognised, Program, walk_own_scope
 
 _MESSAGES = {MEAN: "averaged over the ranks", SUM: "summed over the ranks"}
 _COLLECTS = ("append", "update", "add", "extend")
@@ -65,7 +65,7 @@ class Metrics:
         """
         self._check_conditions()
         for node in self._nodes:
-            for reported in self._reported(node):
+            for reported in self._reported_expressions(node):
                 self._report(reported)
         for node in self._nodes:
             is_term = (
@@ -74,7 +74,7 @@ class Metrics:
             if is_term or item_of(node) is not None:
                 self._report(node)
 
-    def _reported(self, node: ast.AST) -> Iterator[ast.AST]:
+    def _reported_expressions(self, node: ast.AST) -> Iterator[ast.AST]:
         """Yield expressions that are added to a running sum or reported in a message."""
         if isinstance(node, ast.AugAssign) and not self._flow.feeds_loss(node.target):
             yield node.value
@@ -132,7 +132,7 @@ class Metrics:
         if self._flow.same_on_all(node):
             return
         self._check_reached_by_all(node)
-        function = self._kinds.of(node)
+        function = self._kinds.reduction_helper(node)
         self.used.add(function)
         said = f"{self._edits.text(node)}: {_MESSAGES[function]}"
         before, after = f"{function}(", ")"
@@ -147,7 +147,7 @@ class Metrics:
                 continue
             if not self._flow.is_of_loop(node.test):
                 continue
-            if any(isinstance(part, _LEAVES) or _steps(part) for part in within(node)):
+            if any(isinstance(part, _LEAVES) or _steps(part) for part in walk_own_scope(node)):
                 raise NotRecognised(node.lineno, "control flow depends on a rank's own data")
 
     def _decided_by_all(self, test: ast.expr) -> bool:

@@ -13,7 +13,7 @@ from isthmus_migrate.rules.scripts.program import (
     Program,
     Variable,
     parameters,
-    within,
+    walk_own_scope,
 )
 from isthmus_migrate.source.calls import argument
 
@@ -69,7 +69,12 @@ def _moves_inputs(program: Program, training: Training) -> bool:
     for loop in loops:
         flow = Dataflow(program, loop)
         calls = (each for each in flow.nodes if isinstance(each, ast.Call))
-        inputs = [arg for each in calls if training.model in program.reached(each.func) for arg in each.args]
+        inputs = [
+            arg
+            for each in calls
+            if training.model in program.reached_variables(each.func)
+            for arg in each.args
+        ]
         if not all(map(flow.is_moved, inputs)):
             return False
     return True
@@ -78,7 +83,7 @@ def _moves_inputs(program: Program, training: Training) -> bool:
 def _place(program: Program, edits: Edits, training: Training) -> Wrap:
     """Find the last statement before training that creates or moves the model."""
     model = training.model
-    bound = program.bound(model)
+    bound = program.assignments_of(model)
     target = _target(bound[0].statement, program, model)
     block = program.block(bound[0].statement)
     function = program.function(bound[0].statement)
@@ -106,7 +111,7 @@ def _trains(program: Program, statement: ast.stmt, training: Training) -> bool:
         if part in seen:
             continue
         seen.add(part)
-        nodes = [part, *ast.walk(part)] if isinstance(part, Function) else list(within(part))
+        nodes = [part, *ast.walk(part)] if isinstance(part, Function) else list(walk_own_scope(part))
         if any(node in loops for node in nodes):
             return True
         called = (program.callee(node) for node in nodes if isinstance(node, ast.Call))

@@ -11,7 +11,7 @@ from isthmus_migrate.rules.scripts.ddp.metrics import Metrics
 from isthmus_migrate.rules.scripts.ddp.side_effects import SideEffects
 from isthmus_migrate.rules.scripts.ddp.training import Loop, Training, is_without_sampler, recognise
 from isthmus_migrate.rules.scripts.edits import Change, Edits
-from isthmus_migrate.rules.scripts.program import Function, NotRecognised, Program, is_main, within
+from isthmus_migrate.rules.scripts.program import Function, NotRecognised, Program, is_main, walk_own_scope
 from isthmus_migrate.source.calls import last_name
 
 _DISTRIBUTED = ("init_process_group", "DistributedDataParallel", "DistributedSampler", "fully_shard", "FSDP")
@@ -58,7 +58,7 @@ def plan(program: Program, source: str, device: str) -> Plan | None:
             if is_without_sampler(program, keyword):
                 edits.delete_keyword(call, keyword)
     for loop in training.loops:
-        epochs.tell(program, edits, loop)
+        epochs.insert_set_epoch(program, edits, loop)
         metrics = Metrics(program, edits, loop, device)
         metrics.reduce()
         used |= metrics.used
@@ -68,13 +68,15 @@ def plan(program: Program, source: str, device: str) -> Plan | None:
     devices.release(program, edits)
     _insert_helpers(program, edits, helpers.source(used | effects.used, device))
     edits.edits.insert(0, edits.edits.pop())  # the call that uses them may be there too
-    return Plan(edits.made(), list(advice.look(program)))
+    return Plan(edits.changes(), list(advice.find_advice(program)))
 
 
-def distributed(program: Program) -> ast.AST | None:
+def find_distributed_use(program: Program) -> ast.AST | None:
     """Return where a script uses several processes, or a framework that does; None if it does not."""
     for node in program.nodes:
-        if isinstance(node, ast.Import | ast.ImportFrom) and _FRAMEWORKS.intersection(_imported(node)):
+        if isinstance(node, ast.Import | ast.ImportFrom) and _FRAMEWORKS.intersection(
+            _imported_packages(node)
+        ):
             return node
         name = last_name(node)
         if name in _DISTRIBUTED or (name == "spawn" and program.qualified(node) in _SPAWN):  # type: ignore[arg-type]
@@ -82,7 +84,7 @@ def distributed(program: Program) -> ast.AST | None:
     return None
 
 
-def _imported(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
+def _imported_packages(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
     """Yield the names of the packages that a statement imports from."""
     names = [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
     names += [each.name for each in statement.names if isinstance(statement, ast.Import)]
@@ -94,7 +96,7 @@ def _check(program: Program, training: Training) -> None:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in _NAMES:
             raise NotRecognised(node.lineno, f"the script defines {node.id} itself")
     for loop in training.loops:
-        calls = [each for part in loop.region for each in within(part) if isinstance(each, ast.Call)]
+        calls = [each for part in loop.region for each in walk_own_scope(part) if isinstance(each, ast.Call)]
         made = [origin for each in calls for origin in program.origins(each.func)]
         for call in (*calls, *made):
             if isinstance(call, ast.Call) and _sums(call):
@@ -116,7 +118,7 @@ def _check_loss(program: Program, training: Training, loop: Loop) -> None:
     for call in (part for value in values for part in ast.walk(value) if isinstance(part, ast.Call)):
         made = [each.func if isinstance(each, ast.Call) else each for each in program.origins(call.func)]
         unknown = [name for name in map(program.qualified, made) if name.partition(".")[0] in imported]
-        if unknown and training.model not in program.reached(call.func):
+        if unknown and training.model not in program.reached_variables(call.func):
             raise NotRecognised(
                 call.lineno, f"unclear whether {unknown[0]} is a mean over samples that are independent"
             )
@@ -140,7 +142,7 @@ def _start(program: Program, edits: Edits, place: model.Wrap) -> int:
     ):
         block = guard.body
     else:
-        block = [each for each in body[_head(body) :] if not _defines(each)]
+        block = [each for each in body[_count_leading_statements(body) :] if not _defines(each)]
     if not block:
         raise NotRecognised(1, "nothing runs the training when the file is started as a script")
     first, last = block[0], block[-1]
@@ -159,7 +161,7 @@ def _defines(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-def _head(body: list[ast.stmt]) -> int:
+def _count_leading_statements(body: list[ast.stmt]) -> int:
     """Count the leading statements: up to the import of PyTorch, and imports and environment settings after it."""
     torch = (number for number, each in enumerate(body, 1) if isinstance(each, _IMPORT) and _is_torch(each))
     count = next(torch, 0)
@@ -169,7 +171,7 @@ def _head(body: list[ast.stmt]) -> int:
 
 
 def _is_torch(statement: ast.Import | ast.ImportFrom) -> bool:
-    return "torch" in _imported(statement)
+    return "torch" in _imported_packages(statement)
 
 
 def _is_head(statement: ast.stmt) -> bool:
@@ -184,7 +186,7 @@ def _exits(statement: ast.stmt) -> bool:
 
 
 def _insert_helpers(program: Program, edits: Edits, text: str) -> None:
-    head = program.tree.body[: _head(program.tree.body)]
+    head = program.tree.body[: _count_leading_statements(program.tree.body)]
     last = head[-1] if head else None
     message = "helpers for this rank and its collectives"
     if last is None:

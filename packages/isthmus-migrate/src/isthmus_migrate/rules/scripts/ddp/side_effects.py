@@ -46,7 +46,7 @@ class SideEffects:
             elif name == "torch.save":
                 self._rename(call, "save_once", "rank 0 saves")
             elif name in _FILES:
-                self._once(call)
+                self._run_once(call)
             elif name == "torch.load":
                 self._load(call)
             elif name in ("os.makedirs", "os.mkdir"):
@@ -60,7 +60,7 @@ class SideEffects:
         self.used.add(name)
         self._edits.replace(call.func, name, message)
 
-    def _once(self, call: ast.Call) -> None:
+    def _run_once(self, call: ast.Call) -> None:
         statement = self._program.statement(call)
         if isinstance(statement, ast.Expr):
             self._edits.guard(statement, "if RANK == 0:", "done by rank 0")

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from isthmus_migrate.rules.scripts.program import Function, NotRecognised, Program, Variable, within
+from isthmus_migrate.rules.scripts.program import Function, NotRecognised, Program, Variable, walk_own_scope
 from isthmus_migrate.source.calls import last_name
 
 _PASSED_THROUGH = ("enumerate", "tqdm", "trange", "track", "islice", "iter")
@@ -64,7 +64,7 @@ def is_loader(program: Program, node: ast.expr) -> bool:
     return name.startswith("torch.utils.data.") and name.endswith(".DataLoader")
 
 
-def iterated(program: Program, node: ast.expr) -> list[ast.expr]:
+def unwrap_iterable(program: Program, node: ast.expr) -> list[ast.expr]:
     """Unwrap ``enumerate(tqdm(loader))``, or a variable for it; the loader is the last item."""
     chain = [node]
     while (call := _passing(program, chain[-1])) is not None and call.args[0] not in chain:
@@ -92,7 +92,7 @@ def _loops(program: Program) -> list[Loop]:
         loop = _loop_around(program, call, ())
         if loop is None:
             raise NotRecognised(call.lineno, "backward() is not in a loop over a DataLoader of this file")
-        found[loop] = _described(program, loop)
+        found[loop] = _describe_loop(program, loop)
     return list(found.values())
 
 
@@ -104,7 +104,7 @@ def _loop_around(program: Program, node: ast.AST, seen: tuple[Function, ...]) ->
     """Return the loop over a DataLoader around a node or a call of its function."""
     for each in program.ancestors(node):
         if isinstance(each, ast.For) and any(
-            is_loader(program, origin) for origin in program.origins(iterated(program, each.iter)[-1])
+            is_loader(program, origin) for origin in program.origins(unwrap_iterable(program, each.iter)[-1])
         ):
             return each
         if isinstance(each, Function):
@@ -114,9 +114,9 @@ def _loop_around(program: Program, node: ast.AST, seen: tuple[Function, ...]) ->
     return None
 
 
-def _described(program: Program, loop: ast.For) -> Loop:
+def _describe_loop(program: Program, loop: ast.For) -> Loop:
     counter = ""
-    chain = iterated(program, loop.iter)
+    chain = unwrap_iterable(program, loop.iter)
     if any(isinstance(each, ast.Call) and last_name(each.func) == "enumerate" for each in chain):
         first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else None
         counter = first.id if isinstance(first, ast.Name) else ""
@@ -128,7 +128,7 @@ def _region(program: Program, loop: ast.For) -> list[ast.stmt]:
     functions: list[Function] = []
     position = 0
     while position < len(region):
-        for node in within(region[position]):
+        for node in walk_own_scope(region[position]):
             function = program.callee(node) if isinstance(node, ast.Call) else None
             if function is None or function in functions or function.name == "__init__":
                 continue
@@ -159,7 +159,7 @@ def _loaders(program: Program, loops: list[Loop]) -> list[ast.Call]:
 
 def _always_trains(program: Program, loop: Loop) -> bool:
     """Whether every batch of a loop is trained on, so that the loop does not evaluate another loader."""
-    calls = (node for part in loop.region for node in within(part) if isinstance(node, ast.Call))
+    calls = (node for part in loop.region for node in walk_own_scope(part) if isinstance(node, ast.Call))
     trained = (
         call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "backward"
     )
@@ -174,10 +174,10 @@ def _up_to(program: Program, node: ast.AST, end: ast.AST) -> Iterator[ast.AST]:
 
 def _one_runs(program: Program, calls: list[ast.Call]) -> bool:
     """Whether only one of several calls runs: any two are in different branches of an ``if``."""
-    return all(_excluded(program, *pair) for pair in itertools.combinations(calls, 2))
+    return all(_are_exclusive(program, *pair) for pair in itertools.combinations(calls, 2))
 
 
-def _excluded(program: Program, one: ast.AST, other: ast.AST) -> bool:
+def _are_exclusive(program: Program, one: ast.AST, other: ast.AST) -> bool:
     around_other = [other, *program.ancestors(other)]
     inner = one
     for each in program.ancestors(one):
@@ -223,7 +223,7 @@ def _check_other_uses(program: Program, loops: list[Loop], loaders: list[ast.Cal
     training = {loop.node for loop in loops}
     for node in program.nodes:
         if isinstance(node, ast.For) and node not in training:
-            used, reason = iterated(program, node.iter)[-1], "is also iterated outside of training"
+            used, reason = unwrap_iterable(program, node.iter)[-1], "is also iterated outside of training"
         elif isinstance(node, ast.Attribute) and node.attr not in _LOADER_ATTRIBUTES:
             used, reason = node.value, f"is read for its {node.attr}"
         else:
@@ -237,7 +237,7 @@ def _model(program: Program, loops: list[Loop]) -> Variable:
     found: dict[Variable, None] = {}
     for loop in loops:
         for statement in loop.region:
-            for node in within(statement):
+            for node in walk_own_scope(statement):
                 if not isinstance(node, ast.Call):
                     continue
                 holder = _holder(program, node.func, frozenset())
@@ -277,11 +277,11 @@ def _is_trained(program: Program, node: ast.expr, seen: frozenset[Variable]) -> 
             and program.variable(each.value) == variable
         ):
             return True
-    inputs = (part for value in program.values(variable) for part in _moved(value))
+    inputs = (part for value in program.values(variable) for part in _moved_module(value))
     return any(_is_trained(program, part, seen | {variable}) for part in inputs)
 
 
-def _moved(value: ast.expr) -> list[ast.expr]:
+def _moved_module(value: ast.expr) -> list[ast.expr]:
     """Return the module in ``module.to(device)``."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         value = value.func.value

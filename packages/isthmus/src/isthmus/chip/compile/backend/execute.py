@@ -17,8 +17,8 @@ from torch.fx.graph import _BoxedCodeGen
 from isthmus import _C, chip
 
 _INPUTS = (torch.Tensor, int, float, torch.SymInt, torch.SymFloat, torch.SymBool, type(None))
-MOST_SIZES = 64  # of one graph: values of its symbolic sizes, and streams
-MOST_CAPTURES = 8  # of one of them: inputs with other strides, or that share memory otherwise
+MOST_SIZES = 64  # limit for one graph: values of its symbolic sizes, and streams
+MOST_CAPTURES = 8  # limit for each of them: inputs with other strides, or that share memory otherwise
 MOST_FAILURES = 4  # to capture a graph
 
 _logger = logging.getLogger("isthmus.chip.compile")
@@ -33,7 +33,7 @@ class Program:
     """
 
     def __init__(self, graph: GraphModule, capture: bool) -> None:
-        self._boxed_call = True  # of the instance: wrappers copy its attributes, not the class's
+        self._boxed_call = True  # an attribute of the instance: wrappers copy those, not the class's
         graph.graph.set_codegen(_BoxedCodeGen())  # drops each value after its last use
         graph.recompile()
         self._run = graph.forward
@@ -77,7 +77,7 @@ class _Pool:
 
 
 _capturing = threading.Lock()  # one graph at a time
-_pools = weakref.WeakValueDictionary[tuple[int, int], _Pool]()  # by device and stream
+_pools = weakref.WeakValueDictionary[tuple[int, int], _Pool]()  # keyed by device and stream
 
 
 class _Capture(NamedTuple):
@@ -108,7 +108,7 @@ class _Captures:
         self._numbers = [i for i, value in enumerate(values) if not isinstance(value, torch.Tensor)]
         constants = (*graph.buffers(), *graph.parameters(), *vars(graph).values())
         self._constants = {c.untyped_storage().data_ptr() for c in constants if isinstance(c, torch.Tensor)}
-        # By stream and symbolic sizes, the last used at the end.
+        # Keyed by stream and symbolic sizes, the last used at the end.
         self._found = OrderedDict[Any, list[_Capture]]()
         self._failures = 0
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class _Captures:
                 return [_output(output, results, inputs) for output in captured.outputs]
         if self._failures >= MOST_FAILURES or (is_new and self._numbers) or len(known) >= MOST_CAPTURES:
             return None
-        if _C.capturing():  # by another thread: the device cannot be synchronized
+        if _C.capturing():  # another thread captures: the device cannot be synchronized
             return None
         with _capturing:
             made = self._capture(inputs, tensors, key[:2])
@@ -162,7 +162,7 @@ class _Captures:
                 finally:
                     graph.capture_end()
             return self._moving(graph, tensors, inputs, outputs, pool)
-        except RuntimeError as error:  # of an operator that cannot be captured
+        except RuntimeError as error:  # an operator that cannot be captured
             _logger.info("a graph is run by its operators: %s", error)
             return None
 

@@ -37,8 +37,8 @@ class _Grouping:
         self._nodes = list(graph.nodes)
         self._index = {node: i for i, node in enumerate(self._nodes)}
         self._before = _inputs(graph)
-        self._members: list[int] = []  # by node: its set
-        self._depends: list[int] = []  # by node: what its set depends on, itself included
+        self._members: list[int] = []  # set of each node
+        self._depends: list[int] = []  # nodes that each node's set depends on, itself included
 
     def add(self, node: Node) -> None:
         """Add the next node of the graph, as a set of its own."""

@@ -33,7 +33,7 @@ _logger = logging.getLogger("isthmus")
 _defined: dict[str, OpOverload] = {}
 _kept: list[Any] = []  # functions whose addresses the dispatcher holds
 _MOST_OPERANDS = 60
-# Their eager calls use numbers in float32 with halves; others convert them to the halves' dtype.
+# Eager calls of these use numbers in float32 with halves; others convert them to the halves' dtype.
 _WIDE_NUMBERS = ("mul.", "div.", "pow.", "addcmul", "addcdiv", "lerp", "leaky_relu", "threshold_backward")
 
 

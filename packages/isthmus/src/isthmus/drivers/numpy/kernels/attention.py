@@ -172,7 +172,7 @@ def scaled_attention(
     query: Array, key: Array, value: Array, dropout_p: float, causal: bool, mask: Maybe, scale: float | None
 ) -> tuple[Any, Any]:  # fmt: skip
     if dropout_p:
-        raise Unsupported  # as on the CPU
+        raise Unsupported  # the CPU refuses it too
     scores = scaled_scores(query, key, causal, mask, default_scale(query, scale))
     return softmax(scores) @ double(value), softmax_of(scores)[1]
 

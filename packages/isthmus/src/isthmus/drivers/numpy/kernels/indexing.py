@@ -70,6 +70,7 @@ def index_put(x: Array, indices: list[Maybe], values: Array, accumulate: bool, o
     if accumulate:
         store(out, changed(wide(x), index_of(indices), wide(values), add=True))
     else:
+        values = values.copy()  # may be in the memory of out
         out[...] = x
         out[index_of(indices)] = values
 

@@ -104,7 +104,7 @@ UNARY: dict[str, Function] = {
     "relu": lambda x: np.where(x < 0, like(0, x), x),
     "frac": lambda x: x - np.trunc(x),
 }
-FLOATING: dict[str, Function] = {  # of one tensor, as float64
+FLOATING: dict[str, Function] = {  # functions of one tensor, as float64
     **{name: getattr(np, name) for name in ("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt")},
     **{name: getattr(np, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
     **{"a" + name: getattr(np, "arc" + name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},

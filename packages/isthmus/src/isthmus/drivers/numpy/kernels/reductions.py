@@ -45,7 +45,8 @@ def position(f: Function, x: Array, dim: int | None, keepdim: bool) -> Array:
 def var(x: Array, dim: Dims, correction: float | None, keepdim: bool = False) -> Array:
     ddof = 1 if correction is None else correction
     result = reduce(functools.partial(np.var, ddof=ddof), double(x), dim, keepdim)
-    return result if x.size else np.full_like(result, np.nan)  # of nothing, whatever the correction
+    # NaN for an empty tensor, whatever the correction.
+    return result if x.size else np.full_like(result, np.nan)
 
 
 def vector_norm(x: Array, order: float, dim: Dims, keepdim: bool) -> Array:

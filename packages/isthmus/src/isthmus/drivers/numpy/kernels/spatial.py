@@ -46,7 +46,7 @@ def step(size: int, out: int, scale: float | None) -> float:
 def nearest(x: Array, out: list[int], scale_h: float | None, scale_w: float | None) -> Array:
     for dim, scale in ((-2, scale_h), (-1, scale_w)):
         size, count = x.shape[dim], out[dim]
-        distance = step(size, count, None if count == 2 * size else scale)  # as in PyTorch
+        distance = step(size, count, None if count == 2 * size else scale)  # same rule as PyTorch
         place = np.floor(np.arange(count) * distance).astype(np.int64)
         x = np.take(x, np.minimum(place, size - 1), dim)
     return x

@@ -42,7 +42,8 @@ def activate() -> None:
     kind = device_type()
     torch.set_autocast_dtype(kind, torch.float16)
     torch.set_autocast_enabled(kind, True)
-    torch.set_autocast_cache_enabled(False)  # which is emptied where a context ends, and this one does not
+    # The cache is emptied where a context ends, and this one does not.
+    torch.set_autocast_cache_enabled(False)
     for module, name, wrap in _registered:
         setattr(module, name, wrap(getattr(module, name)))
     _registered.clear()

@@ -1,4 +1,4 @@
-"""What amp adds to an optimizer: float32 master weights, unscaled gradients, skipped steps."""
+"""Additions of amp to an optimizer: float32 master weights, unscaled gradients, skipped steps."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -40,7 +40,7 @@ class Stash:
 
     def __init__(self, optimizer: Optimizer, master_weights: bool, is_casting: bool) -> None:
         self._optimizer, self._master_weights, self._is_casting = optimizer, master_weights, is_casting
-        self._masters: dict[torch.Tensor, torch.Tensor] = {}  # by the float16 parameter of the model
+        self._masters: dict[torch.Tensor, torch.Tensor] = {}  # keyed by the float16 parameter of the model
         self._earlier: dict[torch.Tensor, torch.Tensor] = {}  # gradients from before this backward
         self._why_skipped = ""
         self.has_scaled = False
@@ -88,7 +88,7 @@ class Stash:
             for param, master in self._masters.items():
                 if param.grad is not None:
                     checks.append(_unscaled(param.grad, scale, master, master.grad))
-        for param, gradient in self._earlier.items():  # of parameters that this loss does not reach
+        for param, gradient in self._earlier.items():  # parameters that this loss does not reach
             param.grad = gradient
         self._earlier = {}
         return bool(checks) and not bool(torch.stack(checks).all())
@@ -103,7 +103,7 @@ class Stash:
         if self._why_skipped:
             print(f"Gradient overflow.  Skipping step, {self._why_skipped}")
             self._why_skipped = ""
-            for master in self._masters.values():  # which model.zero_grad() does not reach
+            for master in self._masters.values():  # model.zero_grad() does not reach these
                 master.grad = None
             return None
         self._make_masters()

@@ -8,7 +8,7 @@ import torch
 
 from isthmus.ops.optimizer import adamw_
 
-# In the order of the operators' arguments.
+# Names in the order of the operators' arguments.
 _STATE = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "master_param")
 
 
