@@ -23,13 +23,13 @@ BUILD = ROOT / "build" / "dependencies"
 PAGE = ROOT / "docs" / "results" / "dependencies.md"
 TORCH = "torch==2.13.0"
 ADD = "import torch; a = torch.ones(3, device='chip'); assert (a + a).cpu().tolist() == [2.0] * 3"
-OPERATORS = "aten::softmax*,aten::uniform_"
+OPERATORS = "aten::_softmax,aten::uniform_"
 SMOKE = (
     ("python", "-c", ADD),
     ("isthmus", "doctor"),
     ("isthmus", "run", "examples/pretrain_llama.py", "--tiny", "--overwrite", "--output", f"{BUILD}/llama"),
     ("isthmus", "conform", "run", "--driver", "host", "--operators", OPERATORS, "--output", f"{BUILD}/host"),
-    ("isthmus", "migrate", "analyse", "tests/scripts"),
+    ("isthmus", "migrate", "analyse", "--fail-on", "never", "tests/scripts"),
     ("isthmus", "data", "inspect", "examples/alpaca.json"),
     ("isthmus", "plan", "parallel", "--help"),
     (
