@@ -48,7 +48,7 @@ STAMPS := build/stamps
 CORE := packages/isthmus
 ASCEND := packages/isthmus-ascend
 # What the build of a package reads; isthmus_ops.h is made of the opset.
-SOURCES = $(wildcard $(1)/setup.py) $(shell find $(1)/csrc -type f) $(wildcard $(1)/src/*/options.py)
+SOURCES = $(wildcard $(1)/setup.py) $(shell find $(1)/csrc -type f -not -name '*.md') $(wildcard $(1)/src/*/options.py)
 OPSET := $(wildcard $(CORE)/src/isthmus/opset/*.py $(CORE)/src/isthmus/opset/families/*.py)
 FORMATTED := $(filter-out %/driver.h %/operators.h,$(shell find $(CORE)/csrc $(ASCEND)/csrc -name '*.cpp' -o -name '*.h'))
 # pip compiles no module: Python does when it first imports one, fewer than a tenth of them, and has to keep the result.
