@@ -32,10 +32,11 @@
 #   make wheel [PYTHONS="python3.11 python3.12"]  build the wheels into dist/, check them in fresh environments
 #   make release [CHECK=test]  check the tree, run make test-all, build wheels and their sums, print the next steps
 #   make release VERSION=0.2.0  start a release: write VERSION and the section of CHANGELOG.md
+#   make dependencies the lowest and the newest versions of what the packages require, into docs/results/ (minutes)
 #   make clean        remove the build (not .venv)
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize site site-check wheel release clean
+.PHONY: help setup setup-and-lint build train test test-all differential conform bench lint format docs opinfo megatron megatron-tests migrate-corpus migrate-ddp migrate-gold migrate-projects internevo ascend ascend-core ascend-compare ascend-tests ascend-hugging-face mindspeed mutate accuracy-faults fuzz sanitize dependencies site site-check wheel release clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -47,7 +48,7 @@ STAMPS := build/stamps
 CORE := packages/isthmus
 ASCEND := packages/isthmus-ascend
 # What the build of a package reads; isthmus_ops.h is made of the opset.
-SOURCES = $(wildcard $(1)/setup.py) $(shell find $(1)/csrc -type f) $(wildcard $(1)/src/*/options.py)
+SOURCES = $(wildcard $(1)/setup.py) $(shell find $(1)/csrc -type f -not -name '*.md') $(wildcard $(1)/src/*/options.py)
 OPSET := $(wildcard $(CORE)/src/isthmus/opset/*.py $(CORE)/src/isthmus/opset/families/*.py)
 FORMATTED := $(filter-out %/driver.h %/operators.h,$(shell find $(CORE)/csrc $(ASCEND)/csrc -name '*.cpp' -o -name '*.h'))
 # pip compiles no module: Python does when it first imports one, fewer than a tenth of them, and has to keep the result.
@@ -194,6 +195,10 @@ conform: setup
 bench: setup
 	@for name in autoload overhead shim kernel_route train_step accuracy compile_step llm_operators collectives parallel_step migrate_analyse data checkpoint plan advise plan_parallel ascend_overhead; do \
 	  echo "make: benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+
+# The environments have the core of this one.
+dependencies: setup
+	@$(BIN)/python -m tools.dependencies
 
 wheel:
 	@$(PYTHON) -m tools.wheel $(or $(PYTHONS),$(PYTHON))

@@ -27,7 +27,7 @@ VALID: dict[str, list[tuple[Sequence[Any], Sequence[Any], Mapping[str, Any]]]] =
 
 def _valid_calls(name: str) -> list[tuple[Sequence[Any], Sequence[Any], Mapping[str, Any]]]:
     """Return the calls of an operator's tests."""
-    from tests.runtime import older_boxes, older_calls, older_operators
+    from tests.runtime import older_calls, older_operators
 
     if name in VALID:
         return VALID[name]
@@ -41,7 +41,7 @@ def _valid_calls(name: str) -> list[tuple[Sequence[Any], Sequence[Any], Mapping[
         check(called, inputs, *outputs, **given)
         return older_calls.run(called, inputs, outputs, **given)
 
-    older_operators.check = older_boxes.check = check
+    older_operators.check = check
     older_operators.run = run
     for part in older_operators.PARTS:
         part()

@@ -52,7 +52,6 @@ int aclrtIpcMemImportByKey(void** pointer, const char* key, uint64_t flags);
 int aclrtIpcMemClose(const char* key);
 int aclrtLaunchHostFunc(void* stream, void (*function)(void*), void* data);
 int aclmdlRICaptureBegin(void* stream, int mode);
-int aclmdlRICaptureGetInfo(void* stream, int* status, void** model);
 int aclmdlRICaptureEnd(void* stream, void** model);
 int aclmdlRIExecuteAsync(void* model, void* stream);
 int aclmdlRIDestroy(void* model);
@@ -60,15 +59,6 @@ int aclmdlRICaptureTaskGrpBegin(void* stream);
 int aclmdlRICaptureTaskGrpEnd(void* stream, void** group);
 int aclmdlRICaptureTaskUpdateBegin(void* stream, void* group);
 int aclmdlRICaptureTaskUpdateEnd(void* stream);
-struct Branch {
-  void* condition;
-  int type;
-  uint32_t count;
-  void** models;
-};
-int aclmdlRICondHandleCreate(void* model, uint32_t initial, uint32_t flags, void** condition);
-int aclmdlRIAddCondTask(Branch branch, void* stream, uint32_t flags);
-int aclmdlRICaptureToModelRIBegin(void* stream, void* model, int mode);
 void* aclCreateTensorDesc(int dtype, int count, const int64_t* dims, int format);
 void aclDestroyTensorDesc(const void* description);
 void* aclCreateDataBuffer(void* data, size_t bytes);
@@ -219,7 +209,7 @@ class Worker {
   size_t start() { return random_() % (kCount - kPart + 1); }
 
   void step() {
-    switch (random_() % 20) {
+    switch (random_() % 19) {
       case 0:
         return switch_stream();
       case 1:
@@ -247,14 +237,12 @@ class Worker {
       case 12:
         return update();
       case 13:
-        return branch();
-      case 14:
         return capture_shared();
-      case 15:
+      case 14:
         return identity();
-      case 16:
+      case 15:
         return map();
-      case 17:
+      case 16:
         return share();
       default:
         return launch();
@@ -341,27 +329,6 @@ class Worker {
       CHECK(aclmdlRIExecuteAsync(model, stream()));
       compute_model(places);
     }
-  }
-
-  // An addition that a condition lets run or not, executed up to three times.
-  void branch() {
-    Addition& addition = additions_.emplace_back(Addition{numbers_ + start(), 7});
-    const uint32_t holds = random_() % 2;
-    int status = 0;
-    void *model = nullptr, *condition = nullptr, *body = nullptr;
-    CHECK(aclmdlRICaptureBegin(stream(), 0));
-    CHECK(aclmdlRICaptureGetInfo(stream(), &status, &model));
-    CHECK(aclmdlRICondHandleCreate(model, holds, 1, &condition));
-    CHECK(aclmdlRIAddCondTask({condition, 0, 1, &body}, stream(), 0));
-    CHECK(aclmdlRICaptureEnd(stream(), &model));
-    CHECK(aclmdlRICaptureToModelRIBegin(stream(), body, 0));
-    CHECK(aclrtLaunchHostFunc(stream(), add, &addition));
-    CHECK(aclmdlRICaptureEnd(stream(), &body));
-    for (uint64_t times = random_() % 4; times != 0; --times) {
-      CHECK(aclmdlRIExecuteAsync(model, stream()));
-      for (size_t i = 0; i < kPart; ++i) model_[addition.numbers - numbers_ + i] += holds * addition.value;
-    }
-    CHECK(aclmdlRIDestroy(model));
   }
 
   // Whether this thread may begin or end the capture depends on the others.

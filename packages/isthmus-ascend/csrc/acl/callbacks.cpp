@@ -8,7 +8,7 @@
 #include <unordered_map>
 
 #include "context.h"
-#include "stream.h"
+#include "stream_work.h"
 
 namespace isthmus::ascend {
 namespace {

@@ -1,12 +1,8 @@
-// Life of the runtime, devices and contexts.
+// Life of the runtime, and contexts.
 #include "context.h"
 
 #include <atomic>
 #include <map>
-
-#include "failures.h"
-#include "faults.h"
-#include "stream.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -25,11 +21,6 @@ Contexts& contexts() {
 
 thread_local void* current_handle = nullptr;
 std::atomic<bool> initialized{false};
-
-void synchronize_device() {
-  check(current_chip().device_synchronize());
-  throw_failure(current_context()->device);
-}
 
 void* primary_context(int32_t device) {
   const std::lock_guard<std::mutex> lock(contexts().mutex);
@@ -56,6 +47,13 @@ std::shared_ptr<Context> current_context() {
 const isthmus_driver& current_chip() {
   current_context();  // the driver's device of this thread changes with it
   return chip();
+}
+
+bool remove_primary_context(int32_t device) {
+  const std::lock_guard<std::mutex> lock(contexts().mutex);
+  const auto node = contexts().primary.extract(device);
+  if (!node.empty()) contexts().handles.remove(node.mapped());
+  return !node.empty();
 }
 
 DeviceScope::DeviceScope(int32_t device) {
@@ -106,28 +104,6 @@ ISTHMUS_ASCEND_EXPORT int aclrtGetDevice(int32_t* device) {
   });
 }
 
-// Waits for the device's work and forgets its primary context; memory stays allocated until the process ends.
-// Returns a failure that no call has returned yet.
-ISTHMUS_ASCEND_EXPORT int aclrtResetDevice(int32_t device) {
-  return call("aclrtResetDevice", [&] {
-    require_device(device);
-    void* handle = nullptr;
-    {
-      const std::lock_guard<std::mutex> lock(contexts().mutex);
-      const auto node = contexts().primary.extract(device);
-      if (!node.empty()) handle = node.mapped();
-    }
-    if (handle == nullptr) return;
-    contexts().handles.remove(handle);
-    end_hang();
-    {
-      const DeviceScope scope(device);
-      check(chip().device_synchronize());
-    }
-    throw_failure(device);
-  });
-}
-
 ISTHMUS_ASCEND_EXPORT int aclrtGetPrimaryCtxState(int32_t device, uint32_t* flags, int32_t* active) {
   return call("aclrtGetPrimaryCtxState", [&] {
     require_device(device);
@@ -165,18 +141,5 @@ ISTHMUS_ASCEND_EXPORT int aclrtGetCurrentContext(void** context) {
     require_not_null(context, "context");
     current_context();
     *context = current_handle;
-  });
-}
-
-ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeDevice() {
-  return call("aclrtSynchronizeDevice", [] { synchronize_device(); });
-}
-
-// milliseconds: -1 waits without a limit.
-ISTHMUS_ASCEND_EXPORT int aclrtSynchronizeDeviceWithTimeout(int32_t milliseconds) {
-  return call("aclrtSynchronizeDeviceWithTimeout", [&] {
-    const int32_t device = current_context()->device;
-    if (milliseconds >= 0) wait_for_streams(device, milliseconds);
-    synchronize_device();
   });
 }

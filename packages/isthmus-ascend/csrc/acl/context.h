@@ -19,6 +19,9 @@ std::shared_ptr<Context> current_context();
 // The host chip with the calling thread's device current there. Throws as above.
 const isthmus_driver& current_chip();
 
+// Returns false if the device has none.
+bool remove_primary_context(int32_t device);
+
 // Makes a device current in the driver for a scope; the thread need not have a context.
 class DeviceScope {
  public:

@@ -4,7 +4,7 @@
 
 #include "context.h"
 #include "memory.h"
-#include "stream.h"
+#include "stream_work.h"
 
 namespace isthmus::ascend {
 namespace {

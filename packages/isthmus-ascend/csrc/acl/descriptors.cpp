@@ -96,14 +96,6 @@ ISTHMUS_ASCEND_EXPORT bool isthmus_ascend_on_host(const void* handle) {
   return found != nullptr && found->on_host;
 }
 
-ISTHMUS_ASCEND_EXPORT int isthmus_ascend_set_sizes(void* handle, size_t count, const int64_t* sizes) {
-  return call("aclGetTensorDescDimV2", [&] {
-    const auto found = described(handle);
-    const std::lock_guard<std::mutex> lock(objects().mutex);
-    found->dims.assign(sizes, sizes + count);
-  });
-}
-
 ISTHMUS_ASCEND_EXPORT int aclSetTensorShape(void* handle, int count, const int64_t*) {
   return call("aclSetTensorShape", [&] {
     described(handle);

@@ -1,5 +1,4 @@
-#include "device_info.h"
-
+// Properties of the product that the devices are.
 #include <array>
 #include <cstring>
 #include <functional>
@@ -7,6 +6,7 @@
 #include <string_view>
 
 #include "context.h"
+#include "stream.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -33,12 +33,13 @@ const Product& product() {
 enum Capability { kAiCores = 0, kVectorCores = 1, kL2Bytes = 2 };
 constexpr std::array<int, 3> kFeatures{0, 1, 2};  // infinities and NaN, bfloat16, compilation at run time
 
-}  // namespace
-
+// Number of cores. kind: 0 cube, 1 vector.
 int64_t cores(int kind) {
   if (kind != 0 && kind != 1) fail(kInvalidParameter, "kind %d of cores; pass 0 (cube) or 1 (vector)", kind);
   return kind == 0 ? product().cube_cores : product().vector_cores;
 }
+
+}  // namespace
 
 }  // namespace isthmus::ascend
 
@@ -61,6 +62,23 @@ ISTHMUS_ASCEND_EXPORT int aclGetDeviceCapability(uint32_t device, int kind, int6
       default:
         fail(kUnsupported, "device information %d is unknown", kind);
     }
+  });
+}
+
+// Operators of a device and of its streams may use all cores. torchair asks before each replay of a graph.
+ISTHMUS_ASCEND_EXPORT int aclrtGetDeviceResLimit(int32_t device, int kind, uint32_t* count) {
+  return call("aclrtGetDeviceResLimit", [&] {
+    require_not_null(count, "count");
+    require_device(device);
+    *count = static_cast<uint32_t>(cores(kind));
+  });
+}
+
+ISTHMUS_ASCEND_EXPORT int aclrtGetStreamResLimit(void* stream, int kind, uint32_t* count) {
+  return call("aclrtGetStreamResLimit", [&] {
+    require_not_null(count, "count");
+    stream_of(stream);
+    *count = static_cast<uint32_t>(cores(kind));
   });
 }
 

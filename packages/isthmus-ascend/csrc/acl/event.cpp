@@ -8,7 +8,7 @@
 #include "failures.h"
 #include "memory.h"
 #include "model.h"
-#include "stream.h"
+#include "stream_work.h"
 
 namespace isthmus::ascend {
 namespace {

@@ -10,7 +10,6 @@
 #include <mutex>
 
 #include "context.h"
-#include "stream.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -101,15 +100,4 @@ ISTHMUS_ASCEND_EXPORT void isthmus_ascend_set_watch(const char* (*failure_of)(in
 ISTHMUS_ASCEND_EXPORT bool isthmus_ascend_in_task_queue() {
   char name[16] = {};
   return prctl(PR_GET_NAME, name) == 0 && std::strcmp(name, "acl_thread") == 0;
-}
-
-ISTHMUS_ASCEND_EXPORT int isthmus_ascend_defer(void* stream, int code) {
-  using namespace isthmus::ascend;
-  if (code == kSuccess || !isthmus_ascend_in_task_queue()) return code;
-  return call("isthmus_ascend_defer", [&] {
-    const auto found = stream_of(stream);
-    enqueue(*found, [device = found->device, failure = Failure{kAicoreException, last_message()}] {
-      keep_failure(device, failure);
-    });
-  });
 }

@@ -18,7 +18,6 @@ enum class HandleKind : uintptr_t {
   kComm,
   kModel,
   kTaskGroup,
-  kCondition,
   kDescription,
   kBuffer,
   kAttributes,

@@ -1,11 +1,12 @@
-// Capture of streams into models, and their execution (aclmdlRI).
+// Capture of streams into models (aclmdlRI).
 #include "model.h"
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 
-#include "task_group.h"
+#include "chip.h"
+#include "errors.h"
 
 namespace isthmus::ascend {
 namespace {
@@ -46,17 +47,6 @@ Model::~Model() {
   if (graph != nullptr) chip().graph_destroy(graph);
 }
 
-bool Model::has_conditions() {
-  const std::lock_guard<std::mutex> lock(mutex);
-  return !conditions.empty();
-}
-
-void Model::assign_conditions() {
-  const std::lock_guard<std::mutex> lock(mutex);
-  for (const auto& condition : conditions)
-    if (condition->assigned) *condition->at_host = condition->initial;
-}
-
 Handles<Model>& models() {
   static Handles<Model>* const models = new Handles<Model>{HandleKind::kModel};
   return *models;
@@ -81,12 +71,6 @@ std::shared_ptr<Model> captured_model(const Stream& stream) {
   return found;
 }
 
-void begin_capture(const Stream& stream, Model& model, int mode) {
-  require_mode(mode);
-  check(chip().graph_begin(stream.queue));
-  model.capture = capture_of(stream);
-}
-
 void abandon_capture(const Stream& stream) {
   const auto [handle, model] = model_of(stream);
   if (model != nullptr && end_capture(stream, handle, *model) == ISTHMUS_OK) models().remove(handle);
@@ -100,7 +84,6 @@ std::shared_mutex& captures() {
 }
 
 bool keep_in_model(const Stream& stream, std::unique_ptr<Work>& work) {
-  if (keep_as_update(stream, work)) return true;
   if (!is_captured(stream)) return false;
   const auto model = model_of(stream).second;
   if (model == nullptr)
@@ -123,7 +106,9 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRICaptureBegin(void* stream, int mode) {
     const auto captured = stream_of(stream);
     const auto model = std::make_shared<Model>();
     const std::lock_guard lock(captures());
-    begin_capture(*captured, *model, mode);
+    require_mode(mode);
+    check(chip().graph_begin(captured->queue));
+    model->capture = capture_of(*captured);
     models().add(model);
   });
 }
@@ -156,19 +141,6 @@ ISTHMUS_ASCEND_EXPORT int aclmdlRIGetId(void* model, uint32_t* id) {
   return call("aclmdlRIGetId", [&] {
     require_not_null(id, "id");
     *id = model_at(model)->id;
-  });
-}
-
-ISTHMUS_ASCEND_EXPORT int aclmdlRIExecuteAsync(void* model, void* stream) {
-  return call("aclmdlRIExecuteAsync", [&] {
-    const auto found = model_at(model);
-    if (found->graph == nullptr)
-      fail(kInvalidParameter, "the model is being captured; call aclmdlRICaptureEnd() first");
-    const auto used = stream_of(stream);
-    const std::shared_lock lock(captures());
-    if (found->has_conditions()) enqueue_held(*used, work_of([found] { found->assign_conditions(); }));
-    check(chip().graph_launch(found->graph, used->queue));
-    enqueue_held(*used, work_of([found] {}));  // its work lives until it has run
   });
 }
 

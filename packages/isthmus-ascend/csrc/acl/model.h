@@ -8,25 +8,12 @@
 #include <shared_mutex>
 #include <utility>
 
-#include "context.h"
+#include "handles.h"
 #include "stream.h"
+#include "task_group.h"
+#include "work.h"
 
 namespace isthmus::ascend {
-
-struct TaskGroup;
-
-// A value in device memory on which a branch of a model depends.
-struct Condition {
-  void* value = nullptr;  // eight bytes
-  uint64_t* at_host = nullptr;
-  uint64_t initial;
-  bool assigned;  // the initial value is assigned at each execution
-
-  Condition(uint64_t initial, bool assigned);  // on the current device
-  ~Condition();
-  Condition(const Condition&) = delete;
-  Condition& operator=(const Condition&) = delete;
-};
 
 struct Model {
   const uint32_t id;
@@ -35,8 +22,7 @@ struct Model {
   std::mutex mutex;                           // guards what follows
   std::vector<std::shared_ptr<Work>> work;
   std::map<int32_t, std::shared_ptr<TaskGroup>> open_groups;  // keyed by stream
-  std::vector<std::shared_ptr<Condition>> conditions;
-  std::vector<std::shared_ptr<void>> owned;  // handles that end with the model
+  std::vector<std::shared_ptr<void>> owned;                   // handles that end with the model
 
   Model();
   ~Model();
@@ -50,9 +36,6 @@ struct Model {
     owned.emplace_back(handle, [&handles](void* ended) { handles.remove(ended); });
     return handle;
   }
-
-  bool has_conditions();
-  void assign_conditions();
 };
 
 Handles<Model>& models();
@@ -66,9 +49,6 @@ std::pair<void*, std::shared_ptr<Model>> model_of(const Stream& stream);
 // The model that a stream is captured into. Throws Failure if the stream is not captured.
 std::shared_ptr<Model> captured_model(const Stream& stream);
 
-// Captures the stream into the model. The caller holds captures() alone.
-void begin_capture(const Stream& stream, Model& model, int mode);
-
 // Ends the capture that began on the stream, if any, and destroys its model. The caller holds captures()
 // alone.
 void abandon_capture(const Stream& stream);
@@ -79,8 +59,8 @@ bool is_captured(const Stream& stream);
 // captured, and that of a model does not run outside of it.
 std::shared_mutex& captures();
 
-// Whether the stream is captured, or updates captured work; a model then owns the work, and runs it at each
-// execution. The caller holds captures(). Throws Failure.
+// Whether the stream is captured; its model then owns the work, and runs it at each execution. The caller
+// holds captures(). Throws Failure.
 bool keep_in_model(const Stream& stream, std::unique_ptr<Work>& work);
 
 }  // namespace isthmus::ascend

@@ -13,11 +13,6 @@ extern "C" int aclGetTensorDescDimV2(const void* description, size_t index, int6
 // Whether a tensor lies on the host, and may be freed after the call.
 extern "C" bool isthmus_ascend_on_host(const void* description);
 
-// Sets the shape of a description, of a tensor whose shape depends on values.
-extern "C" int isthmus_ascend_set_sizes(void* description, size_t count, const int64_t* sizes);
-
-extern "C" int aclrtSynchronizeStream(void* stream);
-
 namespace isthmus::ascend {
 
 struct OlderCall {
@@ -29,7 +24,6 @@ struct OlderCall {
   void* stream;
   int inputs, outputs;
   const void* attributes;
-  bool waits;  // for the outputs, and sets their descriptions' shapes
 };
 
 // isthmus_ascend_compute_older() of libopapi.so: enqueues an operator of older.table. Returns false if the

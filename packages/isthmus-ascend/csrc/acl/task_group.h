@@ -1,9 +1,12 @@
 // Task groups: operators of a model whose arguments can be updated after the capture.
 #pragma once
 
+#include <memory>
 #include <mutex>
+#include <vector>
 
 #include "stream.h"
+#include "work.h"
 
 namespace isthmus::ascend {
 
@@ -26,6 +29,17 @@ struct TaskGroup {
   // Adds to the group; returns what the model runs.
   std::shared_ptr<Work> add(std::unique_ptr<Work> added);
 };
+
+// Work that replaces that of a group.
+struct Update {
+  std::shared_ptr<TaskGroup> group;
+  std::vector<std::shared_ptr<Work>> work;
+};
+
+// The stream updates the group until take_update(). Both throw Failure if the stream updates one already, or
+// none.
+void begin_update(Stream& stream, std::shared_ptr<TaskGroup> group);
+Update take_update(Stream& stream);
 
 // Whether the stream updates a task group, which then takes the work.
 bool keep_as_update(const Stream& stream, std::unique_ptr<Work>& work);

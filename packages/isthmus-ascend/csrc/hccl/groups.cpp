@@ -1,9 +1,8 @@
-// Communicators without a root info: of the ranks of a rank table, and of ranks of another communicator.
+// Communicators without a root info: of ranks of another communicator.
 #include <set>
 #include <vector>
 
 #include "comm.h"
-#include "rank_table.h"
 #include "rendezvous.h"
 
 namespace isthmus::ascend::hccl {
@@ -14,16 +13,6 @@ constexpr int64_t kConnectSeconds = 120;  // default of HCCL_CONNECT_TIMEOUT
 void* meet(const std::string& name, uint32_t rank, uint32_t size) {
   const int64_t timeout_ms = milliseconds_of("HCCL_CONNECT_TIMEOUT", kConnectSeconds);
   return create(agree_on_id(name, rank, size, timeout_ms), size, rank);
-}
-
-void create_from_rank_table(const char* path, uint32_t rank, void** comm) {
-  require_not_null(path, "rank table");
-  require_not_null(comm, "comm");
-  const RankTable table = read_rank_table(path);
-  if (rank >= table.size)
-    throw Failure{kInvalidParameter, "rank " + std::to_string(rank) + " is not in rank table " + path +
-                                         ", which has ranks 0 to " + std::to_string(table.size - 1)};
-  *comm = meet(table.path + '\n' + table.text, rank, table.size);
 }
 
 // members: ranks of the parent, in the order of the new communicator.
@@ -47,17 +36,6 @@ void require_members(const std::vector<uint32_t>& members, uint32_t rank, const 
 }  // namespace isthmus::ascend::hccl
 
 using namespace isthmus::ascend::hccl;
-
-// path: of the rank table.
-ISTHMUS_ASCEND_EXPORT int HcclCommInitClusterInfo(const char* path, uint32_t rank, void** comm) {
-  return call("HcclCommInitClusterInfo", [&] { create_from_rank_table(path, rank, comm); });
-}
-
-// The configuration tunes the vendor's links.
-ISTHMUS_ASCEND_EXPORT int HcclCommInitClusterInfoConfig(const char* path, uint32_t rank, const void*,
-                                                        void** comm) {
-  return call("HcclCommInitClusterInfoConfig", [&] { create_from_rank_table(path, rank, comm); });
-}
 
 // Called by the members only. members: ranks of *parent; rank: the caller's place among them; id: the same on
 // all members, another one for each communicator that they create at the same time.

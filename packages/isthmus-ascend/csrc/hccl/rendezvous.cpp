@@ -109,12 +109,10 @@ class Host {
  public:
   Host(const std::string& name, uint32_t size, const Deadline& deadline) : size_(size), deadline_(deadline) {
     const Address address(name);
-    // Another job with the same rank table may be at this point.
     while (bind(listener_.descriptor(), address.get(), address.bytes) != 0) {
       if (errno != EADDRINUSE || deadline_.left_ms() <= 0)
-        throw Failure{kInternal,
-                      std::string("cannot wait for the other ranks: ") + std::strerror(errno) +
-                          "; another job may be using the same rank table, or two processes are rank 0"};
+        throw Failure{kInternal, std::string("cannot wait for the other ranks: ") + std::strerror(errno) +
+                                     "; two processes are rank 0"};
       std::this_thread::sleep_for(kRetry);
     }
     if (listen(listener_.descriptor(), static_cast<int>(size)) != 0)
@@ -183,7 +181,7 @@ isthmus_unique_id ask_for_id(const std::string& name, uint32_t rank, const Deadl
   }
   if (!connection.is_own())
     throw Failure{kInternal, "another user listens at the address of rank 0, @" +
-                                 std::string(address.value.sun_path + 1) + "; use another rank table"};
+                                 std::string(address.value.sun_path + 1) + ""};
   Reply reply{};
   connection.limit_reads(deadline.timeout_ms + 1000);  // rank 0 may have started its wait later
   if (!connection.write(&rank, sizeof(rank)) || !connection.read(&reply, sizeof(reply)))

@@ -99,7 +99,7 @@ ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecute(const char* name, int inputs,
                                                  const char*, void* stream) {
   return isthmus_ascend_defer(
       stream, execute(name, {"aclopCompileAndExecute", input_descriptions, input, output_descriptions, output,
-                             stream, inputs, outputs, attributes, false}));
+                             stream, inputs, outputs, attributes}));
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecuteV2(const char* name, int inputs,
@@ -108,7 +108,7 @@ ISTHMUS_ASCEND_EXPORT int aclopCompileAndExecuteV2(const char* name, int inputs,
                                                    void* const output[], void* attributes, int, int,
                                                    const char*, void* stream) {
   return execute(name, {"aclopCompileAndExecuteV2", input_descriptions, input, output_descriptions, output,
-                        stream, inputs, outputs, attributes, true});
+                        stream, inputs, outputs, attributes});
 }
 
 ISTHMUS_ASCEND_EXPORT int aclopStartDumpArgs(uint32_t, const char*) { return kSuccess; }

@@ -181,7 +181,7 @@ c10::IValue value(Executor& executor, size_t i, Argument argument) {
     case Kind::kString:
       return pointer ? c10::IValue(std::string(static_cast<const char*>(pointer))) : c10::IValue();
     case Kind::kDtype: {
-      const auto dtype = scalar_type(static_cast<int>(argument.integer));
+      const auto dtype = scalar_type_of(static_cast<int>(argument.integer));
       return dtype ? c10::IValue(static_cast<int64_t>(*dtype)) : c10::IValue();
     }
   }

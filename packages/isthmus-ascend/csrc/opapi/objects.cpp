@@ -12,7 +12,7 @@
 namespace isthmus::ascend {
 
 // Numbers of aclDataType.
-std::optional<at::ScalarType> scalar_type(int acl_data_type) {
+std::optional<at::ScalarType> scalar_type_of(int acl_data_type) {
   switch (acl_data_type) {
     case 0:
       return at::kFloat;
@@ -206,7 +206,7 @@ EXPORT aclTensor* aclCreateTensor(const int64_t* view_dims, uint64_t dim_count, 
     constexpr uint64_t kMostDims = 64;  // ATen's limit
     TORCH_CHECK(dim_count <= kMostDims, "there are ", dim_count, " dimensions, expected at most ", kMostDims);
     TORCH_CHECK(dim_count == 0 || (view_dims && strides), "viewDims or strides is null");
-    const auto dtype = scalar_type(data_type);
+    const auto dtype = scalar_type_of(data_type);
     TORCH_CHECK(dtype, "aclDataType ", data_type, " is not supported on the host chip");
     return objects().tensors.add(
         describe({view_dims, dim_count}, {strides, dim_count}, offset, *dtype, data));

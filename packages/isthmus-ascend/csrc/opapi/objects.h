@@ -36,7 +36,7 @@ struct Objects {
 Objects& objects();
 
 // The dtype of an aclDataType; nullopt for one that PyTorch's CPU kernels have no type for.
-std::optional<at::ScalarType> scalar_type(int acl_data_type);
+std::optional<at::ScalarType> scalar_type_of(int acl_data_type);
 
 // A view of memory, which is not looked up. Throws c10::Error if its bytes have no number.
 Descriptor describe(at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset, at::ScalarType dtype,

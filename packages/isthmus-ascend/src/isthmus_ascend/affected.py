@@ -30,6 +30,8 @@ GroupedDynamicBlockQuant: npu::npu_grouped_dynamic_block_quant
 GroupedDynamicBlockQuantV2: npu::npu_grouped_dynamic_block_quant
 GroupedDynamicMxQuant: npu::npu_grouped_dynamic_mx_quant
 GroupedDynamicMxQuantV2: npu::npu_grouped_dynamic_mx_quant
+HansDecode: npu::npu_hans_decode
+HansEncode: npu::npu_hans_encode
 InplaceAttentionWorkerScheduler: npu::attention_worker_scheduler npu::attention_worker_scheduler_
 InplaceFfnWorkerScheduler: npu::ffn_worker_scheduler npu::ffn_worker_scheduler_
 InplaceFusedCausalConv1d: npu::npu_fused_causal_conv1d_v2

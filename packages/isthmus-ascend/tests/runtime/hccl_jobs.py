@@ -1,13 +1,10 @@
 """Jobs for the tests of libhccl.so: two ranks of one process, each with an NPU, a stream and a thread."""
 
 import ctypes
-import json
 import os
 import struct
-import tempfile
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from tests.runtime.runtime import acl, download, fails, hccl, upload
@@ -155,127 +152,40 @@ def communicators() -> None:
     assert names[0] == names[1] != ""
 
 
-def rank_table(folder: str, count: int = 2, **changes: Any) -> bytes:
-    """Write a rank table of one server; return its path.
-
-    Args:
-        folder: where.
-        count: number of devices.
-        changes: members that differ; None leaves one out.
-    """
-    devices = [{"device_id": str(i), "device_ip": f"10.0.0.{i}", "rank_id": str(i)} for i in range(count)]
-    table = {
-        "version": "1.0",
-        "server_count": "1",
-        "server_list": [{"server_id": "10.0.1.1", "device": devices, "host_nic_ip": "reserve"}],
-        "status": "completed",
-        **changes,
-    }
-    path = Path(folder, "ranks.json")
-    path.write_text(json.dumps({name: value for name, value in table.items() if value is not None}, indent=4))
-    return str(path).encode()
-
-
-def rank_tables() -> None:
-    """Ranks find each other by a rank table, again after their communicator is destroyed."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = rank_table(folder)
-
-        def work(rank: int) -> None:
-            acl.aclrtSetDevice(rank)
-            for function, config in (("", ()), ("Config", (None,)), ("", ())):
-                create = f"HcclCommInitClusterInfo{function}"
-                r = Rank(rank, hccl.told(create, path, rank, *config, kind=ctypes.c_void_p))
-                buffer = upload(floats(rank, 3))
-                hccl.HcclAllReduce(buffer, buffer, 2, FLOAT32, SUM, r.comm, r.stream)
-                assert r.result(buffer, 2) == (1, 6)
-                hccl.HcclCommDestroy(r.comm)
-
-        on_threads(work)
-
-
-def wrong_rank_tables() -> None:
-    """The message names the file and what is wrong with it."""
-    acl.aclrtSetDevice(0)
-
-    def refuses(path: bytes, text: str, rank: int = 0) -> None:
-        with fails(INVALID, "HcclCommInitClusterInfo: ", path.decode(), text):
-            hccl.told("HcclCommInitClusterInfo", path, rank, kind=ctypes.c_void_p)
-
-    def server(name: str, *devices: tuple[str, str]) -> dict[str, Any]:
-        made = [{"device_id": device, "device_ip": "10.0.0.1", "rank_id": rank} for device, rank in devices]
-        return {"server_id": name, "device": made}
-
-    with tempfile.TemporaryDirectory() as folder:
-        refuses(folder.encode() + b"/absent.json", "No such file or directory")
-        refuses(rank_table(folder), "rank 2 is not in rank table", rank=2)
-        for text, changes in (
-            ('status is "initializing", expected "completed"', {"status": "initializing"}),
-            ('version is "2.0", expected "1.0"', {"version": "2.0"}),
-            ("version is missing", {"version": None}),
-            ("server_list is missing", {"server_list": None}),
-            ("server_list is not an array", {"server_list": "none"}),
-            ("server_count is not a string", {"server_count": 1}),
-            ('server_count is "one", expected a number in quotes', {"server_count": "one"}),
-            ("server_count is 2, but server_list has 1 servers", {"server_count": "2"}),
-            ("it has no devices", {"server_list": [server("a")]}),
-            ("rank_id 0 occurs twice", {"server_list": [server("a", ("0", "0"), ("1", "0"))]}),
-            ("device_id 0 of server a occurs twice", {"server_list": [server("a", ("0", "0"), ("0", "1"))]}),
-            ("its 2 ranks are not 0 to 1", {"server_list": [server("a", ("0", "0"), ("1", "2"))]}),
-            (
-                "server_id a occurs twice",
-                {"server_count": "2", "server_list": [server("a", ("0", "0")), server("a", ("1", "1"))]},
-            ),
-        ):
-            refuses(rank_table(folder, **changes), text)
-        path = Path(folder, "broken.json")
-        for text, document in (
-            ("line 3: expected ':'", '{"status": "a\\n\\u00e9",\n "b": [1, -2.5e3, true, null],\n "c" 1}'),
-            ("line 1: expected a value", ""),
-            ("line 1: expected ',' or ']'", "[1 2"),
-            ("line 1: expected '\"'", '{"a": "b'),
-            ("line 1: expected at most 64 levels", "[" * 100),
-            ("line 2: expected the end", "{}\n{}"),
-            ("it is not a JSON object", "[]"),
-        ):
-            path.write_text(document)
-            refuses(str(path).encode(), text)
+def sub_communicator(r: Rank, ranks: list[int], rank: int, number: int = 7) -> int:
+    """Return a communicator of these ranks, among which the caller has this rank."""
+    listed = (ctypes.c_uint32 * len(ranks))(*ranks)
+    parent, made = ctypes.c_void_p(r.comm), ctypes.c_void_p()
+    hccl.HcclCreateSubCommConfig(
+        ctypes.byref(parent), len(ranks), listed, number, rank, None, ctypes.byref(made)
+    )
+    assert made.value is not None
+    return made.value
 
 
 def absent_ranks() -> None:
-    """All waiting ranks get the same message. It names the missing ranks."""
-    os.environ["HCCL_CONNECT_TIMEOUT"] = "0.3"
-    with tempfile.TemporaryDirectory() as folder:
-        path = rank_table(folder, 3)
+    """The message names the missing ranks."""
 
-        def work(rank: int) -> None:
-            acl.aclrtSetDevice(rank)
-            with fails(TIMEOUT, "timed out after 300 ms waiting for ranks [2] of 3; check these ranks"):
-                hccl.told("HcclCommInitClusterInfo", path, rank, kind=ctypes.c_void_p)
+    def work(r: Rank) -> None:
+        missing = "rank 0" if r.rank else "ranks [1] of 2"
+        with fails(TIMEOUT, f"timed out after 300 ms waiting for {missing}; check these ranks"):
+            sub_communicator(r, [0, 1], r.rank, number=r.rank)
 
-        on_threads(work)
-        acl.aclrtSetDevice(0)
-        with fails(TIMEOUT, "waiting for rank 0; check"):
-            hccl.told("HcclCommInitClusterInfo", path, 1, kind=ctypes.c_void_p)
-        os.environ["HCCL_CONNECT_TIMEOUT"] = "soon"
+    def wrong_limit(r: Rank) -> None:
         with fails(INVALID, "HCCL_CONNECT_TIMEOUT=soon is not a number of seconds"):
-            hccl.told("HcclCommInitClusterInfo", path, 1, kind=ctypes.c_void_p)
+            sub_communicator(r, [0, 1], r.rank)
+
+    os.environ["HCCL_CONNECT_TIMEOUT"] = "0.3"
+    on_ranks(work)
+    os.environ["HCCL_CONNECT_TIMEOUT"] = "soon"
+    on_ranks(wrong_limit)
 
 
 def sub_communicators() -> None:
     """Ranks of a communicator in another order, or some of them; wrong lists are refused."""
 
     def work(r: Rank) -> None:
-        def create(ranks: list[int], rank: int, number: int = 7) -> int:
-            listed = (ctypes.c_uint32 * len(ranks))(*ranks)
-            parent, made = ctypes.c_void_p(r.comm), ctypes.c_void_p()
-            hccl.HcclCreateSubCommConfig(
-                ctypes.byref(parent), len(ranks), listed, number, rank, None, ctypes.byref(made)
-            )
-            assert made.value is not None
-            return made.value
-
-        swapped, alone = create([1, 0], 1 - r.rank), create([r.rank], 0)
+        swapped, alone = sub_communicator(r, [1, 0], 1 - r.rank), sub_communicator(r, [r.rank], 0)
         own, to = upload(floats(r.rank)), upload(floats(0, 0))
         hccl.HcclAllGather(own, to, 1, FLOAT32, swapped, r.stream)
         assert r.result(to, 2) == (1, 0)
@@ -290,7 +200,7 @@ def sub_communicators() -> None:
             (f"rank 0 of the list is {1 - r.rank}, but the caller is rank {r.rank}", [1 - r.rank], 0),
         ):
             with fails(INVALID, text):
-                create(ranks, rank)
+                sub_communicator(r, ranks, rank)
         for comm in (swapped, alone):
             hccl.HcclCommDestroy(comm)
 

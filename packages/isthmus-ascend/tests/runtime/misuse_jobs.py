@@ -58,16 +58,6 @@ def captured_streams() -> None:
     acl.aclrtResetDevice(0)
 
 
-def conditions() -> None:
-    """A branch whose condition's memory the application has freed."""
-    stream, model = _capturing()
-    condition = acl.told("aclmdlRICondHandleCreate", model.value, 1, 1, kind=ctypes.c_void_p)
-    acl.told("aclmdlRICaptureEnd", stream, kind=ctypes.c_void_p)
-    acl.aclrtFree(acl.told("aclmdlRICondHandleGetCondPtr", condition, kind=ctypes.c_void_p))
-    acl.aclmdlRIExecuteAsync(model.value, stream)
-    acl.aclrtSynchronizeStream(stream)
-
-
 def lists() -> None:
     """Lengths of lists that are negative or leave the memory."""
     acl.aclrtSetDevice(0)
@@ -83,7 +73,7 @@ def lists() -> None:
         counts = ctypes.c_int(inputs), ctypes.c_int(outputs)
         with fails(100000, "negative"):
             compiler.aclopCompileAndExecute(
-                b"Iou", counts[0], nothing, nothing, counts[1], nothing, nothing, None, 0, 0, None, None
+                b"Add", counts[0], nothing, nothing, counts[1], nothing, nothing, None, 0, 0, None, None
             )
 
 

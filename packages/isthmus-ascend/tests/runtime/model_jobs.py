@@ -1,13 +1,11 @@
 """Jobs for the tests of captured models, each in a process of its own with two NPUs of 64 MiB."""
 
 import ctypes
-import struct
 import threading
 
 from tests.runtime.runtime import (
     DEVICE_TO_DEVICE,
     HANDLE,
-    HOST_TO_DEVICE,
     PARAMETER,
     UNSUPPORTED,
     Function,
@@ -132,60 +130,6 @@ def task_groups() -> None:
     acl.aclmdlRIDestroy(model)
     with fails(HANDLE, "task group"):
         acl.aclmdlRICaptureTaskUpdateBegin(second, group)
-
-
-class Branch(ctypes.Structure):
-    """aclmdlRICondTaskParams of a branch."""
-
-    _fields_ = (
-        ("condition", ctypes.c_void_p),
-        ("type", ctypes.c_int),
-        ("count", ctypes.c_uint32),
-        ("models", ctypes.POINTER(ctypes.c_void_p)),
-    )
-
-
-def branches() -> None:
-    """A branch runs where its condition, which captured work writes, is not zero."""
-    acl.aclrtSetDevice(0)
-    parent, child = (acl.made("aclrtCreateStream") for _ in range(2))
-    order: list[int] = []
-    notes = [Function(lambda _, i=i: order.append(i)) for i in range(3)]
-    source = upload(struct.pack("<Q", 0))
-    acl.aclmdlRICaptureBegin(parent, 0)
-    status, model = ctypes.c_int(), ctypes.c_void_p()
-    acl.aclmdlRICaptureGetInfo(parent, ctypes.byref(status), ctypes.byref(model))
-    acl.aclrtLaunchHostFunc(parent, notes[0], None)
-    captured: list[int] = []
-    for initial, written in ((0, True), (1, False)):
-        condition = acl.told("aclmdlRICondHandleCreate", model.value, initial, 1, kind=ctypes.c_void_p)
-        address = acl.told("aclmdlRICondHandleGetCondPtr", condition, kind=ctypes.c_void_p)
-        if written:
-            acl.aclrtMemcpyAsync(address, 8, source, 8, DEVICE_TO_DEVICE, parent)
-        made = ctypes.c_void_p()
-        with fails(UNSUPPORTED, "type 9"):
-            acl.aclmdlRIAddCondTask(Branch(condition, 9, 1, ctypes.pointer(made)), parent, 0)
-        acl.aclmdlRIAddCondTask(Branch(condition, 0, 1, ctypes.pointer(made)), parent, 0)
-        captured.append(made.value or 0)
-        numbers = [acl.told("aclmdlRIGetId", handle) for handle in (model.value, made.value)]
-        assert numbers[0] != numbers[1]
-        acl.aclmdlRICaptureToModelRIBegin(child, made.value, 0)
-        acl.aclrtLaunchHostFunc(child, notes[1], None)
-        acl.aclrtMemsetAsync(address, 8, 0, 8, child)  # until the model is executed again
-        assert acl.told("aclmdlRICaptureEnd", child, kind=ctypes.c_void_p) == made.value
-        with fails(PARAMETER, "captured already"):
-            acl.aclmdlRICaptureToModelRIBegin(child, made.value, 0)
-    acl.aclrtLaunchHostFunc(parent, notes[2], None)
-    acl.told("aclmdlRICaptureEnd", parent, kind=ctypes.c_void_p)
-    for value, expected in ((0, [0, 1, 2]), (1, [0, 1, 1, 2]), (0, [0, 1, 2])):
-        order.clear()
-        acl.aclrtMemcpy(source, 8, struct.pack("<Q", value), 8, HOST_TO_DEVICE)
-        acl.aclmdlRIExecuteAsync(model.value, parent)
-        acl.aclrtSynchronizeStream(parent)
-        assert order == expected
-    acl.aclmdlRIDestroy(model.value)
-    with fails(HANDLE):
-        acl.told("aclmdlRIGetId", captured[0])
 
 
 def _captured(stream: int, function: object) -> int:

@@ -64,8 +64,6 @@ def attributes(values: dict[str, Any]) -> int:
             acl.aclopSetAttrFloat(made, key, ctypes.c_float(value))
         elif isinstance(value, str):
             acl.aclopSetAttrString(made, key, value.encode())
-        elif value and isinstance(value[0], float):
-            acl.aclopSetAttrListFloat(made, key, len(value), (ctypes.c_float * len(value))(*value))
         else:
             acl.aclopSetAttrListInt(made, key, len(value), (ctypes.c_int64 * len(value))(*value))
     return made

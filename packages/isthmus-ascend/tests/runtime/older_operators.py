@@ -5,11 +5,10 @@ import itertools
 import math
 
 import torch
-from torch.nn.functional import one_hot, pad
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from isthmus_ascend.generate.table import older_rows
-from tests.runtime import older_boxes
 from tests.runtime.older_calls import Tensors, check, ran, run
 from tests.runtime.older_jobs import ND, compiler
 from tests.runtime.runtime import UNSUPPORTED, acl, fails
@@ -57,7 +56,6 @@ def layouts() -> None:
     check("MishGrad", [x, x], *torch.autograd.grad(smooth, inputs, x))
     check("Abs", [x], x.abs())
     check("ConcatD", [x, x.flip(0), x[:1]], torch.cat([x, x.flip(0), x[:1]]), N=3, concat_dim=0)
-    check("Slice", [x, [1, 0, 2], [1, 2, 2]], x[1:, :2, 2:].contiguous())
     masks = {"begin_mask": 1, "end_mask": 2, "ellipsis_mask": 0, "new_axis_mask": 0, "shrink_axis_mask": 0}
     check("StridedSlice", [x, [1, 1, 0], [1, 0, 4], [1, 1, 2]], x[:1, 1:, ::2].contiguous(), **masks)
     for descending in (False, True):
@@ -77,29 +75,8 @@ def activations() -> None:
     check("LayerNormV3", [x.detach(), weight, bias], *outputs, **given)
 
 
-def selections() -> None:
-    """One-hot vectors, bits of signs, blocks of channels, random choices and numbers."""
-    index, on, off = torch.tensor([[3, 0], [7, -1]]).int(), torch.tensor([2.5]), torch.tensor([-1.0])
-    inside = (one_hot(index.clamp(0, 4).long(), 5) * ((index >= 0) & (index < 5))[..., None]).bool()
-    for axis in (-1, 1, 0):
-        expected = torch.where(inside, on, off).movedim(-1, axis).contiguous()
-        check("OneHotD", [index, on, off], expected, axis=axis, depth=5)
-    x = torch.tensor([-1.0, 2.0, 0.0, -3.0, 1.0, 1.0, -1.0, -1.0, 5.0])
-    check("SignBitsPack", [x], torch.tensor([[0b110110], [1]], dtype=torch.uint8), size=2)
-    signs = torch.tensor([[-1.0, 1, 1, -1, 1, 1, -1, -1], [1, *[-1] * 7]]).half()
-    check("SignBitsUnpack", [torch.tensor([0b110110, 1], dtype=torch.uint8)], signs, size=2, dtype=1)
-    first, second = torch.randn(2, 40, 3), torch.randn(2, 20, 3)
-    blocks = pad(first[:, 16:], (0, 0, 0, 8)) + pad(second, (0, 0, 0, 12))
-    check("StrideAdd", [first, second], blocks, x1_c1_offset=1, x2_c1_offset=0, c1_len=2)
-
-    one = torch.tensor([[False, False], [True, False], [False, False]])
-    found = torch.tensor([[1, 0], [0, 0]]).int()
-    check("RandomChoiceWithMask", [one], found, torch.tensor([True, False]), count=2, seed=1, seed2=0)
-    many = torch.rand(1000) < 0.5
-    places, mask = run("RandomChoiceWithMask", [many], [torch.zeros(100, 1).int(), torch.zeros(100).bool()],
-                       count=100, seed=1, seed2=0)  # fmt: skip
-    assert mask.all() and len(set(places[:, 0].tolist())) == 100
-    assert many[places[:, 0]].all() and 300 < places.float().mean() < 700
+def draws() -> None:
+    """Random numbers: the same for the same seed and offset."""
     drawn = []
     for seed, offset in ((5, 0), (5, 0), (5, 8)):
         inputs = [[1000], [seed], [0, offset], torch.tensor(1).int()]
@@ -369,27 +346,6 @@ def refusals() -> None:
         check("LogSoftmaxV2", [x], x, axes=1.5)
     with fails(INVALID, "shape must lie on the host"):
         check("BroadcastTo", [x, torch.tensor([2, 3])], x)
-    with fails(INVALID, "mode is iof, expected iou"):
-        check("GIoU", [torch.ones(4, 1)] * 2, torch.ones(1, 1), mode="iof")
-    with fails(INVALID, "mode is diou, expected iou or iof"):
-        check("Iou", [torch.ones(1, 4)] * 2, torch.ones(1, 1), mode="diou")
-    boxes = torch.ones(1, 5, 2)
-    with fails(INVALID, "is_cross is 1 and a threshold 0.5, expected true and 0"):
-        check("RotatedIou", [boxes] * 2, torch.ones(1, 2, 2), mode="iou", is_cross=True, value=0.5)
-    with fails(INVALID, "roi_end_mode is 2, expected 0 or 1"):
-        check("ROIAlign", [torch.ones(1, 1, 4, 4), torch.ones(1, 5)], torch.ones(1, 1, 2, 2), pooled_height=2,
-              pooled_width=2, roi_end_mode=2)  # fmt: skip
-    with fails(STREAM, "a region is of image 3, expected 0 to 0"):
-        roi = torch.tensor([[3.0, 0.0, 0.0, 2.0, 2.0]])
-        check("ROIAlign", [torch.ones(1, 1, 4, 4), roi], torch.ones(1, 1, 2, 2), pooled_height=2,
-              pooled_width=2, spatial_scale=1.0)  # fmt: skip
-    with fails(INVALID, "group_size is 2 and output_dim 3, expected 8 channels of them"):
-        check("PSROIPoolingV2", [torch.ones(1, 8, 4, 4), boxes], torch.ones(2, 3, 2, 2), group_size=2,
-              output_dim=3)  # fmt: skip
-    with fails(INVALID, "offsets are 0 -1, expected none below 0"):
-        check("Slice", [x, [0, -1], [1, 1]], x[:1, :1])
-    with fails(INVALID, "size is 2, expected a divisor of 1"):
-        check("SignBitsPack", [x], torch.zeros(2, 1).byte(), size=2)
     with fails(INVALID, "adam_mode is sgd, expected adam or mbart_adam"):
         check("ApplyAdamV2", [x] * 3 + [1.0] * 4 + [x] + [1.0] * 4, x, x, x, adam_mode="sgd")
     with fails(INVALID, "data_format is NDHWC, expected NCHW or NCDHW"):
@@ -402,8 +358,6 @@ def refusals() -> None:
         check("DynamicGRUV2", [x] * 7, x, gate_order="zrh")
     with fails(INVALID, "1 inputs and 9 outputs, expected 3 with the attributes"):
         check("Cast", [x], *[x] * 9)
-    with fails(INVALID, "boxes has shape [2, 3], expected (n, 4)"):
-        check("AnchorResponseFlags", [x], x.byte(), featmap_size=[1, 1], strides=[1, 1], num_base_anchors=1)
     with fails(STREAM, "targets has a class outside of [0, 5)"):
         check("CTCLossV2", [torch.ones(3, 1, 5), torch.tensor([[1, 5]]), [3], [2]], x[0, :1], x[:1])
     with fails(INVALID, "needs more bytes than there are addresses"):
@@ -421,8 +375,8 @@ def refusals() -> None:
 
 
 PARTS = (
-    layouts, activations, selections, overflow, products, optimizers, losses, gradients, ranges, convolutions, norms,
-    recurrent, cell, gru, *older_boxes.PARTS,
+    layouts, activations, draws, overflow, products, optimizers, losses, gradients, ranges, convolutions, norms,
+    recurrent, cell, gru,
 )  # valid calls  # fmt: skip
 
 

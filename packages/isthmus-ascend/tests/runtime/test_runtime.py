@@ -8,14 +8,12 @@ from tests.helpers import children
 from tests.runtime.runtime import LIBRARIES
 
 RUNTIME = (
-    "devices errors memory registration copies batches limits streams events values callbacks "
+    "devices errors memory registration copies batches cores streams events values callbacks "
     "virtual_memory sharing information"
 ).split()
-MODELS = ("models", "task_groups", "branches")
-MISUSE = "captures captured_streams conditions lists mappings objects forks".split()
-HCCL = (
-    "reductions movements communicators rank_tables wrong_rank_tables absent_ranks sub_communicators".split()
-)
+MODELS = ("models", "task_groups")
+MISUSE = "captures captured_streams lists mappings objects forks".split()
+HCCL = "reductions movements communicators absent_ranks sub_communicators".split()
 ENVIRONMENT = {
     "ISTHMUS_ASCEND_DEVICES": "2",
     "ISTHMUS_ASCEND_MEMORY": "64MiB",

@@ -22,6 +22,7 @@ Kind = Literal["switch", "integer", "size", "text", "choice", "path"]
 Moment = Literal["", "python", "import torch", "job"]
 
 _UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_DECIMAL = {"KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 class InvalidOption(SystemExit):
@@ -273,10 +274,12 @@ def start(
             getattr(imported, function)()
 
 
-def parse_size(value: str) -> int | None:
-    """Bytes of a size such as ``1.5GiB``; None for other text."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]iB|B)?", value, re.ASCII)
-    return int(float(found[1]) * _UNITS[found[2] or ""]) if found else None
+def parse_size(value: str, *, decimal: bool = False) -> int | None:
+    """Bytes of a size such as ``1.5GiB``; None for other text. With ``decimal`` also of ``5GB``, in any case."""
+    units = {name.upper(): scale for name, scale in (_UNITS | _DECIMAL).items()} if decimal else _UNITS
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([A-Za-z]*)", value, re.ASCII)
+    scale = units.get(found[2].upper() if decimal else found[2]) if found else None
+    return int(float(found[1]) * scale) if found and scale else None
 
 
 def _is_within(option: Option, value: float) -> bool:

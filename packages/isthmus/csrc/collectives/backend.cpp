@@ -93,8 +93,6 @@ Transport& ChipBackend::choose_if(bool driver_serves) {
   return gloo_;
 }
 
-Transport& ChipBackend::choose() { return choose_if(DriverTransport::is_available()); }
-
 Transport& ChipBackend::choose(const at::Tensor& tensor) { return choose_if(driver_.serves(tensor)); }
 
 Transport& ChipBackend::choose(const at::Tensor& tensor, int peer, int tag) {
@@ -105,7 +103,9 @@ Transport& ChipBackend::choose_for_barrier() { return choose_if(driver_.serves_b
 
 // ---- operations of all ranks ------------------------------------------------------------------------------
 
-uint64_t ChipBackend::getSequenceNumberForGroup() { return choose().sequence_number(); }
+uint64_t ChipBackend::getSequenceNumberForGroup() {
+  return DriverTransport::is_available() ? group_->collectives() : gloo_.gloo().getSequenceNumberForGroup();
+}
 
 template <typename Call>
 Transport::WorkPtr ChipBackend::collective(const char* name, const Tensors& tensors, Call call) {
@@ -214,7 +214,7 @@ Transport::WorkPtr ChipBackend::alltoall_base(at::Tensor& output, at::Tensor& in
                                               std::vector<int64_t>& input_splits,
                                               const c10d::AllToAllOptions& options) {
   return collective("all_to_all_single", {input}, [&] {
-    return choose(input).all_to_all_single(output, input, output_splits, input_splits, options);
+    return choose(input).all_to_all_single(output, input, {output_splits, input_splits}, options);
   });
 }
 

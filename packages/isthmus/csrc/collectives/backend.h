@@ -89,7 +89,6 @@ class ChipBackend final : public c10d::Backend {
   // The transport of an operation: the driver where it serves the tensors, otherwise gloo. These functions
   // are the only place that decides.
   Transport& choose_if(bool driver_serves);
-  Transport& choose();                          // chooses the group's transport, before any operation
   Transport& choose(const at::Tensor& tensor);  // for an operation of all ranks
   Transport& choose(const at::Tensor& tensor, int peer, int tag);
   Transport& choose_for_barrier();
@@ -97,6 +96,7 @@ class ChipBackend final : public c10d::Backend {
   // messages of ranks that wait for this one say so.
   template <typename Call>
   WorkPtr collective(const char* name, const Tensors& tensors, Call call);
+  WorkPtr message(c10d::OpType type, const at::Tensor& tensor, int peer, int tag);
   // A message to a rank that is not connected yet: a thread waits for that rank and sends it then.
   WorkPtr deferred(c10d::OpType type, const at::Tensor& tensor, int peer);
 

@@ -26,22 +26,22 @@ ChipBackend::WorkPtr ChipBackend::endCoalescing() {
   for (Launch& launch : unconnected) {
     const Description& message = launch.description();
     const at::Tensor& tensor = (message.inputs.empty() ? message.outputs : message.inputs)[0];
-    works.push_back(gloo_.message(launch.type(), tensor, message.peer(), 0));
+    works.push_back(gloo_.message_alone(launch.type(), tensor, message.peer(), 0));
   }
   return c10::make_intrusive<CoalescedWork>(std::move(works));
 }
 
 ChipBackend::WorkPtr ChipBackend::send(Tensors& tensors, int destination, int tag) {
-  const at::Tensor& tensor = only(tensors, "send", "tensor");
-  if (tag == 0 && driver_.would_block(tensor, destination))
-    return deferred(OpType::SEND, tensor, destination);
-  return choose(tensor, destination, tag).send(tensor, destination, tag);
+  return message(OpType::SEND, only(tensors, "send", "tensor"), destination, tag);
 }
 
 ChipBackend::WorkPtr ChipBackend::recv(Tensors& tensors, int source, int tag) {
-  const at::Tensor& tensor = only(tensors, "recv", "tensor");
-  if (tag == 0 && driver_.would_block(tensor, source)) return deferred(OpType::RECV, tensor, source);
-  return choose(tensor, source, tag).receive(tensor, source, tag);
+  return message(OpType::RECV, only(tensors, "recv", "tensor"), source, tag);
+}
+
+ChipBackend::WorkPtr ChipBackend::message(OpType type, const at::Tensor& tensor, int peer, int tag) {
+  if (tag == 0 && driver_.would_block(tensor, peer)) return deferred(type, tensor, peer);
+  return choose(tensor, peer, tag).message(type, tensor, peer, tag);
 }
 
 ChipBackend::WorkPtr ChipBackend::recvAnysource(Tensors& tensors, int tag) {
@@ -67,7 +67,7 @@ ChipBackend::WorkPtr ChipBackend::deferred(OpType type, const at::Tensor& tensor
       {device, peer}, work, [self, type, tensor = detached(tensor), peer, stream] {
         const c10::StreamGuard guard(stream);
         WorkPtr launched = self->driver_.launch_deferred(type, tensor, peer);
-        return launched != nullptr ? launched : self->gloo_.message(type, tensor, peer, 0);
+        return launched != nullptr ? launched : self->gloo_.message_alone(type, tensor, peer, 0);
       });
   return work;
 }

@@ -15,6 +15,9 @@ class Transport {
   using Tensors = std::vector<at::Tensor>;
   using Lists = std::vector<Tensors>;
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+  struct Splits {
+    std::vector<int64_t> outputs, inputs;  // rows for each rank; empty for equal ones
+  };
 
   virtual ~Transport() = default;
 
@@ -38,19 +41,14 @@ class Transport {
                                  const c10d::ReduceScatterOptions& options) = 0;
   virtual WorkPtr reduce_scatter_into(const Tensors& outputs, const Tensors& inputs,
                                       const c10d::ReduceScatterOptions& options, bool is_coalesced) = 0;
-  // Splits are rows for each rank; empty for equal ones.
-  virtual WorkPtr all_to_all_single(const at::Tensor& output, const at::Tensor& input,
-                                    const std::vector<int64_t>& output_splits,
-                                    const std::vector<int64_t>& input_splits,
-                                    const c10d::AllToAllOptions& options) = 0;
   virtual WorkPtr all_to_all(const Tensors& outputs, const Tensors& inputs,
                              const c10d::AllToAllOptions& options) = 0;
-  virtual WorkPtr send(const at::Tensor& tensor, int peer, int tag) = 0;
-  virtual WorkPtr receive(const at::Tensor& tensor, int peer, int tag) = 0;
+  virtual WorkPtr all_to_all_single(const at::Tensor& output, const at::Tensor& input, const Splits& splits,
+                                    const c10d::AllToAllOptions& options) = 0;
+  // A message to (SEND) or from (RECV) the peer.
+  virtual WorkPtr message(c10d::OpType type, const at::Tensor& tensor, int peer, int tag) = 0;
   virtual WorkPtr receive_from_any(const at::Tensor& tensor, int tag) = 0;
   virtual WorkPtr barrier(const c10d::BarrierOptions& options) = 0;
-  virtual void start_coalescing() = 0;
-  virtual uint64_t sequence_number() const = 0;
 };
 
 }  // namespace isthmus

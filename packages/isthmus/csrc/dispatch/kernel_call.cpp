@@ -62,11 +62,8 @@ void KernelCall::examine(const at::Tensor& tensor, size_t argument) {
   const KernelRoute::Role& role = route_.roles_[argument];
   if (C10_UNLIKELY(scalar)) {
     const bool output = role.output || (route_.kernels_.variant == Variant::kInPlace && argument == 0);
-    TORCH_CHECK(tensor.is_cpu() && tensor.dim() == 0 && !output,
-                "Expected all tensors to be on the same device, but found at least two devices, chip:",
-                static_cast<int>(device_ < 0 ? current_device() : device_), " and ", tensor.device(), "! (",
-                route_.name_,
-                index_hint(route_.name_, device_ < 0 ? tensor.device() : c10::Device(kChip, device_)), ")");
+    if (!tensor.is_cpu() || tensor.dim() != 0 || output)
+      refuse_device(route_.name_, device_, tensor.device());
   } else {
     set_device(tensor.device());
     // A lazy clone moves before any pointer to its storage is taken.
@@ -89,10 +86,7 @@ void KernelCall::examine(const at::Tensor& tensor, size_t argument) {
 void KernelCall::set_device(c10::Device device) {
   if (device.type() != kChip) return;
   const c10::DeviceIndex index = device.has_index() ? device.index() : current_device();
-  TORCH_CHECK(device_ < 0 || device_ == index,
-              "Expected all tensors to be on the same device, but found at least two devices, chip:",
-              static_cast<int>(device_), " and chip:", static_cast<int>(index), "! (", route_.name_,
-              index_hint(route_.name_, c10::Device(kChip, device_)), ")");
+  if (device_ >= 0 && device_ != index) refuse_device(route_.name_, device_, c10::Device(kChip, index));
   device_ = index;
 }
 

@@ -92,24 +92,21 @@ void Mapping::release(Alias& alias) noexcept {
   alias.storage.reset();
 }
 
-std::string index_hint(const std::string& operator_name, c10::Device indexed) {
+void refuse_device(const std::string& operator_name, c10::DeviceIndex index, c10::Device other) {
   const bool indexes = operator_name == "aten::index.Tensor" || operator_name == "aten::index_put_" ||
                        operator_name == "aten::_index_put_impl_";
-  return indexes ? c10::str("; indices should be either on cpu or on the same device as the indexed tensor (",
-                            indexed, ")")
-                 : "";
-}
-
-void Mapping::refuse_device(c10::Device device) const {
-  const c10::Device first = device_ < 0 ? device : c10::Device(kChip, device_);
+  const std::string hint =
+      indexes ? c10::str("; indices should be either on cpu or on the same device as the indexed tensor (",
+                         index < 0 ? other : c10::Device(kChip, index), ")")
+              : "";
   TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, chip:",
-              static_cast<int>(this->device()), " and ", device, "! (when calling ", operator_name_,
-              index_hint(operator_name_, first), ")");
+              static_cast<int>(index < 0 ? current_device() : index), " and ", other, "! (when calling ",
+              operator_name, hint, ")");
 }
 
 void Mapping::set_device(c10::Device device) {
   const c10::DeviceIndex index = device.index() < 0 ? current_device() : device.index();
-  if (device_ >= 0 && device_ != index) refuse_device(device);
+  if (device_ >= 0 && device_ != index) refuse_device(operator_name_, device_, device);
   device_ = index;
 }
 
@@ -162,7 +159,7 @@ const at::Tensor& Mapping::unusual_argument(const at::Tensor& tensor, bool writt
   c10::TensorImpl& original = *tensor.unsafeGetTensorImpl();
   if (!original.is_privateuseone()) {
     if (original.is_cpu() && ((original.dim() == 0 && !written) || cpu_allowed)) return tensor;
-    refuse_device(original.device());
+    refuse_device(operator_name_, device_, original.device());
   }
   if (original._is_zerotensor())  // has no bytes: stands for zeros
     return argument(keep(at::zeros(tensor.sizes(), tensor.options())), written, cpu_allowed);
@@ -183,7 +180,7 @@ const at::Tensor& Mapping::chip_argument(c10::TensorImpl& original, bool written
   if (device_ < 0) {
     device_ = device.index();
   } else if (C10_UNLIKELY(device_ != device.index())) {
-    refuse_device(device);
+    refuse_device(operator_name_, device_, device);
   }
   Alias& alias = append(original);
   alias.written = written;

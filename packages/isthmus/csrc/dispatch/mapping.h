@@ -19,8 +19,8 @@ namespace isthmus {
 
 inline bool on_chip(const at::Tensor& tensor) { return tensor.device().type() == kChip; }
 
-// Returns the addition to a message about tensors of two devices for operators that index; "" for others.
-std::string index_hint(const std::string& operator_name, c10::Device indexed);
+// Throws for a call with tensors of two devices. index: of the chip of the arguments before; -1 for none.
+[[noreturn]] void refuse_device(const std::string& operator_name, c10::DeviceIndex index, c10::Device other);
 
 class Mapping {
  public:
@@ -86,7 +86,6 @@ class Mapping {
   at::Tensor layout_result(const at::Tensor& tensor);
   void finish_layout(const LayoutPair& pair);
   void refuse_capture() const;  // a graph records dense tensors
-  [[noreturn]] void refuse_device(c10::Device device) const;
 
   Kind kind_;
   const std::string& operator_name_;

@@ -11,7 +11,7 @@ int64_t quotient(int64_t value, int64_t divisor, const char* name) {
 
 Function find_function(const std::string& name) {
   for (const auto* family : {&value_functions(), &indexing_functions(), &activation_functions(),
-                             &training_functions(), &rotary_functions(), &suppression_functions()})
+                             &training_functions(), &rotary_functions()})
     for (const NamedFunction& function : *family)
       if (name == function.name) return function.function;
   return nullptr;
@@ -36,16 +36,8 @@ Family find_family(const std::string& name) {
                                &vocabulary_loss_families(),
                                &sparse_attention_families(),
                                &indexer_families(),
-                               &compression_families(),
                                &older_families(),
                                &older_convolution_families(),
-                               &selection_families(),
-                               &box_families(),
-                               &overlap_families(),
-                               &suppression_families(),
-                               &rotated_families(),
-                               &region_families(),
-                               &deformable_families(),
                                &older_recurrent_families()})
     for (const NamedFamily& family : *families)
       if (name == family.name) return family.family;

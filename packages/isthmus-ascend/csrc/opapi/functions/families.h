@@ -31,7 +31,6 @@ const std::vector<NamedFamily>& recurrent_families();
 const std::vector<NamedFamily>& vocabulary_loss_families();
 const std::vector<NamedFamily>& sparse_attention_families();
 const std::vector<NamedFamily>& indexer_families();
-const std::vector<NamedFamily>& compression_families();
 
 // The bits of a dropout mask, the lowest of each byte first, as booleans of a shape.
 at::Tensor unpacked_bits(const at::Tensor& mask, at::IntArrayRef sizes);

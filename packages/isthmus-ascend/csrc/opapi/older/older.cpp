@@ -1,5 +1,4 @@
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/tensor.h>
 #include <c10/util/strides.h>
 
 #include <algorithm>
@@ -24,7 +23,7 @@ Descriptor owned(const at::Tensor& tensor) {
 
 // A tensor of a description and a buffer; null for one left out. One on the host is copied.
 Descriptor tensor(const void* description, const void* buffer) {
-  const auto dtype = scalar_type(aclGetTensorDescType(description));
+  const auto dtype = scalar_type_of(aclGetTensorDescType(description));
   void* const data = aclGetDataBufferAddr(buffer);
   if (!dtype || data == nullptr) return {};
   std::vector<int64_t> sizes(aclGetTensorDescNumDims(description));
@@ -55,10 +54,8 @@ class Binding {
       add_operand(parameters[i], call.input_descriptions[i], call.input[i]);
     refuse_unknown(inputs, attributes);
     for (size_t i = inputs; i < attributes; ++i) add_attribute(parameters[i]);
-    for (size_t i = 0; i < outputs; ++i) {
+    for (size_t i = 0; i < outputs; ++i)
       add_operand(parameters[attributes + i], call.output_descriptions[i], call.output[i]);
-      outputs_.push_back(arguments_.back().pointer);
-    }
   }
 
   Binding(const Binding&) = delete;
@@ -72,19 +69,6 @@ class Binding {
   }
 
   const Argument* arguments() const { return arguments_.data(); }
-
-  // Waits for the outputs, of which some have a shape that depends on values.
-  int set_output_sizes() const {
-    if (const int status = aclrtSynchronizeStream(call_.stream)) return status;
-    for (size_t i = 0; i < outputs_.size(); ++i) {
-      const auto output = objects().tensors.get(outputs_[i]);
-      void* const description = const_cast<void*>(call_.output_descriptions[i]);
-      if (!output) continue;
-      const at::IntArrayRef sizes = output->layout.sizes_arrayref();
-      if (const int status = isthmus_ascend_set_sizes(description, sizes.size(), sizes.data())) return status;
-    }
-    return 0;
-  }
 
  private:
   void add_inputs() {
@@ -154,8 +138,6 @@ class Binding {
       if (kind == Kind::kString) return arguments_.push_back(static_cast<const void*>(value.c_str()));
     } else if constexpr (std::is_same_v<Value, std::vector<int64_t>>) {
       if (kind == Kind::kInts) return keep(ints_, objects().ints, value);
-    } else if constexpr (std::is_same_v<Value, std::vector<float>>) {
-      if (kind == Kind::kTensor) return add_tensor(owned(at::tensor(value)));
     }
     TORCH_CHECK(false, "attribute ", parameter.name, " has another type");
   }
@@ -171,7 +153,6 @@ class Binding {
   Attributes attributes_;  // those given
   std::vector<const void*> tensors_, scalars_, ints_, lists_;
   std::vector<Argument> arguments_;
-  std::vector<const void*> outputs_;  // handles
 };
 
 size_t row_of(const char* name) {
@@ -186,8 +167,7 @@ int compute(int row, const OlderCall& call) {
   aclOpExecutor* executor = nullptr;
   const Binding binding(program(row), call);
   if (const int status = prepare(row, binding.arguments(), &workspace, &executor)) return status;
-  if (const int status = launch(executor, call.stream)) return status;
-  return call.waits ? binding.set_output_sizes() : 0;
+  return launch(executor, call.stream);
 }
 
 }  // namespace

@@ -3,11 +3,12 @@
 import fnmatch
 from dataclasses import dataclass
 
+from isthmus_common.text import format_size
 from isthmus_diagnostics.profile.hot import Hot
 from isthmus_diagnostics.profile.modules import module_totals
 from isthmus_diagnostics.profile.operators import Total, mean_totals
 from isthmus_diagnostics.profile.ranks import links
-from isthmus_diagnostics.profile.report import Section, format_bytes, format_time
+from isthmus_diagnostics.profile.report import Section, format_time
 from isthmus_diagnostics.profile.steps import breakdown, mean, steps
 from isthmus_diagnostics.profile.trace import Trace
 
@@ -100,7 +101,7 @@ def link_section(before: list[Trace], after: list[Trace], top: int) -> Section:
     both = sorted(first.keys() & second.keys(), key=lambda key: -abs(second[key] - first[key]))
     for name, group, size in both[:top]:
         row = _compare_row(first[name, group, size], second[name, group, size])
-        section.rows.append([f"{name} {group} {format_bytes(size)}", *row])
+        section.rows.append([f"{name} {group} {format_size(size)}", *row])
     return section
 
 

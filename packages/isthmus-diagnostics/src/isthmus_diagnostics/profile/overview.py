@@ -8,11 +8,12 @@ from statistics import median
 
 from markupsafe import Markup
 
+from isthmus_common.text import format_size
 from isthmus_diagnostics.profile import charts, memory, ranks, vendor
 from isthmus_diagnostics.profile.critical import critical_path
 from isthmus_diagnostics.profile.detectors import Context
 from isthmus_diagnostics.profile.ranks import Link
-from isthmus_diagnostics.profile.report import Section, format_bytes, format_share, format_time
+from isthmus_diagnostics.profile.report import Section, format_share, format_time
 from isthmus_diagnostics.profile.roofline import Limits, Work, utilization, works
 from isthmus_diagnostics.profile.steps import Breakdown, breakdown, mean
 from isthmus_diagnostics.profile.timeline import RankStep, last_step, stages
@@ -93,7 +94,7 @@ def facts(found: Overview) -> dict[str, str]:
         if share is not None:
             made[name] = format_share(share, 1.0)
     if found.peaks:
-        made["peak memory"] = format_bytes(found.peaks[0].allocated)
+        made["peak memory"] = format_size(found.peaks[0].allocated)
     return made
 
 
@@ -212,7 +213,7 @@ def _timeline_section(found: Overview) -> Section:
 def _link_section(found: Overview, top: int) -> Section:
     section = Section("Links", ["collective", "group", "bytes", "calls", "time", "bandwidth", ""])
     for link in found.links[:top]:
-        row = [link.name, link.group, format_bytes(link.bytes), str(link.calls), format_time(link.time)]
+        row = [link.name, link.group, format_size(link.bytes), str(link.calls), format_time(link.time)]
         slow = "slow" if ranks.slowness(link, found.links) > _SLOW else ""
         section.rows.append([*row, f"{link.bandwidth / 1e9:.2f} GB/s", slow])
     section.note = "From the arrival of the last rank. Slow: twice the median of the groups that do the same."
@@ -285,9 +286,9 @@ def _path_section(found: Overview, top: int) -> Section:
 def _memory_section(found: Overview) -> Section:
     section = Section("Memory", ["device", "peak allocated", "reserved", "at"])
     for peak in found.peaks:
-        row = [f"device {peak.device}", format_bytes(peak.allocated), format_bytes(peak.reserved), peak.where]
+        row = [f"device {peak.device}", format_size(peak.allocated), format_size(peak.reserved), peak.where]
         section.rows.append(row)
     span = format_time(found.timeline[-1][0] - found.timeline[0][0])
-    high = f"{format_bytes(found.peaks[0].allocated)} allocated"
+    high = f"{format_size(found.peaks[0].allocated)} allocated"
     section.chart = charts.curve(found.timeline, "0", high, "0 s", span)
     return section

@@ -44,14 +44,6 @@ def format_time(microseconds: float) -> str:
     return f"{microseconds:.3f} us"
 
 
-def format_bytes(size: float) -> str:
-    """Format a size, such as ``1.5 GiB``."""
-    for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if size >= scale:
-            return f"{size / scale:.1f} {unit}"
-    return f"{size:.0f} bytes"
-
-
 def format_share(part: float, whole: float) -> str:
     """Format a share, such as ``12.3 %``; a dash if the whole is 0."""
     return f"{100 * part / whole:.1f} %" if whole > 0 else "-"

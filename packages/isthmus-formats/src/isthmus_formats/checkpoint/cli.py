@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from isthmus_common.exits import one_line
+from isthmus_common.options import parse_size
 from isthmus_common.tables import print_table
 from isthmus_formats.checkpoint.errors import CheckpointError, UsageError
 
@@ -49,7 +50,6 @@ Padding = Annotated[int, typer.Option(min=1, help="Pad the vocabulary to a multi
 Dtype = Annotated[str, typer.Option(help="Cast floating-point parameters: float32, float16 or bfloat16.")]
 Workers = Annotated[int, typer.Option(min=1, help="Threads.")]
 _DTYPES = ("float32", "float16", "bfloat16")
-_UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
 def _open(
@@ -226,15 +226,14 @@ def shard_size(
     from isthmus_formats.checkpoint.convert import Target
 
     with one_line(CheckpointError):
-        match = re.fullmatch(r"(\d+)([A-Za-z]*)", size)
-        if not match or match[2].upper() not in _UNITS or not int(match[1]):
+        largest = parse_size(size, decimal=True)
+        if not largest:
             raise UsageError(f"--size {size}: expected a number with KB, MB, GB, KiB, MiB or GiB")
         opened = _open(source)
         if not opened.format.name.startswith("huggingface"):
             raise CheckpointError(
                 f"{source}: {opened.format.name} has no files by size; expected huggingface"
             )
-        largest = int(match[1]) * _UNITS[match[2].upper()]
         target_ = Target(target, opened.format, opened.layout, shard_size=largest, workers=workers)
         _run(opened, target_, as_json)
 

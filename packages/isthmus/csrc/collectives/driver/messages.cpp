@@ -63,15 +63,14 @@ bool are_equal(const Parts& parts) {
 }  // namespace
 
 Transport::WorkPtr DriverTransport::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
-                                                      const std::vector<int64_t>& output_splits,
-                                                      const std::vector<int64_t>& input_splits,
+                                                      const Splits& splits,
                                                       const c10d::AllToAllOptions& given) {
   Launch launch(OpType::ALLTOALL_BASE, "all_to_all_single", "all_to_all_single");
   check_same_dtype(output, input, "all_to_all_single");
-  const Parts taken = split(output, output_splits, size(), "output");
-  const Parts sent = split(input, input_splits, size(), "input");
+  const Parts taken = split(output, splits.outputs, size(), "output");
+  const Parts sent = split(input, splits.inputs, size(), "input");
   const at::Tensor from = launch.read(input), to = launch.write(output);
-  const bool is_even = output_splits.empty() && input_splits.empty() && are_equal(sent);
+  const bool is_even = splits.outputs.empty() && splits.inputs.empty() && are_equal(sent);
   const bool by_parts = ISTHMUS_HAS(driver(), all_to_all_v);
   if (is_even && ISTHMUS_HAS(driver(), all_to_all)) {
     launch.enqueue([from, to, count = sent.counts[0]](isthmus_comm comm, isthmus_stream stream) {
@@ -116,7 +115,7 @@ Transport::WorkPtr DriverTransport::all_to_all(const Tensors& outputs, const Ten
   return this->launch(std::move(launch), options(given.timeout, given.asyncOp));
 }
 
-Launch DriverTransport::message(OpType type, const at::Tensor& tensor, int peer) const {
+Launch DriverTransport::prepare_message(OpType type, const at::Tensor& tensor, int peer) const {
   const bool sends = type == OpType::SEND;
   const std::string ranks = std::to_string(rank()) + (sends ? "->" : "<-") + std::to_string(peer);
   Launch launch(type, sends ? "send" : "recv", (sends ? "send " : "recv ") + ranks);
@@ -132,23 +131,22 @@ Launch DriverTransport::message(OpType type, const at::Tensor& tensor, int peer)
   return launch;
 }
 
-Transport::WorkPtr DriverTransport::send(const at::Tensor& tensor, int peer, int) {
-  return launch_message(message(OpType::SEND, tensor, peer));
-}
-
-Transport::WorkPtr DriverTransport::receive(const at::Tensor& tensor, int peer, int) {
-  return launch_message(message(OpType::RECV, tensor, peer));
+Transport::WorkPtr DriverTransport::message(OpType type, const at::Tensor& tensor, int peer, int) {
+  Launch launch = prepare_message(type, tensor, peer);
+  if (is_coalescing()) return hold(std::move(launch), options(c10d::kUnsetTimeout, true));
+  auto communicator = group_->with(launch.device(), launch.peer());
+  return launch_alone(std::move(launch), std::move(communicator));
 }
 
 Transport::WorkPtr DriverTransport::receive_from_any(const at::Tensor& tensor, int tag) {
   TORCH_CHECK_NOT_IMPLEMENTED(size() == 2, "recv: a chip cannot receive from any rank; pass src.");
-  return receive(tensor, 1 - rank(), tag);
+  return message(OpType::RECV, tensor, 1 - rank(), tag);
 }
 
 Transport::WorkPtr DriverTransport::launch_deferred(OpType type, const at::Tensor& tensor, int peer) {
   auto communicator = group_->with(tensor.device().index(), peer);
   if (communicator == nullptr) return nullptr;
-  return launch_alone(message(type, tensor, peer), std::move(communicator));
+  return launch_alone(prepare_message(type, tensor, peer), std::move(communicator));
 }
 
 Transport::WorkPtr DriverTransport::barrier(const c10d::BarrierOptions& given) {
@@ -255,12 +253,6 @@ Transport::WorkPtr DriverTransport::launch(Launch&& launch, const Launch::Option
   launches.push_back(std::move(launch));
   Launch::run(launches, *work, *group_, {group_->all(device)}, stream, options, std::move(description));
   return work;
-}
-
-Transport::WorkPtr DriverTransport::launch_message(Launch&& launch) {
-  if (is_coalescing()) return hold(std::move(launch), options(c10d::kUnsetTimeout, true));
-  auto communicator = group_->with(launch.device(), launch.peer());
-  return launch_alone(std::move(launch), std::move(communicator));
 }
 
 Transport::WorkPtr DriverTransport::launch_alone(Launch&& launch,

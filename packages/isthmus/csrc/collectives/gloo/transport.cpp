@@ -267,12 +267,10 @@ WorkPtr GlooTransport::reduce_scatter_into(const Tensors& outputs, const Tensors
 }
 
 WorkPtr GlooTransport::all_to_all_single(const at::Tensor& output, const at::Tensor& input,
-                                         const std::vector<int64_t>& output_splits,
-                                         const std::vector<int64_t>& input_splits,
-                                         const c10d::AllToAllOptions& options) {
+                                         const Splits& splits, const c10d::AllToAllOptions& options) {
   HostViews views("all_to_all_single", Elements::kMoved);
   at::Tensor host_input = views.map(input, Access::kRead), host_output = views.map(output, Access::kWrite);
-  std::vector<int64_t> taken = output_splits, sent = input_splits;
+  std::vector<int64_t> taken = splits.outputs, sent = splits.inputs;
   return wrap_and_keep(OpType::ALLTOALL_BASE,
                        gloo().alltoall_base(host_output, host_input, taken, sent, options), std::move(views));
 }
@@ -299,19 +297,15 @@ WorkPtr GlooTransport::all_to_all(const Tensors& outputs, const Tensors& inputs,
                        std::move(views));
 }
 
-WorkPtr GlooTransport::message(OpType type, const at::Tensor& tensor, int peer, int tag) {
+WorkPtr GlooTransport::message_alone(OpType type, const at::Tensor& tensor, int peer, int tag) {
   const bool sends = type == OpType::SEND;
   HostViews views(sends ? "send" : "recv", Elements::kMoved);
   Tensors hosts = {views.map(tensor, sends ? Access::kRead : Access::kWrite)};
   return wrap(type, sends ? gloo().send(hosts, peer, tag) : gloo().recv(hosts, peer, tag), std::move(views));
 }
 
-WorkPtr GlooTransport::send(const at::Tensor& tensor, int peer, int tag) {
-  return keep(message(OpType::SEND, tensor, peer, tag));
-}
-
-WorkPtr GlooTransport::receive(const at::Tensor& tensor, int peer, int tag) {
-  return keep(message(OpType::RECV, tensor, peer, tag));
+WorkPtr GlooTransport::message(OpType type, const at::Tensor& tensor, int peer, int tag) {
+  return keep(message_alone(type, tensor, peer, tag));
 }
 
 WorkPtr GlooTransport::receive_from_any(const at::Tensor& tensor, int tag) {

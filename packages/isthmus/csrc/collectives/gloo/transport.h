@@ -23,41 +23,29 @@ class GlooTransport final : public Transport {
   // Ends gloo's threads, which would otherwise meet the end of the interpreter with tensors in hand.
   void end();
 
-  WorkPtr broadcast(const at::Tensor& tensor, const c10d::BroadcastOptions& options) override;
-  WorkPtr all_reduce(const Tensors& tensors, const c10d::AllreduceOptions& options,
-                     bool is_coalesced) override;
-  WorkPtr reduce(const at::Tensor& tensor, const c10d::ReduceOptions& options) override;
-  WorkPtr all_gather(const Tensors& outputs, const at::Tensor& input,
-                     const c10d::AllgatherOptions& options) override;
-  WorkPtr all_gather_coalesced(const Lists& outputs, const Tensors& inputs,
-                               const c10d::AllgatherOptions& options) override;
-  WorkPtr all_gather_into(const Tensors& outputs, const Tensors& inputs,
-                          const c10d::AllgatherOptions& options, bool is_coalesced) override;
-  WorkPtr gather(const Tensors& outputs, const at::Tensor& input,
-                 const c10d::GatherOptions& options) override;
-  WorkPtr scatter(const at::Tensor& output, const Tensors& inputs,
-                  const c10d::ScatterOptions& options) override;
-  WorkPtr reduce_scatter(const at::Tensor& output, const Tensors& inputs,
-                         const c10d::ReduceScatterOptions& options) override;
-  WorkPtr reduce_scatter_into(const Tensors& outputs, const Tensors& inputs,
-                              const c10d::ReduceScatterOptions& options, bool is_coalesced) override;
-  WorkPtr all_to_all_single(const at::Tensor& output, const at::Tensor& input,
-                            const std::vector<int64_t>& output_splits,
-                            const std::vector<int64_t>& input_splits,
-                            const c10d::AllToAllOptions& options) override;
-  WorkPtr all_to_all(const Tensors& outputs, const Tensors& inputs,
-                     const c10d::AllToAllOptions& options) override;
-  WorkPtr send(const at::Tensor& tensor, int peer, int tag) override;
-  WorkPtr receive(const at::Tensor& tensor, int peer, int tag) override;
-  WorkPtr receive_from_any(const at::Tensor& tensor, int tag) override;
-  WorkPtr barrier(const c10d::BarrierOptions& options) override;
-  uint64_t sequence_number() const override { return gloo().getSequenceNumberForGroup(); }
+  WorkPtr broadcast(const at::Tensor&, const c10d::BroadcastOptions&) override;
+  WorkPtr all_reduce(const Tensors&, const c10d::AllreduceOptions&, bool is_coalesced) override;
+  WorkPtr reduce(const at::Tensor&, const c10d::ReduceOptions&) override;
+  WorkPtr all_gather(const Tensors&, const at::Tensor&, const c10d::AllgatherOptions&) override;
+  WorkPtr all_gather_coalesced(const Lists&, const Tensors&, const c10d::AllgatherOptions&) override;
+  WorkPtr all_gather_into(const Tensors&, const Tensors&, const c10d::AllgatherOptions&, bool) override;
+  WorkPtr gather(const Tensors&, const at::Tensor&, const c10d::GatherOptions&) override;
+  WorkPtr scatter(const at::Tensor&, const Tensors&, const c10d::ScatterOptions&) override;
+  WorkPtr reduce_scatter(const at::Tensor&, const Tensors&, const c10d::ReduceScatterOptions&) override;
+  WorkPtr reduce_scatter_into(const Tensors&, const Tensors&, const c10d::ReduceScatterOptions&,
+                              bool is_coalesced) override;
+  WorkPtr all_to_all(const Tensors&, const Tensors&, const c10d::AllToAllOptions&) override;
+  WorkPtr all_to_all_single(const at::Tensor&, const at::Tensor&, const Splits&,
+                            const c10d::AllToAllOptions&) override;
+  WorkPtr message(c10d::OpType, const at::Tensor&, int peer, int tag) override;
+  WorkPtr receive_from_any(const at::Tensor&, int tag) override;
+  WorkPtr barrier(const c10d::BarrierOptions&) override;
 
   // Each operation in between is sent at once; end_coalescing() returns their works.
-  void start_coalescing() override;
+  void start_coalescing();
   std::vector<WorkPtr> end_coalescing();
   // A send or a receive outside of any coalescing block, from any thread.
-  WorkPtr message(c10d::OpType type, const at::Tensor& tensor, int peer, int tag);
+  WorkPtr message_alone(c10d::OpType type, const at::Tensor& tensor, int peer, int tag);
 
  private:
   size_t rank() const { return static_cast<size_t>(group_->identity().rank); }

@@ -249,17 +249,16 @@ class Unpacker:
 _ARRAY_DTYPES: dict[str, np.dtype[Any]] = {name: row.numpy for name, row in dt.DTYPES.items()}
 
 
-_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-
-
 def address_of(tensor: Any) -> int:
-    """Address of the first element of a tvm_ffi.Tensor."""
-    if hasattr(tensor, "data_ptr"):
-        return int(tensor.data_ptr())
-    capsule = tensor._to_dlpack()  # TVM-FFI before 0.1.12
-    fields = (ctypes.c_uint64 * 6).from_address(_pointer(capsule, b"dltensor"))  # of a DLTensor
-    return fields[0] + fields[5]  # data, byte_offset
+    """Address of the first element of a tvm_ffi.Tensor.
+
+    Raises:
+        RuntimeError: TVM-FFI is too old to give it to Python.
+    """
+    if not hasattr(tensor, "data_ptr"):
+        needed = "apache-tvm-ffi>=0.1.13.post2"
+        raise RuntimeError(f"operators in Python need {needed}; run `pip install '{needed}'`")
+    return int(tensor.data_ptr())
 
 
 def as_array(tensor: Any) -> np.ndarray[Any, Any]:

@@ -8,6 +8,7 @@ import torch
 
 from isthmus import _C
 from isthmus.chip._utils import DeviceLike, _index
+from isthmus_common.text import format_size
 
 
 def memory_stats(device: DeviceLike = None) -> OrderedDict[str, Any]:
@@ -157,13 +158,5 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
 
 
 def _row(title: str, key: str, values: list[int]) -> str:
-    show = _bytes if key.endswith("_bytes") else str
+    show = format_size if key.endswith("_bytes") else str
     return f"{title:24}" + "".join(f"{show(value):>14}" for value in values)
-
-
-def _bytes(count: int) -> str:
-    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while abs(size) >= 1024 and len(units) > 1:
-        size /= 1024
-        units.pop(0)
-    return f"{size:.0f} {units[0]}" if units[0] == "B" else f"{size:.1f} {units[0]}"

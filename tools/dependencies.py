@@ -1,0 +1,135 @@
+"""Test the packages with the lowest and with the newest versions of what they require: ``make dependencies``.
+
+Each run makes an environment under build/dependencies with the C++ core of this checkout, and does the smoke tests.
+The versions that pass are written to docs/results/dependencies.md. With ``lowest`` it prints the lower bounds only,
+as constraints for pip.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tools.requirements import requirements
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECTS = [ROOT / "pyproject.toml", *sorted(ROOT.glob("packages/*/pyproject.toml"))]
+EXTRAS = ["train", "data"]  # what the example and the commands of data need
+BUILD = ROOT / "build" / "dependencies"
+PAGE = ROOT / "docs" / "results" / "dependencies.md"
+TORCH = "torch==2.13.0"
+ADD = "import torch; a = torch.ones(3, device='chip'); assert (a + a).cpu().tolist() == [2.0] * 3"
+OPERATORS = "aten::_softmax,aten::uniform_"
+SMOKE = (
+    ("python", "-c", ADD),
+    ("isthmus", "doctor"),
+    ("isthmus", "run", "examples/pretrain_llama.py", "--tiny", "--overwrite", "--output", f"{BUILD}/llama"),
+    ("isthmus", "conform", "run", "--driver", "host", "--operators", OPERATORS, "--output", f"{BUILD}/host"),
+    ("isthmus", "migrate", "analyse", "--fail-on", "never", "tests/scripts"),
+    ("isthmus", "data", "inspect", "examples/alpaca.json"),
+    ("isthmus", "plan", "parallel", "--help"),
+    (
+        *("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "packages/isthmus-common/tests"),
+        *(
+            "packages/isthmus-cluster/tests/test_inventory.py",
+            "packages/isthmus-cluster/tests/test_ranktable.py",
+        ),
+        "packages/isthmus-diagnostics/tests/accuracy/test_judging.py",
+        *(
+            "packages/isthmus-migrate/tests/test_own_rules.py",
+            "packages/isthmus-migrate/tests/test_analyse_engine.py",
+        ),
+        *("packages/isthmus-formats/tests/data/test_inspect.py", "tests/tools/test_packages.py"),
+    ),
+)
+# Operators in Python need more of apache-tvm-ffi than the lower bound has.
+NEWEST = (
+    (
+        "isthmus",
+        "conform",
+        "run",
+        "--driver",
+        "numpy",
+        "--operators",
+        OPERATORS,
+        "--output",
+        f"{BUILD}/numpy",
+    ),
+)
+
+
+def lowest(lines: list[str]) -> dict[str, str]:
+    """Return the lower bound of each requirement, by its name."""
+    found = (re.match(r"([\w.-]+)\s*[=>]=\s*([\w.]+)", line) for line in lines)
+    return {match[1].lower(): match[2] for match in found if match}
+
+
+def call(folder: Path, *words: str) -> None:
+    """Run a program of an environment; raise CalledProcessError if it fails."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment = {**kept, "PATH": f"{folder / 'bin'}:{kept['PATH']}"}
+    subprocess.run([str(folder / "bin" / words[0]), *words[1:]], check=True, cwd=ROOT, env=environment)
+
+
+def installed(folder: Path) -> dict[str, str]:
+    """Return the versions in an environment, by name."""
+    listing = subprocess.check_output([folder / "bin" / "python", "-m", "pip", "freeze", "--all"], text=True)
+    pairs = (line.split("==") for line in listing.splitlines() if "==" in line)
+    return {name.lower().replace("_", "-"): version for name, version in pairs}
+
+
+def test(name: str, lines: list[str]) -> dict[str, str]:
+    """Make an environment with these requirements, and do the smoke tests in it; return its versions."""
+    folder = BUILD / name
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    pip = ("python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--quiet")
+    call(folder, *pip, TORCH, "pytest", "pytest-timeout", "hypothesis", *lines)
+    editable = [word for path in PROJECTS for word in ("--editable", str(path.parent))]
+    os.environ["ISTHMUS_BUILD"] = "none"  # the core of this checkout is built
+    call(folder, *pip, "--no-deps", *editable)
+    del os.environ["ISTHMUS_BUILD"]
+    for words in (*SMOKE, *(NEWEST if name == "newest" else ())):
+        print(f"dependencies: {name}: {' '.join(words)[:100]}", flush=True)
+        call(folder, *words)
+    return installed(folder)
+
+
+def page(bounds: dict[str, str], low: dict[str, str], new: dict[str, str]) -> str:
+    """Return the text of the page with the versions that pass."""
+    rows = [f"| {name} | {low[name]} | {new[name]} |" for name in sorted(bounds)]
+    return "\n".join(
+        [
+            "# Dependencies",
+            "",
+            "The lowest and the newest version of each requirement with which the smoke tests pass (computing on the",
+            "chip, `isthmus run` of the example, conformance of two operators, commands and tests of each package).",
+            f"Made by `make dependencies`, with {TORCH} and the core built for apache-tvm-ffi"
+            f" {lowest((ROOT / 'constraints.txt').read_text().splitlines())['apache-tvm-ffi']}.",
+            "",
+            "| package | lowest | newest |",
+            "| --- | --- | --- |",
+            *rows,
+            "",
+        ]
+    )
+
+
+def main(arguments: list[str]) -> None:
+    """Print the lower bounds, or test both ends and write the page."""
+    lines = list(dict.fromkeys(requirements(PROJECTS, EXTRAS)))
+    bounds = lowest(lines)
+    pins = [f"{name}=={version}" for name, version in bounds.items()]
+    if arguments == ["lowest"]:
+        print(*pins, sep="\n")
+        return
+    low = test("lowest", pins)
+    PAGE.write_text(page(bounds, low, test("newest", lines)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
