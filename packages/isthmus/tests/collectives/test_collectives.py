@@ -14,7 +14,6 @@ import pytest
 from tests.helpers.children import Child, output, start_module
 from tests.helpers.outside_driver import build
 from tests.helpers.run_rank import CHECKS
-from tools.repository import ROOT
 
 # Checks that need a separate group or job.
 APART = (
@@ -28,15 +27,7 @@ OF_GLOO = ("refusals_of_gloo", "collective_that_outlasts_its_profile_has_no_row"
 TOGETHER = tuple(name for name in CHECKS if name not in (*APART, *OF_GLOO))
 THROUGH_GLOO = tuple(name for name in CHECKS if name not in (*APART, "reductions_of_the_driver"))
 # Checks in which a tensor takes another path if the CPU cannot access its memory.
-COPIED = (
-    "broadcast",
-    "all_reduce",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "send_and_receive",
-    "any_layout",
-)
+COPIED = ("every_operation", "exchange_of_rows", "any_layout")
 # A driver that cannot connect rank 1, like the host chip with ranks on several machines.
 REFUSED_BY_ONE = "table.comm_create = refuse_rank_1;"
 WITHOUT_WINDOW = "table.host_window = 0; table.delegate = ISTHMUS_DELEGATE_NONE;"
@@ -109,7 +100,7 @@ def test_two_ranks_without_a_host_window(ranks_with_copies: Ranks, name: str) ->
 
 
 def test_ranks_that_the_driver_cannot_connect_use_gloo(tmp_path: Path) -> None:
-    names = ("all_reduce", "refusals_of_gloo", "send_and_receive", "batched_point_to_point", "groups")
+    names = ("every_operation", "refusals_of_gloo", "receive_from_any_source", "groups")
     ranks = Ranks(tmp_path, names, ISTHMUS_DRIVER=build(tmp_path, REFUSED_BY_ONE))
     for rank in range(2):
         for name in names:
@@ -171,7 +162,7 @@ def test_exit_without_destroying_the_group(tmp_path: Path) -> None:
 @pytest.mark.full
 def test_groups_can_be_recreated(tmp_path: Path) -> None:
     """The store still has the keys of earlier groups under the same names."""
-    script = ROOT / "tests" / "scripts" / "groups_anew.py"
+    script = Path(__file__).parents[1] / "scripts" / "groups_anew.py"
     command = [
         *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"),
         str(script),
