@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.children import Child, output, start_module
+from tests.helpers.children import Child, finish, output, start_module
 from tests.helpers.outside_driver import build
 from tests.helpers.run_rank import CHECKS
 
@@ -22,6 +22,7 @@ APART = (
     "killed_peer",
     "killed_peer_of_gloo",
     "exit_without_destroying",
+    "matrix",
 )
 OF_GLOO = ("refusals_of_gloo", "collective_that_outlasts_its_profile_has_no_row")
 TOGETHER = tuple(name for name in CHECKS if name not in (*APART, *OF_GLOO))
@@ -34,15 +35,11 @@ WITHOUT_WINDOW = "table.host_window = 0; table.delegate = ISTHMUS_DELEGATE_NONE;
 
 
 class Ranks:
-    """Run checks on two ranks: exit statuses, and the error of each check by rank."""
+    """Run checks on some ranks: exit statuses, and the error of each check by rank."""
 
-    def __init__(self, folder: Path, names: tuple[str, ...], **environment: str) -> None:
-        processes = [start(rank, folder / "store", names, environment) for rank in range(2)]
-        try:
-            self.outputs = [process.communicate(timeout=120)[0] for process in processes]
-        finally:
-            for process in processes:
-                process.kill()
+    def __init__(self, folder: Path, names: tuple[str, ...], size: int = 2, **environment: str) -> None:
+        processes = [start(rank, size, folder / "store", names, environment) for rank in range(size)]
+        self.outputs = [printed for printed, _ in finish(processes, 240)]
         self.status = [process.returncode for process in processes]
         self.errors = [reports(output) for output in self.outputs]
 
@@ -52,11 +49,11 @@ class Ranks:
 
 
 def start(
-    rank: int, store: Path, names: tuple[str, ...], environment: dict[str, str]
+    rank: int, size: int, store: Path, names: tuple[str, ...], environment: dict[str, str]
 ) -> Child | subprocess.Popen[str]:
     settings = {"ISTHMUS_HOST_DEVICES": "2", "ISTHMUS_HOST_MEMORY": "1GiB", **environment}
     fresh = names == ("exit_without_destroying",)
-    words = (str(rank), str(store), *names)
+    words = (str(rank), str(size), str(store), *names)
     return start_module("tests.helpers.run_rank", *words, merged=True, fresh=fresh, **settings)
 
 
