@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from isthmus_cluster import burn
 from isthmus_cluster.agents import Agents
-from isthmus_cluster.cli import app
 from isthmus_cluster.lab import network
 from isthmus_cluster.preflight import card
 from isthmus_common.robust import outliers
+from tests.helpers.cluster import cluster, lab, soon
 
 GIB = 1 << 30
 HOSTS = "abcd"
@@ -42,10 +40,7 @@ for line in sys.stdin:
 """
 
 
-def preflight(*arguments: object) -> tuple[int, str]:
-    done = CliRunner().invoke(app, ["preflight", *map(str, arguments)])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.output
+preflight = partial(cluster, "preflight")
 
 
 def host() -> dict[str, Any]:
@@ -393,42 +388,21 @@ def test_an_agent_that_is_ended_removes_its_temporary_files(tmp_path: Path) -> N
         assert process.stdin
         process.stdin.write(b'{"id": 1, "ask": "wait"}\n')
         process.stdin.flush()
-        until = time.monotonic() + 20
-        while not list(tmp_path.iterdir()) and time.monotonic() < until:
-            time.sleep(0.05)
-        assert list(tmp_path.iterdir())
+        soon(lambda: list(tmp_path.iterdir()))
     assert process.returncode == 0 and not list(tmp_path.iterdir())
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Path]:
-    if os.geteuid() or not shutil.which("ip") or not shutil.which("tc"):
-        pytest.skip("network namespaces need root and iproute2")
-    folder = tmp_path / "lab"
-    arguments = ["--hosts", "3", "--cards", "1", "--name", f"p{os.getpid()}", "--folder", str(folder)]
-    done = CliRunner().invoke(app, ["lab", "up", *arguments])
-    if done.exit_code:
-        pytest.skip(done.output)
-    yield folder
-    spaces = [f"p{os.getpid()}-host{number}" for number in (1, 2, 3)]
-    until = time.monotonic() + 10  # processes of cards are killed, and take a moment to end
-    while left := [pid for space in spaces for pid in network.processes(space)]:
-        if time.monotonic() > until:
-            break
-        time.sleep(0.05)
-    assert CliRunner().invoke(app, ["lab", "down", "--folder", str(folder)]).exit_code == 0
-    assert not left
-
-
 @pytest.mark.full
-def test_faults_of_a_lab(lab: Path) -> None:
+def test_faults_of_a_lab(tmp_path: Path) -> None:
+    folder = tmp_path / "lab"
+
     def change(*arguments: str) -> None:
-        done = CliRunner().invoke(app, ["lab", *arguments, "--folder", str(lab)])
-        assert done.exit_code == 0, done.output
+        status, output = cluster("lab", *arguments, "--folder", folder)
+        assert status == 0, output
 
     def problems(*arguments: object) -> dict[str, str]:
         load = ["--seconds", 4, "--matrix", 256, "--size", 8, "--slow", 0.5, "--timeout", 150, *arguments]
-        _, output = preflight("-i", lab / "cluster.yaml", "--json", *load)
+        _, output = preflight("-i", folder / "cluster.yaml", "--json", *load)
         found: dict[str, str] = {}
         for each in json.loads(output)["problems"]:
             if each["state"] == "fail":
@@ -436,17 +410,22 @@ def test_faults_of_a_lab(lab: Path) -> None:
                 found[where] = f"{found.get(where, '')}{each['check']}: {each['text']}; "
         return found
 
-    assert problems() == {}
-    change("fault", "host2", "card0", "slow=8")
-    change("fault", "host3", "card0", "corrupt=20")
-    change("fault", "link", "host1-host3", "down")
-    found = problems()
-    assert found.keys() == {"host3", "host3 card 0", "host2 card 0"}
-    assert found["host3"].startswith("reach: cannot reach 10.78.0.1:29500") and "timed out" in found["host3"]
-    assert "equal products differ" in found["host3 card 0"]
-    assert found["host2 card 0"].startswith("cards: slow: ")
-    change("heal")
-    change("fault", "host2", "card0", "stop")
-    found = problems("--timeout", 45, "--checks", "cards")
-    assert found == {"host2 card 0": "cards: no answer within 45 s; "}
-    change("heal")
+    with lab(folder, 3, 1, "p"):
+        assert problems() == {}
+        change("fault", "host2", "card0", "slow=8")
+        change("fault", "host3", "card0", "corrupt=20")
+        change("fault", "link", "host1-host3", "down")
+        found = problems()
+        assert found.keys() == {"host3", "host3 card 0", "host2 card 0"}
+        assert (
+            found["host3"].startswith("reach: cannot reach 10.78.0.1:29500") and "timed out" in found["host3"]
+        )
+        assert "equal products differ" in found["host3 card 0"]
+        assert found["host2 card 0"].startswith("cards: slow: ")
+        change("heal")
+        change("fault", "host2", "card0", "stop")
+        found = problems("--timeout", 45, "--checks", "cards")
+        assert found == {"host2 card 0": "cards: no answer within 45 s; "}
+        change("heal")
+        # Processes of cards are killed, and take a moment to end.
+        soon(lambda: not any(network.processes(f"p{os.getpid()}-host{number}") for number in (1, 2, 3)), 10)

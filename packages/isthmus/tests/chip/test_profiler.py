@@ -296,15 +296,6 @@ def test_chip_alone_and_cpu_alone():
     assert set(averages(cpu, DeviceType.CPU)) == {"aten::add"}
 
 
-def test_legacy_profiler_times_by_events():
-    x = torch.randn(64, 64, device="chip")
-    with torch.autograd.profiler.profile(use_device="chip") as prof:
-        x @ x
-    operators = {event.key: event for event in prof.key_averages()}
-    assert operators["aten::mm"].device_time_total > 0
-    assert "Self CHIP" in prof.key_averages().table()
-
-
 def test_kernels_of_other_threads_are_recorded(tmp_path: Path):
     x = torch.ones(8, device="chip")
     seen = []
